@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/copy_engine.hpp"
+
+#include "core/cuda_driver.hpp"
+#include "core/host_regions.hpp"
+#include "core/log.hpp"
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+namespace gpushm {
+namespace {
+
+CUdeviceptr device_pointer(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
+
+/** Makes a context current while it lives. */
+class CurrentContext {
+public:
+    CurrentContext(const CudaDriver *driver, CUcontext context)
+        : driver_(driver), result_(driver->ctx_push_current(context)) {}
+    CurrentContext(const CurrentContext &) = delete;
+    CurrentContext &operator=(const CurrentContext &) = delete;
+    ~CurrentContext() {
+        if (result_ == CUDA_SUCCESS) {
+            CUcontext popped;
+            driver_->ctx_pop_current(&popped);
+        }
+    }
+    CUresult result() const { return result_; }
+
+private:
+    const CudaDriver *driver_;
+    CUresult result_;
+};
+
+Status failed(const char *what, size_t length, CUresult result) {
+    GPUSHM_LOG(error, "%s failed for a GPU copy of %zu bytes (%s): see whether the application freed "
+               "the buffer too early or a kernel faulted (compute-sanitizer)", what, length,
+               CudaDriver::get()->error_name(result));
+    return Status::gpu_error;
+}
+
+}  // namespace
+
+CopyEngine::~CopyEngine() {
+    while (!contexts_.empty()) {
+        forget(contexts_.begin()->first);
+    }
+    for (const auto &[device, context] : primary_contexts_) {
+        (void)context;
+        CudaDriver::get()->device_primary_ctx_release(device);
+    }
+}
+
+CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
+    if (gpu_side.context != nullptr) {
+        return gpu_side.context;
+    }
+    const auto known = primary_contexts_.find(gpu_side.device);
+    if (known != primary_contexts_.end()) {
+        return known->second;
+    }
+    CUcontext context = nullptr;
+    if (CudaDriver::get()->device_primary_ctx_retain(&context, gpu_side.device) == CUDA_SUCCESS) {
+        primary_contexts_[gpu_side.device] = context;
+    }
+    return context;
+}
+
+/** The context, which is current, with its streams. Null when the driver refuses them. */
+CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
+    Context &context = contexts_[handle];
+    const CudaDriver *driver = CudaDriver::get();
+    if (context.to_gpu == nullptr &&
+        (driver->stream_create(&context.to_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
+         driver->stream_create(&context.from_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)) {
+        contexts_.erase(handle);
+        return nullptr;
+    }
+    return &context;
+}
+
+/** Drops what belongs to a context, which may have been destroyed by the application
+ *  (cudaDeviceReset): then every call here fails, and there is nothing left to free. */
+void CopyEngine::forget(CUcontext handle) {
+    const CudaDriver *driver = CudaDriver::get();
+    const auto found = contexts_.find(handle);
+    CurrentContext current(driver, handle);
+    if (current.result() == CUDA_SUCCESS) {
+        for (CUevent event : found->second.free_events) {
+            driver->event_destroy(event);
+        }
+        driver->stream_destroy(found->second.to_gpu);
+        driver->stream_destroy(found->second.from_gpu);
+    }
+    contexts_.erase(found);
+}
+
+CUevent CopyEngine::take_event(Context &context) {
+    CUevent event = nullptr;
+    if (!context.free_events.empty()) {
+        event = context.free_events.back();
+        context.free_events.pop_back();
+    } else if (CudaDriver::get()->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    return event;
+}
+
+void CopyEngine::retire(CopyTicket *ticket) {
+    const auto context = contexts_.find(ticket->context);
+    if (context != contexts_.end()) {
+        context->second.free_events.push_back(ticket->event);
+    } else {
+        CudaDriver::get()->event_destroy(ticket->event);
+    }
+    *ticket = CopyTicket();
+}
+
+Status CopyEngine::submit(Context &context, CUcontext handle, void *destination, const void *source,
+                          size_t length, CopyDirection direction, CopyTicket *ticket) {
+    const CudaDriver *driver = CudaDriver::get();
+    CUstream stream = direction == CopyDirection::to_gpu ? context.to_gpu : context.from_gpu;
+    CUevent event = take_event(context);
+    if (event == nullptr) {
+        return failed("cuEventCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    CUresult result = driver->memcpy_async(device_pointer(destination), device_pointer(source),
+                                           length, stream);
+    if (result != CUDA_SUCCESS) {
+        context.free_events.push_back(event);
+        return failed("cuMemcpyAsync", length, result);
+    }
+    result = driver->event_record(event, stream);
+    if (result != CUDA_SUCCESS) {
+        // The copy runs: nobody may touch its buffers before it ends.
+        driver->stream_synchronize(stream);
+        context.free_events.push_back(event);
+        return failed("cuEventRecord", length, result);
+    }
+    *ticket = {event, handle};
+    return Status::in_progress;
+}
+
+Status CopyEngine::start(void *destination, const void *source, size_t length,
+                         const MemoryInfo &gpu_side, CopyDirection direction,
+                         CopyTicket *ticket) {
+    *ticket = CopyTicket();
+    if (length == 0) {
+        return Status::ok;
+    }
+    const CudaDriver *driver = CudaDriver::get();
+    CUcontext handle = context_of(gpu_side);
+    if (handle == nullptr) {
+        return failed("cuDevicePrimaryCtxRetain", length, CUDA_ERROR_INVALID_CONTEXT);
+    }
+    CurrentContext current(driver, handle);
+    if (current.result() != CUDA_SUCCESS) {
+        contexts_.erase(handle);
+        return failed("cuCtxPushCurrent", length, current.result());
+    }
+    Context *context = enter(handle);
+    if (context == nullptr) {
+        return failed("cuStreamCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    HostRegions::instance().ensure_pinned(destination);
+    HostRegions::instance().ensure_pinned(source);
+    return submit(*context, handle, destination, source, length, direction, ticket);
+}
+
+Status CopyEngine::poll(CopyTicket *ticket) {
+    if (ticket->event == nullptr) {
+        return Status::ok;
+    }
+    const CUresult result = CudaDriver::get()->event_query(ticket->event);
+    if (result == CUDA_ERROR_NOT_READY) {
+        return Status::in_progress;
+    }
+    retire(ticket);
+    return result == CUDA_SUCCESS ? Status::ok : failed("cuEventQuery", 0, result);
+}
+
+Status CopyEngine::wait(CopyTicket *ticket) {
+    Status status;
+    do {
+        status = poll(ticket);
+    } while (status == Status::in_progress);
+    return status;
+}
+
+Status CopyEngine::copy(void *destination, const void *source, size_t length,
+                        const MemoryInfo &gpu_side, CopyDirection direction) {
+    CopyTicket ticket;
+    const Status status = start(destination, source, length, gpu_side, direction, &ticket);
+    return status == Status::in_progress ? wait(&ticket) : status;
+}
+
+namespace {
+
+/** Idle engines; as many are made as threads copy at once. Never destroyed: at process exit the
+ *  driver may be gone before us. */
+class EnginePool {
+public:
+    std::unique_ptr<CopyEngine> take() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (idle_.empty()) {
+            return std::make_unique<CopyEngine>();
+        }
+        std::unique_ptr<CopyEngine> engine = std::move(idle_.back());
+        idle_.pop_back();
+        return engine;
+    }
+    void put_back(std::unique_ptr<CopyEngine> engine) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        idle_.push_back(std::move(engine));
+    }
+
+private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<CopyEngine>> idle_;
+};
+
+EnginePool &engine_pool() {
+    static EnginePool *pool = new EnginePool;
+    return *pool;
+}
+
+}  // namespace
+
+Status copy_any(void *destination, const void *source, size_t length) {
+    if (length == 0) {
+        return Status::ok;
+    }
+    MemoryInfo gpu_side = query_memory(destination);
+    CopyDirection direction = CopyDirection::to_gpu;
+    if (!gpu_side.needs_gpu()) {
+        gpu_side = query_memory(source);
+        direction = CopyDirection::from_gpu;
+    }
+    if (!gpu_side.needs_gpu()) {
+        memcpy(destination, source, length);
+        return Status::ok;
+    }
+    std::unique_ptr<CopyEngine> engine = engine_pool().take();
+    const Status status = engine->copy(destination, source, length, gpu_side, direction);
+    engine_pool().put_back(std::move(engine));
+    return status;
+}
+
+}  // namespace gpushm

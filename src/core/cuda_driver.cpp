@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/cuda_driver.hpp"
+
+#include "core/log.hpp"
+
+#include <dlfcn.h>
+
+namespace gpushm {
+namespace {
+
+template <typename Function>
+bool find(void *library, const char *symbol, Function &function) {
+    function = reinterpret_cast<Function>(dlsym(library, symbol));
+    if (function == nullptr) {
+        GPUSHM_LOG(warn, "libcuda.so.1 has no %s: GPU memory is not served; update the NVIDIA driver "
+                   "(CUDA 11.4 or newer)", symbol);
+    }
+    return function != nullptr;
+}
+
+bool find_all(void *library, CudaDriver &driver) {
+    return find(library, "cuInit", driver.init) &&
+           find(library, "cuDriverGetVersion", driver.driver_get_version) &&
+           find(library, "cuGetErrorName", driver.get_error_name) &&
+           find(library, "cuDeviceGet", driver.device_get) &&
+           find(library, "cuDeviceGetCount", driver.device_get_count) &&
+           find(library, "cuDeviceGetName", driver.device_get_name) &&
+           find(library, "cuDeviceGetUuid_v2", driver.device_get_uuid) &&
+           find(library, "cuDeviceGetAttribute", driver.device_get_attribute) &&
+           find(library, "cuDeviceGetPCIBusId", driver.device_get_pci_bus_id) &&
+           find(library, "cuDeviceTotalMem_v2", driver.device_total_mem) &&
+           find(library, "cuDeviceCanAccessPeer", driver.device_can_access_peer) &&
+           find(library, "cuDevicePrimaryCtxRetain", driver.device_primary_ctx_retain) &&
+           find(library, "cuDevicePrimaryCtxRelease_v2", driver.device_primary_ctx_release) &&
+           find(library, "cuCtxGetCurrent", driver.ctx_get_current) &&
+           find(library, "cuCtxGetDevice", driver.ctx_get_device) &&
+           find(library, "cuCtxPushCurrent_v2", driver.ctx_push_current) &&
+           find(library, "cuCtxPopCurrent_v2", driver.ctx_pop_current) &&
+           find(library, "cuStreamCreate", driver.stream_create) &&
+           find(library, "cuStreamDestroy_v2", driver.stream_destroy) &&
+           find(library, "cuStreamSynchronize", driver.stream_synchronize) &&
+           find(library, "cuEventCreate", driver.event_create) &&
+           find(library, "cuEventDestroy_v2", driver.event_destroy) &&
+           find(library, "cuEventRecord", driver.event_record) &&
+           find(library, "cuEventQuery", driver.event_query) &&
+           find(library, "cuMemAlloc_v2", driver.mem_alloc) &&
+           find(library, "cuMemAllocManaged", driver.mem_alloc_managed) &&
+           find(library, "cuMemFree_v2", driver.mem_free) &&
+           find(library, "cuMemHostRegister_v2", driver.mem_host_register) &&
+           find(library, "cuMemHostUnregister", driver.mem_host_unregister) &&
+           find(library, "cuMemcpy", driver.memcpy_sync) &&
+           find(library, "cuMemcpyAsync", driver.memcpy_async) &&
+           find(library, "cuMemsetD8_v2", driver.memset_d8) &&
+           find(library, "cuPointerGetAttributes", driver.pointer_get_attributes) &&
+           find(library, "cuPointerSetAttribute", driver.pointer_set_attribute);
+}
+
+const CudaDriver *open_driver() {
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) {
+        GPUSHM_LOG(debug, "no CUDA driver (%s): host memory only", dlerror());
+        return nullptr;
+    }
+    static CudaDriver driver;
+    return find_all(library, driver) ? &driver : nullptr;
+}
+
+}  // namespace
+
+const CudaDriver *CudaDriver::get() {
+    static const CudaDriver *const driver = open_driver();
+    return driver;
+}
+
+const char *CudaDriver::error_name(CUresult result) const {
+    const char *name = nullptr;
+    return get_error_name(result, &name) == CUDA_SUCCESS && name != nullptr ? name
+                                                                            : "unknown CUDA error";
+}
+
+}  // namespace gpushm

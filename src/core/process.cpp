@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include <cerrno>
+
+namespace gpushm {
+namespace {
+
+uint64_t mix(uint64_t hash, const void *data, size_t length) {
+    // FNV-1a: no secret is made of it, it only tells nodes apart.
+    const auto *bytes = static_cast<const unsigned char *>(data);
+    for (size_t i = 0; i < length; ++i) {
+        hash = (hash ^ bytes[i]) * 0x100000001b3ull;
+    }
+    return hash;
+}
+
+}  // namespace
+
+uint64_t node_identity() {
+    uint64_t hash = 0xcbf29ce484222325ull;
+    char boot_id[64];
+    UniqueFd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+    ssize_t length = file ? read(file.get(), boot_id, sizeof(boot_id)) : 0;
+    hash = mix(hash, boot_id, length > 0 ? length : 0);
+    struct stat pid_namespace = {};
+    if (stat("/proc/self/ns/pid", &pid_namespace) == 0) {
+        hash = mix(hash, &pid_namespace.st_dev, sizeof(pid_namespace.st_dev));
+        hash = mix(hash, &pid_namespace.st_ino, sizeof(pid_namespace.st_ino));
+    }
+    return hash;
+}
+
+Cookie Cookie::random() {
+    Cookie cookie;
+    if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie)) {
+        // Only uniqueness is needed: a PID and a clock are unique on this node.
+        timespec now = {};
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        cookie.low = (static_cast<uint64_t>(getpid()) << 32) ^ static_cast<uint64_t>(now.tv_nsec);
+        cookie.high = static_cast<uint64_t>(now.tv_sec);
+    }
+    return cookie;
+}
+
+ProcessWatch::ProcessWatch(pid_t pid)
+    : pid_(pid), pidfd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+
+bool ProcessWatch::alive() const {
+    if (pidfd_) {
+        pollfd event = {pidfd_.get(), POLLIN, 0};
+        return poll(&event, 1, 0) <= 0;
+    }
+    return kill(pid_, 0) == 0 || errno == EPERM;
+}
+
+}  // namespace gpushm

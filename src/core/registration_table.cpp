@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/registration_table.hpp"
+
+namespace gpushm {
+
+RegistrationTable &RegistrationTable::instance() {
+    static RegistrationTable *table = new RegistrationTable;
+    return *table;
+}
+
+uint64_t RegistrationTable::add(const void *address, size_t length) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t id = next_id_++;
+    ranges_[id] = {reinterpret_cast<uint64_t>(address), length};
+    return id;
+}
+
+void RegistrationTable::remove(uint64_t id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ranges_.erase(id);
+}
+
+bool RegistrationTable::covers(uint64_t id, uint64_t address, uint64_t length) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = ranges_.find(id);
+    if (found == ranges_.end() || address < found->second.begin) {
+        return false;
+    }
+    const uint64_t offset = address - found->second.begin;
+    return offset <= found->second.length && length <= found->second.length - offset;
+}
+
+}  // namespace gpushm

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which memory of this process peers may read and write by a transfer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+namespace gpushm {
+
+/** A peer names memory by a registration's id and an address; nothing outside of a living
+ *  registration is ever touched for it. An id is never used again. Thread safe. */
+class RegistrationTable {
+public:
+    static RegistrationTable &instance();
+
+    /** The id; never 0. */
+    uint64_t add(const void *address, size_t length);
+    void remove(uint64_t id);
+
+    /** Whether all of [address, address + length) lies in the registration. */
+    bool covers(uint64_t id, uint64_t address, uint64_t length) const;
+
+private:
+    struct Range {
+        uint64_t begin;
+        uint64_t length;
+    };
+
+    mutable std::mutex mutex_;
+    uint64_t next_id_ = 1;
+    std::unordered_map<uint64_t, Range> ranges_;
+};
+
+}  // namespace gpushm

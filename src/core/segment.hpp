@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory that processes share.
+//
+// A segment is an anonymous file (memfd_create(2)), not a name in /dev/shm: it needs no mounted
+// /dev/shm and does not count against its size (64 MiB in a default container), nobody else can open
+// it by guessing a name, and it is gone with its last process, also after kill -9. Peers open it as
+// /proc/PID/fd/FD, which the kernel allows to the same user only.
+#pragma once
+
+#include "core/unique_fd.hpp"
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <optional>
+
+namespace gpushm {
+
+class Segment {
+public:
+    /** Creates a zeroed segment of at least `length` bytes and maps it. All its pages are reserved
+     *  now, and it can never shrink (F_SEAL_SHRINK), so that no access raises SIGBUS later. Empty,
+     *  with a line in the log, when the memory is not to be had. */
+    static std::optional<Segment> create(const char *name, size_t length);
+
+    /** Maps the segment that process `pid` holds as descriptor `fd`. Empty, with the reason in
+     *  `*why` (static text), when it is not a sealed segment of this user of at least
+     *  `minimum_length` bytes. Its content is not trusted: the caller checks it. */
+    static std::optional<Segment> attach(pid_t pid, int fd, size_t minimum_length,
+                                         const char **why);
+
+    Segment(Segment &&other) noexcept;
+    Segment &operator=(Segment &&other) noexcept;
+    ~Segment();
+
+    /** Page aligned. */
+    unsigned char *data() const { return data_; }
+    /** Bytes, a multiple of the page size. */
+    size_t length() const { return length_; }
+    /** The descriptor that peers name in attach; -1 in an attached segment. */
+    int fd() const { return fd_.get(); }
+
+private:
+    Segment(UniqueFd fd, unsigned char *data, size_t length);
+
+    UniqueFd fd_;
+    unsigned char *data_;
+    size_t length_;
+};
+
+}  // namespace gpushm

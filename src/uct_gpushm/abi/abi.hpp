@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the transport sees of UCX's internals: version-neutral types. Everything that depends on the
+// running UCX's layouts is behind these declarations, in this folder.
+#pragma once
+
+#include <uct/api/uct.h>
+#include <uct/api/tl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpushm::abi {
+
+/** A UCX release; compared exactly, an unknown minor has no layout. */
+struct Version {
+    unsigned major;
+    unsigned minor;
+    unsigned release;
+};
+
+// ---------------------------------------------------------------- memory domain
+
+/** What a memory domain says of itself; everything unset is "none". Memory types are bit masks of
+ *  UCS_BIT(ucs_memory_type_t). cache_mem_types is always reported equal to reg_mem_types (UCX >=
+ *  1.16 asserts it). */
+struct MdAttributes {
+    uint64_t flags = 0;  // UCT_MD_FLAG_*; bits a UCX version does not know are masked by the adapter
+    uint64_t reg_mem_types = 0;
+    uint64_t access_mem_types = 0;
+    uint64_t detect_mem_types = 0;
+    uint64_t alloc_mem_types = 0;
+    size_t rkey_packed_size = 0;
+};
+
+/** The allocation in which an address lies; sys_dev is always reported unknown, dmabuf never. */
+struct MemoryAttributes {
+    ucs_memory_type_t mem_type = UCS_MEMORY_TYPE_HOST;
+    void *base_address = nullptr;
+    size_t alloc_length = 0;
+};
+
+/** A memory domain. UCX may call every method from several threads at once. Methods that a domain
+ *  does not offer keep the default, UCS_ERR_UNSUPPORTED. */
+class MemoryDomain {
+public:
+    virtual ~MemoryDomain() = default;
+    virtual void query(MdAttributes &attributes) const = 0;
+    virtual ucs_status_t mem_alloc(size_t &length, void *&address, ucs_memory_type_t mem_type,
+                                   uct_mem_h &memh);
+    virtual ucs_status_t mem_free(uct_mem_h memh);
+    virtual ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) = 0;
+    /** The adapter invokes the completion of an invalidating deregistration afterwards. */
+    virtual ucs_status_t mem_dereg(uct_mem_h memh) = 0;
+    /** UCS_ERR_INVALID_ADDR for memory that is not the domain's. */
+    virtual ucs_status_t mem_query(const void *address, size_t length, MemoryAttributes &attributes);
+    /** Writes exactly rkey_packed_size bytes; nothing when that is 0. */
+    virtual ucs_status_t mkey_pack(uct_mem_h memh, void *rkey_buffer) = 0;
+};
+
+/** The domain behind a handle that md_open of our component made. */
+MemoryDomain &memory_domain(uct_md_h md);
+
+// ---------------------------------------------------------------- interface
+
+/** What an operation is expected to cost; seconds, bytes per second. */
+struct PerfEstimate {
+    uct_ep_operation_t operation;
+    ucs_memory_type_t local_memory_type;   // may be UCS_MEMORY_TYPE_UNKNOWN: never index by it
+    ucs_memory_type_t remote_memory_type;  // the same
+    double send_pre_overhead;
+    double send_post_overhead;
+    double recv_overhead;
+    double bandwidth_dedicated;
+    double bandwidth_shared;
+    double latency;
+};
+
+/** The internal operations of an interface, in terms that no UCX version changes. */
+struct IfaceCallbacks {
+    /** Receives UCX's base estimate (from iface_query) and corrects it. */
+    void (*estimate_perf)(uct_iface_h iface, PerfEstimate &estimate);
+    /** iface_addr is null when UCX asks about the device alone. Lengths are known from UCX 1.18 on,
+     *  otherwise 0. */
+    bool (*is_reachable)(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
+                         const void *iface_addr, size_t iface_addr_length);
+};
+
+/** First member of every interface of ours: stands where UCX expects its uct_base_iface_t. */
+struct Iface {
+    uct_iface_t super;
+    unsigned char base_iface[1280 - sizeof(uct_iface_t)];
+    const IfaceCallbacks *callbacks;  // set by iface_init
+};
+
+/** Runs UCX's constructor of uct_base_iface_t. `ops` must outlive the interface and be filled but
+ *  for iface_is_reachable, which the adapter serves through `callbacks`. */
+ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks *callbacks,
+                        uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
+                        const uct_iface_config_t *config);
+void iface_cleanup(Iface *iface);
+
+/** Hands a received active message to its handler, as uct_iface_invoke_am of UCX
+ *  (src/uct/base/uct_iface.h) does. */
+ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags);
+
+/** Fills what uct_base_iface_query fills, and what UCX >= 1.22 added. */
+void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes);
+
+// ---------------------------------------------------------------- options
+
+enum class OptionType { boolean, memory_size, unsigned_integer, ternary_auto };
+
+/** One UCX_GPUSHM_* option; `offset` is into the configuration struct, which begins with
+ *  IfaceConfigHead. boolean and ternary_auto are an int there (ternary: 0 no, 1 yes, 2 try, as
+ *  UCS_NO, UCS_YES, UCS_TRY), memory_size a size_t, unsigned_integer an unsigned. */
+struct Option {
+    const char *name;
+    const char *default_value;
+    const char *documentation;
+    OptionType type;
+    size_t offset;
+};
+
+/** Stands where UCX expects its uct_iface_config_t. */
+struct IfaceConfigHead {
+    unsigned char uct_iface_config[32];
+};
+
+// ---------------------------------------------------------------- component
+
+/** All that makes our component, given once to register_component; must live for ever. */
+struct ComponentDescription {
+    const char *name;
+    /** No name at all where the component has nothing to offer; never fails. */
+    std::vector<std::string> (*md_names)();
+    /** Null, with a line in the log, where the domain cannot be opened. */
+    std::unique_ptr<MemoryDomain> (*md_open)(const std::string &md_name);
+    ucs_status_t (*rkey_unpack)(const void *rkey_buffer, uct_rkey_t *rkey, void **handle);
+    ucs_status_t (*rkey_release)(uct_rkey_t rkey, void *handle);
+
+    const char *tl_name;
+    /** The device of a domain: its name, or empty for none. */
+    std::string (*device_name)(MemoryDomain &md);
+    ucs_status_t (*iface_open)(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
+                               const uct_iface_config_t *config, uct_iface_h *iface);
+    const char *config_prefix;  // "GPUSHM_"
+    std::vector<Option> options;
+    size_t config_size;
+};
+
+// ---------------------------------------------------------------- functions of the running UCX
+
+/** Exported functions of the running libuct, libucs and libucm that the public headers of some
+ *  version lack; all looked up with dlsym in the very libraries that load us, so that the plugin has
+ *  no DT_NEEDED on UCX and never brings a second UCX into a process. */
+struct Symbols {
+    ucs_status_t (*handle_ep_error)(uct_iface_h iface, uct_ep_h ep, ucs_status_t status);
+    void (*progress_enable)(uct_iface_h iface, unsigned flags);
+    void (*progress_disable)(uct_iface_h iface, unsigned flags);
+    ucs_status_t (*ep_am_short_iov)(uct_ep_h ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt);
+    ucs_status_t (*global_opts_set_value)(const char *name, const char *value);
+    void **memtype_cache_global_instance;
+    void (*memtype_cache_update)(const void *address, size_t size, int mem_type, int sys_dev,
+                                 int mem_flags);
+    void (*log_dispatch)(const char *file, unsigned line, const char *function, int level,
+                         const void *log_component_config, const char *format, ...);
+};
+
+/** Valid once the plugin is registered. */
+const Symbols &symbols();
+Version running_version();
+
+/** Writes one line to the log of the running UCX, at its levels (format as of printf); to stderr
+ *  before a UCX is known. */
+void log_line(ucs_log_level_t level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** What the plugin registers. The transport DEFINES this function; the plugin's entry points
+ *  (entry.cpp), which UCX's plugin loader and our preload library call, call it. */
+const ComponentDescription &component_description();
+
+/** Chooses the layout of the running UCX, builds the component in it and registers it. False, with
+ *  one line that says what and what to do, when this UCX cannot be served (unknown version, built
+ *  with statistics); UCX then runs on without gpushm. `asking_code` is an address in the libucs,
+ *  libuct or libucp that wants the component; registering twice in one UCX does nothing. Called by
+ *  the entry points. */
+bool register_component(const ComponentDescription &description, const void *asking_code);
+
+}  // namespace gpushm::abi
