@@ -27,12 +27,14 @@ struct Version {
  *  UCS_BIT(ucs_memory_type_t). cache_mem_types is always reported equal to reg_mem_types (UCX >=
  *  1.16 asserts it). */
 struct MdAttributes {
-    uint64_t flags = 0;  // UCT_MD_FLAG_*; bits a UCX version does not know are masked by the adapter
+    /** UCT_MD_FLAG_*; the adapter masks what a version does not know, and adds INVALIDATE_RMA and
+     *  INVALIDATE_AMO to INVALIDATE where they exist. */
+    uint64_t flags = 0;
     uint64_t reg_mem_types = 0;
     uint64_t access_mem_types = 0;
     uint64_t detect_mem_types = 0;
     uint64_t alloc_mem_types = 0;
-    size_t rkey_packed_size = 0;
+    size_t rkey_packed_size = 0;  // at most 254; 0: the domain has no keys
 };
 
 /** The allocation in which an address lies; sys_dev is always reported unknown, dmabuf never. */
@@ -56,7 +58,7 @@ public:
     virtual ucs_status_t mem_dereg(uct_mem_h memh) = 0;
     /** UCS_ERR_INVALID_ADDR for memory that is not the domain's. */
     virtual ucs_status_t mem_query(const void *address, size_t length, MemoryAttributes &attributes);
-    /** Writes exactly rkey_packed_size bytes; nothing when that is 0. */
+    /** Writes exactly rkey_packed_size bytes, at an unaligned address; not called when that is 0. */
     virtual ucs_status_t mkey_pack(uct_mem_h memh, void *rkey_buffer) = 0;
 };
 
@@ -65,9 +67,24 @@ MemoryDomain &memory_domain(uct_md_h md);
 
 // ---------------------------------------------------------------- interface
 
+/** uct_ep_operation_t as far as gpushm has it (not in the public headers; the same in every version);
+ *  `other` also where UCX names none. */
+enum class Operation : int {
+    am_short,
+    am_bcopy,
+    am_zcopy,
+    put_short,
+    put_bcopy,
+    put_zcopy,
+    get_short,
+    get_bcopy,
+    get_zcopy,
+    other
+};
+
 /** What an operation is expected to cost; seconds, bytes per second. */
 struct PerfEstimate {
-    uct_ep_operation_t operation;
+    Operation operation;
     ucs_memory_type_t local_memory_type;   // may be UCS_MEMORY_TYPE_UNKNOWN: never index by it
     ucs_memory_type_t remote_memory_type;  // the same
     double send_pre_overhead;
@@ -138,6 +155,7 @@ struct ComponentDescription {
     std::vector<std::string> (*md_names)();
     /** Null, with a line in the log, where the domain cannot be opened. */
     std::unique_ptr<MemoryDomain> (*md_open)(const std::string &md_name);
+    /** Given what mkey_pack of a domain with keys wrote, at an unaligned address. */
     ucs_status_t (*rkey_unpack)(const void *rkey_buffer, uct_rkey_t *rkey, void **handle);
     ucs_status_t (*rkey_release)(uct_rkey_t rkey, void *handle);
 

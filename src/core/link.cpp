@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The life of a link: connect, operations and their ends, flush, failure.
+#include "core/link.hpp"
+
+#include "core/log.hpp"
+#include "core/port.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+// A waiting caller polls every few tens of nanoseconds; the kernel is asked about every 100 us.
+constexpr uint32_t kPollsPerWatch = 2048;
+
+}  // namespace
+
+std::unique_ptr<Link> Link::connect(Port &port, const MailboxAddress &peer, const char **why) {
+    if (peer.protocol_version != kProtocolVersion) {
+        *why = "it runs another version of gpushm: install the same version for both";
+        return nullptr;
+    }
+    std::optional<MailboxSender> mailbox = MailboxSender::attach(peer, port.address(), why);
+    if (!mailbox) {
+        return nullptr;
+    }
+    if (mailbox->slot_bytes() != kSlotBytes) {
+        *why = "its mailbox has slots of another size";
+        return nullptr;
+    }
+    return std::unique_ptr<Link>(new Link(port, peer, std::move(*mailbox)));
+}
+
+Link::Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox)
+    : port_(port), peer_(peer), watch_(peer.pid), mailbox_(std::move(mailbox)) {}
+
+Link::~Link() { wait_for_copies(nullptr); }
+
+// ---------------------------------------------------------------- operations
+
+uint64_t Link::start_operation(const void *owner, const Completion &completion) {
+    const uint64_t id = next_id_++;
+    Operation &operation = operations_[id];
+    operation.owner = owner;
+    operation.completion = completion;
+    port_.activate(*this);
+    return id;
+}
+
+void Link::end_operation(uint64_t id, Status status) {
+    const auto found = operations_.find(id);
+    if (found == operations_.end()) {
+        return;
+    }
+    // The completion may start other operations.
+    const Completion completion = found->second.completion;
+    operations_.erase(found);
+    if (completion.function != nullptr) {
+        completion.function(completion.argument, status);
+    }
+    complete_flushes(Status::ok);
+}
+
+Status Link::flush(const void *owner, const Completion &completion) {
+    if (failed_) {
+        return Status::peer_failed;
+    }
+    if (operations_.empty()) {
+        return Status::ok;
+    }
+    flushes_.push_back({next_id_ - 1, owner, completion});
+    return Status::in_progress;
+}
+
+void Link::complete_flushes(Status status) {
+    while (!flushes_.empty() &&
+           (operations_.empty() || operations_.begin()->first > flushes_.front().last_id)) {
+        const Completion completion = flushes_.front().completion;
+        flushes_.pop_front();
+        if (completion.function != nullptr) {
+            completion.function(completion.argument, status);
+        }
+    }
+}
+
+bool Link::fence_pending() const {
+    return !operations_.empty() && operations_.begin()->first < fence_id_;
+}
+
+/** Whether an active message may be sent: behind those that a GPU still writes, and behind a fence,
+ *  it would overtake. */
+Status Link::check_sendable() const {
+    if (failed_) {
+        return Status::peer_failed;
+    }
+    return messages_in_flight_ != 0 || fence_pending() ? Status::no_resource : Status::ok;
+}
+
+bool Link::can_send() const {
+    return check_sendable() == Status::ok && control_.empty() && mailbox_.has_room();
+}
+
+// ---------------------------------------------------------------- progress
+
+bool Link::busy() const {
+    return !failed_ && (check_requested_ || !operations_.empty() || !outgoing_spans_.empty() || !streams_.empty() ||
+                        !incoming_copies_.empty() || !control_.empty());
+}
+
+unsigned Link::progress() {
+    if (failed_) {
+        return 0;
+    }
+    unsigned count = flush_control();
+    // A free or full chunk is served before completions are polled (Ji et al., IPDPSW 2012).
+    count += issue_chunks();
+    count += publish_spans();
+    count += finish_incoming_copies();
+    if (tx_ring_ && tx_ring_->broken()) {
+        GPUSHM_LOG(error, "process %d wrote nonsense into the staging ring: the connection is given "
+                   "up; look for memory corruption in the job's processes", peer_.pid);
+        fail();
+    } else if (count == 0) {
+        check_peer();
+    }
+    return count;
+}
+
+void Link::check_peer() {
+    if (failed_ || (++polls_ % kPollsPerWatch != 0 && !check_requested_)) {
+        return;
+    }
+    check_requested_ = false;
+    if (!watch_.alive()) {
+        GPUSHM_LOG(debug, "process %d is gone", peer_.pid);
+        fail();
+    }
+}
+
+void Link::check_peer_soon() {
+    check_requested_ = true;
+    port_.activate(*this);
+}
+
+// ---------------------------------------------------------------- the end
+
+/** Waits for the GPU copies from and to an owner's memory; for all with null. */
+void Link::wait_for_copies(const void *owner) {
+    for (OutgoingSpan &out : outgoing_spans_) {
+        if (owner == nullptr || out.owner == owner) {
+            for (CopyTicket &ticket : out.tickets) {
+                out.copy_failed |= port_.engine().wait(&ticket) != Status::ok;
+            }
+            out.tickets.clear();
+        }
+    }
+    for (IncomingCopy &copy : incoming_copies_) {
+        const auto operation = operations_.find(copy.chunk.transfer_id);
+        const bool owned = copy.chunk.is_reply != 0 && operation != operations_.end() &&
+                           operation->second.owner == owner;
+        if ((owner == nullptr || owned) && port_.engine().wait(&copy.ticket) != Status::ok) {
+            copy.chunk.failed = 1;
+        }
+    }
+}
+
+void Link::cancel(const void *owner) {
+    wait_for_copies(owner);
+    flushes_.erase(std::remove_if(flushes_.begin(), flushes_.end(),
+                                  [&](const PendingFlush &flush) { return flush.owner == owner; }),
+                   flushes_.end());
+    for (auto stream = streams_.begin(); stream != streams_.end();) {
+        if (stream->owner == owner && !stream->is_reply) {
+            operations_.erase(stream->transfer_id);
+            stream = streams_.erase(stream);
+        } else {
+            ++stream;
+        }
+    }
+    for (auto entry = operations_.begin(); entry != operations_.end();) {
+        Operation &operation = entry->second;
+        if (operation.owner == owner && operation.local != nullptr) {
+            entry = operations_.erase(entry);  // what still arrives for it is dropped
+            continue;
+        }
+        if (operation.owner == owner) {
+            operation.owner = nullptr;
+            operation.completion = Completion();
+        }
+        ++entry;
+    }
+}
+
+void Link::fail() {
+    failed_ = true;
+    wait_for_copies(nullptr);
+    outgoing_spans_.clear();
+    messages_in_flight_ = 0;
+    streams_.clear();
+    incoming_copies_.clear();
+    incoming_puts_.clear();
+    control_.clear();
+    std::map<uint64_t, Operation> operations;
+    operations.swap(operations_);
+    for (const auto &[id, operation] : operations) {
+        (void)id;
+        if (operation.completion.function != nullptr) {
+            operation.completion.function(operation.completion.argument, Status::peer_failed);
+        }
+    }
+    complete_flushes(Status::peer_failed);
+}
+
+void Link::send_close() {
+    ReservedCell reserved;
+    if (!failed_ && mailbox_.reserve(&reserved)) {
+        mailbox_.publish(reserved, CellKind::close, 0, 0);
+    }
+}
+
+void Link::receive_close() {
+    wait_for_copies(nullptr);
+    finish_incoming_copies();
+    rx_ring_.reset();
+}
+
+}  // namespace gpushm

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A link: everything between this process's port and one other port.
+#pragma once
+
+#include "core/copy_engine.hpp"
+#include "core/mailbox.hpp"
+#include "core/process.hpp"
+#include "core/protocol.hpp"
+#include "core/staging_ring.hpp"
+#include "core/status.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace gpushm {
+
+class Port;
+
+/** Called once when an operation ends: ok, gpu_error, invalid or peer_failed. */
+struct Completion {
+    void (*function)(void *argument, Status status) = nullptr;  // null: nobody wants to know
+    void *argument = nullptr;
+};
+
+/** A piece of a message, in any kind of memory. */
+struct Piece {
+    const void *address;
+    size_t length;  // bytes
+};
+
+/** Remote memory of a transfer. */
+struct RemoteMemory {
+    uint64_t address;
+    uint64_t registration;  // RegistrationTable id in the peer
+};
+
+/** One thread at a time, the thread that progresses the port.
+ *
+ *  Functions that send return no_resource when they did nothing and the caller is to try again after
+ *  progress; peer_failed once the link has failed. `owner` tells the operations of several users of
+ *  one link apart, see cancel(). Active messages of one link arrive in the order in which they were
+ *  sent; transfers are ordered by flush() and fence() only. */
+class Link {
+public:
+    /** Null, with the reason in `*why`, when the peer cannot be reached. */
+    static std::unique_ptr<Link> connect(Port &port, const MailboxAddress &peer, const char **why);
+    ~Link();
+
+    const MailboxAddress &peer() const { return peer_; }
+    bool failed() const { return failed_; }
+    /** Asks the kernel; a few hundred nanoseconds. */
+    bool peer_alive() const { return watch_.alive(); }
+
+    /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
+    Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length);
+
+    /** `pack` writes the message, at most kSlotBytes, to where it is told and returns its length. */
+    using Pack = size_t (*)(void *destination, void *argument);
+    Status am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length);
+
+    /** A host header and pieces of any kind of memory, at most kSlotBytes in all. in_progress when
+     *  a GPU still reads a piece: `completion` is called when the pieces may be used again. */
+    Status am_pieces(uint8_t am_id, const void *header, size_t header_length, const Piece *pieces,
+                     size_t piece_count, const void *owner, const Completion &completion);
+
+    /** Writes local memory of any kind to the peer's memory of any kind. in_progress; completes when
+     *  the data is in the peer's memory, visible to its CPU and to kernels launched afterwards. */
+    Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
+               const Completion &completion);
+    /** Reads; completes when the data is in local memory, visible likewise. */
+    Status get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
+               const Completion &completion);
+
+    /** ok when all that was started has completed, otherwise in_progress and completes then. */
+    Status flush(const void *owner, const Completion &completion);
+    /** What is sent later takes effect after all that was started; sends return no_resource until
+     *  then. */
+    void fence() { fence_id_ = next_id_; }
+
+    /** Whether an active message could be sent now. */
+    bool can_send() const;
+
+    /** Ends an owner's operations without calling their completions. On return no GPU copy touches
+     *  the owner's memory any more. */
+    void cancel(const void *owner);
+
+    /** Advances what is under way; the number of things that happened. */
+    unsigned progress();
+    /** Whether progress() has anything to do. */
+    bool busy() const;
+
+    /** The peer is dead or broken: everything ends with peer_failed. */
+    void fail();
+
+    /** Tells the peer, as far as its mailbox has room, that nothing follows. */
+    void send_close();
+
+    /** Fails the link if the peer is dead; for callers that wait for room. One in many calls asks the
+     *  kernel. */
+    void check_peer();
+    /** The next progress() asks the kernel. */
+    void check_peer_soon();
+
+    // ---- what the peer sent, from Port
+    void receive_ring_offer(const RingOffer &offer);
+    void receive_ring_answer(const RingAnswer &answer);
+    void receive_chunk(const TransferChunk &chunk, const unsigned char *slot, size_t slot_length);
+    void receive_get_request(const GetRequest &request);
+    void receive_transfer_done(const TransferDone &done);
+    void receive_close();
+    /** Where an am_ring message lies; null, logged, when the span is impossible. */
+    unsigned char *open_span(const RingSpan &span);
+    void close_span(const RingSpan &span);
+
+private:
+    /** An operation that this process started and that has not ended. */
+    struct Operation {
+        const void *owner;
+        Completion completion;
+        bool failed = false;
+        unsigned char *local = nullptr;  // get only, as what follows
+        MemoryInfo local_info;
+        uint64_t length = 0;
+        uint64_t arrived = 0;
+    };
+
+    /** Local memory that is being sent in chunks: a put of ours, or the reply to a peer's get. */
+    struct Stream {
+        uint64_t transfer_id;
+        bool is_reply;
+        const void *owner;  // null for a reply
+        const unsigned char *source;
+        MemoryInfo source_info;
+        uint64_t total;
+        uint64_t issued;  // the ahead pointer: copies of all before it were started
+        RemoteMemory remote;
+    };
+
+    /** A span of our ring that is being filled; published in the order of the ring. */
+    struct OutgoingSpan {
+        RingSpan span;
+        std::vector<CopyTicket> tickets;  // empty: filled
+        bool copy_failed = false;
+        const void *owner;
+        CellKind kind;             // am_ring or chunk_ring
+        uint8_t am_id = 0;         // am_ring
+        uint64_t operation = 0;    // am_ring: completes when published
+        TransferChunk chunk = {};  // chunk_ring
+    };
+
+    /** A chunk on its way out of the peer's ring by DMA; closed in the order of the ring. */
+    struct IncomingCopy {
+        CopyTicket ticket;
+        TransferChunk chunk;
+    };
+
+    /** A put of the peer of which not all bytes have arrived. */
+    struct IncomingPut {
+        uint64_t arrived = 0;
+        bool failed = false;
+    };
+
+    /** The arguments of am_pieces. */
+    struct Message {
+        uint8_t am_id;
+        const void *header;
+        size_t header_length;
+        const Piece *pieces;
+        size_t piece_count;
+        size_t length;  // of all
+    };
+
+    struct PendingFlush {
+        uint64_t last_id;
+        const void *owner;
+        Completion completion;
+    };
+
+    struct ControlMessage {
+        CellKind kind;
+        unsigned char payload[Cell::kInlineBytes];
+        uint32_t length;
+    };
+
+    enum class RingState { none, offered, ready, refused };
+
+    Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox);
+
+    bool fence_pending() const;
+    Status check_sendable() const;
+    uint64_t start_operation(const void *owner, const Completion &completion);
+    void end_operation(uint64_t id, Status status);
+    void complete_flushes(Status status);
+
+    void offer_ring();
+    Status send_pieces_by_ring(const Message &message, const void *owner,
+                               const Completion &completion);
+    Status send_pieces_by_slot(const Message &message);
+    bool fill_span(OutgoingSpan &out, const Message &message);
+
+    template <typename Payload>
+    void send_control(CellKind kind, const Payload &payload) {
+        static_assert(sizeof(payload) <= Cell::kInlineBytes, "a control message fits a cell");
+        queue_control(kind, &payload, sizeof(payload));
+    }
+    void queue_control(CellKind kind, const void *payload, size_t length);
+    unsigned flush_control();
+
+    unsigned issue_chunks();
+    bool issue_ring_chunk(Stream &stream);
+    bool issue_slot_chunk(Stream &stream);
+    TransferChunk describe_chunk(const Stream &stream) const;
+    size_t chunk_bytes(const Stream &stream) const;
+    unsigned publish_spans();
+    bool publish_span(OutgoingSpan &out);
+
+    unsigned finish_incoming_copies();
+    void store_chunk(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
+                     bool from_ring);
+    unsigned char *chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info);
+    void chunk_arrived(const TransferChunk &chunk, uint64_t length, bool stored);
+    void wait_for_copies(const void *owner);
+
+    Port &port_;
+    MailboxAddress peer_;
+    ProcessWatch watch_;
+    MailboxSender mailbox_;
+    bool failed_ = false;
+    uint32_t polls_ = 0;
+    bool check_requested_ = false;
+
+    std::deque<ControlMessage> control_;  // did not find room in the mailbox yet
+
+    uint64_t next_id_ = 1;
+    uint64_t fence_id_ = 0;  // operations below it must end before anything is sent
+    std::map<uint64_t, Operation> operations_;
+    std::deque<PendingFlush> flushes_;
+
+    RingState ring_state_ = RingState::none;
+    std::optional<StagingRingSender> tx_ring_;
+    std::deque<OutgoingSpan> outgoing_spans_;
+    unsigned messages_in_flight_ = 0;  // am_ring among outgoing_spans_
+    std::deque<Stream> streams_;
+
+    std::optional<StagingRingReceiver> rx_ring_;
+    std::deque<IncomingCopy> incoming_copies_;
+    std::unordered_map<uint64_t, IncomingPut> incoming_puts_;
+};
+
+}  // namespace gpushm

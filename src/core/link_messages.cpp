@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Active messages and control messages of a link.
+#include "core/link.hpp"
+
+#include "core/log.hpp"
+#include "core/port.hpp"
+
+#include <cstring>
+
+namespace gpushm {
+
+Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length) {
+    const Status status = check_sendable();
+    if (status != Status::ok) {
+        return status;
+    }
+    if (length > Cell::kInlineBytes - sizeof(header)) {
+        return Status::invalid;
+    }
+    ReservedCell reserved;
+    if (!mailbox_.reserve(&reserved)) {
+        return Status::no_resource;
+    }
+    memcpy(reserved.cell->payload, &header, sizeof(header));
+    memcpy(reserved.cell->payload + sizeof(header), payload, length);
+    mailbox_.publish(reserved, CellKind::am_inline, am_id,
+                     static_cast<uint32_t>(sizeof(header) + length));
+    return Status::ok;
+}
+
+Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length) {
+    const Status status = check_sendable();
+    if (status != Status::ok) {
+        return status;
+    }
+    // With a ring, into the ring: UCP's pack function copies from a GPU when the message lies there,
+    // and meanwhile nobody waits behind a reserved cell.
+    if (ring_state_ == RingState::ready) {
+        if (const std::optional<RingSpan> span = tx_ring_->allocate(kSlotBytes)) {
+            OutgoingSpan out;
+            out.span = {span->position, pack(tx_ring_->data(*span), argument)};
+            out.owner = nullptr;
+            out.kind = CellKind::am_ring;
+            out.am_id = am_id;
+            tx_ring_->trim(*span, out.span.length);
+            *packed_length = out.span.length;
+            ++messages_in_flight_;
+            outgoing_spans_.push_back(std::move(out));
+            publish_spans();
+            if (messages_in_flight_ != 0) {
+                outgoing_spans_.back().operation = start_operation(nullptr, Completion());
+            }
+            return Status::ok;
+        }
+    }
+    ReservedCell reserved;
+    if (!mailbox_.reserve(&reserved)) {
+        return Status::no_resource;
+    }
+    *packed_length = pack(reserved.slot, argument);
+    mailbox_.publish(reserved, CellKind::am_slot, am_id, static_cast<uint32_t>(*packed_length));
+    return Status::ok;
+}
+
+Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
+                       const Piece *pieces, size_t piece_count, const void *owner,
+                       const Completion &completion) {
+    Message message = {am_id, header, header_length, pieces, piece_count, header_length};
+    bool from_gpu = false;
+    for (size_t i = 0; i < piece_count; ++i) {
+        message.length += pieces[i].length;
+        from_gpu |= query_memory(pieces[i].address).needs_gpu();
+    }
+    if (failed_) {
+        return Status::peer_failed;
+    }
+    if (message.length > kSlotBytes) {
+        return Status::invalid;
+    }
+    if (from_gpu && ring_state_ == RingState::none) {
+        offer_ring();
+    }
+    if (from_gpu && ring_state_ == RingState::ready && !fence_pending()) {
+        return send_pieces_by_ring(message, owner, completion);
+    }
+    return send_pieces_by_slot(message);
+}
+
+Status Link::send_pieces_by_ring(const Message &message, const void *owner,
+                                 const Completion &completion) {
+    const std::optional<RingSpan> span = tx_ring_->allocate(message.length);
+    if (!span) {
+        return Status::no_resource;
+    }
+    OutgoingSpan out;
+    out.span = *span;
+    out.owner = owner;
+    out.kind = CellKind::am_ring;
+    out.am_id = message.am_id;
+    if (!fill_span(out, message)) {
+        tx_ring_->trim(*span, 0);
+        return Status::gpu_error;
+    }
+    out.operation = start_operation(owner, completion);
+    ++messages_in_flight_;
+    outgoing_spans_.push_back(std::move(out));
+    return Status::in_progress;
+}
+
+/** Copies host parts, starts the copies of GPU parts. On failure nothing is under way. */
+bool Link::fill_span(OutgoingSpan &out, const Message &message) {
+    unsigned char *destination = tx_ring_->data(out.span);
+    memcpy(destination, message.header, message.header_length);
+    destination += message.header_length;
+    bool started = true;
+    for (size_t i = 0; i < message.piece_count && started; ++i) {
+        const Piece &piece = message.pieces[i];
+        const MemoryInfo info = query_memory(piece.address);
+        if (info.needs_gpu()) {
+            CopyTicket ticket;
+            const Status status =
+                port_.engine().start(destination, piece.address, piece.length, info,
+                                     CopyDirection::from_gpu, &ticket);
+            started = status != Status::gpu_error;
+            if (status == Status::in_progress) {
+                out.tickets.push_back(ticket);
+            }
+        } else if (piece.length != 0) {
+            memcpy(destination, piece.address, piece.length);
+        }
+        destination += piece.length;
+    }
+    if (!started) {
+        for (CopyTicket &ticket : out.tickets) {
+            port_.engine().wait(&ticket);
+        }
+    }
+    return started;
+}
+
+/** Gathers the message first, so that no GPU copy runs while a cell is reserved. */
+Status Link::send_pieces_by_slot(const Message &message) {
+    const Status sendable = check_sendable();
+    if (sendable != Status::ok || !mailbox_.has_room()) {
+        return sendable != Status::ok ? sendable : Status::no_resource;
+    }
+    unsigned char gathered[kSlotBytes];
+    memcpy(gathered, message.header, message.header_length);
+    size_t offset = message.header_length;
+    for (size_t i = 0; i < message.piece_count; ++i) {
+        const Piece &piece = message.pieces[i];
+        if (copy_any(gathered + offset, piece.address, piece.length) != Status::ok) {
+            return Status::gpu_error;
+        }
+        offset += piece.length;
+    }
+    ReservedCell reserved;
+    if (!mailbox_.reserve(&reserved)) {
+        return Status::no_resource;
+    }
+    memcpy(reserved.slot, gathered, message.length);
+    mailbox_.publish(reserved, CellKind::am_slot, message.am_id,
+                     static_cast<uint32_t>(message.length));
+    return Status::ok;
+}
+
+// ---------------------------------------------------------------- control
+
+unsigned Link::flush_control() {
+    unsigned count = 0;
+    ReservedCell reserved;
+    while (!control_.empty() && mailbox_.reserve(&reserved)) {
+        const ControlMessage &message = control_.front();
+        memcpy(reserved.cell->payload, message.payload, message.length);
+        mailbox_.publish(reserved, message.kind, 0, message.length);
+        control_.pop_front();
+        ++count;
+    }
+    return count;
+}
+
+void Link::queue_control(CellKind kind, const void *payload, size_t length) {
+    if (failed_) {
+        return;
+    }
+    ControlMessage message;
+    message.kind = kind;
+    message.length = static_cast<uint32_t>(length);
+    memcpy(message.payload, payload, length);
+    control_.push_back(message);
+    flush_control();
+    if (!control_.empty()) {
+        port_.activate(*this);
+    }
+}
+
+// ---------------------------------------------------------------- the staging ring
+
+void Link::offer_ring() {
+    const size_t bytes = port_.config().ring_bytes;
+    tx_ring_ = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes);
+    if (!tx_ring_) {
+        ring_state_ = RingState::refused;
+        return;
+    }
+    ring_state_ = RingState::offered;
+    send_control(CellKind::ring_offer, RingOffer{tx_ring_->cookie(), tx_ring_->segment_fd()});
+}
+
+void Link::receive_ring_offer(const RingOffer &offer) {
+    const char *why = "it offered a second one";
+    if (!rx_ring_) {
+        rx_ring_ = StagingRingReceiver::attach(peer_.pid, offer.segment_fd, offer.cookie, &why);
+        if (!rx_ring_) {
+            GPUSHM_LOG(warn, "cannot map the staging ring of process %d (%s): its messages come "
+                       "more slowly", peer_.pid, why);
+        }
+        send_control(CellKind::ring_answer, RingAnswer{rx_ring_ ? 1u : 0u});
+    } else {
+        GPUSHM_LOG(error, "process %d broke the protocol: %s", peer_.pid, why);
+    }
+}
+
+void Link::receive_ring_answer(const RingAnswer &answer) {
+    if (ring_state_ == RingState::offered) {
+        ring_state_ = answer.accepted != 0 ? RingState::ready : RingState::refused;
+        if (ring_state_ == RingState::refused) {
+            tx_ring_.reset();
+        }
+    }
+}
+
+unsigned char *Link::open_span(const RingSpan &span) {
+    unsigned char *data = rx_ring_ ? rx_ring_->open(span) : nullptr;
+    if (data == nullptr) {
+        GPUSHM_LOG(error, "process %d sent an impossible span of its staging ring: a message is "
+                   "dropped; look for memory corruption in the job's processes", peer_.pid);
+    }
+    return data;
+}
+
+void Link::close_span(const RingSpan &span) { rx_ring_->close(span); }
+
+}  // namespace gpushm

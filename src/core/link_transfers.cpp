@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Transfers of a link: put and get in chunks through the staging ring, pipelined on both sides. On
+// each side an ahead pointer runs in front of what the other may see: the sender starts copies into
+// spans that are not published yet, the receiver out of spans that are not released yet (Ji et al.,
+// "Efficient Intranode Communication in GPU-Accelerated Systems", IPDPSW 2012).
+#include "core/link.hpp"
+
+#include "core/log.hpp"
+#include "core/port.hpp"
+#include "core/registration_table.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+// Chunks started in one call of progress(): few, so that the other direction is served between.
+constexpr unsigned kChunksPerProgress = 4;
+
+// Puts of one peer that can be incomplete at once; more means that its words make no sense.
+constexpr size_t kMaxIncomingPuts = 1u << 16;
+
+unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char *>(address); }
+
+}  // namespace
+
+Status Link::put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
+                 const Completion &completion) {
+    if (failed_) {
+        return Status::peer_failed;
+    }
+    if (fence_pending()) {
+        return Status::no_resource;
+    }
+    if (length == 0) {
+        return Status::ok;
+    }
+    const uint64_t id = start_operation(owner, completion);
+    streams_.push_back({id, false, owner, static_cast<const unsigned char *>(local),
+                        query_memory(local), length, 0, remote});
+    return Status::in_progress;
+}
+
+Status Link::get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
+                 const Completion &completion) {
+    if (failed_) {
+        return Status::peer_failed;
+    }
+    if (fence_pending()) {
+        return Status::no_resource;
+    }
+    if (length == 0) {
+        return Status::ok;
+    }
+    const uint64_t id = start_operation(owner, completion);
+    Operation &operation = operations_[id];
+    operation.local = static_cast<unsigned char *>(local);
+    operation.local_info = query_memory(local);
+    operation.length = length;
+    send_control(CellKind::get_request,
+                 GetRequest{id, remote.address, length, remote.registration});
+    return Status::in_progress;
+}
+
+void Link::receive_get_request(const GetRequest &request) {
+    if (request.length == 0 || !RegistrationTable::instance().covers(
+                                   request.registration, request.address, request.length)) {
+        GPUSHM_LOG(error, "process %d asked for %llu bytes that are not registered for it: refused",
+                   peer_.pid, static_cast<unsigned long long>(request.length));
+        send_control(CellKind::transfer_done, TransferDone{request.transfer_id, 1});
+        return;
+    }
+    const unsigned char *source = pointer(request.address);
+    streams_.push_back({request.transfer_id, true, nullptr, source, query_memory(source),
+                        request.length, 0, RemoteMemory{0, 0}});
+    port_.activate(*this);
+    issue_chunks();
+}
+
+void Link::receive_transfer_done(const TransferDone &done) {
+    if (done.failed != 0) {
+        GPUSHM_LOG(error, "process %d could not complete a transfer: see its messages", peer_.pid);
+    }
+    end_operation(done.transfer_id, done.failed != 0 ? Status::gpu_error : Status::ok);
+}
+
+// ---------------------------------------------------------------- the sending side
+
+unsigned Link::issue_chunks() {
+    if (!streams_.empty() && ring_state_ == RingState::none) {
+        offer_ring();
+    }
+    unsigned count = 0;
+    while (!streams_.empty() && ring_state_ != RingState::offered && count < kChunksPerProgress) {
+        Stream &stream = streams_.front();
+        const bool issued = ring_state_ == RingState::ready ? issue_ring_chunk(stream)
+                                                            : issue_slot_chunk(stream);
+        if (!issued) {
+            break;
+        }
+        ++count;
+        if (stream.issued == stream.total) {
+            streams_.pop_front();
+        }
+        publish_spans();
+    }
+    return count;
+}
+
+size_t Link::chunk_bytes(const Stream &stream) const {
+    const PortConfig &config = port_.config();
+    const size_t preferred =
+        stream.source_info.needs_gpu() ? config.gpu_chunk_bytes : config.host_chunk_bytes;
+    const size_t possible =
+        ring_state_ == RingState::ready ? tx_ring_->data_bytes() / 4 : size_t{kSlotBytes};
+    return std::min<uint64_t>(std::min(preferred, possible), stream.total - stream.issued);
+}
+
+TransferChunk Link::describe_chunk(const Stream &stream) const {
+    TransferChunk chunk = {};
+    chunk.transfer_id = stream.transfer_id;
+    chunk.offset = stream.issued;
+    chunk.total = stream.total;
+    chunk.address = stream.remote.address;
+    chunk.registration = stream.remote.registration;
+    chunk.is_reply = stream.is_reply ? 1 : 0;
+    return chunk;
+}
+
+bool Link::issue_ring_chunk(Stream &stream) {
+    const size_t length = chunk_bytes(stream);
+    const std::optional<RingSpan> span = tx_ring_->allocate(length);
+    if (!span) {
+        return false;
+    }
+    OutgoingSpan out;
+    out.span = *span;
+    out.owner = stream.owner;
+    out.kind = CellKind::chunk_ring;
+    out.chunk = describe_chunk(stream);
+    out.chunk.span = *span;
+    unsigned char *destination = tx_ring_->data(*span);
+    const unsigned char *source = stream.source + stream.issued;
+    if (stream.source_info.needs_gpu()) {
+        CopyTicket ticket;
+        const Status status = port_.engine().start(destination, source, length, stream.source_info,
+                                                   CopyDirection::from_gpu, &ticket);
+        out.copy_failed = status == Status::gpu_error;
+        if (status == Status::in_progress) {
+            out.tickets.push_back(ticket);
+        }
+    } else {
+        memcpy(destination, source, length);
+    }
+    stream.issued += length;
+    outgoing_spans_.push_back(std::move(out));
+    return true;
+}
+
+bool Link::issue_slot_chunk(Stream &stream) {
+    if (!mailbox_.has_room()) {
+        return false;
+    }
+    unsigned char gathered[kSlotBytes];
+    const size_t length = chunk_bytes(stream);
+    TransferChunk chunk = describe_chunk(stream);
+    chunk.failed = copy_any(gathered, stream.source + stream.issued, length) != Status::ok;
+    ReservedCell reserved;
+    if (!mailbox_.reserve(&reserved)) {
+        return false;
+    }
+    memcpy(reserved.slot, gathered, length);
+    memcpy(reserved.cell->payload, &chunk, sizeof(chunk));
+    mailbox_.publish(reserved, CellKind::chunk_slot, 0, static_cast<uint32_t>(length));
+    stream.issued += length;
+    return true;
+}
+
+unsigned Link::publish_spans() {
+    unsigned count = 0;
+    while (!outgoing_spans_.empty()) {
+        OutgoingSpan &front = outgoing_spans_.front();
+        while (!front.tickets.empty()) {
+            const Status status = port_.engine().poll(&front.tickets.back());
+            if (status == Status::in_progress) {
+                return count;
+            }
+            front.copy_failed |= status != Status::ok;
+            front.tickets.pop_back();
+        }
+        if (!publish_span(front)) {
+            break;
+        }
+        const bool is_message = front.kind == CellKind::am_ring;
+        const uint64_t operation = front.operation;
+        const Status status = front.copy_failed ? Status::gpu_error : Status::ok;
+        outgoing_spans_.pop_front();
+        ++count;
+        if (is_message) {
+            --messages_in_flight_;
+            end_operation(operation, status);
+        }
+    }
+    return count;
+}
+
+/** False when the mailbox is full. */
+bool Link::publish_span(OutgoingSpan &out) {
+    ReservedCell reserved;
+    if (!mailbox_.reserve(&reserved)) {
+        return false;
+    }
+    if (out.kind == CellKind::am_ring && !out.copy_failed) {
+        memcpy(reserved.cell->payload, &out.span, sizeof(out.span));
+        mailbox_.publish(reserved, CellKind::am_ring, out.am_id, sizeof(out.span));
+        return true;
+    }
+    // A message that could not be read goes out as a chunk of no transfer (id 0): the receiver only
+    // releases its span.
+    out.chunk.span = out.span;
+    out.chunk.failed = out.copy_failed ? 1 : 0;
+    memcpy(reserved.cell->payload, &out.chunk, sizeof(out.chunk));
+    mailbox_.publish(reserved, CellKind::chunk_ring, 0, sizeof(out.chunk));
+    return true;
+}
+
+// ---------------------------------------------------------------- the receiving side
+
+void Link::receive_chunk(const TransferChunk &chunk, const unsigned char *slot,
+                         size_t slot_length) {
+    if (slot != nullptr) {
+        store_chunk(chunk, slot, slot_length, false);
+    } else if (const unsigned char *data = open_span(chunk.span)) {
+        store_chunk(chunk, data, chunk.span.length, true);
+    }
+}
+
+/** Where a chunk belongs in this process; null when nobody waits for it or it names memory that it
+ *  may not write. */
+unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length,
+                                       MemoryInfo *info) {
+    if (length > chunk.total || chunk.offset > chunk.total - length || chunk.failed != 0) {
+        return nullptr;
+    }
+    if (chunk.is_reply != 0) {
+        const auto found = operations_.find(chunk.transfer_id);
+        if (found == operations_.end() || found->second.local == nullptr ||
+            found->second.length != chunk.total) {
+            return nullptr;
+        }
+        *info = found->second.local_info;
+        return found->second.local + chunk.offset;
+    }
+    if (!RegistrationTable::instance().covers(chunk.registration, chunk.address, chunk.total)) {
+        GPUSHM_LOG(error, "process %d wants to write %llu bytes that are not registered for it: "
+                   "refused", peer_.pid, static_cast<unsigned long long>(chunk.total));
+        return nullptr;
+    }
+    unsigned char *destination = pointer(chunk.address + chunk.offset);
+    *info = query_memory(destination);
+    return destination;
+}
+
+void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
+                       bool from_ring) {
+    MemoryInfo info;
+    unsigned char *destination = chunk_destination(chunk, length, &info);
+    bool stored = destination != nullptr;
+    if (stored && info.needs_gpu()) {
+        CopyTicket ticket;
+        Status status = port_.engine().start(destination, data, length, info,
+                                             CopyDirection::to_gpu, &ticket);
+        if (status == Status::in_progress && from_ring) {
+            incoming_copies_.push_back({ticket, chunk});
+            port_.activate(*this);
+            return;
+        }
+        if (status == Status::in_progress) {
+            status = port_.engine().wait(&ticket);
+        }
+        stored = status == Status::ok;
+    } else if (stored) {
+        memcpy(destination, data, length);
+    }
+    if (from_ring) {
+        rx_ring_->close(chunk.span);
+    }
+    chunk_arrived(chunk, length, stored);
+}
+
+unsigned Link::finish_incoming_copies() {
+    unsigned count = 0;
+    while (!incoming_copies_.empty()) {
+        IncomingCopy &front = incoming_copies_.front();
+        const Status status = port_.engine().poll(&front.ticket);
+        if (status == Status::in_progress) {
+            break;
+        }
+        const TransferChunk chunk = front.chunk;
+        incoming_copies_.pop_front();
+        rx_ring_->close(chunk.span);
+        chunk_arrived(chunk, chunk.span.length, status == Status::ok && chunk.failed == 0);
+        ++count;
+    }
+    return count;
+}
+
+void Link::chunk_arrived(const TransferChunk &chunk, uint64_t length, bool stored) {
+    if (chunk.is_reply != 0) {
+        const auto found = operations_.find(chunk.transfer_id);
+        if (found == operations_.end() || found->second.local == nullptr) {
+            return;
+        }
+        found->second.failed |= !stored;
+        found->second.arrived += length;
+        if (found->second.arrived >= found->second.length) {
+            end_operation(chunk.transfer_id,
+                          found->second.failed ? Status::gpu_error : Status::ok);
+        }
+        return;
+    }
+    if (chunk.transfer_id == 0 || incoming_puts_.size() >= kMaxIncomingPuts) {
+        return;
+    }
+    IncomingPut &incoming = incoming_puts_[chunk.transfer_id];
+    incoming.failed |= !stored;
+    incoming.arrived += length;
+    if (incoming.arrived >= chunk.total) {
+        send_control(CellKind::transfer_done,
+                     TransferDone{chunk.transfer_id, incoming.failed ? 1u : 0u});
+        incoming_puts_.erase(chunk.transfer_id);
+    }
+}
+
+}  // namespace gpushm

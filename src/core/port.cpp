@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/port.hpp"
+
+#include "core/log.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+// Enough to amortise a call, few enough that links are served between.
+constexpr unsigned kMessagesPerProgress = 16;
+
+// A reservation that stays unpublished for this many polls is worth system calls.
+constexpr uint32_t kPollsPerHousekeeping = 1u << 16;
+
+template <typename Payload>
+bool read_payload(const ReceivedCell &message, Payload *payload) {
+    if (message.kind != CellKind::chunk_slot && message.length != sizeof(Payload)) {
+        return false;
+    }
+    memcpy(payload, message.payload, sizeof(Payload));
+    return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Port> Port::create(const PortConfig &config, const PortCallbacks &callbacks) {
+    std::optional<MailboxReceiver> mailbox =
+        MailboxReceiver::create(config.cell_count, kSlotBytes);
+    if (!mailbox) {
+        return nullptr;
+    }
+    return std::unique_ptr<Port>(new Port(config, callbacks, std::move(*mailbox)));
+}
+
+Port::Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox)
+    : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {}
+
+Port::~Port() {
+    for (const std::unique_ptr<Link> &link : links_) {
+        link->send_close();
+    }
+}
+
+Link *Port::link(const MailboxAddress &peer, const char **why) {
+    for (const std::unique_ptr<Link> &link : links_) {
+        if (link->peer().cookie == peer.cookie) {
+            return link.get();
+        }
+    }
+    std::unique_ptr<Link> link = Link::connect(*this, peer, why);
+    if (!link) {
+        return nullptr;
+    }
+    links_.push_back(std::move(link));
+    return links_.back().get();
+}
+
+void Port::activate(Link &link) {
+    if (std::find(active_.begin(), active_.end(), &link) == active_.end()) {
+        active_.push_back(&link);
+    }
+}
+
+unsigned Port::progress() {
+    unsigned count = receive_messages();
+    if (!active_.empty()) {
+        count += progress_links();
+    }
+    if (count == 0 && ++idle_polls_ >= kPollsPerHousekeeping) {
+        housekeeping();
+    }
+    return count;
+}
+
+unsigned Port::receive_messages() {
+    unsigned count = 0;
+    ReceivedCell message;
+    while (count < kMessagesPerProgress && mailbox_.receive(&message)) {
+        dispatch(message);
+        mailbox_.release();
+        ++count;
+    }
+    return count;
+}
+
+void Port::dispatch(const ReceivedCell &message) {
+    switch (message.kind) {
+    case CellKind::am_inline:
+        callbacks_.active_message(callbacks_.argument, message.am_id, message.payload,
+                                  message.length);
+        break;
+    case CellKind::am_slot:
+        callbacks_.active_message(callbacks_.argument, message.am_id, message.slot, message.length);
+        break;
+    case CellKind::close:
+        if (Link *link = link_of_sender_[message.sender]) {
+            link->receive_close();
+        }
+        link_of_sender_[message.sender] = nullptr;
+        mailbox_.free_sender(message.sender);
+        break;
+    default:
+        dispatch_to_link(message);
+    }
+}
+
+void Port::dispatch_to_link(const ReceivedCell &message) {
+    Link *link = sender_link(message.sender);
+    if (link == nullptr) {
+        return;
+    }
+    RingSpan span;
+    RingOffer offer;
+    RingAnswer answer;
+    TransferChunk chunk;
+    GetRequest request;
+    TransferDone done;
+    if (message.kind == CellKind::am_ring && read_payload(message, &span)) {
+        if (unsigned char *data = link->open_span(span)) {
+            callbacks_.active_message(callbacks_.argument, message.am_id, data, span.length);
+            link->close_span(span);
+        }
+    } else if (message.kind == CellKind::ring_offer && read_payload(message, &offer)) {
+        link->receive_ring_offer(offer);
+    } else if (message.kind == CellKind::ring_answer && read_payload(message, &answer)) {
+        link->receive_ring_answer(answer);
+    } else if (message.kind == CellKind::chunk_slot && read_payload(message, &chunk)) {
+        link->receive_chunk(chunk, message.slot, message.length);
+    } else if (message.kind == CellKind::chunk_ring && read_payload(message, &chunk)) {
+        link->receive_chunk(chunk, nullptr, 0);
+    } else if (message.kind == CellKind::get_request && read_payload(message, &request)) {
+        link->receive_get_request(request);
+    } else if (message.kind == CellKind::transfer_done && read_payload(message, &done)) {
+        link->receive_transfer_done(done);
+    } else {
+        GPUSHM_LOG_ONCE(error, "process %d sent a control message of a wrong length: it is dropped; "
+                        "look for memory corruption in the job's processes", link->peer().pid);
+    }
+}
+
+/** The link to the process that sent a message; made when it is the first that needs an answer. */
+Link *Port::sender_link(uint16_t sender) {
+    if (link_of_sender_[sender] != nullptr) {
+        return link_of_sender_[sender];
+    }
+    const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
+    const char *why = "its record in our mailbox is empty";
+    Link *found = address ? link(*address, &why) : nullptr;
+    if (found == nullptr) {
+        GPUSHM_LOG(error, "cannot answer process %d: %s", address ? address->pid : -1, why);
+    }
+    link_of_sender_[sender] = found;
+    return found;
+}
+
+unsigned Port::progress_links() {
+    unsigned count = 0;
+    // By index: a completion may start work on another link.
+    for (size_t i = 0; i < active_.size(); ++i) {
+        Link &link = *active_[i];
+        const bool was_failed = link.failed();
+        count += link.progress();
+        if (link.failed() && !was_failed) {
+            callbacks_.link_failed(callbacks_.argument, link);
+        }
+    }
+    active_.erase(std::remove_if(active_.begin(), active_.end(),
+                                 [](const Link *link) { return !link->busy(); }),
+                  active_.end());
+    return count;
+}
+
+void Port::housekeeping() {
+    idle_polls_ = 0;
+    if (mailbox_.skip_dead_sender()) {
+        GPUSHM_LOG_ONCE(warn, "a peer died while it wrote into our mailbox: its message is dropped");
+    }
+}
+
+bool Port::arm() {
+    return active_.empty() && mailbox_.arm();
+}
+
+}  // namespace gpushm

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the cells of a mailbox carry, by CellKind. All of it is written by the sender before it
+// publishes the cell and read, copied and checked by the owner afterwards (Cell::state).
+//
+//   small message          am_inline | am_slot
+//   payload from a GPU     [one DMA into the ring]  am_ring
+//   put of n bytes         chunk_ring ... chunk_ring                        <- transfer_done
+//   get of n bytes         get_request                  <- chunk_ring ... chunk_ring (reply)
+//   the first use of a     ring_offer                                       <- ring_answer
+//   ring by a sender
+//
+// Chunks go through slots instead (chunk_slot) when the peer refused the ring.
+#pragma once
+
+#include "core/mailbox.hpp"
+#include "core/staging_ring.hpp"
+
+#include <cstdint>
+
+namespace gpushm {
+
+/** Bytes of every slot; the same in all processes of one protocol version, so that a sender knows how
+ *  much it may send before it has seen the peer. 8 KiB and what UCP adds in front of it. */
+constexpr uint64_t kSlotBytes = 8192 + 128;
+
+struct RingOffer {
+    Cookie cookie;
+    int32_t segment_fd;  // in the process of the sender
+};
+
+struct RingAnswer {
+    uint32_t accepted;  // 1: the ring may be used; 0: the receiver could not map it
+};
+
+/** A part of a transfer; its data is a span of the ring (chunk_ring) or the slot (chunk_slot). */
+struct TransferChunk {
+    uint64_t transfer_id;   // unique in the process that started the transfer, on this link
+    uint64_t offset;        // where the data belongs, from the start of the transfer, in bytes
+    uint64_t total;         // bytes of the whole transfer
+    uint64_t address;       // put: start of the transfer in the receiver's memory
+    uint64_t registration;  // put: RegistrationTable id in the receiver
+    RingSpan span;          // chunk_ring
+    uint32_t is_reply;      // 1: data of a get that the receiver asked for; 0: of a put
+    uint32_t failed;        // 1: the data could not be read; the bytes count, but are not written
+};
+static_assert(sizeof(TransferChunk) <= Cell::kInlineBytes, "a chunk's description fits its cell");
+
+struct GetRequest {
+    uint64_t transfer_id;
+    uint64_t address;  // in the receiver's memory
+    uint64_t length;   // bytes, > 0
+    uint64_t registration;
+};
+
+struct TransferDone {
+    uint64_t transfer_id;
+    uint32_t failed;  // 1: some of the data was not written
+};
+
+}  // namespace gpushm

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What follows from what gpushm-info finds: see findings.hpp.
+#include "tools/findings.hpp"
+
+#include "tools/launch_plan.hpp"
+
+#include <cuda.h>
+
+#include <cstring>
+
+namespace gpushm::tools {
+
+namespace {
+
+using Advice = std::vector<std::string>;
+
+/** Whether there is a UCX that gpushm serves. */
+bool check_ucx(const Findings &findings, Advice &advice) {
+    bool served = false;
+    const auto check = [&](const UcxInstallation &ucx) {
+        const std::string obstacle = why_not_served(ucx);
+        served = served || obstacle.empty();
+        if (!obstacle.empty()) {
+            advice.push_back(obstacle);
+        }
+    };
+    if (findings.ucx) {
+        check(*findings.ucx);
+    }
+    if (open_mpi_has_other_ucx(findings)) {
+        check(*findings.open_mpi->ucx);
+    }
+    if (!findings.ucx && !(findings.open_mpi && findings.open_mpi->ucx)) {
+        advice.push_back(
+            "no UCX (libucp.so.0) is found: install it (Debian and Ubuntu: package "
+            "libucx0), or put its folder into LD_LIBRARY_PATH");
+    }
+    return served;
+}
+
+void check_open_mpi(const OpenMpiInstallation &open_mpi, Advice &advice) {
+    if (!open_mpi.version) {
+        advice.push_back(open_mpi.mpirun +
+                         " is not Open MPI's: gpushm-run sets up UCX only, another "
+                         "MPI over UCX needs its own settings");
+        return;
+    }
+    if (open_mpi.has_pml_ucx && !*open_mpi.has_pml_ucx) {
+        advice.push_back("Open MPI " + to_string(*open_mpi.version) + " (" + open_mpi.mpirun +
+                         ") was built without UCX: use one whose ompi_info lists \"pml: ucx\"");
+    }
+    for (const McaSetting &setting : open_mpi.pml_settings) {
+        if (setting.overrides_environment && !mca_list_allows(setting.value, "ucx")) {
+            advice.push_back(setting.file + " forces pml = " + setting.value +
+                             ", which gpushm-run cannot change: remove that line");
+        }
+    }
+}
+
+void check_gpus(const GpuSurvey &survey, Advice &advice) {
+    if (survey.driver == GpuSurvey::Driver::unusable) {
+        advice.push_back("the CUDA driver (libcuda.so.1) cannot be used, " + survey.driver_error +
+                         ": update or reinstall the NVIDIA driver");
+    }
+    for (size_t i = 0; i < survey.gpus.size(); ++i) {
+        const Gpu &gpu = survey.gpus[i];
+        if (gpu.compute_mode != CU_COMPUTEMODE_DEFAULT) {
+            advice.push_back("GPU " + std::to_string(i) + " is in the compute mode \"" +
+                             compute_mode_name(gpu.compute_mode) +
+                             "\", processes cannot share it: nvidia-smi -i " + std::to_string(i) +
+                             " -c DEFAULT");
+        }
+        for (size_t other = i + 1; other < gpu.reaches.size(); ++other) {
+            if (!gpu.reaches[other]) {
+                advice.push_back(
+                    "GPU " + std::to_string(i) + " and GPU " + std::to_string(other) +
+                    " have no peer access: data between them goes through host memory");
+            }
+        }
+    }
+}
+
+/** Whether processes can attach to each other's segments. */
+bool check_sharing(const NodeLimits &limits, Advice &advice) {
+    if (limits.attach_error == 0) {
+        return true;
+    }
+    advice.push_back(std::string("a process cannot open another one's /proc/PID/fd (") +
+                     strerror(limits.attach_error) +
+                     "), so peers cannot attach: run the ranks as one user, in one container, with "
+                     "/proc mounted, without hidepid and without a filter on system calls");
+    return false;
+}
+
+std::string summarize(const Findings &findings, bool can_run) {
+    if (!can_run) {
+        return "gpushm cannot run here";
+    }
+    const size_t count = findings.gpu_survey.gpus.size();
+    return count == 0
+               ? "gpushm can run, for host memory only: there is no usable GPU"
+               : "gpushm can run, for host memory and the memory of " + std::to_string(count) +
+                     (count == 1 ? " GPU" : " GPUs") + ": start programs by gpushm-run";
+}
+
+}  // namespace
+
+Verdict judge(const Findings &findings, const Environment &environment) {
+    Verdict verdict;
+    const bool installed = !findings.files.directory.empty();
+    if (!installed) {
+        verdict.advice.push_back(missing_files_message(findings.files));
+    }
+    const bool served = check_ucx(findings, verdict.advice);
+    const bool sharing = check_sharing(findings.limits, verdict.advice);
+    if (findings.open_mpi) {
+        check_open_mpi(*findings.open_mpi, verdict.advice);
+    }
+    check_gpus(findings.gpu_survey, verdict.advice);
+    for (std::string &note : excluding_settings(environment)) {
+        verdict.advice.push_back(std::move(note));
+    }
+    verdict.can_run = installed && served && sharing;
+    verdict.summary = summarize(findings, verdict.can_run);
+    return verdict;
+}
+
+bool open_mpi_has_other_ucx(const Findings &findings) {
+    return findings.open_mpi && findings.open_mpi->ucx &&
+           (!findings.ucx || findings.ucx->libucp_path != findings.open_mpi->ucx->libucp_path);
+}
+
+const char *compute_mode_name(int compute_mode) {
+    switch (compute_mode) {
+        case CU_COMPUTEMODE_DEFAULT:
+            return "default";
+        case CU_COMPUTEMODE_PROHIBITED:
+            return "prohibited";
+        case CU_COMPUTEMODE_EXCLUSIVE_PROCESS:
+            return "exclusive process";
+        default:
+            return "unknown";
+    }
+}
+
+}  // namespace gpushm::tools

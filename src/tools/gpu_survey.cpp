@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The CUDA driver and the GPUs of this node: see gpu_survey.hpp.
+#include "tools/gpu_survey.hpp"
+
+#include "core/cuda_driver.hpp"
+
+#include <dlfcn.h>
+#include <hwloc.h>
+#include <hwloc/helper.h>
+
+#include <cstdio>
+
+namespace gpushm::tools {
+
+namespace {
+
+/** The machine's topology with its PCI devices; a class only to release it. */
+class Topology {
+public:
+    Topology() {
+        if (hwloc_topology_init(&topology_) != 0) {
+            topology_ = nullptr;
+            return;
+        }
+        // PCI devices only: looking for what the operating system makes of them would start other
+        // libraries, CUDA's runtime among them.
+        hwloc_topology_set_type_filter(topology_, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_ALL);
+        if (hwloc_topology_load(topology_) != 0) {
+            hwloc_topology_destroy(topology_);
+            topology_ = nullptr;
+        }
+    }
+    ~Topology() {
+        if (topology_ != nullptr) {
+            hwloc_topology_destroy(topology_);
+        }
+    }
+    Topology(const Topology &) = delete;
+    Topology &operator=(const Topology &) = delete;
+
+    std::optional<unsigned> numa_node_of(const std::string &pci_id) const {
+        const hwloc_obj_t device = topology_ != nullptr
+                                       ? hwloc_get_pcidev_by_busidstring(topology_, pci_id.c_str())
+                                       : nullptr;
+        if (device == nullptr) {
+            return std::nullopt;
+        }
+        const hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology_, device);
+        if (place == nullptr || place->nodeset == nullptr ||
+            hwloc_bitmap_weight(place->nodeset) != 1) {
+            return std::nullopt;
+        }
+        return static_cast<unsigned>(hwloc_bitmap_first(place->nodeset));
+    }
+
+private:
+    hwloc_topology_t topology_ = nullptr;
+};
+
+std::string format_uuid(const CUuuid &uuid) {
+    std::string text = "GPU-";
+    for (unsigned i = 0; i < sizeof(uuid.bytes); ++i) {
+        char digits[3];
+        std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+        text += digits;
+        text += i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "";
+    }
+    return text;
+}
+
+/** What a GPU does not tell stays empty. */
+Gpu look_at(const CudaDriver &driver, const Topology &topology, int ordinal, int count) {
+    Gpu gpu;
+    CUdevice device{};
+    if (driver.device_get(&device, ordinal) != CUDA_SUCCESS) {
+        return gpu;
+    }
+    char text[256] = "";
+    if (driver.device_get_name(text, sizeof(text), device) == CUDA_SUCCESS) {
+        gpu.name = text;
+    }
+    if (driver.device_get_pci_bus_id(text, sizeof(text), device) == CUDA_SUCCESS) {
+        gpu.pci_id = text;
+        gpu.numa_node = topology.numa_node_of(gpu.pci_id);
+    }
+    CUuuid uuid{};
+    if (driver.device_get_uuid(&uuid, device) == CUDA_SUCCESS) {
+        gpu.uuid = format_uuid(uuid);
+    }
+    driver.device_total_mem(&gpu.memory_bytes, device);
+    driver.device_get_attribute(&gpu.compute_mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device);
+    for (int other = 0; other < count; ++other) {
+        CUdevice peer{};
+        int reaches = other == ordinal;
+        if (other != ordinal && driver.device_get(&peer, other) == CUDA_SUCCESS) {
+            driver.device_can_access_peer(&reaches, device, peer);
+        }
+        gpu.reaches.push_back(reaches != 0);
+    }
+    return gpu;
+}
+
+}  // namespace
+
+GpuSurvey survey_gpus() {
+    GpuSurvey survey;
+    const CudaDriver *driver = CudaDriver::get();
+    if (driver == nullptr) {
+        if (void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+            dlclose(library);
+            survey.driver = GpuSurvey::Driver::unusable;
+            survey.driver_error = "it lacks functions that gpushm needs";
+        }
+        return survey;
+    }
+    driver->driver_get_version(&survey.driver_version);
+    int count = 0;
+    CUresult result = driver->init(0);
+    if (result == CUDA_SUCCESS) {
+        result = driver->device_get_count(&count);
+    }
+    // No GPU in reach is no fault of the driver (CUDA driver API manual, cuInit).
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NO_DEVICE) {
+        survey.driver = GpuSurvey::Driver::unusable;
+        survey.driver_error = driver->error_name(result);
+        return survey;
+    }
+    survey.driver = GpuSurvey::Driver::usable;
+    const Topology topology;
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        survey.gpus.push_back(look_at(*driver, topology, ordinal, count));
+    }
+    return survey;
+}
+
+}  // namespace gpushm::tools

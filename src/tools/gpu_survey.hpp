@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The CUDA driver and the GPUs of this node, seen without making a CUDA context.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpushm::tools {
+
+struct Gpu {
+    std::string name;
+    std::string uuid;  // "GPU-..." as nvidia-smi prints it
+    std::string pci_id;
+    size_t memory_bytes = 0;
+    std::optional<unsigned> numa_node;  // by hwloc; empty: not known, or local to several
+    int compute_mode = 0;               // CUcomputemode
+    /** Whether this GPU reaches the memory of GPU i; true for itself. */
+    std::vector<bool> reaches;
+};
+
+struct GpuSurvey {
+    enum class Driver {
+        absent,    // no libcuda.so.1
+        unusable,  // it opens, but lacks functions or refuses cuInit
+        usable,
+    };
+    Driver driver = Driver::absent;
+    std::string driver_error;  // for `unusable`
+    int driver_version = 0;    // of CUDA, 1000 * major + 10 * minor; 0: not known
+    std::vector<Gpu> gpus;
+};
+
+GpuSurvey survey_gpus();
+
+}  // namespace gpushm::tools

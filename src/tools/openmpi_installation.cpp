@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The Open MPI whose mpirun is in PATH: see openmpi_installation.hpp.
+#include "tools/openmpi_installation.hpp"
+
+#include "tools/environment.hpp"
+#include "tools/linked_libraries.hpp"
+#include "tools/subprocess.hpp"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace gpushm::tools {
+
+namespace {
+
+std::string trimmed(const std::string &text) {
+    constexpr const char *kBlanks = " \t\r\"";
+    const size_t begin = text.find_first_not_of(kBlanks);
+    return begin == std::string::npos
+               ? std::string()
+               : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+void add_setting(const std::string &path, bool overrides, std::vector<McaSetting> &settings) {
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (auto value = mca_file_value(text.str(), "pml")) {
+        settings.push_back({path, *value, overrides});
+    }
+}
+
+/** The files that Open MPI reads (mca_base_var.c), the system's first. */
+std::vector<McaSetting> find_pml_settings(const std::string &system_directory) {
+    std::vector<McaSetting> settings;
+    if (!system_directory.empty()) {
+        add_setting(system_directory + "/openmpi-mca-params.conf", false, settings);
+    }
+    if (const char *home = getenv("HOME")) {
+        add_setting(std::string(home) + "/.openmpi/mca-params.conf", false, settings);
+    }
+    if (!system_directory.empty()) {
+        add_setting(system_directory + "/openmpi-mca-params-override.conf", true, settings);
+    }
+    return settings;
+}
+
+/** pml/ucx is a file of its own in some builds; in others it is a part of the library that every
+ *  program of Open MPI links. */
+std::optional<UcxInstallation> find_ucx(const std::string &component_directory,
+                                        const std::string &ompi_info) {
+    const std::string component = component_directory + "/mca_pml_ucx.so";
+    return find_linked_ucx(access(component.c_str(), R_OK) == 0 ? inspect_library(component)
+                                                                : inspect_program(ompi_info));
+}
+
+}  // namespace
+
+std::optional<OpenMpiInstallation> find_open_mpi() {
+    const auto mpirun = find_program("mpirun", getenv("PATH"));
+    if (!mpirun) {
+        return std::nullopt;
+    }
+    OpenMpiInstallation found;
+    found.mpirun = *mpirun;
+    const std::string banner = output_of({*mpirun, "--version"}).value_or("");
+    if (banner.find("Open MPI") == std::string::npos) {
+        return found;
+    }
+    found.version = parse_version(banner);
+    // With pml=ucx, so that a configuration file does not hide the component.
+    const std::string ompi_info = mpirun->substr(0, mpirun->find_last_of('/') + 1) + "ompi_info";
+    const auto components = output_of({ompi_info, "--parsable"}, {"OMPI_MCA_pml=ucx"});
+    if (components) {
+        found.has_pml_ucx = components->find("mca:pml:ucx:") != std::string::npos;
+    }
+    const std::string paths = output_of({ompi_info, "--parsable", "--path", "all"}).value_or("");
+    found.pml_settings = find_pml_settings(ompi_info_value(paths, "path:sysconfdir"));
+    found.ucx = find_ucx(ompi_info_value(paths, "path:pkglibdir"), ompi_info);
+    return found;
+}
+
+std::string ompi_info_value(const std::string &text, const std::string &key) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.compare(0, key.size() + 1, key + ":") == 0) {
+            return trimmed(line.substr(key.size() + 1));
+        }
+    }
+    return {};
+}
+
+std::optional<std::string> mca_file_value(const std::string &text, const std::string &parameter) {
+    std::optional<std::string> value;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        line.erase(std::min(line.find('#'), line.size()));
+        const size_t equals = line.find('=');
+        if (equals != std::string::npos && trimmed(line.substr(0, equals)) == parameter) {
+            value = trimmed(line.substr(equals + 1));
+        }
+    }
+    return value;
+}
+
+}  // namespace gpushm::tools

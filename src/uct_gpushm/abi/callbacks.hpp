@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tables of callbacks in the running layout, and what stands where gpushm has nothing.
+#pragma once
+
+#include "uct_gpushm/abi/layout.hpp"
+
+#include <ucs/type/status.h>
+
+namespace gpushm::abi {
+
+using AnyFunction = void (*)();
+
+template <typename Function>
+AnyFunction any(Function *function) {
+    return reinterpret_cast<AnyFunction>(function);
+}
+
+inline ucs_status_t unsupported() {
+    return UCS_ERR_UNSUPPORTED;
+}
+inline int answer_no() {
+    return 0;
+}
+inline void do_nothing() {}
+
+/** Runs `function`; no exception may reach UCX, and the only one to expect is a failed allocation. */
+template <typename Function, typename Result = ucs_status_t>
+Result guarded(Function function, Result failure = UCS_ERR_NO_MEMORY) noexcept {
+    try {
+        return function();
+    } catch (...) {
+        return failure;
+    }
+}
+
+/** A table as UCX declares it, with `unsupported` wherever nothing was set. */
+template <typename Op>
+class CallbackTable {
+public:
+    explicit CallbackTable(const StructLayout<Op> &layout) : layout_(layout) {
+        for (AnyFunction &slot : slots_) {
+            slot = any(unsupported);
+        }
+    }
+
+    /** Ignored where the running UCX has no such callback. */
+    template <typename Function>
+    void set(Op op, Function *function) {
+        store(slots_, layout_, op, any(function));
+    }
+
+    void *data() { return slots_; }
+
+private:
+    const StructLayout<Op> &layout_;
+    AnyFunction slots_[kMaxCallbacks];
+};
+
+}  // namespace gpushm::abi

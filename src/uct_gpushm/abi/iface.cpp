@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The inside of uct_base_iface_t: construction, internal operations, active-message dispatch.
+#include "uct_gpushm/abi/callbacks.hpp"
+#include "uct_gpushm/abi/running.hpp"
+
+#include <cstdio>
+
+namespace gpushm::abi {
+namespace {
+
+static_assert(offsetof(Iface, callbacks) == kBaseIfaceSize);
+static_assert(sizeof(uct_iface_t) == kBaseIfaceInternalOps);
+static_assert(sizeof(IfaceConfigHead) == kIfaceConfigSize);
+
+const IfaceCallbacks &callbacks(uct_iface_h iface) {
+    return *reinterpret_cast<Iface *>(iface)->callbacks;
+}
+
+bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
+                  const void *iface_addr, size_t iface_addr_length) {
+    return guarded(
+        [&] {
+            return callbacks(iface).is_reachable(iface, device_addr, device_addr_length,
+                                                 iface_addr, iface_addr_length);
+        },
+        false);
+}
+
+int is_reachable_v1(const uct_iface_h iface, const uct_device_addr_t *device_addr,
+                    const uct_iface_addr_t *iface_addr) {
+    return is_reachable(iface, device_addr, 0, iface_addr, 0);
+}
+
+/** A field of uct_iface_is_reachable_params_t, zero when it is not given. */
+template <typename T>
+T reachable_param(const void *params, ReachableField field) {
+    const StructLayout<ReachableField> &fields = running().layout->reachable;
+    if (!(load<uint64_t>(params, 0) & fields.mask_bit(field))) {
+        return T{};
+    }
+    return load<T>(params, fields[field]);
+}
+
+int is_reachable_v2(const uct_iface_h iface, const void *params) {
+    using F = ReachableField;
+    const void *device_addr = reachable_param<const void *>(params, F::device_addr);
+    if (device_addr == nullptr) {
+        return 0;
+    }
+    if (is_reachable(iface, device_addr, reachable_param<size_t>(params, F::device_addr_length),
+                     reachable_param<const void *>(params, F::iface_addr),
+                     reachable_param<size_t>(params, F::iface_addr_length))) {
+        return 1;
+    }
+    char *reason = reachable_param<char *>(params, F::info_string);
+    if (reason != nullptr) {
+        std::snprintf(reason, reachable_param<size_t>(params, F::info_string_length),
+                      "another node, user, or version of gpushm");
+    }
+    return 0;
+}
+
+/** UCS_MEMORY_TYPE_UNKNOWN has another value in almost every release. */
+ucs_memory_type_t neutral_memory_type(unsigned type) {
+    return type <= UCS_MEMORY_TYPE_ROCM_MANAGED ? static_cast<ucs_memory_type_t>(type)
+                                                : UCS_MEMORY_TYPE_UNKNOWN;
+}
+
+Operation neutral_operation(unsigned operation) {
+    return operation < static_cast<unsigned>(Operation::other) ? static_cast<Operation>(operation)
+                                                               : Operation::other;
+}
+
+/** A field that the caller gave, or `otherwise`. */
+template <typename T>
+T perf_input(const void *perf_attr, PerfAttrField field, T otherwise) {
+    const StructLayout<PerfAttrField> &fields = running().layout->perf_attr;
+    return (load<uint64_t>(perf_attr, 0) & fields.mask_bit(field))
+               ? load<T>(perf_attr, fields[field])
+               : otherwise;
+}
+
+struct PerfOutput {
+    PerfAttrField field;
+    size_t size;
+};
+
+constexpr PerfOutput kPerfOutputs[] = {
+    {PerfAttrField::send_pre_overhead, sizeof(double)},
+    {PerfAttrField::send_post_overhead, sizeof(double)},
+    {PerfAttrField::recv_overhead, sizeof(double)},
+    {PerfAttrField::bandwidth, sizeof(uct_ppn_bandwidth_t)},
+    {PerfAttrField::path_bandwidth, sizeof(uct_ppn_bandwidth_t)},
+    {PerfAttrField::latency, sizeof(ucs_linear_func_t)},
+    {PerfAttrField::max_inflight_eps, sizeof(size_t)},
+    {PerfAttrField::flags, sizeof(uint64_t)},
+};
+
+/** UCX asks for some fields at a time; the transport is given all of them, so the base estimate is
+ *  taken into a struct of our own with every output asked for. */
+ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
+    using F = PerfAttrField;
+    const StructLayout<F> &fields = running().layout->perf_attr;
+    alignas(16) unsigned char full[256] = {};
+    uint64_t outputs = 0;
+    for (const PerfOutput &output : kPerfOutputs) {
+        outputs |= fields.mask_bit(output.field);
+    }
+    store(full, 0, outputs);
+    const ucs_status_t status = running().functions.base_iface_estimate_perf(iface, full);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    const auto bandwidth = load<uct_ppn_bandwidth_t>(full, fields[F::bandwidth]);
+    auto latency = load<ucs_linear_func_t>(full, fields[F::latency]);
+    PerfEstimate estimate{};
+    estimate.operation = neutral_operation(perf_input(perf_attr, F::operation, ~0u));
+    estimate.local_memory_type =
+        neutral_memory_type(perf_input(perf_attr, F::local_memory_type, 0u));
+    estimate.remote_memory_type =
+        neutral_memory_type(perf_input(perf_attr, F::remote_memory_type, 0u));
+    estimate.send_pre_overhead = load<double>(full, fields[F::send_pre_overhead]);
+    estimate.send_post_overhead = load<double>(full, fields[F::send_post_overhead]);
+    estimate.recv_overhead = load<double>(full, fields[F::recv_overhead]);
+    estimate.bandwidth_dedicated = bandwidth.dedicated;
+    estimate.bandwidth_shared = bandwidth.shared;
+    estimate.latency = latency.c;
+
+    callbacks(iface).estimate_perf(iface, estimate);
+
+    const uct_ppn_bandwidth_t corrected{estimate.bandwidth_dedicated, estimate.bandwidth_shared};
+    latency.c = estimate.latency;
+    store(full, fields, F::send_pre_overhead, estimate.send_pre_overhead);
+    store(full, fields, F::send_post_overhead, estimate.send_post_overhead);
+    store(full, fields, F::recv_overhead, estimate.recv_overhead);
+    store(full, fields, F::bandwidth, corrected);
+    store(full, fields, F::path_bandwidth, corrected);
+    store(full, fields, F::latency, latency);
+
+    const auto asked = load<uint64_t>(perf_attr, 0);
+    for (const PerfOutput &output : kPerfOutputs) {
+        if (asked & fields.mask_bit(output.field)) {
+            const size_t offset = fields[output.field];
+            std::memcpy(static_cast<unsigned char *>(perf_attr) + offset, full + offset,
+                        output.size);
+        }
+    }
+    return UCS_OK;
+}
+
+CallbackTable<InternalOp> build_internal_ops() {
+    const Running &ucx = running();
+    CallbackTable<InternalOp> table{ucx.layout->internal_ops};
+    table.set(InternalOp::iface_estimate_perf, estimate_perf);
+    table.set(InternalOp::iface_vfs_refresh, do_nothing);
+    table.set(InternalOp::iface_is_reachable_v2, is_reachable_v2);
+    table.set(InternalOp::ep_is_connected, answer_no);
+    // Where the slot exists, UCX exports what fills it; register_component has checked that.
+    if (ucx.functions.base_ep_is_connected != nullptr) {
+        table.set(InternalOp::ep_is_connected,
+                  reinterpret_cast<AnyFunction>(ucx.functions.base_ep_is_connected));
+    }
+    if (ucx.functions.base_iface_query_v2 != nullptr) {
+        table.set(InternalOp::iface_query_v2,
+                  reinterpret_cast<AnyFunction>(ucx.functions.base_iface_query_v2));
+    }
+    return table;
+}
+
+void *internal_ops() {
+    static CallbackTable<InternalOp> table = build_internal_ops();
+    return table.data();
+}
+
+}  // namespace
+
+ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks *callbacks,
+                        uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
+                        const uct_iface_config_t *config) {
+    const Functions &functions = running().functions;
+    iface->callbacks = callbacks;
+    uct_iface_ops_t complete = *ops;  // UCX copies it, too
+    complete.iface_is_reachable = is_reachable_v1;
+    int init_count = 1;  // as UCS_CLASS_INIT, src/ucs/type/class.h
+    const ucs_status_t status =
+        functions.base_iface_init(iface, functions.base_iface_class, &init_count, &complete,
+                                  internal_ops(), md, worker, params, config);
+    if (status != UCS_OK) {
+        functions.class_cleanup(functions.base_iface_class, iface, init_count);
+    }
+    return status;
+}
+
+void iface_cleanup(Iface *iface) {
+    const Functions &functions = running().functions;
+    functions.class_cleanup(functions.base_iface_class, iface, -1);
+}
+
+ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags) {
+    const size_t handler = kBaseIfaceAm + id * kAmHandlerSize;
+    const auto callback = load<uct_am_callback_t>(iface, handler);
+    return callback(load<void *>(iface, handler + kAmHandlerArgument), data, length, flags);
+}
+
+void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes) {
+    const Running &ucx = running();
+    ucx.functions.base_iface_query(iface, attributes);
+    if (ucx.layout->iface_ctl_device != kAbsent) {
+        store(attributes, ucx.layout->iface_ctl_device,
+              static_cast<ucs_sys_device_t>(UCS_SYS_DEVICE_ID_UNKNOWN));
+    }
+}
+
+}  // namespace gpushm::abi

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// uct_md_t over a MemoryDomain: one adapter for each signature that a callback has in some UCX.
+#include "uct_gpushm/abi/callbacks.hpp"
+#include "uct_gpushm/abi/component.hpp"
+#include "uct_gpushm/abi/rkey.hpp"
+
+#include <array>
+#include <utility>
+
+namespace gpushm::abi {
+
+ucs_status_t MemoryDomain::mem_alloc(size_t &, void *&, ucs_memory_type_t, uct_mem_h &) {
+    return UCS_ERR_UNSUPPORTED;
+}
+
+ucs_status_t MemoryDomain::mem_free(uct_mem_h) {
+    return UCS_ERR_UNSUPPORTED;
+}
+
+ucs_status_t MemoryDomain::mem_query(const void *, size_t, MemoryAttributes &) {
+    return UCS_ERR_UNSUPPORTED;
+}
+
+namespace {
+
+/** Begins with the members of struct uct_md (src/uct/base/uct_md.h), the same in every version. */
+struct Md {
+    void *ops;
+    void *component;
+    std::unique_ptr<MemoryDomain> domain;
+};
+
+void close(uct_md_h md) {
+    delete reinterpret_cast<Md *>(md);
+}
+
+// Memory types that invalidation covers are single flags from 1.15 on
+// (uct_md_flags_v2_t, src/uct/api/v2/uct_v2.h).
+constexpr uint64_t kInvalidateRma = uint64_t{1} << 11;
+constexpr uint64_t kInvalidateAmo = uint64_t{1} << 12;
+
+uint64_t md_flags(const Layout &layout, uint64_t flags) {
+    if (flags & UCT_MD_FLAG_INVALIDATE) {
+        flags |= kInvalidateRma | kInvalidateAmo;
+    }
+    return flags & layout.md_flags;
+}
+
+ucs_status_t query(uct_md_h md, void *md_attr) {
+    MdAttributes attributes;
+    memory_domain(md).query(attributes);
+
+    using F = MdAttrField;
+    const Layout &layout = *running().layout;
+    const StructLayout<F> &fields = layout.md_attr;
+    // The caller of 1.13 does not clear the struct; field_mask and component_name are the caller's.
+    for (F field : {F::reg_nonblock_mem_types, F::gva_mem_types, F::dmabuf_mem_types}) {
+        store(md_attr, fields, field, uint64_t{0});
+    }
+    store(md_attr, fields, F::exported_mkey_packed_size, size_t{0});
+    store(md_attr, fields, F::required_mem_flags, uint8_t{0});
+    store(md_attr, fields, F::reg_alignment, size_t{1});
+    store(md_attr, fields, F::reg_cost, ucs_linear_func_t{});
+    store(md_attr, fields, F::max_alloc,
+          attributes.alloc_mem_types != 0 ? UINT64_MAX : uint64_t{0});
+    store(md_attr, fields, F::max_reg, SIZE_MAX);
+    store(md_attr, fields, F::flags, md_flags(layout, attributes.flags));
+    store(md_attr, fields, F::reg_mem_types, attributes.reg_mem_types);
+    store(md_attr, fields, F::cache_mem_types, attributes.reg_mem_types);
+    store(md_attr, fields, F::access_mem_types, attributes.access_mem_types);
+    store(md_attr, fields, F::detect_mem_types, attributes.detect_mem_types);
+    store(md_attr, fields, F::alloc_mem_types, attributes.alloc_mem_types);
+    store(md_attr, fields, F::rkey_packed_size,
+          kRkeyHeaderSize + attributes.rkey_packed_size);
+    std::array<unsigned char, 128> all_cpus;
+    all_cpus.fill(0xff);
+    store(md_attr, fields, F::local_cpus, all_cpus);
+    return UCS_OK;
+}
+
+ucs_status_t mem_alloc(uct_md_h md, size_t *length, void **address, ucs_memory_type_t mem_type,
+                       unsigned, const char *, uct_mem_h *memh) {
+    return guarded([&] { return memory_domain(md).mem_alloc(*length, *address, mem_type, *memh); });
+}
+
+ucs_status_t mem_alloc_sys_dev(uct_md_h md, size_t *length, void **address,
+                               ucs_memory_type_t mem_type, ucs_sys_device_t, unsigned flags,
+                               const char *name, uct_mem_h *memh) {
+    return mem_alloc(md, length, address, mem_type, flags, name, memh);
+}
+
+ucs_status_t mem_free(uct_md_h md, uct_mem_h memh) {
+    return guarded([&] { return memory_domain(md).mem_free(memh); });
+}
+
+ucs_status_t mem_reg_flags(uct_md_h md, void *address, size_t length, unsigned, uct_mem_h *memh) {
+    return guarded([&] { return memory_domain(md).mem_reg(address, length, *memh); });
+}
+
+ucs_status_t mem_reg_params(uct_md_h md, void *address, size_t length, const void *,
+                            uct_mem_h *memh) {
+    return mem_reg_flags(md, address, length, 0, memh);
+}
+
+/** uct_invoke_completion of UCX, src/uct/base/uct_iface.h. */
+void invoke_completion(uct_completion_t *completion, ucs_status_t status) {
+    if (status != UCS_OK && completion->status == UCS_OK) {
+        completion->status = status;
+    }
+    if (--completion->count == 0) {
+        completion->func(completion);
+    }
+}
+
+ucs_status_t mem_dereg(uct_md_h md, const void *params) {
+    const auto mask = load<uint64_t>(params, 0);
+    if (!(mask & kDeregFieldMemh)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+    const unsigned flags =
+        (mask & kDeregFieldFlags) ? load<unsigned>(params, kDeregFlags) : 0;
+    const auto memh = load<uct_mem_h>(params, kDeregMemh);
+    const ucs_status_t status = guarded([&] { return memory_domain(md).mem_dereg(memh); });
+    if (status == UCS_OK && (flags & kDeregFlagInvalidate) && (mask & kDeregFieldCompletion)) {
+        invoke_completion(load<uct_completion_t *>(params, kDeregCompletion), UCS_OK);
+    }
+    return status;
+}
+
+constexpr int kNoDmabuf = -1;            // UCT_DMABUF_FD_INVALID, src/uct/api/uct.h since 1.14
+constexpr uint8_t kMemRegistrable = 1;   // UCS_MEM_FLAG_REGISTRABLE, since 1.22
+
+ucs_status_t mem_query(uct_md_h md, const void *address, size_t length, void *mem_attr) {
+    MemoryAttributes attributes;
+    const ucs_status_t status =
+        guarded([&] { return memory_domain(md).mem_query(address, length, attributes); });
+    if (status != UCS_OK) {
+        return status;
+    }
+    using F = MemAttrField;
+    const StructLayout<F> &fields = running().layout->mem_attr;
+    const auto mask = load<uint64_t>(mem_attr, 0);
+    const auto answer = [&](F field, auto value) {
+        if (mask & fields.mask_bit(field)) {
+            store(mem_attr, fields, field, value);
+        }
+    };
+    answer(F::mem_type, attributes.mem_type);
+    answer(F::sys_dev, static_cast<ucs_sys_device_t>(UCS_SYS_DEVICE_ID_UNKNOWN));
+    answer(F::base_address, attributes.base_address);
+    answer(F::alloc_length, attributes.alloc_length);
+    answer(F::dmabuf_fd, kNoDmabuf);
+    answer(F::dmabuf_offset, size_t{0});
+    answer(F::mem_flags, kMemRegistrable);
+    return UCS_OK;
+}
+
+ucs_status_t detect_memory_type(uct_md_h md, const void *address, size_t length,
+                                ucs_memory_type_t *mem_type) {
+    MemoryAttributes attributes;
+    const ucs_status_t status =
+        guarded([&] { return memory_domain(md).mem_query(address, length, attributes); });
+    if (status == UCS_OK) {
+        *mem_type = attributes.mem_type;
+    }
+    return status;
+}
+
+ucs_status_t mkey_pack(uct_md_h md, uct_mem_h memh, const void *, void *buffer) {
+    return guarded([&] {
+        MdAttributes attributes;
+        memory_domain(md).query(attributes);
+        if (attributes.rkey_packed_size == 0) {
+            store(buffer, 0, kRkeyWithoutKey);
+            return UCS_OK;
+        }
+        store(buffer, 0, kRkeyWithKey);
+        return memory_domain(md).mkey_pack(memh,
+                                           static_cast<unsigned char *>(buffer) + kRkeyHeaderSize);
+    });
+}
+
+ucs_status_t mkey_pack_address(uct_md_h md, uct_mem_h memh, void *, size_t, const void *params,
+                               void *buffer) {
+    return mkey_pack(md, memh, params, buffer);
+}
+
+CallbackTable<MdOp> build_md_ops() {
+    const Layout &layout = *running().layout;
+    CallbackTable<MdOp> table{layout.md_ops};
+    table.set(MdOp::close, close);
+    table.set(MdOp::query, query);
+    if (layout.signatures.mem_alloc_takes_sys_dev) {
+        table.set(MdOp::mem_alloc, mem_alloc_sys_dev);
+    } else {
+        table.set(MdOp::mem_alloc, mem_alloc);
+    }
+    table.set(MdOp::mem_free, mem_free);
+    if (layout.signatures.mem_reg_takes_params) {
+        table.set(MdOp::mem_reg, mem_reg_params);
+    } else {
+        table.set(MdOp::mem_reg, mem_reg_flags);
+    }
+    table.set(MdOp::mem_dereg, mem_dereg);
+    table.set(MdOp::mem_query, mem_query);
+    if (layout.signatures.mkey_pack_takes_address) {
+        table.set(MdOp::mkey_pack, mkey_pack_address);
+    } else {
+        table.set(MdOp::mkey_pack, mkey_pack);
+    }
+    table.set(MdOp::is_sockaddr_accessible, answer_no);
+    table.set(MdOp::detect_memory_type, detect_memory_type);
+    table.set(MdOp::mem_elem_release, do_nothing);
+    return table;
+}
+
+}  // namespace
+
+void *md_ops() {
+    static CallbackTable<MdOp> table = build_md_ops();
+    return table.data();
+}
+
+uct_md_h make_md(std::unique_ptr<MemoryDomain> domain) {
+    return reinterpret_cast<uct_md_h>(new Md{md_ops(), component_object(), std::move(domain)});
+}
+
+MemoryDomain &memory_domain(uct_md_h md) {
+    return *reinterpret_cast<Md *>(md)->domain;
+}
+
+}  // namespace gpushm::abi

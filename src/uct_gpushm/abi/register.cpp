@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decides whether the UCX that asks can be served, and registers the component there.
+#include "uct_gpushm/abi/component.hpp"
+
+#include "config.h"
+
+#include <algorithm>
+#include <mutex>
+
+namespace gpushm::abi {
+namespace {
+
+Running the_running;
+
+std::string text(const Version &version) {
+    return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+           std::to_string(version.release);
+}
+
+/** What a registration came to: empty, or the line to log. */
+using Refusal = std::string;
+
+Refusal missing_symbol(const UcxLibrary &ucx, const std::string &name) {
+    return "needs " + name + ", which the UCX at " + ucx.path() +
+           " does not export: use an unmodified UCX";
+}
+
+Refusal choose_layout(const UcxLibrary &ucx, Running &target) {
+    const std::optional<Version> version = ucx.version();
+    if (!version) {
+        return "cannot ask the version of the UCX at " + ucx.path() +
+               ": put its libucp.so.0 beside it";
+    }
+    const std::string name = "UCX " + text(*version) + " at " + ucx.path();
+    if (ucx.symbol("ucs_stats_node_alloc") != nullptr) {
+        return "cannot be used with " + name +
+               ", which was built with statistics: use a UCX configured without --enable-stats";
+    }
+    target.version = *version;
+    target.layout = find_layout(version->major, version->minor);
+    return target.layout != nullptr ? Refusal{} : "does not know " + name + ": update gpushm";
+}
+
+/** What the layout has a slot for must be there to fill it. */
+Refusal resolve_functions(const UcxLibrary &ucx, Running &target) {
+    std::string missing;
+    if (!resolve(ucx, target.functions, target.symbols, missing)) {
+        return missing_symbol(ucx, missing);
+    }
+    const Layout &layout = *target.layout;
+    const Functions &functions = target.functions;
+    if (layout.component.has(ComponentField::rkey_compare) && !functions.base_rkey_compare) {
+        return missing_symbol(ucx, "uct_base_rkey_compare");
+    }
+    if (layout.internal_ops.has(InternalOp::iface_query_v2) && !functions.base_iface_query_v2) {
+        return missing_symbol(ucx, "uct_iface_base_query_v2");
+    }
+    if (layout.internal_ops.has(InternalOp::ep_is_connected) && !functions.base_ep_is_connected) {
+        return missing_symbol(ucx, "uct_base_ep_is_connected");
+    }
+    return {};
+}
+
+/** Whether this UCX has a component of our name already, from another copy of the plugin. The name
+ *  stands first in uct_component_t in every version. */
+bool has_component(const Running &ucx, const char *name) {
+    const size_t list_offset = ucx.layout->component[ComponentField::list];
+    const ucs_list_link_t *components = ucx.functions.components_list;
+    for (const ucs_list_link_t *link = components->next; link != components; link = link->next) {
+        if (reinterpret_cast<const char *>(link) - list_offset == std::string(name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct Registry {
+    std::mutex mutex;
+    std::vector<std::string> decided;  // paths of the libuct that have asked
+    std::string served;                // the one that has our component
+};
+
+/** Without destructor, as UCX may ask while the process ends. */
+Registry &registry() {
+    static Registry *const instance = new Registry;
+    return *instance;
+}
+
+Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
+    if (!known.served.empty()) {
+        return "serves the UCX at " + known.served + ", not also that at " + ucx.path() +
+               ": use one UCX in a process";
+    }
+    Refusal refusal = choose_layout(ucx, target);
+    if (!refusal.empty()) {
+        return refusal;
+    }
+    refusal = resolve_functions(ucx, target);
+    if (!refusal.empty() || has_component(target, target.description->name)) {
+        return refusal;
+    }
+    std::string missing;
+    static const auto *const option_table = new std::vector<unsigned char>(
+        build_option_table(ucx, target, missing));  // UCX keeps it
+    if (!missing.empty()) {
+        return missing_symbol(ucx, missing);
+    }
+    the_running = target;
+    known.served = ucx.path();
+    register_objects(option_table->data());
+    return {};
+}
+
+}  // namespace
+
+const Running &running() {
+    return the_running;
+}
+
+const Symbols &symbols() {
+    return the_running.symbols;
+}
+
+Version running_version() {
+    return the_running.version;
+}
+
+bool register_component(const ComponentDescription &description, const void *asking_code) {
+    Registry &known = registry();
+    const std::lock_guard<std::mutex> lock{known.mutex};
+    const std::optional<UcxLibrary> ucx = UcxLibrary::find(asking_code);
+    if (!ucx) {
+        log_line(UCS_LOG_LEVEL_WARN,
+                 "gpushm " PACKAGE_VERSION " found no libuct for the UCX that loaded it: use a UCX "
+                 "with shared libraries");
+        return false;
+    }
+    if (std::find(known.decided.begin(), known.decided.end(), ucx->path()) !=
+        known.decided.end()) {
+        return ucx->path() == known.served;
+    }
+    known.decided.push_back(ucx->path());
+
+    Running target{};
+    target.description = &description;
+    use_log_of(*ucx, target);
+    const Refusal refusal = register_in(*ucx, target, known);
+    if (!refusal.empty()) {
+        write_log(target, UCS_LOG_LEVEL_WARN,
+                  "gpushm " PACKAGE_VERSION " " + refusal + "; UCX goes on without it");
+    }
+    return ucx->path() == known.served;
+}
+
+}  // namespace gpushm::abi

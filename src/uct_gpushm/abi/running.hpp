@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The UCX in which our component is registered; one in a process.
+#pragma once
+
+#include "uct_gpushm/abi/abi.hpp"
+#include "uct_gpushm/abi/layout.hpp"
+#include "uct_gpushm/abi/ucx_library.hpp"
+
+namespace gpushm::abi {
+
+/** Set once, before the component is registered, and constant since. */
+struct Running {
+    Version version;
+    const Layout *layout;
+    const ComponentDescription *description;
+    Functions functions;
+    Symbols symbols;
+    const void *global_opts;  // ucs_global_opts, whose first member is the log's configuration
+};
+
+const Running &running();
+
+/** The log of a UCX may be written to whatever else of it is unknown. */
+void use_log_of(const UcxLibrary &ucx, Running &target);
+void write_log(const Running &target, ucs_log_level_t level, const std::string &line);
+
+}  // namespace gpushm::abi

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A struct of another program, described by the offsets of its fields, and access to its bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace gpushm::abi {
+
+/** Offset of a field that a layout does not have. */
+inline constexpr size_t kAbsent = SIZE_MAX;
+
+/** Size of a struct and the offset of each of its fields that gpushm touches. `Field` is an enum of
+ *  consecutive values that ends with field_count. A description of a newer release is made from the
+ *  older one by saying which fields were inserted, appended or removed. */
+template <typename Field>
+class StructLayout {
+public:
+    static constexpr size_t kFieldCount = static_cast<size_t>(Field::field_count);
+
+    constexpr StructLayout() : StructLayout(0) {}
+
+    constexpr explicit StructLayout(size_t size) : size_(size) {
+        for (size_t i = 0; i < kFieldCount; ++i) {
+            offsets_[i] = kAbsent;
+        }
+    }
+
+    constexpr size_t size() const { return size_; }
+    constexpr size_t operator[](Field field) const {
+        return offsets_[static_cast<size_t>(field)];
+    }
+    constexpr bool has(Field field) const { return (*this)[field] != kAbsent; }
+
+    /** A field inside of the size given so far. */
+    constexpr StructLayout &place(Field field, size_t offset) {
+        offsets_[static_cast<size_t>(field)] = offset;
+        return *this;
+    }
+
+    /** A new field of `width` bytes at `offset`; what lay there and behind moves up. */
+    constexpr StructLayout &insert(Field field, size_t offset, size_t width = sizeof(void *)) {
+        insert_gap(offset, width);
+        return place(field, offset);
+    }
+
+    /** The same for a field that gpushm does not touch. */
+    constexpr StructLayout &insert_gap(size_t offset, size_t width) {
+        for (size_t i = 0; i < kFieldCount; ++i) {
+            if (offsets_[i] != kAbsent && offsets_[i] >= offset) {
+                offsets_[i] += width;
+            }
+        }
+        size_ += width;
+        return *this;
+    }
+
+    constexpr StructLayout &append(Field field, size_t width = sizeof(void *)) {
+        return insert(field, size_, width);
+    }
+
+    constexpr StructLayout &remove(Field field, size_t width = sizeof(void *)) {
+        const size_t removed = (*this)[field];
+        offsets_[static_cast<size_t>(field)] = kAbsent;
+        for (size_t i = 0; i < kFieldCount; ++i) {
+            if (offsets_[i] != kAbsent && offsets_[i] > removed) {
+                offsets_[i] -= width;
+            }
+        }
+        size_ -= width;
+        return *this;
+    }
+
+    /** The bit of a field in the field_mask of its struct: UCX numbers them in the order of the
+     *  fields (src/uct/api/v2/uct_v2.h). Valid where every field of the mask is described. */
+    constexpr uint64_t mask_bit(Field field) const {
+        unsigned rank = 0;
+        for (size_t i = 0; i < kFieldCount; ++i) {
+            if (offsets_[i] != kAbsent && offsets_[i] < (*this)[field]) {
+                ++rank;
+            }
+        }
+        return has(field) ? uint64_t{1} << rank : 0;
+    }
+
+private:
+    size_t size_;
+    std::array<size_t, kFieldCount> offsets_{};
+};
+
+template <typename T>
+T load(const void *object, size_t offset) {
+    T value;
+    std::memcpy(&value, static_cast<const unsigned char *>(object) + offset, sizeof(value));
+    return value;
+}
+
+template <typename T>
+void store(void *object, size_t offset, const T &value) {
+    std::memcpy(static_cast<unsigned char *>(object) + offset, &value, sizeof(value));
+}
+
+/** Stores a field unless the running layout lacks it. */
+template <typename T, typename Field>
+void store(void *object, const StructLayout<Field> &layout, Field field, const T &value) {
+    if (layout.has(field)) {
+        store(object, layout[field], value);
+    }
+}
+
+}  // namespace gpushm::abi

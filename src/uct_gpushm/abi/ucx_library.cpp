@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A process may hold several UCX: the system's and one that came with a Python wheel or a private
+// Open MPI, each loaded with RTLD_LOCAL. Hence no symbol is looked up globally, and the plugin is
+// not linked to any UCX library.
+#include "uct_gpushm/abi/ucx_library.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <memory>
+#include <vector>
+
+namespace gpushm::abi {
+namespace {
+
+struct CloseHandle {
+    void operator()(void *handle) const { dlclose(handle); }
+};
+using Handle = std::unique_ptr<void, CloseHandle>;
+
+/** A handle of a loaded object; "" is the program. */
+Handle open_loaded(const char *name) {
+    return Handle{dlopen(*name == '\0' ? nullptr : name, RTLD_LAZY | RTLD_NOLOAD)};
+}
+
+const link_map *object_of(const void *code) {
+    Dl_info info;
+    link_map *object = nullptr;
+    if (dladdr1(code, &info, reinterpret_cast<void **>(&object), RTLD_DL_LINKMAP) == 0) {
+        return nullptr;
+    }
+    return object;
+}
+
+int collect_name(dl_phdr_info *info, size_t, void *names) {
+    static_cast<std::vector<std::string> *>(names)->emplace_back(info->dlpi_name);
+    return 0;
+}
+
+/** The first handle of a loaded object for which `is_it` holds. */
+template <typename Predicate>
+Handle find_object(Predicate is_it) {
+    std::vector<std::string> names;
+    dl_iterate_phdr(collect_name, &names);  // its lock forbids dlopen inside of the callback
+    for (const std::string &name : names) {
+        Handle handle = open_loaded(name.c_str());
+        if (handle && is_it(handle.get())) {
+            return handle;
+        }
+    }
+    return nullptr;
+}
+
+constexpr char kUctSymbol[] = "uct_component_register";
+constexpr char kUcsSymbol[] = "ucs_global_opts";
+constexpr char kVersionSymbol[] = "ucp_get_version";
+
+Version ask_version(void *libucp) {
+    Version version{};
+    const auto get = reinterpret_cast<void (*)(unsigned *, unsigned *, unsigned *)>(
+        dlsym(libucp, kVersionSymbol));
+    get(&version.major, &version.minor, &version.release);
+    return version;
+}
+
+template <typename Function>
+bool resolve_one(const UcxLibrary &ucx, const char *name, Function *&function) {
+    function = reinterpret_cast<Function *>(ucx.symbol(name));
+    return function != nullptr;
+}
+
+}  // namespace
+
+UcxLibrary::UcxLibrary(void *handle, const void *code) : handle_(handle) {
+    if (const link_map *object = object_of(code)) {
+        path_ = object->l_name;
+    }
+}
+
+std::optional<UcxLibrary> UcxLibrary::find(const void *asking_code) {
+    const link_map *asking = object_of(asking_code);
+    if (asking == nullptr) {
+        return std::nullopt;
+    }
+    Handle handle = open_loaded(asking->l_name);
+    void *uct = handle ? dlsym(handle.get(), kUctSymbol) : nullptr;
+    if (uct == nullptr) {
+        // A libucs does not know the libuct above it.
+        handle = find_object([asking](void *candidate) {
+            void *ucs = dlsym(candidate, kUcsSymbol);
+            return dlsym(candidate, kUctSymbol) != nullptr && ucs != nullptr &&
+                   object_of(ucs) == asking;
+        });
+        uct = handle ? dlsym(handle.get(), kUctSymbol) : nullptr;
+    }
+    const link_map *libuct = uct != nullptr ? object_of(uct) : nullptr;
+    if (libuct == nullptr) {
+        return std::nullopt;
+    }
+    handle = open_loaded(libuct->l_name);
+    if (!handle) {
+        return std::nullopt;
+    }
+    return UcxLibrary{handle.release(), uct};  // stays open: we hand our code to this libuct
+}
+
+void *UcxLibrary::symbol(const char *name) const {
+    return dlsym(handle_, name);
+}
+
+std::optional<Version> UcxLibrary::version() const {
+    void *const ours = symbol(kUctSymbol);
+    Handle libucp = find_object([ours](void *candidate) {
+        return dlsym(candidate, kVersionSymbol) != nullptr &&
+               dlsym(candidate, kUctSymbol) == ours;
+    });
+    if (!libucp) {
+        const size_t name_begin = path_.rfind('/');
+        if (name_begin == std::string::npos) {
+            return std::nullopt;
+        }
+        const std::string sibling = path_.substr(0, name_begin + 1) + "libucp.so.0";
+        libucp.reset(dlopen(sibling.c_str(), RTLD_LAZY | RTLD_LOCAL));
+        if (!libucp || dlsym(libucp.get(), kUctSymbol) != ours ||
+            dlsym(libucp.get(), kVersionSymbol) == nullptr) {
+            return std::nullopt;
+        }
+    }
+    return ask_version(libucp.get());
+}
+
+bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std::string &missing) {
+    const auto need = [&](const char *name, auto *&function) {
+        if (!missing.empty() || resolve_one(ucx, name, function)) {
+            return;
+        }
+        missing = name;
+    };
+    need("uct_component_register", functions.component_register);
+    need("uct_tl_register", functions.tl_register);
+    need("uct_components_list", functions.components_list);
+    need("ucs_malloc", functions.ucs_malloc);
+    need("uct_single_device_resource", functions.single_device_resource);
+    need("uct_base_iface_t_class", functions.base_iface_class);
+    need("uct_base_iface_t_init", functions.base_iface_init);
+    need("ucs_class_call_cleanup_chain", functions.class_cleanup);
+    need("uct_base_iface_query", functions.base_iface_query);
+    need("uct_base_iface_estimate_perf", functions.base_iface_estimate_perf);
+    need("uct_iface_config_table", functions.iface_config_table);
+    need("uct_md_config_table", functions.md_config_table);
+    functions.base_rkey_compare = ucx.symbol("uct_base_rkey_compare");
+    functions.base_iface_query_v2 = ucx.symbol("uct_iface_base_query_v2");
+    functions.base_ep_is_connected = ucx.symbol("uct_base_ep_is_connected");
+
+    need("uct_iface_handle_ep_err", symbols.handle_ep_error);
+    need("uct_base_iface_progress_enable", symbols.progress_enable);
+    need("uct_base_iface_progress_disable", symbols.progress_disable);
+    need("uct_base_ep_am_short_iov", symbols.ep_am_short_iov);
+    need("ucs_global_opts_set_value", symbols.global_opts_set_value);
+    need("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
+    need("ucs_memtype_cache_update", symbols.memtype_cache_update);
+    need("ucs_log_dispatch", symbols.log_dispatch);
+    return missing.empty();
+}
+
+}  // namespace gpushm::abi

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The component as UCX sees it: its domains, its transport and its settings.
+#include "core/log.hpp"
+#include "uct_gpushm/abi/abi.hpp"
+#include "uct_gpushm/config.hpp"
+#include "uct_gpushm/domains.hpp"
+#include "uct_gpushm/memory_copy_interface.hpp"
+#include "uct_gpushm/shared_memory_interface.hpp"
+
+#include <cstddef>
+
+namespace gpushm::uct {
+namespace {
+
+void log_to_ucx(LogLevel level, const char *, unsigned, const char *, const char *message) {
+    switch (level) {
+    case LogLevel::error: abi::log_line(UCS_LOG_LEVEL_ERROR, "gpushm: %s", message); break;
+    case LogLevel::warn: abi::log_line(UCS_LOG_LEVEL_WARN, "gpushm: %s", message); break;
+    case LogLevel::info: abi::log_line(UCS_LOG_LEVEL_INFO, "gpushm: %s", message); break;
+    case LogLevel::debug: abi::log_line(UCS_LOG_LEVEL_DEBUG, "gpushm: %s", message); break;
+    }
+}
+
+std::string device_name(abi::MemoryDomain &domain) {
+    return static_cast<Domain &>(domain).device_name();
+}
+
+ucs_status_t open_interface(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
+                            const uct_iface_config_t *config, uct_iface_h *iface) {
+    const auto &domain = static_cast<Domain &>(abi::memory_domain(md));
+    return domain.interface_kind() == InterfaceKind::shared_memory
+               ? open_shared_memory_interface(md, worker, params, config, iface)
+               : open_memory_copy_interface(md, worker, params, config, iface);
+}
+
+std::vector<abi::Option> options() {
+    using abi::OptionType;
+    return {
+        {"RING_SIZE", "4m",
+         "Size of the staging ring through which one process sends large messages and GPU memory "
+         "to\none other process; made when first needed. 0 sends everything in pieces of 8 KiB.",
+         OptionType::memory_size, offsetof(InterfaceConfig, ring_size)},
+        {"GPU_CHUNK", "512k",
+         "Large messages from GPU memory pass the staging ring in pieces of this size, at most a\n"
+         "quarter of the ring.",
+         OptionType::memory_size, offsetof(InterfaceConfig, gpu_chunk)},
+        {"HOST_CHUNK", "128k",
+         "Large messages from host memory pass the staging ring in pieces of this size, at most a\n"
+         "quarter of the ring; the pieces in flight should fit the cache that the processes share.",
+         OptionType::memory_size, offsetof(InterfaceConfig, host_chunk)},
+        {"MAILBOX_CELLS", "256",
+         "Messages that can wait in a process's mailbox, a power of two; each takes 8.5 KiB.",
+         OptionType::unsigned_integer, offsetof(InterfaceConfig, mailbox_cells)},
+        {"PIN", "y",
+         "Page-lock shared memory (cuMemHostRegister) when a GPU first copies from or to it. Without,\n"
+         "GPU copies are slower and not asynchronous.",
+         OptionType::boolean, offsetof(InterfaceConfig, pin)},
+    };
+}
+
+}  // namespace
+}  // namespace gpushm::uct
+
+namespace gpushm::abi {
+
+const ComponentDescription &component_description() {
+    static const ComponentDescription description = [] {
+        set_log_sink(uct::log_to_ucx);
+        ComponentDescription component = {};
+        component.name = "gpushm";
+        component.md_names = uct::domain_names;
+        component.md_open = uct::open_domain;
+        component.rkey_unpack = uct::unpack_rkey;
+        component.rkey_release = uct::release_rkey;
+        component.tl_name = "gpushm";
+        component.device_name = uct::device_name;
+        component.iface_open = uct::open_interface;
+        component.config_prefix = "GPUSHM_";
+        component.options = uct::options();
+        component.config_size = sizeof(uct::InterfaceConfig);
+        return component;
+    }();
+    return description;
+}
+
+}  // namespace gpushm::abi

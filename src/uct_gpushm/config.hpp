@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The settings of an interface, UCX_GPUSHM_* (src/uct_gpushm/component.cpp has their texts).
+#pragma once
+
+#include "uct_gpushm/abi/abi.hpp"
+
+#include <cstddef>
+
+namespace gpushm::uct {
+
+struct InterfaceConfig {
+    abi::IfaceConfigHead head;
+    size_t ring_size;
+    size_t gpu_chunk;
+    size_t host_chunk;
+    unsigned mailbox_cells;
+    int pin;
+};
+
+}  // namespace gpushm::uct

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "uct_gpushm/endpoint.hpp"
+
+#include "core/log.hpp"
+#include "uct_gpushm/addresses.hpp"
+#include "uct_gpushm/shared_memory_interface.hpp"
+#include "uct_gpushm/status.hpp"
+
+#include <algorithm>
+
+namespace gpushm::uct {
+namespace {
+
+constexpr size_t kMaxPieces = 16;
+
+Endpoint *self(uct_ep_h ep) { return reinterpret_cast<Endpoint *>(ep); }
+
+SharedMemoryInterface *interface_of(const Endpoint *ep) {
+    return shared_memory_interface(ep->super.iface);
+}
+
+/** Whether something would overtake requests that wait. */
+bool must_wait(const Endpoint *ep) { return !ep->pending.empty() && !ep->dispatching; }
+
+// ---------------------------------------------------------------- active messages
+
+ucs_status_t am_short(uct_ep_h handle, uint8_t id, uint64_t header, const void *payload,
+                      unsigned length) {
+    Endpoint *ep = self(handle);
+    if (must_wait(ep)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return to_ucs(ep->link->am_short(id, header, payload, length));
+}
+
+ssize_t am_bcopy(uct_ep_h handle, uint8_t id, uct_pack_callback_t pack, void *argument, unsigned) {
+    Endpoint *ep = self(handle);
+    if (must_wait(ep)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    size_t length = 0;
+    const Status status = ep->link->am_pack(id, pack, argument, &length);
+    return status == Status::ok ? static_cast<ssize_t>(length)
+                                : static_cast<ssize_t>(to_ucs(status));
+}
+
+ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned header_length,
+                      const uct_iov_t *iov, size_t iovcnt, unsigned,
+                      uct_completion_t *completion) {
+    Endpoint *ep = self(handle);
+    if (must_wait(ep)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    if (iovcnt > kMaxPieces) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+    Piece pieces[kMaxPieces];
+    for (size_t i = 0; i < iovcnt; ++i) {
+        pieces[i] = {iov[i].buffer, iov[i].length * iov[i].count};
+    }
+    return to_ucs(ep->link->am_pieces(id, header, header_length, pieces, iovcnt, ep,
+                                      to_core(completion)));
+}
+
+// ---------------------------------------------------------------- transfers
+
+ucs_status_t put_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                       uct_rkey_t rkey, uct_completion_t *completion) {
+    Endpoint *ep = self(handle);
+    if (must_wait(ep)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return iovcnt == 0 ? UCS_OK
+                       : to_ucs(ep->link->put(iov->buffer, iov->length * iov->count,
+                                              RemoteMemory{remote_addr, rkey}, ep,
+                                              to_core(completion)));
+}
+
+ucs_status_t get_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                       uct_rkey_t rkey, uct_completion_t *completion) {
+    Endpoint *ep = self(handle);
+    if (must_wait(ep)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return iovcnt == 0 ? UCS_OK
+                       : to_ucs(ep->link->get(iov->buffer, iov->length * iov->count,
+                                              RemoteMemory{remote_addr, rkey}, ep,
+                                              to_core(completion)));
+}
+
+// ---------------------------------------------------------------- waiting and order
+
+/** Always takes the request. UCX would try again at once if it were told that there is room, and the
+ *  ring may be full where the mailbox is not. */
+ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t *request, unsigned) {
+    Endpoint *ep = self(handle);
+    std::vector<Endpoint *> &waiting = interface_of(ep)->waiting;
+    if (std::find(waiting.begin(), waiting.end(), ep) == waiting.end()) {
+        waiting.push_back(ep);
+    }
+    ep->pending.push_back(request);
+    return UCS_OK;
+}
+
+void pending_purge(uct_ep_h handle, uct_pending_purge_callback_t callback, void *argument) {
+    Endpoint *ep = self(handle);
+    std::deque<uct_pending_req_t *> purged;
+    purged.swap(ep->pending);
+    for (uct_pending_req_t *request : purged) {
+        callback(request, argument);
+    }
+}
+
+ucs_status_t ep_flush(uct_ep_h handle, unsigned flags, uct_completion_t *completion) {
+    Endpoint *ep = self(handle);
+    if (ep->link->failed()) {
+        // Everything has ended, with an error; a flush that cancels wants no more.
+        return (flags & UCT_FLUSH_FLAG_CANCEL) != 0 ? UCS_OK : to_ucs(Status::peer_failed);
+    }
+    if (must_wait(ep)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return to_ucs(ep->link->flush(ep, to_core(completion)));
+}
+
+ucs_status_t ep_fence(uct_ep_h handle, unsigned) {
+    self(handle)->link->fence();
+    return UCS_OK;
+}
+
+ucs_status_t ep_check(uct_ep_h handle, unsigned, uct_completion_t *) {
+    self(handle)->link->check_peer_soon();
+    return UCS_OK;
+}
+
+// ---------------------------------------------------------------- life
+
+ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
+    SharedMemoryInterface *iface = shared_memory_interface(params->iface);
+    InterfaceAddress address;
+    if (iface->port == nullptr || params->iface_addr == nullptr ||
+        !read_interface_address(InterfaceKind::shared_memory, params->iface_addr, 0, &address)) {
+        return UCS_ERR_UNREACHABLE;
+    }
+    const char *why = "";
+    Link *link = iface->port->link(address.mailbox, &why);
+    if (link == nullptr) {
+        GPUSHM_LOG(error, "cannot connect to process %d: %s", address.mailbox.pid, why);
+        return UCS_ERR_UNREACHABLE;
+    }
+    auto *ep = new Endpoint{};
+    ep->super.iface = params->iface;
+    ep->link = link;
+    iface->endpoints.push_back(ep);
+    *handle = &ep->super;
+    return UCS_OK;
+}
+
+void remove(std::vector<Endpoint *> &endpoints, Endpoint *ep) {
+    endpoints.erase(std::remove(endpoints.begin(), endpoints.end(), ep), endpoints.end());
+}
+
+void ep_destroy(uct_ep_h handle) {
+    Endpoint *ep = self(handle);
+    SharedMemoryInterface *iface = interface_of(ep);
+    ep->link->cancel(ep);
+    remove(iface->endpoints, ep);
+    // dispatch_pending() may be walking over it: emptied here, dropped there.
+    std::replace(iface->waiting.begin(), iface->waiting.end(), ep,
+                 static_cast<Endpoint *>(nullptr));
+    delete ep;
+}
+
+}  // namespace
+
+unsigned Endpoint::dispatch() {
+    unsigned count = 0;
+    dispatching = true;
+    while (!pending.empty()) {
+        uct_pending_req_t *request = pending.front();
+        if (request->func(request) != UCS_OK) {
+            break;
+        }
+        pending.pop_front();
+        ++count;
+    }
+    dispatching = false;
+    return count;
+}
+
+void set_endpoint_ops(uct_iface_ops_t &ops) {
+    ops.ep_am_short = am_short;
+    ops.ep_am_short_iov = abi::symbols().ep_am_short_iov;
+    ops.ep_am_bcopy = am_bcopy;
+    ops.ep_am_zcopy = am_zcopy;
+    ops.ep_put_zcopy = put_zcopy;
+    ops.ep_get_zcopy = get_zcopy;
+    ops.ep_pending_add = pending_add;
+    ops.ep_pending_purge = pending_purge;
+    ops.ep_flush = ep_flush;
+    ops.ep_fence = ep_fence;
+    ops.ep_check = ep_check;
+    ops.ep_create = ep_create;
+    ops.ep_destroy = ep_destroy;
+}
+
+}  // namespace gpushm::uct

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "uct_gpushm/shared_memory_interface.hpp"
+
+#include "core/host_regions.hpp"
+#include "core/log.hpp"
+#include "uct_gpushm/addresses.hpp"
+#include "uct_gpushm/config.hpp"
+#include "uct_gpushm/endpoint.hpp"
+#include "uct_gpushm/status.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace gpushm::uct {
+namespace {
+
+constexpr size_t kMaxHeader = 1024;  // of a zero-copy active message
+constexpr size_t kMaxPieces = 16;
+
+SharedMemoryInterface *self(uct_iface_h iface) { return shared_memory_interface(iface); }
+
+// ---------------------------------------------------------------- what it is
+
+ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
+    abi::iface_query_defaults(&self(iface)->super, attr);
+    attr->iface_addr_len = sizeof(InterfaceAddress);
+    attr->device_addr_len = sizeof(DeviceAddress);
+    attr->cap.flags = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_AM_SHORT |
+                      UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
+                      UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
+                      UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_PENDING | UCT_IFACE_FLAG_EP_CHECK |
+                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
+    attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
+                            UCT_IFACE_FLAG_EVENT_FD;
+    attr->cap.am.max_short = Cell::kInlineBytes;
+    attr->cap.am.max_bcopy = kSlotBytes;
+    attr->cap.am.max_zcopy = kSlotBytes;
+    attr->cap.am.max_hdr = kMaxHeader;
+    attr->cap.am.max_iov = kMaxPieces;
+    attr->cap.am.opt_zcopy_align = attr->cap.am.align_mtu = 1;
+    attr->cap.put.max_zcopy = attr->cap.get.max_zcopy = SIZE_MAX;
+    attr->cap.put.max_iov = attr->cap.get.max_iov = 1;
+    attr->cap.put.opt_zcopy_align = attr->cap.get.opt_zcopy_align = 1;
+    attr->cap.put.align_mtu = attr->cap.get.align_mtu = 1;
+    // As UCX's own shared memory says of itself (src/uct/sm/mm/base/mm_iface.c); the bandwidth a
+    // little above it (12179 MB/s) and the priority decide for us where both are there.
+    attr->latency.c = 80e-9;
+    attr->latency.m = 0;
+    attr->overhead = 10e-9;
+    attr->bandwidth.dedicated = 20e9;
+    attr->bandwidth.shared = 0;
+    attr->priority = 1;
+    return UCS_OK;
+}
+
+void estimate_perf(uct_iface_h, abi::PerfEstimate &) {}
+
+ucs_status_t get_device_address(uct_iface_h, uct_device_addr_t *addr) {
+    const DeviceAddress address = local_device_address(InterfaceKind::shared_memory);
+    memcpy(addr, &address, sizeof(address));
+    return UCS_OK;
+}
+
+ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t *addr) {
+    InterfaceAddress address = {InterfaceKind::shared_memory, {}, {}};
+    if (self(iface)->port != nullptr) {
+        address.mailbox = self(iface)->port->address();
+    }
+    memcpy(addr, &address, sizeof(address));
+    return UCS_OK;
+}
+
+/** Connects, so that what UCX is told to be reachable has been reached. */
+bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
+                  const void *iface_addr, size_t iface_addr_length) {
+    Port *port = self(iface)->port.get();
+    if (port == nullptr ||
+        !same_node(InterfaceKind::shared_memory, device_addr, device_addr_length)) {
+        return false;
+    }
+    if (iface_addr == nullptr) {
+        return true;
+    }
+    InterfaceAddress peer;
+    if (!read_interface_address(InterfaceKind::shared_memory, iface_addr, iface_addr_length,
+                                &peer) ||
+        peer.mailbox.segment_fd < 0) {
+        return false;
+    }
+    const char *why = "";
+    if (port->link(peer.mailbox, &why) == nullptr) {
+        GPUSHM_LOG_ONCE(warn, "process %d of this node cannot be reached (%s): UCX uses another "
+                        "transport for it", peer.mailbox.pid, why);
+        return false;
+    }
+    return true;
+}
+
+// ---------------------------------------------------------------- progress
+
+unsigned progress(uct_iface_h handle) {
+    SharedMemoryInterface *iface = self(handle);
+    if (iface->port == nullptr) {
+        return 0;
+    }
+    unsigned count = iface->port->progress();
+    if (!iface->waiting.empty()) {
+        count += iface->dispatch_pending();
+    }
+    return count;
+}
+
+ucs_status_t iface_flush(uct_iface_h handle, unsigned, uct_completion_t *) {
+    const SharedMemoryInterface *iface = self(handle);
+    const bool idle = iface->port == nullptr || (iface->port->idle() && iface->waiting.empty());
+    return idle ? UCS_OK : UCS_INPROGRESS;
+}
+
+ucs_status_t iface_fence(uct_iface_h handle, unsigned) {
+    for (Endpoint *ep : self(handle)->endpoints) {
+        ep->link->fence();
+    }
+    return UCS_OK;
+}
+
+ucs_status_t event_fd_get(uct_iface_h handle, int *fd) {
+    if (self(handle)->port == nullptr) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    *fd = self(handle)->port->event_fd();
+    return UCS_OK;
+}
+
+ucs_status_t event_arm(uct_iface_h handle, unsigned) {
+    SharedMemoryInterface *iface = self(handle);
+    // What waits for a GPU or for room in a peer's memory is polled: nothing signals it.
+    const bool armed = iface->port == nullptr || (iface->waiting.empty() && iface->port->arm());
+    return armed ? UCS_OK : UCS_ERR_BUSY;
+}
+
+void on_active_message(void *argument, uint8_t am_id, void *data, size_t length) {
+    abi::invoke_am(&static_cast<SharedMemoryInterface *>(argument)->super, am_id, data, length, 0);
+}
+
+void on_link_failed(void *argument, Link &link) {
+    static_cast<SharedMemoryInterface *>(argument)->report_failure(link);
+}
+
+// ---------------------------------------------------------------- life
+
+void close(uct_iface_h handle) {
+    SharedMemoryInterface *iface = self(handle);
+    abi::iface_cleanup(&iface->super);
+    delete iface;
+}
+
+uct_iface_ops_t make_ops() {
+    uct_iface_ops_t ops = {};
+    set_endpoint_ops(ops);
+    ops.iface_flush = iface_flush;
+    ops.iface_fence = iface_fence;
+    ops.iface_progress_enable = abi::symbols().progress_enable;
+    ops.iface_progress_disable = abi::symbols().progress_disable;
+    ops.iface_progress = progress;
+    ops.iface_event_fd_get = event_fd_get;
+    ops.iface_event_arm = event_arm;
+    ops.iface_close = close;
+    ops.iface_query = iface_query;
+    ops.iface_get_device_address = get_device_address;
+    ops.iface_get_address = get_address;
+    return ops;
+}
+
+const abi::IfaceCallbacks callbacks = {estimate_perf, is_reachable};
+
+/** The nearest power of two that a mailbox can have. */
+uint32_t usable_cell_count(unsigned wanted) {
+    uint32_t count = 16;
+    while (count < wanted && count < (1u << 16)) {
+        count *= 2;
+    }
+    if (count != wanted) {
+        GPUSHM_LOG_ONCE(warn, "UCX_GPUSHM_MAILBOX_CELLS=%u is not a power of two between 16 and 65536:"
+                        " %u is used", wanted, count);
+    }
+    return count;
+}
+
+PortConfig port_config(const InterfaceConfig &config) {
+    constexpr size_t kMinChunk = 4096;
+    PortConfig port = {};
+    port.ring_bytes = config.ring_size == 0 ? 0 : std::max(config.ring_size, 8 * kMinChunk);
+    port.gpu_chunk_bytes = std::max(config.gpu_chunk, kMinChunk);
+    port.host_chunk_bytes = std::max(config.host_chunk, kMinChunk);
+    port.cell_count = usable_cell_count(config.mailbox_cells);
+    return port;
+}
+
+}  // namespace
+
+unsigned SharedMemoryInterface::dispatch_pending() {
+    unsigned count = 0;
+    for (size_t i = 0; i < waiting.size(); ++i) {
+        Endpoint *ep = waiting[i];
+        if (ep == nullptr) {
+            continue;
+        }
+        const unsigned sent = ep->dispatch();
+        count += sent;
+        if (sent == 0 && waiting[i] == ep) {
+            ep->link->check_peer();
+            if (ep->link->failed()) {
+                report_failure(*ep->link);
+            }
+        }
+    }
+    waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
+                                 [](const Endpoint *ep) {
+                                     return ep == nullptr || ep->pending.empty();
+                                 }),
+                  waiting.end());
+    // The next round begins with another endpoint, so that a busy one starves nobody.
+    if (waiting.size() > 1) {
+        std::rotate(waiting.begin(), waiting.begin() + 1, waiting.end());
+    }
+    return count;
+}
+
+void SharedMemoryInterface::report_failure(Link &link) {
+    const std::vector<Endpoint *> all = endpoints;
+    for (Endpoint *ep : all) {
+        const bool alive = std::find(endpoints.begin(), endpoints.end(), ep) != endpoints.end();
+        if (alive && ep->link == &link && !ep->failure_reported) {
+            ep->failure_reported = true;
+            GPUSHM_LOG(debug, "telling UCX that process %d is gone", link.peer().pid);
+            abi::symbols().handle_ep_error(&super.super, &ep->super, to_ucs(Status::peer_failed));
+        }
+    }
+}
+
+ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
+                                          const uct_iface_params_t *params,
+                                          const uct_iface_config_t *config, uct_iface_h *handle) {
+    static uct_iface_ops_t ops = make_ops();
+    const auto &settings = *reinterpret_cast<const InterfaceConfig *>(config);
+    auto *iface = new SharedMemoryInterface{};
+    const ucs_status_t status =
+        abi::iface_init(&iface->super, &ops, &callbacks, md, worker, params, config);
+    if (status != UCS_OK) {
+        delete iface;
+        return status;
+    }
+    HostRegions::instance().set_pinning_enabled(settings.pin != 0);
+    iface->port = Port::create(port_config(settings), {iface, on_active_message, on_link_failed});
+    *handle = &iface->super.super;
+    return UCS_OK;
+}
+
+}  // namespace gpushm::uct

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Status of the core in UCX's terms, and UCX completions in the core's.
+#pragma once
+
+#include "core/link.hpp"
+#include "core/status.hpp"
+
+#include <uct/api/uct.h>
+
+namespace gpushm::uct {
+
+ucs_status_t to_ucs(Status status);
+
+/** Counts down `completion` when it is called; nothing for null. */
+Completion to_core(uct_completion_t *completion);
+
+}  // namespace gpushm::uct
