@@ -189,11 +189,24 @@ Status CopyEngine::wait(CopyTicket *ticket) {
     return status;
 }
 
-Status CopyEngine::copy(void *destination, const void *source, size_t length,
-                        const MemoryInfo &gpu_side, CopyDirection direction) {
-    CopyTicket ticket;
-    const Status status = start(destination, source, length, gpu_side, direction, &ticket);
-    return status == Status::in_progress ? wait(&ticket) : status;
+Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
+                 CopyTicket *ticket) {
+    *ticket = CopyTicket();
+    if (length == 0) {
+        return Status::ok;
+    }
+    const MemoryInfo destination_info = query_memory(destination);
+    if (destination_info.needs_gpu()) {
+        return engine.start(destination, source, length, destination_info, CopyDirection::to_gpu,
+                            ticket);
+    }
+    const MemoryInfo source_info = query_memory(source);
+    if (source_info.needs_gpu()) {
+        return engine.start(destination, source, length, source_info, CopyDirection::from_gpu,
+                            ticket);
+    }
+    memcpy(destination, source, length);
+    return Status::ok;
 }
 
 namespace {
@@ -229,21 +242,17 @@ EnginePool &engine_pool() {
 }  // namespace
 
 Status copy_any(void *destination, const void *source, size_t length) {
-    if (length == 0) {
-        return Status::ok;
-    }
-    MemoryInfo gpu_side = query_memory(destination);
-    CopyDirection direction = CopyDirection::to_gpu;
-    if (!gpu_side.needs_gpu()) {
-        gpu_side = query_memory(source);
-        direction = CopyDirection::from_gpu;
-    }
-    if (!gpu_side.needs_gpu()) {
+    // Most calls are between host buffers and need no engine.
+    if (CudaDriver::get() == nullptr) {
         memcpy(destination, source, length);
         return Status::ok;
     }
     std::unique_ptr<CopyEngine> engine = engine_pool().take();
-    const Status status = engine->copy(destination, source, length, gpu_side, direction);
+    CopyTicket ticket;
+    Status status = start_any(*engine, destination, source, length, &ticket);
+    if (status == Status::in_progress) {
+        status = engine->wait(&ticket);
+    }
     engine_pool().put_back(std::move(engine));
     return status;
 }

@@ -46,10 +46,6 @@ public:
     /** Waits for a ticket; ok or gpu_error. */
     Status wait(CopyTicket *ticket);
 
-    /** Starts and waits. */
-    Status copy(void *destination, const void *source, size_t length, const MemoryInfo &gpu_side,
-                CopyDirection direction);
-
 private:
     /** Streams and events of one context, made on first use. */
     struct Context {
@@ -69,6 +65,11 @@ private:
     std::map<CUcontext, Context> contexts_;
     std::map<CUdevice, CUcontext> primary_contexts_;
 };
+
+/** Starts a copy between any two kinds of memory; as CopyEngine::start, and ok at once where no GPU is
+ *  needed. */
+Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
+                 CopyTicket *ticket);
 
 /** Copies `length` bytes between any two kinds of memory and waits; for callers from any thread,
  *  each call takes an idle engine of a common pool. ok or gpu_error, logged. */

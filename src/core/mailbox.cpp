@@ -4,6 +4,7 @@
 #include "core/log.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -66,12 +67,20 @@ UniqueFd open_wake_pipe(const MailboxAddress &peer) {
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", peer.pid, peer.wake_fd);
     // Both directions, although nothing is read: a pipe without a reader, which a dead owner leaves
     // behind, would raise SIGPIPE at the next write (pipe(7)).
-    return UniqueFd(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    UniqueFd fd(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    struct stat status = {};
+    // A number that is wrong must not lead into a file of the user.
+    return fstat(fd.get(), &status) == 0 && S_ISFIFO(status.st_mode) ? std::move(fd) : UniqueFd();
 }
 
 }  // namespace
 
 // ---------------------------------------------------------------- geometry
+
+bool MailboxGeometry::possible() const {
+    return cell_count != 0 && (cell_count & (cell_count - 1)) == 0 && cell_count <= (1u << 20) &&
+           slot_bytes % 64 == 0 && slot_bytes <= (1u << 26);
+}
 
 size_t MailboxGeometry::segment_bytes() const {
     return kCellsOffset + cell_count * (sizeof(Cell) + slot_bytes);
@@ -95,6 +104,12 @@ MailboxReceiver::MailboxReceiver(Segment segment, MailboxGeometry geometry, Uniq
 
 std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint64_t slot_bytes) {
     const MailboxGeometry geometry = {cell_count, slot_bytes};
+    if (!geometry.possible()) {
+        GPUSHM_LOG(warn, "a mailbox of %u cells with %llu bytes each cannot be: take a power of two "
+                   "up to 1048576, and a multiple of 64 up to 67108864", cell_count,
+                   static_cast<unsigned long long>(slot_bytes));
+        return std::nullopt;
+    }
     int pipe_fds[2];
     if (pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC) != 0) {
         GPUSHM_LOG(warn, "cannot create a pipe (%s): raise the limit of open files (ulimit -n)",
@@ -131,16 +146,22 @@ MailboxAddress MailboxReceiver::address() const {
     return address;
 }
 
+/** The cell of the oldest message is free or reserved: what every sender leaves it as. In any other
+ *  state than that or published it is broken, and receive() must see it. */
+bool MailboxReceiver::unpublished(uint64_t state) const {
+    const Phase phase = state_phase(state);
+    return state_ticket(state) == head_ && (phase == Phase::free || phase == Phase::reserved);
+}
+
 bool MailboxReceiver::empty() const {
-    const uint64_t state = head_cell()->state.load(std::memory_order_seq_cst);
-    return state_phase(state) != Phase::published || state_ticket(state) != head_;
+    return unpublished(head_cell()->state.load(std::memory_order_seq_cst));
 }
 
 bool MailboxReceiver::receive(ReceivedCell *message) {
     for (;;) {
         Cell *cell = head_cell();
         const uint64_t state = cell->state.load(std::memory_order_acquire);
-        if (state_phase(state) != Phase::published) {
+        if (unpublished(state)) {
             return false;
         }
         const uint8_t kind = cell->kind;
@@ -153,7 +174,7 @@ bool MailboxReceiver::receive(ReceivedCell *message) {
         const size_t limit =
             carries_slot(message->kind) ? geometry_.slot_bytes : Cell::kInlineBytes;
         if (known_kind(kind) && message->length <= limit && message->sender < kMaxSenders &&
-            state_ticket(state) == head_) {
+            state_phase(state) == Phase::published && state_ticket(state) == head_) {
             return true;
         }
         GPUSHM_LOG_ONCE(error, "a peer wrote a broken message (kind %u, %u bytes, sender %u) into "
@@ -165,14 +186,17 @@ bool MailboxReceiver::receive(ReceivedCell *message) {
 
 void MailboxReceiver::release() { advance(); }
 
+uint64_t MailboxReceiver::next_free_state() const {
+    return make_state(head_ + geometry_.cell_count, 0, Phase::free);
+}
+
 void MailboxReceiver::advance() {
-    head_cell()->state.store(make_state(head_ + geometry_.cell_count, 0, Phase::free),
-                             std::memory_order_release);
+    head_cell()->state.store(next_free_state(), std::memory_order_release);
     ++head_;
 }
 
 bool MailboxReceiver::skip_dead_sender() {
-    const uint64_t state = head_cell()->state.load(std::memory_order_acquire);
+    uint64_t state = head_cell()->state.load(std::memory_order_acquire);
     if (state_phase(state) != Phase::reserved) {
         return false;
     }
@@ -182,7 +206,12 @@ bool MailboxReceiver::skip_dead_sender() {
     if (owner != 0 && ProcessWatch(record_pid(owner)).alive()) {
         return false;
     }
-    advance();
+    // It may have published before it died: then the message counts.
+    if (!head_cell()->state.compare_exchange_strong(state, next_free_state(),
+                                                    std::memory_order_acq_rel)) {
+        return false;
+    }
+    ++head_;
     return true;
 }
 
@@ -226,10 +255,7 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
         *why = "it is not the mailbox that the address names";
         return std::nullopt;
     }
-    const bool power_of_two =
-        geometry.cell_count != 0 && (geometry.cell_count & (geometry.cell_count - 1)) == 0;
-    if (!power_of_two || geometry.cell_count > (1u << 20) || geometry.slot_bytes > (1u << 26) ||
-        geometry.segment_bytes() > segment->length()) {
+    if (!geometry.possible() || geometry.segment_bytes() > segment->length()) {
         *why = "its mailbox states impossible sizes";
         return std::nullopt;
     }
@@ -246,37 +272,46 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
     return MailboxSender(std::move(*segment), geometry, *sender, std::move(wake));
 }
 
-bool MailboxSender::reserve(ReservedCell *reserved) {
-    uint64_t ticket = next_ticket_;
-    // Every round sees another sender succeed or a hint that jumped; more rounds than this mean that
-    // the words make no sense, and the mailbox counts as full.
+/** The first free cell at or behind `*ticket`, and its state. */
+bool MailboxSender::find_free(uint64_t *ticket, uint64_t *state) const {
+    // Every round passes a cell that another sender has taken; more rounds than this mean that the
+    // words make no sense, and the mailbox counts as full.
     for (uint32_t round = 0; round < 2 * geometry_.cell_count + 16; ++round) {
-        Cell *cell = geometry_.cell(segment_.data(), ticket);
-        uint64_t state = cell->state.load(std::memory_order_acquire);
-        const uint64_t found = state_ticket(state);
-        if (found == ticket && state_phase(state) == Phase::free) {
-            if (cell->state.compare_exchange_strong(
-                    state, make_state(ticket, sender_, Phase::reserved),
-                    std::memory_order_acquire, std::memory_order_relaxed)) {
-                header()->ticket_hint.store(ticket + 1, std::memory_order_relaxed);
-                next_ticket_ = ticket + 1;
-                *reserved = {cell, geometry_.slot(segment_.data(), ticket), ticket};
-                return true;
-            }
-        } else if (found < ticket) {
+        *state = geometry_.cell(segment_.data(), *ticket)->state.load(std::memory_order_acquire);
+        const uint64_t found = state_ticket(*state);
+        if (found == *ticket && state_phase(*state) == Phase::free) {
+            return true;
+        }
+        if (found < *ticket) {
             return false;  // the cell still serves the round before: the mailbox is full
         }
-        ticket = std::max(ticket + 1, header()->ticket_hint.load(std::memory_order_relaxed));
+        *ticket = std::max(*ticket + 1, header()->ticket_hint.load(std::memory_order_relaxed));
+    }
+    return false;
+}
+
+bool MailboxSender::reserve(ReservedCell *reserved) {
+    uint64_t ticket = next_ticket_;
+    uint64_t state;
+    while (find_free(&ticket, &state)) {
+        Cell *cell = geometry_.cell(segment_.data(), ticket);
+        if (cell->state.compare_exchange_strong(state,
+                                                make_state(ticket, sender_, Phase::reserved),
+                                                std::memory_order_acquire,
+                                                std::memory_order_relaxed)) {
+            header()->ticket_hint.store(ticket + 1, std::memory_order_relaxed);
+            next_ticket_ = ticket + 1;
+            *reserved = {cell, geometry_.slot(segment_.data(), ticket), ticket};
+            return true;
+        }
     }
     return false;
 }
 
 bool MailboxSender::has_room() const {
-    const uint64_t ticket =
-        std::max(next_ticket_, header()->ticket_hint.load(std::memory_order_relaxed));
-    const uint64_t state =
-        geometry_.cell(segment_.data(), ticket)->state.load(std::memory_order_acquire);
-    return state_ticket(state) >= ticket;
+    uint64_t ticket = next_ticket_;
+    uint64_t state;
+    return find_free(&ticket, &state);
 }
 
 void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id,

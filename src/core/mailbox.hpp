@@ -136,6 +136,8 @@ struct MailboxGeometry {
     uint32_t cell_count;  // a power of two
     uint64_t slot_bytes;  // a multiple of 64
 
+    /** Whether a mailbox may have these sizes. */
+    bool possible() const;
     size_t segment_bytes() const;
     Cell *cell(unsigned char *base, uint64_t ticket) const;
     unsigned char *slot(unsigned char *base, uint64_t ticket) const;
@@ -144,7 +146,7 @@ struct MailboxGeometry {
 /** The owner's side. One thread at a time. */
 class MailboxReceiver {
 public:
-    /** Empty, logged, when there is no memory or no descriptor left. */
+    /** Empty, logged, when the sizes are impossible or there is no memory or no descriptor left. */
     static std::optional<MailboxReceiver> create(uint32_t cell_count, uint64_t slot_bytes);
 
     MailboxAddress address() const;
@@ -158,8 +160,8 @@ public:
     /** Whether receive() would find something now. */
     bool empty() const;
 
-    /** When the oldest cell is reserved and never published: its sender if that one is dead.
-     *  The caller then forgets the sender; the cell is skipped. A few system calls. */
+    /** Skips the oldest cell when it is reserved and its sender is dead, so that it will never be
+     *  published; false when there is none to skip. A few system calls. */
     bool skip_dead_sender();
 
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
@@ -176,6 +178,8 @@ private:
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *sender_records() const;
     Cell *head_cell() const { return geometry_.cell(segment_.data(), head_); }
+    bool unpublished(uint64_t state) const;
+    uint64_t next_free_state() const;
     void advance();
 
     Segment segment_;
@@ -204,6 +208,7 @@ public:
 private:
     MailboxSender(Segment segment, MailboxGeometry geometry, uint16_t sender, UniqueFd wake);
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
+    bool find_free(uint64_t *ticket, uint64_t *state) const;
     void wake_owner();
 
     Segment segment_;

@@ -55,6 +55,9 @@ ProcessWatch::ProcessWatch(pid_t pid)
     : pid_(pid), pidfd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
 
 bool ProcessWatch::alive() const {
+    if (pid_ <= 0) {
+        return false;  // kill(2) would ask for a group of processes
+    }
     if (pidfd_) {
         pollfd event = {pidfd_.get(), POLLIN, 0};
         return poll(&event, 1, 0) <= 0;

@@ -6,14 +6,47 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
 namespace gpushm {
 namespace {
+
+/** Bytes that the node can still give away, by /proc/meminfo; SIZE_MAX when that is not known. */
+size_t available_memory() {
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (file == nullptr) {
+        return SIZE_MAX;
+    }
+    size_t available_kib = 0;
+    size_t swap_kib = 0;
+    char line[128];
+    while (fgets(line, sizeof(line), file) != nullptr) {
+        sscanf(line, "MemAvailable: %zu", &available_kib);
+        sscanf(line, "SwapFree: %zu", &swap_kib);
+    }
+    fclose(file);
+    return available_kib != 0 ? (available_kib + swap_kib) * 1024 : SIZE_MAX;
+}
+
+/** Reserves the pages of a file; 0 or the error. What the kernel does not answer by an error but by
+ *  a signal is refused first: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory
+ *  than there is (the OOM killer, who may choose any process of the node). */
+int reserve(int fd, size_t length) {
+    rlimit file_size = {};
+    if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && length > file_size.rlim_cur) {
+        return EFBIG;
+    }
+    if (length > available_memory() / 2) {
+        return ENOMEM;
+    }
+    return posix_fallocate(fd, 0, static_cast<off_t>(length));
+}
 
 unsigned char *map_shared(int fd, size_t length) {
     void *address = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -28,41 +61,44 @@ unsigned char *map_shared(int fd, size_t length) {
 }  // namespace
 
 Segment::Segment(UniqueFd fd, unsigned char *data, size_t length)
-    : fd_(std::move(fd)), data_(data), length_(length) {
+    : fd_(std::move(fd)), data_(data), length_(length), mapped_by_(getpid()) {
     HostRegions::instance().add(data_, length_);
 }
 
 Segment::Segment(Segment &&other) noexcept
     : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)),
-      length_(std::exchange(other.length_, 0)) {}
+      length_(std::exchange(other.length_, 0)), mapped_by_(other.mapped_by_) {}
 
 Segment &Segment::operator=(Segment &&other) noexcept {
     std::swap(fd_, other.fd_);
     std::swap(data_, other.data_);
     std::swap(length_, other.length_);
+    std::swap(mapped_by_, other.mapped_by_);
     return *this;
 }
 
 Segment::~Segment() {
-    if (data_ != nullptr) {
+    // A forked child has something else there, or nothing (MADV_DONTFORK).
+    if (data_ != nullptr && mapped_by_ == getpid()) {
         HostRegions::instance().remove(data_);
         munmap(data_, length_);
     }
 }
 
-std::optional<Segment> Segment::create(const char *name, size_t length) {
+std::optional<Segment> Segment::create(const char *name, size_t wanted) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    length = (length + page - 1) / page * page;
+    const size_t length = (wanted + page - 1) / page * page;
     UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd) {
         GPUSHM_LOG(warn, "cannot create shared memory (memfd_create: %s): raise the limit of open "
                    "files (ulimit -n)", strerror(errno));
         return std::nullopt;
     }
-    const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(length));
+    const int error = wanted <= SIZE_MAX / 2 ? reserve(fd.get(), length) : ENOMEM;
     if (error != 0) {
         GPUSHM_LOG(warn, "cannot reserve %zu bytes of shared memory (%s): give the job more memory "
-                   "or make UCX_GPUSHM_RING_SIZE smaller", length, strerror(error));
+                   "(or file size, ulimit -f) or make UCX_GPUSHM_RING_SIZE smaller", wanted,
+                   strerror(error));
         return std::nullopt;
     }
     if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {

@@ -46,6 +46,7 @@ private:
     UniqueFd fd_;
     unsigned char *data_;
     size_t length_;
+    pid_t mapped_by_;  // a forked child must not unmap
 };
 
 }  // namespace gpushm

@@ -3,6 +3,8 @@
 
 #include "core/log.hpp"
 
+#include <cstdint>
+
 namespace gpushm {
 namespace {
 
@@ -21,6 +23,10 @@ StagingRingSender::StagingRingSender(Segment segment, size_t data_bytes)
     : segment_(std::move(segment)), data_bytes_(data_bytes) {}
 
 std::optional<StagingRingSender> StagingRingSender::create(size_t data_bytes) {
+    if (data_bytes == 0 || data_bytes > SIZE_MAX / 2) {
+        GPUSHM_LOG(warn, "a staging ring of %zu bytes cannot be: set UCX_GPUSHM_RING_SIZE", data_bytes);
+        return std::nullopt;
+    }
     std::optional<Segment> segment = Segment::create("gpushm-ring", kDataOffset + data_bytes);
     if (!segment) {
         return std::nullopt;
@@ -85,8 +91,9 @@ std::optional<StagingRingReceiver> StagingRingReceiver::attach(pid_t pid, int se
 
 unsigned char *StagingRingReceiver::open(const RingSpan &span) {
     const uint64_t offset = span.position % data_bytes_;
+    // Behind the spans before it, and not on top of what this side has not given back.
     if (span.length == 0 || span.length > data_bytes_ || offset + span.length > data_bytes_ ||
-        span.position < opened_ || span.position - opened_ > 2 * data_bytes_) {
+        span.position < opened_ || span.position - released_ > data_bytes_ - span.length) {
         return nullptr;
     }
     opened_ = span.position + span.length;
@@ -101,13 +108,13 @@ void StagingRingReceiver::close(const RingSpan &span) {
             break;
         }
     }
-    uint64_t released = 0;
+    const uint64_t before = released_;
     while (!open_spans_.empty() && open_spans_.front().closed) {
-        released = open_spans_.front().end;
+        released_ = open_spans_.front().end;
         open_spans_.pop_front();
     }
-    if (released != 0) {
-        header()->released.store(released, std::memory_order_release);
+    if (released_ != before) {
+        header()->released.store(released_, std::memory_order_release);
     }
 }
 

@@ -76,8 +76,8 @@ public:
     static std::optional<StagingRingReceiver> attach(pid_t pid, int segment_fd,
                                                      const Cookie &cookie, const char **why);
 
-    /** Where a span lies, now in use; null when it is not a possible span (each must begin at or
-     *  behind the end of the one before). */
+    /** Where a span lies, now in use; null when it is not a possible span: each must begin at or
+     *  behind the end of the one before, and end before it reaches one that is still in use. */
     unsigned char *open(const RingSpan &span);
 
     /** The span is used up. Spans may be closed in any order; the sender gets the memory back when
@@ -95,7 +95,8 @@ private:
 
     Segment segment_;
     size_t data_bytes_;
-    uint64_t opened_ = 0;  // end of the newest span
+    uint64_t opened_ = 0;    // end of the newest span
+    uint64_t released_ = 0;  // what RingHeader::released says
     std::deque<OpenSpan> open_spans_;
 };
 

@@ -41,7 +41,6 @@ void look_at_shm(NodeLimits &limits) {
 
 /** The errnos of opening descriptor `fd` of `owner` and of reading its memory. */
 std::string try_to_share(pid_t owner, int fd, const char *address) {
-    close(fd);  // this process's own copy
     const std::string path = "/proc/" + std::to_string(owner) + "/fd/" + std::to_string(fd);
     const int attach_error = open(path.c_str(), O_RDWR | O_CLOEXEC) >= 0 ? 0 : errno;
     char byte = 0;

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The steps of contrib/check: a title and a function step_NAME for each. A function runs in a subshell
+# with `set -e`; it exits with 77, after a line with the reason, when it cannot run here. $root is
+# the folder of all builds, $root/tmp is empty.
+
+declare -A titles=(
+    [build]="build without warnings (g++, -Wall -Wextra -Werror)"
+    [clang]="build without warnings (clang++)"
+    [unit]="unit tests (make check)"
+    [install]="make install, DESTDIR, make uninstall"
+    [sanitizers]="unit tests with address and undefined sanitizers"
+    [threads]="mailbox and ring tests with the thread sanitizer"
+    [no_driver]="MPI ranks without a CUDA driver"
+    [pairs]="MPI ranks, all pairs of memory kinds, up to 64 MiB, two devices"
+    [same_device]="MPI ranks, all pairs, both on one device"
+    [perftest]="ucx_perftest in nine pairs"
+    [ucx_info]="ucx_info lists component and settings"
+    [bad_settings]="bad settings are refused"
+    [no_shm]="MPI ranks with a full /dev/shm"
+    [no_pinning]="MPI ranks where no memory can be pinned"
+    [killed]="nothing is left behind after kill -9"
+    [distcheck]="make distcheck"
+    [debian13]="the whole on Debian 13, in a chroot"
+)
+
+plain=$root/plain
+prefix=$root/prefix
+run=$prefix/bin/gpushm-run
+
+skip() { say "$*"; exit 77; }
+
+# `set -e` does not see a failing `! CMD`; this it does.
+absent() { if "$@"; then return 1; fi; }
+
+simulated() {
+    choose_driver "$plain" simulated
+    say "driver: $driver"
+}
+
+# configure_in DIR OPTIONS...: an out-of-tree build.
+configure_in() {
+    mkdir -p "$1"
+    cd "$1"
+    shift
+    "$source_dir/configure" --with-cuda="$cuda_dir" "$@"
+}
+
+step_build() {
+    cd "$source_dir"
+    [ -x configure ] || ./autogen.sh
+    rm -rf "$plain" "$prefix"
+    configure_in "$plain" --prefix="$prefix" --enable-werror
+    make -j"$jobs"
+    make -j"$jobs" test/mpi/pairs test/simcuda/libcuda.la
+    make install
+}
+
+step_clang() {
+    command -v clang++ || skip "clang++ is not installed"
+    configure_in "$root/clang" --enable-werror CXX=clang++
+    make -j"$jobs"
+    make -j"$jobs" check TESTS=
+}
+
+step_unit() {
+    cd "$plain"
+    make -j"$jobs" check
+}
+
+# All files below a folder, relative to it.
+files_in() { (cd "$1" && find . ! -type d | sort); }
+
+step_install() {
+    local stage=$root/tmp/stage file
+    cd "$plain"
+    make install DESTDIR="$stage"
+    diff <(files_in "$stage$prefix") <(files_in "$prefix")
+    for file in bin/gpushm-run bin/gpushm-info lib/gpushm/libuct_gpushm.so.0 \
+        lib/gpushm/libucx_perftest_gpushm.so.0 lib/gpushm/libgpushm_preload.so; do
+        [ -x "$stage$prefix/$file" ]
+    done
+    # libcuda is opened at run time only: without it nothing may be missing.
+    ldd "$stage$prefix"/lib/gpushm/*.so >"$root/tmp/libraries"
+    absent grep -e libcuda -e 'not found' "$root/tmp/libraries"
+    make uninstall DESTDIR="$stage"
+    [ -z "$(files_in "$stage")" ]
+}
+
+step_sanitizers() {
+    configure_in "$root/sanitizers" --with-sanitizer=address,undefined CXXFLAGS="-g -O1"
+    make -j"$jobs"
+    make -j"$jobs" check
+}
+
+step_threads() {
+    configure_in "$root/threads" --with-sanitizer=thread CXXFLAGS="-g -O1"
+    make -j"$jobs"
+    # With 32 bits of address randomization libtsan of gcc 12 finds its shadow taken ("unexpected
+    # memory mapping"), so it is switched off.
+    GTEST_FILTER='*Mailbox*:*Ring*' setarch -R make -j"$jobs" check
+}
+
+step_no_driver() {
+    local output=$root/tmp/output
+    "$run" mpirun -n 2 "$plain/test/mpi/pairs" --kinds host >"$output" 2>&1 </dev/null
+    cat "$output"
+    # Nothing is to be said of gpushm when nobody wants CUDA.
+    absent grep -i gpushm "$output"
+}
+
+step_pairs() {
+    simulated
+    "$run" mpirun -n 2 "$plain/test/mpi/pairs" --timeout 120
+}
+
+step_same_device() {
+    simulated
+    "$run" mpirun -n 2 "$plain/test/mpi/pairs" --same-device --quick --timeout 120
+}
+
+step_perftest() {
+    simulated
+    ucx_version
+    perftest_table "$run"
+}
+
+step_ucx_info() {
+    simulated
+    "$run" ucx_info -c >"$root/tmp/settings"
+    "$run" ucx_info -cf >"$root/tmp/described"
+    "$run" ucx_info -d >"$root/tmp/resources"
+    grep UCX_GPUSHM_ "$root/tmp/settings"
+    grep -A 8 -i 'component: gpushm' "$root/tmp/resources"
+    grep -i 'transport: .*gpu' "$root/tmp/resources"
+    # Each setting has its documentation: a comment directly before it.
+    awk '/^UCX_GPUSHM_/ && last != "" && last !~ /^#/ { print; bad = 1 } { last = $0 }
+        END { exit bad }' "$root/tmp/described"
+}
+
+step_bad_settings() {
+    local setting
+    simulated
+    # The first setting whose value is a number or a size must refuse a word.
+    setting=$("$run" ucx_info -c | sed -n 's/^\(UCX_GPUSHM_[A-Z0-9_]*\)=[0-9].*/\1/p' | head -n 1)
+    [ -n "$setting" ]
+    env "$setting=nonsense" "$run" ucx_info -d >"$root/tmp/output" 2>&1 || say "status $?"
+    cat "$root/tmp/output"
+    grep "$setting" "$root/tmp/output"
+}
+
+# in_small_shm SIZE CMD...: with a /dev/shm of that size.
+in_small_shm() {
+    local size=$1
+    shift
+    unshare -m sh -c 'mount -t tmpfs -o size="$0" none /dev/shm && exec "$@"' "$size" "$@"
+}
+
+step_no_shm() {
+    in_small_shm 64k true 2>/dev/null || skip "needs root and its own mounts (unshare -m)"
+    simulated
+    # Unlike gpushm, UCX's own transport posix needs /dev/shm.
+    UCX_TLS=^posix in_small_shm 64k "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick
+}
+
+step_no_pinning() {
+    simulated
+    SIMCUDA_MAX_PINNED_BYTES=4096 "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick \
+        --timeout 120
+}
+
+step_killed() {
+    local pid tries launcher
+    simulated
+    "$run" mpirun -n 2 "$plain/test/mpi/pairs" --bench >"$root/tmp/output" 2>&1 </dev/null &
+    # Killed when messages flow: the table has begun.
+    for ((tries = 0; tries < 600; tries++)); do
+        if grep -q 'host -> host' "$root/tmp/output"; then break; fi
+        sleep 0.05
+    done
+    launcher=$!
+    for pid in $(cat "/proc/$launcher/task/$launcher/children"); do
+        kill -9 "$pid"
+    done
+    wait "$launcher" || true
+    sleep 1
+    cat "$root/tmp/output"
+    [ "$tries" -lt 600 ]
+    absent compgen -G '/dev/shm/*gpushm*'
+}
+
+step_distcheck() {
+    cd "$plain"
+    make -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir"
+}
+
+. "$(dirname "${BASH_SOURCE[0]}")/debian13.sh"

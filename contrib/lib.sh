@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What contrib/quickstart and contrib/check share: needed packages, cuda.h, building, running. To be
+# sourced by bash. The caller sets `log`, the file which gets the output of commands.
+
+set -u -o pipefail
+export LC_ALL=C
+
+program=$(basename "$0")
+source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+jobs=$(nproc 2>/dev/null || echo 1)
+
+say() { printf '%s\n' "$*"; }
+
+warn() { printf '%s: %s\n' "$program" "$*" >&2; }
+
+die() { warn "$@"; exit 1; }
+
+# logged CMD...: runs a command with its output in the log.
+logged() {
+    printf '\n$ %s\n' "$*" >>"$log"
+    "$@" >>"$log" 2>&1 </dev/null
+}
+
+# show_log_end: the end of the log, for a message of failure.
+show_log_end() {
+    tail -n 15 "$log" | sed 's/^/    /' >&2
+    warn "the whole output is in $log"
+}
+
+# The packages (Debian and Ubuntu names) and how to see whether what is in them is there, from
+# whatever source.
+is_there() {
+    case $1 in
+    g++) command -v g++ || command -v c++ ;;
+    make | pkg-config | autoconf | automake | mmdebstrap) command -v "$1" ;;
+    libtool) command -v libtoolize ;;
+    xz-utils) command -v xz ;;
+    libucx-dev) [ -r /usr/include/uct/api/uct.h ] || pkg-config --exists ucx ;;
+    ucx-utils) command -v ucx_perftest && command -v ucx_info ;;
+    libopenmpi-dev) command -v mpicxx ;;
+    openmpi-bin) command -v mpirun ;;
+    libhwloc-dev) pkg-config --exists 'hwloc >= 2.0' ;;
+    libgtest-dev) pkg-config --exists gtest_main ;;
+    python3-pip) python3 -m pip --version ;;
+    ca-certificates) [ -r /etc/ssl/certs/ca-certificates.crt ] ;;
+    *) dpkg-query -W "$1" ;;
+    esac >/dev/null 2>&1
+}
+
+# apt_get ARGS...: apt-get as root, or through sudo when that asks nothing. Status 1 if neither can be.
+apt_get() {
+    local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" != 0 ]; then
+        sudo -n true 2>/dev/null || return 1
+        apt=(sudo -n "${apt[@]}")
+    fi
+    logged "${apt[@]}" "$@"
+}
+
+# need PACKAGE...: installs what is missing. Where it cannot, it says who can do what and goes on.
+need() {
+    local package
+    local -a missing=()
+    for package in "$@"; do
+        is_there "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} != 0 ] || return 0
+    say "installing ${missing[*]}"
+    if apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; then
+        return 0
+    fi
+    warn "missing packages; an administrator installs them by:" \
+        "apt-get install --no-install-recommends ${missing[*]}"
+    return 1
+}
+
+# The first folder with include/cuda.h: a toolkit, or a Python package that has the header.
+installed_cuda() {
+    local dir compiler
+    compiler=$(command -v nvcc) && compiler=$(dirname "$(dirname "$(readlink -f "$compiler")")")
+    for dir in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "$compiler" /usr/local/cuda /usr/local/cuda-* \
+        /opt/cuda /usr/lib/cuda /usr /usr/local; do
+        if [ -n "$dir" ] && [ -r "$dir/include/cuda.h" ]; then
+            say "$dir"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# find_cuda CACHE_DIR: sets cuda_dir. Without a toolkit it takes the header from the PyPI wheel
+# nvidia-cuda-runtime (2.5 MB), unpacked into CACHE_DIR; nothing is installed.
+find_cuda() {
+    local cache=$1
+    cuda_dir=$(installed_cuda) && return 0
+    cuda_dir=$cache/nvidia/cu13
+    [ -r "$cuda_dir/include/cuda.h" ] && return 0
+    need python3-pip ca-certificates || return 1
+    say "downloading cuda.h (PyPI, nvidia-cuda-runtime)"
+    rm -rf "$cache"
+    mkdir -p "$cache"
+    logged python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$cache" \
+        'nvidia-cuda-runtime>=13,<14' &&
+        logged python3 -m zipfile -e "$cache"/nvidia_cuda_runtime-*.whl "$cache" &&
+        [ -r "$cuda_dir/include/cuda.h" ] && return 0
+    show_log_end
+    warn "cuda.h was not found and cannot be downloaded: install a CUDA toolkit, or set CUDA_HOME" \
+        "to a folder with include/cuda.h"
+    return 1
+}
+
+# Open MPI, as root (containers) and on machines with fewer cores than ranks: 4.1 reads the first
+# names, 5.0 and later, whose launcher is PRRTE, the second ones.
+prepare_mpi() {
+    if [ "$(id -u)" = 0 ]; then
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    fi
+    export OMPI_MCA_rmaps_base_oversubscribe=1
+    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    # All ranks run here: no remote shell is looked for.
+    command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent="" PRTE_MCA_plm_ssh_agent=""
+}
+
+# choose_driver BUILD_DIR [simulated]: uses the real CUDA driver if it has a GPU, otherwise puts the
+# simulated one on LD_LIBRARY_PATH. Sets driver (what to tell the user) and driver_is_real.
+choose_driver() {
+    local build=$1 wish=${2:-}
+    if [ "$wish" != simulated ] && driver=$("$build/test/mpi/pairs" --driver 2>/dev/null); then
+        driver_is_real=yes
+        return 0
+    fi
+    driver_is_real=no
+    [ -e "$build/test/simcuda/.libs/libcuda.so.1" ] ||
+        { warn "there is no usable CUDA driver, and no simulated one in $build"; return 1; }
+    export LD_LIBRARY_PATH=$build/test/simcuda/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    if driver=$("$build/test/mpi/pairs" --driver 2>&1); then
+        driver="simulated $driver"
+        return 0
+    fi
+    warn "the simulated CUDA driver does not work: $driver"
+    return 1
+}
+
+# wait_for_port PORT PID: until a process listens on a TCP port of this machine, at most 20 s, or
+# until process PID is gone.
+wait_for_port() {
+    local hex tries
+    hex=$(printf ':%04X' "$1")
+    for ((tries = 0; tries < 400; tries++)); do
+        # proc(5): the second field is the local address, the fourth the state, 0A is LISTEN.
+        awk -v port="$hex" '$2 ~ port "$" && $4 == "0A" { found = 1 } END { exit !found }' \
+            /proc/net/tcp /proc/net/tcp6 2>/dev/null && return 0
+        kill -0 "$2" 2>/dev/null || return 1
+        sleep 0.05
+    done
+    return 1
+}
+
+# perftest RUN FROM TO SIZE ITERATIONS: ucx_perftest between two processes, messages from memory of
+# type FROM to memory of type TO; prints the one-way latency in us. RUN is gpushm-run. After
+# choose_driver only.
+perftest() {
+    local run=$1 types=$2,$3 size=$4 iterations=$5 port server status result
+    local -a arguments=(-t tag_lat -m "$types" -s "$size" -n "$iterations" -w $((iterations / 10 + 1)))
+    port=$((20000 + RANDOM % 20000))
+    timeout 120 "$run" ucx_perftest -p "$port" "${arguments[@]}" >>"$log" 2>&1 </dev/null &
+    server=$!
+    if ! wait_for_port "$port" "$server"; then
+        wait "$server"
+        warn "ucx_perftest -m $types did not start (status $?)"
+        return 1
+    fi
+    printf '\n$ ucx_perftest localhost -p %s %s\n' "$port" "${arguments[*]}" >>"$log"
+    result=$(
+        # Where there are two GPUs or more, each process has its own.
+        [[ $driver == *" 1 device,"* || -n ${CUDA_VISIBLE_DEVICES:-} ]] ||
+            export CUDA_VISIBLE_DEVICES=1
+        timeout 120 "$run" ucx_perftest localhost -p "$port" "${arguments[@]}" 2>&1 </dev/null
+    )
+    status=$?
+    printf '%s\n' "$result" >>"$log"
+    kill "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+    result=$(awk '$1 == "Final:" { print $3 }' <<<"$result")
+    [ "$status" = 0 ] && [ -n "$result" ] && say "$result" && return 0
+    warn "ucx_perftest -m $types, $size B failed (status $status)"
+    return 1
+}
+
+# perftest_table RUN: all nine pairs; prints a table. Status 1 if one failed.
+perftest_table() {
+    local run=$1 from to size latency failed=0
+    local -A iterations=([8]=1000 [65536]=200 [4194304]=20)
+    printf '%-28s%12s%12s%12s\n' "ucx_perftest tag_lat, us" "8 B" "64 KB" "4 MB"
+    for from in host cuda cuda-managed; do
+        for to in host cuda cuda-managed; do
+            printf '%-28s' "$from -> $to"
+            for size in 8 65536 4194304; do
+                latency=$(perftest "$run" "$from" "$to" "$size" "${iterations[$size]}") ||
+                    { failed=1; latency=FAILED; }
+                printf '%12s' "$latency"
+            done
+            printf '\n'
+        done
+    done
+    return $failed
+}
+
+# E.g. "UCX 1.13.1".
+ucx_version() {
+    ucx_info -v 2>/dev/null | sed -n 's/^# \(Version\|Library version:\) */UCX /p' | head -n 1
+}

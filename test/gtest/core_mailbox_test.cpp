@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Mailbox: cells, slots, room, sender records; one thread.
+#include "core_mailbox_support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+TEST(Mailbox, InlineMessagesOfEveryLengthArriveExactly) {
+    auto mailbox = MailboxReceiver::create(4, 256);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    for (uint32_t length = 0; length <= Cell::kInlineBytes; ++length) {
+        ASSERT_TRUE(send_pattern(sender, length, length));
+        expect_next(*mailbox, length, length);
+    }
+}
+
+TEST(Mailbox, SlotMessagesOfEveryLengthArriveExactly) {
+    auto mailbox = MailboxReceiver::create(2, 512);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    EXPECT_EQ(sender.slot_bytes(), 512u);
+    for (uint32_t length = Cell::kInlineBytes + 1; length <= 512; ++length) {
+        ASSERT_TRUE(send_pattern(sender, length, length));
+        expect_next(*mailbox, length, length);
+    }
+}
+
+TEST(Mailbox, FullCellsAndSlotsDoNotTouchEachOther) {
+    constexpr uint32_t kCells = 8;
+    constexpr uint64_t kSlotBytes = 192;
+    auto mailbox = MailboxReceiver::create(kCells, kSlotBytes);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    // Every byte that a message may use is written in all cells before the first one is read.
+    for (uint64_t lap = 0; lap < 3; ++lap) {
+        for (uint64_t i = 0; i < kCells; ++i) {
+            ReservedCell cell;
+            ASSERT_TRUE(sender.reserve(&cell));
+            fill_pattern(cell.cell->payload, Cell::kInlineBytes, lap * 100 + i);
+            fill_pattern(cell.slot, kSlotBytes, lap * 100 + i + 50);
+            sender.publish(cell, CellKind::am_slot, 1, kSlotBytes);
+        }
+        for (uint64_t i = 0; i < kCells; ++i) {
+            ReceivedCell message;
+            ASSERT_TRUE(mailbox->receive(&message));
+            EXPECT_EQ(message.length, kSlotBytes);
+            EXPECT_EQ(pattern_mismatch(message.payload, Cell::kInlineBytes, lap * 100 + i),
+                      Cell::kInlineBytes);
+            EXPECT_EQ(pattern_mismatch(message.slot, kSlotBytes, lap * 100 + i + 50), kSlotBytes);
+            mailbox->release();
+        }
+    }
+}
+
+TEST(Mailbox, LastSlotEndsInsideTheSegment) {
+    for (const uint32_t cells : {1u, 2u, 64u}) {
+        const MailboxGeometry geometry = {cells, 4096};
+        unsigned char *base = nullptr;
+        const unsigned char *end = geometry.slot(base, cells - 1) + 4096;
+        EXPECT_EQ(static_cast<size_t>(end - base), geometry.segment_bytes());
+        EXPECT_LE(reinterpret_cast<unsigned char *>(geometry.cell(base, cells - 1) + 1),
+                  geometry.slot(base, 0));
+    }
+}
+
+TEST(Mailbox, CarriesEveryKindWithItsId) {
+    auto mailbox = MailboxReceiver::create(4, 128);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    for (int kind = 1; kind <= static_cast<int>(CellKind::close); ++kind) {
+        ReservedCell cell;
+        ASSERT_TRUE(sender.reserve(&cell));
+        sender.publish(cell, static_cast<CellKind>(kind), static_cast<uint8_t>(200 + kind), 8);
+        ReceivedCell message;
+        ASSERT_TRUE(mailbox->receive(&message));
+        EXPECT_EQ(static_cast<int>(message.kind), kind);
+        EXPECT_EQ(message.am_id, 200 + kind);
+        EXPECT_EQ(message.length, 8u);
+        mailbox->release();
+    }
+}
+
+TEST(Mailbox, IsEmptyUntilPublishedAndReceivesOnlyOnceReleased) {
+    auto mailbox = MailboxReceiver::create(4, 128);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    ReceivedCell message;
+    EXPECT_TRUE(mailbox->empty());
+    EXPECT_FALSE(mailbox->receive(&message));
+    ReservedCell first, second;
+    ASSERT_TRUE(sender.reserve(&first));
+    ASSERT_TRUE(sender.reserve(&second));
+    sender.publish(second, CellKind::am_inline, 2, 0);
+    EXPECT_TRUE(mailbox->empty()) << "the one before is not published";
+    EXPECT_FALSE(mailbox->receive(&message));
+    sender.publish(first, CellKind::am_inline, 1, 0);
+    EXPECT_FALSE(mailbox->empty());
+    ASSERT_TRUE(mailbox->receive(&message));
+    EXPECT_EQ(message.am_id, 1);
+    ASSERT_TRUE(mailbox->receive(&message)) << "still the same message";
+    EXPECT_EQ(message.am_id, 1);
+    mailbox->release();
+    ASSERT_TRUE(mailbox->receive(&message));
+    EXPECT_EQ(message.am_id, 2);
+    mailbox->release();
+    EXPECT_TRUE(mailbox->empty());
+}
+
+class MailboxCells : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(MailboxCells, FillsUpExactlyAndEveryReleaseMakesRoomForOne) {
+    const uint32_t cells = GetParam();
+    auto mailbox = MailboxReceiver::create(cells, 128);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    MailboxSender other = attach_sender(mailbox->address(), 1);
+    uint64_t sent = 0;
+    uint64_t received = 0;
+    for (uint32_t i = 0; i < cells; ++i) {
+        EXPECT_TRUE(sender.has_room() && other.has_room());
+        ASSERT_TRUE(send_pattern(i % 2 ? other : sender, sent++, 120));
+    }
+    for (int lap = 0; lap < 5; ++lap) {
+        for (uint32_t i = 0; i < cells; ++i) {
+            EXPECT_FALSE(sender.has_room());
+            EXPECT_FALSE(other.has_room());
+            ASSERT_FALSE(send_pattern(sender, 0, 8));
+            ASSERT_FALSE(send_pattern(other, 0, 8));
+            expect_next(*mailbox, received++, 120);
+            EXPECT_TRUE(sender.has_room());
+            EXPECT_TRUE(other.has_room());
+            ASSERT_TRUE(send_pattern(i % 2 ? other : sender, sent++, 120));
+        }
+    }
+    while (received < sent) {
+        expect_next(*mailbox, received++, 120);
+    }
+    EXPECT_TRUE(mailbox->empty());
+}
+
+TEST_P(MailboxCells, WrapsOverManyLaps) {
+    const uint32_t cells = GetParam();
+    auto mailbox = MailboxReceiver::create(cells, 256);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    Random random(cells);
+    uint64_t sent = 0;
+    uint64_t received = 0;
+    while (received < 40 * cells + 1000) {
+        for (size_t burst = random.below(cells) + 1; burst != 0; --burst) {
+            if (!send_pattern(sender, sent, static_cast<uint32_t>(sent * 37 % 257))) {
+                ASSERT_EQ(sent - received, cells) << "full although there is room";
+                break;
+            }
+            ++sent;
+        }
+        for (size_t burst = random.below(cells) + 1; burst != 0 && received < sent; --burst) {
+            expect_next(*mailbox, received, static_cast<uint32_t>(received * 37 % 257));
+            ++received;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, MailboxCells, testing::Values(1u, 2u, 8u, 64u));
+
+TEST(Mailbox, RefusesSizesThatItCannotHave) {
+    LogCapture log;
+    EXPECT_FALSE(MailboxReceiver::create(0, 128));
+    EXPECT_FALSE(MailboxReceiver::create(3, 128)) << "not a power of two";
+    EXPECT_FALSE(MailboxReceiver::create(64, SIZE_MAX));
+    EXPECT_FALSE(MailboxReceiver::create(64, SIZE_MAX - 63)) << "the product wraps";
+    EXPECT_FALSE(MailboxReceiver::create(1u << 31, 128));
+    EXPECT_EQ(log.count("mailbox"), 5u);
+}
+
+TEST(Mailbox, RoomIsJudgedRightlyWhenTheHintLags) {
+    const MailboxGeometry geometry = {8, 128};
+    auto mailbox = MailboxReceiver::create(geometry.cell_count, geometry.slot_bytes);
+    ASSERT_TRUE(mailbox);
+    RawMailbox raw(*mailbox, geometry);
+    MailboxSender sender = attach_sender(mailbox->address());
+    MailboxSender late = attach_sender(mailbox->address(), 1);
+    for (uint64_t i = 0; i < 8; ++i) {
+        ASSERT_TRUE(send_pattern(sender, i, 8));
+    }
+    // As a sender leaves it that was stopped between its reservation and its hint.
+    raw.header().ticket_hint.store(3);
+    ReservedCell cell;
+    EXPECT_FALSE(late.reserve(&cell));
+    EXPECT_FALSE(late.has_room()) << "the mailbox is full";
+    expect_next(*mailbox, 0, 8);
+    EXPECT_TRUE(late.has_room());
+    ASSERT_TRUE(late.reserve(&cell));
+    EXPECT_EQ(cell.ticket, 8u);
+}
+
+TEST(Mailbox, HintOfZeroFindsTheEndOfTheQueue) {
+    const MailboxGeometry geometry = {8, 128};
+    auto mailbox = MailboxReceiver::create(geometry.cell_count, geometry.slot_bytes);
+    ASSERT_TRUE(mailbox);
+    RawMailbox raw(*mailbox, geometry);
+    MailboxSender sender = attach_sender(mailbox->address());
+    for (uint64_t i = 0; i < 19; ++i) {
+        ASSERT_TRUE(send_pattern(sender, i, 8));
+        expect_next(*mailbox, i, 8);
+    }
+    raw.header().ticket_hint.store(12);
+    MailboxSender late = attach_sender(mailbox->address(), 1);
+    EXPECT_TRUE(late.has_room());
+    ASSERT_TRUE(send_pattern(late, 19, 8));
+    expect_next(*mailbox, 19, 8);
+}
+
+TEST(MailboxSenders, AnswersFindEverySender) {
+    auto mailbox = MailboxReceiver::create(8, 128);
+    ASSERT_TRUE(mailbox);
+    std::vector<MailboxSender> senders;
+    for (int32_t mark = 0; mark < 8; ++mark) {
+        senders.push_back(attach_sender(mailbox->address(), mark));
+        ASSERT_TRUE(send_pattern(senders.back(), static_cast<uint64_t>(mark), 8));
+    }
+    std::vector<bool> seen(kMaxSenders);
+    for (int32_t mark = 0; mark < 8; ++mark) {
+        ReceivedCell message;
+        ASSERT_TRUE(mailbox->receive(&message));
+        EXPECT_FALSE(seen[message.sender]);
+        seen[message.sender] = true;
+        const auto address = mailbox->sender_address(message.sender);
+        ASSERT_TRUE(address);
+        EXPECT_EQ(address->segment_fd, mark);
+        EXPECT_EQ(address->pid, getpid());
+        EXPECT_TRUE(address->cookie == own_address(mark).cookie);
+        mailbox->release();
+    }
+}
+
+TEST(MailboxSenders, FullTableRefusesOneMoreAndFreedRecordsServeAgain) {
+    auto mailbox = MailboxReceiver::create(2, 128);
+    ASSERT_TRUE(mailbox);
+    for (uint32_t i = 0; i < kMaxSenders; ++i) {
+        EXPECT_FALSE(mailbox->sender_address(static_cast<uint16_t>(i)));
+        attach_sender(mailbox->address(), static_cast<int32_t>(i));
+    }
+    const size_t descriptors = open_descriptors();
+    const char *why = nullptr;
+    EXPECT_FALSE(MailboxSender::attach(mailbox->address(), own_address(), &why));
+    EXPECT_STREQ(why, "its mailbox has no room for another sender");
+    EXPECT_EQ(open_descriptors(), descriptors);
+
+    mailbox->free_sender(1023);
+    EXPECT_FALSE(mailbox->sender_address(1023));
+    MailboxSender sender = attach_sender(mailbox->address(), 77777);
+    ASSERT_TRUE(send_pattern(sender, 1, 8));
+    ReceivedCell message;
+    ASSERT_TRUE(mailbox->receive(&message));
+    EXPECT_EQ(message.sender, 1023);
+    EXPECT_EQ(mailbox->sender_address(1023)->segment_fd, 77777);
+    EXPECT_EQ(mailbox->sender_address(1022)->segment_fd, 1022);
+}
+
+TEST(MailboxSenders, NothingIsLeftOfASenderAndItsMailbox) {
+    const size_t descriptors = open_descriptors();
+    const size_t mappings = mappings_named("gpushm-mailbox");
+    {
+        auto mailbox = MailboxReceiver::create(2, 128);
+        ASSERT_TRUE(mailbox);
+        MailboxSender sender = attach_sender(mailbox->address());
+        EXPECT_EQ(mappings_named("gpushm-mailbox"), mappings + 2);
+    }
+    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(mappings_named("gpushm-mailbox"), mappings);
+}
+
+TEST(MailboxWake, OnlyAnArmedOwnerGetsAByteAndOnlyOne) {
+    auto mailbox = MailboxReceiver::create(8, 128);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    ASSERT_TRUE(send_pattern(sender, 0, 8));
+    EXPECT_FALSE(readable(mailbox->event_fd())) << "nobody asked";
+    EXPECT_FALSE(mailbox->arm()) << "there is a message already";
+    expect_next(*mailbox, 0, 8);
+
+    EXPECT_TRUE(mailbox->arm());
+    EXPECT_FALSE(readable(mailbox->event_fd()));
+    ASSERT_TRUE(send_pattern(sender, 1, 8));
+    EXPECT_TRUE(readable(mailbox->event_fd()));
+    ASSERT_TRUE(send_pattern(sender, 2, 8));
+    char bytes[8];
+    EXPECT_EQ(read(mailbox->event_fd(), bytes, sizeof(bytes)), 1) << "one byte a sleep";
+    expect_next(*mailbox, 1, 8);
+    expect_next(*mailbox, 2, 8);
+    EXPECT_TRUE(mailbox->arm());
+    EXPECT_FALSE(readable(mailbox->event_fd()));
+}
+
+TEST(MailboxWake, ReservedButUnpublishedCellWakesWhenItIsPublished) {
+    auto mailbox = MailboxReceiver::create(8, 128);
+    ASSERT_TRUE(mailbox);
+    MailboxSender slow = attach_sender(mailbox->address());
+    MailboxSender quick = attach_sender(mailbox->address(), 1);
+    ReservedCell cell;
+    ASSERT_TRUE(slow.reserve(&cell));
+    ASSERT_TRUE(send_pattern(quick, 5, 8));
+    EXPECT_TRUE(mailbox->arm()) << "what can be received now is nothing";
+    slow.publish(cell, CellKind::am_inline, 0, 0);
+    EXPECT_TRUE(readable(mailbox->event_fd()));
+}
+
+}  // namespace
+}  // namespace gpushm

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// ProcessWatch, node_identity, Cookie.
+#include "core/process.hpp"
+
+#include "core_support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <set>
+#include <utility>
+
+namespace gpushm {
+namespace {
+
+using test::Channel;
+using test::Child;
+
+int wait_for_end(const Channel &channel) {
+    int nothing;
+    channel.receive(&nothing);
+    return 0;
+}
+
+TEST(ProcessWatch, SeesDeathAlsoOfAZombie) {
+    Child child(wait_for_end);
+    const ProcessWatch watch(child.pid());
+    EXPECT_TRUE(watch.alive());
+    child.kill_hard();
+    EXPECT_FALSE(watch.alive()) << "a zombie is dead";
+    EXPECT_FALSE(ProcessWatch(child.pid()).alive()) << "a watch that begins at a zombie";
+    child.reap();
+    EXPECT_FALSE(watch.alive());
+    EXPECT_FALSE(ProcessWatch(child.pid()).alive());
+}
+
+TEST(ProcessWatch, SeesThisProcess) { EXPECT_TRUE(ProcessWatch(getpid()).alive()); }
+
+TEST(ProcessWatch, NumbersThatNameNoProcessAreDead) {
+    // kill(2) takes 0 and negative numbers for groups of processes.
+    EXPECT_FALSE(ProcessWatch(0).alive());
+    EXPECT_FALSE(ProcessWatch(-1).alive());
+    EXPECT_FALSE(ProcessWatch(-getpgrp()).alive());
+    EXPECT_FALSE(ProcessWatch(INT32_MAX).alive());
+    EXPECT_FALSE(ProcessWatch(INT32_MIN).alive());
+}
+
+TEST(ProcessWatch, WorksWithoutDescriptors) {
+    Child target(wait_for_end);
+    const pid_t pid = target.pid();
+    Child child([&](const Channel &channel) {
+        const rlimit limit = {0, 0};
+        setrlimit(RLIMIT_NOFILE, &limit);
+        if (!ProcessWatch(pid).alive()) {
+            return 1;
+        }
+        channel.send(1);
+        int reaped;
+        channel.receive(&reaped);
+        return ProcessWatch(pid).alive() ? 2 : 0;
+    });
+    int alive;
+    ASSERT_TRUE(child.channel().receive(&alive));
+    target.kill_hard();
+    target.reap();
+    child.channel().send(1);
+    EXPECT_EQ(child.reap(), 0);
+}
+
+TEST(NodeIdentity, IsTheSameInEveryProcessOfThePidNamespace) {
+    Child child([](const Channel &channel) {
+        channel.send(node_identity());
+        return 0;
+    });
+    uint64_t identity = 0;
+    ASSERT_TRUE(child.channel().receive(&identity));
+    EXPECT_EQ(identity, node_identity());
+}
+
+TEST(NodeIdentity, DiffersInAnotherPidNamespace) {
+    Child child([](const Channel &channel) {
+        uint64_t identity = 0;
+        if (unshare(CLONE_NEWPID) == 0) {
+            const pid_t inner = fork();
+            if (inner == 0) {
+                channel.send(node_identity());
+                _exit(0);
+            }
+            waitpid(inner, nullptr, 0);
+        } else {
+            channel.send(identity);
+        }
+        return 0;
+    });
+    uint64_t identity = 0;
+    ASSERT_TRUE(child.channel().receive(&identity));
+    if (identity == 0) {
+        GTEST_SKIP() << "this user may not make a PID namespace";
+    }
+    EXPECT_NE(identity, node_identity());
+}
+
+TEST(Cookie, IsNeverTheSameAlsoInForkedProcesses) {
+    std::set<std::pair<uint64_t, uint64_t>> cookies;
+    const auto add = [&](const Cookie &cookie) {
+        EXPECT_TRUE(cookies.insert({cookie.low, cookie.high}).second);
+    };
+    for (int i = 0; i < 1000; ++i) {
+        add(Cookie::random());
+    }
+    for (int i = 0; i < 2; ++i) {
+        Child child([](const Channel &channel) {
+            channel.send(Cookie::random());
+            return 0;
+        });
+        Cookie cookie;
+        ASSERT_TRUE(child.channel().receive(&cookie));
+        add(cookie);
+    }
+}
+
+TEST(Cookie, IsEqualOnlyIfAllBitsAre) {
+    const Cookie cookie = Cookie::random();
+    Cookie other = cookie;
+    EXPECT_TRUE(cookie == other);
+    other.low ^= 1;
+    EXPECT_FALSE(cookie == other);
+    other = cookie;
+    other.high ^= 1ull << 63;
+    EXPECT_FALSE(cookie == other);
+}
+
+}  // namespace
+}  // namespace gpushm

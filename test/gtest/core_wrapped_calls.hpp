@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// System calls of the core that tests step into. The test program is linked with --wrap (ld(1)) for
+// each of them; without an object of this file they do what they always do.
+#pragma once
+
+#include <functional>
+
+namespace gpushm::test {
+
+/** While it lives, every mapping of one shared file in this process is the same mapping. Two threads
+ *  that talk through a segment, which each of them attached for itself, then use the same addresses,
+ *  and ThreadSanitizer sees what they do to each other. One at a time. */
+class OneMappingPerFile {
+public:
+    OneMappingPerFile();
+    /** All mappings made meanwhile must be gone. */
+    ~OneMappingPerFile();
+    OneMappingPerFile(const OneMappingPerFile &) = delete;
+    OneMappingPerFile &operator=(const OneMappingPerFile &) = delete;
+};
+
+/** While it lives, mmap(2) of a file fails with ENOMEM. */
+class NoMappings {
+public:
+    NoMappings();
+    ~NoMappings();
+    NoMappings(const NoMappings &) = delete;
+    NoMappings &operator=(const NoMappings &) = delete;
+};
+
+/** Runs `action` just before the next poll(2) of the core, once. */
+void before_next_poll(std::function<void()> action);
+
+}  // namespace gpushm::test

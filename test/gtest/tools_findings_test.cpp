@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What gpushm-info concludes, and the form of its reports.
+#include "tools/findings.hpp"
+#include "tools/json_writer.hpp"
+#include "tools/report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace gpushm::tools {
+namespace {
+
+const char *const kNoEntries[] = {nullptr};
+
+Findings good_findings() {
+    Findings findings;
+    findings.files.directory = "/opt/lib/gpushm";
+    findings.ucx = UcxInstallation{"/usr/lib/libucp.so.0", {1, 16, 0}, false, false};
+    findings.gpu_survey.driver = GpuSurvey::Driver::usable;
+    findings.gpu_survey.driver_version = 12040;
+    for (unsigned i = 0; i < 2; ++i) {
+        Gpu gpu;
+        gpu.name = "Model \"X\"";
+        gpu.pci_id = "0000:0" + std::to_string(i) + ":00.0";
+        gpu.numa_node = i;
+        gpu.memory_bytes = size_t{80} << 30;
+        gpu.reaches = {true, true};
+        findings.gpu_survey.gpus.push_back(gpu);
+    }
+    return findings;
+}
+
+std::string advice_of(const Findings &findings) {
+    std::string all;
+    for (const std::string &line : judge(findings, Environment(kNoEntries)).advice) {
+        all += line + "\n";
+    }
+    return all;
+}
+
+bool can_run(const Findings &findings) {
+    return judge(findings, Environment(kNoEntries)).can_run;
+}
+
+TEST(ToolsVerdict, a_complete_machine_needs_no_advice) {
+    EXPECT_TRUE(can_run(good_findings()));
+    EXPECT_EQ(advice_of(good_findings()), "");
+}
+
+TEST(ToolsVerdict, gpushm_cannot_run_without_its_files_a_served_ucx_or_peers) {
+    Findings findings = good_findings();
+    findings.files = {{}, {"/a", "/b"}};
+    EXPECT_FALSE(can_run(findings));
+    EXPECT_NE(advice_of(findings).find("/a, /b"), std::string::npos);
+
+    findings = good_findings();
+    findings.ucx.reset();
+    EXPECT_FALSE(can_run(findings));
+    EXPECT_NE(advice_of(findings).find("libucx0"), std::string::npos);
+
+    findings = good_findings();
+    findings.ucx->version.minor = 12;
+    EXPECT_FALSE(can_run(findings));
+
+    findings = good_findings();
+    findings.limits.attach_error = EACCES;
+    EXPECT_FALSE(can_run(findings));
+    EXPECT_NE(advice_of(findings).find("Permission denied"), std::string::npos);
+}
+
+TEST(ToolsVerdict, the_ucx_of_open_mpi_is_enough) {
+    Findings findings = good_findings();
+    findings.open_mpi =
+        OpenMpiInstallation{"/usr/bin/mpirun", Version{5, 0, 8}, true, {}, findings.ucx};
+    findings.ucx.reset();
+    EXPECT_TRUE(open_mpi_has_other_ucx(findings));
+    EXPECT_TRUE(can_run(findings));
+    EXPECT_EQ(advice_of(findings), "");
+}
+
+TEST(ToolsVerdict, no_gpu_is_no_hindrance_but_said) {
+    Findings findings = good_findings();
+    findings.gpu_survey = {};
+    const Verdict verdict = judge(findings, Environment(kNoEntries));
+    EXPECT_TRUE(verdict.can_run);
+    EXPECT_NE(verdict.summary.find("host memory only"), std::string::npos);
+}
+
+TEST(ToolsVerdict, each_weakness_has_its_advice) {
+    Findings findings = good_findings();
+    findings.gpu_survey.gpus[0].reaches[1] = false;
+    findings.gpu_survey.gpus[1].compute_mode = 3;
+    EXPECT_NE(advice_of(findings).find("GPU 0 and GPU 1 have no peer access"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("nvidia-smi -i 1 -c DEFAULT"), std::string::npos);
+
+    findings = good_findings();
+    findings.gpu_survey = {};
+    findings.gpu_survey.driver = GpuSurvey::Driver::unusable;
+    findings.gpu_survey.driver_error = "CUDA_ERROR_UNKNOWN";
+    EXPECT_NE(advice_of(findings).find("CUDA_ERROR_UNKNOWN"), std::string::npos);
+
+    findings = good_findings();
+    findings.open_mpi = OpenMpiInstallation{
+        "/usr/bin/mpirun",
+        Version{4, 1, 4},
+        false,
+        {{"/etc/a.conf", "^ucx", false}, {"/etc/b-override.conf", "^ucx", true}},
+        {}};
+    EXPECT_NE(advice_of(findings).find("built without UCX"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("b-override.conf"), std::string::npos);
+    EXPECT_EQ(advice_of(findings).find("a.conf forces"), std::string::npos)
+        << "the environment wins over this file";
+
+    const char *const entries[] = {"UCX_TLS=posix", nullptr};
+    EXPECT_EQ(judge(good_findings(), Environment(entries)).advice.size(), 1u);
+}
+
+TEST(ToolsReport, the_text_shows_what_is_known_and_says_what_is_not) {
+    Findings findings = good_findings();
+    findings.gpu_survey.gpus[1].numa_node.reset();
+    findings.gpu_survey.gpus[1].reaches[0] = false;
+    const std::string text = text_report(findings, judge(findings, Environment(kNoEntries)));
+    EXPECT_NE(text.find("UCX 1.16.0\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("CUDA 12.4"), std::string::npos) << text;
+    EXPECT_NE(text.find("80.0 GiB"), std::string::npos) << text;
+    EXPECT_NE(text.find("NUMA node 0"), std::string::npos) << text;
+    EXPECT_NE(text.find("NUMA node unknown"), std::string::npos) << text;
+    EXPECT_NE(text.find("GPU 1             n  -\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("Open MPI: no mpirun"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\033'), std::string::npos) << "no colours";
+}
+
+TEST(ToolsReport, the_json_has_null_for_what_is_absent) {
+    const Findings findings = good_findings();
+    const std::string json = json_report(findings, judge(findings, Environment(kNoEntries)));
+    EXPECT_NE(json.find("\"can_run\": true"), std::string::npos) << json;
+    EXPECT_NE(json.find("\"open_mpi\": null"), std::string::npos) << json;
+    EXPECT_NE(json.find("\"name\": \"Model \\\"X\\\"\""), std::string::npos) << json;
+    EXPECT_NE(json.find("\"memory_bytes\": 85899345920"), std::string::npos) << json;
+}
+
+TEST(ToolsJson, nesting_and_escapes) {
+    JsonWriter json;
+    json.begin_object();
+    json.begin_array("empty");
+    json.end_array();
+    json.begin_array("list");
+    json.number("", 1);
+    json.text("", "a\n\"\\");
+    json.end_array();
+    json.null("none");
+    json.end_object();
+    EXPECT_EQ(json.result(),
+              "{\n  \"empty\": [],\n  \"list\": [\n    1,\n    \"a\\u000a\\\"\\\\\"\n  ],\n"
+              "  \"none\": null\n}");
+}
+
+TEST(ToolsNodeLimits, this_node_is_looked_at_without_leaving_children) {
+    const NodeLimits limits = look_at_node();
+    EXPECT_EQ(limits.pid_namespace.substr(0, 5), "pid:[");
+    EXPECT_NE(limits.attach_error, ENOSYS) << "both children ran";
+}
+
+}  // namespace
+}  // namespace gpushm::tools

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the tools read what other programs print, and what they know of UCX releases.
+#include "tools/linked_libraries.hpp"
+#include "tools/openmpi_installation.hpp"
+#include "tools/ucx_installation.hpp"
+#include "tools/version.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace gpushm::tools {
+namespace {
+
+std::string parsed(const std::string &text) {
+    const auto version = parse_version(text);
+    return version ? to_string(*version) : "none";
+}
+
+TEST(ToolsVersion, is_found_in_a_banner) {
+    EXPECT_EQ(parsed("mpirun (Open MPI) 4.1.4\n"), "4.1.4");
+    EXPECT_EQ(parsed("mpirun (Open MPI) 6.0.0rc2"), "6.0.0");
+    EXPECT_EQ(parsed("1.14.1.post2"), "1.14.1");
+    EXPECT_EQ(parsed("2 of 5.1"), "5.1.0");
+    EXPECT_EQ(parsed("123"), "none");
+    EXPECT_EQ(parsed(""), "none");
+}
+
+TEST(ToolsVersion, is_compared_as_numbers) {
+    EXPECT_TRUE(older_than({1, 9, 9}, 1, 13));
+    EXPECT_FALSE(older_than({1, 13, 0}, 1, 13));
+    EXPECT_FALSE(older_than({2, 0, 0}, 1, 13));
+    EXPECT_TRUE(older_than({0, 99, 0}, 1, 13));
+}
+
+TEST(ToolsUcx, loads_plugins_by_path_from_1_22_on) {
+    EXPECT_EQ(loading_of({1, 13, 1}), Loading::preload);
+    EXPECT_EQ(loading_of({1, 21, 9}), Loading::preload);
+    EXPECT_EQ(loading_of({1, 22, 0}), Loading::plugin_path);
+    EXPECT_EQ(loading_of({2, 0, 0}), Loading::plugin_path);
+}
+
+TEST(ToolsUcx, every_release_with_a_layout_is_served_and_no_other) {
+    UcxInstallation ucx;
+    for (unsigned minor = 13; minor <= 23; ++minor) {
+        ucx.version = {1, minor, 0};
+        EXPECT_EQ(why_not_served(ucx), "") << minor;
+    }
+    ucx.version = {1, 12, 1};
+    EXPECT_NE(why_not_served(ucx).find("too old"), std::string::npos);
+    ucx.version = {1, 24, 0};
+    EXPECT_NE(why_not_served(ucx).find("newer gpushm"), std::string::npos);
+    ucx.version = {2, 13, 0};
+    EXPECT_NE(why_not_served(ucx).find("newer gpushm"), std::string::npos);
+    EXPECT_EQ(served_versions(), "1.13 to 1.23");
+}
+
+TEST(ToolsLoaderTrace, names_and_paths_are_read) {
+    const auto libraries = parse_loader_trace(
+        "\tlinux-vdso.so.1 (0x00007ffd1)\n"
+        "\t/opt/libpre.so (0x00007f1)\n"
+        "\tlibucp.so.0 => /my libs/(a)/libucp.so.0 (0x00007f2)\n"
+        "\tlibucs.so.0 => not found\n"
+        "\t/lib64/ld-linux-x86-64.so.2 (0x00007f3)\n");
+    ASSERT_EQ(libraries.size(), 2u);
+    EXPECT_EQ(libraries[0].name, "libucp.so.0");
+    EXPECT_EQ(libraries[0].path, "/my libs/(a)/libucp.so.0");
+    EXPECT_EQ(libraries[1].name, "libucs.so.0");
+    EXPECT_EQ(libraries[1].path, "");
+    EXPECT_TRUE(parse_loader_trace("\tstatically linked\n").empty());
+}
+
+TEST(ToolsProgramFile, this_test_links_the_cplusplus_library_and_a_script_links_nothing) {
+    const ProgramFile self = inspect_program(std::filesystem::read_symlink("/proc/self/exe"));
+    EXPECT_TRUE(self.is_elf && self.same_machine);
+    ASSERT_NE(self.find_library("libstdc++.so"), nullptr);
+    EXPECT_NE(self.find_library("libstdc++.so")->path, "");
+    EXPECT_EQ(self.find_library("libucp.so.0"), nullptr);
+    EXPECT_FALSE(inspect_program("/etc/passwd").is_elf);
+    EXPECT_TRUE(inspect_program("/nowhere").libraries.empty());
+}
+
+TEST(ToolsProgramFile, programs_are_searched_as_execvp_does) {
+    EXPECT_EQ(find_program("sh", "/nowhere:/bin"), "/bin/sh");
+    EXPECT_EQ(find_program("/bin/sh", ""), "/bin/sh");
+    EXPECT_EQ(find_program("sh", "/nowhere"), std::nullopt);
+    EXPECT_EQ(find_program("passwd", "/etc"), std::nullopt) << "not executable";
+}
+
+TEST(ToolsOpenMpi, ompi_info_values_are_found_by_their_whole_key) {
+    const std::string text =
+        "path:libdirx:/wrong\npath:libdir:/usr/lib\npath:sysconfdir:\"/etc/x\"\n";
+    EXPECT_EQ(ompi_info_value(text, "path:libdir"), "/usr/lib");
+    EXPECT_EQ(ompi_info_value(text, "path:sysconfdir"), "/etc/x");
+    EXPECT_EQ(ompi_info_value(text, "path:prefix"), "");
+}
+
+TEST(ToolsOpenMpi, the_last_value_in_a_parameter_file_counts) {
+    const std::string text =
+        "# pml = cm\nmtl = ^ofi\npml=ob1\n  pml = ^ucx   # not here\nxpml = y\n";
+    EXPECT_EQ(mca_file_value(text, "pml"), "^ucx");
+    EXPECT_EQ(mca_file_value(text, "osc"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace gpushm::tools

@@ -1,0 +1,183 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# gpushm-run and gpushm-info as a user has them: installed into a temporary folder beside libraries of
+# their names, with small libraries that stand for UCX releases. Run in the build directory; needs a
+# C++ compiler.
+build=$PWD
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cxx=${CXX:-c++}
+failures=0
+
+fail() {
+    echo "FAILED: $1"
+    failures=$((failures + 1))
+}
+
+# expect NAME EXPECTED ACTUAL
+expect() {
+    [ "$2" = "$3" ] || fail "$1: expected \"$2\", got \"$3\""
+}
+
+# contains NAME TEXT FILE
+contains() {
+    grep -qF -- "$2" "$3" || fail "$1: \"$2\" is not in: $(cat "$3")"
+}
+
+# lacks NAME TEXT FILE
+lacks() {
+    if grep -qF -- "$2" "$3"; then fail "$1: \"$2\" is in: $(cat "$3")"; fi
+}
+
+unset LD_PRELOAD UCX_PLUGIN_PATH UCX_TLS UCX_MODULES
+for variable in $(env | sed -n 's/^\(OMPI_MCA_[a-z_]*\)=.*/\1/p'); do
+    unset "$variable"
+done
+
+# The installation, and programs to start.
+prefix=$work/prefix
+plugins=$prefix/lib/gpushm
+mkdir -p "$prefix/bin" "$plugins" "$work/programs"
+cp "$build/gpushm-run" "$build/gpushm-info" "$prefix/bin/" || exit 1
+run=$prefix/bin/gpushm-run
+echo 'int gpushm_stand_in;' >"$work/empty.cpp"
+$cxx -shared -fPIC -o "$plugins/libuct_gpushm.so.0" "$work/empty.cpp" || exit 1
+cp "$plugins/libuct_gpushm.so.0" "$plugins/libgpushm_preload.so"
+cat >"$work/programs/script" <<'END'
+#!/bin/sh
+exit 42
+END
+chmod +x "$work/programs/script"
+echo 'text' >"$work/programs/not_executable"
+
+# make_ucx MINOR: a libucp.so.0 of UCX 1.MINOR.7 and a program that links it.
+make_ucx() {
+    mkdir -p "$work/ucx$1"
+    cat >"$work/ucp.cpp" <<END
+extern "C" void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release) {
+    *major = 1; *minor = $1; *release = 7;
+}
+extern "C" void ucs_global_opts_init() {}
+END
+    cat >"$work/main.cpp" <<'END'
+extern "C" void ucp_get_version(unsigned *, unsigned *, unsigned *);
+extern char **environ;
+#include <cstdio>
+int main() {
+    unsigned major, minor, release;
+    ucp_get_version(&major, &minor, &release);
+    for (char **entry = environ; *entry != nullptr; ++entry) std::puts(*entry);
+    return static_cast<int>(minor);
+}
+END
+    $cxx -shared -fPIC -Wl,-soname,libucp.so.0 -o "$work/ucx$1/libucp.so.0" "$work/ucp.cpp" &&
+        $cxx -o "$work/programs/links_ucx$1" "$work/main.cpp" "$work/ucx$1/libucp.so.0" \
+            "-Wl,-rpath,$work/ucx$1" || exit 1
+}
+for minor in 12 16 22 99; do
+    make_ucx $minor
+done
+
+# Exit statuses.
+"$run" "$work/programs/script"
+expect "status of the program" 42 $?
+"$run" -- "$work/programs/links_ucx16" >"$work/out"
+expect "status of the program after --" 16 $?
+"$run" sh -c 'exit 3' --verbose
+expect "the program's options are its own" 3 $?
+"$run" "$work/programs/nowhere" 2>"$work/err"
+expect "status when not found" 127 $?
+contains "message when not found" "$work/programs/nowhere" "$work/err"
+"$run" no-such-program-anywhere 2>"$work/err"
+expect "status when not in PATH" 127 $?
+"$run" "$work/programs/not_executable" 2>"$work/err"
+expect "status when not executable" 126 $?
+"$run" 2>"$work/err"
+expect "status without a program" 125 $?
+"$run" --no-such-option true 2>"$work/err"
+expect "status of a wrong option" 125 $?
+expect "lines about a wrong option" 1 "$(wc -l <"$work/err" | tr -d ' ')"
+"$run" --help >"$work/out" && contains "help" "Usage:" "$work/out"
+"$run" --version >"$work/out" && contains "version" "gpushm" "$work/out"
+
+# Which variable a linked UCX gets; only where gpushm serves it.
+"$run" "$work/programs/links_ucx16" >"$work/out" 2>"$work/err"
+contains "UCX 1.16" "LD_PRELOAD=$plugins/libgpushm_preload.so" "$work/out"
+lacks "UCX 1.16" "UCX_PLUGIN_PATH" "$work/out"
+lacks "UCX without MPI" "OMPI_MCA" "$work/out"
+expect "silence" "" "$(cat "$work/err")"
+"$run" "$work/programs/links_ucx22" >"$work/out"
+contains "UCX 1.22" "UCX_PLUGIN_PATH=$plugins" "$work/out"
+lacks "UCX 1.22" "LD_PRELOAD" "$work/out"
+for minor in 12 99; do
+    "$run" "$work/programs/links_ucx$minor" >"$work/out" 2>"$work/err"
+    expect "UCX 1.$minor still runs" $minor $?
+    lacks "UCX 1.$minor" "gpushm_preload" "$work/out"
+    lacks "UCX 1.$minor" "UCX_PLUGIN_PATH" "$work/out"
+    contains "UCX 1.$minor" "1.$minor.7" "$work/err"
+    expect "lines about UCX 1.$minor" 1 "$(wc -l <"$work/err" | tr -d ' ')"
+done
+
+# Programs that do not link UCX: what the loader finds decides about the plugin path.
+LD_LIBRARY_PATH=$work/ucx16 "$run" env >"$work/out"
+contains "any program" "LD_PRELOAD=$plugins/libgpushm_preload.so" "$work/out"
+contains "any program" "OMPI_MCA_pml=ucx" "$work/out"
+lacks "any program, UCX 1.16" "UCX_PLUGIN_PATH" "$work/out"
+LD_LIBRARY_PATH=$work/ucx22 "$run" env >"$work/out"
+contains "any program, UCX 1.22" "LD_PRELOAD=$plugins/libgpushm_preload.so" "$work/out"
+contains "any program, UCX 1.22" "UCX_PLUGIN_PATH=$plugins" "$work/out"
+
+# What the user set stays, lists are extended once.
+LD_PRELOAD=$plugins/libuct_gpushm.so.0 OMPI_MCA_pml=ob1 OMPI_MCA_osc= UCX_PLUGIN_PATH=/mine \
+    LD_LIBRARY_PATH=$work/ucx22 "$run" --verbose "$run" env >"$work/out" 2>"$work/err"
+contains "extended" "LD_PRELOAD=$plugins/libuct_gpushm.so.0:$plugins/libgpushm_preload.so" "$work/out"
+expect "extended once" 1 "$(grep -c "^LD_PRELOAD=[^:]*:[^:]*\$" "$work/out")"
+contains "extended" "UCX_PLUGIN_PATH=/mine:$plugins" "$work/out"
+contains "kept" "OMPI_MCA_pml=ob1" "$work/out"
+expect "an empty value is kept" 1 "$(grep -c '^OMPI_MCA_osc=$' "$work/out")"
+contains "verbose says kept" "OMPI_MCA_pml=ob1 (kept" "$work/err"
+contains "verbose says what follows" "GPU buffers do not work" "$work/err"
+
+# --print: what a shell then has is what the program would have got.
+LD_LIBRARY_PATH=$work/ucx22 "$run" --print >"$work/exports"
+expect "status of --print" 0 $?
+(
+    . "$work/exports"
+    env
+) | grep -E '^(LD_PRELOAD|UCX_PLUGIN_PATH|OMPI_MCA_)' | sort >"$work/printed"
+LD_LIBRARY_PATH=$work/ucx22 "$run" env | grep -E '^(LD_PRELOAD|UCX_PLUGIN_PATH|OMPI_MCA_)' |
+    sort >"$work/given"
+expect "exports" "$(cat "$work/given")" "$(cat "$work/printed")"
+[ -s "$work/given" ] || fail "exports: nothing is set"
+OMPI_MCA_pml=ob1 "$run" --print mpirun >"$work/out"
+lacks "a kept variable is not printed" "OMPI_MCA_pml=" "$work/out"
+
+# gpushm-info
+LD_LIBRARY_PATH=$work/ucx16 "$prefix/bin/gpushm-info" >"$work/out"
+expect "status of gpushm-info" 0 $?
+contains "gpushm-info" "UCX 1.16.7" "$work/out"
+contains "gpushm-info" "$plugins/libuct_gpushm.so.0" "$work/out"
+LD_LIBRARY_PATH=$work/ucx16 "$prefix/bin/gpushm-info" --json >"$work/out"
+contains "gpushm-info --json" '"version": "1.16.7"' "$work/out"
+LD_LIBRARY_PATH=$work/ucx99 PATH=/nowhere "$prefix/bin/gpushm-info" >"$work/out"
+expect "status of gpushm-info on an unknown UCX" 1 $?
+contains "advice on an unknown UCX" "install a newer gpushm" "$work/out"
+"$prefix/bin/gpushm-info" --nonsense 2>"$work/err"
+expect "status of a wrong option of gpushm-info" 2 $?
+
+# An installation that was moved works; one that lost a library says so.
+mv "$prefix" "$work/moved"
+"$work/moved/bin/gpushm-run" env >"$work/out"
+contains "moved" "$work/moved/lib/gpushm/libgpushm_preload.so" "$work/out"
+mkdir "$work/elsewhere"
+mv "$work/moved/lib/gpushm" "$work/elsewhere/gpushm"
+"$work/moved/bin/gpushm-run" "--plugin-dir=$work/elsewhere/gpushm" env >"$work/out"
+contains "--plugin-dir" "$work/elsewhere/gpushm/libgpushm_preload.so" "$work/out"
+rm "$work/elsewhere/gpushm/libgpushm_preload.so"
+"$work/moved/bin/gpushm-run" "--plugin-dir=$work/elsewhere/gpushm" env >"$work/out" 2>"$work/err"
+expect "status when a library is missing" 125 $?
+expect "lines when a library is missing" 1 "$(wc -l <"$work/err" | tr -d ' ')"
+"$work/moved/bin/gpushm-info" "--plugin-dir=$work/elsewhere/gpushm" >"$work/out"
+expect "status of gpushm-info when a library is missing" 1 $?
+
+[ "$failures" -eq 0 ] || exit 1

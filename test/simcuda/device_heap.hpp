@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The memory of one device, as far as this process allocates it: one memory file, which other
+// processes open for IPC.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+
+namespace simcuda {
+
+class DeviceHeap {
+public:
+    explicit DeviceHeap(std::size_t total_bytes);
+
+    // The place in the file of `bytes` free bytes (rounded up to kPageBytes); none if there is not
+    // that much in one piece. What it holds is not defined.
+    std::optional<std::size_t> allocate(std::size_t bytes);
+
+    // Takes back what allocate(bytes) gave, and the memory behind it.
+    void free(std::size_t offset, std::size_t bytes);
+
+    // -1 if the memory file could not be made; then allocate always fails.
+    int file() const { return file_; }
+    std::size_t total_bytes() const { return total_bytes_; }
+    std::size_t free_bytes() const { return free_bytes_; }
+
+private:
+    const std::size_t total_bytes_;
+    std::size_t free_bytes_ = 0;
+    int file_;
+    std::map<std::size_t, std::size_t> free_pieces_; // offset -> bytes; no two touch
+};
+
+} // namespace simcuda

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The functions of libcuda.so.1 that the tests call.
+#include "driver_api.hpp"
+
+#include <dlfcn.h>
+
+#define SIMCUDA_TEXT_OF(text) #text
+#define SIMCUDA_TEXT(macro) SIMCUDA_TEXT_OF(macro)
+
+namespace {
+
+DriverApi api;
+
+template <typename Function>
+bool look_up(const char* symbol, Function* function, std::string* reason)
+{
+    *function = reinterpret_cast<Function>(dlsym(api.library, symbol));
+    if (*function == nullptr) {
+        *reason = std::string("libcuda.so.1 has no ") + symbol;
+    }
+    return *function != nullptr;
+}
+
+} // namespace
+
+bool DriverApi::simulated() const
+{
+    return dlsym(library, "simcuda_call_count") != nullptr;
+}
+
+bool load_driver(std::string* reason)
+{
+    api.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (api.library == nullptr) {
+        *reason = dlerror();
+        return false;
+    }
+    bool found = look_up("cuCtxCreate_v2", &api.create_context, reason);
+#define X(function) found = found && look_up(SIMCUDA_TEXT(function), &api.function, reason);
+    SIMCUDA_TEST_FUNCTIONS(X)
+#undef X
+    return found;
+}
+
+const DriverApi& cu()
+{
+    return api;
+}

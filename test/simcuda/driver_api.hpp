@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The functions of libcuda.so.1 that the tests call, looked up at run time, whichever driver it is.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+// The macros of cuda.h turn each name into that of its present version, in the member, in its type
+// and in the symbol that is looked up.
+#define SIMCUDA_TEST_FUNCTIONS(X)                                                                  \
+    X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress)      \
+    X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem)   \
+    X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId) X(cuDeviceGetByPCIBusId)                        \
+    X(cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute) X(cuDeviceGetDefaultMemPool)               \
+    X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxGetState)         \
+    X(cuCtxDestroy) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSetCurrent) X(cuCtxGetCurrent)   \
+    X(cuCtxGetDevice) X(cuCtxGetId) X(cuCtxSynchronize) X(cuCtxGetStreamPriorityRange)             \
+    X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess)                                             \
+    X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemAllocManaged) X(cuMemFree) X(cuMemGetInfo)             \
+    X(cuMemGetAddressRange) X(cuMemAllocHost) X(cuMemHostAlloc) X(cuMemFreeHost)                   \
+    X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemHostGetFlags)  \
+    X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle)                \
+    X(cuIpcCloseMemHandle) X(cuMemRangeGetAttribute)                                               \
+    X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuPointerSetAttribute)                    \
+    X(cuMemcpy) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpyPeer) X(cuMemcpyAsync)   \
+    X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)            \
+    X(cuMemsetD8) X(cuMemsetD32) X(cuMemsetD8Async) X(cuMemsetD32Async)                            \
+    X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)            \
+    X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetCtx) X(cuStreamGetFlags)              \
+    X(cuStreamGetPriority) X(cuStreamGetId) X(cuStreamIsCapturing) X(cuStreamAddCallback)          \
+    X(cuStreamWriteValue32) X(cuStreamWriteValue64) X(cuStreamWaitValue32)                         \
+    X(cuStreamWaitValue64) X(cuLaunchHostFunc)                                                     \
+    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)      \
+    X(cuEventElapsedTime)
+
+struct DriverApi {
+#define X(function) decltype(&::function) function = nullptr;
+    SIMCUDA_TEST_FUNCTIONS(X)
+#undef X
+    // cuda.h of CUDA 13 does not declare the form without CUctxCreateParams.
+    CUresult (*create_context)(CUcontext*, unsigned, CUdevice) = nullptr;
+    void* library = nullptr;
+
+    bool simulated() const;
+};
+
+// Opens libcuda.so.1 and looks all functions up. False, with the reason, if that fails.
+bool load_driver(std::string* reason);
+
+// Valid after load_driver.
+const DriverApi& cu();

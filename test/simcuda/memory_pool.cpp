@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory that is allocated and freed in the order of a stream.
+#include "memory_pool.hpp"
+
+#include "allocation.hpp"
+#include "call.hpp"
+#include "device_heap.hpp"
+#include "stream.hpp"
+
+namespace simcuda {
+
+MemoryPool* MemoryPool::find(CUmemoryPool handle)
+{
+    for (const auto& device : devices()) {
+        if (device->default_pool->handle() == handle) {
+            return device->default_pool.get();
+        }
+    }
+    return nullptr;
+}
+
+namespace {
+
+// The address is valid at once; that work of other streams comes after is the application's concern.
+CUresult allocate(MemoryPool* pool, CUdeviceptr* address, std::size_t bytes)
+{
+    if (pool == nullptr || address == nullptr || bytes == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto allocation =
+        allocate_on_device(Allocation::Kind::pool, pool->device(), nullptr, bytes);
+    if (allocation == nullptr) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    allocation->pool = pool;
+    *address = allocation->base;
+    Allocations::get().add(std::move(allocation));
+    return CUDA_SUCCESS;
+}
+
+CUresult get_pool(Call& call, CUmemoryPool* pool, CUdevice ordinal)
+{
+    return call.initialised([&](Lock&) -> CUresult {
+        const Device* device = find_device(ordinal);
+        if (device == nullptr) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+        if (pool == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *pool = device->default_pool->handle();
+        return CUDA_SUCCESS;
+    });
+}
+
+} // namespace
+
+} // namespace simcuda
+
+using namespace simcuda;
+
+extern "C" CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device)
+{
+    static Call call{"cuDeviceGetDefaultMemPool"};
+    return get_pool(call, pool, device);
+}
+
+extern "C" CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device)
+{
+    static Call call{"cuDeviceGetMemPool"};
+    return get_pool(call, pool, device);
+}
+
+extern "C" CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle)
+{
+    static Call call{"cuMemAllocAsync"};
+    return call.with_context([&](Lock&, Context& context) -> CUresult {
+        const auto stream = find_stream(handle, context);
+        return stream == nullptr
+                   ? CUDA_ERROR_INVALID_HANDLE
+                   : allocate(stream->context.device->default_pool.get(), address, bytes);
+    });
+}
+
+extern "C" CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes,
+                                            CUmemoryPool pool, CUstream handle)
+{
+    static Call call{"cuMemAllocFromPoolAsync"};
+    return call.with_context([&](Lock&, Context& context) -> CUresult {
+        return find_stream(handle, context) == nullptr
+                   ? CUDA_ERROR_INVALID_HANDLE
+                   : allocate(MemoryPool::find(pool), address, bytes);
+    });
+}
+
+extern "C" CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
+{
+    static Call call{"cuMemFreeAsync"};
+    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
+        const auto stream = find_stream(handle, context);
+        if (stream == nullptr) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        const auto allocation = Allocations::get().find(address);
+        if (allocation == nullptr || allocation->base != address || !allocation->in_heap()) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        Operation operation;
+        operation.run = [allocation](Lock&) -> CUresult {
+            if (!allocation->live) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            Allocations::get().release(allocation);
+            return CUDA_SUCCESS;
+        };
+        Engine::get().enqueue(lock, stream, std::move(operation));
+        return CUDA_SUCCESS;
+    });
+}

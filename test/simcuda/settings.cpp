@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads the SIMCUDA_* variables.
+#include "settings.hpp"
+
+#include "call.hpp"
+#include "simcuda.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace simcuda {
+
+namespace {
+
+bool parse(const std::string& text, double* value)
+{
+    char* end = nullptr;
+    *value = std::strtod(text.c_str(), &end);
+    return !text.empty() && *end == '\0' && *value >= 0;
+}
+
+bool parse(const std::string& text, std::uint64_t* value)
+{
+    char* end = nullptr;
+    *value = std::strtoull(text.c_str(), &end, 0);
+    return !text.empty() && *end == '\0';
+}
+
+} // namespace
+
+Settings& Settings::get()
+{
+    static Settings& settings = *new Settings; // lives until the last call, so never destroyed
+    return settings;
+}
+
+Settings::Settings()
+{
+    for (const char* variable :
+         {"SIMCUDA_DEVICES", "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_DELAY_US",
+          "SIMCUDA_BANDWIDTH_GBS", "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES",
+          "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL"}) {
+        read_environment(variable);
+    }
+}
+
+void Settings::read_environment(const char* variable)
+{
+    const char* value = std::getenv(variable);
+    if (value != nullptr && !set_at_start(variable, value) && !set(variable, value)) {
+        std::fprintf(stderr, "simcuda: %s=%s is malformed and is ignored, see the README\n",
+                     variable, value);
+    }
+}
+
+bool Settings::set_at_start(const std::string& variable, const std::string& value)
+{
+    std::uint64_t number = 0;
+    if (variable == "SIMCUDA_COUNTS") {
+        counts_file = value;
+        return true;
+    }
+    if (variable == "SIMCUDA_DEVICES" && parse(value, &number) && number <= 64) {
+        device_count = static_cast<unsigned>(number);
+        return true;
+    }
+    if (variable == "SIMCUDA_MEMORY_MB" && parse(value, &number) && number > 0) {
+        memory_bytes = number << 20;
+        return true;
+    }
+    return false;
+}
+
+bool Settings::set(const std::string& variable, const std::string& value)
+{
+    if (variable == "SIMCUDA_FAIL") {
+        return set_injected_failures(value);
+    }
+    std::uint64_t number = 0;
+    double real = 0;
+    if (variable == "SIMCUDA_DELAY_US" && parse(value, &real)) {
+        delay_us = real;
+    } else if (variable == "SIMCUDA_BANDWIDTH_GBS" && parse(value, &real) && real > 0) {
+        bandwidth_gbs = real;
+    } else if (variable == "SIMCUDA_SEED" && parse(value, &number)) {
+        seed = number;
+    } else if (variable == "SIMCUDA_MAX_PINNED_BYTES" && parse(value, &number)) {
+        max_pinned_bytes = number;
+    } else if (variable == "SIMCUDA_PEER_ACCESS" && parse(value, &number) && number <= 1) {
+        peer_access = number != 0;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+} // namespace simcuda
+
+extern "C" int simcuda_set(const char* variable, const char* value)
+{
+    return simcuda::Settings::get().set(variable, value) ? 0 : -1;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Streams.
+#pragma once
+
+#include "context.hpp"
+#include "engine.hpp"
+
+#include <deque>
+
+namespace simcuda {
+
+// As the manual has it, smaller numbers are greater priorities. They are kept and reported; the
+// engine does not prefer anybody.
+constexpr int kLeastPriority = 0;
+constexpr int kGreatestPriority = -5;
+
+struct Stream {
+    enum class Kind {
+        legacy,       // the default stream of a context: waits for the blocking ones, and they for it
+        blocking,     // cuStreamCreate without flags, and the per-thread default streams
+        non_blocking, // CU_STREAM_NON_BLOCKING
+    };
+
+    Stream(Context& owner, Kind stream_kind) : context(owner), kind(stream_kind), id(++last_id) {}
+
+    Context& context;
+    const Kind kind;
+    int priority = 0;
+    const unsigned long long id;
+
+    // The engine's, see engine.cpp.
+    std::deque<Operation> queue;
+    std::uint64_t enqueued = 0;  // operations ever
+    std::uint64_t completed = 0; // operations ever; never more than `enqueued`
+    bool running = false;        // somebody runs the first of the queue, without the lock
+
+private:
+    static unsigned long long last_id;
+};
+
+// Null if `handle` names no stream. Default streams belong to `current`.
+std::shared_ptr<Stream> find_stream(CUstream handle, Context& current);
+
+// Forgets all streams of a context.
+void destroy_streams(Context& context);
+
+} // namespace simcuda

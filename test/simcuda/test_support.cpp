@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the tests share.
+#include "test_support.hpp"
+
+#include <cstring>
+#include <random>
+
+testing::AssertionResult succeeded(const char* expression, CUresult result)
+{
+    if (result == CUDA_SUCCESS) {
+        return testing::AssertionSuccess();
+    }
+    const char* name = nullptr;
+    cu().cuGetErrorName(result, &name);
+    return testing::AssertionFailure()
+           << expression << " gives " << (name != nullptr ? name : "an unknown error") << " ("
+           << static_cast<int>(result) << ")";
+}
+
+bool start_cuda(CUdevice device, CUcontext* context)
+{
+    return cu().cuInit(0) == CUDA_SUCCESS &&
+           cu().cuDevicePrimaryCtxRetain(context, device) == CUDA_SUCCESS &&
+           cu().cuCtxSetCurrent(*context) == CUDA_SUCCESS;
+}
+
+int device_count()
+{
+    int count = 0;
+    cu().cuDeviceGetCount(&count);
+    return count;
+}
+
+Bytes fresh_bytes(std::size_t count)
+{
+    static std::mt19937_64 random(std::random_device{}());
+    Bytes bytes(count);
+    for (auto& byte : bytes) {
+        byte = static_cast<unsigned char>(random() >> 24);
+    }
+    return bytes;
+}
+
+void DriverTest::SetUp()
+{
+    ASSERT_TRUE(start_cuda(0, &context_)) << "cannot use device 0";
+}
+
+void DriverTest::TearDown()
+{
+    if (context_ != nullptr) {
+        cu().cuCtxSynchronize();
+        cu().cuCtxSetCurrent(nullptr);
+        cu().cuDevicePrimaryCtxRelease(0);
+    }
+}
+
+DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes)
+{
+    EXPECT_CU(cu().cuMemAlloc(&address_, bytes));
+}
+
+DeviceMemory::DeviceMemory(const Bytes& content) : DeviceMemory(content.size())
+{
+    EXPECT_CU(cu().cuMemcpyHtoD(address_, content.data(), bytes_));
+}
+
+DeviceMemory::~DeviceMemory()
+{
+    EXPECT_CU(cu().cuMemFree(address_));
+}
+
+Bytes DeviceMemory::read() const
+{
+    Bytes content(bytes_);
+    EXPECT_CU(cu().cuMemcpyDtoH(content.data(), address_, bytes_));
+    return content;
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes)
+{
+    void* pointer = nullptr;
+    EXPECT_CU(cu().cuMemHostAlloc(&pointer, bytes,
+                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    data_ = static_cast<unsigned char*>(pointer);
+    std::memset(data_, 0, bytes);
+}
+
+PinnedMemory::PinnedMemory(const Bytes& content) : PinnedMemory(content.size())
+{
+    fill(content);
+}
+
+PinnedMemory::~PinnedMemory()
+{
+    EXPECT_CU(cu().cuMemFreeHost(data_));
+}
+
+void PinnedMemory::fill(const Bytes& content) const
+{
+    std::memcpy(data_, content.data(), content.size());
+}
+
+ManagedMemory::ManagedMemory(std::size_t bytes)
+{
+    EXPECT_CU(cu().cuMemAllocManaged(&address_, bytes, CU_MEM_ATTACH_GLOBAL));
+}
+
+ManagedMemory::~ManagedMemory()
+{
+    EXPECT_CU(cu().cuMemFree(address_));
+}
+
+Stream::Stream(unsigned flags)
+{
+    EXPECT_CU(cu().cuStreamCreate(&handle_, flags));
+}
+
+Stream::~Stream()
+{
+    EXPECT_CU(cu().cuStreamSynchronize(handle_));
+    EXPECT_CU(cu().cuStreamDestroy(handle_));
+}
+
+Event::Event(unsigned flags)
+{
+    EXPECT_CU(cu().cuEventCreate(&handle_, flags));
+}
+
+Event::~Event()
+{
+    EXPECT_CU(cu().cuEventDestroy(handle_));
+}
+
+Gate::Gate()
+    : word_(sizeof(cuuint32_t)),
+      open_at_((std::chrono::steady_clock::now() + std::chrono::seconds(5)).time_since_epoch().count()),
+      watch_([this] { watch(); })
+{
+}
+
+Gate::~Gate()
+{
+    open();
+    watch_.join();
+    EXPECT_CU(cu().cuCtxSynchronize()); // the word must outlive those who wait for it
+}
+
+void Gate::close(CUstream stream)
+{
+    EXPECT_CU(cu().cuStreamWaitValue32(stream, word_.address(), 1, CU_STREAM_WAIT_VALUE_EQ));
+}
+
+void Gate::open()
+{
+    opened_ = true;
+    __atomic_store_n(reinterpret_cast<cuuint32_t*>(word_.data()), 1u, __ATOMIC_RELEASE);
+}
+
+void Gate::open_later(std::chrono::milliseconds delay)
+{
+    open_at_ = (std::chrono::steady_clock::now() + delay).time_since_epoch().count();
+}
+
+void Gate::watch()
+{
+    while (!opened_) {
+        if (std::chrono::steady_clock::now().time_since_epoch().count() >= open_at_) {
+            open();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the tests share: a context, memory that frees itself, fresh data, and a gate for streams.
+#pragma once
+
+#include "driver_api.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <thread>
+#include <vector>
+
+// Google Test prints a CUresult as a number; this names it.
+testing::AssertionResult succeeded(const char* expression, CUresult result);
+#define ASSERT_CU(call) ASSERT_PRED_FORMAT1(succeeded, call)
+#define EXPECT_CU(call) EXPECT_PRED_FORMAT1(succeeded, call)
+
+// cuInit, then retains the device's primary context and makes it current. False if that fails.
+bool start_cuda(CUdevice device, CUcontext* context);
+
+int device_count();
+
+using Bytes = std::vector<unsigned char>;
+
+// Bytes that no earlier call returned and that differ at each position.
+Bytes fresh_bytes(std::size_t count);
+
+inline CUdeviceptr address_of(const void* pointer)
+{
+    return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+// Tests run with the primary context of device 0 current, and leave the thread as they found it.
+class DriverTest : public testing::Test {
+protected:
+    void SetUp() override;
+    void TearDown() override;
+
+    CUcontext context_ = nullptr;
+};
+
+// Memory of the current context, null if the allocation failed.
+class DeviceMemory {
+public:
+    explicit DeviceMemory(std::size_t bytes);
+    explicit DeviceMemory(const Bytes& content);
+    ~DeviceMemory();
+    DeviceMemory(const DeviceMemory&) = delete;
+
+    CUdeviceptr address() const { return address_; }
+    std::size_t bytes() const { return bytes_; }
+    Bytes read() const; // by a synchronous copy
+
+private:
+    CUdeviceptr address_ = 0;
+    const std::size_t bytes_;
+};
+
+class PinnedMemory {
+public:
+    explicit PinnedMemory(std::size_t bytes);
+    explicit PinnedMemory(const Bytes& content);
+    ~PinnedMemory();
+    PinnedMemory(const PinnedMemory&) = delete;
+
+    unsigned char* data() const { return data_; }
+    CUdeviceptr address() const { return address_of(data_); }
+    void fill(const Bytes& content) const;
+    Bytes read() const { return Bytes(data_, data_ + bytes_); }
+
+private:
+    unsigned char* data_ = nullptr;
+    const std::size_t bytes_;
+};
+
+class ManagedMemory {
+public:
+    explicit ManagedMemory(std::size_t bytes);
+    ~ManagedMemory();
+    ManagedMemory(const ManagedMemory&) = delete;
+
+    unsigned char* data() const { return reinterpret_cast<unsigned char*>(address_); }
+    CUdeviceptr address() const { return address_; }
+
+private:
+    CUdeviceptr address_ = 0;
+};
+
+class Stream {
+public:
+    explicit Stream(unsigned flags = CU_STREAM_NON_BLOCKING);
+    ~Stream();
+    Stream(const Stream&) = delete;
+
+    operator CUstream() const { return handle_; }
+
+private:
+    CUstream handle_ = nullptr;
+};
+
+class Event {
+public:
+    explicit Event(unsigned flags = CU_EVENT_DISABLE_TIMING);
+    ~Event();
+    Event(const Event&) = delete;
+
+    operator CUevent() const { return handle_; }
+
+private:
+    CUevent handle_ = nullptr;
+};
+
+// Holds a stream back until it is opened. Make it after all memory of the test: allocations may wait
+// for the stream. It opens by itself after some seconds, so that a driver which waits where it should
+// not makes a test fail, not hang.
+class Gate {
+public:
+    Gate();
+    ~Gate(); // opens
+    Gate(const Gate&) = delete;
+
+    // What is queued in the stream from now on waits for the gate.
+    void close(CUstream stream);
+
+    void open();
+
+    // Opens after a while, from another thread.
+    void open_later(std::chrono::milliseconds delay);
+
+    bool opened() const { return opened_; }
+
+private:
+    void watch();
+
+    PinnedMemory word_;
+    std::atomic<bool> opened_{false};
+    std::atomic<std::chrono::steady_clock::rep> open_at_;
+    std::thread watch_;
+};
