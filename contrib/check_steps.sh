@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The steps of contrib/check: a title and a function step_NAME for each. A function runs in a subshell
-# with `set -e`; it exits with 77, after a line with the reason, when it cannot run here. $root is
+# The steps of contrib/check: a title and a function step_NAME for each. A function runs in a
+# subshell with `set -e`; it exits with 77, after a line with the reason, when it cannot run here.
+# $root is
 # the folder of all builds, $root/tmp is empty.
 
 declare -A titles=(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/domains.hpp"
 
+#include "core/allocation_history.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
@@ -19,6 +20,14 @@ constexpr uint64_t kMdFlagInvalidateAmo = uint64_t{1} << 12;
 
 uct_mem_h memh_of(uint64_t registration) { return reinterpret_cast<uct_mem_h>(registration); }
 uint64_t registration_of(uct_mem_h memh) { return reinterpret_cast<uint64_t>(memh); }
+
+ucs_memory_type_t to_memory_type(MemoryKind kind) {
+    switch (kind) {
+    case MemoryKind::device: return UCS_MEMORY_TYPE_CUDA;
+    case MemoryKind::managed: return UCS_MEMORY_TYPE_CUDA_MANAGED;
+    default: return UCS_MEMORY_TYPE_HOST;
+    }
+}
 
 class SharedMemoryDomain : public Domain {
 public:
@@ -98,20 +107,26 @@ public:
     ucs_status_t mem_dereg(uct_mem_h) override { return UCS_OK; }
     ucs_status_t mkey_pack(uct_mem_h, void *) override { return UCS_OK; }
 
-    ucs_status_t mem_query(const void *address, size_t length,
+    ucs_status_t mem_query(const void *address, size_t,
                            abi::MemoryAttributes &attributes) override {
         const MemoryInfo info = query_memory(address);
-        if (!info.needs_gpu()) {
+        Allocation allocation;
+        std::vector<Allocation> gone;
+        const bool known = history_.observe(address, info, &allocation, &gone);
+        for (const Allocation &freed : gone) {
+            abi::report_memory_freed(freed.base, freed.length, to_memory_type(freed.kind));
+        }
+        if (!known) {
             return UCS_ERR_INVALID_ADDR;
         }
-        attributes.mem_type = info.kind == MemoryKind::device ? UCS_MEMORY_TYPE_CUDA
-                                                              : UCS_MEMORY_TYPE_CUDA_MANAGED;
-        if (!query_allocation(address, &attributes.base_address, &attributes.alloc_length)) {
-            attributes.base_address = const_cast<void *>(address);
-            attributes.alloc_length = length;
-        }
+        attributes.mem_type = to_memory_type(info.kind);
+        attributes.base_address = allocation.base;
+        attributes.alloc_length = allocation.length;
         return UCS_OK;
     }
+
+private:
+    AllocationHistory history_;
 };
 
 }  // namespace

@@ -151,6 +151,8 @@ void on_link_failed(void *argument, Link &link) {
 
 void close(uct_iface_h handle) {
     SharedMemoryInterface *iface = self(handle);
+    // UCP may close an interface that it still polls; UCX complains of callbacks that are left.
+    abi::symbols().progress_disable(handle, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     abi::iface_cleanup(&iface->super);
     delete iface;
 }

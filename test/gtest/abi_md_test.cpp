@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The adapters of component and memory domain, driven through the public API of the running UCX.
 #include "abi_component.hpp"
+#include "abi_fake_ucx.hpp"
 #include "abi_ucx.hpp"
 
 #include <gtest/gtest.h>
@@ -32,6 +33,16 @@ TEST_F(AbiMd, component_registers_once) {
     }
     EXPECT_EQ(count, 1);
     EXPECT_EQ(running_version().minor, ucx_.version.minor);
+}
+
+TEST_F(AbiMd, second_ucx_of_a_process_is_refused) {
+    const FakeUcx second{"incomplete"};
+    ASSERT_TRUE(second.is_loaded()) << dlerror();
+    EXPECT_FALSE(register_component(test_component(), second.code()));
+    EXPECT_NE(second.log().find("serves the UCX at " + ucx_.path() + ", not also that at " +
+                                second.path() + ": use one UCX in a process"),
+              std::string::npos)
+        << second.log();
 }
 
 TEST_F(AbiMd, component_lists_its_domains) {

@@ -143,11 +143,12 @@ TEST(MailboxTraffic, RoomAndReserveAgreeWhenNobodyElseMoves) {
     }
 }
 
-/** Sleeps until the next message; false after 20 s, when the wake-up was lost. */
-bool sleep_until_message(MailboxReceiver &mailbox) {
+/** Sleeps until the next message; false after 10 s, when the wake-up was lost. */
+bool sleep_until_message(MailboxReceiver &mailbox, uint64_t *sleeps) {
     while (mailbox.arm()) {
+        ++*sleeps;
         pollfd event = {mailbox.event_fd(), POLLIN, 0};
-        if (poll(&event, 1, 20000) != 1) {
+        if (poll(&event, 1, 10000) != 1) {
             return false;
         }
     }
@@ -156,14 +157,16 @@ bool sleep_until_message(MailboxReceiver &mailbox) {
 
 void sleep_and_receive(MailboxReceiver &mailbox, std::atomic<uint64_t> &received,
                        uint64_t rounds) {
+    uint64_t sleeps = 0;
     for (uint64_t round = 0; round < rounds; ++round) {
-        ASSERT_TRUE(sleep_until_message(mailbox)) << "lost wake-up in round " << round;
+        ASSERT_TRUE(sleep_until_message(mailbox, &sleeps)) << "lost wake-up in round " << round;
         ReceivedCell message;
         ASSERT_TRUE(mailbox.receive(&message));
         ASSERT_EQ(check_pattern(message, round, 8), "");
         mailbox.release();
         received.store(round + 1, std::memory_order_release);
     }
+    EXPECT_GT(sleeps, rounds / 100) << "the owner must sleep in many rounds";
 }
 
 /** Sends the next one as soon as the last one is received, after waits of different lengths: some
@@ -173,7 +176,7 @@ void send_one_by_one(MailboxSender &sender, const std::atomic<uint64_t> &receive
     for (uint64_t round = 0; round < rounds && !stop; ++round) {
         while (received.load(std::memory_order_acquire) != round && !stop) {
         }
-        for (volatile uint64_t spin = round * 7 % 600; spin != 0; spin = spin - 1) {
+        for (volatile uint64_t spin = round * 7 % 2000; spin != 0; spin = spin - 1) {
         }
         send_pattern(sender, round, 8);
     }
@@ -207,8 +210,9 @@ TEST(MailboxWake, ProcessesWakeTheOwner) {
         }));
     }
     std::map<int32_t, uint64_t> next;
+    uint64_t sleeps = 0;
     for (uint64_t left = kProcesses * kMessages; left != 0; --left) {
-        ASSERT_TRUE(sleep_until_message(*mailbox)) << left << " messages are missing";
+        ASSERT_TRUE(sleep_until_message(*mailbox, &sleeps)) << left << " messages are missing";
         ReceivedCell message;
         ASSERT_TRUE(mailbox->receive(&message));
         const int32_t mark = mailbox->sender_address(message.sender)->segment_fd;
@@ -216,6 +220,7 @@ TEST(MailboxWake, ProcessesWakeTheOwner) {
         ASSERT_EQ(check_pattern(message, seed, length_of(seed)), "");
         mailbox->release();
     }
+    EXPECT_GT(sleeps, 0u);
     for (const auto &child : children) {
         EXPECT_EQ(child->reap(), 0);
     }

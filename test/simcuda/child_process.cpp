@@ -77,6 +77,8 @@ bool run_as_child(int argc, char** argv, int* status)
     }
     const rlimit no_core{0, 0}; // some steps are meant to die
     setrlimit(RLIMIT_CORE, &no_core);
+    std::signal(SIGSEGV, SIG_DFL); // sanitizers turn these into exits
+    std::signal(SIGBUS, SIG_DFL);
     const auto step = steps().find(argv[2]);
     *status = step == steps().end() ? 126 : step->second(Arguments(argv + 3, argv + argc));
     return true;

@@ -5,6 +5,13 @@
 #include <cstring>
 #include <random>
 
+namespace {
+
+// After which a gate opens by itself.
+constexpr auto kPatience = std::chrono::seconds(5);
+
+} // namespace
+
 testing::AssertionResult succeeded(const char* expression, CUresult result)
 {
     if (result == CUDA_SUCCESS) {
@@ -49,9 +56,9 @@ void DriverTest::SetUp()
 void DriverTest::TearDown()
 {
     if (context_ != nullptr) {
-        cu().cuCtxSynchronize();
-        cu().cuCtxSetCurrent(nullptr);
-        cu().cuDevicePrimaryCtxRelease(0);
+        EXPECT_CU(cu().cuCtxSetCurrent(context_)); // the test may have taken it away
+        EXPECT_CU(cu().cuCtxSynchronize());
+        EXPECT_CU(cu().cuCtxSetCurrent(nullptr)); // stays retained: a context takes long to make
     }
 }
 
@@ -134,7 +141,7 @@ Event::~Event()
 
 Gate::Gate()
     : word_(sizeof(cuuint32_t)),
-      open_at_((std::chrono::steady_clock::now() + std::chrono::seconds(5)).time_since_epoch().count()),
+      open_at_((std::chrono::steady_clock::now() + kPatience).time_since_epoch().count()),
       watch_([this] { watch(); })
 {
 }

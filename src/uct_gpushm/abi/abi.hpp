@@ -183,6 +183,9 @@ struct Symbols {
     void **memtype_cache_global_instance;
     void (*memtype_cache_update)(const void *address, size_t size, int mem_type, int sys_dev,
                                  int mem_flags);
+    void (*ucm_event_enter)();
+    void (*ucm_event_leave)();
+    void (*ucm_event_dispatch)(int event_type, void *event);
     void (*log_dispatch)(const char *file, unsigned line, const char *function, int level,
                          const void *log_component_config, const char *format, ...);
 };
@@ -190,6 +193,10 @@ struct Symbols {
 /** Valid once the plugin is registered. */
 const Symbols &symbols();
 Version running_version();
+
+/** Tells all of UCX that GPU memory was freed, as its own CUDA hooks do; UCP then forgets its registrations
+ *  there. Not to be called with a lock of UCX held. */
+void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_type);
 
 /** Writes one line to the log of the running UCX, at its levels (format as of printf); to stderr
  *  before a UCX is known. */

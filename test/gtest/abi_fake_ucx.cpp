@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A library that passes for a UCX until its version is asked, its statistics are found, or a function
+// is missed. Built once for each case.
+#include <cstdarg>
+#include <cstdio>
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+char lines[2048];
+size_t length;
+
+}  // namespace
+
+EXPORTED int ucs_global_opts[8];
+int ucs_global_opts[8] = {3};  // log level: warnings
+
+EXPORTED void ucs_log_dispatch(const char *, unsigned, const char *, int, const void *,
+                               const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    length += static_cast<size_t>(
+        std::vsnprintf(lines + length, sizeof(lines) - length, format, arguments));
+    va_end(arguments);
+    length += static_cast<size_t>(std::snprintf(lines + length, sizeof(lines) - length, "\n"));
+}
+
+/** All that was logged, a line each. */
+EXPORTED const char *fake_ucx_log() {
+    return lines;
+}
+
+EXPORTED void uct_component_register(void *) {}
+
+EXPORTED void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release) {
+    *major = FAKE_MAJOR;
+    *minor = FAKE_MINOR;
+    *release = 0;
+}
+
+#ifdef FAKE_STATISTICS
+EXPORTED void ucs_stats_node_alloc() {}
+#endif
