@@ -10,14 +10,13 @@
 #include <ucs/type/status.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <dlfcn.h>
 
 namespace gpushm {
 namespace {
 
-/** struct ucx_perf_allocator; the context and uct_allocated_memory_t stay opaque, as they differ from
- *  version to version. */
+/** struct ucx_perf_allocator; the context and uct_allocated_memory_t stay opaque, as they differ
+ *  from version to version. */
 struct PerfAllocator {
     ucs_memory_type_t mem_type;
     ucs_status_t (*init)(void *perf);
@@ -76,8 +75,8 @@ ucs_status_t init(void *) {
 /** The UCT tests must register what they allocate with a memory domain that only ucx_perftest's
  *  private context knows; the UCP tests allocate by ucp_mem_map. */
 ucs_status_t uct_alloc(const void *, size_t, unsigned, void *) {
-    GPUSHM_LOG(error, "ucx_perftest: tests of a single transport cannot use GPU memory with gpushm: "
-                      "leave out -x and -d, and choose a UCP test, for example -t tag_lat");
+    GPUSHM_LOG(error, "ucx_perftest: tests of a single transport cannot use GPU memory with "
+                      "gpushm: leave out -x and -d, and choose a UCP test, for example -t tag_lat");
     return UCS_ERR_UNSUPPORTED;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A library that passes for a UCX until its version is asked, its statistics are found, or a function
-// is missed. Built once for each case.
+// A library that passes for a UCX until its version is asked, its statistics are found, or a
+// function is missed. Built once for each case.
 #include <cstdarg>
 #include <cstdio>
 

@@ -11,7 +11,8 @@ namespace abi_test {
 class FakeUcx {
 public:
     /** They lie in .libs beside the test program. */
-    explicit FakeUcx(const std::string &name) : path_(folder() + "/.libs/libabi_fake_" + name + ".so") {
+    explicit FakeUcx(const std::string &name)
+        : path_(folder() + "/.libs/libabi_fake_" + name + ".so") {
         handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
     }
 

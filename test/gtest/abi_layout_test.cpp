@@ -130,7 +130,8 @@ TEST_F(AbiLayout, transports_are_listed_in_their_component) {
         SCOPED_TRACE(name);
         const uct_component_h component = ucx_.component(name);
         ASSERT_NE(component, nullptr);
-        const ucs_list_link_t *head = link_at(component, layout().component[ComponentField::tl_list]);
+        const ucs_list_link_t *head =
+            link_at(component, layout().component[ComponentField::tl_list]);
         ASSERT_NE(head->next, head);
         EXPECT_EQ(head->next, head->prev) << "one transport";
         const char *tl = reinterpret_cast<const char *>(head->next) - fields[F::list];

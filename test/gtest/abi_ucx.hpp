@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The UCX under test: whichever libucp.so.0 the dynamic linker finds, so that the same program tests
-// any of them by LD_LIBRARY_PATH alone.
+// The UCX under test: whichever libucp.so.0 the dynamic linker finds, so that the same program
+// tests any of them by LD_LIBRARY_PATH alone.
 #pragma once
 
 #include "uct_gpushm/abi/layout.hpp"

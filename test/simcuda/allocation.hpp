@@ -91,8 +91,8 @@ private:
     unsigned long long last_id_ = 0;
 };
 
-// Device memory of `bytes` on the device, its view and alias; null if there is none left. The caller
-// adds it.
+// Device memory of `bytes` on the device, its view and alias; null if there is none left. The
+// caller adds it.
 std::shared_ptr<Allocation> allocate_on_device(Allocation::Kind kind, Device& device,
                                                Context* context, std::size_t bytes);
 

@@ -67,8 +67,8 @@ int parse_visible_device(const std::string& entry, unsigned device_count)
     }
     char* end = nullptr;
     const long index = std::strtol(entry.c_str(), &end, 10);
-    const bool valid = end != entry.c_str() && index >= 0 && index < static_cast<long>(device_count);
-    return valid ? static_cast<int>(index) : -1;
+    const bool exists = index >= 0 && index < static_cast<long>(device_count);
+    return end != entry.c_str() && exists ? static_cast<int>(index) : -1;
 }
 
 // CUDA programming guide, environment variables: devices after the first invalid entry are not

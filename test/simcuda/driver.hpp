@@ -6,7 +6,7 @@
 // destroyed at process exit, because other threads may still be inside the driver then.
 #pragma once
 
-#include <cuda.h>
+#include "cuda_declarations.hpp"
 
 #include <mutex>
 

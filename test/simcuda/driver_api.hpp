@@ -2,7 +2,7 @@
 // The functions of libcuda.so.1 that the tests call, looked up at run time, whichever driver it is.
 #pragma once
 
-#include <cuda.h>
+#include "cuda_declarations.hpp"
 
 #include <string>
 

@@ -63,7 +63,10 @@ CUresult elapsed_time(float* milliseconds, CUevent start_handle, CUevent end_han
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (end == nullptr || &start->context != &end->context || start->record == nullptr ||
-            end->record == nullptr || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) {
+            end->record == nullptr) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
         if (!complete(*start) || !complete(*end)) {

@@ -21,7 +21,7 @@ MemoryPool* MemoryPool::find(CUmemoryPool handle)
 
 namespace {
 
-// The address is valid at once; that work of other streams comes after is the application's concern.
+// The address is valid at once; that other streams use it later is the application's concern.
 CUresult allocate(MemoryPool* pool, CUdeviceptr* address, std::size_t bytes)
 {
     if (pool == nullptr || address == nullptr || bytes == 0) {

@@ -64,8 +64,8 @@ CUresult get_attribute(const Allocation& allocation, CUpointer_attribute attribu
     }
 }
 
-// What cuPointerGetAttributes gives instead of an error, for memory that the driver does not know or
-// an attribute that the memory does not have.
+// What cuPointerGetAttributes gives instead of an error, for memory that the driver does not know
+// or an attribute that the memory does not have.
 CUresult give_default(CUpointer_attribute attribute, void* data)
 {
     switch (attribute) {

@@ -9,8 +9,8 @@ namespace simcuda {
 
 namespace {
 
-// Symbols that became their function after CUDA 11.3, when cuGetProcAddress came; a program made for
-// an older version gets the one before.
+// Symbols that became their function after CUDA 11.3, when cuGetProcAddress came; a program made
+// for an older version gets the one before.
 struct NewSymbol {
     const char* symbol;
     int since;

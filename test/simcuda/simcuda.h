@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Controls of the simulated CUDA driver, for tests that run in the same process. Look the symbols up
-// with dlsym: the real driver does not have them. All are thread safe and work before cuInit.
+// Controls of the simulated CUDA driver, for tests that run in the same process. Look the symbols
+// up with dlsym: the real driver does not have them. All are thread safe and work before cuInit.
 #pragma once
 
 #ifdef __cplusplus
@@ -17,8 +17,8 @@ void simcuda_reset_counts(void);
 
 // Changes one of the variables that may change while the driver runs: SIMCUDA_DELAY_US,
 // SIMCUDA_BANDWIDTH_GBS, SIMCUDA_SEED, SIMCUDA_MAX_PINNED_BYTES, SIMCUDA_PEER_ACCESS, SIMCUDA_FAIL
-// (which counts its calls from now on; "" ends it). Returns 0, or -1 if the variable or its value is
-// refused.
+// (which counts its calls from now on; "" ends it). Returns 0, or -1 if the variable or its value
+// is refused.
 int simcuda_set(const char* variable, const char* value);
 
 #ifdef __cplusplus

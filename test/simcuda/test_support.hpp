@@ -112,9 +112,9 @@ private:
     CUevent handle_ = nullptr;
 };
 
-// Holds a stream back until it is opened. Make it after all memory of the test: allocations may wait
-// for the stream. It opens by itself after some seconds, so that a driver which waits where it should
-// not makes a test fail, not hang.
+// Holds a stream back until it is opened. Make it after all memory of the test: allocations may
+// wait for the stream. It opens by itself after some seconds, so that a driver which waits where it
+// should not makes a test fail, not hang.
 class Gate {
 public:
     Gate();

@@ -57,8 +57,9 @@ public:
     /** The adapter invokes the completion of an invalidating deregistration afterwards. */
     virtual ucs_status_t mem_dereg(uct_mem_h memh) = 0;
     /** UCS_ERR_INVALID_ADDR for memory that is not the domain's. */
-    virtual ucs_status_t mem_query(const void *address, size_t length, MemoryAttributes &attributes);
-    /** Writes exactly rkey_packed_size bytes, at an unaligned address; not called when that is 0. */
+    virtual ucs_status_t mem_query(const void *address, size_t length,
+                                   MemoryAttributes &attributes);
+    /** Writes exactly rkey_packed_size bytes, at an unaligned address; not called when it is 0. */
     virtual ucs_status_t mkey_pack(uct_mem_h memh, void *rkey_buffer) = 0;
 };
 
@@ -67,8 +68,8 @@ MemoryDomain &memory_domain(uct_md_h md);
 
 // ---------------------------------------------------------------- interface
 
-/** uct_ep_operation_t as far as gpushm has it (not in the public headers; the same in every version);
- *  `other` also where UCX names none. */
+/** uct_ep_operation_t as far as gpushm has it (not in the public headers; the same in every
+ *  version); `other` also where UCX names none. */
 enum class Operation : int {
     am_short,
     am_bcopy,
@@ -172,8 +173,8 @@ struct ComponentDescription {
 // ---------------------------------------------------------------- functions of the running UCX
 
 /** Exported functions of the running libuct, libucs and libucm that the public headers of some
- *  version lack; all looked up with dlsym in the very libraries that load us, so that the plugin has
- *  no DT_NEEDED on UCX and never brings a second UCX into a process. */
+ *  version lack; all looked up with dlsym in the very libraries that load us, so that the plugin
+ *  has no DT_NEEDED on UCX and never brings a second UCX into a process. */
 struct Symbols {
     ucs_status_t (*handle_ep_error)(uct_iface_h iface, uct_ep_h ep, ucs_status_t status);
     void (*progress_enable)(uct_iface_h iface, unsigned flags);
@@ -194,8 +195,8 @@ struct Symbols {
 const Symbols &symbols();
 Version running_version();
 
-/** Tells all of UCX that GPU memory was freed, as its own CUDA hooks do; UCP then forgets its registrations
- *  there. Not to be called with a lock of UCX held. */
+/** Tells all of UCX that GPU memory was freed, as its own CUDA hooks do; UCP then forgets its
+ *  registrations there. Not to be called with a lock of UCX held. */
 void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_type);
 
 /** Writes one line to the log of the running UCX, at its levels (format as of printf); to stderr

@@ -23,7 +23,8 @@ inline int answer_no() {
 }
 inline void do_nothing() {}
 
-/** Runs `function`; no exception may reach UCX, and the only one to expect is a failed allocation. */
+/** Runs `function`; no exception may reach UCX, and the only one to expect is a failed
+ *  allocation. */
 template <typename Function, typename Result = ucs_status_t>
 Result guarded(Function function, Result failure = UCS_ERR_NO_MEMORY) noexcept {
     try {

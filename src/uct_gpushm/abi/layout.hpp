@@ -179,12 +179,13 @@ struct Layout {
     StructLayout<PerfAttrField> perf_attr;
     StructLayout<ReachableField> reachable;
     Signatures signatures;
-    uint64_t md_flags;          // UCT_MD_FLAG_* that exist
-    size_t iface_ctl_device;    // offset of uct_iface_attr_t::ctl_device
+    uint64_t md_flags;        // UCT_MD_FLAG_* that exist
+    size_t iface_ctl_device;  // offset of uct_iface_attr_t::ctl_device
 };
 
 /** What does not change between 1.13 and 1.23 (builds without statistics): uct_base_iface_t and
- *  uct_iface_config, src/uct/base/uct_iface.h; uct_md_mem_dereg_params_t, src/uct/api/v2/uct_v2.h. */
+ *  uct_iface_config, src/uct/base/uct_iface.h; uct_md_mem_dereg_params_t,
+ *  src/uct/api/v2/uct_v2.h. */
 inline constexpr size_t kBaseIfaceSize = 1280;
 inline constexpr size_t kBaseIfaceInternalOps = 400;
 inline constexpr size_t kBaseIfaceAm = 424;  // {callback, argument, flags} for each id
