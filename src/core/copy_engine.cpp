@@ -14,26 +14,6 @@ namespace {
 
 CUdeviceptr device_pointer(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
 
-/** Makes a context current while it lives. */
-class CurrentContext {
-public:
-    CurrentContext(const CudaDriver *driver, CUcontext context)
-        : driver_(driver), result_(driver->ctx_push_current(context)) {}
-    CurrentContext(const CurrentContext &) = delete;
-    CurrentContext &operator=(const CurrentContext &) = delete;
-    ~CurrentContext() {
-        if (result_ == CUDA_SUCCESS) {
-            CUcontext popped;
-            driver_->ctx_pop_current(&popped);
-        }
-    }
-    CUresult result() const { return result_; }
-
-private:
-    const CudaDriver *driver_;
-    CUresult result_;
-};
-
 Status failed(const char *what, size_t length, CUresult result) {
     GPUSHM_LOG(error, "%s failed for a GPU copy of %zu bytes (%s): see whether the application freed "
                "the buffer too early or a kernel faulted (compute-sanitizer)", what, length,
@@ -71,28 +51,44 @@ CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
 /** The context, which is current, with its streams. Null when the driver refuses them. */
 CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
     Context &context = contexts_[handle];
-    const CudaDriver *driver = CudaDriver::get();
-    if (context.to_gpu == nullptr &&
-        (driver->stream_create(&context.to_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
-         driver->stream_create(&context.from_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)) {
+    const unsigned long long id = CudaDriver::get()->context_id(handle);
+    if (context.id != id) {
+        // The streams and events of the context that had this handle before ended with it.
+        context = Context();
+        context.id = id;
+    }
+    if (context.to_gpu == nullptr && !make_streams(context)) {
         contexts_.erase(handle);
         return nullptr;
     }
     return &context;
 }
 
+bool CopyEngine::make_streams(Context &context) {
+    const CudaDriver *driver = CudaDriver::get();
+    if (driver->stream_create(&context.to_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+        return false;
+    }
+    if (driver->stream_create(&context.from_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+        driver->stream_destroy(context.to_gpu);
+        return false;
+    }
+    return true;
+}
+
 /** Drops what belongs to a context, which may have been destroyed by the application
- *  (cudaDeviceReset): then every call here fails, and there is nothing left to free. */
+ *  (cudaDeviceReset): then there is nothing left to free. */
 void CopyEngine::forget(CUcontext handle) {
     const CudaDriver *driver = CudaDriver::get();
     const auto found = contexts_.find(handle);
+    const Context &context = found->second;
     CurrentContext current(driver, handle);
-    if (current.result() == CUDA_SUCCESS) {
-        for (CUevent event : found->second.free_events) {
+    if (current.result() == CUDA_SUCCESS && driver->context_id(handle) == context.id) {
+        for (CUevent event : context.free_events) {
             driver->event_destroy(event);
         }
-        driver->stream_destroy(found->second.to_gpu);
-        driver->stream_destroy(found->second.from_gpu);
+        driver->stream_destroy(context.to_gpu);
+        driver->stream_destroy(context.from_gpu);
     }
     contexts_.erase(found);
 }
@@ -173,12 +169,35 @@ Status CopyEngine::poll(CopyTicket *ticket) {
     if (ticket->event == nullptr) {
         return Status::ok;
     }
-    const CUresult result = CudaDriver::get()->event_query(ticket->event);
+    const CudaDriver *driver = CudaDriver::get();
+    CUresult result = driver->event_query(ticket->event);
+    if (result == CUDA_ERROR_INVALID_CONTEXT) {  // this thread has no current one
+        CurrentContext current(driver, ticket->context);
+        result = driver->event_query(ticket->event);
+    }
     if (result == CUDA_ERROR_NOT_READY) {
         return Status::in_progress;
     }
+    if (result != CUDA_SUCCESS) {
+        abandon(ticket);
+        return failed("cuEventQuery", 0, result);
+    }
     retire(ticket);
-    return result == CUDA_SUCCESS ? Status::ok : failed("cuEventQuery", 0, result);
+    return Status::ok;
+}
+
+/** Gives up a copy of which the driver does not tell the end; on return it does not run any more. The
+ *  event is not used again: its context may be gone. */
+void CopyEngine::abandon(CopyTicket *ticket) {
+    const CudaDriver *driver = CudaDriver::get();
+    const auto context = contexts_.find(ticket->context);
+    CurrentContext current(driver, ticket->context);
+    if (current.result() == CUDA_SUCCESS && context != contexts_.end() &&
+        driver->context_id(ticket->context) == context->second.id) {
+        driver->stream_synchronize(context->second.to_gpu);
+        driver->stream_synchronize(context->second.from_gpu);
+    }
+    *ticket = CopyTicket();
 }
 
 Status CopyEngine::wait(CopyTicket *ticket) {

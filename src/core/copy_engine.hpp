@@ -40,7 +40,8 @@ public:
     Status start(void *destination, const void *source, size_t length, const MemoryInfo &gpu_side,
                  CopyDirection direction, CopyTicket *ticket);
 
-    /** in_progress, ok or gpu_error; after the last two the ticket is used up. */
+    /** in_progress, ok or gpu_error; after the last two the ticket is used up and the copy is over.
+     *  Needs no current context. */
     Status poll(CopyTicket *ticket);
 
     /** Waits for a ticket; ok or gpu_error. */
@@ -49,6 +50,7 @@ public:
 private:
     /** Streams and events of one context, made on first use. */
     struct Context {
+        unsigned long long id = 0;  // CudaDriver::context_id
         CUstream to_gpu = nullptr;  // also GPU to GPU
         CUstream from_gpu = nullptr;
         std::vector<CUevent> free_events;
@@ -56,10 +58,12 @@ private:
 
     CUcontext context_of(const MemoryInfo &gpu_side);
     Context *enter(CUcontext handle);
+    static bool make_streams(Context &context);
     Status submit(Context &context, CUcontext handle, void *destination, const void *source,
                   size_t length, CopyDirection direction, CopyTicket *ticket);
     CUevent take_event(Context &context);
     void retire(CopyTicket *ticket);
+    void abandon(CopyTicket *ticket);
     void forget(CUcontext handle);
 
     std::map<CUcontext, Context> contexts_;

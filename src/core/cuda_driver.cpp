@@ -62,6 +62,8 @@ const CudaDriver *open_driver() {
         return nullptr;
     }
     static CudaDriver driver;
+    driver.ctx_get_id =
+        reinterpret_cast<decltype(driver.ctx_get_id)>(dlsym(library, "cuCtxGetId"));
     return find_all(library, driver) ? &driver : nullptr;
 }
 
@@ -70,6 +72,11 @@ const CudaDriver *open_driver() {
 const CudaDriver *CudaDriver::get() {
     static const CudaDriver *const driver = open_driver();
     return driver;
+}
+
+unsigned long long CudaDriver::context_id(CUcontext context) const {
+    unsigned long long id = 0;
+    return ctx_get_id != nullptr && ctx_get_id(context, &id) == CUDA_SUCCESS ? id : 0;
 }
 
 const char *CudaDriver::error_name(CUresult result) const {

@@ -16,6 +16,10 @@ struct CudaDriver {
     /** "CUDA_ERROR_..." */
     const char *error_name(CUresult result) const;
 
+    /** Tells contexts apart that have the same handle, as the primary context of a device has before
+     *  and after cudaDeviceReset. 0 where the driver does not tell (before CUDA 12.0). */
+    unsigned long long context_id(CUcontext context) const;
+
     CUresult (*init)(unsigned flags);
     CUresult (*driver_get_version)(int *version);
     CUresult (*get_error_name)(CUresult error, const char **name);
@@ -35,6 +39,7 @@ struct CudaDriver {
     CUresult (*ctx_get_device)(CUdevice *device);
     CUresult (*ctx_push_current)(CUcontext context);
     CUresult (*ctx_pop_current)(CUcontext *context);
+    CUresult (*ctx_get_id)(CUcontext context, unsigned long long *id);  // null before CUDA 12.0
 
     CUresult (*stream_create)(CUstream *stream, unsigned flags);
     CUresult (*stream_destroy)(CUstream stream);
@@ -57,6 +62,27 @@ struct CudaDriver {
                                        void **data, CUdeviceptr address);
     CUresult (*pointer_set_attribute)(const void *value, CUpointer_attribute attribute,
                                       CUdeviceptr address);
+};
+
+/** Makes a context current while it lives. */
+class CurrentContext {
+public:
+    CurrentContext(const CudaDriver *driver, CUcontext context)
+        : driver_(driver), result_(driver->ctx_push_current(context)) {}
+    CurrentContext(const CurrentContext &) = delete;
+    CurrentContext &operator=(const CurrentContext &) = delete;
+    ~CurrentContext() {
+        if (result_ == CUDA_SUCCESS) {
+            CUcontext popped;
+            driver_->ctx_pop_current(&popped);
+        }
+    }
+    /** An error when the context is gone. */
+    CUresult result() const { return result_; }
+
+private:
+    const CudaDriver *driver_;
+    CUresult result_;
 };
 
 }  // namespace gpushm

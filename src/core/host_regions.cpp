@@ -16,7 +16,7 @@ HostRegions &HostRegions::instance() {
 
 void HostRegions::add(unsigned char *base, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
-    regions_[base] = {length, State::pageable};
+    regions_[base] = {length, State::pageable, nullptr};
 }
 
 void HostRegions::remove(unsigned char *base) {
@@ -24,7 +24,10 @@ void HostRegions::remove(unsigned char *base) {
     const auto region = regions_.find(base);
     if (region != regions_.end()) {
         if (region->second.state == State::pinned) {
-            // Fails harmlessly when the driver or the context is gone already.
+            // Fails harmlessly when the driver or the context is gone already. In a thread without a
+            // context it would fail too, and the driver would take what is mapped here next for the
+            // pages that were locked.
+            CurrentContext current(CudaDriver::get(), region->second.context);
             CudaDriver::get()->mem_host_unregister(base);
         }
         regions_.erase(region);
@@ -52,6 +55,7 @@ void HostRegions::ensure_pinned(const void *address) {
     const CUresult result =
         driver->mem_host_register(const_cast<unsigned char *>(region->first),
                                   region->second.length, CU_MEMHOSTREGISTER_PORTABLE);
+    driver->ctx_get_current(&region->second.context);
     region->second.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG_ONCE(warn, "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "

@@ -2,6 +2,10 @@
 // Which host memory of this process is shared memory of gpushm, and page-locked for the GPU.
 #pragma once
 
+#include <cuda.h>
+
+#include <cuda.h>
+
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -16,7 +20,7 @@ public:
     static HostRegions &instance();
 
     void add(unsigned char *base, size_t length);
-    /** Also unlocks it; the caller unmaps it afterwards. */
+    /** Also unlocks it; the caller unmaps it afterwards. Needs no current context. */
     void remove(unsigned char *base);
 
     /** Page-locks the segment in which `address` lies, once; does nothing for other memory. A CUDA
@@ -32,6 +36,7 @@ private:
     struct Region {
         size_t length;
         State state;
+        CUcontext context;  // in which it was page-locked
     };
 
     std::mutex mutex_;

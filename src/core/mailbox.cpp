@@ -227,6 +227,20 @@ void MailboxReceiver::free_sender(uint16_t sender) {
     sender_records()[sender].owner.store(0, std::memory_order_release);
 }
 
+std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
+    for (uint32_t i = 0; i < kMaxSenders; ++i) {
+        const uint16_t sender = next_watched_;
+        next_watched_ = static_cast<uint16_t>((next_watched_ + 1) % kMaxSenders);
+        const uint64_t owner = sender_records()[sender].owner.load(std::memory_order_acquire);
+        if (owner != 0) {
+            // In this order: a dead process writes nothing after the mailbox was seen empty.
+            const bool dead = !ProcessWatch(record_pid(owner)).alive();
+            return dead && empty() ? std::optional<uint16_t>(sender) : std::nullopt;
+        }
+    }
+    return std::nullopt;
+}
+
 bool MailboxReceiver::arm() {
     char bytes[64];
     while (read(wake_read_.get(), bytes, sizeof(bytes)) > 0) {

@@ -167,6 +167,9 @@ public:
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
     std::optional<MailboxAddress> sender_address(uint16_t sender) const;
     void free_sender(uint16_t sender);
+    /** Looks at the next record in use, a few system calls; its index when its process is dead and has no
+     *  message left here, so that the caller may free it. */
+    std::optional<uint16_t> find_dead_sender();
 
     /** Readable when a sender found the mailbox armed. */
     int event_fd() const { return wake_read_.get(); }
@@ -187,6 +190,7 @@ private:
     UniqueFd wake_read_;
     UniqueFd wake_write_;
     uint64_t head_ = 0;  // the ticket that is received next
+    uint16_t next_watched_ = 0;  // the record that find_dead_sender looks at next
 };
 
 /** A sender's side. One thread at a time. */

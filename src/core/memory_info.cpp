@@ -2,8 +2,13 @@
 #include "core/memory_info.hpp"
 
 #include "core/cuda_driver.hpp"
+#include "core/log.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 
 namespace gpushm {
@@ -42,6 +47,25 @@ void set_sync_memops(const CudaDriver *driver, const void *address, unsigned lon
     synced_buffers.insert(buffer_id);
 }
 
+/** Asked without touching it: the kernel reads a set of signals there before it refuses the operation
+ *  -1 (rt_sigprocmask(2)). */
+bool cpu_can_read(const void *address) {
+    const uintptr_t word = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
+    return syscall(SYS_rt_sigprocmask, -1, word, nullptr, 8) == 0 || errno != EFAULT;
+}
+
+MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult result) {
+    MemoryInfo info;
+    // CUDA_ERROR_NOT_INITIALIZED: nobody in this process can have GPU memory.
+    if (result != CUDA_ERROR_NOT_INITIALIZED && !cpu_can_read(address)) {
+        GPUSHM_LOG_ONCE(error, "cuPointerGetAttributes failed (%s): copies of GPU memory fail; see "
+                        "whether a kernel faulted (compute-sanitizer)", driver->error_name(result));
+        info.kind = MemoryKind::device;
+        info.device = CU_DEVICE_INVALID;
+    }
+    return info;
+}
+
 }  // namespace
 
 const char *memory_kind_name(MemoryKind kind) {
@@ -69,9 +93,8 @@ MemoryInfo query_memory(const void *address) {
     void *data[] = {&memory_type, &is_managed, &info.device, &info.context, &info.buffer_id};
     const CUresult result =
         driver->pointer_get_attributes(5, attributes, data, device_pointer(address));
-    // CUDA_ERROR_NOT_INITIALIZED: nobody in this process can have GPU memory.
     if (result != CUDA_SUCCESS) {
-        return MemoryInfo();
+        return unanswered(driver, address, result);
     }
     if (is_managed != 0) {
         info.kind = MemoryKind::managed;

@@ -24,7 +24,9 @@ struct MemoryInfo {
 };
 
 /** Asks the driver; one driver call, none where there is no driver. Never makes a context, and
- *  answers `host` while the process has not initialised CUDA. Thread safe.
+ *  answers `host` while the process has not initialised CUDA. When the driver fails (after a kernel
+ *  fault, say), what the CPU cannot read is device memory of no device: copies of it are gpu_error.
+ *  Thread safe.
  *
  *  The first time that an allocation is seen, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on it: without
  *  it cuMemcpy between device buffers and cuMemset return before they are done, and a message sent

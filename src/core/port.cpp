@@ -97,15 +97,20 @@ void Port::dispatch(const ReceivedCell &message) {
         callbacks_.active_message(callbacks_.argument, message.am_id, message.slot, message.length);
         break;
     case CellKind::close:
-        if (Link *link = link_of_sender_[message.sender]) {
-            link->receive_close();
-        }
-        link_of_sender_[message.sender] = nullptr;
-        mailbox_.free_sender(message.sender);
+        forget_sender(message.sender);
         break;
     default:
         dispatch_to_link(message);
     }
+}
+
+/** Nothing follows of a sender; its record may serve another. */
+void Port::forget_sender(uint16_t sender) {
+    if (Link *link = link_of_sender_[sender]) {
+        link->receive_close();
+    }
+    link_of_sender_[sender] = nullptr;
+    mailbox_.free_sender(sender);
 }
 
 void Port::dispatch_to_link(const ReceivedCell &message) {
@@ -178,6 +183,9 @@ void Port::housekeeping() {
     idle_polls_ = 0;
     if (mailbox_.skip_dead_sender()) {
         GPUSHM_LOG_ONCE(warn, "a peer died while it wrote into our mailbox: its message is dropped");
+    }
+    if (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
+        forget_sender(*dead);
     }
 }
 

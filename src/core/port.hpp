@@ -64,6 +64,7 @@ private:
     unsigned receive_messages();
     void dispatch(const ReceivedCell &message);
     void dispatch_to_link(const ReceivedCell &message);
+    void forget_sender(uint16_t sender);
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
     void housekeeping();

@@ -199,7 +199,7 @@ constexpr Layout ucx_1_21() {
     return ucx;
 }
 
-// 1.22.1 also appends mem_elem_release to uct_md_ops_t, where ours has a stub.
+// After 1.22.0 its branch appends mem_elem_release to uct_md_ops_t, where ours has a stub.
 constexpr Layout ucx_1_22() {
     Layout ucx = ucx_1_21();
     ucx.minor = 22;

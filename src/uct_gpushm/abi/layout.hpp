@@ -201,7 +201,7 @@ inline constexpr uint64_t kDeregFieldCompletion = 1u << 2;
 inline constexpr unsigned kDeregFlagInvalidate = 1u << 0;
 
 /** No table of callbacks is larger in any release; ours are padded to it, so that a later patch
- *  release that appends a callback finds a function there (1.22.1 did so to uct_md_ops_t). */
+ *  release that appends a callback finds a function there (the branch of 1.22 did so). */
 inline constexpr size_t kMaxCallbacks = 32;
 
 /** The layout of UCX 1.minor, or null when it is not known. */

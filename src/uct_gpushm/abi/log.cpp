@@ -17,7 +17,7 @@ bool is_enabled(const Running &ucx, ucs_log_level_t level) {
 }  // namespace
 
 void use_log_of(const UcxLibrary &ucx, Running &target) {
-    target.global_opts = ucx.symbol("ucs_global_opts");
+    target.global_opts = ucx.variable("ucs_global_opts");
     target.symbols.log_dispatch = reinterpret_cast<decltype(target.symbols.log_dispatch)>(
         ucx.symbol("ucs_log_dispatch"));
 }

@@ -108,6 +108,8 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
     the_running = target;
     known.served = ucx.path();
     register_objects(option_table->data());
+    log_line(UCS_LOG_LEVEL_DEBUG, "gpushm " PACKAGE_VERSION " is registered in UCX %s at %s",
+             text(target.version).c_str(), ucx.path().c_str());
     return {};
 }
 

@@ -8,6 +8,7 @@
 #include <link.h>
 
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace gpushm::abi {
@@ -52,7 +53,7 @@ Handle find_object(Predicate is_it) {
 }
 
 constexpr char kUctSymbol[] = "uct_component_register";
-constexpr char kUcsSymbol[] = "ucs_global_opts";
+constexpr char kUcsSymbol[] = "ucs_log_dispatch";
 constexpr char kVersionSymbol[] = "ucp_get_version";
 
 Version ask_version(void *libucp) {
@@ -61,12 +62,6 @@ Version ask_version(void *libucp) {
         dlsym(libucp, kVersionSymbol));
     get(&version.major, &version.minor, &version.release);
     return version;
-}
-
-template <typename Function>
-bool resolve_one(const UcxLibrary &ucx, const char *name, Function *&function) {
-    function = reinterpret_cast<Function *>(ucx.symbol(name));
-    return function != nullptr;
 }
 
 }  // namespace
@@ -108,6 +103,12 @@ void *UcxLibrary::symbol(const char *name) const {
     return dlsym(handle_, name);
 }
 
+void *UcxLibrary::variable(const char *name) const {
+    // As the dynamic linker binds: first the global scope, then that of the library.
+    void *const global = dlsym(RTLD_DEFAULT, name);
+    return global != nullptr ? global : symbol(name);
+}
+
 std::optional<Version> UcxLibrary::version() const {
     void *const ours = symbol(kUctSymbol);
     Handle libucp = find_object([ours](void *candidate) {
@@ -130,24 +131,33 @@ std::optional<Version> UcxLibrary::version() const {
 }
 
 bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std::string &missing) {
-    const auto need = [&](const char *name, auto *&function) {
-        if (!missing.empty() || resolve_one(ucx, name, function)) {
-            return;
+    const auto note = [&](const char *name, const void *address) {
+        if (address == nullptr && missing.empty()) {
+            missing = name;
         }
-        missing = name;
+    };
+    const auto need = [&](const char *name, auto *&function) {
+        void *const address = ucx.symbol(name);
+        function = reinterpret_cast<std::decay_t<decltype(function)>>(address);
+        note(name, address);
+    };
+    const auto need_variable = [&](const char *name, auto *&variable) {
+        void *const address = ucx.variable(name);
+        variable = static_cast<std::decay_t<decltype(variable)>>(address);
+        note(name, address);
     };
     need("uct_component_register", functions.component_register);
     need("uct_tl_register", functions.tl_register);
-    need("uct_components_list", functions.components_list);
+    need_variable("uct_components_list", functions.components_list);
     need("ucs_malloc", functions.ucs_malloc);
     need("uct_single_device_resource", functions.single_device_resource);
-    need("uct_base_iface_t_class", functions.base_iface_class);
+    need_variable("uct_base_iface_t_class", functions.base_iface_class);
     need("uct_base_iface_t_init", functions.base_iface_init);
     need("ucs_class_call_cleanup_chain", functions.class_cleanup);
     need("uct_base_iface_query", functions.base_iface_query);
     need("uct_base_iface_estimate_perf", functions.base_iface_estimate_perf);
-    need("uct_iface_config_table", functions.iface_config_table);
-    need("uct_md_config_table", functions.md_config_table);
+    need_variable("uct_iface_config_table", functions.iface_config_table);
+    need_variable("uct_md_config_table", functions.md_config_table);
     functions.base_rkey_compare = ucx.symbol("uct_base_rkey_compare");
     functions.base_iface_query_v2 = ucx.symbol("uct_iface_base_query_v2");
     functions.base_ep_is_connected = ucx.symbol("uct_base_ep_is_connected");
@@ -157,7 +167,7 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     need("uct_base_iface_progress_disable", symbols.progress_disable);
     need("uct_base_ep_am_short_iov", symbols.ep_am_short_iov);
     need("ucs_global_opts_set_value", symbols.global_opts_set_value);
-    need("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
+    need_variable("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
     need("ucs_memtype_cache_update", symbols.memtype_cache_update);
     need("ucm_event_enter", symbols.ucm_event_enter);
     need("ucm_event_leave", symbols.ucm_event_leave);

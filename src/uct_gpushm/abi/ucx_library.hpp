@@ -20,6 +20,10 @@ public:
     /** Null when this UCX does not export it. */
     void *symbol(const char *name) const;
 
+    /** The same for a variable: where UCX itself sees it, which is in the program when that has a
+     *  copy of it (R_X86_64_COPY; ucx_perftest and ucx_info have one of ucs_global_opts). */
+    void *variable(const char *name) const;
+
     /** Asks the libucp of this UCX; opens it where only libuct is in use. Empty when there is none.
      *  libuct itself does not tell its version. */
     std::optional<Version> version() const;
