@@ -28,8 +28,8 @@ debian13_archive() {
         mapfile -t options < <(debian13_apt_options)
         part=$archive.$$
         # shellcheck disable=SC2046 # without a mirror there is no such argument
-        if ! mmdebstrap --quiet --variant=minbase --include="$debian13_packages" "${options[@]}" \
-            trixie "$part" $(debian13_mirror) >&2; then
+        if ! mmdebstrap --quiet --format=tar --variant=minbase "${options[@]}" \
+            --include="$debian13_packages" trixie "$part" $(debian13_mirror) >&2; then
             rm -f "$part"
             return 1
         fi
@@ -57,7 +57,9 @@ step_debian13() {
     tar -C "$dir" --exclude='./dev/*' -xf "$archive"
     mkdir -p "$dir/usr/local/cuda/include" "$dir/root/gpushm"
     cp -L "$cuda_dir/include/cuda.h" "$dir/usr/local/cuda/include/"
-    tar -C "$source_dir" --exclude='./build*' --exclude=./.git -cf - . |
+    # Without what autogen.sh makes: it is to be made by the Autotools of Debian 13.
+    tar -C "$source_dir" --exclude-vcs --exclude=./build --exclude=./build-aux --exclude=./m4 \
+        --exclude=./configure --exclude=./aclocal.m4 --exclude=./autom4te.cache -cf - . |
         tar -C "$dir/root/gpushm" -xf -
     in_chroot "$dir" bash /root/gpushm/contrib/quickstart --simulated -- --enable-werror
 }

@@ -47,7 +47,7 @@ is_there() {
     esac >/dev/null 2>&1
 }
 
-# apt_get ARGS...: apt-get as root, or through sudo when that asks nothing. Status 1 if neither can be.
+# apt_get ARGS...: apt-get as root, or through sudo when that asks nothing, else status 1.
 apt_get() {
     local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
     command -v apt-get >/dev/null || return 1
@@ -158,47 +158,66 @@ wait_for_port() {
     return 1
 }
 
-# perftest RUN FROM TO SIZE ITERATIONS: ucx_perftest between two processes, messages from memory of
-# type FROM to memory of type TO; prints the one-way latency in us. RUN is gpushm-run. After
-# choose_driver only.
-perftest() {
-    local run=$1 types=$2,$3 size=$4 iterations=$5 port server status result
-    local -a arguments=(-t tag_lat -m "$types" -s "$size" -n "$iterations" -w $((iterations / 10 + 1)))
-    port=$((20000 + RANDOM % 20000))
-    timeout 120 "$run" ucx_perftest -p "$port" "${arguments[@]}" >>"$log" 2>&1 </dev/null &
+# perftest_sockets PORT ARGUMENTS...: server and client, which meet at a port of this machine.
+perftest_sockets() {
+    local port=$1 server
+    shift
+    timeout 120 "$run" ucx_perftest -p "$port" "$@" </dev/null &
     server=$!
     if ! wait_for_port "$port" "$server"; then
         wait "$server"
-        warn "ucx_perftest -m $types did not start (status $?)"
+        say "ucx_perftest did not start (status $?)"
         return 1
     fi
-    printf '\n$ ucx_perftest localhost -p %s %s\n' "$port" "${arguments[*]}" >>"$log"
-    result=$(
-        # Where there are two GPUs or more, each process has its own.
-        [[ $driver == *" 1 device,"* || -n ${CUDA_VISIBLE_DEVICES:-} ]] ||
-            export CUDA_VISIBLE_DEVICES=1
-        timeout 120 "$run" ucx_perftest localhost -p "$port" "${arguments[@]}" 2>&1 </dev/null
+    (
+        [ -z "$second_device" ] || export CUDA_VISIBLE_DEVICES=$second_device
+        timeout 120 "$run" ucx_perftest localhost -p "$port" "$@" </dev/null
     )
-    status=$?
-    printf '%s\n' "$result" >>"$log"
+    local status=$?
     kill "$server" 2>/dev/null
-    wait "$server" 2>/dev/null
-    result=$(awk '$1 == "Final:" { print $3 }' <<<"$result")
-    [ "$status" = 0 ] && [ -n "$result" ] && say "$result" && return 0
-    warn "ucx_perftest -m $types, $size B failed (status $status)"
-    return 1
+    wait "$server"
+    return $status
 }
 
-# perftest_table RUN: all nine pairs; prints a table. Status 1 if one failed.
+# perftest_ranks ARGUMENTS...: the same as two ranks of MPI.
+perftest_ranks() {
+    # shellcheck disable=SC2016 # for the shell of the ranks
+    timeout 120 "$run" mpirun -n 2 sh -c '
+        if [ -n "$0" ] && [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export CUDA_VISIBLE_DEVICES=$0; fi
+        exec ucx_perftest "$@"' "$second_device" "$@" </dev/null
+}
+
+# perftest FROM TO SIZE ITERATIONS: ucx_perftest between two processes, messages from memory of type
+# FROM to memory of type TO; prints the one-way latency in us. Expects run (the path of gpushm-run)
+# and driver (set by choose_driver).
+perftest() {
+    local output second_device=
+    local -a arguments=(-t tag_lat -m "$1,$2" -s "$3" -n "$4" -w $(($4 / 10 + 1)))
+    # Where there are two GPUs or more, each process has its own.
+    [[ $driver == *" 1 device,"* || -n ${CUDA_VISIBLE_DEVICES:-} ]] || second_device=1
+    # Some builds of ucx_perftest (Debian 13) start MPI when they are not run from a terminal
+    # (perftest.c: !isatty(0)) and then need two ranks.
+    if [[ $(ldd "$(command -v ucx_perftest)") == *libmpi.so* ]]; then
+        output=$(perftest_ranks "${arguments[@]}" 2>&1)
+    else
+        output=$(perftest_sockets $((20000 + RANDOM % 20000)) "${arguments[@]}" 2>&1)
+    fi
+    local status=$?
+    printf '\n$ ucx_perftest %s\n%s\n' "${arguments[*]}" "$output" >>"$log"
+    [ $status = 0 ] && awk '$1 == "Final:" { print $3; found = 1 } END { exit !found }' <<<"$output"
+}
+
+# perftest_table: prints a table of all nine pairs. Status 1 if one failed. Expects what perftest
+# does.
 perftest_table() {
-    local run=$1 from to size latency failed=0
+    local from to size latency failed=0
     local -A iterations=([8]=1000 [65536]=200 [4194304]=20)
-    printf '%-28s%12s%12s%12s\n' "ucx_perftest tag_lat, us" "8 B" "64 KB" "4 MB"
+    printf '%-30s%12s%12s%12s\n' "ucx_perftest tag_lat, us" "8 B" "64 KB" "4 MB"
     for from in host cuda cuda-managed; do
         for to in host cuda cuda-managed; do
-            printf '%-28s' "$from -> $to"
+            printf '%-30s' "$from -> $to"
             for size in 8 65536 4194304; do
-                latency=$(perftest "$run" "$from" "$to" "$size" "${iterations[$size]}") ||
+                latency=$(perftest "$from" "$to" "$size" "${iterations[$size]}") ||
                     { failed=1; latency=FAILED; }
                 printf '%12s' "$latency"
             done

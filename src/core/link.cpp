@@ -105,14 +105,19 @@ bool Link::can_send() const {
 // ---------------------------------------------------------------- progress
 
 bool Link::busy() const {
-    return !failed_ && (check_requested_ || !operations_.empty() || !outgoing_spans_.empty() || !streams_.empty() ||
-                        !incoming_copies_.empty() || !control_.empty());
+    if (failed_) {
+        return !failure_taken_;
+    }
+    return check_requested_ || !operations_.empty() || !flushes_.empty() ||
+           !outgoing_spans_.empty() || !streams_.empty() || !incoming_copies_.empty() ||
+           !control_.empty();
 }
 
 unsigned Link::progress() {
     if (failed_) {
         return 0;
     }
+    complete_flushes(Status::ok);
     unsigned count = flush_control();
     // A free or full chunk is served before completions are polled (Ji et al., IPDPSW 2012).
     count += issue_chunks();
@@ -133,7 +138,7 @@ void Link::check_peer() {
         return;
     }
     check_requested_ = false;
-    if (!watch_.alive()) {
+    if (closed_ || !watch_.alive()) {
         GPUSHM_LOG(debug, "process %d is gone", peer_.pid);
         fail();
     }
@@ -191,9 +196,15 @@ void Link::cancel(const void *owner) {
         }
         ++entry;
     }
+    if (!flushes_.empty()) {
+        port_.activate(*this);  // flushes of others may have nothing left to wait for
+    }
 }
 
 void Link::fail() {
+    if (failed_) {
+        return;
+    }
     failed_ = true;
     wait_for_copies(nullptr);
     outgoing_spans_.clear();
@@ -202,15 +213,22 @@ void Link::fail() {
     incoming_copies_.clear();
     incoming_puts_.clear();
     control_.clear();
-    std::map<uint64_t, Operation> operations;
-    operations.swap(operations_);
-    for (const auto &[id, operation] : operations) {
-        (void)id;
-        if (operation.completion.function != nullptr) {
-            operation.completion.function(operation.completion.argument, Status::peer_failed);
+    // One by one: a completion may cancel others.
+    while (!operations_.empty()) {
+        const Completion completion = operations_.begin()->second.completion;
+        operations_.erase(operations_.begin());
+        if (completion.function != nullptr) {
+            completion.function(completion.argument, Status::peer_failed);
         }
     }
     complete_flushes(Status::peer_failed);
+    port_.activate(*this);
+}
+
+bool Link::take_failure() {
+    const bool first = failed_ && !failure_taken_;
+    failure_taken_ = failed_;
+    return first;
 }
 
 void Link::send_close() {
@@ -224,6 +242,18 @@ void Link::receive_close() {
     wait_for_copies(nullptr);
     finish_incoming_copies();
     rx_ring_.reset();
+    incoming_puts_.clear();
+    control_.clear();
+    // Nobody waits for replies.
+    streams_.erase(std::remove_if(streams_.begin(), streams_.end(),
+                                  [](const Stream &stream) { return stream.is_reply; }),
+                   streams_.end());
+    outgoing_spans_.erase(std::remove_if(outgoing_spans_.begin(), outgoing_spans_.end(),
+                                         [](const OutgoingSpan &out) {
+                                             return out.chunk.is_reply != 0;
+                                         }),
+                          outgoing_spans_.end());
+    closed_ = true;
 }
 
 }  // namespace gpushm

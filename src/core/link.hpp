@@ -15,7 +15,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 namespace gpushm {
@@ -97,6 +96,8 @@ public:
 
     /** The peer is dead or broken: everything ends with peer_failed. */
     void fail();
+    /** True once after the link has failed: for the port, which tells its user. */
+    bool take_failure();
 
     /** Tells the peer, as far as its mailbox has room, that nothing follows. */
     void send_close();
@@ -140,6 +141,8 @@ private:
         uint64_t total;
         uint64_t issued;  // the ahead pointer: copies of all before it were started
         RemoteMemory remote;
+        uint64_t registration = 0;  // reply: RegistrationTable id of the source
+        bool source_gone = false;   // reply: it was taken out of the table
     };
 
     /** A span of our ring that is being filled; published in the order of the ring. */
@@ -193,6 +196,7 @@ private:
     Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox);
 
     bool fence_pending() const;
+    bool in_flight(uint64_t id) const;
     Status check_sendable() const;
     uint64_t start_operation(const void *owner, const Completion &completion);
     void end_operation(uint64_t id, Status status);
@@ -215,6 +219,7 @@ private:
     unsigned issue_chunks();
     bool issue_ring_chunk(Stream &stream);
     bool issue_slot_chunk(Stream &stream);
+    bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream) const;
     unsigned publish_spans();
@@ -232,6 +237,8 @@ private:
     ProcessWatch watch_;
     MailboxSender mailbox_;
     bool failed_ = false;
+    bool failure_taken_ = false;
+    bool closed_ = false;  // the peer's port is gone; what waits for it fails
     uint32_t polls_ = 0;
     bool check_requested_ = false;
 
@@ -250,7 +257,7 @@ private:
 
     std::optional<StagingRingReceiver> rx_ring_;
     std::deque<IncomingCopy> incoming_copies_;
-    std::unordered_map<uint64_t, IncomingPut> incoming_puts_;
+    std::map<uint64_t, IncomingPut> incoming_puts_;
 };
 
 }  // namespace gpushm

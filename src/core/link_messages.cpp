@@ -69,7 +69,7 @@ Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
     bool from_gpu = false;
     for (size_t i = 0; i < piece_count; ++i) {
         message.length += pieces[i].length;
-        from_gpu |= query_memory(pieces[i].address).needs_gpu();
+        from_gpu |= pieces[i].length != 0 && query_memory(pieces[i].address).needs_gpu();
     }
     if (failed_) {
         return Status::peer_failed;
@@ -80,7 +80,8 @@ Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
     if (from_gpu && ring_state_ == RingState::none) {
         offer_ring();
     }
-    if (from_gpu && ring_state_ == RingState::ready && !fence_pending()) {
+    if (from_gpu && ring_state_ == RingState::ready && !fence_pending() &&
+        message.length <= tx_ring_->data_bytes() / 2) {
         return send_pieces_by_ring(message, owner, completion);
     }
     return send_pieces_by_slot(message);

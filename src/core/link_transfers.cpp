@@ -79,12 +79,39 @@ void Link::receive_get_request(const GetRequest &request) {
     }
     const unsigned char *source = pointer(request.address);
     streams_.push_back({request.transfer_id, true, nullptr, source, query_memory(source),
-                        request.length, 0, RemoteMemory{0, 0}});
+                        request.length, 0, RemoteMemory{0, 0}, request.registration});
     port_.activate(*this);
     issue_chunks();
 }
 
+/** Whether the memory of an operation is still read or written. */
+bool Link::in_flight(uint64_t id) const {
+    return std::any_of(streams_.begin(), streams_.end(), [&](const Stream &stream) {
+               return !stream.is_reply && stream.transfer_id == id;
+           }) ||
+           std::any_of(outgoing_spans_.begin(), outgoing_spans_.end(),
+                       [&](const OutgoingSpan &out) {
+                           return out.operation == id ||
+                                  (out.chunk.is_reply == 0 && out.chunk.transfer_id == id);
+                       }) ||
+           std::any_of(incoming_copies_.begin(), incoming_copies_.end(),
+                       [&](const IncomingCopy &copy) {
+                           return copy.chunk.is_reply != 0 && copy.chunk.transfer_id == id;
+                       });
+}
+
 void Link::receive_transfer_done(const TransferDone &done) {
+    const auto found = operations_.find(done.transfer_id);
+    if (found == operations_.end()) {
+        return;  // it was cancelled
+    }
+    const bool is_get = found->second.local != nullptr;
+    if (in_flight(done.transfer_id) || (is_get && done.failed == 0)) {
+        GPUSHM_LOG(error, "process %d ended a transfer that is under way: the connection is given up; "
+                   "look for memory corruption in the job's processes", peer_.pid);
+        fail();
+        return;
+    }
     if (done.failed != 0) {
         GPUSHM_LOG(error, "process %d could not complete a transfer: see its messages", peer_.pid);
     }
@@ -139,6 +166,18 @@ TransferChunk Link::describe_chunk(const Stream &stream) const {
     return chunk;
 }
 
+/** Whoever asked for a reply may have given it up, and its memory may be freed by now. */
+bool Link::source_is_gone(Stream &stream) const {
+    if (stream.is_reply && !stream.source_gone &&
+        !RegistrationTable::instance().covers(
+            stream.registration, reinterpret_cast<uint64_t>(stream.source), stream.total)) {
+        GPUSHM_LOG(error, "process %d reads %llu bytes that are not registered for it any more: "
+                   "refused", peer_.pid, static_cast<unsigned long long>(stream.total));
+        stream.source_gone = true;
+    }
+    return stream.source_gone;
+}
+
 bool Link::issue_ring_chunk(Stream &stream) {
     const size_t length = chunk_bytes(stream);
     const std::optional<RingSpan> span = tx_ring_->allocate(length);
@@ -153,7 +192,9 @@ bool Link::issue_ring_chunk(Stream &stream) {
     out.chunk.span = *span;
     unsigned char *destination = tx_ring_->data(*span);
     const unsigned char *source = stream.source + stream.issued;
-    if (stream.source_info.needs_gpu()) {
+    if (source_is_gone(stream)) {
+        out.copy_failed = true;
+    } else if (stream.source_info.needs_gpu()) {
         CopyTicket ticket;
         const Status status = port_.engine().start(destination, source, length, stream.source_info,
                                                    CopyDirection::from_gpu, &ticket);
@@ -176,7 +217,8 @@ bool Link::issue_slot_chunk(Stream &stream) {
     unsigned char gathered[kSlotBytes];
     const size_t length = chunk_bytes(stream);
     TransferChunk chunk = describe_chunk(stream);
-    chunk.failed = copy_any(gathered, stream.source + stream.issued, length) != Status::ok;
+    chunk.failed = source_is_gone(stream) ||
+                   copy_any(gathered, stream.source + stream.issued, length) != Status::ok;
     ReservedCell reserved;
     if (!mailbox_.reserve(&reserved)) {
         return false;
@@ -222,6 +264,10 @@ bool Link::publish_span(OutgoingSpan &out) {
     if (!mailbox_.reserve(&reserved)) {
         return false;
     }
+    if (out.kind == CellKind::am_ring && out.span.length == 0) {
+        mailbox_.publish(reserved, CellKind::am_slot, out.am_id, 0);  // an empty span is none
+        return true;
+    }
     if (out.kind == CellKind::am_ring && !out.copy_failed) {
         memcpy(reserved.cell->payload, &out.span, sizeof(out.span));
         mailbox_.publish(reserved, CellKind::am_ring, out.am_id, sizeof(out.span));
@@ -264,8 +310,11 @@ unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t leng
         return found->second.local + chunk.offset;
     }
     if (!RegistrationTable::instance().covers(chunk.registration, chunk.address, chunk.total)) {
-        GPUSHM_LOG(error, "process %d wants to write %llu bytes that are not registered for it: "
-                   "refused", peer_.pid, static_cast<unsigned long long>(chunk.total));
+        const auto known = incoming_puts_.find(chunk.transfer_id);
+        if (known == incoming_puts_.end() || !known->second.failed) {
+            GPUSHM_LOG(error, "process %d wants to write %llu bytes that are not registered for it: "
+                       "refused", peer_.pid, static_cast<unsigned long long>(chunk.total));
+        }
         return nullptr;
     }
     unsigned char *destination = pointer(chunk.address + chunk.offset);
@@ -330,6 +379,12 @@ void Link::chunk_arrived(const TransferChunk &chunk, uint64_t length, bool store
                           found->second.failed ? Status::gpu_error : Status::ok);
         }
         return;
+    }
+    // The puts of a peer come one after the other: of an older one that is not complete by now the
+    // rest was cancelled.
+    if (incoming_copies_.empty()) {
+        incoming_puts_.erase(incoming_puts_.begin(),
+                             incoming_puts_.lower_bound(chunk.transfer_id));
     }
     if (chunk.transfer_id == 0 || incoming_puts_.size() >= kMaxIncomingPuts) {
         return;

@@ -45,11 +45,18 @@ Port::~Port() {
     }
 }
 
-Link *Port::link(const MailboxAddress &peer, const char **why) {
+Link *Port::find_link(const MailboxAddress &peer) const {
     for (const std::unique_ptr<Link> &link : links_) {
         if (link->peer().cookie == peer.cookie) {
             return link.get();
         }
+    }
+    return nullptr;
+}
+
+Link *Port::link(const MailboxAddress &peer, const char **why) {
+    if (Link *known = find_link(peer)) {
+        return known;
     }
     std::unique_ptr<Link> link = Link::connect(*this, peer, why);
     if (!link) {
@@ -106,7 +113,12 @@ void Port::dispatch(const ReceivedCell &message) {
 
 /** Nothing follows of a sender; its record may serve another. */
 void Port::forget_sender(uint16_t sender) {
-    if (Link *link = link_of_sender_[sender]) {
+    Link *link = link_of_sender_[sender];
+    const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
+    if (link == nullptr && address) {
+        link = find_link(*address);
+    }
+    if (link != nullptr) {
         link->receive_close();
     }
     link_of_sender_[sender] = nullptr;
@@ -115,7 +127,8 @@ void Port::forget_sender(uint16_t sender) {
 
 void Port::dispatch_to_link(const ReceivedCell &message) {
     Link *link = sender_link(message.sender);
-    if (link == nullptr) {
+    // Of a peer that is dead or broken only messages count.
+    if (link == nullptr || (link->failed() && message.kind != CellKind::am_ring)) {
         return;
     }
     RingSpan span;
@@ -124,7 +137,8 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
     TransferChunk chunk;
     GetRequest request;
     TransferDone done;
-    if (message.kind == CellKind::am_ring && read_payload(message, &span)) {
+    if (message.kind == CellKind::am_ring && read_payload(message, &span) &&
+        span.length <= kSlotBytes) {
         if (unsigned char *data = link->open_span(span)) {
             callbacks_.active_message(callbacks_.argument, message.am_id, data, span.length);
             link->close_span(span);
@@ -167,9 +181,8 @@ unsigned Port::progress_links() {
     // By index: a completion may start work on another link.
     for (size_t i = 0; i < active_.size(); ++i) {
         Link &link = *active_[i];
-        const bool was_failed = link.failed();
         count += link.progress();
-        if (link.failed() && !was_failed) {
+        if (link.take_failure()) {
             callbacks_.link_failed(callbacks_.argument, link);
         }
     }
@@ -190,6 +203,10 @@ void Port::housekeeping() {
 }
 
 bool Port::arm() {
+    // Messages behind a cell that is never published wake nobody.
+    if (mailbox_.skip_dead_sender()) {
+        return false;
+    }
     return active_.empty() && mailbox_.arm();
 }
 

@@ -65,6 +65,7 @@ private:
     void dispatch(const ReceivedCell &message);
     void dispatch_to_link(const ReceivedCell &message);
     void forget_sender(uint16_t sender);
+    Link *find_link(const MailboxAddress &peer) const;
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
     void housekeeping();

@@ -13,6 +13,11 @@ namespace {
 
 constexpr size_t kMaxPieces = 16;
 
+// UCP_AM_ID_WIREUP (src/ucp/core/ucp_types.h, 1.13 to 1.23). Where UCP knows the remote endpoint it
+// probes the peer by such a message instead of ep_check (ucp_ep_is_am_keepalive, src/ucp/core/ucp_ep.c),
+// and the mailbox of a dead process takes it.
+constexpr uint8_t kWireupMessage = 1;
+
 Endpoint *self(uct_ep_h ep) { return reinterpret_cast<Endpoint *>(ep); }
 
 SharedMemoryInterface *interface_of(const Endpoint *ep) {
@@ -37,6 +42,9 @@ ssize_t am_bcopy(uct_ep_h handle, uint8_t id, uct_pack_callback_t pack, void *ar
     Endpoint *ep = self(handle);
     if (must_wait(ep)) {
         return UCS_ERR_NO_RESOURCE;
+    }
+    if (id == kWireupMessage) {
+        ep->link->check_peer_soon();
     }
     size_t length = 0;
     const Status status = ep->link->am_pack(id, pack, argument, &length);

@@ -2,6 +2,7 @@
 #include "uct_gpushm/memory_copy_interface.hpp"
 
 #include "core/copy_engine.hpp"
+#include "core/log.hpp"
 #include "core/process.hpp"
 #include "core/unique_fd.hpp"
 #include "uct_gpushm/abi/abi.hpp"
@@ -10,6 +11,7 @@
 
 #include <sys/eventfd.h>
 
+#include <cerrno>
 #include <climits>
 #include <cstring>
 #include <deque>
@@ -199,6 +201,10 @@ ucs_status_t event_fd_get(uct_iface_h iface, int *fd) {
     CopyInterface *copy = self(iface);
     if (!copy->event_fd) {
         copy->event_fd = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+        if (!copy->event_fd) {
+            GPUSHM_LOG(error, "cannot create an event descriptor (%s): raise the limit of open files "
+                       "(ulimit -n)", strerror(errno));
+        }
     }
     *fd = copy->event_fd.get();
     return copy->event_fd ? UCS_OK : UCS_ERR_IO_ERROR;

@@ -31,8 +31,12 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
                       UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
                       UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_PENDING | UCT_IFACE_FLAG_EP_CHECK |
                       UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
-    attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
-                            UCT_IFACE_FLAG_EVENT_FD;
+    if (self(iface)->port != nullptr) {
+        // Without a port there is no descriptor either, and UCP fails the whole worker when a
+        // promised one cannot be had (ucp_worker_iface_init, src/ucp/core/ucp_worker.c).
+        attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
+                                UCT_IFACE_FLAG_EVENT_FD;
+    }
     attr->cap.am.max_short = Cell::kInlineBytes;
     attr->cap.am.max_bcopy = kSlotBytes;
     attr->cap.am.max_zcopy = kSlotBytes;

@@ -197,7 +197,8 @@ TEST_F(MailboxFaults, BrokenMessagesAreReportedOnceInAProcess) {
 TEST_F(MailboxFaults, NoStateOfACellConfusesASender) {
     Random random(5);
     for (int i = 0; i < 20000; ++i) {
-        const uint64_t ticket = random.below(3) == 0 ? random.next() : sent_ + random.below(20) - 10;
+        const uint64_t ticket =
+            random.below(3) == 0 ? random.next() : sent_ + random.below(20) - 10;
         raw_.cell(random.below(8)).state.store(
             cell_state(ticket, random.below(65536), random.below(4)));
         raw_.header().ticket_hint.store(random.below(2) == 0 ? random.next() << 16 : sent_);

@@ -202,7 +202,7 @@ TEST(Mailbox, RoomIsJudgedRightlyWhenTheHintLags) {
     EXPECT_EQ(cell.ticket, 8u);
 }
 
-TEST(Mailbox, HintOfZeroFindsTheEndOfTheQueue) {
+TEST(Mailbox, NewcomerFindsTheEndOfTheQueueBehindALaggingHint) {
     const MailboxGeometry geometry = {8, 128};
     auto mailbox = MailboxReceiver::create(geometry.cell_count, geometry.slot_bytes);
     ASSERT_TRUE(mailbox);

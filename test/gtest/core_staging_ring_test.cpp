@@ -245,7 +245,8 @@ TEST_F(StagingRing, RandomSpansNeverLeaveTheRing) {
     size_t accepted = 0;
     for (int i = 0; i < 100000; ++i) {
         const RingSpan near = {end + random.below(kRingBytes), random.below(kRingBytes)};
-        const RingSpan wild = {random.next() >> random.below(48), random.next() >> random.below(48)};
+        const RingSpan wild = {random.next() >> random.below(48),
+                               random.next() >> random.below(48)};
         const RingSpan span = i % 2 == 0 ? near : wild;
         const unsigned char *data = receiver_.open(span);
         if (data != nullptr) {

@@ -104,10 +104,7 @@ private:
 /** Open descriptors of this process. */
 size_t open_descriptors();
 
-/** Whether `text` occurs in one of the mappings of this process (/proc/self/maps). */
+/** Mappings of this process with `text` in their name (/proc/self/maps). */
 size_t mappings_named(const std::string &text);
-
-/** Compiled with -fsanitize=address or thread: limits of address space cannot be used. */
-bool sanitized();
 
 }  // namespace gpushm::test

@@ -7,9 +7,9 @@
 
 namespace gpushm::test {
 
-/** While it lives, every mapping of one shared file in this process is the same mapping. Two threads
- *  that talk through a segment, which each of them attached for itself, then use the same addresses,
- *  and ThreadSanitizer sees what they do to each other. One at a time. */
+/** While it lives, every mapping of one shared file in this process is the same mapping. Two
+ *  threads that talk through a segment, which each of them attached for itself, then use the same
+ *  addresses, and ThreadSanitizer sees what they do to each other. One at a time. */
 class OneMappingPerFile {
 public:
     OneMappingPerFile();

@@ -52,7 +52,6 @@ TEST_F(CopyTest, devices_exchange_bytes)
     const Bytes data = fresh_bytes(kMiB);
     DeviceMemory here(data);
     DeviceMemory back(kMiB);
-    ASSERT_CU(cu().cuCtxSynchronize());
     CUcontext peer = nullptr;
     ASSERT_CU(cu().cuDevicePrimaryCtxRetain(&peer, 1));
     ASSERT_CU(cu().cuCtxPushCurrent(peer));
@@ -136,7 +135,6 @@ TEST_F(CopyTest, an_asynchronous_copy_to_pinned_memory_arrives_later)
     const Bytes before = fresh_bytes(kMiB);
     DeviceMemory from(data);
     PinnedMemory to(before);
-    ASSERT_CU(cu().cuCtxSynchronize());
     Stream stream;
     Gate gate;
     gate.close(stream);
@@ -154,7 +152,6 @@ TEST_F(CopyTest, an_asynchronous_copy_to_pageable_memory_is_complete_when_it_ret
     for (std::size_t bytes : {std::size_t{8}, std::size_t{60000}, 4 * kMiB}) {
         const Bytes data = fresh_bytes(bytes);
         DeviceMemory from(data);
-        ASSERT_CU(cu().cuCtxSynchronize());
         Bytes to(bytes);
         Stream stream;
         ASSERT_CU(cu().cuMemcpyAsync(address_of(to.data()), from.address(), bytes, stream));

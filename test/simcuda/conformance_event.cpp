@@ -18,7 +18,6 @@ TEST_F(EventTest, an_event_is_complete_when_its_stream_gets_there)
     const Bytes data = fresh_bytes(1 << 20);
     DeviceMemory from(data);
     PinnedMemory to(data.size());
-    ASSERT_CU(cu().cuCtxSynchronize());
     Stream stream;
     Event event;
     Gate gate;

@@ -96,7 +96,6 @@ const ChildStepRegistration kTouchImported("touch imported memory", touch_import
 TEST_F(IpcTest, two_processes_share_device_memory)
 {
     DeviceMemory memory(pattern(11));
-    ASSERT_CU(cu().cuCtxSynchronize());
     CUipcMemHandle handle;
     ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
     EXPECT_EQ(0, run_child("exchange through IPC", {to_text(handle), "11", "12"}).exit_status);

@@ -2,7 +2,10 @@
 // The order of operations within streams and between them.
 #include "test_support.hpp"
 
+#include <cstdlib>
+#include <memory>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -16,8 +19,6 @@ struct Transfer {
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory from{data};
     PinnedMemory to{before};
-
-    Transfer() { EXPECT_CU(cu().cuCtxSynchronize()); }
 
     void start(CUstream stream) const
     {
@@ -196,6 +197,47 @@ TEST_F(OrderTest, a_destroyed_stream_still_does_its_work)
     EXPECT_TRUE(transfer.arrived());
 }
 
+// What a thread does by itself: sends its data to the device and back, time and again.
+void send_to_and_fro(CUcontext context, unsigned char mark)
+{
+    ASSERT_CU(cu().cuCtxSetCurrent(context));
+    constexpr std::size_t kSmall = 8192;
+    const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(4096, kSmall),
+                                                             std::free);
+    auto* registered = static_cast<unsigned char*>(memory.get());
+    for (int round = 0; round < 50; ++round) {
+        const Bytes data(kSmall, static_cast<unsigned char>(mark + round));
+        DeviceMemory device(data);
+        PinnedMemory pinned(kSmall);
+        Stream stream;
+        Event event;
+        ASSERT_CU(cu().cuMemHostRegister(registered, kSmall, 0));
+        ASSERT_CU(cu().cuMemcpyAsync(pinned.address(), device.address(), kSmall, stream));
+        ASSERT_CU(cu().cuMemcpyAsync(device.address(), pinned.address(), kSmall, stream));
+        ASSERT_CU(cu().cuMemcpyAsync(address_of(registered), device.address(), kSmall, stream));
+        ASSERT_CU(cu().cuEventRecord(event, stream));
+        while (cu().cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+            unsigned type = 0;
+            ASSERT_CU(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                 device.address()));
+            ASSERT_EQ(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE), type);
+        }
+        ASSERT_EQ(data, Bytes(registered, registered + kSmall)) << round;
+        ASSERT_CU(cu().cuMemHostUnregister(registered));
+    }
+}
+
+TEST_F(OrderTest, threads_use_one_context_side_by_side)
+{
+    std::vector<std::thread> threads;
+    for (unsigned char thread = 0; thread < 4; ++thread) {
+        threads.emplace_back(send_to_and_fro, context_, static_cast<unsigned char>(60 * thread));
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
 TEST_F(OrderTest, a_written_value_shows_that_what_came_before_is_complete)
 {
     Transfer transfer;
@@ -222,7 +264,6 @@ TEST_F(OrderTest, a_stream_waits_for_a_value_in_device_memory)
     DeviceMemory word(Bytes(8, 0));
     Stream stream;
     Stream writer;
-    ASSERT_CU(cu().cuCtxSynchronize()); // the word is 0 now
     ASSERT_CU(cu().cuStreamWaitValue64(stream, word.address(), 5, CU_STREAM_WAIT_VALUE_GEQ));
     transfer.start(stream);
     give_it_time();

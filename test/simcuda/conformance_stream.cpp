@@ -134,7 +134,6 @@ TEST_F(StreamTest, a_callback_is_told_of_success)
     PinnedMemory to(data.size());
     Stream stream;
     Visit visit(to, data);
-    ASSERT_CU(cu().cuCtxSynchronize());
     ASSERT_CU(cu().cuMemcpyAsync(to.address(), from.address(), data.size(), stream));
     ASSERT_CU(cu().cuStreamAddCallback(stream, callback, &visit, 0));
     EXPECT_CU(cu().cuStreamSynchronize(stream));
@@ -165,7 +164,6 @@ TEST_F(StreamTest, a_host_function_that_waits_holds_back_its_stream_only)
     Stream stream;
     Stream other;
     Wait wait;
-    ASSERT_CU(cu().cuCtxSynchronize());
     ASSERT_CU(cu().cuLaunchHostFunc(stream, wait_function, &wait));
     while (!wait.running) {
         std::this_thread::yield();

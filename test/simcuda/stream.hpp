@@ -16,7 +16,7 @@ constexpr int kGreatestPriority = -5;
 
 struct Stream {
     enum class Kind {
-        legacy,       // the default stream of a context: it and the blocking ones wait for each other
+        legacy,       // the default stream of a context: it and blocking ones wait for each other
         blocking,     // cuStreamCreate without flags, and the per-thread default streams
         non_blocking, // CU_STREAM_NON_BLOCKING
     };

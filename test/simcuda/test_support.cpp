@@ -70,6 +70,7 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes)
 DeviceMemory::DeviceMemory(const Bytes& content) : DeviceMemory(content.size())
 {
     EXPECT_CU(cu().cuMemcpyHtoD(address_, content.data(), bytes_));
+    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_LEGACY));
 }
 
 DeviceMemory::~DeviceMemory()

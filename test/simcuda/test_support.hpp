@@ -45,7 +45,7 @@ protected:
 class DeviceMemory {
 public:
     explicit DeviceMemory(std::size_t bytes);
-    explicit DeviceMemory(const Bytes& content);
+    explicit DeviceMemory(const Bytes& content); // which any stream sees
     ~DeviceMemory();
     DeviceMemory(const DeviceMemory&) = delete;
 

@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The preload library and the plugin in an unmodified UCX, by its own ucx_info. Run in the build
+# folder. Status 77: skipped.
+command -v ucx_info >/dev/null || {
+    echo "SKIP: ucx_info is not installed (Debian package: ucx-utils)"
+    exit 77
+}
+build=$(pwd)
+if grep -q -e libasan -e libtsan -e libubsan src/ucp_hooks/.libs/libgpushm_preload.so; then
+    echo "SKIP: ucx_info cannot load libraries built with a sanitizer"
+    exit 77
+fi
+
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+install_in() {
+    mkdir -p "$1"
+    ln -s "$build"/src/ucp_hooks/.libs/libgpushm_preload.so \
+        "$build"/src/ucp_hooks/.libs/libucx_perftest_gpushm.so.0 "$1"
+}
+install_in "$folder/full"
+ln -s "$build"/src/uct_gpushm/.libs/libuct_gpushm.so.0 "$folder/full"
+ln -s libuct_gpushm.so.0 "$folder/full/libuct_gpushm.so"
+install_in "$folder/without_plugin"
+preload=$folder/full/libgpushm_preload.so
+unset UCX_TLS UCX_LOG_LEVEL UCX_PLUGIN_PATH
+
+failures=0
+expect() { # what it shows, expected, found
+    if [ "$2" = "$3" ]; then
+        echo "ok: $1"
+    else
+        echo "FAILED: $1: expected '$2', found '$3'"
+        failures=$((failures + 1))
+    fi
+}
+count() { # of lines in standard input with this text
+    grep -c -e "$1"
+}
+info() { # ucx_info with the preload library
+    LD_PRELOAD=$preload ucx_info "$@" 2>&1
+}
+
+expect "the component is not there by itself" 0 "$(ucx_info -d 2>&1 | count 'Component: gpushm')"
+domains=$(info -d | count 'Component: gpushm')
+expect "the preload library brings the component" yes "$([ "$domains" -ge 1 ] && echo yes)"
+expect "both ways of loading register it once" "$domains" \
+    "$(UCX_PLUGIN_PATH=$folder/full info -d | count 'Component: gpushm')"
+expect "its options are listed" yes \
+    "$([ "$(info -c | count '^UCX_GPUSHM_')" -ge 3 ] && echo yes)"
+# ucx_info has a copy of UCX's variables (R_X86_64_COPY), which is the one that counts.
+expect "it logs at UCX's level" 1 \
+    "$(UCX_LOG_LEVEL=debug info -d | count 'gpushm .* is registered in UCX')"
+expect "it is silent otherwise" 0 \
+    "$(info -d | count 'is registered in UCX')"
+expect "a program without UCX sees nothing" "" "$(LD_PRELOAD=$preload env true 2>&1)"
+
+found=$(LD_PRELOAD=$folder/without_plugin/libgpushm_preload.so ucx_info -d 2>&1)
+expect "a missing plugin is one line" 1 "$(echo "$found" | count 'UCX goes on without gpushm')"
+expect "and UCX goes on" yes "$(echo "$found" | grep -q 'Component: self' && echo yes)"
+
+perftest_refuses() { # a memory type; the test's name is wrong, so nothing runs
+    LD_PRELOAD=$preload ucx_perftest -m "$1" -t none 2>&1 | count 'unsupported memory type'
+}
+for type in cuda cuda-managed; do
+    expect "ucx_perftest knows $type where there is a driver" 0 \
+        "$(LD_LIBRARY_PATH=$build/test/simcuda/.libs perftest_refuses $type)"
+    if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libcuda\.so\.1'; then
+        expect "and not where there is none" 1 "$(LD_LIBRARY_PATH='' perftest_refuses $type)"
+    fi
+done
+
+if command -v readelf >/dev/null; then
+    for library in "$folder"/full/*.so*; do
+        needed=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
+        expect "$(basename "$library") needs no UCX, CUDA or C++ library" "" \
+            "$(echo "$needed" | grep -E 'libuc[pmst]|libcuda|libstdc|libgcc')"
+    done
+fi
+exit "$((failures != 0))"

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// CopyEngine and copy_any: right bytes at the right time, and nothing of the application disturbed.
+#include "core_gpu_support.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+class CopyEngineTest : public GpuTest {
+protected:
+    Status copy(CopyEngine &engine, void *destination, const void *source, size_t length) {
+        CopyTicket ticket;
+        const Status status = start_any(engine, destination, source, length, &ticket);
+        return status == Status::in_progress ? engine.wait(&ticket) : status;
+    }
+};
+
+class CopyAny : public GpuTest,
+                public testing::WithParamInterface<std::tuple<MemoryKind, MemoryKind>> {};
+
+TEST_P(CopyAny, MovesExactlyTheBytesThatItIsTold) {
+    const auto [from, to] = GetParam();
+    constexpr size_t kMost = 300000;
+    Buffer source(from, kMost + 128);
+    Buffer destination(to, kMost + 128);
+    uint64_t seed = 100 * static_cast<uint64_t>(from) + static_cast<uint64_t>(to);
+    for (const size_t length : {size_t{1}, size_t{7}, size_t{64}, size_t{4096}, size_t{8193},
+                                size_t{65536}, kMost}) {
+        for (const size_t misaligned : {0, 1, 3, 64}) {
+            source.fill(++seed);
+            const uint64_t around = ++seed;
+            destination.fill(around);
+            const size_t target = 64 - misaligned;
+            ASSERT_EQ(copy_any(destination.data() + target, source.data(), length), Status::ok);
+            EXPECT_EQ(destination.check(target, length, seed - 1, around), "")
+                << memory_kind_name(from) << " to " << memory_kind_name(to) << ", " << length
+                << " bytes to offset " << target;
+            EXPECT_EQ(source.check(0, kMost + 128, seed - 1, 0), "") << "the source changed";
+        }
+    }
+    EXPECT_EQ(copy_any(destination.data(), source.data(), 0), Status::ok);
+}
+
+TEST_P(CopyAny, TakesMisalignedSources) {
+    const auto [from, to] = GetParam();
+    Buffer original(MemoryKind::host, 5000);
+    Buffer source(from, 6000);
+    Buffer destination(to, 6000);
+    for (const size_t misaligned : {1, 3, 63}) {
+        original.fill(misaligned);
+        destination.fill(99);
+        ASSERT_EQ(copy_any(source.data() + misaligned, original.data(), 5000), Status::ok);
+        ASSERT_EQ(copy_any(destination.data() + 1, source.data() + misaligned, 5000), Status::ok);
+        EXPECT_EQ(destination.check(1, 5000, misaligned, 99), "");
+    }
+}
+
+std::string pair_name(const testing::TestParamInfo<std::tuple<MemoryKind, MemoryKind>> &info) {
+    return std::string(memory_kind_name(std::get<0>(info.param))) + "_to_" +
+           memory_kind_name(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, CopyAny,
+                         testing::Combine(testing::ValuesIn(kAllKinds),
+                                          testing::ValuesIn(kAllKinds)),
+                         pair_name);
+
+TEST_F(CopyEngineTest, StartReturnsBeforeTheCopyIsDone) {
+    if (!simulated()) {
+        GTEST_SKIP() << "needs a slow GPU";
+    }
+    set_simulation("SIMCUDA_DELAY_US", "20000");
+    Buffer source(MemoryKind::device, 4096);
+    Buffer destination(MemoryKind::pinned, 4096);
+    source.fill(1);
+    destination.fill(2);
+    CopyEngine engine;
+    CopyTicket ticket;
+    ASSERT_EQ(start_any(engine, destination.data(), source.data(), 4096, &ticket),
+              Status::in_progress);
+    EXPECT_EQ(engine.poll(&ticket), Status::in_progress);
+    EXPECT_EQ(destination.check(0, 4096, 2, 0), "") << "no byte has moved yet";
+    EXPECT_EQ(engine.wait(&ticket), Status::ok);
+    EXPECT_EQ(destination.check(0, 4096, 1, 0), "");
+    EXPECT_EQ(ticket.event, nullptr) << "the ticket is used up";
+    EXPECT_EQ(engine.poll(&ticket), Status::ok);
+}
+
+TEST_F(CopyEngineTest, ManyCopiesUnderWayCompleteInOrder) {
+    constexpr size_t kCopies = 24;
+    Buffer source(MemoryKind::device, kCopies * 512);
+    Buffer destination(MemoryKind::pinned, kCopies * 512);
+    source.fill(5);
+    destination.fill(6);
+    CopyEngine engine;
+    std::vector<CopyTicket> tickets(kCopies);
+    for (size_t i = 0; i < kCopies; ++i) {
+        ASSERT_EQ(start_any(engine, destination.data() + i * 512, source.data() + i * 512, 512,
+                            &tickets[i]),
+                  Status::in_progress);
+    }
+    ASSERT_EQ(engine.wait(&tickets[kCopies - 1]), Status::ok);
+    for (CopyTicket &ticket : tickets) {
+        EXPECT_EQ(engine.poll(&ticket), Status::ok) << "started before one that is complete";
+    }
+    EXPECT_EQ(destination.check(0, kCopies * 512, 5, 0), "");
+}
+
+TEST_F(CopyEngineTest, DoesNotWaitForTheApplicationsStreams) {
+    const auto launch = cuda_function<CUresult (*)(CUstream, void (*)(void *), void *)>(
+        "cuLaunchHostFunc");
+    std::atomic<bool> go{false};
+    Buffer source(MemoryKind::device, 4096);
+    Buffer destination(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::pinned, 4096);
+    source.fill(1);
+    destination.fill(2);
+    host.fill(3);
+    CopyEngine engine;
+    // Work of the application on the default stream which waits for the message.
+    ASSERT_EQ(launch(nullptr,
+                     [](void *flag) {
+                         while (!static_cast<std::atomic<bool> *>(flag)->load()) {
+                             std::this_thread::yield();
+                         }
+                     },
+                     &go),
+              CUDA_SUCCESS);
+    // A watchdog: without it a fault here would be a test that never ends.
+    std::atomic<bool> done{false};
+    std::atomic<bool> too_late{false};
+    std::thread watchdog([&] {
+        for (int i = 0; i < 1000 && !done; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        too_late = !done;
+        go = true;
+    });
+    EXPECT_EQ(copy(engine, destination.data(), source.data(), 4096), Status::ok);
+    EXPECT_EQ(copy(engine, host.data(), destination.data(), 4096), Status::ok);
+    done = true;
+    watchdog.join();
+    EXPECT_FALSE(too_late) << "the copies waited for the application";
+    EXPECT_EQ(host.check(0, 4096, 1, 0), "");
+}
+
+TEST_F(CopyEngineTest, AnyCurrentContextWorksAndStaysCurrent) {
+    int count = 0;
+    cuda_.device_get_count(&count);
+    Buffer source(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::host, 4096);
+    source.fill(1);
+    std::vector<CUcontext> contexts = {nullptr, context_};
+    if (count > 1) {
+        contexts.emplace_back();
+        ASSERT_EQ(cuda_.device_primary_ctx_retain(&contexts.back(), 1), CUDA_SUCCESS);
+    }
+    CopyEngine engine;
+    for (const CUcontext context : contexts) {
+        host.fill(2);
+        std::thread([&] {
+            if (context != nullptr) {
+                cuda_.ctx_push_current(context);
+            }
+            CopyTicket ticket;
+            EXPECT_EQ(start_any(engine, host.data(), source.data(), 4096, &ticket),
+                      Status::in_progress);
+            EXPECT_EQ(current_context(), context);
+            EXPECT_EQ(engine.wait(&ticket), Status::ok);
+            EXPECT_EQ(current_context(), context);
+            EXPECT_EQ(copy_any(host.data() + 100, source.data() + 100, 1), Status::ok);
+            EXPECT_EQ(current_context(), context);
+            {
+                CopyEngine passing;
+                EXPECT_EQ(copy(passing, host.data(), source.data(), 8), Status::ok);
+            }
+            EXPECT_EQ(current_context(), context);
+        }).join();
+        EXPECT_EQ(host.check(0, 4096, 1, 0), "");
+    }
+    if (count > 1) {
+        cuda_.device_primary_ctx_release(1);
+    }
+}
+
+TEST_F(CopyEngineTest, CopiesBetweenTwoDevices) {
+    int count = 0;
+    cuda_.device_get_count(&count);
+    if (count < 2) {
+        GTEST_SKIP() << "one device only";
+    }
+    CUcontext other, popped;
+    ASSERT_EQ(cuda_.device_primary_ctx_retain(&other, 1), CUDA_SUCCESS);
+    Buffer here(MemoryKind::device, 4096);
+    here.fill(1);
+    cuda_.ctx_push_current(other);
+    {
+        Buffer there(MemoryKind::device, 4096);
+        Buffer back(MemoryKind::host, 4096);
+        cuda_.ctx_pop_current(&popped);
+        EXPECT_EQ(copy_any(there.data(), here.data(), 4096), Status::ok);
+        EXPECT_EQ(copy_any(back.data(), there.data(), 4096), Status::ok);
+        EXPECT_EQ(back.check(0, 4096, 1, 0), "");
+        cuda_.ctx_push_current(other);
+    }
+    cuda_.ctx_pop_current(&popped);
+    cuda_.device_primary_ctx_release(1);
+}
+
+TEST_F(CopyEngineTest, WorksAgainAfterTheApplicationEndedItsContext) {
+    int count = 0;
+    cuda_.device_get_count(&count);
+    const CUdevice device = count > 1 ? 1 : 0;
+    if (device == 0) {
+        cuda_.device_primary_ctx_release(0);  // the fixture's, which must go for this test
+    }
+    CopyEngine engine;
+    Buffer host(MemoryKind::host, 4096);
+    Buffer back(MemoryKind::host, 4096);
+    for (uint64_t life = 0; life < 3; ++life) {
+        CUcontext context, popped;
+        ASSERT_EQ(cuda_.device_primary_ctx_retain(&context, device), CUDA_SUCCESS);
+        cuda_.ctx_push_current(context);
+        {
+            Buffer memory(MemoryKind::device, 4096);
+            host.fill(life);
+            EXPECT_EQ(copy(engine, memory.data(), host.data(), 4096), Status::ok) << life;
+            EXPECT_EQ(copy(engine, back.data(), memory.data(), 4096), Status::ok) << life;
+            EXPECT_EQ(back.check(0, 4096, life, 0), "");
+        }
+        cuda_.ctx_pop_current(&popped);
+        if (device != 0 || life != 2) {
+            cuda_.device_primary_ctx_release(device);
+        }
+    }
+}
+
+TEST_F(CopyEngineTest, MemoryPoolsNameNoContextAndWorkAllTheSame) {
+    const auto allocate = cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>(
+        "cuMemAllocAsync");
+    const auto release = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
+    CUdeviceptr pooled = 0;
+    ASSERT_EQ(allocate(&pooled, 4096, nullptr), CUDA_SUCCESS);
+    auto *address = reinterpret_cast<unsigned char *>(pooled);
+    EXPECT_EQ(query_memory(address).kind, MemoryKind::device);
+    Buffer source(MemoryKind::host, 4096);
+    Buffer back(MemoryKind::host, 4096);
+    source.fill(1);
+    std::thread([&] {
+        EXPECT_EQ(copy_any(address, source.data(), 4096), Status::ok);
+        EXPECT_EQ(copy_any(back.data(), address, 4096), Status::ok);
+        EXPECT_EQ(current_context(), nullptr);
+    }).join();
+    EXPECT_EQ(back.check(0, 4096, 1, 0), "");
+    release(pooled, nullptr);
+}
+
+TEST_F(CopyEngineTest, ThreadsCopyAtOnce) {
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            cuda_.ctx_push_current(context_);
+            Buffer source(MemoryKind::host, 4096);
+            Buffer middle(MemoryKind::device, 4096);
+            Buffer back(MemoryKind::host, 4096);
+            for (uint64_t i = 0; i < 50; ++i) {
+                source.fill(t * 1000 + i);
+                ASSERT_EQ(copy_any(middle.data(), source.data(), 4096), Status::ok);
+                ASSERT_EQ(copy_any(back.data(), middle.data(), 4096), Status::ok);
+                ASSERT_EQ(back.check(0, 4096, t * 1000 + i, 0), "");
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+TEST_F(CopyEngineTest, RepeatedCopyCostsSevenCallsAndOneForEachPoll) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    Buffer device(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::pinned, 4096);
+    CopyEngine engine;
+    for (const bool to_gpu : {true, false}) {
+        unsigned char *destination = to_gpu ? device.data() : host.data();
+        const unsigned char *source = to_gpu ? host.data() : device.data();
+        ASSERT_EQ(copy(engine, destination, source, 4096), Status::ok);
+        reset_calls();
+        ASSERT_EQ(copy(engine, destination, source, 4096), Status::ok);
+        EXPECT_EQ(calls("cuPointerGetAttributes"), to_gpu ? 1u : 2u);
+        EXPECT_EQ(calls("cuCtxPushCurrent"), 1u);
+        EXPECT_EQ(calls("cuCtxPopCurrent"), 1u);
+        EXPECT_EQ(calls("cuMemcpyAsync"), 1u);
+        EXPECT_EQ(calls("cuEventRecord"), 1u);
+        EXPECT_EQ(calls("cuCtxGetId"), 1u);
+        EXPECT_EQ(calls_of_all() - calls("cuEventQuery"), to_gpu ? 6u : 7u);
+    }
+    reset_calls();
+    EXPECT_EQ(copy(engine, device.data(), host.data(), 0), Status::ok);
+    EXPECT_EQ(calls_of_all(), 0u) << "nothing to copy";
+}
+
+TEST_F(CopyEngineTest, GivesBackItsStreamsAndEvents) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    Buffer device(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::pinned, 4096);
+    reset_calls();
+    {
+        CopyEngine engine;
+        std::vector<CopyTicket> tickets(3);
+        for (CopyTicket &ticket : tickets) {
+            start_any(engine, device.data(), host.data(), 64, &ticket);
+        }
+        for (CopyTicket &ticket : tickets) {
+            engine.wait(&ticket);
+        }
+    }
+    EXPECT_EQ(calls("cuStreamCreate"), 2u);
+    EXPECT_EQ(calls("cuStreamDestroy"), 2u);
+    EXPECT_EQ(calls("cuEventCreate"), 3u);
+    EXPECT_EQ(calls("cuEventDestroy"), 3u);
+}
+
+}  // namespace
+}  // namespace gpushm

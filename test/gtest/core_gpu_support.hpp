@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the GPU tests of the core share. They run on the simulated driver and on the real one; what
+// only the simulated one can do is skipped on the other.
+#pragma once
+
+#include "core/copy_engine.hpp"
+#include "core/cuda_driver.hpp"
+#include "core/memory_info.hpp"
+
+#include "core_support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+
+namespace gpushm::test {
+
+/** A function of libcuda.so.1 that the core does not use, null when it is not there. */
+void *find_cuda(const char *symbol);
+
+template <typename Function>
+Function cuda_function(const char *symbol) {
+    return reinterpret_cast<Function>(find_cuda(symbol));
+}
+
+/** Controls of the simulated driver (test/simcuda/simcuda.h). */
+bool simulated();
+unsigned long calls(const char *function);
+/** Of all functions that a copy or a query may call. */
+unsigned long calls_of_all();
+void reset_calls();
+void set_simulation(const char *variable, const char *value);
+
+/** The test runs with the primary context of device 0 current. */
+class GpuTest : public testing::Test {
+protected:
+    GpuTest();
+    ~GpuTest() override;
+
+    const CudaDriver &cuda_ = *CudaDriver::get();
+    CUcontext context_ = nullptr;
+};
+
+CUcontext current_context();
+
+/** Memory of one kind, written and read by its owner, not by the code under test. */
+class Buffer {
+public:
+    Buffer(MemoryKind kind, size_t length);
+    ~Buffer();
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+
+    unsigned char *data() const { return data_; }
+    void fill(uint64_t seed);
+    /** "" when [begin, begin + length) holds the pattern of `seed` and all around it that of
+     *  `around`. */
+    std::string check(size_t begin, size_t length, uint64_t seed, uint64_t around) const;
+
+private:
+    MemoryKind kind_;
+    size_t length_;
+    unsigned char *data_ = nullptr;
+};
+
+constexpr MemoryKind kAllKinds[] = {MemoryKind::host, MemoryKind::pinned, MemoryKind::device,
+                                    MemoryKind::managed};
+
+/** Runs `body` in a process of its own, which has not called the driver before; 0 when it is right.
+ *  Define it at namespace scope: FreshProcess name("name", [] { ... return 0; }); */
+class FreshProcess {
+public:
+    FreshProcess(const char *name, int (*body)());
+    int run() const;
+    /** Called by main: the exit status when the arguments name a body, -1 otherwise. */
+    static int run_named(int argc, char **argv);
+
+private:
+    const char *name_;
+    int (*body_)();
+    FreshProcess *next_;
+};
+
+}  // namespace gpushm::test

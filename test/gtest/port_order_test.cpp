@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Flush and fence, what completions may do, and the end of an owner's operations.
+#include "port_support.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kLong = 2 << 20;  // many rings
+constexpr char kOwner[2] = {};     // two owners
+
+class PortOrder : public testing::Test {
+protected:
+    PortOrder() : target_(kLong), registration_(target_.data(), kLong), source_(kLong) {
+        fill_pattern(source_.data(), kLong, 1);
+    }
+
+    Status put(Outcome &outcome, size_t length, const void *owner = nullptr) {
+        return link_.put(source_.data(), length, registration_.at(), owner, outcome.completion());
+    }
+    bool run_until(const Outcome &outcome) {
+        return progress_until({&a_, &b_}, [&] { return outcome.done(); });
+    }
+    /** A few chunks of what is under way have moved, not all. */
+    void run_a_little() {
+        for (int i = 0; i < 3; ++i) {
+            a_->progress();
+            b_->progress();
+        }
+    }
+
+    TestPort a_;
+    TestPort b_;
+    Link &link_ = a_.link(b_);
+    std::vector<unsigned char> target_;
+    Registration registration_;
+    std::vector<unsigned char> source_;
+};
+
+TEST_F(PortOrder, FlushOfNothingIsDone) {
+    Outcome flush;
+    EXPECT_EQ(link_.flush(nullptr, flush.completion()), Status::ok);
+    ASSERT_EQ(link_.am_short(1, 0, nullptr, 0), Status::ok);
+    EXPECT_EQ(link_.flush(nullptr, flush.completion()), Status::ok);
+    settle({&a_, &b_});
+    EXPECT_EQ(flush.calls, 0u);
+}
+
+TEST_F(PortOrder, FlushWaitsForWhatWasStartedAndNothingElse) {
+    Outcome puts[3];
+    Outcome flushes[2];
+    ASSERT_EQ(put(puts[0], kLong), Status::in_progress);
+    ASSERT_EQ(link_.flush(nullptr, flushes[0].completion()), Status::in_progress);
+    ASSERT_EQ(put(puts[1], kLong), Status::in_progress);
+    ASSERT_EQ(link_.flush(nullptr, flushes[1].completion()), Status::in_progress);
+    ASSERT_EQ(put(puts[2], kLong), Status::in_progress);
+    for (unsigned i = 0; i < 2; ++i) {
+        ASSERT_TRUE(run_until(flushes[i]));
+        EXPECT_TRUE(puts[i].done());
+        EXPECT_FALSE(puts[i + 1].done()) << "the flush waited for a later operation";
+        EXPECT_EQ(flushes[i].status, Status::ok);
+    }
+    ASSERT_TRUE(run_until(puts[2]));
+    EXPECT_EQ(flushes[0].calls + flushes[1].calls, 2u);
+}
+
+TEST_F(PortOrder, FlushWaitsForMessagesThatFoundNoCell) {
+    make_ring_ready(a_, b_);
+    PatternMessage message = {100, 1};
+    size_t packed;
+    while (link_.am_pack(1, PatternMessage::pack, &message, &packed) == Status::ok) {
+    }
+    Outcome flush;
+    ASSERT_EQ(link_.flush(nullptr, flush.completion()), Status::in_progress);
+    a_->progress();
+    EXPECT_FALSE(flush.done());
+    ASSERT_TRUE(run_until(flush));
+    settle({&a_, &b_});
+    EXPECT_EQ(b_.messages.size(), kSmallPort.cell_count + 1);
+}
+
+TEST_F(PortOrder, FenceHoldsBackUntilTheDataIsThere) {
+    bool data_was_there = false;
+    b_.on_message = [&](uint8_t, const unsigned char *, size_t) {
+        data_was_there = pattern_mismatch(target_.data(), kLong, 1) == kLong;
+    };
+    link_.fence();  // of nothing: no effect
+    Outcome outcome;
+    ASSERT_EQ(put(outcome, kLong), Status::in_progress);
+    ASSERT_EQ(link_.am_short(9, 0, nullptr, 0), Status::ok) << "without a fence it may overtake";
+    settle({&b_});
+    link_.fence();
+    const Piece piece = {source_.data(), 10};
+    PatternMessage message = {10, 1};
+    size_t packed;
+    unsigned char byte;
+    run_a_little();
+    ASSERT_FALSE(outcome.done());
+    EXPECT_FALSE(link_.can_send());
+    EXPECT_EQ(link_.am_short(1, 0, nullptr, 0), Status::no_resource);
+    EXPECT_EQ(link_.am_pack(1, PatternMessage::pack, &message, &packed), Status::no_resource);
+    EXPECT_EQ(link_.am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}), Status::no_resource);
+    EXPECT_EQ(link_.put(&byte, 1, registration_.at(), nullptr, {}), Status::no_resource);
+    EXPECT_EQ(link_.get(&byte, 1, registration_.at(), nullptr, {}), Status::no_resource);
+    ASSERT_EQ(send_when_possible(a_, b_, [&] { return link_.am_short(1, 0, nullptr, 0); }),
+              Status::ok);
+    EXPECT_TRUE(outcome.done());
+    data_was_there = false;
+    settle({&a_, &b_});
+    EXPECT_TRUE(data_was_there);
+}
+
+TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
+    struct Chain {
+        PortOrder *test;
+        Link *link;
+        RemoteMemory remote;
+        const unsigned char *source;
+        unsigned left;
+        Outcome flush;
+        static void next(void *self, Status status) {
+            auto *chain = static_cast<Chain *>(self);
+            EXPECT_EQ(status, Status::ok);
+            if (--chain->left != 0) {
+                EXPECT_EQ(chain->link->put(chain->source, 40000, chain->remote, nullptr,
+                                           {next, chain}),
+                          Status::in_progress);
+                EXPECT_EQ(chain->link->am_short(1, 0, nullptr, 0), Status::ok);
+            } else {
+                EXPECT_EQ(chain->link->flush(nullptr, chain->flush.completion()), Status::ok);
+            }
+        }
+    };
+    Chain chain = {this, &link_, registration_.at(), source_.data(), 51, {}};
+    Chain::next(&chain, Status::ok);
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return chain.left == 0; }));
+    settle({&a_, &b_});
+    EXPECT_EQ(b_.messages.size(), 50u);
+    EXPECT_EQ(pattern_mismatch(target_.data(), 40000, 1), 40000u);
+}
+
+// ---------------------------------------------------------------- cancel
+
+TEST_F(PortOrder, CancelEndsAnOwnersPutsAndItsMemoryIsFree) {
+    Outcome cancelled[2];
+    Outcome kept;
+    auto source = std::make_unique<unsigned char[]>(kLong);
+    for (Outcome &outcome : cancelled) {
+        ASSERT_EQ(link_.put(source.get(), kLong, registration_.at(), &kOwner[0],
+                            outcome.completion()),
+                  Status::in_progress);
+    }
+    ASSERT_EQ(put(kept, kLong, &kOwner[1]), Status::in_progress);
+    run_a_little();
+    ASSERT_EQ(cancelled[0].calls, 0u);
+    link_.cancel(&kOwner[0]);
+    source.reset();
+    ASSERT_TRUE(run_until(kept));
+    EXPECT_EQ(kept.status, Status::ok);
+    settle({&a_, &b_});
+    EXPECT_EQ(cancelled[0].calls + cancelled[1].calls, 0u);
+    EXPECT_EQ(pattern_mismatch(target_.data(), kLong, 1), kLong);
+    EXPECT_TRUE(a_->idle());
+}
+
+TEST_F(PortOrder, CancelEndsAnOwnersGetsAndItsMemoryIsFree) {
+    Outcome cancelled[2];
+    Outcome kept;
+    auto local = std::make_unique<unsigned char[]>(kLong);
+    std::vector<unsigned char> other(kLong);
+    fill_pattern(target_.data(), kLong, 5);
+    for (Outcome &outcome : cancelled) {
+        ASSERT_EQ(link_.get(local.get(), kLong, registration_.at(), &kOwner[0],
+                            outcome.completion()),
+                  Status::in_progress);
+    }
+    ASSERT_EQ(link_.get(other.data(), kLong, registration_.at(), &kOwner[1], kept.completion()),
+              Status::in_progress);
+    run_a_little();
+    link_.cancel(&kOwner[0]);
+    local.reset();
+    ASSERT_TRUE(run_until(kept));
+    settle({&a_, &b_});
+    EXPECT_EQ(cancelled[0].calls + cancelled[1].calls, 0u);
+    EXPECT_EQ(kept.status, Status::ok);
+    EXPECT_EQ(pattern_mismatch(other.data(), kLong, 5), kLong);
+    EXPECT_TRUE(b_->idle());
+}
+
+TEST_F(PortOrder, CancelEndsFlushesOfItsOwnerOnly) {
+    Outcome cancelled;
+    Outcome flush_of_cancelled;
+    Outcome flush_of_other;
+    ASSERT_EQ(put(cancelled, kLong, &kOwner[0]), Status::in_progress);
+    ASSERT_EQ(link_.flush(&kOwner[0], flush_of_cancelled.completion()), Status::in_progress);
+    ASSERT_EQ(link_.flush(&kOwner[1], flush_of_other.completion()), Status::in_progress);
+    run_a_little();
+    link_.cancel(&kOwner[0]);
+    EXPECT_TRUE(run_until(flush_of_other)) << "nothing is left that it could wait for";
+    settle({&a_, &b_});
+    EXPECT_EQ(cancelled.calls + flush_of_cancelled.calls, 0u);
+}
+
+TEST_F(PortOrder, GetThatWasCancelledDoesNotReadMemoryThatIsGone) {
+    const LogCapture log;
+    auto memory = std::make_unique<unsigned char[]>(kLong);
+    auto registration = std::make_unique<Registration>(memory.get(), kLong);
+    std::vector<unsigned char> local(kLong);
+    Outcome outcome;
+    ASSERT_EQ(link_.get(local.data(), kLong, registration->at(), &kOwner[0], outcome.completion()),
+              Status::in_progress);
+    run_a_little();
+    link_.cancel(&kOwner[0]);
+    // b learns from its user, not from the link, that nobody reads it any more.
+    registration.reset();
+    memory.reset();
+    settle({&a_, &b_});
+    EXPECT_EQ(outcome.calls, 0u);
+    EXPECT_TRUE(b_->idle());
+    EXPECT_EQ(log.count("not registered"), 1u);
+}
+
+TEST_F(PortOrder, CancelledPutsLeaveNothingBehind) {
+    // Chunks of a kilobyte; each put ends after a few of them.
+    TestPort sender({4096, 4096, 4096, 64});
+    Link &link = sender.link(b_);
+    for (unsigned i = 0; i < 70000; ++i) {
+        ASSERT_EQ(link.put(source_.data(), 8192, registration_.at(), &kOwner[0], {}),
+                  Status::in_progress);
+        sender->progress();
+        b_->progress();
+        link.cancel(&kOwner[0]);
+    }
+    Outcome outcome;
+    ASSERT_EQ(link.put(source_.data(), 8192, registration_.at(), nullptr, outcome.completion()),
+              Status::in_progress);
+    EXPECT_TRUE(progress_until({&sender, &b_}, [&] { return outcome.done(); }));
+    EXPECT_EQ(outcome.status, Status::ok);
+}
+
+TEST_F(PortOrder, OwnerThatIsCancelledWhileTheLinkFailsGetsNoCompletion) {
+    Outcome cancelled;
+    struct Canceller {
+        Link *link;
+        static void run(void *self, Status status) {
+            EXPECT_EQ(status, Status::peer_failed);
+            static_cast<Canceller *>(self)->link->cancel(&kOwner[1]);
+        }
+    } canceller = {&link_};
+    ASSERT_EQ(link_.put(source_.data(), kLong, registration_.at(), &kOwner[0],
+                        {Canceller::run, &canceller}),
+              Status::in_progress);
+    ASSERT_EQ(put(cancelled, kLong, &kOwner[1]), Status::in_progress);
+    link_.fail();
+    EXPECT_EQ(cancelled.calls, 0u);
+}
+
+}  // namespace
+}  // namespace gpushm

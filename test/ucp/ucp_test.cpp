@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Each scenario of ucp_peer, in processes of its own, over gpushm alone and beside UCX's transports.
+#include "command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace gpushm::ucp_test {
+namespace {
+
+constexpr int kSkipped = 77;
+constexpr const char *kKinds = "--kinds=host,device,managed";
+
+std::string plugin_folder() {
+    return program_folder() + "/plugins";
+}
+
+Environment with_preload() {
+    return {{"LD_PRELOAD", plugin_folder() + "/libgpushm_preload.so"},
+            {"UCX_TLS", "gpushm"},
+            {"UCX_KEEPALIVE_INTERVAL", "1s"},
+            // A UCX with CUDA of its own: not that.
+            {"UCX_MODULES", "^cuda"},
+            {"UCX_WARN_UNUSED_ENV_VARS", "n"}};
+}
+
+std::vector<std::string> peer_command(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program_folder() + "/ucp_peer");
+    return arguments;
+}
+
+/** The second number of the version, 13 to 23. */
+unsigned ucx_minor() {
+    static const unsigned minor = [] {
+        const std::string version = run_command(peer_command({"version"}), {}).output;
+        return static_cast<unsigned>(std::strtoul(version.substr(version.find('.') + 1).c_str(),
+                                                  nullptr, 10));
+    }();
+    return minor;
+}
+
+/** Without an error, and without a word of gpushm, unless `may_complain`. */
+void expect_success(const std::vector<std::string> &arguments, const Environment &environment,
+                    bool may_complain = false) {
+    const CommandResult result = run_command(peer_command(arguments), environment);
+    if (result.status == kSkipped) {
+        GTEST_SKIP() << result.output;
+    }
+    EXPECT_EQ(result.status, 0) << result.output;
+    if (!may_complain) {
+        EXPECT_EQ(result.output.find("gpushm: "), std::string::npos) << result.output;
+    }
+}
+
+struct Case {
+    const char *name;
+    std::vector<std::string> arguments;
+};
+
+void PrintTo(const Case &tested, std::ostream *stream) {
+    *stream << tested.name;
+}
+
+const Case kCases[] = {
+    {"tag", {"tag", kKinds}},
+    {"tag_pinned", {"tag", "--kinds=pinned,device", "--sizes=8,9000,600001"}},
+    {"active_message", {"am", kKinds}},
+    {"stream", {"stream", kKinds}},
+    {"put_and_get", {"rma", kKinds}},
+    {"put_and_get_host", {"rma", "--kinds=host"}},
+    {"atomics", {"atomics"}},
+    {"window", {"window", kKinds}},
+    {"loopback", {"loopback", kKinds}},
+    {"wakeup", {"wakeup", kKinds, "--count=1500"}},
+    {"wakeup_short", {"wakeup", "--sizes=8,200", "--count=10000"}},
+    {"killed_at_rest", {"killed", "--when=rest"}},
+    {"killed_receiver_host", {"killed", "--when=send"}},
+    {"killed_receiver_device", {"killed", "--when=send", "--kinds=device"}},
+    {"killed_sender_host", {"killed", "--when=receive"}},
+    {"killed_sender_device", {"killed", "--when=receive", "--kinds=device"}},
+    {"close_flush_host", {"close-flush"}},
+    {"close_flush_device", {"close-flush", "--kinds=device"}},
+    {"close_force_host", {"close-force"}},
+    {"close_force_device", {"close-force", "--kinds=device"}},
+    {"threads", {"threads", kKinds, "--threads=4", "--count=100"}},
+    {"many_endpoints", {"many", "--workers=6"}},
+    {"changing_kinds", {"changing-kinds"}},
+    {"cuda_before_ucx", {"cuda-before"}},
+    {"cuda_after_ucx", {"cuda-after"}},
+};
+
+std::string case_name(const ::testing::TestParamInfo<std::tuple<Case, const char *>> &info) {
+    return std::string(std::get<0>(info.param).name) + "_proto_" + std::get<1>(info.param);
+}
+
+/** Why UCX itself cannot pass; null if it can. */
+const char *fault_of_ucx(const std::string &name, bool v2) {
+    if (name == "put_and_get" && !v2) {
+        return "software get of UCX copies into GPU memory by the CPU (ucp_get_rep_handler, rma_sw.c)";
+    }
+    if (name == "put_and_get_host" && !v2 && ucx_minor() >= 22) {
+        return "UCX has no software put without PROTO_ENABLE";
+    }
+    if (name.compare(0, 13, "killed_sender") == 0 && v2 && ucx_minor() == 13) {
+        return "ucp_proto_rndv_get_zcopy_fetch_completion (rndv_get.c) ignores the error";
+    }
+    return nullptr;
+}
+
+class OverGpushm : public ::testing::TestWithParam<std::tuple<Case, const char *>> {};
+
+TEST_P(OverGpushm, Works) {
+    const auto &[tested, proto] = GetParam();
+    if (const char *reason = fault_of_ucx(tested.name, std::string(proto) == "y")) {
+        GTEST_SKIP() << reason;
+    }
+    Environment environment = with_preload();
+    environment["UCX_PROTO_ENABLE"] = proto;
+    // Requests that were under way are refused after a close by force.
+    const bool may_complain = tested.arguments.front() == "close-force";
+    expect_success(tested.arguments, environment, may_complain);
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, OverGpushm,
+                         ::testing::Combine(::testing::ValuesIn(kCases),
+                                            ::testing::Values("n", "y")),
+                         case_name);
+
+/** UCX chooses from all its transports. */
+class BesideOthers : public ::testing::TestWithParam<Case> {};
+
+TEST_P(BesideOthers, Works) {
+    Environment environment = with_preload();
+    environment["UCX_TLS"] = "all";
+    expect_success(GetParam().arguments, environment);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Scenarios, BesideOthers,
+    ::testing::Values(Case{"tag", {"tag", kKinds, "--sizes=1,8192,600001"}},
+                      Case{"active_message", {"am", kKinds, "--sizes=1,8192,600001"}},
+                      Case{"window", {"window", kKinds}}, Case{"loopback", {"loopback", kKinds}},
+                      Case{"wakeup", {"wakeup", kKinds, "--count=300"}},
+                      Case{"changing_kinds", {"changing-kinds"}}),
+    [](const ::testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });
+
+TEST(Loading, PluginPathIsEnough) {
+    if (ucx_minor() < 22) {
+        GTEST_SKIP() << "UCX has no UCX_PLUGIN_PATH before 1.22";
+    }
+    Environment environment = with_preload();
+    environment.erase("LD_PRELOAD");
+    environment["UCX_PLUGIN_PATH"] = plugin_folder();
+    expect_success({"tag", kKinds, "--sizes=8,600001"}, environment);
+}
+
+TEST(Loading, BothWaysTogether) {
+    Environment environment = with_preload();
+    environment["UCX_PLUGIN_PATH"] = plugin_folder();
+    expect_success({"tag", "--sizes=8,600001"}, environment);
+}
+
+TEST(HostOnlyProcess, NeitherInitialisesCudaNorMakesAContext) {
+    char folder[] = "/tmp/gpushm_counts_XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    const std::string counts = std::string(folder) + "/counts";
+    Environment environment = with_preload();
+    environment["SIMCUDA_COUNTS"] = counts;
+    expect_success({"tag", "--kinds=host"}, environment);
+    const std::string calls = run_command({"cat", counts}, {}).output;
+    run_command({"rm", "-r", folder}, {});
+    if (calls.find("cu") == std::string::npos) {
+        GTEST_SKIP() << "the driver does not count calls";
+    }
+    for (const char *function : {"cuInit", "Ctx", "Stream", "Event", "HostRegister", "Memcpy"}) {
+        EXPECT_EQ(calls.find(function), std::string::npos) << calls;
+    }
+}
+
+}  // namespace
+}  // namespace gpushm::ucp_test
