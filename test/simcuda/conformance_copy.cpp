@@ -86,16 +86,27 @@ TEST_F(CopyTest, a_copy_beyond_the_end_of_device_memory_is_refused)
               cu().cuMemcpyHtoD(memory.address() + 2 * kMiB, host.data(), 4 * kMiB));
 }
 
-TEST_F(CopyTest, a_copy_needs_a_context)
+TEST_F(CopyTest, a_copy_on_a_default_stream_needs_a_context)
 {
     Bytes data = fresh_bytes(64);
     DeviceMemory memory(data);
-    Stream stream;
     ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
     EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cu().cuMemcpyHtoD(memory.address(), data.data(), 64));
     EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT,
-              cu().cuMemcpyAsync(memory.address(), address_of(data.data()), 64, stream));
+              cu().cuMemcpyAsync(memory.address(), address_of(data.data()), 64, nullptr));
     ASSERT_CU(cu().cuCtxSetCurrent(context_));
+}
+
+TEST_F(CopyTest, a_copy_on_a_stream_of_its_own_needs_no_current_context)
+{
+    Bytes data = fresh_bytes(64);
+    DeviceMemory memory(64);
+    Stream stream;
+    ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
+    EXPECT_CU(cu().cuMemcpyAsync(memory.address(), address_of(data.data()), 64, stream));
+    ASSERT_CU(cu().cuCtxSetCurrent(context_));
+    ASSERT_CU(cu().cuStreamSynchronize(stream));
+    EXPECT_EQ(data, memory.read());
 }
 
 TEST_F(CopyTest, an_asynchronous_copy_reads_pinned_memory_later)

@@ -120,10 +120,17 @@ CUresult copy_now(Call& call, const Copy& what)
     });
 }
 
+// On a stream that the program made no context need be current (seen with driver 580).
 CUresult copy_async(Call& call, const Copy& what, CUstream stream)
 {
-    return call.with_context([&](Lock& lock, Context& context) {
-        return copy(lock, find_stream(stream, context), what, true);
+    return call.initialised([&](Lock& lock) -> CUresult {
+        if (const auto made = find_made_stream(stream)) {
+            return copy(lock, made, what, true);
+        }
+        Context* context = nullptr;
+        const CUresult state = current_context(&context);
+        return state != CUDA_SUCCESS ? state
+                                     : copy(lock, find_stream(stream, *context), what, true);
     });
 }
 

@@ -80,6 +80,11 @@ std::shared_ptr<Stream> find_stream(CUstream handle, Context& current)
         }
         return stream;
     }
+    return find_made_stream(handle);
+}
+
+std::shared_ptr<Stream> find_made_stream(CUstream handle)
+{
     const auto found = streams().find(handle);
     return found == streams().end() ? nullptr : found->second;
 }

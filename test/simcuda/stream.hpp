@@ -41,6 +41,9 @@ private:
 // Null if `handle` names no stream. Default streams belong to `current`.
 std::shared_ptr<Stream> find_stream(CUstream handle, Context& current);
 
+// A stream that the program made, which needs no current context; null for another handle.
+std::shared_ptr<Stream> find_made_stream(CUstream handle);
+
 // Forgets all streams of a context.
 void destroy_streams(Context& context);
 
