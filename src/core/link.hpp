@@ -205,7 +205,8 @@ private:
     void offer_ring();
     Status send_pieces_by_ring(const Message &message, const void *owner,
                                const Completion &completion);
-    Status send_pieces_by_slot(const Message &message);
+    Status send_host_pieces(const Message &message);
+    Status send_gpu_pieces_by_slot(const Message &message);
     bool fill_span(OutgoingSpan &out, const Message &message);
 
     template <typename Payload>

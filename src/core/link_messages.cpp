@@ -84,7 +84,7 @@ Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
         message.length <= tx_ring_->data_bytes() / 2) {
         return send_pieces_by_ring(message, owner, completion);
     }
-    return send_pieces_by_slot(message);
+    return from_gpu ? send_gpu_pieces_by_slot(message) : send_host_pieces(message);
 }
 
 Status Link::send_pieces_by_ring(const Message &message, const void *owner,
@@ -139,15 +139,36 @@ bool Link::fill_span(OutgoingSpan &out, const Message &message) {
     return started;
 }
 
+Status Link::send_host_pieces(const Message &message) {
+    const Status sendable = check_sendable();
+    ReservedCell reserved;
+    if (sendable != Status::ok || !mailbox_.reserve(&reserved)) {
+        return sendable != Status::ok ? sendable : Status::no_resource;
+    }
+    const bool fits_cell = message.length <= Cell::kInlineBytes;
+    unsigned char *destination = fits_cell ? reserved.cell->payload : reserved.slot;
+    memcpy(destination, message.header, message.header_length);
+    destination += message.header_length;
+    for (size_t i = 0; i < message.piece_count; ++i) {
+        const Piece &piece = message.pieces[i];
+        if (piece.length != 0) {
+            memcpy(destination, piece.address, piece.length);
+            destination += piece.length;
+        }
+    }
+    mailbox_.publish(reserved, fits_cell ? CellKind::am_inline : CellKind::am_slot, message.am_id,
+                     static_cast<uint32_t>(message.length));
+    return Status::ok;
+}
+
 /** Gathers the message first, so that no GPU copy runs while a cell is reserved. */
-Status Link::send_pieces_by_slot(const Message &message) {
+Status Link::send_gpu_pieces_by_slot(const Message &message) {
     const Status sendable = check_sendable();
     if (sendable != Status::ok || !mailbox_.has_room()) {
         return sendable != Status::ok ? sendable : Status::no_resource;
     }
     unsigned char gathered[kSlotBytes];
-    memcpy(gathered, message.header, message.header_length);
-    size_t offset = message.header_length;
+    size_t offset = 0;
     for (size_t i = 0; i < message.piece_count; ++i) {
         const Piece &piece = message.pieces[i];
         if (copy_any(gathered + offset, piece.address, piece.length) != Status::ok) {
@@ -155,14 +176,11 @@ Status Link::send_pieces_by_slot(const Message &message) {
         }
         offset += piece.length;
     }
-    ReservedCell reserved;
-    if (!mailbox_.reserve(&reserved)) {
-        return Status::no_resource;
-    }
-    memcpy(reserved.slot, gathered, message.length);
-    mailbox_.publish(reserved, CellKind::am_slot, message.am_id,
-                     static_cast<uint32_t>(message.length));
-    return Status::ok;
+    const Piece piece = {gathered, offset};
+    Message host_message = message;
+    host_message.pieces = &piece;
+    host_message.piece_count = 1;
+    return send_host_pieces(host_message);
 }
 
 // ---------------------------------------------------------------- control

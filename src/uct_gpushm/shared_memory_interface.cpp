@@ -5,6 +5,7 @@
 #include "core/log.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/config.hpp"
+#include "uct_gpushm/cost_model.hpp"
 #include "uct_gpushm/endpoint.hpp"
 #include "uct_gpushm/status.hpp"
 
@@ -58,7 +59,9 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     return UCS_OK;
 }
 
-void estimate_perf(uct_iface_h, abi::PerfEstimate &) {}
+void estimate_perf(uct_iface_h, abi::PerfEstimate &estimate) {
+    estimate_shared_memory_cost(estimate);
+}
 
 ucs_status_t get_device_address(uct_iface_h, uct_device_addr_t *addr) {
     const DeviceAddress address = local_device_address(InterfaceKind::shared_memory);

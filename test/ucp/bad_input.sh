@@ -133,6 +133,8 @@ try "driver that does not initialise" 0 0 '' gpushm SIMCUDA_FAIL=cuInit:1:999 UC
 try "page-locking refused" 0 2 'cannot page-lock .*raise the locked-memory limit (ulimit -l)' \
     gpushm SIMCUDA_MAX_PINNED_BYTES=100000 UCX_TLS=gpushm $device
 try "page-locking turned off" 0 0 '' gpushm UCX_GPUSHM_PIN=n UCX_TLS=gpushm $device
+try "no locked memory for a driver that needs none" 0 0 '' \
+    sh -c "ulimit -l 0; LD_PRELOAD=$preload UCX_TLS=gpushm $device"
 for size in 900g inf auto; do
     try "no memory for a ring of $size" 0 2 'cannot .*UCX_GPUSHM_RING_SIZE' \
         gpushm UCX_GPUSHM_RING_SIZE=$size UCX_TLS=gpushm $device

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every call of the driver fails once, in a process of its own: the operation ends with an error or
+// by another way, never with wrong data and never not at all.
+#include "core_gpu_support.hpp"
+#include "port_support.hpp"
+
+#include <cstring>
+#include <string>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kBytes = 100000;  // several chunks
+
+/** What is under way while the call fails. */
+enum class Scenario { message, put, get, put_from_host, put_to_host, put_by_slots, count };
+
+const char *const kFunctions[] = {
+    "cuPointerGetAttributes", "cuPointerSetAttribute", "cuCtxPushCurrent", "cuCtxPopCurrent",
+    "cuCtxGetCurrent",        "cuCtxGetId",            "cuStreamCreate",   "cuMemHostRegister",
+    "cuEventCreate",          "cuMemcpyAsync",         "cuEventRecord",    "cuEventQuery",
+    "cuMemHostUnregister",    "cuStreamDestroy",       "cuEventDestroy",   "cuStreamSynchronize"};
+
+/** The ends of the operations under test. */
+struct Result {
+    unsigned ok = 0;
+    unsigned failed = 0;
+};
+
+#define CHECK(condition)                                                             \
+    do {                                                                             \
+        if (!(condition)) {                                                          \
+            fprintf(stderr, "%s, line %d: %s\n", describe.c_str(), __LINE__, #condition); \
+            return 1;                                                                \
+        }                                                                            \
+    } while (false)
+
+/** A message must arrive whole, or its sender must know that it does not. */
+int run_message(const std::string &describe, TestPort &a, TestPort &b, Buffer &source) {
+    Outcome outcome;
+    const Piece pieces[] = {{source.data(), 3000}, {source.data() + 3000, 4000}};
+    Status status = send_when_possible(a, b, [&] {
+        return a.link(b).am_pieces(1, nullptr, 0, pieces, 2, nullptr, outcome.completion());
+    });
+    if (status == Status::in_progress) {
+        CHECK(progress_until({&a, &b}, [&] { return outcome.done(); }));
+        CHECK(outcome.calls == 1);
+        status = outcome.status;
+    }
+    settle({&a, &b});
+    CHECK(status == Status::ok || status == Status::gpu_error);
+    CHECK(b.messages.size() == (status == Status::ok ? 1u : 0u));
+    CHECK(b.messages.empty() || check_message(b.messages[0], 1, 7000, 1).empty());
+    b.messages.clear();
+    return 0;
+}
+
+int run_transfer(const std::string &describe, bool put, TestPort &a, TestPort &b, Buffer &source,
+                 Buffer &target) {
+    Outcome outcome;
+    const Registration registration(put ? target.data() : source.data(), kBytes);
+    CHECK((put ? a.link(b).put(source.data(), kBytes, registration.at(), nullptr,
+                               outcome.completion())
+               : a.link(b).get(target.data(), kBytes, registration.at(), nullptr,
+                               outcome.completion())) == Status::in_progress);
+    CHECK(progress_until({&a, &b}, [&] { return outcome.done(); }));
+    settle({&a, &b});
+    CHECK(outcome.calls == 1);
+    CHECK(outcome.status == Status::ok || outcome.status == Status::gpu_error);
+    CHECK(outcome.status != Status::ok || target.check(0, kBytes, 1, 0).empty());
+    return 0;
+}
+
+/** One operation while the call fails, and the same once more when it does not. */
+int run(Scenario scenario, const std::string &rule) {
+    const std::string describe = rule + " in scenario " + std::to_string(static_cast<int>(scenario));
+    const LogCapture log;
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(cuda.init(0) == CUDA_SUCCESS);
+    CHECK(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
+    CHECK(cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    Buffer source(scenario == Scenario::put_from_host ? MemoryKind::host : MemoryKind::device,
+                  kBytes);
+    Buffer target(scenario == Scenario::put_to_host ? MemoryKind::host : MemoryKind::device,
+                  kBytes);
+    source.fill(1);
+    target.fill(2);
+    {
+        TestPort a(scenario == Scenario::put_by_slots ? kNoRing : kSmallPort);
+        TestPort b;
+        if (scenario == Scenario::message) {
+            make_ring_ready(a, b);
+        }
+        set_simulation("SIMCUDA_FAIL", rule.c_str());
+        for (int round = 0; round < 2; ++round) {
+            const int status =
+                scenario == Scenario::message
+                    ? run_message(describe, a, b, source)
+                    : run_transfer(describe, scenario != Scenario::get, a, b, source, target);
+            CHECK(status == 0);
+            CHECK(!a.link(b).failed());
+        }
+        // The rule is spent or its call does not happen here.
+        set_simulation("SIMCUDA_FAIL", "");
+        target.fill(2);
+        Outcome outcome;
+        const Registration registration(target.data(), kBytes);
+        CHECK(a.link(b).put(source.data(), kBytes, registration.at(), nullptr,
+                            outcome.completion()) == Status::in_progress);
+        CHECK(progress_until({&a, &b}, [&] { return outcome.done(); }));
+        CHECK(outcome.status == Status::ok);
+        CHECK(target.check(0, kBytes, 1, 0).empty());
+        set_simulation("SIMCUDA_FAIL", rule.c_str());  // for what happens at the end
+    }
+    set_simulation("SIMCUDA_FAIL", "");
+    CHECK(current_context() == context);
+    return testing::Test::HasFailure() ? 1 : 0;
+}
+
+/** A process that has not initialised CUDA runs every case in a child of its own. */
+FreshProcess every_failure("every-failure", [] {
+    int failures = 0;
+    for (const char *function : kFunctions) {
+        for (int n = 1; n <= 4; ++n) {
+            for (int scenario = 0; scenario < static_cast<int>(Scenario::count); ++scenario) {
+                for (const int error : {1, 700}) {  // invalid value, illegal address
+                    const std::string rule = std::string(function) + ":" + std::to_string(n) + ":" +
+                                             std::to_string(error);
+                    Child child([&](const Channel &) {
+                        return run(static_cast<Scenario>(scenario), rule);
+                    });
+                    const int status = child.reap();
+                    if (status != 0) {
+                        fprintf(stderr, "%s in scenario %d: status %d\n", rule.c_str(), scenario,
+                                status);
+                        ++failures;
+                    }
+                }
+            }
+        }
+    }
+    return failures != 0 ? 1 : 0;
+});
+
+TEST(PortGpuFailures, EveryCallMayFailOnce) {
+    if (!simulated()) {
+        GTEST_SKIP() << "makes calls fail";
+    }
+    EXPECT_EQ(every_failure.run(), 0);
+}
+
+}  // namespace
+}  // namespace gpushm
