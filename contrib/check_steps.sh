@@ -92,8 +92,8 @@ programs_of() {
         tr ' ' '\n' | grep "$2" | tr '\n' ' '
 }
 
-# sanitized NAME SANITIZERS PATTERN: runs the test programs with that name. Scripts are left out: they
-# load gpushm into programs that are built without the sanitizer, which it refuses.
+# sanitized NAME SANITIZERS PATTERN: runs the test programs whose name matches. No scripts:
+# they load gpushm into programs that are built without the sanitizer, which it refuses.
 sanitized() {
     local dir=$root/$1 programs
     configure_in "$dir" --with-sanitizer="$2" CXXFLAGS="-g -O1"

@@ -8,6 +8,18 @@
 #include <cstring>
 
 namespace gpushm {
+namespace {
+
+/** Copies; returns the end of what it wrote. memcpy must not be given the null that stands for
+ *  nothing. */
+unsigned char *append(unsigned char *destination, const void *source, size_t length) {
+    if (length != 0) {
+        memcpy(destination, source, length);
+    }
+    return destination + length;
+}
+
+}  // namespace
 
 Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length) {
     const Status status = check_sendable();
@@ -22,7 +34,7 @@ Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_
         return Status::no_resource;
     }
     memcpy(reserved.cell->payload, &header, sizeof(header));
-    memcpy(reserved.cell->payload + sizeof(header), payload, length);
+    append(reserved.cell->payload + sizeof(header), payload, length);
     mailbox_.publish(reserved, CellKind::am_inline, am_id,
                      static_cast<uint32_t>(sizeof(header) + length));
     return Status::ok;
@@ -111,8 +123,7 @@ Status Link::send_pieces_by_ring(const Message &message, const void *owner,
 /** Copies host parts, starts the copies of GPU parts. On failure nothing is under way. */
 bool Link::fill_span(OutgoingSpan &out, const Message &message) {
     unsigned char *destination = tx_ring_->data(out.span);
-    memcpy(destination, message.header, message.header_length);
-    destination += message.header_length;
+    destination = append(destination, message.header, message.header_length);
     bool started = true;
     for (size_t i = 0; i < message.piece_count && started; ++i) {
         const Piece &piece = message.pieces[i];
@@ -147,14 +158,10 @@ Status Link::send_host_pieces(const Message &message) {
     }
     const bool fits_cell = message.length <= Cell::kInlineBytes;
     unsigned char *destination = fits_cell ? reserved.cell->payload : reserved.slot;
-    memcpy(destination, message.header, message.header_length);
-    destination += message.header_length;
+    destination = append(destination, message.header, message.header_length);
     for (size_t i = 0; i < message.piece_count; ++i) {
         const Piece &piece = message.pieces[i];
-        if (piece.length != 0) {
-            memcpy(destination, piece.address, piece.length);
-            destination += piece.length;
-        }
+        destination = append(destination, piece.address, piece.length);
     }
     mailbox_.publish(reserved, fits_cell ? CellKind::am_inline : CellKind::am_slot, message.am_id,
                      static_cast<uint32_t>(message.length));

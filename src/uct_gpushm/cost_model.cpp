@@ -7,9 +7,10 @@ namespace {
 // One memcpy into or out of shared memory that the other side's cache holds.
 constexpr double kHostCopyBandwidth = 7e9;
 
-// A transfer in chunks that both CPUs copy at once, with a request in front.
+// A transfer has a request in front, and both CPUs copy its chunks; eager fragments are ahead of it up to
+// two or three of them.
+constexpr double kHostTransferStart = 2e-6;
 constexpr double kHostTransferBandwidth = 12e9;
-constexpr double kHostTransferStart = 0.5e-6;
 
 // One DMA over PCIe 5 between a GPU and pinned memory: 7.1 us for 8 bytes, 8.3 us for 64 KiB.
 constexpr double kGpuCopyStart = 4e-6;
@@ -18,8 +19,10 @@ constexpr double kGpuCopyStart = 4e-6;
 // that a rendezvous is better from the second fragment on.
 constexpr double kGpuEagerBandwidth = 2e9;
 
-// A transfer whose chunks pass through pinned memory by DMA on one side or on both.
-constexpr double kGpuTransferBandwidth = 25e9;
+// A transfer whose chunks pass through pinned memory: a CPU copies on one side, or GPUs on both. More
+// than a transfer between hosts, so that UCP does not put a bounce buffer of its own in between.
+constexpr double kHostGpuTransferBandwidth = 13e9;
+constexpr double kGpuTransferBandwidth = 40e9;
 
 bool is_gpu_memory(ucs_memory_type_t type) {
     return type == UCS_MEMORY_TYPE_CUDA || type == UCS_MEMORY_TYPE_CUDA_MANAGED;
@@ -36,10 +39,17 @@ void estimate_message(abi::PerfEstimate &estimate) {
 }
 
 void estimate_transfer(abi::PerfEstimate &estimate) {
-    const bool by_gpu = is_gpu_memory(estimate.local_memory_type) ||
-                        is_gpu_memory(estimate.remote_memory_type);
-    estimate.send_pre_overhead += by_gpu ? kGpuCopyStart : kHostTransferStart;
-    estimate.bandwidth_dedicated = by_gpu ? kGpuTransferBandwidth : kHostTransferBandwidth;
+    const bool local_gpu = is_gpu_memory(estimate.local_memory_type);
+    const bool remote_gpu = is_gpu_memory(estimate.remote_memory_type);
+    // UCX before 1.19 does not say what the other side is: then, as UCP does, the same as here.
+    const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST || remote_gpu;
+    estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : kHostTransferStart;
+    if (local_gpu && (remote_gpu || !remote_known)) {
+        estimate.bandwidth_dedicated = kGpuTransferBandwidth;
+    } else {
+        estimate.bandwidth_dedicated =
+            local_gpu || remote_gpu ? kHostGpuTransferBandwidth : kHostTransferBandwidth;
+    }
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ us, rates the whole test's in MB/s.
              --side ucx='UCX_TLS=posix,cma ucx_perftest' --sizes 8,4096,1M
   compare.py --side gpushm='UCX_TLS=gpushm gpushm-run ucx_perftest' \\
              --side peer='LD_LIBRARY_PATH=/peer/lib /peer/bin/ucx_perftest' \\
-             --kinds cuda,cuda/cuda,host --server-env CUDA_VISIBLE_DEVICES=1
+             --kinds cuda,cuda/cuda,host --server-env CUDA_VISIBLE_DEVICES=1 \\
+             --client-env CUDA_VISIBLE_DEVICES=0
 """
 import argparse
 import itertools
@@ -90,7 +91,7 @@ def measure(side, test, size, kinds, options, port):
         if not wait_for_server(server, port):
             server.kill()
             return None, server.communicate()[0].strip().splitlines()[-1:]
-        client = side.start(cpus[1], {}, arguments + ["localhost"])
+        client = side.start(cpus[1], dict(options.client_env), arguments + ["localhost"])
         output = client.communicate(timeout=options.timeout)[0]
     except subprocess.TimeoutExpired:
         client.kill()
@@ -122,6 +123,8 @@ def main():
                         help="CPU of the server and of the client, e.g. 0,1")
     parser.add_argument("--server-env", action="append", default=[],
                         type=lambda s: tuple(s.split("=", 1)), help="VAR=VALUE for servers only")
+    parser.add_argument("--client-env", action="append", default=[],
+                        type=lambda s: tuple(s.split("=", 1)), help="VAR=VALUE for clients only")
     parser.add_argument("--timeout", type=float, default=120, help="seconds a launch")
     parser.add_argument("--port", type=int, default=23400)
     parser.add_argument("--json", help="file to write all figures to")

@@ -15,8 +15,8 @@ using mpi_test::GuardedBuffer;
 using mpi_test::MemoryKind;
 using mpi_test::Message;
 
-/** The driver, initialised, with device 0 current in this thread. Ends the test as skipped when there
- *  is none. */
+/** The driver, initialised, with device 0 current in this thread. Ends the test as skipped when
+ *  there is none. */
 CudaDriver &cuda_driver();
 
 /** `--kinds=host,device` or the fallback. */

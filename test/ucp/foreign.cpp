@@ -23,7 +23,8 @@ std::string device_address_start() {
 std::string changed_address(std::string address, const std::string &what) {
     const std::string start = device_address_start();
     size_t changes = 0;
-    for (size_t at = address.find(start); at != std::string::npos; at = address.find(start, at + 1)) {
+    for (size_t at = address.find(start); at != std::string::npos;
+         at = address.find(start, at + 1)) {
         address[at + (what == "version" ? 1 : 2)] ^= 0x40;
         ++changes;
     }

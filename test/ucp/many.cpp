@@ -88,7 +88,7 @@ void many_endpoints(Peer &peer) {
         endpoints.push_back(std::make_unique<Endpoint>(*workers[i / count], addresses[i % count]));
     }
 
-    // Number `i` of the sender's endpoints goes from its worker i / count to i % count of the other.
+    // Endpoint `i` of the sender goes from its worker i / count to i % count of the other process.
     constexpr size_t kBytes = 20000;
     const ucp_request_param_t parameters = plain_request();
     std::vector<std::vector<unsigned char>> sent(count * count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a test process can be told to do. Both processes of a pair run the same function; `role` is 0
-// or 1. A function that fails does not return (check.hpp).
+// What a test process can be told to do. Both processes of a pair run the same function; `role` is
+// 0 or 1. A function that fails does not return (check.hpp).
 #pragma once
 
 #include "channel.hpp"
@@ -14,7 +14,7 @@ struct Peer {
     const Options &options;
 };
 
-// Sizes, kinds of memory and contents: every message of each pair of `--kinds` in each of `--sizes`, in
+// Sizes, kinds of memory, contents: a message for each pair of `--kinds` in each of `--sizes`, in
 // both directions.
 void tagged_messages(Peer &peer);
 void active_messages(Peer &peer);
@@ -47,7 +47,7 @@ void changing_kinds(Peer &peer);
 void cuda_before_ucx(Peer &peer);
 void cuda_after_ucx(Peer &peer);
 
-/** The address that process 1 hears of process 0 is changed to say another `--what=version|user`. */
+/** Each hears an address of the other that was changed to say another `--what=version|user`. */
 void foreign_peer(Peer &peer);
 
 }  // namespace gpushm::ucp_test

@@ -19,8 +19,8 @@ struct Transfer {
     void *address;          // of the message in it
 };
 
-/** Calls `body` for each pair of `--kinds` and each of `--sizes`, first with process 0 as the sender,
- *  then with process 1. */
+/** Calls `body` for each pair of `--kinds` and each of `--sizes`, first with process 0 as the
+ *  sender, then with process 1. */
 void for_each_transfer(Peer &peer, const char *sizes,
                        const std::function<void(const Transfer &)> &body);
 

@@ -7,7 +7,7 @@
 namespace gpushm::ucp_test {
 namespace {
 
-// Around the limits of a cell (112 bytes), of a slot (8 KiB and UCP's headers) and of ring and chunks.
+// Around the limits of a cell (112 bytes), of a slot (8 KiB and UCP's headers), of ring and chunks.
 constexpr const char *kSizes = "0,1,8,100,112,113,4095,8192,8320,8321,65536,600001,4200001";
 
 constexpr ucp_tag_t kFullMask = ~ucp_tag_t{0};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The test program that uses UCX:  ucp_peer SCENARIO [--key=value ...]
 //
-// It starts itself once for each process of the scenario, before anything of UCX or CUDA is touched, and
-// ends with 0 when all was right, 1 when something was wrong or took longer than --deadline seconds,
-// 77 when the scenario cannot be run here. --user1=N runs the second process as user N.
+// It starts itself once for each process of the scenario, before UCX or CUDA are touched,
+// and ends with 0 when all was right, 1 when something was wrong or took longer than --deadline
+// seconds, 77 when the scenario cannot be run here. --user1=N runs the second process as user N.
 #include "check.hpp"
 #include "scenarios.hpp"
 
@@ -133,7 +133,8 @@ int await_processes(const std::vector<pid_t> &pids, const Scenario &scenario, do
 
 int launch(int argc, char **argv, const Options &options, const Scenario &scenario) {
     int sockets[2] = {-1, -1};
-    if (scenario.processes == 2 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
+    if (scenario.processes == 2 &&
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
         perror("socketpair");
         return 1;
     }

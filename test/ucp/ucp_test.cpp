@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each scenario of ucp_peer, in processes of its own, over gpushm alone and beside UCX's transports.
+// Each scenario of ucp_peer, in processes of its own, over gpushm alone and beside UCX's own.
 #include "command.hpp"
 
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ std::string case_name(const ::testing::TestParamInfo<std::tuple<Case, const char
 /** Why UCX itself cannot pass; null if it can. */
 const char *fault_of_ucx(const std::string &name, bool v2) {
     if (name == "put_and_get" && !v2) {
-        return "software get of UCX copies into GPU memory by the CPU (ucp_get_rep_handler, rma_sw.c)";
+        return "ucp_get_rep_handler (rma_sw.c) copies into GPU memory by the CPU";
     }
     if (name == "put_and_get_host" && !v2 && ucx_minor() >= 22) {
         return "UCX has no software put without PROTO_ENABLE";
