@@ -42,7 +42,9 @@ debian13_archive() {
 in_chroot() {
     local dir=$1
     shift
-    unshare -m sh -c 'dir=$0
+    # shellcheck disable=SC2016 # for the shell with its own mounts
+    own_mounts sh -c 'dir=$0
+        mount --bind "$dir" "$dir" && mount --make-private "$dir" || exit 1
         for mount in proc sys dev; do mount --rbind "/$mount" "$dir/$mount" || exit 1; done
         exec chroot "$dir" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"' \
         "$dir" "$@"
@@ -51,7 +53,7 @@ in_chroot() {
 step_debian13() {
     local archive dir=$root/tmp/debian13
     [ "$(id -u)" = 0 ] || skip "needs root"
-    unshare -m true 2>/dev/null || skip "needs the right to mount (unshare -m)"
+    own_mounts true 2>/dev/null || skip "needs the right to mount (unshare -m)"
     archive=$(debian13_archive) || skip "mmdebstrap did not work: $(tail -n 1 "$log")"
     mkdir -p "$dir"
     tar -C "$dir" --exclude='./dev/*' -xf "$archive"

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPU memory between two processes, also when one of them is killed.
+#include "core_gpu_support.hpp"
+#include "port_support.hpp"
+
+#include <cstdio>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kBytes = 2000001;
+
+#define CHECK(condition)                                             \
+    do {                                                             \
+        if (!(condition)) {                                          \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);  \
+            return 1;                                                \
+        }                                                            \
+    } while (false)
+
+bool enter_primary_context() {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    return cuda.init(0) == CUDA_SUCCESS &&
+           cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS &&
+           cuda.ctx_push_current(context) == CUDA_SUCCESS;
+}
+
+struct PeerAddress {
+    MailboxAddress mailbox;
+    RemoteMemory memory;  // kBytes of device memory with the pattern 7
+};
+
+/** Offers device memory, echoes messages out of it, and says whether the pattern 8 came. */
+int serve(const Channel &channel) {
+    CHECK(enter_primary_context());
+    Buffer memory(MemoryKind::device, kBytes);
+    memory.fill(7);
+    TestPort port;
+    const Registration registration(memory.data(), kBytes);
+    channel.send(PeerAddress{port->address(), registration.at()});
+    MailboxAddress other;
+    CHECK(channel.receive(&other));
+    Link &link = port.link(other);
+    CHECK(progress_until({&port}, [&] { return !port.messages.empty(); }));
+    const Piece piece = {memory.data(), 8000};
+    Outcome outcome;
+    const Status status =
+        link.am_pieces(2, nullptr, 0, &piece, 1, nullptr, outcome.completion());
+    CHECK(status == Status::ok || status == Status::in_progress);
+    CHECK(progress_until({&port}, [&] { return port.messages.size() == 2; }));
+    CHECK(memory.check(0, kBytes, 8, 0).empty());
+    return 0;
+}
+
+/** The children are forked before this process initialises CUDA. */
+FreshProcess exchange("exchange", [] {
+    Child child(serve);
+    PeerAddress peer;
+    CHECK(child.channel().receive(&peer));
+    CHECK(enter_primary_context());
+    Buffer local(MemoryKind::device, kBytes);
+    TestPort port;
+    child.channel().send(port->address());
+    Link &link = port.link(peer.mailbox);
+    Outcome get;
+    CHECK(link.get(local.data(), kBytes, peer.memory, nullptr, get.completion()) ==
+          Status::in_progress);
+    CHECK(progress_until({&port}, [&] { return get.done(); }));
+    CHECK(get.status == Status::ok && local.check(0, kBytes, 7, 0).empty());
+    CHECK(link.am_short(1, 0, nullptr, 0) == Status::ok);
+    CHECK(progress_until({&port}, [&] { return !port.messages.empty(); }));
+    CHECK(check_message(port.messages.front(), 2, 8000, 7).empty());
+    local.fill(8);
+    Outcome put;
+    CHECK(link.put(local.data(), kBytes, peer.memory, nullptr, put.completion()) ==
+          Status::in_progress);
+    CHECK(progress_until({&port}, [&] { return put.done(); }));
+    CHECK(put.status == Status::ok);
+    CHECK(link.am_short(1, 0, nullptr, 0) == Status::ok);
+    return child.reap();
+});
+
+TEST(PortGpuProcesses, ExchangeDeviceMemory) { EXPECT_EQ(exchange.run(), 0); }
+
+/** The peer dies while copies into and out of its ring run, a little later for each `moment`. */
+int outlive(int moment) {
+    Child child(serve);
+    PeerAddress peer;
+    CHECK(child.channel().receive(&peer));
+    CHECK(enter_primary_context());
+    Buffer source(MemoryKind::device, kBytes);
+    Buffer target(MemoryKind::device, kBytes);
+    source.fill(1);
+    const size_t descriptors = open_descriptors();
+    {
+        TestPort port;
+        child.channel().send(port->address());
+        Link &link = port.link(peer.mailbox);
+        Outcome outcomes[3];
+        CHECK(link.put(source.data(), kBytes, peer.memory, nullptr, outcomes[0].completion()) ==
+              Status::in_progress);
+        CHECK(link.get(target.data(), kBytes, peer.memory, nullptr, outcomes[1].completion()) ==
+              Status::in_progress);
+        CHECK(link.flush(nullptr, outcomes[2].completion()) == Status::in_progress);
+        const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(300 * moment);
+        while (std::chrono::steady_clock::now() < end) {
+            port->progress();
+        }
+        if (simulated()) {
+            set_simulation("SIMCUDA_DELAY_US", "5000");
+        }
+        port->progress();
+        child.kill_hard();
+        CHECK(progress_until({&port}, [&] { return port.failed_links.size() == 1; }));
+        settle({&port});
+        for (const Outcome &outcome : outcomes) {
+            CHECK(outcome.calls == 1);
+            CHECK(outcome.status == Status::peer_failed);
+        }
+        // No copy is left that could write into it.
+        target.fill(2);
+        CHECK(target.check(0, 0, 0, 2).empty());
+    }
+    CHECK(mappings_named("gpushm") == 0);
+    CHECK(open_descriptors() == descriptors);
+    return 0;
+}
+
+FreshProcess killed("killed", [] {
+    for (int moment = 0; moment < 4; ++moment) {
+        Child step([&](const Channel &) { return outlive(moment); });
+        CHECK(step.reap() == 0);
+    }
+    return 0;
+});
+
+TEST(PortGpuProcesses, DeathOfThePeerEndsAllCopies) { EXPECT_EQ(killed.run(), 0); }
+
+}  // namespace
+}  // namespace gpushm
