@@ -63,5 +63,5 @@ step_debian13() {
     tar -C "$source_dir" --exclude-vcs --exclude=./build --exclude=./build-aux --exclude=./m4 \
         --exclude=./configure --exclude=./aclocal.m4 --exclude=./autom4te.cache -cf - . |
         tar -C "$dir/root/gpushm" -xf -
-    in_chroot "$dir" bash /root/gpushm/contrib/quickstart --simulated -- --enable-werror
+    in_chroot "$dir" bash /root/gpushm/contrib/quickstart --simulated --full -- --enable-werror
 }

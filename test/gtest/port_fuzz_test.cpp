@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A hostile peer: mutated control messages, ring headers and mailbox words against a port that works
-// on transfers of its own. Run it with AddressSanitizer to see accesses, too.
+// A hostile peer: mutated control messages, ring headers and mailbox words against a port that has
+// transfers of its own. Run it with AddressSanitizer to see accesses, too.
 //
 //   FUZZ_MUTATIONS=n   how many (200000)
 //   FUZZ_SEED=n        other ones (1)
@@ -282,8 +282,9 @@ private:
         case CellKind::transfer_done: {
             // Rarely for a put that is under way: the link ends with that.
             const bool early = !last_is_get_ && last_end_ < last_total_ && random_.below(50) != 0;
+            const bool refused = last_is_get_ && random_.below(50) != 0;
             return put_into(payload, TransferDone{early ? value() : mutated(last_id_),
-                                                  last_is_get_ && random_.below(50) != 0 ? 1u : 0u});
+                                                  refused ? 1u : 0u});
         }
         default: return random_.below(Cell::kInlineBytes + 1);
         }

@@ -101,8 +101,7 @@ TEST_F(AllocationHistoryTest, HostMemoryAtItsAddressMeansThatItIsGone) {
     EXPECT_TRUE(gone_.empty());
 }
 
-/** Allocations as the driver describes them cannot be chosen; those it does not know count as a byte
- *  at their address, which can. */
+/** The driver says where an allocation begins and ends; what it does not know counts as a byte. */
 TEST_F(AllocationHistoryTest, EverythingThatANewOneOverlapsIsGone) {
     const Buffer buffer(MemoryKind::device, 4096);
     for (const size_t offset : {size_t{0}, size_t{2000}, size_t{4095}, size_t{1} << 32}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a message costs in calls of the driver, on both sides together, once everything is warm. A
-// change of these numbers is a change of latency: a pointer query takes about 0.1 us, a copy with its
-// event about 2 us of the CPU.
+// change of these numbers is a change of latency: a pointer query takes about 0.1 us, a copy with
+// its event about 2 us of the CPU.
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
 

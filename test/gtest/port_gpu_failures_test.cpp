@@ -75,7 +75,8 @@ int run_transfer(const std::string &describe, bool put, TestPort &a, TestPort &b
 
 /** One operation while the call fails, and the same once more when it does not. */
 int run(Scenario scenario, const std::string &rule) {
-    const std::string describe = rule + " in scenario " + std::to_string(static_cast<int>(scenario));
+    const std::string describe =
+        rule + " in scenario " + std::to_string(static_cast<int>(scenario));
     const LogCapture log;
     const CudaDriver &cuda = *CudaDriver::get();
     CUcontext context = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tests of ports and links share: ports that keep what they receive, the ends of operations.
+// What the tests of ports and links share: ports that keep what they receive, ends of operations.
 #pragma once
 
 #include "core/link.hpp"

@@ -16,7 +16,7 @@ bool readable(Port &port, int timeout_ms) {
     return poll(&event, 1, timeout_ms) == 1;
 }
 
-/** Progresses and sleeps as UCX does; false when nothing came for so long that a wake-up was lost. */
+/** Progresses and sleeps as UCX does; false when a wake-up was lost. */
 template <typename Condition>
 bool sleep_until(TestPort &port, Condition condition, uint64_t *sleeps) {
     const Deadline deadline;
@@ -91,7 +91,8 @@ struct Echo {
 
 bool play(Echo &self, Link &link, const RemoteMemory &remote, uint64_t rounds, bool first) {
     for (uint64_t round = 0; round < rounds; ++round) {
-        if (!first && !sleep_until(self.port, [&] { return self.received > round; }, &self.sleeps)) {
+        const auto received = [&] { return self.received > round; };
+        if (!first && !sleep_until(self.port, received, &self.sleeps)) {
             return false;
         }
         if (round % 7 == 3) {
@@ -100,15 +101,15 @@ bool play(Echo &self, Link &link, const RemoteMemory &remote, uint64_t rounds, b
             if (link.get(bytes, sizeof(bytes), remote, nullptr, get.completion()) !=
                     Status::in_progress ||
                 !sleep_until(self.port, [&] { return get.done(); }, &self.sleeps) ||
-                get.status != Status::ok || pattern_mismatch(bytes, sizeof(bytes), 1) != sizeof(bytes)) {
+                get.status != Status::ok ||
+                pattern_mismatch(bytes, sizeof(bytes), 1) != sizeof(bytes)) {
                 return false;
             }
         }
         if (link.am_short(1, round, nullptr, 0) != Status::ok) {
             return false;
         }
-        if (first && (!sleep_until(self.port, [&] { return self.received > round; }, &self.sleeps) ||
-                      self.last != round)) {
+        if (first && (!sleep_until(self.port, received, &self.sleeps) || self.last != round)) {
             return false;
         }
     }
