@@ -16,22 +16,37 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6d68737570670001ull;  // "gpushm", layout 1
 
-enum class Phase : uint64_t { free = 0, reserved = 1, published = 2 };
+constexpr uint64_t kArmed = 1;
 
-constexpr unsigned kTicketShift = 18;
-constexpr unsigned kSenderShift = 2;
+uint64_t tail_ticket(uint64_t tail) { return tail >> 1; }
 
-uint64_t make_state(uint64_t ticket, uint16_t sender, Phase phase) {
-    return ticket << kTicketShift | static_cast<uint64_t>(sender) << kSenderShift |
-           static_cast<uint64_t>(phase);
-}
-/** Tickets are compared modulo 2^46. */
-uint64_t state_ticket(uint64_t state) { return state >> kTicketShift; }
-uint16_t state_sender(uint64_t state) { return static_cast<uint16_t>(state >> kSenderShift); }
-Phase state_phase(uint64_t state) { return static_cast<Phase>(state & 3); }
-
-constexpr size_t kRecordsOffset = (sizeof(MailboxHeader) + 63) / 64 * 64;
+constexpr size_t kRecordsOffset = sizeof(MailboxHeader);
 constexpr size_t kCellsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
+
+constexpr size_t kLine = 64;  // bytes of a cache line
+constexpr size_t kInFirstLine = kLine - offsetof(Cell, payload);  // bytes of an inline payload
+
+// How far both sides fetch a payload before they touch it. What lies behind is fetched by the
+// processor, which has seen the first lines go by.
+constexpr size_t kPrefetchBytes = 4096;
+
+/** Asks for the cache line in a state in which it may be written. */
+void prefetch_for_write(const void *address) {
+#if defined(__x86_64__)
+    // Not __builtin_prefetch: for baseline x86-64 it only fetches for reading. Processors without
+    // the instruction take it for a nop (Intel SDM, PREFETCHW).
+    __asm__ volatile("prefetchw %0" : : "m"(*static_cast<const char *>(address)));
+#else
+    __builtin_prefetch(address, 1);
+#endif
+}
+
+/** Asks for the first lines of a payload that is used at once. */
+void prefetch_payload(const unsigned char *payload, size_t length) {
+    for (size_t offset = 0; offset < std::min(length, kPrefetchBytes); offset += kLine) {
+        __builtin_prefetch(payload + offset);
+    }
+}
 
 SenderRecord *records_of(const Segment &segment) {
     return reinterpret_cast<SenderRecord *>(segment.data() + kRecordsOffset);
@@ -55,6 +70,7 @@ std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAdd
         uint64_t owner = 0;
         if (records[i].owner.compare_exchange_strong(owner, claimed, std::memory_order_acq_rel)) {
             records[i].address = self;
+            records[i].reserving.store(0, std::memory_order_relaxed);
             records[i].owner.store(claimed | 1, std::memory_order_release);
             return static_cast<uint16_t>(i);
         }
@@ -128,10 +144,7 @@ std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint
     header->cell_count = cell_count;
     header->slot_bytes = slot_bytes;
     header->cookie = Cookie::random();
-    for (uint64_t ticket = 0; ticket < cell_count; ++ticket) {
-        geometry.cell(segment->data(), ticket)
-            ->state.store(make_state(ticket, 0, Phase::free), std::memory_order_relaxed);
-    }
+    // Zeros are right for everything else: nothing is reserved, published or received.
     return MailboxReceiver(std::move(*segment), geometry, std::move(read), std::move(write));
 }
 
@@ -146,35 +159,31 @@ MailboxAddress MailboxReceiver::address() const {
     return address;
 }
 
-/** The cell of the oldest message is free or reserved: what every sender leaves it as. In any other
- *  state than that or published it is broken, and receive() must see it. */
-bool MailboxReceiver::unpublished(uint64_t state) const {
-    const Phase phase = state_phase(state);
-    return state_ticket(state) == head_ && (phase == Phase::free || phase == Phase::reserved);
-}
-
 bool MailboxReceiver::empty() const {
-    return unpublished(head_cell()->state.load(std::memory_order_seq_cst));
+    return head_cell()->state.load(std::memory_order_acquire) != head_ + 1;
 }
 
 bool MailboxReceiver::receive(ReceivedCell *message) {
     for (;;) {
         Cell *cell = head_cell();
-        const uint64_t state = cell->state.load(std::memory_order_acquire);
-        if (unpublished(state)) {
+        if (cell->state.load(std::memory_order_acquire) != head_ + 1) {
             return false;
         }
         const uint8_t kind = cell->kind;
         message->kind = static_cast<CellKind>(kind);
         message->am_id = cell->am_id;
-        message->sender = state_sender(state);
+        message->sender = cell->sender;
         message->length = cell->length;
         message->payload = cell->payload;
         message->slot = geometry_.slot(segment_.data(), head_);
-        const size_t limit =
-            carries_slot(message->kind) ? geometry_.slot_bytes : Cell::kInlineBytes;
-        if (known_kind(kind) && message->length <= limit && message->sender < kMaxSenders &&
-            state_phase(state) == Phase::published && state_ticket(state) == head_) {
+        const bool in_slot = carries_slot(message->kind);
+        const size_t limit = in_slot ? geometry_.slot_bytes : Cell::kInlineBytes;
+        if (known_kind(kind) && message->length <= limit && message->sender < kMaxSenders) {
+            if (in_slot) {
+                prefetch_payload(message->slot, message->length);
+            } else if (message->length > kInFirstLine) {
+                prefetch_payload(cell->payload + kInFirstLine, kLine);
+            }
             return true;
         }
         GPUSHM_LOG_ONCE(error, "a peer wrote a broken message (kind %u, %u bytes, sender %u) into "
@@ -186,32 +195,36 @@ bool MailboxReceiver::receive(ReceivedCell *message) {
 
 void MailboxReceiver::release() { advance(); }
 
-uint64_t MailboxReceiver::next_free_state() const {
-    return make_state(head_ + geometry_.cell_count, 0, Phase::free);
+void MailboxReceiver::advance() {
+    ++head_;
+    header()->head.store(head_, std::memory_order_release);
 }
 
-void MailboxReceiver::advance() {
-    head_cell()->state.store(next_free_state(), std::memory_order_release);
-    ++head_;
+/** Tickets that senders have reserved and the owner has not passed; more than cell_count when tail
+ *  makes no sense. */
+uint64_t MailboxReceiver::reserved_tickets() const {
+    return tail_ticket(header()->tail.load(std::memory_order_acquire)) - head_;
 }
 
 bool MailboxReceiver::skip_dead_sender() {
-    uint64_t state = head_cell()->state.load(std::memory_order_acquire);
-    if (state_phase(state) != Phase::reserved) {
+    const uint64_t reserved = reserved_tickets();
+    if (reserved == 0 || reserved > geometry_.cell_count || !empty()) {
         return false;
     }
-    const uint16_t sender = state_sender(state);
-    const uint64_t owner =
-        sender < kMaxSenders ? sender_records()[sender].owner.load(std::memory_order_acquire) : 0;
-    if (owner != 0 && ProcessWatch(record_pid(owner)).alive()) {
-        return false;
+    for (uint32_t i = 0; i < kMaxSenders; ++i) {
+        const SenderRecord &record = sender_records()[i];
+        if (record.reserving.load(std::memory_order_acquire) == head_ + 1) {
+            const uint64_t owner = record.owner.load(std::memory_order_acquire);
+            if (owner != 0 && ProcessWatch(record_pid(owner)).alive()) {
+                return false;
+            }
+        }
     }
     // It may have published before it died: then the message counts.
-    if (!head_cell()->state.compare_exchange_strong(state, next_free_state(),
-                                                    std::memory_order_acq_rel)) {
+    if (!empty()) {
         return false;
     }
-    ++head_;
+    advance();
     return true;
 }
 
@@ -233,9 +246,10 @@ std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
         next_watched_ = static_cast<uint16_t>((next_watched_ + 1) % kMaxSenders);
         const uint64_t owner = sender_records()[sender].owner.load(std::memory_order_acquire);
         if (owner != 0) {
-            // In this order: a dead process writes nothing after the mailbox was seen empty.
+            // In this order: a dead process reserves nothing after the mailbox was seen idle.
             const bool dead = !ProcessWatch(record_pid(owner)).alive();
-            return dead && empty() ? std::optional<uint16_t>(sender) : std::nullopt;
+            return dead && reserved_tickets() == 0 ? std::optional<uint16_t>(sender)
+                                                   : std::nullopt;
         }
     }
     return std::nullopt;
@@ -245,16 +259,24 @@ bool MailboxReceiver::arm() {
     char bytes[64];
     while (read(wake_read_.get(), bytes, sizeof(bytes)) > 0) {
     }
-    header()->armed.store(1, std::memory_order_seq_cst);
-    return empty();
+    const uint64_t idle = head_ << 1;
+    uint64_t tail = idle;
+    return header()->tail.compare_exchange_strong(tail, idle | kArmed, std::memory_order_acq_rel,
+                                                  std::memory_order_acquire) ||
+           tail == (idle | kArmed);
 }
 
 // ---------------------------------------------------------------- sender
 
 MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, uint16_t sender,
                              UniqueFd wake)
-    : segment_(std::move(segment)), geometry_(geometry), sender_(sender),
-      wake_(std::move(wake)) {}
+    : segment_(std::move(segment)), geometry_(geometry), sender_(sender), wake_(std::move(wake)) {
+    const uint64_t head = header()->head.load(std::memory_order_acquire);
+    if (head <= tail_ticket(header()->tail.load(std::memory_order_relaxed))) {
+        head_ = head;
+        next_ticket_ = head;
+    }
+}
 
 std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
                                                    const MailboxAddress &self, const char **why) {
@@ -286,46 +308,55 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
     return MailboxSender(std::move(*segment), geometry, *sender, std::move(wake));
 }
 
-/** The first free cell at or behind `*ticket`, and its state. */
-bool MailboxSender::find_free(uint64_t *ticket, uint64_t *state) const {
-    // Every round passes a cell that another sender has taken; more rounds than this mean that the
-    // words make no sense, and the mailbox counts as full.
-    for (uint32_t round = 0; round < 2 * geometry_.cell_count + 16; ++round) {
-        *state = geometry_.cell(segment_.data(), *ticket)->state.load(std::memory_order_acquire);
-        const uint64_t found = state_ticket(*state);
-        if (found == *ticket && state_phase(*state) == Phase::free) {
-            return true;
-        }
-        if (found < *ticket) {
-            return false;  // the cell still serves the round before: the mailbox is full
-        }
-        *ticket = std::max(*ticket + 1, header()->ticket_hint.load(std::memory_order_relaxed));
+SenderRecord *MailboxSender::record() const { return records_of(segment_) + sender_; }
+
+/** Whether the ticket of `*tail` may be reserved. When it may not by what the caller knows, both words
+ *  are read again. False: full, or they make no sense. */
+bool MailboxSender::find_room(uint64_t *tail, uint64_t *head) const {
+    if (tail_ticket(*tail) >= next_ticket_ && tail_ticket(*tail) - *head < geometry_.cell_count) {
+        return true;
     }
-    return false;
+    // In this order: tail is read at least as new as when the owner passed `new_head`.
+    const uint64_t new_head = header()->head.load(std::memory_order_acquire);
+    *tail = header()->tail.load(std::memory_order_relaxed);
+    const uint64_t ticket = tail_ticket(*tail);
+    if (new_head > ticket || ticket < next_ticket_) {
+        return false;
+    }
+    *head = new_head;
+    return ticket - new_head < geometry_.cell_count;
 }
 
 bool MailboxSender::reserve(ReservedCell *reserved) {
-    uint64_t ticket = next_ticket_;
-    uint64_t state;
-    while (find_free(&ticket, &state)) {
+    std::atomic<uint64_t> &reserving = record()->reserving;
+    uint64_t tail = next_ticket_ << 1;  // a guess: right when no other sender came between
+    // A round is lost to another sender's success; after more than this the words make no sense, and
+    // the mailbox counts as full.
+    for (uint32_t round = 0; round < 2 * geometry_.cell_count + 16; ++round) {
+        if (!find_room(&tail, &head_)) {
+            break;
+        }
+        const uint64_t ticket = tail_ticket(tail);
         Cell *cell = geometry_.cell(segment_.data(), ticket);
-        if (cell->state.compare_exchange_strong(state,
-                                                make_state(ticket, sender_, Phase::reserved),
-                                                std::memory_order_acquire,
-                                                std::memory_order_relaxed)) {
-            header()->ticket_hint.store(ticket + 1, std::memory_order_relaxed);
+        prefetch_for_write(cell);
+        reserving.store(ticket + 1, std::memory_order_relaxed);
+        if (header()->tail.compare_exchange_strong(tail, tail + 2, std::memory_order_acq_rel,
+                                                   std::memory_order_relaxed)) {
+            alone_ = ticket == next_ticket_;
             next_ticket_ = ticket + 1;
-            *reserved = {cell, geometry_.slot(segment_.data(), ticket), ticket};
+            *reserved = {cell, geometry_.slot(segment_.data(), ticket), ticket,
+                         (tail & kArmed) != 0};
             return true;
         }
     }
+    reserving.store(0, std::memory_order_release);
     return false;
 }
 
 bool MailboxSender::has_room() const {
-    uint64_t ticket = next_ticket_;
-    uint64_t state;
-    return find_free(&ticket, &state);
+    uint64_t tail = header()->tail.load(std::memory_order_relaxed);
+    uint64_t head = head_;
+    return find_room(&tail, &head);
 }
 
 void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id,
@@ -333,16 +364,38 @@ void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t
     Cell *cell = reserved.cell;
     cell->kind = static_cast<uint8_t>(kind);
     cell->am_id = am_id;
+    cell->sender = sender_;
     cell->length = length;
-    cell->state.exchange(make_state(reserved.ticket, sender_, Phase::published),
-                         std::memory_order_seq_cst);
-    if (header()->armed.load(std::memory_order_seq_cst) != 0) {
+    cell->state.store(reserved.ticket + 1, std::memory_order_release);
+    record()->reserving.store(0, std::memory_order_release);
+    if (reserved.armed) {
         wake_owner();
+    }
+    prefetch_next(reserved, kind, length);
+}
+
+/** Fetches what the next message will write if it is like this one, while nobody waits for it. Not the
+ *  line of its state, which the owner polls; nothing that the owner may still read or another sender
+ *  may be writing. */
+void MailboxSender::prefetch_next(const ReservedCell &published, CellKind kind,
+                                  size_t length) const {
+    const uint64_t next = published.ticket + 1;
+    if (!alone_ || next - head_ >= geometry_.cell_count) {
+        return;
+    }
+    if (carries_slot(kind)) {
+        const unsigned char *slot = geometry_.slot(segment_.data(), next);
+        for (size_t offset = 0; offset < std::min(length, kPrefetchBytes); offset += kLine) {
+            prefetch_for_write(slot + offset);
+        }
+    } else if (length > kInFirstLine) {
+        prefetch_for_write(reinterpret_cast<unsigned char *>(geometry_.cell(segment_.data(), next)) +
+                           kLine);
     }
 }
 
 void MailboxSender::wake_owner() {
-    if (header()->armed.exchange(0, std::memory_order_seq_cst) != 0) {
+    if ((header()->tail.fetch_and(~kArmed, std::memory_order_acq_rel) & kArmed) != 0) {
         const char byte = 1;
         (void)!write(wake_.get(), &byte, 1);  // a full pipe wakes the owner as well
     }

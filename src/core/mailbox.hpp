@@ -5,8 +5,22 @@
 //
 //   MailboxHeader | SenderRecord[kMaxSenders] | Cell[cell_count] | slot[cell_count]
 //
-// A message of up to kInlineBytes lies in its cell (128 bytes, two cache lines, of which an 8-byte
-// message touches one); a longer one lies in the slot that belongs to the cell.
+// A message of up to kInlineBytes lies in its cell (128 bytes, two cache lines, of which one of up to
+// 48 bytes touches one); a longer one lies in the slot that belongs to the cell.
+//
+// Messages are numbered by tickets 0, 1, 2, ...; ticket t uses cell and slot t modulo cell_count.
+//
+//   sender                                              owner
+//   1  reserving = t + 1
+//   2  tail: t -> t + 1, compare-and-swap: t is his
+//   3  fills cell and slot
+//   4  Cell::state = t + 1  (release)  -------------->  polls the state of cell `head` (acquire)
+//   5  reserving = 0                                    uses the message
+//   6  wakes the owner if step 2 saw the armed bit      head = t + 1  (release)
+//
+// So that a message costs few transfers between caches, every word has a line of its own and the
+// owner never writes to a cell: the line of a cell moves to the sender and back once a message, tail
+// and `reserving` stay with a single sender, and head moves once a round of the queue.
 //
 // Trust: whoever can write here is a process of the same user that may still be broken. The owner
 // copies every word once, checks it, and at worst drops a message; it never follows a pointer,
@@ -28,7 +42,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kProtocolVersion = 2;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -53,27 +67,20 @@ enum class CellKind : uint8_t {
     close = 10,         // the sender drops its link: nothing of it follows
 };
 
-/** One cell. `state` is the only word on which both sides synchronise; everything else in the cell
- *  and in its slot belongs to whom the state says. */
-struct Cell {
+/** One cell. All but `state`, and the slot, belongs to the sender that reserved the ticket until he
+ *  publishes it, and then to the owner until MailboxHeader::head passes the ticket. */
+struct alignas(128) Cell {
     static constexpr size_t kBytes = 128;
     static constexpr size_t kInlineBytes = 112;
 
-    /** ticket << 18 | sender << 2 | phase. Cell i serves tickets i, i + cell_count, ...
-     *
-     *  free(t)      -> reserved(t, s)   by sender s, compare-and-swap (acquire): the cell is his, and
-     *                                   the word says whose, so that a death right here is seen
-     *  reserved(t)  -> published(t, s)  by that sender, sequentially consistent exchange: his writes
-     *                                   are visible before it, and it is ordered before his load
-     *                                   of MailboxHeader::armed
-     *  published(t) -> free(t + count)  by the owner, store-release, when it has used the content
-     *  reserved(t)  -> free(t + count)  by the owner, when sender s is dead (ProcessWatch)
-     *
-     *  The owner loads with acquire. */
+    /** t + 1 when ticket t is published. Written by the sender that reserved t only (store-release,
+     *  after everything else of the message), read by the owner only (acquire). At ticket h the owner
+     *  takes any value other than h + 1, such as one of a round before, for "not published".
+     *  A sender that dies before he writes it: see SenderRecord::reserving. */
     std::atomic<uint64_t> state;
     uint8_t kind;  // CellKind
     uint8_t am_id;
-    uint16_t unused;
+    uint16_t sender;  // index of his SenderRecord
     uint32_t length;  // bytes of payload, inline or in the slot
     unsigned char payload[kInlineBytes];
 };
@@ -84,13 +91,33 @@ static_assert(sizeof(Cell) == Cell::kBytes, "a cell is two cache lines");
  *  `owner` is 0 when free; a sender claims a record by compare-and-swap 0 -> pid << 1, writes
  *  `address`, and stores pid << 1 | 1 (release). The owner reads `address` after an acquire load that
  *  shows the low bit. Only the owner stores 0 (release): after the sender's CellKind::close, or when
- *  the sender is dead and the mailbox has been empty since, so that no message is taken for one of
- *  the record's next holder. A sender that dies while it claims leaves the record used until the
- *  owner closes. */
-struct alignas(64) SenderRecord {
+ *  the sender is dead and every ticket reserved by then was received or skipped, so that no message
+ *  is taken for one of the record's next holder. A sender that dies while it claims leaves the record
+ *  used until the owner closes. */
+struct alignas(128) SenderRecord {
     std::atomic<uint64_t> owner;
     MailboxAddress address;
+
+    /** h + 1 while the sender may be about to reserve ticket h, or has reserved and not published it;
+     *  else 0 or the ticket of an attempt that failed. Written by the record's holder only: h + 1
+     *  (relaxed) before each compare-and-swap of MailboxHeader::tail, which releases it; 0 (release)
+     *  after he has published, and when he gives up. Thus he holds one reservation at a time. A new
+     *  holder stores 0 before the low bit of `owner`.
+     *
+     *  Read (acquire) by an owner who waits at ticket h, which tail shows as reserved and the cell as
+     *  unpublished, to learn whether anybody is left who may publish it. He skips h when no record of
+     *  a living process shows h + 1 and the cell, looked at once more after that, is still
+     *  unpublished. No message is lost by that: the sender S of h stored h + 1 before the
+     *  compare-and-swap that made tail > h; the owner's acquire load of tail saw that one or a later
+     *  read-modify-write (one release sequence), so he reads S's h + 1 or a later value of S. S writes
+     *  a later one, and his record gets another holder, only after he has published h: an owner that
+     *  reads it sees h published when he looks again. The same holds when S publishes and dies before
+     *  the owner asks for his life. And every death is noticed: another sender who shows h + 1 has
+     *  lost the compare-and-swap or will lose it, and then writes another ticket or 0; while he lives
+     *  and has not, the owner waits. */
+    alignas(64) std::atomic<uint64_t> reserving;
 };
+static_assert(sizeof(SenderRecord) == 128, "a line for the owner, a line for the holder");
 
 constexpr uint32_t kMaxSenders = 1024;
 
@@ -102,15 +129,26 @@ struct MailboxHeader {
     uint64_t slot_bytes;
     Cookie cookie;
 
-    /** A ticket that is likely to be free: written by every sender after a reservation, read by
-     *  senders, relaxed. Only a hint: it may lag or jump back, cells decide. */
-    alignas(64) std::atomic<uint64_t> ticket_hint;
+    /** Next ticket to be reserved << 1 | armed. Senders add a ticket by compare-and-swap (acq_rel)
+     *  and keep the armed bit; tail - head <= cell_count.
+     *
+     *  Armed means that the owner sleeps and wants a byte in its wake pipe. The owner sets the bit by
+     *  compare-and-swap (acq_rel) from exactly head << 1, that is when nothing is reserved, and sleeps
+     *  only then: whoever reserves later sees the bit in his own compare-and-swap, because all
+     *  modifications of one word have one order, so that sending needs no fence. A sender that saw it
+     *  clears it (acq_rel) after he has published, and writes the byte if it was still set. If he
+     *  dies before he clears it, the next sender sees and clears it; if he dies between clearing and
+     *  writing, the owner sleeps until something else wakes it.
+     *
+     *  A sender checks that the ticket did not go back and is at most cell_count beyond head, and
+     *  otherwise takes the mailbox for full. The owner receives by the cells alone. */
+    alignas(128) std::atomic<uint64_t> tail;
 
-    /** 1 when the owner sleeps and wants a byte in its wake pipe. The owner stores 1 (sequentially
-     *  consistent), then looks at the queue once more; a sender that has published loads it and, if
-     *  1, exchanges it for 0 and writes the byte. One of the two sees the other. If a sender dies
-     *  between the exchange and the write the owner sleeps on until the next message. */
-    alignas(64) std::atomic<uint32_t> armed;
+    /** Tickets below it are received or skipped, their cells may be written. Written by the owner only
+     *  (release, after the last use of the cell), read by senders (acquire), who keep a copy and read
+     *  it again when the mailbox is full by that copy. A value that goes back shows a fuller mailbox,
+     *  one beyond tail counts as full. If the owner dies the mailbox fills up. */
+    alignas(128) std::atomic<uint64_t> head;
 };
 
 /** A cell that the sender has reserved and fills. */
@@ -118,6 +156,7 @@ struct ReservedCell {
     Cell *cell = nullptr;
     unsigned char *slot = nullptr;
     uint64_t ticket = 0;
+    bool armed = false;  // the owner wants to be woken
 };
 
 /** A message as the owner sees it: its own copies of the cell's words, checked. Payload pointers stay
@@ -160,20 +199,22 @@ public:
     /** Whether receive() would find something now. */
     bool empty() const;
 
-    /** Skips the oldest cell when it is reserved and its sender is dead, so that it will never be
-     *  published; false when there is none to skip. A few system calls. */
+    /** Skips the oldest ticket when it is reserved and its sender is dead, so that it will never be
+     *  published; false when there is none to skip. Slow when the oldest ticket is reserved and not
+     *  published: reads all sender records and makes a few system calls. */
     bool skip_dead_sender();
 
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
     std::optional<MailboxAddress> sender_address(uint16_t sender) const;
     void free_sender(uint16_t sender);
-    /** Looks at the next record in use, a few system calls; its index when its process is dead and has no
-     *  message left here, so that the caller may free it. */
+    /** Looks at the next record in use, a few system calls; its index when its process is dead and
+     *  nothing is reserved or published here, so that the caller may free it. */
     std::optional<uint16_t> find_dead_sender();
 
     /** Readable when a sender found the mailbox armed. */
     int event_fd() const { return wake_read_.get(); }
-    /** Empties the pipe and asks for a byte at the next message. False when there is one already. */
+    /** Empties the pipe and asks for a byte at the next message. False when there is one already, or
+     *  a sender has reserved a cell and is about to publish it. */
     bool arm();
 
 private:
@@ -181,8 +222,7 @@ private:
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *sender_records() const;
     Cell *head_cell() const { return geometry_.cell(segment_.data(), head_); }
-    bool unpublished(uint64_t state) const;
-    uint64_t next_free_state() const;
+    uint64_t reserved_tickets() const;
     void advance();
 
     Segment segment_;
@@ -203,7 +243,8 @@ public:
     size_t slot_bytes() const { return geometry_.slot_bytes; }
 
     /** False when the mailbox is full (or its words make no sense). A cell that was reserved must be
-     *  published, without waiting for anything in between: it holds up everybody behind it. */
+     *  published before the next one is reserved, and without waiting for anything in between: it
+     *  holds up everybody behind it. */
     bool reserve(ReservedCell *reserved);
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
     /** Whether reserve() would succeed now. */
@@ -212,14 +253,18 @@ public:
 private:
     MailboxSender(Segment segment, MailboxGeometry geometry, uint16_t sender, UniqueFd wake);
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
-    bool find_free(uint64_t *ticket, uint64_t *state) const;
+    SenderRecord *record() const;
+    bool find_room(uint64_t *tail, uint64_t *head) const;
+    void prefetch_next(const ReservedCell &published, CellKind kind, size_t length) const;
     void wake_owner();
 
     Segment segment_;
     MailboxGeometry geometry_;
     uint16_t sender_;
     UniqueFd wake_;
-    uint64_t next_ticket_ = 0;  // no ticket below it is tried: keeps this sender's messages in order
+    uint64_t next_ticket_ = 0;  // tail was seen here: it cannot be below
+    uint64_t head_ = 0;         // MailboxHeader::head when it was read last
+    bool alone_ = false;        // no other sender came between the last two messages
 };
 
 }  // namespace gpushm

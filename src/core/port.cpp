@@ -203,7 +203,7 @@ void Port::housekeeping() {
 }
 
 bool Port::arm() {
-    // Messages behind a cell that is never published wake nobody.
+    // A mailbox with a cell that is never published cannot be armed.
     if (mailbox_.skip_dead_sender()) {
         return false;
     }

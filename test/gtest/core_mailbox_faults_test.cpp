@@ -114,33 +114,149 @@ TEST_F(MailboxFaults, ReservationOfWhatIsNoProcessIsSkipped) {
     for (const uint64_t owner : {uint64_t{0}, uint64_t{1}, uint64_t{0x1ffffffff}, ~uint64_t{0},
                                  uint64_t{1} << 63 | 1, uint64_t{0xfffffffd}}) {
         raw_.record(5).owner.store(owner);
-        raw_.cell(sent_).state.store(cell_state(sent_, 5, kReserved));
+        raw_.record(5).reserving.store(sent_ + 1);
+        raw_.header().tail.store(tail_word(sent_ + 1));
         EXPECT_TRUE(mailbox_.skip_dead_sender()) << std::hex << owner;
         ++sent_;
         expect_works();
     }
 }
 
-TEST_F(MailboxFaults, BrokenStatesAreDroppedAndTheMailboxWorksOn) {
-    constexpr uint64_t kLastTicket = ~uint64_t{0} >> 18;
-    for (uint64_t phase = 0; phase < 4; ++phase) {
-        for (const uint64_t sender : {0, 1, 1023, 1024, 65535}) {
-            for (const int offset : {-8, -1, 0, 1, 8, 1000}) {
-                if (offset == 0 && phase != 3) {
-                    continue;  // a possible state
-                }
-                const uint64_t ticket = offset == 1000 ? kLastTicket : sent_ + offset;
-                Cell &cell = raw_.cell(sent_);
-                cell.kind = static_cast<uint8_t>(CellKind::am_inline);
-                cell.length = 8;
-                cell.state.store(cell_state(ticket, sender, phase));
-                EXPECT_FALSE(mailbox_.empty()) << "the owner would sleep on it";
-                ReceivedCell message;
-                ASSERT_FALSE(mailbox_.receive(&message)) << "phase " << phase << ", " << ticket;
-                ++sent_;
-                expect_works();
+TEST_F(MailboxFaults, LivingRivalForTheSameTicketIsWaitedFor) {
+    const auto child = reserve_in_child(mailbox_.address());
+    // As a sender shows it that has yet to learn that the child was quicker.
+    MailboxSender rival = attach_sender(mailbox_.address(), 2);
+    raw_.record(2).reserving.store(sent_ + 1);
+    child->kill_hard();
+    EXPECT_FALSE(mailbox_.skip_dead_sender()) << "who of them reserved it cannot be told";
+    ASSERT_TRUE(send_pattern(rival, 7, 8));
+    EXPECT_EQ(raw_.record(2).reserving.load(), 0u);
+    EXPECT_TRUE(mailbox_.skip_dead_sender());
+    expect_next(mailbox_, 7, 8);
+    sent_ += 2;
+    expect_works();
+}
+
+TEST_F(MailboxFaults, SenderThatFindsNoRoomHoldsUpNobody) {
+    const auto child = reserve_in_child(mailbox_.address());
+    for (uint32_t i = 1; i < kGeometry.cell_count; ++i) {
+        ASSERT_TRUE(send_pattern(sender_, i, 8));
+    }
+    raw_.record(0).reserving.store(sent_ + 1);  // its last attempt, lost to the child
+    EXPECT_FALSE(send_pattern(sender_, 99, 8));
+    child->kill_hard();
+    EXPECT_TRUE(mailbox_.skip_dead_sender());
+    expect_next(mailbox_, 1, 8);
+}
+
+TEST_F(MailboxFaults, ReservationsOfARecordEndWithItsHolder) {
+    const auto child = reserve_in_child(mailbox_.address());
+    child->kill_hard();
+    EXPECT_FALSE(mailbox_.find_dead_sender()) << "the first record is of this process";
+    EXPECT_FALSE(mailbox_.find_dead_sender()) << "something is reserved";
+    ASSERT_TRUE(mailbox_.skip_dead_sender());
+    ++sent_;
+    EXPECT_EQ(raw_.record(1).reserving.load(), sent_);
+    EXPECT_FALSE(mailbox_.find_dead_sender());
+    EXPECT_EQ(mailbox_.find_dead_sender(), std::optional<uint16_t>(1));
+    mailbox_.free_sender(1);
+    attach_sender(mailbox_.address());
+    EXPECT_EQ(raw_.record(1).reserving.load(), 0u);
+}
+
+TEST_F(MailboxFaults, RecordOfADeadSenderStaysWhileItsMessageWaitsBehindAnother) {
+    MailboxSender slow = attach_sender(mailbox_.address(), 1);
+    ReservedCell cell;
+    ASSERT_TRUE(slow.reserve(&cell));
+    const MailboxAddress address = mailbox_.address();
+    Child child([&](const Channel &) {
+        MailboxSender sender = attach_sender(address, 2);
+        return send_pattern(sender, 3, 8) ? 0 : 1;
+    });
+    EXPECT_EQ(child.reap(), 0);
+    for (int i = 0; i < 6; ++i) {
+        EXPECT_FALSE(mailbox_.find_dead_sender());
+    }
+    slow.publish(cell, CellKind::am_inline, 0, 0);
+    ReceivedCell message;
+    ASSERT_TRUE(mailbox_.receive(&message));
+    mailbox_.release();
+    expect_next(mailbox_, 3, 8);
+    std::optional<uint16_t> dead;
+    for (int i = 0; i < 3; ++i) {
+        dead = dead ? dead : mailbox_.find_dead_sender();
+    }
+    EXPECT_EQ(dead, std::optional<uint16_t>(2));
+}
+
+TEST_F(MailboxFaults, BrokenStatesOfACellAreNoMessages) {
+    for (const uint64_t state :
+         {uint64_t{0}, uint64_t{1}, sent_ - 8, sent_ - 7, sent_, sent_ + 2, sent_ + 9,
+          uint64_t{1} << 32, uint64_t{1} << 63, ~uint64_t{0}}) {
+        for (const bool reserved : {false, true}) {
+            Cell &cell = raw_.cell(sent_);
+            cell.kind = static_cast<uint8_t>(CellKind::am_inline);
+            cell.sender = 0;
+            cell.length = 8;
+            cell.state.store(state == sent_ + 1 ? 0 : state);
+            if (reserved) {
+                raw_.header().tail.store(tail_word(sent_ + 1));
             }
+            ReceivedCell message;
+            EXPECT_TRUE(mailbox_.empty());
+            ASSERT_FALSE(mailbox_.receive(&message)) << state;
+            EXPECT_EQ(mailbox_.skip_dead_sender(), reserved) << "nobody is left to publish it";
+            sent_ += reserved;
+            expect_works();
         }
+    }
+}
+
+TEST_F(MailboxFaults, BrokenTailIsAFullMailboxAndCostsNoMessage) {
+    ASSERT_TRUE(send_pattern(sender_, 1, 8));
+    ASSERT_TRUE(send_pattern(sender_, 2, 200));
+    const uint64_t right = raw_.header().tail.load();
+    EXPECT_EQ(right, tail_word(sent_ + 2));
+    MailboxSender late = attach_sender(mailbox_.address(), 1);
+    for (const uint64_t tail : {uint64_t{0}, tail_word(sent_ - 1), tail_word(sent_ + 9),
+                                tail_word(sent_ + 1000), uint64_t{1} << 63, ~uint64_t{0}}) {
+        for (const uint64_t bit : {0, 1}) {
+            raw_.header().tail.store(tail ^ bit);
+            ReservedCell cell;
+            for (MailboxSender *sender : {&sender_, &late}) {
+                EXPECT_FALSE(sender->has_room()) << tail;
+                EXPECT_FALSE(sender->reserve(&cell)) << tail;
+            }
+            EXPECT_FALSE(mailbox_.arm()) << "the owner must not sleep on two messages";
+            EXPECT_FALSE(mailbox_.skip_dead_sender());
+            EXPECT_EQ(raw_.header().tail.load(), tail ^ bit);
+        }
+    }
+    expect_next(mailbox_, 1, 8);
+    expect_next(mailbox_, 2, 200);
+    EXPECT_FALSE(mailbox_.arm());
+    EXPECT_FALSE(mailbox_.skip_dead_sender());
+    raw_.header().tail.store(right);
+    EXPECT_TRUE(mailbox_.arm());
+    sent_ += 2;
+    expect_works();
+}
+
+TEST_F(MailboxFaults, BrokenHeadIsAFullMailboxUntilTheOwnerWritesIt) {
+    for (const uint64_t head : {uint64_t{0}, sent_ - 9, ~uint64_t{0}, uint64_t{1} << 63}) {
+        while (send_pattern(sender_, sent_, 8)) {
+            ++sent_;
+        }
+        const uint64_t right = sent_ - kGeometry.cell_count;
+        EXPECT_EQ(raw_.header().head.load(), right);
+        raw_.header().head.store(head);
+        ReservedCell cell;
+        EXPECT_FALSE(sender_.has_room()) << head;
+        EXPECT_FALSE(sender_.reserve(&cell)) << head;
+        for (uint64_t seed = right; seed < sent_; ++seed) {
+            expect_next(mailbox_, seed, 8);
+        }
+        expect_works();
     }
 }
 
@@ -173,12 +289,11 @@ TEST_F(MailboxFaults, SenderIndexesBeyondTheTableNeverReachTheCaller) {
         ReservedCell cell;
         ASSERT_TRUE(sender_.reserve(&cell));
         sender_.publish(cell, CellKind::am_inline, 0, 0);
-        raw_.cell(cell.ticket).state.store(cell_state(cell.ticket, sender, kPublished));
+        raw_.cell(cell.ticket).sender = static_cast<uint16_t>(sender);
         ReceivedCell message;
         ASSERT_FALSE(mailbox_.receive(&message));
-        raw_.cell(cell.ticket + 1).state.store(cell_state(cell.ticket + 1, sender, kReserved));
-        ASSERT_TRUE(mailbox_.skip_dead_sender());
-        sent_ += 2;
+        EXPECT_TRUE(mailbox_.empty()) << "it is dropped";
+        ++sent_;
     }
     expect_works();
 }
@@ -194,14 +309,22 @@ TEST_F(MailboxFaults, BrokenMessagesAreReportedOnceInAProcess) {
     EXPECT_EQ(reports_before_ + log_.count("broken message"), 1u);
 }
 
-TEST_F(MailboxFaults, NoStateOfACellConfusesASender) {
+TEST_F(MailboxFaults, NoWordConfusesASenderOrTheOwner) {
     Random random(5);
+    uint64_t received = 0;
+    uint64_t head = sent_;  // as the owner wrote it
+    const auto ticket = [&] {
+        return random.below(3) == 0 ? random.next() : head + random.below(20) - 10;
+    };
     for (int i = 0; i < 20000; ++i) {
-        const uint64_t ticket =
-            random.below(3) == 0 ? random.next() : sent_ + random.below(20) - 10;
-        raw_.cell(random.below(8)).state.store(
-            cell_state(ticket, random.below(65536), random.below(4)));
-        raw_.header().ticket_hint.store(random.below(2) == 0 ? random.next() << 16 : sent_);
+        raw_.cell(random.below(8)).state.store(ticket());
+        raw_.record(random.below(3)).reserving.store(ticket());
+        if (random.below(4) == 0) {
+            raw_.header().tail.store(tail_word(ticket(), random.below(2) == 0));
+        }
+        if (random.below(4) == 0) {
+            raw_.header().head.store(ticket());
+        }
         sender_.has_room();
         ReservedCell cell;
         if (sender_.reserve(&cell)) {
@@ -214,9 +337,19 @@ TEST_F(MailboxFaults, NoStateOfACellConfusesASender) {
             ASSERT_LE(message.length, kGeometry.slot_bytes);
             ASSERT_LT(message.sender, kMaxSenders);
             mailbox_.release();
+            ++received;
+            head = raw_.header().head.load();
         }
-        mailbox_.skip_dead_sender();
+        if (mailbox_.skip_dead_sender()) {
+            head = raw_.header().head.load();
+        }
+        mailbox_.arm();
+        if (random.below(8) == 0) {  // a sender that has believed nothing yet
+            mailbox_.free_sender(0);
+            sender_ = attach_sender(mailbox_.address());
+        }
     }
+    EXPECT_GT(received, 1000u) << "the words never made sense";
 }
 
 TEST_F(MailboxFaults, DeadOwnerIsNoSignalForItsSenders) {

@@ -39,13 +39,10 @@ private:
     MailboxGeometry geometry_;
 };
 
-/** The state word of a cell, as mailbox.hpp documents it. */
-constexpr uint64_t cell_state(uint64_t ticket, uint64_t sender, uint64_t phase) {
-    return ticket << 18 | sender << 2 | phase;
+/** The word MailboxHeader::tail when `ticket` is the next to be reserved. */
+constexpr uint64_t tail_word(uint64_t ticket, bool armed = false) {
+    return ticket << 1 | (armed ? 1 : 0);
 }
-constexpr uint64_t kFree = 0;
-constexpr uint64_t kReserved = 1;
-constexpr uint64_t kPublished = 2;
 
 /** The address that a sender of this process leaves; `mark` tells senders apart. */
 inline MailboxAddress own_address(int32_t mark = 0) {

@@ -92,13 +92,14 @@ TEST(Mailbox, IsEmptyUntilPublishedAndReceivesOnlyOnceReleased) {
     auto mailbox = MailboxReceiver::create(4, 128);
     ASSERT_TRUE(mailbox);
     MailboxSender sender = attach_sender(mailbox->address());
+    MailboxSender other = attach_sender(mailbox->address(), 1);
     ReceivedCell message;
     EXPECT_TRUE(mailbox->empty());
     EXPECT_FALSE(mailbox->receive(&message));
     ReservedCell first, second;
     ASSERT_TRUE(sender.reserve(&first));
-    ASSERT_TRUE(sender.reserve(&second));
-    sender.publish(second, CellKind::am_inline, 2, 0);
+    ASSERT_TRUE(other.reserve(&second));
+    other.publish(second, CellKind::am_inline, 2, 0);
     EXPECT_TRUE(mailbox->empty()) << "the one before is not published";
     EXPECT_FALSE(mailbox->receive(&message));
     sender.publish(first, CellKind::am_inline, 1, 0);
@@ -181,18 +182,14 @@ TEST(Mailbox, RefusesSizesThatItCannotHave) {
     EXPECT_EQ(log.count("mailbox"), 5u);
 }
 
-TEST(Mailbox, RoomIsJudgedRightlyWhenTheHintLags) {
-    const MailboxGeometry geometry = {8, 128};
-    auto mailbox = MailboxReceiver::create(geometry.cell_count, geometry.slot_bytes);
+TEST(Mailbox, LateSenderJudgesRoomByWhatOthersHaveSent) {
+    auto mailbox = MailboxReceiver::create(8, 128);
     ASSERT_TRUE(mailbox);
-    RawMailbox raw(*mailbox, geometry);
     MailboxSender sender = attach_sender(mailbox->address());
     MailboxSender late = attach_sender(mailbox->address(), 1);
     for (uint64_t i = 0; i < 8; ++i) {
         ASSERT_TRUE(send_pattern(sender, i, 8));
     }
-    // As a sender leaves it that was stopped between its reservation and its hint.
-    raw.header().ticket_hint.store(3);
     ReservedCell cell;
     EXPECT_FALSE(late.reserve(&cell));
     EXPECT_FALSE(late.has_room()) << "the mailbox is full";
@@ -200,23 +197,27 @@ TEST(Mailbox, RoomIsJudgedRightlyWhenTheHintLags) {
     EXPECT_TRUE(late.has_room());
     ASSERT_TRUE(late.reserve(&cell));
     EXPECT_EQ(cell.ticket, 8u);
+    late.publish(cell, CellKind::am_inline, 0, 0);
+    EXPECT_FALSE(late.has_room());
+    EXPECT_FALSE(sender.has_room());
 }
 
-TEST(Mailbox, NewcomerFindsTheEndOfTheQueueBehindALaggingHint) {
-    const MailboxGeometry geometry = {8, 128};
-    auto mailbox = MailboxReceiver::create(geometry.cell_count, geometry.slot_bytes);
-    ASSERT_TRUE(mailbox);
-    RawMailbox raw(*mailbox, geometry);
-    MailboxSender sender = attach_sender(mailbox->address());
-    for (uint64_t i = 0; i < 19; ++i) {
-        ASSERT_TRUE(send_pattern(sender, i, 8));
-        expect_next(*mailbox, i, 8);
+TEST(Mailbox, NewcomerFindsTheEndOfTheQueue) {
+    for (const uint64_t before : {1, 7, 8, 19, 1000}) {
+        auto mailbox = MailboxReceiver::create(8, 128);
+        ASSERT_TRUE(mailbox);
+        MailboxSender sender = attach_sender(mailbox->address());
+        for (uint64_t i = 0; i < before; ++i) {
+            ASSERT_TRUE(send_pattern(sender, i, 8));
+            expect_next(*mailbox, i, 8);
+        }
+        MailboxSender late = attach_sender(mailbox->address(), 1);
+        EXPECT_TRUE(late.has_room());
+        ASSERT_TRUE(send_pattern(late, before, 8));
+        expect_next(*mailbox, before, 8);
+        ASSERT_TRUE(send_pattern(sender, before + 1, 8));
+        expect_next(*mailbox, before + 1, 8);
     }
-    raw.header().ticket_hint.store(12);
-    MailboxSender late = attach_sender(mailbox->address(), 1);
-    EXPECT_TRUE(late.has_room());
-    ASSERT_TRUE(send_pattern(late, 19, 8));
-    expect_next(*mailbox, 19, 8);
 }
 
 TEST(MailboxSenders, AnswersFindEverySender) {
@@ -301,17 +302,41 @@ TEST(MailboxWake, OnlyAnArmedOwnerGetsAByteAndOnlyOne) {
     EXPECT_FALSE(readable(mailbox->event_fd()));
 }
 
-TEST(MailboxWake, ReservedButUnpublishedCellWakesWhenItIsPublished) {
+TEST(MailboxWake, OwnerDoesNotSleepWhileACellIsReserved) {
     auto mailbox = MailboxReceiver::create(8, 128);
     ASSERT_TRUE(mailbox);
     MailboxSender slow = attach_sender(mailbox->address());
     MailboxSender quick = attach_sender(mailbox->address(), 1);
     ReservedCell cell;
     ASSERT_TRUE(slow.reserve(&cell));
+    EXPECT_FALSE(mailbox->arm()) << "its sender does not know that anybody sleeps";
     ASSERT_TRUE(send_pattern(quick, 5, 8));
-    EXPECT_TRUE(mailbox->arm()) << "what can be received now is nothing";
+    EXPECT_FALSE(mailbox->arm());
     slow.publish(cell, CellKind::am_inline, 0, 0);
-    EXPECT_TRUE(readable(mailbox->event_fd()));
+    EXPECT_FALSE(mailbox->arm());
+    ReceivedCell message;
+    ASSERT_TRUE(mailbox->receive(&message));
+    mailbox->release();
+    expect_next(*mailbox, 5, 8);
+    EXPECT_FALSE(readable(mailbox->event_fd())) << "nobody slept";
+    EXPECT_TRUE(mailbox->arm());
+}
+
+TEST(MailboxWake, FirstToPublishWakesWhoeverReservedFirst) {
+    auto mailbox = MailboxReceiver::create(8, 128);
+    ASSERT_TRUE(mailbox);
+    MailboxSender slow = attach_sender(mailbox->address());
+    MailboxSender quick = attach_sender(mailbox->address(), 1);
+    EXPECT_TRUE(mailbox->arm());
+    EXPECT_TRUE(mailbox->arm()) << "twice is once";
+    ReservedCell cell;
+    ASSERT_TRUE(slow.reserve(&cell));
+    EXPECT_FALSE(readable(mailbox->event_fd())) << "there is nothing to receive";
+    ASSERT_TRUE(send_pattern(quick, 5, 8));
+    EXPECT_TRUE(readable(mailbox->event_fd())) << "the slow one may die";
+    slow.publish(cell, CellKind::am_inline, 0, 0);
+    char bytes[8];
+    EXPECT_EQ(read(mailbox->event_fd(), bytes, sizeof(bytes)), 1);
 }
 
 }  // namespace

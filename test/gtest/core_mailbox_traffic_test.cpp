@@ -101,7 +101,7 @@ TEST(MailboxTraffic, ManyProcessesKeepTheirOrder) {
 }
 
 // The threads use one mapping, so that ThreadSanitizer can judge the memory orders of mailbox.hpp.
-TEST(MailboxTraffic, EveryAccessIsOrderedByTheStateOfTheCell) {
+TEST(MailboxTraffic, EveryAccessIsOrderedByTheSharedWords) {
     constexpr int32_t kThreads = 3;
     constexpr uint64_t kMessages = 4000;
     const OneMappingPerFile one_mapping;
@@ -119,6 +119,64 @@ TEST(MailboxTraffic, EveryAccessIsOrderedByTheStateOfTheCell) {
         thread.join();
     }
     mailbox.reset();
+}
+
+/** Sends until it is killed, often while it holds a cell. */
+[[noreturn]] void send_forever(MailboxSender &sender, int32_t mark) {
+    for (uint64_t sequence = 0;; ++sequence) {
+        ReservedCell cell;
+        while (!sender.reserve(&cell)) {
+            sched_yield();
+        }
+        const uint64_t seed = seed_of(mark, sequence);
+        fill_pattern(cell.slot, kSlotBytes, seed);
+        sched_yield();
+        sender.publish(cell, CellKind::am_slot, static_cast<uint8_t>(seed % 32), kSlotBytes);
+    }
+}
+
+TEST(MailboxTraffic, KillsAtAnyMomentCostTheOthersNothing) {
+    constexpr int32_t kHealthy = 1000000;
+    constexpr uint64_t kMessages = 20000;
+    auto mailbox = MailboxReceiver::create(4, kSlotBytes);
+    ASSERT_TRUE(mailbox);
+    const MailboxAddress address = mailbox->address();
+    Child healthy([&](const Channel &) {
+        MailboxSender sender = attach_sender(address, kHealthy);
+        send_all(sender, kHealthy, kMessages);
+        return 0;
+    });
+    std::unique_ptr<Child> victim;
+    int32_t victims = 0;
+    uint64_t skipped = 0;
+    std::map<int32_t, uint64_t> next;
+    const Deadline deadline;
+    for (uint64_t stalls = 0; next[kHealthy] < kMessages;) {
+        ReceivedCell message;
+        if (mailbox->receive(&message)) {
+            const int32_t mark = mailbox->sender_address(message.sender)->segment_fd;
+            const uint64_t seed = seed_of(mark, next[mark]++);
+            const uint32_t length = mark == kHealthy ? length_of(seed) : kSlotBytes;
+            ASSERT_EQ(check_pattern(message, seed, length), "");
+            mailbox->release();
+            continue;
+        }
+        skipped += mailbox->skip_dead_sender();
+        ASSERT_FALSE(deadline.passed()) << next[kHealthy] << " messages of the healthy sender";
+        if (stalls++ % 64 == 0 && victims < 200) {  // somebody probably holds the oldest cell
+            if (victim) {
+                victim->kill_hard();
+            }
+            victim = std::make_unique<Child>([&](const Channel &) -> int {
+                MailboxSender sender = attach_sender(address, victims);
+                send_forever(sender, victims);
+            });
+            ++victims;
+        }
+        sched_yield();
+    }
+    EXPECT_EQ(healthy.reap(), 0);
+    EXPECT_GT(skipped, 0u) << "nobody was killed with a cell in his hands";
 }
 
 TEST(MailboxTraffic, RoomAndReserveAgreeWhenNobodyElseMoves) {
@@ -145,7 +203,15 @@ TEST(MailboxTraffic, RoomAndReserveAgreeWhenNobodyElseMoves) {
 
 /** Sleeps until the next message; false after 10 s, when the wake-up was lost. */
 bool sleep_until_message(MailboxReceiver &mailbox, uint64_t *sleeps) {
-    while (mailbox.arm()) {
+    const Deadline deadline;
+    while (mailbox.empty()) {
+        if (!mailbox.arm()) {
+            if (deadline.passed()) {
+                return false;
+            }
+            sched_yield();
+            continue;
+        }
         ++*sleeps;
         pollfd event = {mailbox.event_fd(), POLLIN, 0};
         if (poll(&event, 1, 10000) != 1) {

@@ -200,8 +200,12 @@ private:
             header->released = what < 2 ? value() : released_;
         } else if (what < 160) {
             auto *header = reinterpret_cast<MailboxHeader *>(records_->data());
-            header->ticket_hint = random_.below(2) == 0 ? value() : header->ticket_hint.load();
-            header->armed = static_cast<uint32_t>(value());
+            // Rarely tail: nothing more comes through a mailbox whose tail makes no sense.
+            switch (random_.below(8)) {
+            case 0: header->tail = value(); break;
+            case 1: header->head = value(); break;
+            default: header->tail ^= 1; break;
+            }
         } else if (what < 170) {
             mutate_record();
         } else {
@@ -322,10 +326,8 @@ private:
         cell.cell->kind = static_cast<uint8_t>(kind);
         cell.cell->am_id = static_cast<uint8_t>(random_.next());
         cell.cell->length = static_cast<uint32_t>(stated);
-        uint64_t state = cell.cell->state.load() + 1;  // reserved -> published
-        if (sender != ~0u) {
-            state = (state & ~uint64_t{0x3fffc}) | static_cast<uint64_t>(sender & 0xffff) << 2;
-        }
+        cell.cell->sender = static_cast<uint16_t>(sender != ~0u ? sender : 0);
+        uint64_t state = cell.ticket + 1;
         if (random_.below(300) == 0) {
             state ^= uint64_t{1} << random_.below(64);
         }
