@@ -232,6 +232,10 @@ TEST_F(MailboxFaults, BrokenTailIsAFullMailboxAndCostsNoMessage) {
             EXPECT_EQ(raw_.header().tail.load(), tail ^ bit);
         }
     }
+    raw_.header().tail.store(tail_word(sent_ + 1));
+    ReservedCell cell;
+    EXPECT_FALSE(sender_.has_room()) << "the ticket of its last message";
+    EXPECT_FALSE(sender_.reserve(&cell));
     expect_next(mailbox_, 1, 8);
     expect_next(mailbox_, 2, 200);
     EXPECT_FALSE(mailbox_.arm());
