@@ -114,6 +114,9 @@ bool query_allocation(const void *address, void **base, size_t *length) {
     if (driver == nullptr) {
         return false;
     }
+    // For an address that it does not know the driver succeeds and writes nothing.
+    *base = nullptr;
+    *length = 0;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                         CU_POINTER_ATTRIBUTE_RANGE_SIZE};
     void *data[] = {base, length};

@@ -222,6 +222,30 @@ TEST_F(PortGpuTransfers, CancelledOwnersMemoryIsLeftAlone) {
     }
 }
 
+TEST_F(PortGpuTransfers, NoCopyRunsAfterTheLinkFailed) {
+    if (!simulated()) {
+        GTEST_SKIP() << "needs a copy that lasts";
+    }
+    Buffer local(MemoryKind::device, 4096);
+    Buffer remote(MemoryKind::host, 4096);
+    remote.fill(1);
+    const Registration registration(remote.data(), 4096);
+    make_ring_ready(b_, a_);
+    Outcome outcome;
+    ASSERT_EQ(link_.get(local.data(), 4096, registration.at(), nullptr, outcome.completion()),
+              Status::in_progress);
+    b_->progress();  // the data lies in the ring
+    make_slow("20000");
+    a_->progress();  // the copy out of it runs
+    link_.fail();
+    EXPECT_EQ(outcome.calls, 1u);
+    EXPECT_EQ(outcome.status, Status::peer_failed);
+    make_slow("5");
+    local.fill(2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    EXPECT_EQ(local.check(0, 0, 0, 2), "");
+}
+
 /** The transfer goes on after the application took its memory back: nothing must break. */
 TEST_F(PortGpuTransfers, MemoryMayBeFreedAtOnceAfterACancel) {
     constexpr size_t kBytes = 1 << 20;
