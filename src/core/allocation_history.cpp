@@ -69,7 +69,9 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
         }
         allocations_.clear();
     }
+    allocation->fresh = false;
     allocations_[begin_of(*allocation)] = *allocation;
+    allocation->fresh = true;
     return true;
 }
 

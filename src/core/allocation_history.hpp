@@ -16,6 +16,7 @@ struct Allocation {
     size_t length = 0;  // bytes
     MemoryKind kind = MemoryKind::host;
     unsigned long long buffer_id = 0;
+    bool fresh = false;  // it was not known before this call
 };
 
 /** UCP keeps registrations by address, and nobody tells it that GPU memory was freed: an address that is

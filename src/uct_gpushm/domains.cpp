@@ -119,6 +119,11 @@ public:
         if (!known) {
             return UCS_ERR_INVALID_ADDR;
         }
+        if (allocation.fresh) {
+            // Page-locked memory may have been there, which is host memory to UCP and which the driver
+            // may unmap without libucm seeing it.
+            abi::report_memory_freed(allocation.base, allocation.length, UCS_MEMORY_TYPE_HOST);
+        }
         attributes.mem_type = to_memory_type(info.kind);
         attributes.base_address = allocation.base;
         attributes.alloc_length = allocation.length;

@@ -101,6 +101,14 @@ TEST_F(AllocationHistoryTest, HostMemoryAtItsAddressMeansThatItIsGone) {
     EXPECT_TRUE(gone_.empty());
 }
 
+TEST_F(AllocationHistoryTest, AnAllocationIsFreshOnce) {
+    const Buffer buffer(MemoryKind::device, 4096);
+    ASSERT_TRUE(observe(buffer.data()));
+    EXPECT_TRUE(allocation_.fresh);
+    ASSERT_TRUE(observe(buffer.data() + 100));
+    EXPECT_FALSE(allocation_.fresh);
+}
+
 /** The driver says where an allocation begins and ends; what it does not know counts as a byte. */
 TEST_F(AllocationHistoryTest, EverythingThatANewOneOverlapsIsGone) {
     const Buffer buffer(MemoryKind::device, 4096);
