@@ -57,11 +57,11 @@ step_debian13() {
     archive=$(debian13_archive) || skip "mmdebstrap did not work: $(tail -n 1 "$log")"
     mkdir -p "$dir"
     tar -C "$dir" --exclude='./dev/*' -xf "$archive"
-    mkdir -p "$dir/usr/local/cuda/include" "$dir/root/gpushm"
+    mkdir -p "$dir/usr/local/cuda/include" "$dir/opt/gpushm"
     cp -L "$cuda_dir/include/cuda.h" "$dir/usr/local/cuda/include/"
     # Without what autogen.sh makes: it is to be made by the Autotools of Debian 13.
     tar -C "$source_dir" --exclude-vcs --exclude=./build --exclude=./build-aux --exclude=./m4 \
         --exclude=./configure --exclude=./aclocal.m4 --exclude=./autom4te.cache -cf - . |
-        tar -C "$dir/root/gpushm" -xf -
-    in_chroot "$dir" bash /root/gpushm/contrib/quickstart --simulated --full -- --enable-werror
+        tar -C "$dir/opt/gpushm" -xf -
+    in_chroot "$dir" bash /opt/gpushm/contrib/quickstart --simulated --full -- --enable-werror
 }

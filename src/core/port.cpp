@@ -197,7 +197,7 @@ void Port::housekeeping() {
     if (mailbox_.skip_dead_sender()) {
         GPUSHM_LOG_ONCE(warn, "a peer died while it wrote into our mailbox: its message is dropped");
     }
-    if (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
+    while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
         forget_sender(*dead);
     }
 }

@@ -63,7 +63,7 @@ protected:
     ~PortDeath() override {
         port_.reset();
         EXPECT_EQ(open_descriptors(), descriptors_);
-        EXPECT_EQ(mappings_named("gpushm"), 0u);
+        EXPECT_EQ(mappings_named("memfd:gpushm"), 0u);
         EXPECT_EQ(shared_memory_names(), names_);
     }
 

@@ -124,7 +124,7 @@ int outlive(int moment) {
         target.fill(2);
         CHECK(target.check(0, 0, 0, 2).empty());
     }
-    CHECK(mappings_named("gpushm") == 0);
+    CHECK(mappings_named("memfd:gpushm") == 0);
     CHECK(open_descriptors() == descriptors);
     return 0;
 }

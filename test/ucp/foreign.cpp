@@ -4,20 +4,24 @@
 #include "session.hpp"
 #include "scenarios.hpp"
 
+#include "uct_gpushm/addresses.hpp"
+
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
 
 namespace gpushm::ucp_test {
 namespace {
 
-/** How a device address of gpushm begins inside of a worker's address: the kind of interface, the
- *  protocol version, the user (src/uct_gpushm/addresses.hpp). */
+/** How a device address of gpushm begins inside of a worker's address. */
 std::string device_address_start() {
-    const uint32_t user = geteuid();
-    std::string start("\x01\x01", 2);
-    start.append(reinterpret_cast<const char *>(&user), sizeof(user));
-    return start;
+    uct::DeviceAddress address = {};
+    address.kind = uct::InterfaceKind::shared_memory;
+    address.protocol_version = static_cast<uint8_t>(kProtocolVersion);
+    address.user_id = geteuid();
+    return std::string(reinterpret_cast<const char *>(&address),
+                       offsetof(uct::DeviceAddress, node));
 }
 
 std::string changed_address(std::string address, const std::string &what) {
@@ -25,7 +29,8 @@ std::string changed_address(std::string address, const std::string &what) {
     size_t changes = 0;
     for (size_t at = address.find(start); at != std::string::npos;
          at = address.find(start, at + 1)) {
-        address[at + (what == "version" ? 1 : 2)] ^= 0x40;
+        address[at + (what == "version" ? offsetof(uct::DeviceAddress, protocol_version)
+                                        : offsetof(uct::DeviceAddress, user_id))] ^= 0x40;
         ++changes;
     }
     if (changes == 0) {
