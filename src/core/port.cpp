@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kMessagesPerProgress = 16;
 
 // A reservation that stays unpublished for this many polls is worth system calls.
-constexpr uint32_t kPollsPerHousekeeping = 1u << 16;
+constexpr uint32_t kPollsPerHousekeeping = 1u << 14;
 
 template <typename Payload>
 bool read_payload(const ReceivedCell &message, Payload *payload) {
