@@ -197,6 +197,7 @@ private:
 
     bool fence_pending() const;
     bool in_flight(uint64_t id) const;
+    Status check_startable() const;
     Status check_sendable() const;
     uint64_t start_operation(const void *owner, const Completion &completion);
     void end_operation(uint64_t id, Status status);

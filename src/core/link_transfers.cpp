@@ -33,14 +33,9 @@ unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char
 
 Status Link::put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                  const Completion &completion) {
-    if (failed_) {
-        return Status::peer_failed;
-    }
-    if (fence_pending()) {
-        return Status::no_resource;
-    }
-    if (length == 0) {
-        return Status::ok;
+    const Status status = check_startable();
+    if (status != Status::ok || length == 0) {
+        return status;
     }
     const uint64_t id = start_operation(owner, completion);
     streams_.push_back({id, false, owner, static_cast<const unsigned char *>(local),
@@ -50,14 +45,9 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
 
 Status Link::get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
                  const Completion &completion) {
-    if (failed_) {
-        return Status::peer_failed;
-    }
-    if (fence_pending()) {
-        return Status::no_resource;
-    }
-    if (length == 0) {
-        return Status::ok;
+    const Status status = check_startable();
+    if (status != Status::ok || length == 0) {
+        return status;
     }
     const uint64_t id = start_operation(owner, completion);
     Operation &operation = operations_[id];
