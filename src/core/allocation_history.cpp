@@ -7,11 +7,11 @@ namespace {
 // A program that never uses an address again would let the history grow: then it begins anew.
 constexpr size_t kMaxAllocations = 1u << 14;
 
-const unsigned char *begin_of(const Allocation &allocation) {
+const unsigned char *begin_of(const MemoryInfo &allocation) {
     return static_cast<const unsigned char *>(allocation.base);
 }
 
-const unsigned char *end_of(const Allocation &allocation) {
+const unsigned char *end_of(const MemoryInfo &allocation) {
     return begin_of(allocation) + allocation.length;
 }
 
@@ -27,8 +27,8 @@ AllocationHistory::Allocations::iterator AllocationHistory::find(const unsigned 
     return address < end_of(candidate->second) ? candidate : allocations_.end();
 }
 
-void AllocationHistory::remove_overlapping(const Allocation &allocation,
-                                           std::vector<Allocation> *gone) {
+void AllocationHistory::remove_overlapping(const MemoryInfo &allocation,
+                                           std::vector<MemoryInfo> *gone) {
     auto entry = allocations_.upper_bound(begin_of(allocation));
     if (entry != allocations_.begin() &&
         end_of(std::prev(entry)->second) > begin_of(allocation)) {
@@ -41,7 +41,7 @@ void AllocationHistory::remove_overlapping(const Allocation &allocation,
 }
 
 bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
-                                Allocation *allocation, std::vector<Allocation> *gone) {
+                                std::vector<MemoryInfo> *gone) {
     const auto *byte = static_cast<const unsigned char *>(address);
     std::lock_guard<std::mutex> lock(mutex_);
     const auto known = allocations_.empty() ? allocations_.end() : find(byte);
@@ -53,25 +53,16 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
         return false;
     }
     if (known != allocations_.end() && known->second.buffer_id == info.buffer_id) {
-        *allocation = known->second;
-        return true;
+        return false;
     }
-    allocation->kind = info.kind;
-    allocation->buffer_id = info.buffer_id;
-    if (!query_allocation(address, &allocation->base, &allocation->length)) {
-        allocation->base = const_cast<void *>(address);
-        allocation->length = 1;
-    }
-    remove_overlapping(*allocation, gone);
+    remove_overlapping(info, gone);
     if (allocations_.size() >= kMaxAllocations) {
         for (const auto &entry : allocations_) {
             gone->push_back(entry.second);
         }
         allocations_.clear();
     }
-    allocation->fresh = false;
-    allocations_[begin_of(*allocation)] = *allocation;
-    allocation->fresh = true;
+    allocations_[begin_of(info)] = info;
     return true;
 }
 

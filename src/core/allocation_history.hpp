@@ -11,32 +11,22 @@
 
 namespace gpushm {
 
-struct Allocation {
-    void *base = nullptr;
-    size_t length = 0;  // bytes
-    MemoryKind kind = MemoryKind::host;
-    unsigned long long buffer_id = 0;
-    bool fresh = false;  // it was not known before this call
-};
-
 /** UCP keeps registrations by address, and nobody tells it that GPU memory was freed: an address that is
  *  allocated again, as another kind perhaps, would meet the registration of what was there before.
  *  Every buffer passes here before UCP looks for a registration; what its address contradicts is
  *  reported as gone. Thread safe. */
 class AllocationHistory {
 public:
-    /** What is known of `address`, of which the driver says `info`: true with its allocation for GPU
-     *  memory, false for host memory. `gone` receives the allocations that were seen at these
-     *  addresses earlier and do not exist any more. One driver call for an allocation that is new,
-     *  none otherwise. */
-    bool observe(const void *address, const MemoryInfo &info, Allocation *allocation,
-                 std::vector<Allocation> *gone);
+    /** `address` is about to be used, and `info` is what query_memory() says of it. True when it lies in
+     *  GPU memory that was not seen before. `gone` receives the allocations that were seen at these
+     *  addresses earlier and do not exist any more. Asks nobody. */
+    bool observe(const void *address, const MemoryInfo &info, std::vector<MemoryInfo> *gone);
 
 private:
-    using Allocations = std::map<const unsigned char *, Allocation>;  // by base, disjoint
+    using Allocations = std::map<const unsigned char *, MemoryInfo>;  // by base, disjoint
 
     Allocations::iterator find(const unsigned char *address);
-    void remove_overlapping(const Allocation &allocation, std::vector<Allocation> *gone);
+    void remove_overlapping(const MemoryInfo &allocation, std::vector<MemoryInfo> *gone);
 
     std::mutex mutex_;
     Allocations allocations_;

@@ -1,24 +1,78 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/copy_engine.hpp"
 
+#include "core/buffer_name.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/page_residency.hpp"
 
 #include <cstring>
-#include <memory>
 #include <mutex>
 
 namespace gpushm {
+
+/** Copies that share an event. */
+struct CopyBatch {
+    struct Copy {
+        void *destination;
+        const void *source;
+        size_t length;
+        bool failed;
+    };
+    std::vector<Copy> copies;
+    size_t bytes = 0;  // of all
+    CUevent event = nullptr;  // recorded behind them; null before they are submitted
+    bool done = false;
+
+    void fail() {
+        for (Copy &copy : copies) {
+            copy.failed = true;
+        }
+    }
+};
+
 namespace {
+
+// From here on a copy is worth a stream of its own, so that small ones overtake it.
+constexpr size_t kBulkBytes = 1u << 20;
+
+// What copies in half the time that a submission takes; more starts at once.
+constexpr size_t kCollectBytes = 192u << 10;
+
+// A second batch is submitted while the first runs, so that the copy engine has no pause; more wait, so
+// that they become large.
+constexpr size_t kBatchesInFlight = 2;
+constexpr size_t kCopiesPerBatch = 64;
 
 CUdeviceptr device_pointer(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
 
-Status failed(const char *what, size_t length, CUresult result) {
+void log_failure(const char *what, size_t length, CUresult result) {
     GPUSHM_LOG(error, "%s failed for a GPU copy of %zu bytes (%s): see whether the application freed "
                "the buffer too early or a kernel faulted (compute-sanitizer)", what, length,
                CudaDriver::get()->error_name(result));
-    return Status::gpu_error;
+}
+
+/** What may be a passing shortage is tried again: a message that fails ends most programs. */
+template <typename Function>
+bool tried_twice(Function function) {
+    return function() || function();
+}
+
+/** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in whether
+ *  functions of streams and events need a context, and memory of pools is copied in its own only (driver
+ *  580). */
+template <typename Function>
+CUresult in_context(CUcontext handle, Function function) {
+    const CUresult result = function();
+    CUcontext current = nullptr;
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ||
+        (CudaDriver::get()->ctx_get_current(&current) == CUDA_SUCCESS && current == handle)) {
+        return result;
+    }
+    CurrentContext entered(CudaDriver::get(), handle);
+    return entered.result() == CUDA_SUCCESS ? function() : entered.result();
 }
 
 }  // namespace
@@ -33,6 +87,8 @@ CopyEngine::~CopyEngine() {
     }
 }
 
+// ---------------------------------------------------------------- contexts, streams, events
+
 CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
     if (gpu_side.context != nullptr) {
         return gpu_side.context;
@@ -42,38 +98,102 @@ CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
         return known->second;
     }
     CUcontext context = nullptr;
-    if (CudaDriver::get()->device_primary_ctx_retain(&context, gpu_side.device) == CUDA_SUCCESS) {
+    const bool retained = tried_twice([&] {
+        return CudaDriver::get()->device_primary_ctx_retain(&context, gpu_side.device) ==
+               CUDA_SUCCESS;
+    });
+    if (retained) {
         primary_contexts_[gpu_side.device] = context;
     }
     return context;
 }
 
-/** The context, which is current, with its streams. Null when the driver refuses them. */
-CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
-    Context &context = contexts_[handle];
-    const unsigned long long id = CudaDriver::get()->context_id(handle);
-    if (context.id != id) {
-        // The streams and events of the context that had this handle before ended with it.
-        context = Context();
-        context.id = id;
+CUcontext CopyEngine::context_near(uint64_t device_wanted) {
+    const auto known = near_contexts_.find(device_wanted);
+    if (known != near_contexts_.end()) {
+        return known->second;
     }
-    if (context.to_gpu == nullptr && !make_streams(context)) {
-        contexts_.erase(handle);
+    const CudaDriver *driver = CudaDriver::get();
+    int count = 0;
+    if (driver->primary_ctx_get_state == nullptr ||
+        driver->device_get_count(&count) != CUDA_SUCCESS) {
+        count = 0;
+    }
+    CUcontext found = nullptr;
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        CUdevice device = 0;
+        unsigned flags = 0;
+        int active = 0;
+        if (driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
+            driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
+            active != 0 &&
+            (found == nullptr || device_identity(device) == device_wanted)) {
+            MemoryInfo info;
+            info.device = device;
+            found = context_of(info);
+        }
+    }
+    if (found == nullptr) {
+        driver->ctx_get_current(&found);
+    }
+    if (found != nullptr) {
+        near_contexts_[device_wanted] = found;
+    }
+    return found;
+}
+
+/** What belongs to a living context; null when it is dead. */
+CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
+    const CudaDriver *driver = CudaDriver::get();
+    const auto known = contexts_.find(handle);
+    const uint64_t epoch = context_epoch();  // before the driver is asked
+    if (known != contexts_.end() && driver_hooks_installed() && known->second.epoch == epoch) {
+        return &known->second;
+    }
+    if (known != contexts_.end() && driver->context_is_alive(handle, known->second.id)) {
+        known->second.epoch = epoch;
+        return &known->second;
+    }
+    if (known != contexts_.end()) {
+        // The streams and events of the context that had this handle before ended with it.
+        fail_all(known->second);
+        contexts_.erase(known);
+        near_contexts_.clear();
+    }
+    unsigned long long id = 0;
+    if (driver->ctx_get_id != nullptr &&
+        !tried_twice([&] { return driver->ctx_get_id(handle, &id) == CUDA_SUCCESS; })) {
         return nullptr;
     }
+    Context &context = contexts_[handle];
+    context.id = id;
+    context.epoch = epoch;
     return &context;
 }
 
-bool CopyEngine::make_streams(Context &context) {
-    const CudaDriver *driver = CudaDriver::get();
-    if (driver->stream_create(&context.to_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-        return false;
+bool CopyEngine::make_stream(CUcontext handle, Stream &stream) {
+    return tried_twice([&] {
+        const CudaDriver *driver = CudaDriver::get();
+        CurrentContext current(driver, handle);
+        return current.result() == CUDA_SUCCESS &&
+               driver->stream_create(&stream.handle, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+    });
+}
+
+CUevent CopyEngine::take_event(CUcontext handle, Context &context) {
+    CUevent event = nullptr;
+    if (!context.free_events.empty()) {
+        event = context.free_events.back();
+        context.free_events.pop_back();
+        return event;
     }
-    if (driver->stream_create(&context.from_gpu, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-        driver->stream_destroy(context.to_gpu);
-        return false;
-    }
-    return true;
+    const bool made = tried_twice([&] {
+        const CudaDriver *driver = CudaDriver::get();
+        CurrentContext current(driver, handle);
+        return current.result() == CUDA_SUCCESS &&
+               driver->event_create(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+    });
+    return made ? event : nullptr;
 }
 
 /** Drops what belongs to a context, which may have been destroyed by the application
@@ -81,62 +201,76 @@ bool CopyEngine::make_streams(Context &context) {
 void CopyEngine::forget(CUcontext handle) {
     const CudaDriver *driver = CudaDriver::get();
     const auto found = contexts_.find(handle);
-    const Context &context = found->second;
+    Context &context = found->second;
+    Scope scope(*this);
+    relax_capture();
     CurrentContext current(driver, handle);
-    if (current.result() == CUDA_SUCCESS && driver->context_id(handle) == context.id) {
+    if (current.result() == CUDA_SUCCESS && driver->context_is_alive(handle, context.id)) {
+        for (Stream &stream : context.streams) {
+            for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
+                context.free_events.push_back(batch->event);
+            }
+            if (stream.handle != nullptr) {
+                driver->stream_destroy(stream.handle);
+            }
+        }
         for (CUevent event : context.free_events) {
             driver->event_destroy(event);
         }
-        driver->stream_destroy(context.to_gpu);
-        driver->stream_destroy(context.from_gpu);
     }
+    fail_all(context);
     contexts_.erase(found);
 }
 
-CUevent CopyEngine::take_event(Context &context) {
-    CUevent event = nullptr;
-    if (!context.free_events.empty()) {
-        event = context.free_events.back();
-        context.free_events.pop_back();
-    } else if (CudaDriver::get()->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        return nullptr;
+/** Ends what was given to a context of which no answer will come. */
+void CopyEngine::fail_all(Context &context) {
+    for (Stream &stream : context.streams) {
+        if (stream.collected) {
+            stream.submitted.push_back(std::move(stream.collected));
+        }
+        for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
+            batch->fail();
+            batch->done = true;
+            --under_way_;
+        }
+        stream.submitted.clear();
     }
-    return event;
 }
 
-void CopyEngine::retire(CopyTicket *ticket) {
-    const auto context = contexts_.find(ticket->context);
-    if (context != contexts_.end()) {
-        context->second.free_events.push_back(ticket->event);
-    } else {
-        CudaDriver::get()->event_destroy(ticket->event);
+// ---------------------------------------------------------------- stream captures
+
+/** In a thread whose mode is not relaxed, a capture in global mode in any thread forbids calls such as
+ *  cuEventQuery, and is invalidated by them (CUDA driver API manual, cuStreamBeginCapture and
+ *  cuThreadExchangeStreamCaptureMode). */
+void CopyEngine::relax_capture() {
+    if (!capture_ || !capture_->relaxed()) {
+        capture_.emplace(CudaDriver::get());
     }
-    *ticket = CopyTicket();
 }
 
-Status CopyEngine::submit(Context &context, CUcontext handle, void *destination, const void *source,
-                          size_t length, CopyDirection direction, CopyTicket *ticket) {
-    const CudaDriver *driver = CudaDriver::get();
-    CUstream stream = direction == CopyDirection::to_gpu ? context.to_gpu : context.from_gpu;
-    CUevent event = take_event(context);
-    if (event == nullptr) {
-        return failed("cuEventCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
+// ---------------------------------------------------------------- copies
+
+/** What a copy needs: its context and a stream in it. False, logged, when the driver refuses them. */
+bool CopyEngine::prepare(const void *destination, const void *source, size_t length,
+                         const MemoryInfo &gpu_side, CopyDirection direction, CUcontext *handle,
+                         Context **context, Stream **stream) {
+    relax_capture();
+    *handle = context_of(gpu_side);
+    *context = *handle != nullptr ? enter(*handle) : nullptr;
+    if (*context == nullptr) {
+        log_failure(*handle != nullptr ? "cuCtxGetId" : "cuDevicePrimaryCtxRetain", length,
+                    CUDA_ERROR_INVALID_CONTEXT);
+        return false;
     }
-    CUresult result = driver->memcpy_async(device_pointer(destination), device_pointer(source),
-                                           length, stream);
-    if (result != CUDA_SUCCESS) {
-        context.free_events.push_back(event);
-        return failed("cuMemcpyAsync", length, result);
+    *stream = &(*context)->streams[(length >= kBulkBytes ? 2 : 0) +
+                                   (direction == CopyDirection::from_gpu ? 1 : 0)];
+    if ((*stream)->handle == nullptr && !make_stream(*handle, **stream)) {
+        log_failure("cuStreamCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
+        return false;
     }
-    result = driver->event_record(event, stream);
-    if (result != CUDA_SUCCESS) {
-        // The copy runs: nobody may touch its buffers before it ends.
-        driver->stream_synchronize(stream);
-        context.free_events.push_back(event);
-        return failed("cuEventRecord", length, result);
-    }
-    *ticket = {event, handle};
-    return Status::in_progress;
+    HostRegions::instance().ensure_pinned(destination, *handle);
+    HostRegions::instance().ensure_pinned(source, *handle);
+    return true;
 }
 
 Status CopyEngine::start(void *destination, const void *source, size_t length,
@@ -146,67 +280,234 @@ Status CopyEngine::start(void *destination, const void *source, size_t length,
     if (length == 0) {
         return Status::ok;
     }
+    Scope scope(*this);
+    CUcontext handle = nullptr;
+    Context *context = nullptr;
+    Stream *chosen = nullptr;
+    if (!prepare(destination, source, length, gpu_side, direction, &handle, &context, &chosen)) {
+        return Status::gpu_error;
+    }
+    Stream &stream = *chosen;
+    if (!stream.collected) {
+        stream.collected = std::make_shared<CopyBatch>();
+        ++under_way_;
+    }
+    *ticket = {stream.collected, stream.collected->copies.size()};
+    stream.collected->copies.push_back({destination, source, length, false});
+    stream.collected->bytes += length;
+    if (stream.collected->bytes >= kCollectBytes || stream.submitted.size() < kBatchesInFlight ||
+        stream.collected->copies.size() >= kCopiesPerBatch) {
+        submit(handle, *context, stream);
+    }
+    return poll(ticket);
+}
+
+Status CopyEngine::copy(void *destination, const void *source, size_t length,
+                        const MemoryInfo &gpu_side, CopyDirection direction) {
+    if (length == 0) {
+        return Status::ok;
+    }
+    Scope scope(*this);
+    CUcontext handle = nullptr;
+    Context *context = nullptr;
+    Stream *stream = nullptr;
+    if (!prepare(destination, source, length, gpu_side, direction, &handle, &context, &stream)) {
+        return Status::gpu_error;
+    }
     const CudaDriver *driver = CudaDriver::get();
-    CUcontext handle = context_of(gpu_side);
-    if (handle == nullptr) {
-        return failed("cuDevicePrimaryCtxRetain", length, CUDA_ERROR_INVALID_CONTEXT);
+    CUresult result = submit_copy(handle, *stream, destination, source, length);
+    if (result != CUDA_SUCCESS) {
+        log_failure("cuMemcpyAsync", length, result);
+        return Status::gpu_error;
     }
-    CurrentContext current(driver, handle);
-    if (current.result() != CUDA_SUCCESS) {
-        contexts_.erase(handle);
-        return failed("cuCtxPushCurrent", length, current.result());
+    do {
+        result = in_context(handle, [&] { return driver->stream_query(stream->handle); });
+    } while (result == CUDA_ERROR_NOT_READY);
+    if (result != CUDA_SUCCESS) {
+        // Whether the copy runs is not known; after this it does not any more.
+        result = in_context(handle, [&] { return driver->stream_synchronize(stream->handle); });
     }
-    Context *context = enter(handle);
-    if (context == nullptr) {
-        return failed("cuStreamCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
+    if (result != CUDA_SUCCESS) {
+        log_failure("cuStreamQuery", length, result);
     }
-    HostRegions::instance().ensure_pinned(destination);
-    HostRegions::instance().ensure_pinned(source);
-    return submit(*context, handle, destination, source, length, direction, ticket);
+    return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
+}
+
+/** One copy. What may be a passing shortage is tried again: UCP ends the process when a copy between memory
+ *  kinds fails. */
+CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, void *destination,
+                                 const void *source, size_t length) {
+    const auto submit_once = [&] {
+        return CudaDriver::get()->memcpy_async(device_pointer(destination), device_pointer(source),
+                                               length, stream.handle);
+    };
+    const CUresult result = in_context(handle, submit_once);
+    return result == CUDA_SUCCESS ? result : in_context(handle, submit_once);
+}
+
+/** Gives the collected copies to the driver, behind them an event. */
+void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream) {
+    const std::shared_ptr<CopyBatch> batch = std::move(stream.collected);
+    stream.collected = nullptr;
+    const CudaDriver *driver = CudaDriver::get();
+    batch->event = take_event(handle, context);
+    bool runs = false;
+    if (batch->event != nullptr) {
+        runs = submit_copies(handle, stream, *batch);
+    } else {
+        log_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
+        batch->fail();
+    }
+    CUresult result = CUDA_SUCCESS;
+    if (runs) {
+        result = in_context(handle,
+                            [&] { return driver->event_record(batch->event, stream.handle); });
+    }
+    if (runs && result == CUDA_SUCCESS) {
+        stream.submitted.push_back(batch);
+        return;
+    }
+    if (runs) {
+        // The copies run, and nobody may touch their buffers before they end.
+        result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+        if (result != CUDA_SUCCESS) {
+            log_failure("cuEventRecord", batch->copies.front().length, result);
+            batch->fail();
+        }
+    }
+    if (batch->event != nullptr) {
+        context.free_events.push_back(batch->event);
+    }
+    batch->done = true;
+    --under_way_;
+}
+
+/** Whether any of the copies runs; those that the driver refused are marked. */
+bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch) {
+    const CudaDriver *driver = CudaDriver::get();
+    if (batch.copies.size() > 1 && driver->has_memcpy_batch()) {
+        CUdeviceptr destinations[kCopiesPerBatch];
+        CUdeviceptr sources[kCopiesPerBatch];
+        size_t lengths[kCopiesPerBatch];
+        for (size_t i = 0; i < batch.copies.size(); ++i) {
+            destinations[i] = device_pointer(batch.copies[i].destination);
+            sources[i] = device_pointer(batch.copies[i].source);
+            lengths[i] = batch.copies[i].length;
+        }
+        const CUresult result = in_context(handle, [&] {
+            return driver->memcpy_batch(destinations, sources, lengths, batch.copies.size(),
+                                        stream.handle);
+        });
+        if (result == CUDA_SUCCESS) {
+            return true;
+        }
+        // One by one: the driver does not say which of them it refused, and whether others run.
+        in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+    }
+    bool runs = false;
+    for (CopyBatch::Copy &copy : batch.copies) {
+        const CUresult result =
+            submit_copy(handle, stream, copy.destination, copy.source, copy.length);
+        copy.failed = result != CUDA_SUCCESS;
+        runs |= !copy.failed;
+        if (copy.failed) {
+            log_failure("cuMemcpyAsync", copy.length, result);
+        }
+    }
+    return runs;
+}
+
+unsigned CopyEngine::progress() {
+    if (under_way_ == 0) {
+        return 0;
+    }
+    Scope scope(*this);
+    relax_capture();
+    unsigned count = 0;
+    for (auto &[handle, context] : contexts_) {
+        for (Stream &stream : context.streams) {
+            count += advance(handle, context, stream);
+        }
+    }
+    return count;
+}
+
+unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream) {
+    const CudaDriver *driver = CudaDriver::get();
+    unsigned count = 0;
+    while (!stream.submitted.empty()) {
+        const std::shared_ptr<CopyBatch> &batch = stream.submitted.front();
+        CUresult result = in_context(handle, [&] { return driver->event_query(batch->event); });
+        if (result == CUDA_ERROR_NOT_READY) {
+            break;
+        }
+        if (result != CUDA_SUCCESS) {
+            // The end of the copies is not known; after this they do not run any more.
+            result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+        }
+        if (result != CUDA_SUCCESS) {
+            log_failure("cuEventQuery", batch->copies.front().length, result);
+            batch->fail();
+        }
+        context.free_events.push_back(batch->event);
+        batch->done = true;
+        --under_way_;
+        stream.submitted.pop_front();
+        ++count;
+    }
+    if (stream.collected && stream.submitted.size() < kBatchesInFlight) {
+        submit(handle, context, stream);
+        ++count;
+    }
+    return count;
 }
 
 Status CopyEngine::poll(CopyTicket *ticket) {
-    if (ticket->event == nullptr) {
+    if (!ticket->batch) {
         return Status::ok;
     }
-    const CudaDriver *driver = CudaDriver::get();
-    CUresult result = driver->event_query(ticket->event);
-    if (result == CUDA_ERROR_INVALID_CONTEXT) {  // this thread has no current one
-        CurrentContext current(driver, ticket->context);
-        result = driver->event_query(ticket->event);
-    }
-    if (result == CUDA_ERROR_NOT_READY) {
+    if (!ticket->batch->done) {
         return Status::in_progress;
     }
-    if (result != CUDA_SUCCESS) {
-        abandon(ticket);
-        return failed("cuEventQuery", 0, result);
-    }
-    retire(ticket);
-    return Status::ok;
-}
-
-/** Gives up a copy of which the driver does not tell the end; on return it does not run any more. The
- *  event is not used again: its context may be gone. */
-void CopyEngine::abandon(CopyTicket *ticket) {
-    const CudaDriver *driver = CudaDriver::get();
-    const auto context = contexts_.find(ticket->context);
-    CurrentContext current(driver, ticket->context);
-    if (current.result() == CUDA_SUCCESS && context != contexts_.end() &&
-        driver->context_id(ticket->context) == context->second.id) {
-        driver->stream_synchronize(context->second.to_gpu);
-        driver->stream_synchronize(context->second.from_gpu);
-    }
+    const bool copy_failed = ticket->batch->copies[ticket->index].failed;
     *ticket = CopyTicket();
+    return copy_failed ? Status::gpu_error : Status::ok;
 }
 
 Status CopyEngine::wait(CopyTicket *ticket) {
-    Status status;
-    do {
+    Scope scope(*this);
+    Status status = poll(ticket);
+    while (status == Status::in_progress) {
+        progress();
         status = poll(ticket);
-    } while (status == Status::in_progress);
+    }
     return status;
 }
+
+namespace {
+
+/** Which side's GPU copies between two buffers; null: none, a CPU does. */
+struct Sides {
+    std::optional<MemoryInfo> gpu_side;
+    CopyDirection direction = CopyDirection::to_gpu;
+};
+
+Sides sides_of(const void *destination, const void *source, size_t length) {
+    const MemoryInfo destination_info = query_memory(destination);
+    if (gpu_copies(destination_info, destination, length)) {
+        return {destination_info, CopyDirection::to_gpu};
+    }
+    if (HostRegions::instance().contains(source)) {
+        return {};  // the usual case where no GPU copies: a message out of a slot
+    }
+    const MemoryInfo source_info = query_memory(source);
+    if (gpu_copies(source_info, source, length)) {
+        return {source_info, CopyDirection::from_gpu};
+    }
+    return {};
+}
+
+}  // namespace
 
 Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
                  CopyTicket *ticket) {
@@ -214,15 +515,9 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
     if (length == 0) {
         return Status::ok;
     }
-    const MemoryInfo destination_info = query_memory(destination);
-    if (destination_info.needs_gpu()) {
-        return engine.start(destination, source, length, destination_info, CopyDirection::to_gpu,
-                            ticket);
-    }
-    const MemoryInfo source_info = query_memory(source);
-    if (source_info.needs_gpu()) {
-        return engine.start(destination, source, length, source_info, CopyDirection::from_gpu,
-                            ticket);
+    const Sides sides = sides_of(destination, source, length);
+    if (sides.gpu_side) {
+        return engine.start(destination, source, length, *sides.gpu_side, sides.direction, ticket);
     }
     memcpy(destination, source, length);
     return Status::ok;
@@ -258,21 +553,61 @@ EnginePool &engine_pool() {
     return *pool;
 }
 
+/** With an engine of the pool; a failed one is not used again. */
+Status copy_once(void *destination, const void *source, size_t length, const Sides &sides) {
+    std::unique_ptr<CopyEngine> engine = engine_pool().take();
+    const Status status =
+        engine->copy(destination, source, length, *sides.gpu_side, sides.direction);
+    if (status == Status::ok) {
+        engine_pool().put_back(std::move(engine));
+    }
+    return status;
+}
+
+/** The driver's synchronous copy, which needs nothing of ours. It waits for the application's default
+ *  stream, so it is the last resort. */
+Status copy_synchronously(void *destination, const void *source, size_t length,
+                          const MemoryInfo &gpu_side) {
+    const CudaDriver *driver = CudaDriver::get();
+    CopyEngine engine;
+    CurrentContext current(driver, engine.context_of(gpu_side));
+    CUresult result = driver->memcpy_sync(device_pointer(destination), device_pointer(source),
+                                          length);
+    if (result == CUDA_SUCCESS) {
+        // Between some kinds it returns before the bytes are there ("API synchronization behavior").
+        result = driver->stream_synchronize(nullptr);
+    }
+    if (result != CUDA_SUCCESS) {
+        log_failure("cuMemcpy", length, result);
+    }
+    return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
+}
+
 }  // namespace
 
+/** UCP takes a copy between memory kinds for one that cannot fail: 1.13 goes on with what was in the
+ *  destination (src/ucp/dt/dt.c), later ones end the process. So nothing is left untried. */
 Status copy_any(void *destination, const void *source, size_t length) {
-    // Most calls are between host buffers and need no engine.
-    if (CudaDriver::get() == nullptr) {
-        memcpy(destination, source, length);
-        return Status::ok;
+    constexpr int kAttempts = 3;
+    Status status = Status::ok;
+    for (int attempt = 1; attempt <= kAttempts; ++attempt) {
+        // Most calls are between host buffers and need no engine.
+        const Sides sides = CudaDriver::get() != nullptr && length != 0
+                                ? sides_of(destination, source, length)
+                                : Sides();
+        if (!sides.gpu_side) {
+            if (length != 0) {
+                memcpy(destination, source, length);
+            }
+            return Status::ok;
+        }
+        status = attempt < kAttempts
+                     ? copy_once(destination, source, length, sides)
+                     : copy_synchronously(destination, source, length, *sides.gpu_side);
+        if (status == Status::ok) {
+            break;
+        }
     }
-    std::unique_ptr<CopyEngine> engine = engine_pool().take();
-    CopyTicket ticket;
-    Status status = start_any(*engine, destination, source, length, &ticket);
-    if (status == Status::in_progress) {
-        status = engine->wait(&ticket);
-    }
-    engine_pool().put_back(std::move(engine));
     return status;
 }
 

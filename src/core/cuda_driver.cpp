@@ -39,6 +39,7 @@ bool find_all(void *library, CudaDriver &driver) {
            find(library, "cuStreamCreate", driver.stream_create) &&
            find(library, "cuStreamDestroy_v2", driver.stream_destroy) &&
            find(library, "cuStreamSynchronize", driver.stream_synchronize) &&
+           find(library, "cuStreamQuery", driver.stream_query) &&
            find(library, "cuEventCreate", driver.event_create) &&
            find(library, "cuEventDestroy_v2", driver.event_destroy) &&
            find(library, "cuEventRecord", driver.event_record) &&
@@ -52,7 +53,41 @@ bool find_all(void *library, CudaDriver &driver) {
            find(library, "cuMemcpyAsync", driver.memcpy_async) &&
            find(library, "cuMemsetD8_v2", driver.memset_d8) &&
            find(library, "cuPointerGetAttributes", driver.pointer_get_attributes) &&
-           find(library, "cuPointerSetAttribute", driver.pointer_set_attribute);
+           find(library, "cuPointerSetAttribute", driver.pointer_set_attribute) &&
+           find(library, "cuIpcGetMemHandle", driver.ipc_get_mem_handle) &&
+           find(library, "cuIpcOpenMemHandle_v2", driver.ipc_open_mem_handle) &&
+           find(library, "cuIpcCloseMemHandle", driver.ipc_close_mem_handle);
+}
+
+template <typename Function>
+bool find_optional(void *library, const char *symbol, Function &function) {
+    function = reinterpret_cast<Function>(dlsym(library, symbol));
+    return function != nullptr;
+}
+
+/** What gpushm can do without. */
+void find_newer(void *library, CudaDriver &driver) {
+    find_optional(library, "cuCtxGetId", driver.ctx_get_id);
+    find_optional(library, "cuThreadExchangeStreamCaptureMode",
+                  driver.thread_exchange_capture_mode);
+    find_optional(library, "cuDevicePrimaryCtxGetState", driver.primary_ctx_get_state);
+    find_optional(library, "cuMemcpyBatchAsync_v2", driver.memcpy_batch_plain);
+    find_optional(library, "cuMemcpyBatchAsync", driver.memcpy_batch_with_index);
+    const bool virtual_memory =
+        find_optional(library, "cuMemExportToShareableHandle",
+                      driver.mem_export_to_shareable_handle) &&
+        find_optional(library, "cuMemImportFromShareableHandle",
+                      driver.mem_import_from_shareable_handle) &&
+        find_optional(library, "cuMemAddressReserve", driver.mem_address_reserve) &&
+        find_optional(library, "cuMemAddressFree", driver.mem_address_free) &&
+        find_optional(library, "cuMemMap", driver.mem_map) &&
+        find_optional(library, "cuMemUnmap", driver.mem_unmap) &&
+        find_optional(library, "cuMemSetAccess", driver.mem_set_access) &&
+        find_optional(library, "cuMemRelease", driver.mem_release) &&
+        find_optional(library, "cuMemRetainAllocationHandle", driver.mem_retain_allocation_handle);
+    if (!virtual_memory) {
+        driver.mem_retain_allocation_handle = nullptr;
+    }
 }
 
 const CudaDriver *open_driver() {
@@ -62,8 +97,7 @@ const CudaDriver *open_driver() {
         return nullptr;
     }
     static CudaDriver driver;
-    driver.ctx_get_id =
-        reinterpret_cast<decltype(driver.ctx_get_id)>(dlsym(library, "cuCtxGetId"));
+    find_newer(library, driver);
     return find_all(library, driver) ? &driver : nullptr;
 }
 
@@ -77,6 +111,36 @@ const CudaDriver *CudaDriver::get() {
 unsigned long long CudaDriver::context_id(CUcontext context) const {
     unsigned long long id = 0;
     return ctx_get_id != nullptr && ctx_get_id(context, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+bool CudaDriver::context_is_alive(CUcontext context, unsigned long long id) const {
+    unsigned long long id_now = 0;
+    const CUresult result =
+        ctx_get_id != nullptr ? ctx_get_id(context, &id_now) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS
+               ? id_now == id
+               : result != CUDA_ERROR_CONTEXT_IS_DESTROYED && result != CUDA_ERROR_INVALID_CONTEXT;
+}
+
+bool CudaDriver::has_memcpy_batch() const {
+    return memcpy_batch_plain != nullptr || memcpy_batch_with_index != nullptr;
+}
+
+CUresult CudaDriver::memcpy_batch(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *lengths,
+                                  size_t count, CUstream stream) const {
+    // CUmemcpyAttributes of CUDA 12.8, which the headers of older toolkits lack.
+    struct {
+        int source_access_order = 1;  // CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+        int locations_and_flags[5] = {};
+    } attributes;
+    size_t first = 0;
+    if (memcpy_batch_plain != nullptr) {
+        return memcpy_batch_plain(destinations, sources, lengths, count, &attributes, &first, 1,
+                                  stream);
+    }
+    size_t failed = 0;
+    return memcpy_batch_with_index(destinations, sources, lengths, count, &attributes, &first, 1,
+                                   &failed, stream);
 }
 
 const char *CudaDriver::error_name(CUresult result) const {

@@ -20,6 +20,10 @@ struct CudaDriver {
      *  and after cudaDeviceReset. 0 where the driver does not tell (before CUDA 12.0). */
     unsigned long long context_id(CUcontext context) const;
 
+    /** Whether `context` is still the one that had `id`. A driver that fails for another reason says nothing
+     *  of it: then true. */
+    bool context_is_alive(CUcontext context, unsigned long long id) const;
+
     CUresult (*init)(unsigned flags);
     CUresult (*driver_get_version)(int *version);
     CUresult (*get_error_name)(CUresult error, const char **name);
@@ -44,6 +48,7 @@ struct CudaDriver {
     CUresult (*stream_create)(CUstream *stream, unsigned flags);
     CUresult (*stream_destroy)(CUstream stream);
     CUresult (*stream_synchronize)(CUstream stream);
+    CUresult (*stream_query)(CUstream stream);
     CUresult (*event_create)(CUevent *event, unsigned flags);
     CUresult (*event_destroy)(CUevent event);
     CUresult (*event_record)(CUevent event, CUstream stream);
@@ -62,6 +67,45 @@ struct CudaDriver {
                                        void **data, CUdeviceptr address);
     CUresult (*pointer_set_attribute)(const void *value, CUpointer_attribute attribute,
                                       CUdeviceptr address);
+
+    CUresult (*ipc_get_mem_handle)(CUipcMemHandle *handle, CUdeviceptr address);
+    CUresult (*ipc_open_mem_handle)(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
+    CUresult (*ipc_close_mem_handle)(CUdeviceptr address);
+
+    // ---- null where the driver is older than the function
+    CUresult (*thread_exchange_capture_mode)(CUstreamCaptureMode *mode);
+    CUresult (*primary_ctx_get_state)(CUdevice device, unsigned *flags, int *active);
+
+    // Virtual memory management, all of CUDA 11.2; null together.
+    CUresult (*mem_retain_allocation_handle)(CUmemGenericAllocationHandle *handle, void *address);
+    CUresult (*mem_export_to_shareable_handle)(void *shareable,
+                                               CUmemGenericAllocationHandle handle,
+                                               CUmemAllocationHandleType type,
+                                               unsigned long long flags);
+    CUresult (*mem_import_from_shareable_handle)(CUmemGenericAllocationHandle *handle,
+                                                 void *shareable, CUmemAllocationHandleType type);
+    CUresult (*mem_address_reserve)(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                    CUdeviceptr fixed, unsigned long long flags);
+    CUresult (*mem_address_free)(CUdeviceptr address, size_t bytes);
+    CUresult (*mem_map)(CUdeviceptr address, size_t bytes, size_t offset,
+                        CUmemGenericAllocationHandle handle, unsigned long long flags);
+    CUresult (*mem_unmap)(CUdeviceptr address, size_t bytes);
+    CUresult (*mem_set_access)(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                               size_t count);
+    CUresult (*mem_release)(CUmemGenericAllocationHandle handle);
+
+    /** Whether memcpy_batch works (CUDA 12.8 and later). */
+    bool has_memcpy_batch() const;
+    /** cuMemcpyBatchAsync in either of its two forms: `count` copies, all after what is in the stream,
+     *  among themselves in any order. */
+    CUresult memcpy_batch(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *lengths,
+                          size_t count, CUstream stream) const;
+
+    // Of 12.8: one argument more, which receives the index of a copy that was refused.
+    CUresult (*memcpy_batch_with_index)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *,
+                                        size_t *, size_t, size_t *failed, CUstream);
+    CUresult (*memcpy_batch_plain)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *, size_t *,
+                                   size_t, CUstream);  // of 13.0
 };
 
 /** Makes a context current while it lives. */
@@ -83,6 +127,30 @@ public:
 private:
     const CudaDriver *driver_;
     CUresult result_;
+};
+
+/** While it lives, driver calls of this thread do not disturb stream captures (CUDA driver API manual,
+ *  cuThreadExchangeStreamCaptureMode). */
+class RelaxedCapture {
+public:
+    explicit RelaxedCapture(const CudaDriver *driver) : driver_(driver) {
+        relaxed_ = driver->thread_exchange_capture_mode != nullptr &&
+                   driver->thread_exchange_capture_mode(&mode_) == CUDA_SUCCESS;
+    }
+    RelaxedCapture(const RelaxedCapture &) = delete;
+    RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+    /** False when the driver has no such function or refused. */
+    bool relaxed() const { return relaxed_; }
+    ~RelaxedCapture() {
+        if (relaxed_) {
+            driver_->thread_exchange_capture_mode(&mode_);
+        }
+    }
+
+private:
+    const CudaDriver *driver_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then that of the thread
+    bool relaxed_;
 };
 
 }  // namespace gpushm

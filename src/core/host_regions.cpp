@@ -4,7 +4,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/log.hpp"
 
-#include <atomic>
+#include <algorithm>
 
 namespace gpushm {
 
@@ -17,6 +17,9 @@ HostRegions &HostRegions::instance() {
 void HostRegions::add(unsigned char *base, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
     regions_[base] = {length, State::pageable, nullptr};
+    const auto begin = reinterpret_cast<uintptr_t>(base);
+    lowest_ = std::min<uintptr_t>(lowest_, begin);
+    highest_ = std::max<uintptr_t>(highest_, begin + length);
 }
 
 void HostRegions::remove(unsigned char *base) {
@@ -27,6 +30,7 @@ void HostRegions::remove(unsigned char *base) {
             // Fails harmlessly when the driver or the context is gone already. In a thread without a
             // context it would fail too, and the driver would take what is mapped here next for the
             // pages that were locked.
+            const RelaxedCapture relaxed(CudaDriver::get());
             CurrentContext current(CudaDriver::get(), region->second.context);
             CudaDriver::get()->mem_host_unregister(base);
         }
@@ -39,23 +43,41 @@ void HostRegions::set_pinning_enabled(bool enabled) {
     pinning_enabled_ = enabled;
 }
 
-void HostRegions::ensure_pinned(const void *address) {
+/** The segment in which `address` lies; the end when there is none. */
+HostRegions::Regions::iterator HostRegions::find(const void *address) {
     const auto *byte = static_cast<const unsigned char *>(address);
-    std::lock_guard<std::mutex> lock(mutex_);
     auto region = regions_.upper_bound(byte);
     if (region == regions_.begin()) {
-        return;
+        return regions_.end();
     }
     --region;
-    if (byte >= region->first + region->second.length ||
-        region->second.state != State::pageable || !pinning_enabled_) {
+    return byte < region->first + region->second.length ? region : regions_.end();
+}
+
+bool HostRegions::contains(const void *address) {
+    if (is_elsewhere(address)) {
+        return false;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    return find(address) != regions_.end();
+}
+
+void HostRegions::ensure_pinned(const void *address, CUcontext context) {
+    if (is_elsewhere(address)) {
+        return;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto region = find(address);
+    if (region == regions_.end() || region->second.state != State::pageable ||
+        !pinning_enabled_) {
         return;
     }
     const CudaDriver *driver = CudaDriver::get();
+    CurrentContext current(driver, context);
     const CUresult result =
         driver->mem_host_register(const_cast<unsigned char *>(region->first),
                                   region->second.length, CU_MEMHOSTREGISTER_PORTABLE);
-    driver->ctx_get_current(&region->second.context);
+    region->second.context = context;
     region->second.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG_ONCE(warn, "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "

@@ -4,9 +4,9 @@
 
 #include <cuda.h>
 
-#include <cuda.h>
-
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 
@@ -23,10 +23,13 @@ public:
     /** Also unlocks it; the caller unmaps it afterwards. Needs no current context. */
     void remove(unsigned char *base);
 
-    /** Page-locks the segment in which `address` lies, once; does nothing for other memory. A CUDA
-     *  context must be current. When the driver refuses, one line is logged and copies go on with
-     *  pageable memory: slower, as correct. */
-    void ensure_pinned(const void *address);
+    /** Whether `address` lies in a segment: then it is host memory, which the driver need not be asked. */
+    bool contains(const void *address);
+
+    /** Page-locks the segment in which `address` lies, once, in `context`; does nothing for other
+     *  memory. When the driver refuses, one line is logged and copies go on with pageable memory:
+     *  slower, as correct. */
+    void ensure_pinned(const void *address, CUcontext context);
 
     /** UCX_GPUSHM_PIN=n: ensure_pinned does nothing. */
     void set_pinning_enabled(bool enabled);
@@ -39,8 +42,20 @@ private:
         CUcontext context;  // in which it was page-locked
     };
 
+    using Regions = std::map<const unsigned char *, Region>;  // by base address
+
+    Regions::iterator find(const void *address);
+
     std::mutex mutex_;
-    std::map<const unsigned char *, Region> regions_;  // by base address
+    Regions regions_;
+    // Where segments have been so far, to tell other memory without the mutex. Written under it.
+    std::atomic<uintptr_t> lowest_{UINTPTR_MAX};
+    std::atomic<uintptr_t> highest_{0};
+    bool is_elsewhere(const void *address) const {
+        const auto number = reinterpret_cast<uintptr_t>(address);
+        return number < lowest_.load(std::memory_order_relaxed) ||
+               number >= highest_.load(std::memory_order_relaxed);
+    }
     bool pinning_enabled_ = true;
 };
 

@@ -36,7 +36,14 @@ std::unique_ptr<Link> Link::connect(Port &port, const MailboxAddress &peer, cons
 Link::Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox)
     : port_(port), peer_(peer), watch_(peer.pid), mailbox_(std::move(mailbox)) {}
 
-Link::~Link() { wait_for_copies(nullptr); }
+Link::~Link() {
+    wait_for_copies(nullptr);
+    revoke_shared_reads();
+    for (const auto &[id, operation] : operations_) {
+        revoke(operation.shared, id, 1);
+    }
+    forget_mappings();
+}
 
 // ---------------------------------------------------------------- operations
 
@@ -56,6 +63,7 @@ void Link::end_operation(uint64_t id, Status status) {
     }
     // The completion may start other operations.
     const Completion completion = found->second.completion;
+    revoke(found->second.shared, id, 1);
     operations_.erase(found);
     if (completion.function != nullptr) {
         completion.function(completion.argument, status);
@@ -115,6 +123,7 @@ bool Link::busy() const {
     }
     return check_requested_ || !operations_.empty() || !flushes_.empty() ||
            !outgoing_spans_.empty() || !streams_.empty() || !incoming_copies_.empty() ||
+           !direct_copies_.empty() || !shared_reads_.empty() || !help_.empty() ||
            !control_.empty();
 }
 
@@ -128,6 +137,9 @@ unsigned Link::progress() {
     count += issue_chunks();
     count += publish_spans();
     count += finish_incoming_copies();
+    count += finish_direct_copies();
+    count += progress_shared_reads();
+    count += progress_help();
     if (tx_ring_ && tx_ring_->broken()) {
         GPUSHM_LOG(error, "process %d wrote nonsense into the staging ring: the connection is given "
                    "up; look for memory corruption in the job's processes", peer_.pid);
@@ -174,10 +186,23 @@ void Link::wait_for_copies(const void *owner) {
             copy.chunk.failed = 1;
         }
     }
+    for (DirectCopy &copy : direct_copies_) {
+        if (owner == nullptr || copy.stream.owner == owner) {
+            CopyTicket ticket = copy.ticket;  // how it ended is still asked for
+            port_.engine().wait(&ticket);
+        }
+    }
 }
 
 void Link::cancel(const void *owner) {
     wait_for_copies(owner);
+    direct_copies_.remove_if([&](const DirectCopy &copy) {
+        const bool owned = copy.stream.owner == owner && copy.purpose != DirectCopy::Purpose::push;
+        if (owned) {
+            operations_.erase(copy.stream.transfer_id);
+        }
+        return owned;
+    });
     flushes_.erase(std::remove_if(flushes_.begin(), flushes_.end(),
                                   [&](const PendingFlush &flush) { return flush.owner == owner; }),
                    flushes_.end());
@@ -189,9 +214,19 @@ void Link::cancel(const void *owner) {
             ++stream;
         }
     }
+    for (auto read = shared_reads_.begin(); read != shared_reads_.end();) {
+        const auto operation = operations_.find(read->id);
+        if (operation != operations_.end() && operation->second.owner == owner) {
+            revoke(read->shared, read->id, read->pieces);
+            read = shared_reads_.erase(read);
+        } else {
+            ++read;
+        }
+    }
     for (auto entry = operations_.begin(); entry != operations_.end();) {
         Operation &operation = entry->second;
         if (operation.owner == owner && operation.local != nullptr) {
+            revoke(operation.shared, entry->first, 1);
             entry = operations_.erase(entry);  // what still arrives for it is dropped
             continue;
         }
@@ -217,10 +252,15 @@ void Link::fail() {
     streams_.clear();
     incoming_copies_.clear();
     incoming_puts_.clear();
+    direct_copies_.clear();
+    revoke_shared_reads();
+    help_.clear();
     control_.clear();
+    forget_mappings();
     // One by one: a completion may cancel others.
     while (!operations_.empty()) {
         const Completion completion = operations_.begin()->second.completion;
+        revoke(operations_.begin()->second.shared, operations_.begin()->first, 1);
         operations_.erase(operations_.begin());
         if (completion.function != nullptr) {
             completion.function(completion.argument, Status::peer_failed);
@@ -249,6 +289,12 @@ void Link::receive_close() {
     rx_ring_.reset();
     incoming_puts_.clear();
     control_.clear();
+    exported_.clear();
+    help_.clear();
+    forget_mappings();  // nobody tells any more what is freed
+    direct_copies_.remove_if([](const DirectCopy &copy) {
+        return copy.purpose == DirectCopy::Purpose::push;
+    });
     // Nobody waits for replies.
     streams_.erase(std::remove_if(streams_.begin(), streams_.end(),
                                   [](const Stream &stream) { return stream.is_reply; }),
@@ -259,6 +305,9 @@ void Link::receive_close() {
                                          }),
                           outgoing_spans_.end());
     closed_ = true;
+    if (busy()) {
+        port_.activate(*this);  // what waits for the peer fails
+    }
 }
 
 }  // namespace gpushm

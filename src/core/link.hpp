@@ -3,7 +3,9 @@
 #pragma once
 
 #include "core/copy_engine.hpp"
+#include "core/host_pins.hpp"
 #include "core/mailbox.hpp"
+#include "core/peer_mappings.hpp"
 #include "core/process.hpp"
 #include "core/protocol.hpp"
 #include "core/staging_ring.hpp"
@@ -12,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +30,9 @@ struct Completion {
     void *argument = nullptr;
 };
 
+/** Pieces of a message. */
+constexpr size_t kMaxPieces = 16;
+
 /** A piece of a message, in any kind of memory. */
 struct Piece {
     const void *address;
@@ -37,6 +43,7 @@ struct Piece {
 struct RemoteMemory {
     uint64_t address;
     uint64_t registration;  // RegistrationTable id in the peer
+    BufferName buffer = {};  // in which it lies; the default: not known
 };
 
 /** One thread at a time, the thread that progresses the port.
@@ -63,8 +70,9 @@ public:
     using Pack = size_t (*)(void *destination, void *argument);
     Status am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length);
 
-    /** A host header and pieces of any kind of memory, at most kSlotBytes in all. in_progress when
-     *  a GPU still reads a piece: `completion` is called when the pieces may be used again. */
+    /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in all.
+     *  in_progress when a GPU still reads a piece: `completion` is called when the pieces may be used
+     *  again. */
     Status am_pieces(uint8_t am_id, const void *header, size_t header_length, const Piece *pieces,
                      size_t piece_count, const void *owner, const Completion &completion);
 
@@ -102,6 +110,10 @@ public:
     /** Tells the peer, as far as its mailbox has room, that nothing follows. */
     void send_close();
 
+    /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A look-up
+     *  for each. */
+    void check_exports();
+
     /** Fails the link if the peer is dead; for callers that wait for room. One in many calls asks the
      *  kernel. */
     void check_peer();
@@ -114,6 +126,10 @@ public:
     void receive_chunk(const TransferChunk &chunk, const unsigned char *slot, size_t slot_length);
     void receive_get_request(const GetRequest &request);
     void receive_transfer_done(const TransferDone &done);
+    void receive_map_request(const MapRequest &request);
+    void receive_map_answer(const MapAnswer &answer);
+    void receive_unmap_notice(const UnmapNotice &notice);
+    void receive_help_request(const HelpRequest &request);
     void receive_close();
     /** Where an am_ring message lies; null, logged, when the span is impossible. */
     unsigned char *open_span(const RingSpan &span);
@@ -127,8 +143,11 @@ private:
         bool failed = false;
         unsigned char *local = nullptr;  // get only, as what follows
         MemoryInfo local_info;
+        bool local_on_gpu = false;  // gpu_copies()
         uint64_t length = 0;
         uint64_t arrived = 0;
+        RemoteMemory remote = {};
+        uint32_t shared = kSharedTransfers;  // permits the peer to write `local`; default: it may not
     };
 
     /** Local memory that is being sent in chunks: a put of ours, or the reply to a peer's get. */
@@ -163,6 +182,45 @@ private:
         TransferChunk chunk;
     };
 
+    /** One copy, without the ring, between memory of this process and memory of the peer that is mapped
+     *  here. If it fails the transfer takes the way through the ring. */
+    struct DirectCopy {
+        enum class Purpose { get, put, push };  // push: into memory of a peer that asked by get_request
+        Purpose purpose;
+        Stream stream;  // get: only transfer_id and owner
+        CopyTicket ticket;
+        std::shared_ptr<PeerMapping> mapping;  // null: the peer is this process
+        HostPins::Hold pin;                    // null: local memory is not pageable
+        SharedTransfer *shared = nullptr;      // push: the peer's permission, of which a piece is claimed
+    };
+
+    /** What find_mapping() returned last; holds nothing. */
+    struct LastMapping {
+        uint64_t generation = 0;  // of PeerMappings
+        uint64_t owner = 0;
+        uint64_t buffer_id = 0;
+        CUcontext context = nullptr;
+        std::weak_ptr<PeerMapping> mapping;
+        unsigned uses = 0;
+    };
+
+    /** A get between hosts that this process copies, perhaps with help of the peer. */
+    struct SharedRead {
+        uint64_t id;
+        uint64_t piece_bytes;
+        uint32_t pieces;
+        uint32_t shared;  // SharedTransfer; kSharedTransfers: without help
+        uint32_t next;    // without help: the piece that is read next
+    };
+
+    /** Where remote memory lies in this process; null address: nowhere. */
+    struct RemoteView {
+        unsigned char *address = nullptr;
+        std::shared_ptr<PeerMapping> mapping;
+        HostPins::Hold pin;
+        MemoryInfo gpu_side;  // which GPU copies
+    };
+
     /** A put of the peer of which not all bytes have arrived. */
     struct IncomingPut {
         uint64_t arrived = 0;
@@ -177,6 +235,7 @@ private:
         const Piece *pieces;
         size_t piece_count;
         size_t length;  // of all
+        std::optional<MemoryInfo> gpu_sides[kMaxPieces];  // of pieces that a GPU copies
     };
 
     struct PendingFlush {
@@ -223,7 +282,7 @@ private:
     bool issue_slot_chunk(Stream &stream);
     bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
-    size_t chunk_bytes(const Stream &stream) const;
+    size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
     unsigned publish_spans();
     bool publish_span(OutgoingSpan &out);
 
@@ -233,6 +292,37 @@ private:
     unsigned char *chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info);
     void chunk_arrived(const TransferChunk &chunk, uint64_t length, bool stored);
     void wait_for_copies(const void *owner);
+
+    // link_direct.cpp
+    bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length) const;
+    bool start_direct_get(uint64_t id);
+    bool start_direct_put(const Stream &stream);
+    bool start_push(const Stream &stream, const GetRequest &request);
+    RemoteView view_remote(const BufferName &buffer, uint64_t address, const void *local,
+                           const MemoryInfo &local_info, bool local_on_gpu, uint64_t length);
+    CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
+    std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
+                                              double missed_seconds);
+    bool start_direct(DirectCopy copy, void *destination, const void *source,
+                      const RemoteView &view);
+    bool same_gpu(const BufferName &buffer, const MemoryInfo &local_info) const;
+    bool copies_for_both(const BufferName &buffer) const;
+    unsigned finish_direct_copies();
+    void take_other_way(DirectCopy &copy);
+    void remember_export(const BufferName &buffer);
+    void forget_mappings();
+    void request_data(uint64_t id, bool may_be_pushed);
+
+    // link_shared.cpp
+    bool start_shared_read(uint64_t id);
+    std::optional<uint32_t> next_piece(SharedRead &read);
+    unsigned progress_shared_reads();
+    bool finish_shared_read(const SharedRead &read);
+    void give_up_shared_read();
+    void revoke_shared_reads();
+    unsigned progress_help();
+    bool wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count);
+    void revoke(uint32_t index, uint64_t transfer_id, uint32_t pieces);
 
     Port &port_;
     MailboxAddress peer_;
@@ -260,6 +350,15 @@ private:
     std::optional<StagingRingReceiver> rx_ring_;
     std::deque<IncomingCopy> incoming_copies_;
     std::map<uint64_t, IncomingPut> incoming_puts_;
+
+    bool cma_refused_ = false;  // the kernel does not copy between the two processes
+    std::deque<SharedRead> shared_reads_;
+    std::deque<HelpRequest> help_;
+
+    std::list<DirectCopy> direct_copies_;
+    uint64_t mapped_owner_ = 0;          // BufferName::owner of the peer, once it is known
+    LastMapping last_mapping_;
+    std::vector<BufferName> exported_;   // what the peer may have mapped
 };
 
 }  // namespace gpushm

@@ -3,6 +3,7 @@
 #include "core/link.hpp"
 
 #include "core/log.hpp"
+#include "core/page_residency.hpp"
 #include "core/port.hpp"
 
 #include <cstring>
@@ -45,26 +46,6 @@ Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_le
     if (status != Status::ok) {
         return status;
     }
-    // With a ring, into the ring: UCP's pack function copies from a GPU when the message lies there,
-    // and meanwhile nobody waits behind a reserved cell.
-    if (ring_state_ == RingState::ready) {
-        if (const std::optional<RingSpan> span = tx_ring_->allocate(kSlotBytes)) {
-            OutgoingSpan out;
-            out.span = {span->position, pack(tx_ring_->data(*span), argument)};
-            out.owner = nullptr;
-            out.kind = CellKind::am_ring;
-            out.am_id = am_id;
-            tx_ring_->trim(*span, out.span.length);
-            *packed_length = out.span.length;
-            ++messages_in_flight_;
-            outgoing_spans_.push_back(std::move(out));
-            publish_spans();
-            if (messages_in_flight_ != 0) {
-                outgoing_spans_.back().operation = start_operation(nullptr, Completion());
-            }
-            return Status::ok;
-        }
-    }
     ReservedCell reserved;
     if (!mailbox_.reserve(&reserved)) {
         return Status::no_resource;
@@ -77,14 +58,23 @@ Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_le
 Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
                        const Piece *pieces, size_t piece_count, const void *owner,
                        const Completion &completion) {
-    Message message = {am_id, header, header_length, pieces, piece_count, header_length};
+    if (failed_) {
+        return Status::peer_failed;
+    }
+    if (piece_count > kMaxPieces) {
+        return Status::invalid;
+    }
+    Message message = {am_id, header, header_length, pieces, piece_count, header_length, {}};
     bool from_gpu = false;
     for (size_t i = 0; i < piece_count; ++i) {
         message.length += pieces[i].length;
-        from_gpu |= pieces[i].length != 0 && query_memory(pieces[i].address).needs_gpu();
-    }
-    if (failed_) {
-        return Status::peer_failed;
+        if (pieces[i].length != 0) {
+            const MemoryInfo info = query_memory(pieces[i].address);
+            if (gpu_copies(info, pieces[i].address, pieces[i].length)) {
+                message.gpu_sides[i] = info;
+                from_gpu = true;
+            }
+        }
     }
     if (message.length > kSlotBytes) {
         return Status::invalid;
@@ -127,11 +117,11 @@ bool Link::fill_span(OutgoingSpan &out, const Message &message) {
     bool started = true;
     for (size_t i = 0; i < message.piece_count && started; ++i) {
         const Piece &piece = message.pieces[i];
-        const MemoryInfo info = query_memory(piece.address);
-        if (info.needs_gpu()) {
+        const std::optional<MemoryInfo> &gpu_side = message.gpu_sides[i];
+        if (gpu_side) {
             CopyTicket ticket;
             const Status status =
-                port_.engine().start(destination, piece.address, piece.length, info,
+                port_.engine().start(destination, piece.address, piece.length, *gpu_side,
                                      CopyDirection::from_gpu, &ticket);
             started = status != Status::gpu_error;
             if (status == Status::in_progress) {
@@ -223,12 +213,13 @@ void Link::queue_control(CellKind kind, const void *payload, size_t length) {
 // ---------------------------------------------------------------- the staging ring
 
 void Link::offer_ring() {
-    const size_t bytes = port_.config().ring_bytes;
+    const size_t bytes = port_.next_ring_bytes();
     tx_ring_ = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes);
     if (!tx_ring_) {
         ring_state_ = RingState::refused;
         return;
     }
+    port_.count_ring(tx_ring_->data_bytes());
     ring_state_ = RingState::offered;
     send_control(CellKind::ring_offer, RingOffer{tx_ring_->cookie(), tx_ring_->segment_fd()});
 }

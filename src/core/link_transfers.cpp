@@ -6,6 +6,7 @@
 #include "core/link.hpp"
 
 #include "core/log.hpp"
+#include "core/page_residency.hpp"
 #include "core/port.hpp"
 #include "core/registration_table.hpp"
 
@@ -38,8 +39,11 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
         return status;
     }
     const uint64_t id = start_operation(owner, completion);
-    streams_.push_back({id, false, owner, static_cast<const unsigned char *>(local),
-                        query_memory(local), length, 0, remote});
+    const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local),
+                           query_memory(local), length, 0, remote};
+    if (!start_direct_put(stream)) {
+        streams_.push_back(stream);
+    }
     return Status::in_progress;
 }
 
@@ -53,10 +57,35 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     Operation &operation = operations_[id];
     operation.local = static_cast<unsigned char *>(local);
     operation.local_info = query_memory(local);
+    operation.local_on_gpu = gpu_copies(operation.local_info, local, length);
     operation.length = length;
-    send_control(CellKind::get_request,
-                 GetRequest{id, remote.address, length, remote.registration});
+    operation.remote = remote;
+    if (!start_shared_read(id) && !start_direct_get(id)) {
+        request_data(id, port_.config().peer_mapping);
+    }
     return Status::in_progress;
+}
+
+/** Has the peer send what a get reads, or write it itself where it can. */
+void Link::request_data(uint64_t id, bool may_be_pushed) {
+    Operation &operation = operations_[id];
+    GetRequest request = {};
+    request.transfer_id = id;
+    request.address = operation.remote.address;
+    request.length = operation.length;
+    request.registration = operation.remote.registration;
+    request.shared = kSharedTransfers;
+    const BufferName buffer = name_buffer(operation.local_info);
+    if (may_be_pushed && buffer.can_be_mapped()) {
+        operation.shared = port_.take_shared_transfer();
+        request.shared = operation.shared;
+    }
+    if (request.shared != kSharedTransfers) {
+        port_.shared_transfer(request.shared).open(static_cast<uint32_t>(id), 1);
+        request.destination = reinterpret_cast<uint64_t>(operation.local);
+        request.buffer = buffer;
+    }
+    send_control(CellKind::get_request, request);
 }
 
 void Link::receive_get_request(const GetRequest &request) {
@@ -69,10 +98,13 @@ void Link::receive_get_request(const GetRequest &request) {
         return;
     }
     const unsigned char *source = pointer(request.address);
-    streams_.push_back({request.transfer_id, true, nullptr, source, query_memory(source),
-                        request.length, 0, RemoteMemory{0, 0}, request.registration});
+    const Stream stream = {request.transfer_id, true, nullptr, source, query_memory(source),
+                           request.length, 0, RemoteMemory{0, 0}, request.registration};
     port_.activate(*this);
-    issue_chunks();
+    if (!start_push(stream, request)) {
+        streams_.push_back(stream);
+        issue_chunks();
+    }
 }
 
 /** Whether the memory of an operation is still read or written. */
@@ -88,7 +120,12 @@ bool Link::in_flight(uint64_t id) const {
            std::any_of(incoming_copies_.begin(), incoming_copies_.end(),
                        [&](const IncomingCopy &copy) {
                            return copy.chunk.is_reply != 0 && copy.chunk.transfer_id == id;
-                       });
+                       }) ||
+           std::any_of(shared_reads_.begin(), shared_reads_.end(),
+                       [&](const SharedRead &read) { return read.id == id; }) ||
+           std::any_of(direct_copies_.begin(), direct_copies_.end(), [&](const DirectCopy &copy) {
+               return copy.purpose != DirectCopy::Purpose::push && copy.stream.transfer_id == id;
+           });
 }
 
 void Link::receive_transfer_done(const TransferDone &done) {
@@ -96,8 +133,10 @@ void Link::receive_transfer_done(const TransferDone &done) {
     if (found == operations_.end()) {
         return;  // it was cancelled
     }
-    const bool is_get = found->second.local != nullptr;
-    if (in_flight(done.transfer_id) || (is_get && done.failed == 0)) {
+    const Operation &operation = found->second;
+    const bool is_get = operation.local != nullptr;
+    const bool pushed = operation.shared != kSharedTransfers && operation.arrived == 0;
+    if (in_flight(done.transfer_id) || (is_get && done.failed == 0 && !pushed)) {
         GPUSHM_LOG(error, "process %d ended a transfer that is under way: the connection is given up; "
                    "look for memory corruption in the job's processes", peer_.pid);
         fail();
@@ -133,15 +172,16 @@ unsigned Link::issue_chunks() {
     return count;
 }
 
-size_t Link::chunk_bytes(const Stream &stream) const {
-    const bool from_gpu = stream.source_info.needs_gpu();
+size_t Link::chunk_bytes(const Stream &stream, bool from_gpu) const {
     const PortConfig &config = port_.config();
     const size_t largest = from_gpu ? config.gpu_chunk_bytes : config.host_chunk_bytes;
-    // At least four pieces, so that both sides work at once, unless a piece then costs more to start
-    // than to copy.
-    const size_t smallest = from_gpu ? kSmallestGpuChunk : kSmallestHostChunk;
-    const size_t quarter = (stream.total / 4 + kChunkAlignment - 1) & ~(kChunkAlignment - 1);
-    const size_t preferred = std::min(largest, std::max(smallest, quarter));
+    // At least eight pieces, so that both sides work at once, unless a piece then costs more to start
+    // than to copy, or both are at work already: then large pieces cost least.
+    const size_t smallest = !from_gpu                      ? kSmallestHostChunk
+                            : outgoing_spans_.size() >= 2 ? largest
+                                                          : kSmallestGpuChunk;
+    const size_t eighth = (stream.total / 8 + kChunkAlignment - 1) & ~(kChunkAlignment - 1);
+    const size_t preferred = std::min(largest, std::max(smallest, eighth));
     const size_t possible =
         ring_state_ == RingState::ready ? tx_ring_->data_bytes() / 4 : size_t{kSlotBytes};
     return std::min<uint64_t>(std::min(preferred, possible), stream.total - stream.issued);
@@ -171,7 +211,12 @@ bool Link::source_is_gone(Stream &stream) const {
 }
 
 bool Link::issue_ring_chunk(Stream &stream) {
-    const size_t length = chunk_bytes(stream);
+    // Managed memory may lie here and there: looked at for each chunk.
+    const unsigned char *source = stream.source + stream.issued;
+    const bool from_gpu = gpu_copies(
+        stream.source_info, source,
+        std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes));
+    const size_t length = chunk_bytes(stream, from_gpu);
     const std::optional<RingSpan> span = tx_ring_->allocate(length);
     if (!span) {
         return false;
@@ -183,10 +228,9 @@ bool Link::issue_ring_chunk(Stream &stream) {
     out.chunk = describe_chunk(stream);
     out.chunk.span = *span;
     unsigned char *destination = tx_ring_->data(*span);
-    const unsigned char *source = stream.source + stream.issued;
     if (source_is_gone(stream)) {
         out.copy_failed = true;
-    } else if (stream.source_info.needs_gpu()) {
+    } else if (from_gpu) {
         CopyTicket ticket;
         const Status status = port_.engine().start(destination, source, length, stream.source_info,
                                                    CopyDirection::from_gpu, &ticket);
@@ -207,7 +251,7 @@ bool Link::issue_slot_chunk(Stream &stream) {
         return false;
     }
     unsigned char gathered[kSlotBytes];
-    const size_t length = chunk_bytes(stream);
+    const size_t length = chunk_bytes(stream, false);
     TransferChunk chunk = describe_chunk(stream);
     chunk.failed = source_is_gone(stream) ||
                    copy_any(gathered, stream.source + stream.issued, length) != Status::ok;
@@ -319,7 +363,8 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
     MemoryInfo info;
     unsigned char *destination = chunk_destination(chunk, length, &info);
     bool stored = destination != nullptr;
-    if (stored && info.needs_gpu()) {
+    const bool on_gpu = stored && gpu_copies(info, destination, length);
+    if (on_gpu) {
         CopyTicket ticket;
         Status status = port_.engine().start(destination, data, length, info,
                                              CopyDirection::to_gpu, &ticket);

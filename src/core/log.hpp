@@ -2,6 +2,8 @@
 // The core's log: one line a message, handed to whoever embeds the core.
 #pragma once
 
+#include <atomic>
+
 namespace gpushm {
 
 enum class LogLevel { error, warn, info, debug };

@@ -20,7 +20,9 @@ constexpr uint64_t kArmed = 1;
 
 uint64_t tail_ticket(uint64_t tail) { return tail >> 1; }
 
-constexpr size_t kRecordsOffset = sizeof(MailboxHeader);
+constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
+constexpr size_t kRecordsOffset = kTransfersOffset + kSharedTransfers * sizeof(SharedTransfer);
+static_assert(kRecordsOffset % alignof(SenderRecord) == 0, "records lie on lines of their own");
 constexpr size_t kCellsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
 
 constexpr size_t kLine = 64;  // bytes of a cache line
@@ -48,8 +50,8 @@ void prefetch_payload(const unsigned char *payload, size_t length) {
     }
 }
 
-SenderRecord *records_of(const Segment &segment) {
-    return reinterpret_cast<SenderRecord *>(segment.data() + kRecordsOffset);
+SharedTransfer &transfer_of(const Segment &segment, uint32_t index) {
+    return reinterpret_cast<SharedTransfer *>(segment.data() + kTransfersOffset)[index];
 }
 
 pid_t record_pid(uint64_t owner) { return static_cast<pid_t>(owner >> 1); }
@@ -60,11 +62,11 @@ bool carries_slot(CellKind kind) {
 
 bool known_kind(uint8_t kind) {
     return kind >= static_cast<uint8_t>(CellKind::am_inline) &&
-           kind <= static_cast<uint8_t>(CellKind::close);
+           kind <= static_cast<uint8_t>(CellKind::help_request);
 }
 
 std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAddress &self) {
-    SenderRecord *records = records_of(segment);
+    SenderRecord *records = MailboxGeometry::sender_records(segment.data());
     const uint64_t claimed = static_cast<uint64_t>(self.pid) << 1;
     for (uint32_t i = 0; i < kMaxSenders; ++i) {
         uint64_t owner = 0;
@@ -100,6 +102,10 @@ bool MailboxGeometry::possible() const {
 
 size_t MailboxGeometry::segment_bytes() const {
     return kCellsOffset + cell_count * (sizeof(Cell) + slot_bytes);
+}
+
+SenderRecord *MailboxGeometry::sender_records(unsigned char *base) {
+    return reinterpret_cast<SenderRecord *>(base + kRecordsOffset);
 }
 
 Cell *MailboxGeometry::cell(unsigned char *base, uint64_t ticket) const {
@@ -148,7 +154,9 @@ std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint
     return MailboxReceiver(std::move(*segment), geometry, std::move(read), std::move(write));
 }
 
-SenderRecord *MailboxReceiver::sender_records() const { return records_of(segment_); }
+SenderRecord *MailboxReceiver::sender_records() const {
+    return MailboxGeometry::sender_records(segment_.data());
+}
 
 MailboxAddress MailboxReceiver::address() const {
     MailboxAddress address;
@@ -228,6 +236,10 @@ bool MailboxReceiver::skip_dead_sender() {
     return true;
 }
 
+SharedTransfer &MailboxReceiver::shared_transfer(uint32_t index) const {
+    return transfer_of(segment_, index);
+}
+
 std::optional<MailboxAddress> MailboxReceiver::sender_address(uint16_t sender) const {
     const SenderRecord &record = sender_records()[sender];
     if ((record.owner.load(std::memory_order_acquire) & 1) == 0) {
@@ -267,6 +279,10 @@ bool MailboxReceiver::arm() {
 }
 
 // ---------------------------------------------------------------- sender
+
+SharedTransfer &MailboxSender::shared_transfer(uint32_t index) const {
+    return transfer_of(segment_, index);
+}
 
 MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, uint16_t sender,
                              UniqueFd wake)
@@ -308,7 +324,9 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
     return MailboxSender(std::move(*segment), geometry, *sender, std::move(wake));
 }
 
-SenderRecord *MailboxSender::record() const { return records_of(segment_) + sender_; }
+SenderRecord *MailboxSender::record() const {
+    return MailboxGeometry::sender_records(segment_.data()) + sender_;
+}
 
 /** Whether the ticket of `*tail` may be reserved. When it may not by what the caller knows, both words
  *  are read again. False: full, or they make no sense. */

@@ -3,7 +3,8 @@
 //
 // Layout of the segment (all offsets follow from the two numbers in the header):
 //
-//   MailboxHeader | SenderRecord[kMaxSenders] | Cell[cell_count] | slot[cell_count]
+//   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] | Cell[cell_count] |
+//   slot[cell_count]
 //
 // A message of up to kInlineBytes lies in its cell (128 bytes, two cache lines, of which one of up to
 // 48 bytes touches one); a longer one lies in the slot that belongs to the cell.
@@ -30,6 +31,7 @@
 
 #include "core/process.hpp"
 #include "core/segment.hpp"
+#include "core/shared_transfer.hpp"
 #include "core/status.hpp"
 
 #include <sys/types.h>
@@ -42,7 +44,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 2;
+constexpr uint32_t kProtocolVersion = 3;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -65,6 +67,10 @@ enum class CellKind : uint8_t {
     get_request = 8,    // GetRequest in the cell
     transfer_done = 9,  // TransferDone in the cell
     close = 10,         // the sender drops its link: nothing of it follows
+    map_request = 11,   // MapRequest in the cell
+    map_answer = 12,    // MapAnswer in the cell
+    unmap_notice = 13,  // UnmapNotice in the cell
+    help_request = 14,  // HelpRequest in the cell
 };
 
 /** One cell. All but `state`, and the slot, belongs to the sender that reserved the ticket until he
@@ -120,6 +126,9 @@ struct alignas(128) SenderRecord {
 static_assert(sizeof(SenderRecord) == 128, "a line for the owner, a line for the holder");
 
 constexpr uint32_t kMaxSenders = 1024;
+
+/** Transfers of the owner that peers may help with at a time; see SharedTransfer for their protocol. */
+constexpr uint32_t kSharedTransfers = 64;
 
 struct MailboxHeader {
     // Written once by the owner before anybody can attach (its address is not known before), constant.
@@ -178,6 +187,8 @@ struct MailboxGeometry {
     /** Whether a mailbox may have these sizes. */
     bool possible() const;
     size_t segment_bytes() const;
+    /** kMaxSenders of them. */
+    static SenderRecord *sender_records(unsigned char *base);
     Cell *cell(unsigned char *base, uint64_t ticket) const;
     unsigned char *slot(unsigned char *base, uint64_t ticket) const;
 };
@@ -203,6 +214,9 @@ public:
      *  published; false when there is none to skip. Slow when the oldest ticket is reserved and not
      *  published: reads all sender records and makes a few system calls. */
     bool skip_dead_sender();
+
+    /** `index` < kSharedTransfers. */
+    SharedTransfer &shared_transfer(uint32_t index) const;
 
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
     std::optional<MailboxAddress> sender_address(uint16_t sender) const;
@@ -241,6 +255,9 @@ public:
     static std::optional<MailboxSender> attach(const MailboxAddress &peer,
                                                const MailboxAddress &self, const char **why);
     size_t slot_bytes() const { return geometry_.slot_bytes; }
+
+    /** A transfer of the mailbox's owner; `index` < kSharedTransfers. */
+    SharedTransfer &shared_transfer(uint32_t index) const;
 
     /** False when the mailbox is full (or its words make no sense). A cell that was reserved must be
      *  published before the next one is reserved, and without waiting for anything in between: it

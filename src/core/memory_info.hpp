@@ -5,10 +5,11 @@
 #include <cuda.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace gpushm {
 
-enum class MemoryKind { host, pinned, device, managed };
+enum class MemoryKind : uint8_t { host, pinned, device, managed };
 
 const char *memory_kind_name(MemoryKind kind);
 
@@ -18,23 +19,24 @@ struct MemoryInfo {
     CUcontext context = nullptr;   // device and managed; null when the driver names none (memory
                                    // pools, virtual memory management)
     unsigned long long buffer_id = 0;
+    void *base = nullptr;  // of the allocation, or of the mapping where memory is mapped by virtual
+                           // memory management; null for memory that the driver does not know
+    size_t length = 0;     // bytes from base; at least one for memory that a GPU has to copy
+    bool ipc_capable = false;       // cuIpcGetMemHandle can export it
+    bool exportable_by_fd = false;  // cuMemExportToShareableHandle can, as a file descriptor
 
     /** Whether the CPU may not touch it, or should not: the GPU copies it. */
     bool needs_gpu() const { return kind == MemoryKind::device || kind == MemoryKind::managed; }
 };
 
-/** Asks the driver; one driver call, none where there is no driver. Never makes a context, and
- *  answers `host` while the process has not initialised CUDA. When the driver fails (after a kernel
- *  fault, say), what the CPU cannot read is device memory of no device: copies of it are gpu_error.
- *  Thread safe.
+/** One call of the driver, none where there is no driver; none either, with driver_hooks.hpp, for what
+ *  was asked before and still lives, memory of pools excepted. Never makes a context, and answers
+ *  `host` while the process has not initialised CUDA. When the driver fails (after a kernel fault, say),
+ *  what the CPU cannot read is device memory of no device: copies of it are gpu_error. Thread safe.
  *
  *  The first time that an allocation is seen, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set on it: without
  *  it cuMemcpy between device buffers and cuMemset return before they are done, and a message sent
  *  right after would read old data (CUDA driver API manual, "API synchronization behavior"). */
 MemoryInfo query_memory(const void *address);
-
-/** The allocation in which `address`, device or managed memory, lies. False when the driver does not
- *  know it. */
-bool query_allocation(const void *address, void **base, size_t *length);
 
 }  // namespace gpushm

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/port.hpp"
 
+#include "core/allocation_table.hpp"
 #include "core/log.hpp"
 
 #include <algorithm>
@@ -66,6 +67,23 @@ Link *Port::link(const MailboxAddress &peer, const char **why) {
     return links_.back().get();
 }
 
+size_t Port::next_ring_bytes() const {
+    // Four fragments of eager messages, so that they are copied side by side.
+    constexpr size_t kSmallestRing = 4 * kSlotBytes;
+    const size_t left = config_.ring_limit - std::min(config_.ring_limit, ring_bytes_in_use_);
+    const size_t bytes = std::min(config_.ring_bytes, left / 4);
+    return bytes < std::min(kSmallestRing, config_.ring_bytes) ? 0 : bytes;
+}
+
+uint32_t Port::take_shared_transfer() {
+    if (~shared_in_use_ == 0) {
+        return kSharedTransfers;
+    }
+    const auto index = static_cast<uint32_t>(__builtin_ctzll(~shared_in_use_));
+    shared_in_use_ |= uint64_t{1} << index;
+    return index;
+}
+
 void Port::activate(Link &link) {
     if (std::find(active_.begin(), active_.end(), &link) == active_.end()) {
         active_.push_back(&link);
@@ -73,7 +91,14 @@ void Port::activate(Link &link) {
 }
 
 unsigned Port::progress() {
-    unsigned count = receive_messages();
+    CopyEngine::Scope scope(engine_);
+    unsigned count = engine_.progress();
+    count += receive_messages();
+    // Without the driver's hooks nothing is counted, and housekeeping finds what was freed.
+    if (const uint64_t now = AllocationTable::instance().generation(); now != freed_seen_) {
+        freed_seen_ = now;
+        check_exports();
+    }
     if (!active_.empty()) {
         count += progress_links();
     }
@@ -111,14 +136,18 @@ void Port::dispatch(const ReceivedCell &message) {
     }
 }
 
+/** The link to a sender, if there is one. */
+Link *Port::known_link(uint16_t sender) const {
+    if (link_of_sender_[sender] != nullptr) {
+        return link_of_sender_[sender];
+    }
+    const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
+    return address ? find_link(*address) : nullptr;
+}
+
 /** Nothing follows of a sender; its record may serve another. */
 void Port::forget_sender(uint16_t sender) {
-    Link *link = link_of_sender_[sender];
-    const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
-    if (link == nullptr && address) {
-        link = find_link(*address);
-    }
-    if (link != nullptr) {
+    if (Link *link = known_link(sender)) {
         link->receive_close();
     }
     link_of_sender_[sender] = nullptr;
@@ -137,6 +166,10 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
     TransferChunk chunk;
     GetRequest request;
     TransferDone done;
+    MapRequest map_request;
+    MapAnswer map_answer;
+    UnmapNotice unmap_notice;
+    HelpRequest help_request;
     if (message.kind == CellKind::am_ring && read_payload(message, &span) &&
         span.length <= kSlotBytes) {
         if (unsigned char *data = link->open_span(span)) {
@@ -155,6 +188,14 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
         link->receive_get_request(request);
     } else if (message.kind == CellKind::transfer_done && read_payload(message, &done)) {
         link->receive_transfer_done(done);
+    } else if (message.kind == CellKind::map_request && read_payload(message, &map_request)) {
+        link->receive_map_request(map_request);
+    } else if (message.kind == CellKind::map_answer && read_payload(message, &map_answer)) {
+        link->receive_map_answer(map_answer);
+    } else if (message.kind == CellKind::unmap_notice && read_payload(message, &unmap_notice)) {
+        link->receive_unmap_notice(unmap_notice);
+    } else if (message.kind == CellKind::help_request && read_payload(message, &help_request)) {
+        link->receive_help_request(help_request);
     } else {
         GPUSHM_LOG_ONCE(error, "process %d sent a control message of a wrong length: it is dropped; "
                         "look for memory corruption in the job's processes", link->peer().pid);
@@ -198,7 +239,17 @@ void Port::housekeeping() {
         GPUSHM_LOG_ONCE(warn, "a peer died while it wrote into our mailbox: its message is dropped");
     }
     while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
+        if (Link *link = known_link(*dead)) {
+            link->fail();
+        }
         forget_sender(*dead);
+    }
+    check_exports();
+}
+
+void Port::check_exports() {
+    for (const std::unique_ptr<Link> &link : links_) {
+        link->check_exports();
     }
 }
 

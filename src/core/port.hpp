@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/copy_engine.hpp"
+#include "core/descriptor_channel.hpp"
 #include "core/link.hpp"
 #include "core/mailbox.hpp"
 
@@ -16,10 +17,13 @@
 namespace gpushm {
 
 struct PortConfig {
-    size_t ring_bytes;        // of a staging ring
+    size_t ring_bytes;        // of a staging ring, at most
     size_t gpu_chunk_bytes;   // of a transfer that a GPU reads or writes
     size_t host_chunk_bytes;  // of one that both CPUs copy; fits their cache
     uint32_t cell_count;      // of the mailbox, a power of two
+    bool peer_mapping = true; // whether peers' GPU memory is mapped, and ours by peers
+    bool cma = true;          // whether the kernel may copy between the processes
+    size_t ring_limit = 256u << 20;  // of all rings of a port together
 };
 
 /** What a port tells its user; called from progress(). */
@@ -59,6 +63,22 @@ public:
     /** A link has work; it is progressed until it has none. */
     void activate(Link &link);
 
+    /** How large the next staging ring may be: a quarter of what is left of the limit, so that many peers
+     *  get smaller ones; 0 when that is too little for one. */
+    size_t next_ring_bytes() const;
+    /** A ring of that size was made. */
+    void count_ring(size_t bytes) { ring_bytes_in_use_ += bytes; }
+
+    /** The index of a SharedTransfer that is in nobody's use; kSharedTransfers when there is none. */
+    uint32_t take_shared_transfer();
+    void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
+    SharedTransfer &shared_transfer(uint32_t index) const { return mailbox_.shared_transfer(index); }
+
+    /** Makes what receive_descriptor() needs; false when that fails. */
+    bool open_descriptor_receiver() { return descriptors_.open(address().cookie); }
+    /** The descriptor that a peer has sent to this port with `tag`. */
+    UniqueFd receive_descriptor(uint64_t tag) { return descriptors_.receive(tag); }
+
 private:
     Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox);
     unsigned receive_messages();
@@ -66,18 +86,25 @@ private:
     void dispatch_to_link(const ReceivedCell &message);
     void forget_sender(uint16_t sender);
     Link *find_link(const MailboxAddress &peer) const;
+    Link *known_link(uint16_t sender) const;
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
     void housekeeping();
+    void check_exports();
 
     PortConfig config_;
     PortCallbacks callbacks_;
     MailboxReceiver mailbox_;
     CopyEngine engine_;
+    DescriptorReceiver descriptors_;
+    size_t ring_bytes_in_use_ = 0;
+    uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
+    static_assert(kSharedTransfers == 64, "a bit for each");
     std::vector<std::unique_ptr<Link>> links_;
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
     std::vector<Link *> active_;
     uint32_t idle_polls_ = 0;
+    uint64_t freed_seen_ = 0;  // AllocationTable::generation()
 };
 
 }  // namespace gpushm

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -23,6 +24,16 @@ uint64_t mix(uint64_t hash, const void *data, size_t length) {
     return hash;
 }
 
+/** Which namespace: namespaces(7), "device ID and inode number". Without /proc nothing is added. */
+uint64_t mix_namespace(uint64_t hash, const char *path) {
+    struct stat info = {};
+    if (stat(path, &info) == 0) {
+        hash = mix(hash, &info.st_dev, sizeof(info.st_dev));
+        hash = mix(hash, &info.st_ino, sizeof(info.st_ino));
+    }
+    return hash;
+}
+
 }  // namespace
 
 uint64_t node_identity() {
@@ -31,11 +42,8 @@ uint64_t node_identity() {
     UniqueFd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
     ssize_t length = file ? read(file.get(), boot_id, sizeof(boot_id)) : 0;
     hash = mix(hash, boot_id, length > 0 ? length : 0);
-    struct stat pid_namespace = {};
-    if (stat("/proc/self/ns/pid", &pid_namespace) == 0) {
-        hash = mix(hash, &pid_namespace.st_dev, sizeof(pid_namespace.st_dev));
-        hash = mix(hash, &pid_namespace.st_ino, sizeof(pid_namespace.st_ino));
-    }
+    hash = mix_namespace(hash, "/proc/self/ns/pid");
+    hash = mix_namespace(hash, "/proc/self/ns/net");
     return hash;
 }
 
@@ -48,6 +56,14 @@ Cookie Cookie::random() {
         cookie.low = (static_cast<uint64_t>(getpid()) << 32) ^ static_cast<uint64_t>(now.tv_nsec);
         cookie.high = static_cast<uint64_t>(now.tv_sec);
     }
+    return cookie;
+}
+
+const Cookie &process_cookie() {
+    static Cookie cookie = [] {
+        pthread_atfork(nullptr, nullptr, [] { cookie = Cookie::random(); });
+        return Cookie::random();
+    }();
     return cookie;
 }
 

@@ -10,8 +10,14 @@
 
 namespace gpushm {
 
-/** Identifies where /proc/PID means the same processes: the kernel's boot, the PID namespace. Equal
- *  on two processes if and only if one can find the other by its PID. */
+/** Identifies a host: the kernel's boot, the PID namespace, the network namespace. Equal on two
+ *  processes only if one can find the other by its PID.
+ *
+ *  The PID namespace is what we need, since peers are reached through /proc/PID; UCX's posix and
+ *  cma compare it too (UCX 1.22 src/uct/sm), not the network namespace. That one is policy: a
+ *  container with a network of its own counts as a host of its own even where it shares the PIDs
+ *  of the machine, as for the loopback devices of UCX's tcp (src/uct/tcp/tcp_iface.c,
+ *  uct_tcp_iface_is_reachable_v2). */
 uint64_t node_identity();
 
 /** 128 random bits that tell two objects apart, even when a PID or a descriptor is used again. */
@@ -22,6 +28,9 @@ struct Cookie {
     static Cookie random();
     bool operator==(const Cookie &other) const { return low == other.low && high == other.high; }
 };
+
+/** The same in all of a process and in no other, not in a forked child either. Thread safe. */
+const Cookie &process_cookie();
 
 /** Watches one process by a pidfd (pidfd_open(2), Linux 5.3), which cannot be confused by a PID that
  *  is used again. Where the kernel has none, kill(pid, 0) stands in. */

@@ -19,6 +19,9 @@ public:
     uint64_t add(const void *address, size_t length);
     void remove(uint64_t id);
 
+    /** What a registration covers; false when it does not exist. */
+    bool find(uint64_t id, const void **address, size_t *length) const;
+
     /** Whether all of [address, address + length) lies in the registration. */
     bool covers(uint64_t id, uint64_t address, uint64_t length) const;
 

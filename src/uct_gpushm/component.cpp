@@ -36,11 +36,15 @@ ucs_status_t open_interface(uct_md_h md, uct_worker_h worker, const uct_iface_pa
 std::vector<abi::Option> options() {
     using abi::OptionType;
     return {
-        {"RING_SIZE", "4m",
+        {"RING_SIZE", "8m",
          "Size of the staging ring through which one process sends large messages and GPU memory "
-         "to\none other process; made when first needed. 0 sends everything in pieces of 8 KiB.",
+         "to\none other process; made when first needed. 0 sends everything in pieces of 32 KiB.",
          OptionType::memory_size, offsetof(InterfaceConfig, ring_size)},
-        {"GPU_CHUNK", "512k",
+        {"RING_LIMIT", "256m",
+         "Memory of all staging rings of an interface together; each ring takes at most a quarter of\n"
+         "what is left, and with nothing left messages go in pieces of 32 KiB.",
+         OptionType::memory_size, offsetof(InterfaceConfig, ring_limit)},
+        {"GPU_CHUNK", "1m",
          "Large messages from GPU memory pass the staging ring in pieces of this size, at most a\n"
          "quarter of the ring.",
          OptionType::memory_size, offsetof(InterfaceConfig, gpu_chunk)},
@@ -49,12 +53,25 @@ std::vector<abi::Option> options() {
          "quarter of the ring; the pieces in flight should fit the cache that the processes share.",
          OptionType::memory_size, offsetof(InterfaceConfig, host_chunk)},
         {"MAILBOX_CELLS", "256",
-         "Messages that can wait in a process's mailbox, a power of two; each takes 8.5 KiB.",
+         "Messages that can wait in a process's mailbox, a power of two; each takes 32 KiB.",
          OptionType::unsigned_integer, offsetof(InterfaceConfig, mailbox_cells)},
         {"PIN", "y",
          "Page-lock shared memory (cuMemHostRegister) when a GPU first copies from or to it. Without,\n"
          "GPU copies are slower and not asynchronous.",
          OptionType::boolean, offsetof(InterfaceConfig, pin)},
+        {"PEER_MAPPING", "y",
+         "Map GPU memory of other processes (CUDA IPC, or descriptors of virtual memory management)\n"
+         "where that is quicker than copying it through host memory.",
+         OptionType::boolean, offsetof(InterfaceConfig, peer_mapping)},
+        {"CMA", "y",
+         "Let the kernel copy large messages between host buffers (process_vm_readv), both processes at\n"
+         "once, where it allows that; else they pass the staging ring.",
+         OptionType::boolean, offsetof(InterfaceConfig, cma)},
+        {"HOST_PIN_LIMIT", "4g",
+         "How much host memory of the application may be page-locked at a time, so that a GPU copies\n"
+         "large messages straight from and to it; a buffer is locked when it is used repeatedly.\n"
+         "0: none.",
+         OptionType::memory_size, offsetof(InterfaceConfig, host_pin_limit)},
     };
 }
 

@@ -11,10 +11,14 @@ namespace gpushm::uct {
 struct InterfaceConfig {
     abi::IfaceConfigHead head;
     size_t ring_size;
+    size_t ring_limit;
     size_t gpu_chunk;
     size_t host_chunk;
     unsigned mailbox_cells;
     int pin;
+    int peer_mapping;
+    int cma;
+    size_t host_pin_limit;
 };
 
 }  // namespace gpushm::uct

@@ -4,6 +4,7 @@
 // kinds must (UCX src/ucp/core/ucp_worker.c, ucp_worker_mem_type_eps_create).
 #pragma once
 
+#include "core/link.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/addresses.hpp"
 
@@ -27,8 +28,11 @@ public:
 std::vector<std::string> domain_names();
 std::unique_ptr<abi::MemoryDomain> open_domain(const std::string &name);
 
-/** A remote key is the id of a registration in the process that packed it. */
+/** Makes the handle of a key; remote_memory() reads it. */
 ucs_status_t unpack_rkey(const void *rkey_buffer, uct_rkey_t *rkey, void **handle);
 ucs_status_t release_rkey(uct_rkey_t rkey, void *handle);
+
+/** What a transfer needs of a key and an address of the process that packed it. */
+RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address);
 
 }  // namespace gpushm::uct

@@ -3,6 +3,7 @@
 
 #include "core/log.hpp"
 #include "uct_gpushm/addresses.hpp"
+#include "uct_gpushm/domains.hpp"
 #include "uct_gpushm/shared_memory_interface.hpp"
 #include "uct_gpushm/status.hpp"
 
@@ -11,7 +12,6 @@
 namespace gpushm::uct {
 namespace {
 
-constexpr size_t kMaxPieces = 16;
 
 // UCP_AM_ID_WIREUP (src/ucp/core/ucp_types.h, 1.13 to 1.23). Where UCP knows the remote endpoint it
 // probes the peer by such a message instead of ep_check (ucp_ep_is_am_keepalive, src/ucp/core/ucp_ep.c),
@@ -80,7 +80,7 @@ ucs_status_t put_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uin
     }
     return iovcnt == 0 ? UCS_OK
                        : to_ucs(ep->link->put(iov->buffer, iov->length * iov->count,
-                                              RemoteMemory{remote_addr, rkey}, ep,
+                                              remote_memory(rkey, remote_addr), ep,
                                               to_core(completion)));
 }
 
@@ -92,7 +92,7 @@ ucs_status_t get_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uin
     }
     return iovcnt == 0 ? UCS_OK
                        : to_ucs(ep->link->get(iov->buffer, iov->length * iov->count,
-                                              RemoteMemory{remote_addr, rkey}, ep,
+                                              remote_memory(rkey, remote_addr), ep,
                                               to_core(completion)));
 }
 

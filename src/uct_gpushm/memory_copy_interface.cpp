@@ -27,6 +27,7 @@ struct PendingCopy {
 
 struct CopyInterface {
     abi::Iface super;
+    uct_worker_h worker;
     CopyEngine engine;
     std::deque<PendingCopy> pending;  // completed in this order
     // Never signalled: while a copy is under way, event_arm says that the worker must not sleep. UCP
@@ -35,12 +36,6 @@ struct CopyInterface {
 };
 
 CopyInterface *self(uct_iface_h iface) { return reinterpret_cast<CopyInterface *>(iface); }
-
-/** The same in all of a process, and in no other. */
-const Cookie &process_cookie() {
-    static const Cookie cookie = Cookie::random();
-    return cookie;
-}
 
 // ---------------------------------------------------------------- copies
 
@@ -86,7 +81,7 @@ ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t *iov, size_t iovcnt, uint64_
 
 unsigned progress(uct_iface_h iface) {
     CopyInterface *copy = self(iface);
-    unsigned count = 0;
+    unsigned count = copy->engine.progress();
     while (!copy->pending.empty()) {
         const Status status = copy->engine.poll(&copy->pending.front().ticket);
         if (status == Status::in_progress) {
@@ -187,10 +182,13 @@ ucs_status_t get_address(uct_iface_h, uct_iface_addr_t *addr) {
     return UCS_OK;
 }
 
-bool is_reachable(uct_iface_h, const void *device_addr, size_t device_addr_length,
+bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
                   const void *iface_addr, size_t iface_addr_length) {
     InterfaceAddress peer;
-    if (!same_node(InterfaceKind::memory_copy, device_addr, device_addr_length)) {
+    // UCP would choose both, and bears no more lanes than its own components make (ucp_ep.c,
+    // ucp_worker_mem_type_eps_create of UCX 1.21 and later asserts it).
+    if (abi::has_cuda_copy(self(iface)->worker) ||
+        !same_node(InterfaceKind::memory_copy, device_addr, device_addr_length)) {
         return false;
     }
     if (iface_addr == nullptr) {
@@ -267,6 +265,7 @@ ucs_status_t open_memory_copy_interface(uct_md_h md, uct_worker_h worker,
                                         const uct_iface_config_t *config, uct_iface_h *iface) {
     static uct_iface_ops_t ops = make_ops();
     auto *copy = new CopyInterface{};
+    copy->worker = worker;
     const ucs_status_t status =
         abi::iface_init(&copy->super, &ops, &callbacks, md, worker, params, config);
     if (status != UCS_OK) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/shared_memory_interface.hpp"
 
+#include "core/cuda_driver.hpp"
+#include "core/host_pins.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "uct_gpushm/addresses.hpp"
@@ -17,7 +19,6 @@ namespace gpushm::uct {
 namespace {
 
 constexpr size_t kMaxHeader = 1024;  // of a zero-copy active message
-constexpr size_t kMaxPieces = 16;
 
 SharedMemoryInterface *self(uct_iface_h iface) { return shared_memory_interface(iface); }
 
@@ -200,10 +201,22 @@ PortConfig port_config(const InterfaceConfig &config) {
     constexpr size_t kMinChunk = 4096;
     PortConfig port = {};
     port.ring_bytes = config.ring_size == 0 ? 0 : std::max(config.ring_size, 8 * kMinChunk);
+    port.ring_limit = config.ring_limit;
     port.gpu_chunk_bytes = std::max(config.gpu_chunk, kMinChunk);
     port.host_chunk_bytes = std::max(config.host_chunk, kMinChunk);
     port.cell_count = usable_cell_count(config.mailbox_cells);
+    port.peer_mapping = config.peer_mapping != 0;
+    port.cma = config.cma != 0;
     return port;
+}
+
+/** Page-locking of the application's buffers, once a process. */
+void enable_host_pins(size_t limit_bytes) {
+    static const bool watched =
+        CudaDriver::get() != nullptr && abi::subscribe_unmap([](void *address, size_t length) {
+            HostPins::instance().invalidate(address, length);
+        });
+    HostPins::instance().enable(watched ? limit_bytes : 0);
 }
 
 }  // namespace
@@ -261,6 +274,7 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
         return status;
     }
     HostRegions::instance().set_pinning_enabled(settings.pin != 0);
+    enable_host_pins(settings.pin != 0 ? settings.host_pin_limit : 0);
     iface->port = Port::create(port_config(settings), {iface, on_active_message, on_link_failed});
     *handle = &iface->super.super;
     return UCS_OK;

@@ -89,7 +89,7 @@ TEST_F(CopyEngineTest, StartReturnsBeforeTheCopyIsDone) {
     EXPECT_EQ(destination.check(0, 4096, 2, 0), "") << "no byte has moved yet";
     EXPECT_EQ(engine.wait(&ticket), Status::ok);
     EXPECT_EQ(destination.check(0, 4096, 1, 0), "");
-    EXPECT_EQ(ticket.event, nullptr) << "the ticket is used up";
+    EXPECT_EQ(ticket.batch, nullptr) << "the ticket is used up";
     EXPECT_EQ(engine.poll(&ticket), Status::ok);
 }
 
@@ -283,7 +283,7 @@ TEST_F(CopyEngineTest, ThreadsCopyAtOnce) {
     }
 }
 
-TEST_F(CopyEngineTest, RepeatedCopyCostsSevenCallsAndOneForEachPoll) {
+TEST_F(CopyEngineTest, RepeatedCopyCostsFourCallsAndOneForEachPoll) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -295,41 +295,199 @@ TEST_F(CopyEngineTest, RepeatedCopyCostsSevenCallsAndOneForEachPoll) {
         const unsigned char *source = to_gpu ? host.data() : device.data();
         ASSERT_EQ(copy(engine, destination, source, 4096), Status::ok);
         reset_calls();
-        ASSERT_EQ(copy(engine, destination, source, 4096), Status::ok);
+        CopyTicket ticket;
+        ASSERT_EQ(start_any(engine, destination, source, 4096, &ticket), Status::in_progress);
         EXPECT_EQ(calls("cuPointerGetAttributes"), to_gpu ? 1u : 2u);
-        EXPECT_EQ(calls("cuCtxPushCurrent"), 1u);
-        EXPECT_EQ(calls("cuCtxPopCurrent"), 1u);
+        EXPECT_EQ(calls("cuCtxGetId"), 1u);
         EXPECT_EQ(calls("cuMemcpyAsync"), 1u);
         EXPECT_EQ(calls("cuEventRecord"), 1u);
-        EXPECT_EQ(calls("cuCtxGetId"), 1u);
-        EXPECT_EQ(calls_of_all() - calls("cuEventQuery"), to_gpu ? 6u : 7u);
+        EXPECT_EQ(calls("cuThreadExchangeStreamCaptureMode"), capture_mode_calls());
+        EXPECT_EQ(calls_of_all(), (to_gpu ? 4u : 5u) + capture_mode_calls());
+        reset_calls();
+        ASSERT_EQ(engine.wait(&ticket), Status::ok);
+        EXPECT_GE(calls("cuEventQuery"), 1u);
+        EXPECT_EQ(calls_of_all(), calls("cuEventQuery") + capture_mode_calls());
     }
     reset_calls();
     EXPECT_EQ(copy(engine, device.data(), host.data(), 0), Status::ok);
+    EXPECT_EQ(engine.progress(), 0u);
     EXPECT_EQ(calls_of_all(), 0u) << "nothing to copy";
+}
+
+TEST_F(CopyEngineTest, CopyAnyNeedsNoEvent) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    Buffer device(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::pinned, 4096);
+    ASSERT_EQ(copy_any(device.data(), host.data(), 4096), Status::ok);
+    reset_calls();
+    ASSERT_EQ(copy_any(device.data(), host.data(), 4096), Status::ok);
+    EXPECT_EQ(calls("cuPointerGetAttributes"), 1u);
+    EXPECT_EQ(calls("cuCtxGetId"), 1u);
+    EXPECT_EQ(calls("cuMemcpyAsync"), 1u);
+    EXPECT_GE(calls("cuStreamQuery"), 1u);
+    EXPECT_EQ(calls("cuThreadExchangeStreamCaptureMode"), capture_mode_calls());
+    EXPECT_EQ(calls_of_all(), 3u + calls("cuStreamQuery") + capture_mode_calls());
+}
+
+TEST_F(CopyEngineTest, ScopeSharesOneExchangeOfTheCaptureMode) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    Buffer device(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::pinned, 4096);
+    CopyEngine engine;
+    query_memory(device.data());  // so that the buffer is set up
+    reset_calls();
+    { const CopyEngine::Scope scope(engine); }
+    EXPECT_EQ(calls_of_all(), 0u) << "nothing needed the driver";
+    {
+        const CopyEngine::Scope outer(engine);
+        for (int i = 0; i < 3; ++i) {
+            const CopyEngine::Scope inner(engine);
+            EXPECT_EQ(copy(engine, device.data(), host.data(), 64), Status::ok);
+        }
+    }
+    EXPECT_EQ(calls("cuThreadExchangeStreamCaptureMode"), capture_mode_calls());
+}
+
+TEST_F(CopyEngineTest, PollNeverAsksTheDriverAndProgressAsksOnce) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    set_simulation("SIMCUDA_DELAY_US", "20000");
+    Buffer device(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::pinned, 4096);
+    CopyEngine engine;
+    CopyTicket tickets[2];
+    for (CopyTicket &ticket : tickets) {
+        ASSERT_EQ(start_any(engine, device.data(), host.data(), 64, &ticket), Status::in_progress);
+    }
+    reset_calls();
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(engine.poll(&tickets[0]), Status::in_progress);
+    }
+    EXPECT_EQ(calls_of_all(), 0u);
+    EXPECT_EQ(engine.progress(), 0u) << "nothing is over yet";
+    EXPECT_EQ(calls("cuEventQuery"), 1u) << "the second cannot be over before the first";
+    EXPECT_EQ(calls_of_all(), 1u + capture_mode_calls());
+    while (engine.progress() == 0) {
+    }
+    reset_calls();
+    EXPECT_EQ(engine.poll(&tickets[0]), Status::ok);
+    EXPECT_EQ(calls_of_all(), 0u);
+    EXPECT_EQ(engine.wait(&tickets[1]), Status::ok);
 }
 
 TEST_F(CopyEngineTest, GivesBackItsStreamsAndEvents) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
-    Buffer device(MemoryKind::device, 4096);
-    Buffer host(MemoryKind::pinned, 4096);
+    constexpr size_t kBulk = 1 << 20;
+    Buffer device(MemoryKind::device, kBulk);
+    Buffer host(MemoryKind::pinned, kBulk);
     reset_calls();
     {
         CopyEngine engine;
-        std::vector<CopyTicket> tickets(3);
+        EXPECT_EQ(copy(engine, device.data(), host.data(), 64), Status::ok);
+        EXPECT_EQ(calls("cuStreamCreate"), 1u);
+        EXPECT_EQ(copy(engine, host.data(), device.data(), kBulk - 1), Status::ok);
+        EXPECT_EQ(calls("cuStreamCreate"), 2u) << "one for each direction";
+        EXPECT_EQ(copy(engine, device.data(), host.data(), kBulk), Status::ok);
+        EXPECT_EQ(copy(engine, host.data(), device.data(), kBulk), Status::ok);
+        EXPECT_EQ(calls("cuStreamCreate"), 4u) << "and two more for large copies";
+        EXPECT_EQ(copy(engine, host.data(), device.data(), kBulk), Status::ok);
+        EXPECT_EQ(calls("cuStreamCreate"), 4u);
+        EXPECT_EQ(calls("cuEventCreate"), 1u) << "an event serves again";
+        CopyTicket tickets[3];
         for (CopyTicket &ticket : tickets) {
             start_any(engine, device.data(), host.data(), 64, &ticket);
         }
         for (CopyTicket &ticket : tickets) {
-            engine.wait(&ticket);
+            EXPECT_EQ(engine.wait(&ticket), Status::ok);
+        }
+        EXPECT_EQ(calls("cuEventCreate"), 2u) << "two batches run at once";
+    }
+    EXPECT_EQ(calls("cuStreamDestroy"), 4u);
+    EXPECT_EQ(calls("cuEventDestroy"), 2u);
+}
+
+TEST_F(CopyEngineTest, EngineThatEndsLeavesNoTicketWaiting) {
+    if (!simulated()) {
+        GTEST_SKIP() << "needs a slow GPU";
+    }
+    set_simulation("SIMCUDA_DELAY_US", "5000");
+    Buffer device(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::pinned, 4096);
+    CopyTicket tickets[4];  // two run, two are collected
+    reset_calls();
+    {
+        CopyEngine engine;
+        for (CopyTicket &ticket : tickets) {
+            ASSERT_EQ(start_any(engine, device.data(), host.data(), 64, &ticket),
+                      Status::in_progress);
         }
     }
-    EXPECT_EQ(calls("cuStreamCreate"), 2u);
-    EXPECT_EQ(calls("cuStreamDestroy"), 2u);
-    EXPECT_EQ(calls("cuEventCreate"), 3u);
-    EXPECT_EQ(calls("cuEventDestroy"), 3u);
+    EXPECT_EQ(calls("cuEventDestroy"), calls("cuEventCreate"));
+    CopyEngine other;
+    for (CopyTicket &ticket : tickets) {
+        EXPECT_EQ(other.poll(&ticket), Status::gpu_error) << "nobody knows how it ended";
+        EXPECT_EQ(other.poll(&ticket), Status::ok) << "used up";
+    }
+    EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+}
+
+TEST_F(CopyEngineTest, CopiesOfAContextThatWasResetEnd) {
+    const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
+    int count = 0;
+    cuda_.device_get_count(&count);
+    if (!simulated() || reset == nullptr || count < 2) {
+        GTEST_SKIP() << "needs a slow GPU besides the one of the fixture";
+    }
+    const LogCapture log;
+    CopyEngine engine;
+    Buffer host(MemoryKind::pinned, 4096);
+    Buffer back(MemoryKind::host, 4096);
+    for (const bool progressed : {true, false}) {
+        CUcontext context, popped;
+        ASSERT_EQ(cuda_.device_primary_ctx_retain(&context, 1), CUDA_SUCCESS);
+        cuda_.ctx_push_current(context);
+        CUdeviceptr device = 0;
+        ASSERT_EQ(cuda_.mem_alloc(&device, 4096), CUDA_SUCCESS);
+        cuda_.ctx_pop_current(&popped);
+        auto *bytes = reinterpret_cast<unsigned char *>(device);
+        CopyTicket tickets[4];
+        set_simulation("SIMCUDA_DELAY_US", "3000");
+        for (CopyTicket &ticket : tickets) {
+            ASSERT_EQ(start_any(engine, bytes, host.data(), 64, &ticket), Status::in_progress);
+        }
+        set_simulation("SIMCUDA_DELAY_US", "5");
+        ASSERT_EQ(reset(1), CUDA_SUCCESS);
+        if (progressed) {
+            for (CopyTicket &ticket : tickets) {
+                EXPECT_EQ(engine.wait(&ticket), Status::gpu_error);
+            }
+        }
+        // The next life of the context has the same handle.
+        ASSERT_EQ(cuda_.device_primary_ctx_retain(&context, 1), CUDA_SUCCESS);
+        cuda_.ctx_push_current(context);
+        {
+            Buffer memory(MemoryKind::device, 4096);
+            memory.fill(progressed);
+            cuda_.ctx_pop_current(&popped);
+            EXPECT_EQ(copy(engine, back.data(), memory.data(), 4096), Status::ok);
+            EXPECT_EQ(back.check(0, 4096, progressed, 0), "");
+            cuda_.ctx_push_current(context);
+        }
+        cuda_.ctx_pop_current(&popped);
+        if (!progressed) {
+            for (CopyTicket &ticket : tickets) {
+                EXPECT_EQ(engine.poll(&ticket), Status::gpu_error) << "ended with its context";
+            }
+        }
+        cuda_.device_primary_ctx_release(1);
+    }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// query_memory and query_allocation.
+// query_memory.
 #include "core_gpu_support.hpp"
 
 #include <optional>
@@ -115,20 +115,21 @@ TEST_F(MemoryInfoTest, SyncMemopsIsSetOncePerAllocationAndAQueryIsOneCall) {
     }
 }
 
-TEST_F(MemoryInfoTest, AllocationIsFoundFromAnyByte) {
-    for (const MemoryKind kind : {MemoryKind::device, MemoryKind::managed}) {
+TEST_F(MemoryInfoTest, AllocationIsToldFromAnyByte) {
+    for (const MemoryKind kind : {MemoryKind::pinned, MemoryKind::device, MemoryKind::managed}) {
         const Buffer buffer(kind, 10000);
         for (const size_t offset : {0, 5000, 9999}) {
-            void *base = nullptr;
-            size_t length = 0;
-            ASSERT_TRUE(query_allocation(buffer.data() + offset, &base, &length));
-            EXPECT_EQ(base, buffer.data());
-            EXPECT_GE(length, 10000u);
+            const MemoryInfo info = query_memory(buffer.data() + offset);
+            EXPECT_EQ(info.base, buffer.data()) << memory_kind_name(kind);
+            EXPECT_GE(info.length, 10000u);
+            EXPECT_EQ(info.ipc_capable, kind == MemoryKind::device) << memory_kind_name(kind);
+            EXPECT_FALSE(info.exportable_by_fd);
         }
     }
-    void *base;
-    size_t length = 0;
-    EXPECT_FALSE(query_allocation(&base, &base, &length));
+    int on_stack = 0;
+    EXPECT_EQ(query_memory(&on_stack).base, nullptr);
+    EXPECT_EQ(query_memory(&on_stack).length, 0u);
+    EXPECT_FALSE(query_memory(&on_stack).ipc_capable);
 }
 
 TEST_F(MemoryInfoTest, DriverThatDoesNotAnswerNeverMakesHostMemoryOfDeviceMemory) {
@@ -138,7 +139,10 @@ TEST_F(MemoryInfoTest, DriverThatDoesNotAnswerNeverMakesHostMemoryOfDeviceMemory
     const LogCapture log;
     const Buffer device(MemoryKind::device, 4096);
     set_simulation("SIMCUDA_FAIL", "cuPointerGetAttributes:1:700");
-    EXPECT_TRUE(query_memory(device.data()).needs_gpu()) << "the CPU must not touch it";
+    const MemoryInfo info = query_memory(device.data());
+    EXPECT_TRUE(info.needs_gpu()) << "the CPU must not touch it";
+    EXPECT_EQ(info.base, device.data());
+    EXPECT_EQ(info.length, 1u);
     const Buffer host(MemoryKind::host, 4096);
     set_simulation("SIMCUDA_FAIL", "cuPointerGetAttributes:1:700");
     EXPECT_EQ(query_memory(host.data()).kind, MemoryKind::host) << "host memory needs no driver";

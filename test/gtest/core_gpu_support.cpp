@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core_gpu_support.hpp"
 
+#include "core/background.hpp"
 #include "test/simcuda/simcuda.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <memory>
+#include <thread>
 #include <vector>
 
 namespace gpushm::test {
@@ -41,19 +47,39 @@ unsigned long calls(const char *function) {
 unsigned long calls_of_all() {
     unsigned long sum = 0;
     for (const char *function :
-         {"cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease",
+         {"cuInit", "cuDeviceGet", "cuDeviceGetCount", "cuDeviceGetUuid", "cuDeviceGetAttribute",
+          "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxGetState",
           "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxPushCurrent", "cuCtxPopCurrent",
           "cuCtxSetCurrent", "cuCtxGetId", "cuStreamCreate", "cuStreamDestroy",
           "cuStreamSynchronize", "cuStreamQuery", "cuEventCreate", "cuEventDestroy",
           "cuEventRecord", "cuEventQuery", "cuMemHostRegister", "cuMemHostUnregister", "cuMemcpy",
-          "cuMemcpyAsync", "cuPointerGetAttribute", "cuPointerGetAttributes",
-          "cuPointerSetAttribute"}) {
+          "cuMemcpyAsync", "cuMemcpyBatchAsync", "cuPointerGetAttribute", "cuPointerGetAttributes",
+          "cuPointerSetAttribute", "cuThreadExchangeStreamCaptureMode", "cuIpcGetMemHandle",
+          "cuIpcOpenMemHandle", "cuIpcCloseMemHandle", "cuMemRetainAllocationHandle",
+          "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemMap",
+          "cuMemUnmap", "cuMemAddressReserve", "cuMemAddressFree", "cuMemSetAccess",
+          "cuMemRelease"}) {
         sum += calls(function);
     }
     return sum;
 }
 
+unsigned long capture_mode_calls() {
+    return find_cuda("cuThreadExchangeStreamCaptureMode") != nullptr ? 2 : 0;
+}
+
 void reset_calls() { cuda_function<decltype(&simcuda_reset_counts)>("simcuda_reset_counts")(); }
+
+bool await_background_calls(const char *function, unsigned long count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (calls(function) < count && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::yield();
+    }
+    const auto last = std::make_shared<std::promise<void>>();  // may outlive this call
+    run_in_background([last] { last->set_value(); });
+    return last->get_future().wait_until(deadline) == std::future_status::ready &&
+           calls(function) == count;
+}
 
 void set_simulation(const char *variable, const char *value) {
     const auto set = cuda_function<decltype(&simcuda_set)>("simcuda_set");
@@ -88,25 +114,94 @@ CUcontext current_context() {
 
 // ---------------------------------------------------------------- memory
 
-Buffer::Buffer(MemoryKind kind, size_t length) : kind_(kind), length_(length) {
+namespace {
+
+using CreateMemory = CUresult (*)(CUmemGenericAllocationHandle *, size_t,
+                                  const CUmemAllocationProp *, unsigned long long);
+using GetGranularity = CUresult (*)(size_t *, const CUmemAllocationProp *,
+                                    CUmemAllocationGranularity_flags);
+
+CUdeviceptr create_and_map(size_t *length) {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUdevice device = 0;
+    expect_ok(cuda.ctx_get_device(&device), "cuCtxGetDevice");
+    properties.location.id = device;
+    size_t unit = 1;
+    expect_ok(cuda_function<GetGranularity>("cuMemGetAllocationGranularity")(
+                  &unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+              "cuMemGetAllocationGranularity");
+    *length = (*length + unit - 1) / unit * unit;
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr address = 0;
+    CUmemAccessDesc access = {};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    expect_ok(cuda_function<CreateMemory>("cuMemCreate")(&handle, *length, &properties, 0),
+              "cuMemCreate");
+    expect_ok(cuda.mem_address_reserve(&address, *length, 0, 0, 0), "cuMemAddressReserve");
+    expect_ok(cuda.mem_map(address, *length, 0, handle, 0), "cuMemMap");
+    expect_ok(cuda.mem_set_access(address, *length, &access, 1), "cuMemSetAccess");
+    expect_ok(cuda.mem_release(handle), "cuMemRelease");
+    return address;
+}
+
+}  // namespace
+
+namespace {
+
+constexpr size_t kPage = 4096;
+
+size_t whole_pages(size_t length) { return (length + kPage - 1) / kPage * kPage; }
+
+/** A mapping of its own, with a page on either side that nobody may touch. */
+void *map_host_memory(size_t length) {
+    const size_t bytes = whole_pages(length);
+    void *address = mmap(nullptr, bytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto *begin = static_cast<unsigned char *>(address) + kPage;
+    if (address == MAP_FAILED || mprotect(begin, bytes, PROT_READ | PROT_WRITE) != 0) {
+        abort();
+    }
+    return begin;
+}
+
+void unmap_host_memory(unsigned char *begin, size_t length) {
+    munmap(begin - kPage, whole_pages(length) + 2 * kPage);
+}
+
+}  // namespace
+
+bool Buffer::has_exportable() {
+    return find_cuda("cuMemCreate") != nullptr &&
+           CudaDriver::get()->mem_retain_allocation_handle != nullptr;
+}
+
+Buffer::Buffer(Allocator allocator, size_t length)
+    : allocator_(allocator), length_(length), mapped_length_(length) {
     const CudaDriver &cuda = *CudaDriver::get();
     CUdeviceptr address = 0;
     void *host = nullptr;
-    switch (kind) {
-    case MemoryKind::host:
-        host = aligned_alloc(4096, (length + 4095) / 4096 * 4096);
+    switch (allocator) {
+    case Allocator::host:
+        host = map_host_memory(length);
         break;
-    case MemoryKind::pinned:
+    case Allocator::pinned:
         expect_ok(cuda_function<CUresult (*)(void **, size_t, unsigned)>("cuMemHostAlloc")(
                       &host, length, 0),
                   "cuMemHostAlloc");
         break;
-    case MemoryKind::device:
+    case Allocator::device:
         expect_ok(cuda.mem_alloc(&address, length), "cuMemAlloc");
         break;
-    case MemoryKind::managed:
+    case Allocator::managed:
         expect_ok(cuda.mem_alloc_managed(&address, length, CU_MEM_ATTACH_GLOBAL),
                   "cuMemAllocManaged");
+        break;
+    case Allocator::exportable:
+        address = create_and_map(&mapped_length_);
         break;
     }
     data_ = host != nullptr ? static_cast<unsigned char *>(host)
@@ -114,19 +209,38 @@ Buffer::Buffer(MemoryKind kind, size_t length) : kind_(kind), length_(length) {
 }
 
 Buffer::~Buffer() {
-    if (kind_ == MemoryKind::host) {
-        free(data_);
-    } else if (kind_ == MemoryKind::pinned) {
-        cuda_function<CUresult (*)(void *)>("cuMemFreeHost")(data_);
-    } else {
-        expect_ok(CudaDriver::get()->mem_free(device_pointer(data_)), "cuMemFree");
+    const CudaDriver &cuda = *CudaDriver::get();
+    if (forgotten_) {
+        return;
     }
+    switch (allocator_) {
+    case Allocator::host:
+        unmap_host_memory(data_, length_);
+        break;
+    case Allocator::pinned:
+        cuda_function<CUresult (*)(void *)>("cuMemFreeHost")(data_);
+        break;
+    case Allocator::device:
+    case Allocator::managed:
+        expect_ok(cuda.mem_free(device_pointer(data_)), "cuMemFree");
+        break;
+    case Allocator::exportable:
+        expect_ok(cuda.mem_unmap(device_pointer(data_), mapped_length_), "cuMemUnmap");
+        expect_ok(cuda.mem_address_free(device_pointer(data_), mapped_length_),
+                  "cuMemAddressFree");
+        break;
+    }
+}
+
+/** Whether the CPU may read and write it. */
+bool Buffer::is_host() const {
+    return allocator_ != Allocator::device && allocator_ != Allocator::exportable;
 }
 
 void Buffer::fill(uint64_t seed) {
     std::vector<unsigned char> bytes(length_);
     fill_pattern(bytes.data(), length_, seed);
-    if (kind_ == MemoryKind::device) {
+    if (!is_host()) {
         expect_ok(CudaDriver::get()->memcpy_sync(device_pointer(data_),
                                                  device_pointer(bytes.data()), length_),
                   "cuMemcpy");
@@ -138,9 +252,22 @@ void Buffer::fill(uint64_t seed) {
     }
 }
 
+void Buffer::move_to_gpu() {
+    // A copy to device memory moves what it reads.
+    const Buffer device(MemoryKind::device, length_);
+    expect_ok(CudaDriver::get()->memcpy_sync(device_pointer(device.data_), device_pointer(data_),
+                                             length_),
+              "cuMemcpy");
+    expect_ok(CudaDriver::get()->stream_synchronize(nullptr), "cuStreamSynchronize");
+}
+
+void Buffer::forget() {
+    forgotten_ = true;
+}
+
 std::string Buffer::check(size_t begin, size_t length, uint64_t seed, uint64_t around) const {
     std::vector<unsigned char> bytes(length_);
-    if (kind_ == MemoryKind::device) {
+    if (!is_host()) {
         expect_ok(CudaDriver::get()->memcpy_sync(device_pointer(bytes.data()),
                                                  device_pointer(data_), length_),
                   "cuMemcpy");

@@ -29,8 +29,20 @@ bool simulated();
 unsigned long calls(const char *function);
 /** Of all functions that a copy or a query may call. */
 unsigned long calls_of_all();
+/** Of cuThreadExchangeStreamCaptureMode around driver calls: two, none where the driver is older.
+ *  */
+unsigned long capture_mode_calls();
 void reset_calls();
+/** Waits until a function has been called `count` times and what is in the background
+ *  (core/background.hpp) is done. False when it is not called so often, or more often. */
+bool await_background_calls(const char *function, unsigned long count);
 void set_simulation(const char *variable, const char *value);
+
+/** For tests that count calls or make them fail. */
+#define SKIP_UNLESS_SIMULATED()                       \
+    if (!::gpushm::test::simulated()) {               \
+        GTEST_SKIP() << "needs the simulated driver"; \
+    }
 
 /** The test runs with the primary context of device 0 current. */
 class GpuTest : public testing::Test {
@@ -47,21 +59,36 @@ CUcontext current_context();
 /** Memory of one kind, written and read by its owner, not by the code under test. */
 class Buffer {
 public:
-    Buffer(MemoryKind kind, size_t length);
+    /** The first four are the memory kinds. */
+    enum class Allocator { host, pinned, device, managed, exportable };
+    /** Whether there is device memory that is exported as a file descriptor (cuMemCreate). */
+    static bool has_exportable();
+
+    Buffer(MemoryKind kind, size_t length) : Buffer(static_cast<Allocator>(kind), length) {}
+    /** Device memory is that of the current context's device. */
+    Buffer(Allocator allocator, size_t length);
     ~Buffer();
     Buffer(const Buffer &) = delete;
     Buffer &operator=(const Buffer &) = delete;
 
     unsigned char *data() const { return data_; }
     void fill(uint64_t seed);
+    /** Managed memory: its pages leave the CPU, with what is in them. */
+    void move_to_gpu();
+    /** The context was reset, the memory is gone. */
+    void forget();
     /** "" when [begin, begin + length) holds the pattern of `seed` and all around it that of
      *  `around`. */
     std::string check(size_t begin, size_t length, uint64_t seed, uint64_t around) const;
 
 private:
-    MemoryKind kind_;
+    bool is_host() const;
+
+    Allocator allocator_;
     size_t length_;
+    size_t mapped_length_ = 0;  // exportable: a multiple of the granularity
     unsigned char *data_ = nullptr;
+    bool forgotten_ = false;
 };
 
 constexpr MemoryKind kAllKinds[] = {MemoryKind::host, MemoryKind::pinned, MemoryKind::device,

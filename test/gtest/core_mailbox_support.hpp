@@ -24,7 +24,7 @@ public:
 
     MailboxHeader &header() { return *reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord &record(size_t index) {
-        return reinterpret_cast<SenderRecord *>(segment_.data() + sizeof(MailboxHeader))[index];
+        return MailboxGeometry::sender_records(segment_.data())[index];
     }
     Cell &cell(uint64_t ticket) { return *geometry_.cell(segment_.data(), ticket); }
     unsigned char *slot(uint64_t ticket) { return geometry_.slot(segment_.data(), ticket); }

@@ -70,7 +70,7 @@ TEST(ProcessWatch, WorksWithoutDescriptors) {
     EXPECT_EQ(child.reap(), 0);
 }
 
-TEST(NodeIdentity, IsTheSameInEveryProcessOfThePidNamespace) {
+TEST(NodeIdentity, IsTheSameInEveryProcessOfTheNamespaces) {
     Child child([](const Channel &channel) {
         channel.send(node_identity());
         return 0;
@@ -80,27 +80,50 @@ TEST(NodeIdentity, IsTheSameInEveryProcessOfThePidNamespace) {
     EXPECT_EQ(identity, node_identity());
 }
 
-TEST(NodeIdentity, DiffersInAnotherPidNamespace) {
-    Child child([](const Channel &channel) {
-        uint64_t identity = 0;
-        if (unshare(CLONE_NEWPID) == 0) {
-            const pid_t inner = fork();
-            if (inner == 0) {
-                channel.send(node_identity());
-                _exit(0);
-            }
-            waitpid(inner, nullptr, 0);
-        } else {
-            channel.send(identity);
+/** node_identity() of a process that was forked after unshare(2); 0 where this user may not. */
+uint64_t identity_in_new_namespace(int which) {
+    Child child([which](const Channel &channel) {
+        if (unshare(which) != 0) {
+            channel.send(uint64_t{0});
+            return 0;
         }
+        // A new PID namespace is that of the children only.
+        const pid_t inner = fork();
+        if (inner == 0) {
+            channel.send(node_identity());
+            _exit(0);
+        }
+        waitpid(inner, nullptr, 0);
         return 0;
     });
     uint64_t identity = 0;
-    ASSERT_TRUE(child.channel().receive(&identity));
+    EXPECT_TRUE(child.channel().receive(&identity));
+    return identity;
+}
+
+TEST(NodeIdentity, DiffersInAnotherPidNamespace) {
+    const uint64_t identity = identity_in_new_namespace(CLONE_NEWPID);
     if (identity == 0) {
         GTEST_SKIP() << "this user may not make a PID namespace";
     }
     EXPECT_NE(identity, node_identity());
+}
+
+TEST(NodeIdentity, DiffersInAnotherNetworkNamespace) {
+    const uint64_t identity = identity_in_new_namespace(CLONE_NEWNET);
+    if (identity == 0) {
+        GTEST_SKIP() << "this user may not make a network namespace";
+    }
+    EXPECT_NE(identity, node_identity());
+}
+
+TEST(NodeIdentity, IsTheSameInOtherNamespaces) {
+    // Neither mounts nor names decide: memory travels by descriptors of /proc/PID.
+    const uint64_t identity = identity_in_new_namespace(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC);
+    if (identity == 0) {
+        GTEST_SKIP() << "this user may not make namespaces";
+    }
+    EXPECT_EQ(identity, node_identity());
 }
 
 TEST(Cookie, IsNeverTheSameAlsoInForkedProcesses) {

@@ -298,8 +298,7 @@ TEST_F(PortDeath, RecordsOfTheDeadServeOthers) {
     const char *why = "";
     const auto segment = Segment::attach(getpid(), own.segment_fd, 0, &why);
     const auto used = [&] {
-        const auto *records = reinterpret_cast<const SenderRecord *>(
-            segment->data() + (sizeof(MailboxHeader) + 63) / 64 * 64);
+        const SenderRecord *records = MailboxGeometry::sender_records(segment->data());
         return std::count_if(records, records + kMaxSenders,
                              [](const SenderRecord &record) { return record.owner != 0; });
     };

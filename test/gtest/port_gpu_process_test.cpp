@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPU memory between two processes, also when one of them is killed.
-#include "core_gpu_support.hpp"
-#include "port_support.hpp"
-
-#include <cstdio>
+#include "port_gpu_peer.hpp"
 
 namespace gpushm {
 namespace {
@@ -12,22 +9,6 @@ using namespace test;
 
 constexpr size_t kBytes = 2000001;
 
-#define CHECK(condition)                                             \
-    do {                                                             \
-        if (!(condition)) {                                          \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);  \
-            return 1;                                                \
-        }                                                            \
-    } while (false)
-
-bool enter_primary_context() {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    return cuda.init(0) == CUDA_SUCCESS &&
-           cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS &&
-           cuda.ctx_push_current(context) == CUDA_SUCCESS;
-}
-
 struct PeerAddress {
     MailboxAddress mailbox;
     RemoteMemory memory;  // kBytes of device memory with the pattern 7
@@ -35,7 +16,7 @@ struct PeerAddress {
 
 /** Offers device memory, echoes messages out of it, and says whether the pattern 8 came. */
 int serve(const Channel &channel) {
-    CHECK(enter_primary_context());
+    CHECK(enter_primary_context(0));
     Buffer memory(MemoryKind::device, kBytes);
     memory.fill(7);
     TestPort port;
@@ -60,7 +41,7 @@ FreshProcess exchange("exchange", [] {
     Child child(serve);
     PeerAddress peer;
     CHECK(child.channel().receive(&peer));
-    CHECK(enter_primary_context());
+    CHECK(enter_primary_context(0));
     Buffer local(MemoryKind::device, kBytes);
     TestPort port;
     child.channel().send(port->address());
@@ -90,7 +71,7 @@ int outlive(int moment) {
     Child child(serve);
     PeerAddress peer;
     CHECK(child.channel().receive(&peer));
-    CHECK(enter_primary_context());
+    CHECK(enter_primary_context(0));
     Buffer source(MemoryKind::device, kBytes);
     Buffer target(MemoryKind::device, kBytes);
     source.fill(1);

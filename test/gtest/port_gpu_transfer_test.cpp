@@ -104,7 +104,7 @@ TEST_P(PortGpuKinds, WithoutARingTheyArriveToo) {
     source.fill(1);
     const Registration to(target.data(), 70000);
     const Registration from(source.data(), 70000);
-    for (const size_t length : {1, 8320, 8321, 69999}) {
+    for (const size_t length : {size_t{1}, size_t{kSlotBytes}, size_t{kSlotBytes} + 1, size_t{69999}}) {
         Outcome put;
         Outcome get;
         target.fill(2);

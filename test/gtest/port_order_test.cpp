@@ -68,21 +68,6 @@ TEST_F(PortOrder, FlushWaitsForWhatWasStartedAndNothingElse) {
     EXPECT_EQ(flushes[0].calls + flushes[1].calls, 2u);
 }
 
-TEST_F(PortOrder, FlushWaitsForMessagesThatFoundNoCell) {
-    make_ring_ready(a_, b_);
-    PatternMessage message = {100, 1};
-    size_t packed;
-    while (link_.am_pack(1, PatternMessage::pack, &message, &packed) == Status::ok) {
-    }
-    Outcome flush;
-    ASSERT_EQ(link_.flush(nullptr, flush.completion()), Status::in_progress);
-    a_->progress();
-    EXPECT_FALSE(flush.done());
-    ASSERT_TRUE(run_until(flush));
-    settle({&a_, &b_});
-    EXPECT_EQ(b_.messages.size(), kSmallPort.cell_count + 1);
-}
-
 TEST_F(PortOrder, FenceHoldsBackUntilTheDataIsThere) {
     bool data_was_there = false;
     b_.on_message = [&](uint8_t, const unsigned char *, size_t) {

@@ -65,6 +65,12 @@ void make_ring_ready(TestPort &from, TestPort &to) {
 
 // ---------------------------------------------------------------- operations
 
+RemoteMemory Registration::named(uint64_t offset) const {
+    RemoteMemory memory = at(offset);
+    memory.buffer = name_buffer(query_memory(reinterpret_cast<const void *>(address_)));
+    return memory;
+}
+
 void Outcome::complete(void *self, Status status) {
     auto *outcome = static_cast<Outcome *>(self);
     ++outcome->calls;

@@ -34,10 +34,14 @@ constexpr bool kSanitized = false;
 constexpr bool kSanitized = false;
 #endif
 
-/** Small, so that a test of a few hundred kilobytes goes many times around everything. */
-constexpr PortConfig kSmallPort = {256 << 10, 32 << 10, 16 << 10, 64};
+/** Small, so that a test of a few hundred kilobytes goes many times around everything; without
+ *  mapping, so
+ *  that it takes this way. */
+constexpr PortConfig kSmallPort = {256 << 10, 32 << 10, 16 << 10, 64, false, false};
 /** Never makes a ring. */
-constexpr PortConfig kNoRing = {0, 32 << 10, 16 << 10, 64};
+constexpr PortConfig kNoRing = {0, 32 << 10, 16 << 10, 64, false, false};
+/** Maps the peer's GPU memory when that pays. */
+constexpr PortConfig kMappingPort = {256 << 10, 32 << 10, 16 << 10, 64, true};
 
 /** A received active message. */
 struct Message {
@@ -120,6 +124,9 @@ public:
     Registration &operator=(const Registration &) = delete;
 
     RemoteMemory at(uint64_t offset = 0) const { return {address_ + offset, id_}; }
+    /** With the name of the allocation, as in a remote key: so it can be mapped. Asks the driver.
+     *  */
+    RemoteMemory named(uint64_t offset = 0) const;
 
 private:
     uint64_t address_;

@@ -2,9 +2,11 @@
 // The memory that the driver knows.
 #include "allocation.hpp"
 
+#include "address_range.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "device_heap.hpp"
+#include "physical_memory.hpp"
 
 namespace simcuda {
 
@@ -20,6 +22,15 @@ Allocation::~Allocation()
     if (in_heap() && bytes > 0) {
         device->heap->free(heap_offset, bytes);
     }
+}
+
+unsigned Allocation::access_of(const Device& accessor) const
+{
+    if (virtual_memory == nullptr) {
+        return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    const auto found = virtual_memory->access.find(&accessor);
+    return found == virtual_memory->access.end() ? 0 : found->second;
 }
 
 Allocations& Allocations::get()
@@ -58,10 +69,18 @@ std::shared_ptr<Allocation> Allocations::find_overlap(std::uintptr_t address,
     return entry->second->base + entry->second->bytes > address ? entry->second : nullptr;
 }
 
+off_t exported_place(const Allocation& allocation)
+{
+    return kExportedPlaces + static_cast<off_t>(allocation.id);
+}
+
 Allocations::Map::iterator Allocations::release(Map::iterator entry)
 {
     Allocation& allocation = *entry->second;
     allocation.live = false;
+    if (allocation.exported) {
+        let_go_of_place(allocation.device->heap->file(), exported_place(allocation));
+    }
     pinned_bytes_ -= allocation.host() ? allocation.bytes : 0;
     return by_base_.erase(entry);
 }
@@ -101,10 +120,10 @@ std::shared_ptr<Allocation> allocate_on_device(Allocation::Kind kind, Device& de
     return allocation;
 }
 
-std::shared_ptr<Allocation> allocate_on_host(Allocation::Kind kind, Context& context,
-                                             std::size_t bytes)
+std::shared_ptr<Allocation> allocate_pinned(Context& context, std::size_t bytes)
 {
-    auto allocation = std::make_shared<Allocation>(kind, context.device, &context);
+    auto allocation =
+        std::make_shared<Allocation>(Allocation::Kind::pinned, context.device, &context);
     allocation->view = Mapping::host(round_to_page(bytes));
     if (allocation->view == nullptr) {
         return nullptr;

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <memory>
 #include <sstream>
-#include <unistd.h>
 #include <vector>
 
 namespace simcuda {
@@ -54,14 +53,6 @@ bool parse_failure(const std::string& rule, InjectedFailure* failure)
     failure->calls_left = nth;
     failure->error = static_cast<CUresult>(error);
     return true;
-}
-
-// Replaces %p in the name of the counts file by the process id.
-std::string counts_path()
-{
-    std::string path = Settings::get().counts_file;
-    const std::size_t at = path.find("%p");
-    return at == std::string::npos ? path : path.replace(at, 2, std::to_string(getpid()));
 }
 
 __attribute__((destructor)) void at_exit()
@@ -142,7 +133,7 @@ void reset_counts()
 
 void write_counts()
 {
-    const std::string path = counts_path();
+    const std::string path = with_process_id(Settings::get().counts_file);
     if (path.empty() || all_calls.load(std::memory_order_acquire) == nullptr) {
         return;
     }

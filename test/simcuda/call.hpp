@@ -5,6 +5,8 @@
 
 #include "context.hpp"
 #include "driver.hpp"
+#include "stream_capture.hpp"
+#include "trace.hpp"
 
 #include <atomic>
 #include <string>
@@ -14,15 +16,35 @@ namespace simcuda {
 // One per entry point, a constant-initialised static of it.
 class Call {
 public:
+    enum class Kind {
+        plain,
+        unsafe, // "potentially unsafe" during a stream capture, see stream_capture.hpp
+    };
+
     // `function`: its name without _v2 and the like.
-    constexpr explicit Call(const char* function) : function_(function) {}
+    constexpr explicit Call(const char* function, Kind kind = Kind::plain)
+        : function_(function), kind_(kind)
+    {
+    }
+
+    // The main arguments, for SIMCUDA_TRACE.
+    template <typename... Values>
+    Call& given(Values... values)
+    {
+        (trace_argument(values), ...);
+        return *this;
+    }
 
     // For functions that work before cuInit. `body` takes nothing and runs without the lock.
     template <typename Body>
     CUresult always(Body body)
     {
         const CUresult injected = enter();
-        return injected != CUDA_SUCCESS ? injected : body();
+        const CUresult result = injected != CUDA_SUCCESS ? injected : body();
+        if (tracing()) {
+            write_trace(function_, result);
+        }
+        return result;
     }
 
     // For functions that need cuInit only. `body` takes the held lock.
@@ -35,6 +57,9 @@ public:
                 return state;
             }
             Lock lock(driver_mutex());
+            if (kind_ == Kind::unsafe && !unsafe_call_permitted()) {
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+            }
             return body(lock);
         });
     }
@@ -60,6 +85,7 @@ private:
     static CUresult ready();
 
     const char* const function_;
+    const Kind kind_;
     std::atomic<unsigned long> count_{0};
     std::atomic<bool> listed_{false};
     Call* next_ = nullptr; // written before the call is listed, never after

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 using Arguments = std::vector<std::string>;
@@ -22,8 +23,38 @@ struct ChildResult {
     int signal = 0;       // 0 if none did
 };
 
-// Runs the step in a new process and waits for its end; it is killed (signal SIGKILL) if it takes
-// longer than a minute. `environment`: "NAME=value", added to this process's.
+// A step that runs beside this process, with a socket between the two.
+class ChildProcess {
+public:
+    // `environment`: "NAME=value", added to this process's.
+    explicit ChildProcess(const std::string& step, const Arguments& arguments = {},
+                          const std::vector<std::string>& environment = {});
+    ~ChildProcess(); // waits
+    ChildProcess(const ChildProcess&) = delete;
+
+    int socket() const { return socket_; }
+
+    // Waits for its end; it is killed (signal SIGKILL) if it takes longer than a minute.
+    ChildResult wait();
+
+private:
+    pid_t process_;
+    int socket_;
+    ChildResult result_;
+};
+
+// For steps: the other end.
+int parent_socket();
+
+// Tells the other side to go on; waits until it does so. False if it has gone.
+bool release_peer(int socket);
+bool wait_for_peer(int socket);
+
+// Passes a descriptor (SCM_RIGHTS). False, or -1, if that fails.
+bool send_file(int socket, int file);
+int receive_file(int socket);
+
+// Runs the step in a new process and waits for its end.
 ChildResult run_child(const std::string& step, const Arguments& arguments = {},
                       const std::vector<std::string>& environment = {});
 

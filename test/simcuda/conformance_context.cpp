@@ -39,6 +39,59 @@ TEST(PrimaryContext, is_active_while_it_is_retained)
     EXPECT_EQ(0, run_child("release primary context").exit_status);
 }
 
+int reset_primary(const Arguments&)
+{
+    CUcontext context = nullptr;
+    CUdeviceptr memory = 0;
+    CUdeviceptr other = 0;
+    unsigned type = 0;
+    unsigned flags = 0;
+    int active = -1;
+    CHILD_CHECK(start_cuda(0, &context));
+    CHILD_CHECK(cu().cuMemAlloc(&memory, 4 << 20) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuDevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS && active == 0);
+    CHILD_CHECK(cu().cuMemAlloc(&other, 8) != CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory) ==
+                CUDA_ERROR_INVALID_VALUE);
+    CHILD_CHECK(cu().cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuCtxSetCurrent(context) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuMemAlloc(&memory, 8) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS); // the one before the reset
+    return 0;
+}
+const ChildStepRegistration kResetPrimary("reset primary context", reset_primary);
+
+TEST(PrimaryContext, is_empty_after_a_reset_and_still_has_to_be_released)
+{
+    EXPECT_EQ(0, run_child("reset primary context").exit_status);
+}
+
+TEST_F(ContextTest, memory_goes_with_its_context)
+{
+    CUcontext other = nullptr;
+    CUdeviceptr memory = 0;
+    unsigned type = 0;
+    ASSERT_CU(cu().create_context(&other, 0, 0));
+    ASSERT_CU(cu().cuMemAlloc(&memory, 4 << 20));
+    ASSERT_CU(cu().cuCtxDestroy(other));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
+              cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
+}
+
+TEST_F(ContextTest, a_thread_keeps_a_context_that_another_one_destroys)
+{
+    CUcontext other = nullptr;
+    ASSERT_CU(cu().create_context(&other, 0, 0));
+    std::thread([&] { EXPECT_CU(cu().cuCtxDestroy(other)); }).join();
+    EXPECT_EQ(other, current());
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu().cuMemAlloc(&memory, 8));
+    ASSERT_CU(cu().cuCtxPopCurrent(nullptr));
+    EXPECT_EQ(context_, current());
+}
+
 TEST_F(ContextTest, retaining_a_primary_context_again_gives_the_same)
 {
     CUcontext again = nullptr;

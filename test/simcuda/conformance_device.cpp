@@ -13,25 +13,6 @@ namespace {
 
 using DeviceTest = DriverTest;
 
-std::string hex(const CUuuid& uuid)
-{
-    std::string text;
-    for (const char byte : uuid.bytes) {
-        char digits[3];
-        std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(byte));
-        text += digits;
-    }
-    return text;
-}
-
-// As CUDA_VISIBLE_DEVICES takes it.
-std::string gpu_name(const CUuuid& uuid)
-{
-    const std::string text = hex(uuid);
-    return "GPU-" + text.substr(0, 8) + "-" + text.substr(8, 4) + "-" + text.substr(12, 4) + "-" +
-           text.substr(16, 4) + "-" + text.substr(20);
-}
-
 int call_without_init(const Arguments&)
 {
     int number = 0;

@@ -4,33 +4,12 @@
 #include "test_support.hpp"
 
 #include <csignal>
-#include <cstdio>
 
 namespace {
 
 using IpcTest = DriverTest;
 
 constexpr std::size_t kBytes = 4 << 20;
-
-std::string to_text(const CUipcMemHandle& handle)
-{
-    std::string text;
-    for (const char byte : handle.reserved) {
-        char digits[3];
-        std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(byte));
-        text += digits;
-    }
-    return text;
-}
-
-CUipcMemHandle from_text(const std::string& text)
-{
-    CUipcMemHandle handle;
-    for (std::size_t i = 0; i < sizeof(handle.reserved); ++i) {
-        handle.reserved[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-    }
-    return handle;
-}
 
 // The bytes that a process writes who was told `seed`.
 Bytes pattern(unsigned seed)
@@ -40,11 +19,6 @@ Bytes pattern(unsigned seed)
         bytes[i] = static_cast<unsigned char>(((seed + i) * 2654435761u) >> 13);
     }
     return bytes;
-}
-
-CUresult open_handle(CUdeviceptr* address, const std::string& text)
-{
-    return cu().cuIpcOpenMemHandle(address, from_text(text), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
 // Arguments: the handle, the seed of what is there, the seed of what to write.
@@ -79,6 +53,66 @@ int exchange(const Arguments& arguments)
     return 0;
 }
 const ChildStepRegistration kExchange("exchange through IPC", exchange);
+
+// Argument: the handle.
+int fail_to_open(const Arguments& arguments)
+{
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    CHILD_CHECK(start_cuda(0, &context));
+    CHILD_CHECK(open_handle(&address, arguments.at(0)) != CUDA_SUCCESS);
+    return 0;
+}
+const ChildStepRegistration kFailToOpen("fail to open", fail_to_open);
+
+// Arguments: the handle, the seed of what is there.
+int read_after_owner_freed(const Arguments& arguments)
+{
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    Bytes found(kBytes);
+    CHILD_CHECK(start_cuda(0, &context));
+    CHILD_CHECK(open_handle(&address, arguments.at(0)) == CUDA_SUCCESS);
+    CHILD_CHECK(release_peer(parent_socket()) && wait_for_peer(parent_socket()));
+    CHILD_CHECK(cu().cuMemcpyDtoH(found.data(), address, kBytes) == CUDA_SUCCESS);
+    CHILD_CHECK(found == pattern(static_cast<unsigned>(std::stoul(arguments.at(1)))));
+    CHILD_CHECK(cu().cuIpcCloseMemHandle(address) == CUDA_SUCCESS);
+    return 0;
+}
+const ChildStepRegistration kReadAfterOwnerFreed("read after owner freed", read_after_owner_freed);
+
+// Argument: the handle.
+int describe_imported_memory(const Arguments& arguments)
+{
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    CHILD_CHECK(start_cuda(0, &context));
+    CHILD_CHECK(open_handle(&address, arguments.at(0)) == CUDA_SUCCESS);
+    unsigned managed = 1;
+    int ordinal = -1;
+    CUcontext its_context = nullptr;
+    unsigned long long id = 0;
+    CUdeviceptr begin = 0;
+    std::size_t bytes = 0;
+    CUpointer_attribute names[] = {
+        CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_CONTEXT,    CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+    void* values[] = {&managed, &ordinal, &its_context, &id, &bytes, &begin};
+    CHILD_CHECK(cu().cuPointerGetAttributes(6, names, values, address + 1000) == CUDA_SUCCESS);
+    CHILD_CHECK(managed == 0 && ordinal == 0 && its_context == context && id != 0);
+    CHILD_CHECK(begin == address && bytes >= kBytes);
+    CHILD_CHECK(cu().cuIpcCloseMemHandle(address) == CUDA_SUCCESS);
+    CHILD_CHECK(open_handle(&address, arguments.at(0)) == CUDA_SUCCESS);
+    unsigned long long next_id = 0;
+    CHILD_CHECK(cu().cuPointerGetAttribute(&next_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ==
+                CUDA_SUCCESS);
+    CHILD_CHECK(next_id != id);
+    CHILD_CHECK(cu().cuIpcCloseMemHandle(address) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuIpcCloseMemHandle(address) != CUDA_SUCCESS);
+    return 0;
+}
+const ChildStepRegistration kDescribeImported("describe imported memory", describe_imported_memory);
 
 // Argument: the handle.
 int touch_imported_memory(const Arguments& arguments)
@@ -123,13 +157,77 @@ TEST_F(IpcTest, the_exporting_process_cannot_open_its_own_handle)
               cu().cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 }
 
-TEST_F(IpcTest, only_device_memory_can_be_exported)
+TEST_F(IpcTest, only_memory_of_cuMemAlloc_can_be_exported)
 {
     ManagedMemory managed(kBytes);
     CUipcMemHandle handle;
     EXPECT_NE(CUDA_SUCCESS, cu().cuIpcGetMemHandle(&handle, managed.address()));
+    PinnedMemory pinned(kBytes);
+    EXPECT_NE(CUDA_SUCCESS, cu().cuIpcGetMemHandle(&handle, pinned.address()));
     int on_stack = 0;
     EXPECT_NE(CUDA_SUCCESS, cu().cuIpcGetMemHandle(&handle, address_of(&on_stack)));
+    Stream stream;
+    CUdeviceptr pool_memory = 0;
+    ASSERT_CU(cu().cuMemAllocAsync(&pool_memory, kBytes, stream));
+    ASSERT_CU(cu().cuStreamSynchronize(stream));
+    EXPECT_NE(CUDA_SUCCESS, cu().cuIpcGetMemHandle(&handle, pool_memory));
+    EXPECT_CU(cu().cuMemFreeAsync(pool_memory, stream));
+}
+
+TEST_F(IpcTest, imported_memory_is_described)
+{
+    DeviceMemory memory(kBytes);
+    CUipcMemHandle handle;
+    ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
+    EXPECT_EQ(0, run_child("describe imported memory", {to_text(handle)}).exit_status);
+}
+
+TEST_F(IpcTest, the_handle_of_freed_memory_cannot_be_opened)
+{
+    CUdeviceptr address = 0;
+    ASSERT_CU(cu().cuMemAlloc(&address, kBytes));
+    CUipcMemHandle handle;
+    ASSERT_CU(cu().cuIpcGetMemHandle(&handle, address));
+    ASSERT_CU(cu().cuMemFree(address));
+    EXPECT_EQ(0, run_child("fail to open", {to_text(handle)}).exit_status);
+    DeviceMemory other(kBytes); // most likely at the same place
+    EXPECT_EQ(0, run_child("fail to open", {to_text(handle)}).exit_status);
+}
+
+TEST_F(IpcTest, memory_lives_on_in_a_process_that_has_it_open_when_its_owner_frees_it)
+{
+    CUdeviceptr address = 0;
+    ASSERT_CU(cu().cuMemAlloc(&address, kBytes));
+    const Bytes data = pattern(21);
+    ASSERT_CU(cu().cuMemcpyHtoD(address, data.data(), kBytes));
+    ASSERT_CU(cu().cuCtxSynchronize());
+    CUipcMemHandle handle;
+    ASSERT_CU(cu().cuIpcGetMemHandle(&handle, address));
+    ChildProcess child("read after owner freed", {to_text(handle), "21"});
+    ASSERT_TRUE(wait_for_peer(child.socket()));
+    ASSERT_CU(cu().cuMemFree(address));
+    DeviceMemory other(pattern(22));
+    ASSERT_TRUE(release_peer(child.socket()));
+    EXPECT_EQ(0, child.wait().exit_status);
+    EXPECT_EQ(pattern(22), other.read());
+}
+
+TEST_F(IpcTest, memory_of_a_device_that_the_opener_does_not_see_can_be_opened)
+{
+    int can_access = 0;
+    if (device_count() < 2 || cu().cuDeviceCanAccessPeer(&can_access, 0, 1) != CUDA_SUCCESS ||
+        can_access == 0) {
+        GTEST_SKIP() << "needs two devices with peer access";
+    }
+    DeviceMemory memory(pattern(31));
+    CUipcMemHandle handle;
+    CUuuid other;
+    ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
+    ASSERT_CU(cu().cuDeviceGetUuid(&other, 1));
+    EXPECT_EQ(0, run_child("exchange through IPC", {to_text(handle), "31", "32"},
+                           {"CUDA_VISIBLE_DEVICES=" + gpu_name(other)})
+                     .exit_status);
+    EXPECT_EQ(pattern(32), memory.read());
 }
 
 } // namespace

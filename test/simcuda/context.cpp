@@ -76,8 +76,8 @@ using namespace simcuda;
 
 static CUresult create_context(CUcontext* handle, unsigned flags, CUdevice ordinal)
 {
-    static Call call{"cuCtxCreate"};
-    return call.initialised([&](Lock& lock) -> CUresult {
+    static Call call{"cuCtxCreate", Call::Kind::unsafe};
+    return call.given(flags, ordinal).initialised([&](Lock& lock) -> CUresult {
         Device* device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -89,6 +89,7 @@ static CUresult create_context(CUcontext* handle, unsigned flags, CUdevice ordin
         context->flags = flags;
         start_context(lock, *context);
         *handle = handle_of(context);
+        trace_result(*handle);
         return push_context(*context);
     });
 }
@@ -111,8 +112,8 @@ extern "C" CUresult cuCtxCreate_v4(CUcontext* handle, CUctxCreateParams* params,
 
 extern "C" CUresult cuCtxDestroy_v2(CUcontext handle)
 {
-    static Call call{"cuCtxDestroy"};
-    return call.initialised([&](Lock& lock) -> CUresult {
+    static Call call{"cuCtxDestroy", Call::Kind::unsafe};
+    return call.given(handle).initialised([&](Lock& lock) -> CUresult {
         Context* context = find_context(handle);
         if (context == nullptr || context->primary) {
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -129,7 +130,7 @@ extern "C" CUresult cuCtxDestroy_v2(CUcontext handle)
 extern "C" CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal)
 {
     static Call call{"cuDevicePrimaryCtxRetain"};
-    return call.initialised([&](Lock& lock) -> CUresult {
+    return call.given(ordinal).initialised([&](Lock& lock) -> CUresult {
         Device* device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -144,6 +145,7 @@ extern "C" CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal
         }
         ++device->primary_retain_count;
         *handle = handle_of(&context);
+        trace_result(*handle);
         return CUDA_SUCCESS;
     });
 }
@@ -151,7 +153,7 @@ extern "C" CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal
 static CUresult release_primary(CUdevice ordinal)
 {
     static Call call{"cuDevicePrimaryCtxRelease"};
-    return call.initialised([&](Lock& lock) -> CUresult {
+    return call.given(ordinal).initialised([&](Lock& lock) -> CUresult {
         Device* device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -168,13 +170,13 @@ static CUresult release_primary(CUdevice ordinal)
 
 static CUresult reset_primary(CUdevice ordinal)
 {
-    static Call call{"cuDevicePrimaryCtxReset"};
-    return call.initialised([&](Lock& lock) -> CUresult {
+    static Call call{"cuDevicePrimaryCtxReset", Call::Kind::unsafe};
+    return call.given(ordinal).initialised([&](Lock& lock) -> CUresult {
         Device* device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
-        device->primary_retain_count = 0;
+        // The manual: who retained it still has to release it.
         if (device->primary_context->alive) {
             end_context(lock, *device->primary_context);
         }
@@ -185,7 +187,7 @@ static CUresult reset_primary(CUdevice ordinal)
 static CUresult set_primary_flags(CUdevice ordinal, unsigned flags)
 {
     static Call call{"cuDevicePrimaryCtxSetFlags"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(ordinal, flags).initialised([&](Lock&) -> CUresult {
         Device* device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -235,7 +237,7 @@ extern "C" CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int
 extern "C" CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* active)
 {
     static Call call{"cuDevicePrimaryCtxGetState"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(ordinal).initialised([&](Lock&) -> CUresult {
         const Device* device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;

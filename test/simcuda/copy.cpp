@@ -2,24 +2,54 @@
 // Copies. When a call returns follows the manual of the driver API, "API synchronization behavior".
 #include "copy.hpp"
 
+#include "address_range.hpp"
 #include "call.hpp"
+#include "residency.hpp"
 #include "stream.hpp"
 
 #include <cstring>
 
 namespace simcuda {
 
-CUresult Span::make(std::uintptr_t address, std::size_t bytes, bool may_be_pageable, Span* span)
+namespace {
+
+bool permits(const Allocation& allocation, const Access& access)
+{
+    const unsigned needed = access.writes ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                          : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    return (allocation.access_of(access.device) & needed) == needed;
+}
+
+// Whether `next` continues `last`, so that the engine finds them side by side.
+bool continues(const Allocation& last, const Allocation& next)
+{
+    return last.virtual_memory != nullptr && next.virtual_memory != nullptr &&
+           last.virtual_memory->range == next.virtual_memory->range;
+}
+
+} // namespace
+
+CUresult Span::make(std::uintptr_t address, std::size_t bytes, const Access& access, Span* span)
 {
     span->address_ = address;
     span->bytes_ = bytes;
-    const auto known = Allocations::get().find_overlap(address, bytes);
-    if (known == nullptr) {
-        return may_be_pageable && address != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const Allocations& known = Allocations::get();
+    if (known.find_overlap(address, bytes) == nullptr) {
+        const bool pageable = access.may_be_pageable && AddressRange::find(address) == nullptr &&
+                              pages_mapped(address, bytes);
+        return pageable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
-    span->allocation_ = Allocations::get().find(address);
-    const bool within = span->allocation_ != nullptr && span->allocation_->contains(address, bytes);
-    return within ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    auto& allocations = span->allocations_;
+    for (std::uintptr_t next = address; next - address < bytes;) {
+        auto allocation = known.find(next);
+        if (allocation == nullptr || !permits(*allocation, access) ||
+            (!allocations.empty() && !continues(*allocations.back(), *allocation))) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        next = allocation->base + allocation->bytes;
+        allocations.push_back(std::move(allocation));
+    }
+    return CUDA_SUCCESS;
 }
 
 void Span::stage()
@@ -33,41 +63,56 @@ char* Span::engine_address() const
     if (staged_ != nullptr) {
         return staged_->data();
     }
-    if (allocation_ == nullptr) {
+    if (pageable()) {
         return reinterpret_cast<char*>(address_);
     }
-    return allocation_->live ? allocation_->engine_address(address_) : nullptr;
+    for (const auto& allocation : allocations_) {
+        if (!allocation->live) {
+            return nullptr;
+        }
+    }
+    return allocations_.front()->engine_address(address_);
+}
+
+char* Span::access() const
+{
+    char* address = engine_address();
+    if (address == nullptr || staged_ != nullptr || pageable()) {
+        return address;
+    }
+    const Allocation& allocation = *allocations_.front();
+    if (allocation.kind == Allocation::Kind::managed) {
+        move_to_device(address_, bytes_);
+    }
+    const bool stale = allocation.pages != nullptr && !allocation.pages->there(address_, bytes_);
+    return stale ? nullptr : address;
+}
+
+CUresult Transfer::make(const Copy& what, const Device& device, Transfer* transfer)
+{
+    transfer->bytes = what.bytes;
+    const CUresult result = Span::make(what.to, what.bytes,
+                                       {device, true, what.to_may_be_pageable}, &transfer->to);
+    return result != CUDA_SUCCESS
+               ? result
+               : Span::make(what.from, what.bytes, {device, false, what.from_may_be_pageable},
+                            &transfer->from);
+}
+
+CUresult Transfer::run(Lock& lock) const
+{
+    char* target = to.access();
+    const char* source = from.access();
+    if (target == nullptr || source == nullptr) {
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    lock.unlock();
+    std::memmove(target, source, bytes);
+    lock.lock();
+    return CUDA_SUCCESS;
 }
 
 namespace {
-
-struct Copy {
-    CUdeviceptr to;
-    CUdeviceptr from;
-    std::size_t bytes;
-    // The Dto and Hto functions do not take pageable memory where they name a device.
-    bool to_may_be_pageable = true;
-    bool from_may_be_pageable = true;
-};
-
-Operation make_operation(const Span& to, const Span& from, std::size_t bytes)
-{
-    Operation operation;
-    operation.bytes = bytes;
-    operation.duration = Engine::get().transfer_time(bytes);
-    operation.run = [to, from, bytes](Lock& lock) -> CUresult {
-        char* target = to.engine_address();
-        const char* source = from.engine_address();
-        if (target == nullptr || source == nullptr) {
-            return CUDA_ERROR_ILLEGAL_ADDRESS;
-        }
-        lock.unlock();
-        std::memmove(target, source, bytes);
-        lock.lock();
-        return CUDA_SUCCESS;
-    };
-    return operation;
-}
 
 // Whether the call returns only when the copy is complete.
 bool waits(const Context& context, const Span& to, const Span& from, bool asynchronous, bool staged)
@@ -86,52 +131,53 @@ bool waits(const Context& context, const Span& to, const Span& from, bool asynch
 CUresult copy(Lock& lock, const std::shared_ptr<Stream>& stream, const Copy& what,
               bool asynchronous)
 {
-    if (stream == nullptr) {
-        return CUDA_ERROR_INVALID_HANDLE;
+    if (what.bytes == 0) {
+        return CUDA_SUCCESS;
     }
-    if (stream->context.sticky_error != CUDA_SUCCESS || what.bytes == 0) {
-        return stream->context.sticky_error;
-    }
-    Span to;
-    Span from;
-    CUresult result = Span::make(what.to, what.bytes, what.to_may_be_pageable, &to);
-    if (result == CUDA_SUCCESS) {
-        result = Span::make(what.from, what.bytes, what.from_may_be_pageable, &from);
-    }
+    Transfer transfer;
+    const CUresult result = Transfer::make(what, *stream->context.device, &transfer);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    const bool staged = from.pageable() && !to.host();
+    const bool staged = transfer.from.pageable() && !transfer.to.host();
     if (staged) {
-        from.stage();
+        transfer.from.stage();
     }
-    const Position done =
-        Engine::get().enqueue(lock, stream, make_operation(to, from, what.bytes));
-    if (waits(stream->context, to, from, asynchronous, staged)) {
+    Operation operation;
+    operation.bytes = what.bytes;
+    operation.duration = Engine::get().transfer_time(what.bytes);
+    operation.run = [transfer](Lock& held) { return transfer.run(held); };
+    const Position done = Engine::get().enqueue(lock, stream, std::move(operation));
+    if (waits(stream->context, transfer.to, transfer.from, asynchronous, staged)) {
         Engine::get().wait(lock, done);
     }
     return stream->context.sticky_error;
 }
 
-CUresult copy_now(Call& call, const Copy& what)
+CUresult copy_in(Lock& lock, Context& context, CUstream handle, const Copy& what,
+                 bool asynchronous)
 {
-    return call.with_context([&](Lock& lock, Context& context) {
-        return copy(lock, context.legacy_stream, what, false);
-    });
+    std::shared_ptr<Stream> stream;
+    const CUresult result = find_usable_stream(handle, context, &stream);
+    return result != CUDA_SUCCESS ? result : copy(lock, stream, what, asynchronous);
 }
 
-// On a stream that the program made no context need be current (seen with driver 580).
-CUresult copy_async(Call& call, const Copy& what, CUstream stream)
+CUresult copy_now(Call& call, const Copy& what)
 {
-    return call.initialised([&](Lock& lock) -> CUresult {
-        if (const auto made = find_made_stream(stream)) {
-            return copy(lock, made, what, true);
-        }
-        Context* context = nullptr;
-        const CUresult state = current_context(&context);
-        return state != CUDA_SUCCESS ? state
-                                     : copy(lock, find_stream(stream, *context), what, true);
-    });
+    return call.given(what.to, what.from, what.bytes)
+        .with_context([&](Lock& lock, Context& context) {
+            return copy_in(lock, context, CU_STREAM_LEGACY, what, false);
+        });
+}
+
+CUresult copy_async(Call& call, const Copy& what, CUstream handle)
+{
+    return call.given(what.to, what.from, what.bytes, handle)
+        .initialised([&](Lock& lock) -> CUresult {
+            std::shared_ptr<Stream> stream;
+            const CUresult result = find_stream_of_call(handle, &stream);
+            return result != CUDA_SUCCESS ? result : copy(lock, stream, what, true);
+        });
 }
 
 CUdeviceptr address_of(const void* pointer)
@@ -160,29 +206,31 @@ extern "C" CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes
 
 extern "C" CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes)
 {
-    static Call call{"cuMemcpyHtoD"};
+    static Call call{"cuMemcpyHtoD", Call::Kind::unsafe};
     return copy_now(call, {to, address_of(from), bytes, false, true});
 }
 
 extern "C" CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes)
 {
-    static Call call{"cuMemcpyDtoH"};
+    static Call call{"cuMemcpyDtoH", Call::Kind::unsafe};
     return copy_now(call, {address_of(to), from, bytes, true, false});
 }
 
 extern "C" CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes)
 {
-    static Call call{"cuMemcpyDtoD"};
+    static Call call{"cuMemcpyDtoD", Call::Kind::unsafe};
     return copy_now(call, {to, from, bytes, false, false});
 }
 
 extern "C" CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                  CUcontext from_context, std::size_t bytes)
 {
-    static Call call{"cuMemcpyPeer"};
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
+    static Call call{"cuMemcpyPeer", Call::Kind::unsafe};
+    return call.given(to, to_context, from, from_context, bytes)
+        .with_context([&](Lock& lock, Context& context) -> CUresult {
         return contexts_alive(to_context, from_context)
-                   ? copy(lock, context.legacy_stream, {to, from, bytes, false, false}, false)
+                   ? copy_in(lock, context, CU_STREAM_LEGACY, {to, from, bytes, false, false},
+                             false)
                    : CUDA_ERROR_INVALID_CONTEXT;
     });
 }
@@ -219,9 +267,10 @@ extern "C" CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUde
                                       CUcontext from_context, std::size_t bytes, CUstream stream)
 {
     static Call call{"cuMemcpyPeerAsync"};
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
+    return call.given(to, to_context, from, from_context, bytes, stream)
+        .with_context([&](Lock& lock, Context& context) -> CUresult {
         return contexts_alive(to_context, from_context)
-                   ? copy(lock, find_stream(stream, context), {to, from, bytes, false, false}, true)
+                   ? copy_in(lock, context, stream, {to, from, bytes, false, false}, true)
                    : CUDA_ERROR_INVALID_CONTEXT;
     });
 }

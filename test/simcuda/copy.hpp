@@ -8,29 +8,65 @@
 
 namespace simcuda {
 
-// A range of memory as a copy sees it.
+// Who accesses memory, and how.
+struct Access {
+    const Device& device;
+    bool writes;
+    bool may_be_pageable = false;
+};
+
+// A range of memory as an operation sees it.
 class Span {
 public:
-    // CUDA_ERROR_INVALID_VALUE if the range is not within one allocation, or within none at all:
-    // pageable host memory, which is allowed only if `may_be_pageable`.
-    static CUresult make(std::uintptr_t address, std::size_t bytes, bool may_be_pageable,
+    // CUDA_ERROR_INVALID_VALUE if the device may not access the range so, or the range is not
+    // within one allocation (or several that are mapped side by side in one reserved range), or
+    // within none at all: pageable host memory, which is allowed only where `access` says so.
+    static CUresult make(std::uintptr_t address, std::size_t bytes, const Access& access,
                          Span* span);
 
-    bool pageable() const { return allocation_ == nullptr; }
-    bool host() const { return allocation_ == nullptr || allocation_->host(); }
-    bool sync_memops() const { return allocation_ != nullptr && allocation_->sync_memops; }
+    bool pageable() const { return allocations_.empty(); }
+    bool host() const { return pageable() || allocations_.front()->host(); }
+    bool sync_memops() const { return !pageable() && allocations_.front()->sync_memops; }
 
     // Copies what is there now and makes the copy the memory of the span.
     void stage();
 
-    // Where the engine finds the bytes; null if the allocation was freed.
+    // Where the engine finds the bytes; null if they were freed.
     char* engine_address() const;
+
+    // The same, for an operation that now reads or writes all of it: managed memory moves to the
+    // device, and null also means that registered memory was unmapped.
+    char* access() const;
 
 private:
     std::uintptr_t address_ = 0;
     std::size_t bytes_ = 0;
-    std::shared_ptr<Allocation> allocation_;    // null if pageable
-    std::shared_ptr<std::vector<char>> staged_; // null if not staged
+    std::vector<std::shared_ptr<Allocation>> allocations_; // none if pageable
+    std::shared_ptr<std::vector<char>> staged_;            // null if not staged
+};
+
+// What a call asks to copy.
+struct Copy {
+    CUdeviceptr to;
+    CUdeviceptr from;
+    std::size_t bytes;
+    // The Dto and Hto functions do not take pageable memory where they name a device.
+    bool to_may_be_pageable = true;
+    bool from_may_be_pageable = true;
+};
+
+// A copy whose memory was found.
+struct Transfer {
+    Span to;
+    Span from;
+    std::size_t bytes = 0;
+
+    // CUDA_ERROR_INVALID_VALUE if the device cannot copy the memory.
+    static CUresult make(const Copy& what, const Device& device, Transfer* transfer);
+
+    // Moves the bytes, letting go of the lock meanwhile; CUDA_ERROR_ILLEGAL_ADDRESS if the memory
+    // is there no more.
+    CUresult run(Lock& lock) const;
 };
 
 } // namespace simcuda

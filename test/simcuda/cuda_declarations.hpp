@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cuda.h, and what the simulation and its tests use of CUDA 12.0 where the header is older.
+// cuda.h, and what the simulation and its tests use of newer versions than the header.
 #pragma once
 
 #include <cuda.h>
@@ -20,5 +20,31 @@ CUresult cuGetProcAddress_v2(const char* function, void** address, int version, 
                              CUdriverProcAddressQueryResult* status);
 }
 #define cuGetProcAddress cuGetProcAddress_v2
+
+#endif
+
+// What cuStreamGetCaptureInfo_v3 tells of the edges of a graph.
+#if CUDA_VERSION < 12030
+typedef void EdgeData;
+#else
+typedef CUgraphEdgeData EdgeData;
+#endif
+
+#if CUDA_VERSION < 12080
+
+// As cuda.h of CUDA 12.8 declares them.
+typedef enum CUmemcpySrcAccessOrder_enum {
+    CU_MEMCPY_SRC_ACCESS_ORDER_INVALID = 0,
+    CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
+    CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
+    CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3
+} CUmemcpySrcAccessOrder;
+
+typedef struct CUmemcpyAttributes_st {
+    CUmemcpySrcAccessOrder srcAccessOrder;
+    CUmemLocation srcLocHint;
+    CUmemLocation dstLocHint;
+    unsigned int flags;
+} CUmemcpyAttributes;
 
 #endif

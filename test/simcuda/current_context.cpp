@@ -4,7 +4,6 @@
 #include "context.hpp"
 #include "device.hpp"
 #include "engine.hpp"
-#include "settings.hpp"
 #include "stream.hpp"
 
 namespace simcuda {
@@ -56,7 +55,7 @@ using namespace simcuda;
 extern "C" CUresult cuCtxPushCurrent_v2(CUcontext handle)
 {
     static Call call{"cuCtxPushCurrent"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         Context* context = find_context(handle);
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -83,7 +82,7 @@ extern "C" CUresult cuCtxPopCurrent_v2(CUcontext* handle)
 extern "C" CUresult cuCtxSetCurrent(CUcontext handle)
 {
     static Call call{"cuCtxSetCurrent"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         if (handle == nullptr) {
             depth -= depth > 0 ? 1 : 0;
             return CUDA_SUCCESS;
@@ -142,7 +141,7 @@ extern "C" CUresult cuCtxGetFlags(unsigned int* flags)
 extern "C" CUresult cuCtxSetFlags(unsigned int flags)
 {
     static Call call{"cuCtxSetFlags"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    return call.given(flags).with_context([&](Lock&, Context& context) -> CUresult {
         if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -154,7 +153,7 @@ extern "C" CUresult cuCtxSetFlags(unsigned int flags)
 extern "C" CUresult cuCtxGetId(CUcontext handle, unsigned long long* id)
 {
     static Call call{"cuCtxGetId"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         const Context* context = handle != nullptr ? find_context(handle) : top();
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -173,7 +172,7 @@ extern "C" CUresult cuCtxGetId(CUcontext handle, unsigned long long* id)
 extern "C" CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version)
 {
     static Call call{"cuCtxGetApiVersion"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         const Context* context = handle != nullptr ? find_context(handle) : top();
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -188,8 +187,12 @@ extern "C" CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version)
 
 extern "C" CUresult cuCtxSynchronize(void)
 {
-    static Call call{"cuCtxSynchronize"};
+    static Call call{"cuCtxSynchronize", Call::Kind::unsafe};
     return call.with_context([&](Lock& lock, Context& context) -> CUresult {
+        const CUresult capturing = refuse_capturing(context);
+        if (capturing != CUDA_SUCCESS) {
+            return capturing;
+        }
         Engine::get().wait_for_context(lock, context);
         return context.sticky_error;
     });
@@ -212,7 +215,7 @@ extern "C" CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest)
 extern "C" CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
 {
     static Call call{"cuCtxEnablePeerAccess"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    return call.given(handle, flags).with_context([&](Lock&, Context& context) -> CUresult {
         Context* peer = find_context(handle);
         if (flags != 0) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -220,7 +223,7 @@ extern "C" CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
         if (peer == nullptr || !peer->alive || peer == &context) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
-        if (peer->device == context.device || !Settings::get().peer_access) {
+        if (peer->device == context.device || !can_access(*context.device, *peer->device)) {
             return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
         }
         return context.peers.insert(peer).second ? CUDA_SUCCESS
@@ -231,7 +234,7 @@ extern "C" CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
 extern "C" CUresult cuCtxDisablePeerAccess(CUcontext handle)
 {
     static Call call{"cuCtxDisablePeerAccess"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    return call.given(handle).with_context([&](Lock&, Context& context) -> CUresult {
         Context* peer = find_context(handle);
         if (peer == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <sstream>
 
 namespace simcuda {
@@ -125,10 +126,18 @@ int attribute(const Device& device, CUdevice_attribute attribute)
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
         return 1;
     default:
         return 0;
     }
+}
+
+// Of visible devices.
+bool can_reach(CUdevice from, CUdevice to)
+{
+    return can_access(*find_device(from), *find_device(to));
 }
 
 } // namespace
@@ -168,6 +177,30 @@ Device* find_device(CUdevice ordinal)
     return exists ? all[static_cast<std::size_t>(ordinal)].get() : nullptr;
 }
 
+Device* find_physical_device(unsigned physical)
+{
+    static auto& hidden = *new std::map<unsigned, Device>;
+    for (const auto& device : devices()) {
+        if (device->physical == physical) {
+            return device.get();
+        }
+    }
+    if (physical >= Settings::get().device_count) {
+        return nullptr;
+    }
+    Device& device = hidden[physical];
+    device.ordinal = CU_DEVICE_INVALID;
+    device.physical = physical;
+    device.uuid = make_uuid(physical);
+    return &device;
+}
+
+bool can_access(const Device& from, const Device& to)
+{
+    return from.physical == to.physical ||
+           Settings::get().peer_access.between(from.physical, to.physical);
+}
+
 } // namespace simcuda
 
 using namespace simcuda;
@@ -175,7 +208,7 @@ using namespace simcuda;
 extern "C" CUresult cuDeviceGet(CUdevice* handle, int ordinal)
 {
     static Call call{"cuDeviceGet"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(ordinal).initialised([&](Lock&) -> CUresult {
         if (handle == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -202,7 +235,7 @@ extern "C" CUresult cuDeviceGetCount(int* count)
 extern "C" CUresult cuDeviceGetName(char* name, int length, CUdevice handle)
 {
     static Call call{"cuDeviceGetName"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(length, handle).initialised([&](Lock&) -> CUresult {
         const Device* device = find_device(handle);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -218,7 +251,7 @@ extern "C" CUresult cuDeviceGetName(char* name, int length, CUdevice handle)
 static CUresult get_uuid(CUuuid* uuid, CUdevice handle)
 {
     static Call call{"cuDeviceGetUuid"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         const Device* device = find_device(handle);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -245,7 +278,7 @@ extern "C" CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice handle)
 extern "C" CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice handle)
 {
     static Call call{"cuDeviceTotalMem"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         const Device* device = find_device(handle);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -261,7 +294,7 @@ extern "C" CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice handle)
 extern "C" CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute name, CUdevice handle)
 {
     static Call call{"cuDeviceGetAttribute"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(name, handle).initialised([&](Lock&) -> CUresult {
         const Device* device = find_device(handle);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -277,7 +310,7 @@ extern "C" CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute name, CU
 extern "C" CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice handle)
 {
     static Call call{"cuDeviceGetPCIBusId"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(length, handle).initialised([&](Lock&) -> CUresult {
         const Device* device = find_device(handle);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -314,14 +347,14 @@ extern "C" CUresult cuDeviceGetByPCIBusId(CUdevice* handle, const char* text)
 extern "C" CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice from, CUdevice to)
 {
     static Call call{"cuDeviceCanAccessPeer"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(from, to).initialised([&](Lock&) -> CUresult {
         if (find_device(from) == nullptr || find_device(to) == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         if (can_access == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        *can_access = from != to && Settings::get().peer_access ? 1 : 0;
+        *can_access = from != to && can_reach(from, to) ? 1 : 0;
         return CUDA_SUCCESS;
     });
 }
@@ -330,7 +363,7 @@ extern "C" CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute na
                                             CUdevice to)
 {
     static Call call{"cuDeviceGetP2PAttribute"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(name, from, to).initialised([&](Lock&) -> CUresult {
         if (find_device(from) == nullptr || find_device(to) == nullptr || from == to) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
@@ -340,7 +373,7 @@ extern "C" CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute na
         switch (name) {
         case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
         case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
-            *value = Settings::get().peer_access ? 1 : 0;
+            *value = can_reach(from, to) ? 1 : 0;
             return CUDA_SUCCESS;
         case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
         case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:

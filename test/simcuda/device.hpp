@@ -19,7 +19,7 @@ struct Device {
     CUdevice ordinal;         // as this process numbers them
     unsigned physical;        // as the machine numbers them: the same in all processes
     CUuuid uuid;              // made from `physical`
-    Context* primary_context; // lives as long as the process, see Context::alive
+    Context* primary_context = nullptr; // lives as long as the process, see Context::alive
     unsigned primary_retain_count = 0;
     unsigned primary_flags = 0;
     std::unique_ptr<DeviceHeap> heap;
@@ -38,5 +38,12 @@ const std::vector<std::unique_ptr<Device>>& devices();
 
 // Null if there is no such device.
 Device* find_device(CUdevice ordinal);
+
+// By its number in the machine; also one that CUDA_VISIBLE_DEVICES hides, which has an ordinal of
+// CU_DEVICE_INVALID, no memory of this process and no contexts. Null if there is no such device.
+Device* find_physical_device(unsigned physical);
+
+// Whether one device reaches the memory of another one, or of itself.
+bool can_access(const Device& from, const Device& to);
 
 } // namespace simcuda

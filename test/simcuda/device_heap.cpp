@@ -2,8 +2,10 @@
 // The memory of one device.
 #include "device_heap.hpp"
 
+#include "file_use.hpp"
 #include "mapping.hpp"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +23,8 @@ DeviceHeap::DeviceHeap(std::size_t total_bytes)
 
 std::optional<std::size_t> DeviceHeap::allocate(std::size_t bytes)
 {
-    if (bytes > free_bytes_) {
+    collect();
+    if (bytes > free_bytes_ || round_to_page(bytes) > free_bytes_) {
         return std::nullopt;
     }
     const std::size_t wanted = round_to_page(bytes);
@@ -40,6 +43,58 @@ std::optional<std::size_t> DeviceHeap::allocate(std::size_t bytes)
 }
 
 void DeviceHeap::free(std::size_t offset, std::size_t bytes)
+{
+    open_elsewhere_.push_back({file_, offset, bytes});
+    collect();
+}
+
+bool DeviceHeap::take(std::size_t bytes)
+{
+    collect();
+    const bool enough = bytes <= free_bytes_;
+    free_bytes_ -= enough ? bytes : 0;
+    return enough;
+}
+
+void DeviceHeap::give_back_file(int file, std::size_t bytes)
+{
+    open_elsewhere_.push_back({file, 0, bytes});
+    collect();
+}
+
+std::size_t DeviceHeap::free_bytes()
+{
+    collect();
+    return free_bytes_;
+}
+
+// Gives back what was freed and is not open elsewhere any more.
+void DeviceHeap::collect()
+{
+    const auto still_open = [](const Piece& piece) {
+        return held_elsewhere(piece.file, static_cast<off_t>(piece.offset));
+    };
+    const auto closed =
+        std::stable_partition(open_elsewhere_.begin(), open_elsewhere_.end(), still_open);
+    for (auto piece = closed; piece != open_elsewhere_.end(); ++piece) {
+        give_back(*piece);
+    }
+    open_elsewhere_.erase(closed, open_elsewhere_.end());
+}
+
+void DeviceHeap::give_back(const Piece& piece)
+{
+    if (piece.file == file_) {
+        give_back(piece.offset, piece.bytes);
+        return;
+    }
+    free_bytes_ += piece.bytes;
+    if (piece.file >= 0) {
+        close(piece.file);
+    }
+}
+
+void DeviceHeap::give_back(std::size_t offset, std::size_t bytes)
 {
     std::size_t freed = round_to_page(bytes);
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),

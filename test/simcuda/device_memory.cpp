@@ -5,6 +5,7 @@
 #include "device.hpp"
 #include "device_heap.hpp"
 #include "engine.hpp"
+#include "residency.hpp"
 
 namespace simcuda {
 
@@ -20,6 +21,7 @@ CUresult allocate(Context& context, CUdeviceptr* address, std::size_t bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *address = allocation->base;
+    trace_result(*address);
     Allocations::get().add(std::move(allocation));
     return CUDA_SUCCESS;
 }
@@ -32,8 +34,8 @@ using namespace simcuda;
 
 extern "C" CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes)
 {
-    static Call call{"cuMemAlloc"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    static Call call{"cuMemAlloc", Call::Kind::unsafe};
+    return call.given(bytes).with_context([&](Lock&, Context& context) -> CUresult {
         if (address == nullptr || bytes == 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -45,8 +47,9 @@ extern "C" CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch,
                                        std::size_t row_bytes, std::size_t rows,
                                        unsigned int element_bytes)
 {
-    static Call call{"cuMemAllocPitch"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    static Call call{"cuMemAllocPitch", Call::Kind::unsafe};
+    return call.given(row_bytes, rows, element_bytes)
+        .with_context([&](Lock&, Context& context) -> CUresult {
         const bool known_element = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
         if (address == nullptr || pitch == nullptr || row_bytes == 0 || rows == 0 ||
             !known_element) {
@@ -63,18 +66,19 @@ extern "C" CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch,
 
 extern "C" CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned int flags)
 {
-    static Call call{"cuMemAllocManaged"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    static Call call{"cuMemAllocManaged", Call::Kind::unsafe};
+    return call.given(bytes, flags).with_context([&](Lock&, Context& context) -> CUresult {
         const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
         if (address == nullptr || bytes == 0 || !known) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        auto allocation = allocate_on_host(Allocation::Kind::managed, context, bytes);
+        auto allocation = allocate_managed(context, bytes);
         if (allocation == nullptr) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         allocation->flags = flags;
         *address = allocation->base;
+        trace_result(*address);
         Allocations::get().add(std::move(allocation));
         return CUDA_SUCCESS;
     });
@@ -82,14 +86,15 @@ extern "C" CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, u
 
 extern "C" CUresult cuMemFree_v2(CUdeviceptr address)
 {
-    static Call call{"cuMemFree"};
-    return call.with_context([&](Lock& lock, Context&) -> CUresult {
+    static Call call{"cuMemFree", Call::Kind::unsafe};
+    return call.given(address).with_context([&](Lock& lock, Context&) -> CUresult {
         if (address == 0) {
             return CUDA_SUCCESS;
         }
         const auto allocation = Allocations::get().find(address);
         if (allocation == nullptr || allocation->base != address || allocation->host() ||
-            allocation->kind == Allocation::Kind::ipc) {
+            allocation->kind == Allocation::Kind::ipc ||
+            allocation->kind == Allocation::Kind::vmm) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         Engine::get().wait_for_device(lock, *allocation->device);
@@ -118,7 +123,7 @@ extern "C" CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* byte
                                             CUdeviceptr address)
 {
     static Call call{"cuMemGetAddressRange"};
-    return call.with_context([&](Lock&, Context&) -> CUresult {
+    return call.given(address).with_context([&](Lock&, Context&) -> CUresult {
         const auto allocation = Allocations::get().find(address);
         if (allocation == nullptr) {
             return CUDA_ERROR_NOT_FOUND;

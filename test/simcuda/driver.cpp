@@ -23,6 +23,7 @@ void after_fork_in_child()
         state.store(State::forked, std::memory_order_relaxed);
     }
     reset_counts();
+    forget_trace_file();
 }
 
 __attribute__((constructor)) void watch_forks()
@@ -52,7 +53,7 @@ using namespace simcuda;
 extern "C" CUresult cuInit(unsigned int flags)
 {
     static Call call{"cuInit"};
-    return call.always([&]() -> CUresult {
+    return call.given(flags).always([&]() -> CUresult {
         if (state.load(std::memory_order_relaxed) == State::forked) {
             return CUDA_ERROR_NOT_INITIALIZED;
         }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda_declarations.hpp"
+#include "entry_points.hpp"
 
 #include <mutex>
 

@@ -14,7 +14,7 @@ DriverApi api;
 template <typename Function>
 bool look_up(const char* symbol, Function* function, std::string* reason)
 {
-    *function = reinterpret_cast<Function>(dlsym(api.library, symbol));
+    *function = reinterpret_cast<Function>(dlsym(api.handle, symbol));
     if (*function == nullptr) {
         *reason = std::string("libcuda.so.1 has no ") + symbol;
     }
@@ -25,13 +25,13 @@ bool look_up(const char* symbol, Function* function, std::string* reason)
 
 bool DriverApi::simulated() const
 {
-    return dlsym(library, "simcuda_call_count") != nullptr;
+    return dlsym(handle, "simcuda_call_count") != nullptr;
 }
 
 bool load_driver(std::string* reason)
 {
-    api.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (api.library == nullptr) {
+    api.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (api.handle == nullptr) {
         *reason = dlerror();
         return false;
     }
@@ -39,6 +39,10 @@ bool load_driver(std::string* reason)
 #define X(function) found = found && look_up(SIMCUDA_TEXT(function), &api.function, reason);
     SIMCUDA_TEST_FUNCTIONS(X)
 #undef X
+    found = found && look_up("cuMemPrefetchAsync", &api.prefetch, reason);
+    std::string missing;
+    look_up("cuMemcpyBatchAsync", &api.copy_batch_12080, &missing);
+    look_up("cuMemcpyBatchAsync_v2", &api.copy_batch, &missing);
     return found;
 }
 

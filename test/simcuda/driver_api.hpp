@@ -4,6 +4,7 @@
 
 #include "cuda_declarations.hpp"
 
+#include <cstddef>
 #include <string>
 
 // The macros of cuda.h turn each name into that of its present version, in the member, in its type
@@ -14,6 +15,7 @@
     X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId) X(cuDeviceGetByPCIBusId)                        \
     X(cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute) X(cuDeviceGetDefaultMemPool)               \
     X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxGetState)         \
+    X(cuDevicePrimaryCtxReset)                                                                     \
     X(cuCtxDestroy) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSetCurrent) X(cuCtxGetCurrent)   \
     X(cuCtxGetDevice) X(cuCtxGetId) X(cuCtxSynchronize) X(cuCtxGetStreamPriorityRange)             \
     X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess)                                             \
@@ -32,7 +34,13 @@
     X(cuStreamWriteValue32) X(cuStreamWriteValue64) X(cuStreamWaitValue32)                         \
     X(cuStreamWaitValue64) X(cuLaunchHostFunc)                                                     \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)      \
-    X(cuEventElapsedTime)
+    X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve)         \
+    X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess)              \
+    X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle)                              \
+    X(cuMemRetainAllocationHandle) X(cuMemGetAllocationPropertiesFromHandle)                       \
+    X(cuEventElapsedTime) X(cuThreadExchangeStreamCaptureMode) X(cuStreamBeginCapture)             \
+    X(cuStreamEndCapture) X(cuGraphGetNodes) X(cuGraphDestroy) X(cuGraphInstantiateWithFlags)      \
+    X(cuGraphLaunch) X(cuGraphExecDestroy)
 
 struct DriverApi {
 #define X(function) decltype(&::function) function = nullptr;
@@ -40,7 +48,15 @@ struct DriverApi {
 #undef X
     // cuda.h of CUDA 13 does not declare the form without CUctxCreateParams.
     CUresult (*create_context)(CUcontext*, unsigned, CUdevice) = nullptr;
-    void* library = nullptr;
+    // The forms of CUDA 12.8 and 13.0, null in older drivers. cuda.h declares one of them.
+    CUresult (*copy_batch_12080)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
+                                 CUmemcpyAttributes*, std::size_t*, std::size_t, std::size_t*,
+                                 CUstream) = nullptr;
+    CUresult (*copy_batch)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
+                           CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream) = nullptr;
+    // The form before CUDA 13.0.
+    CUresult (*prefetch)(CUdeviceptr, std::size_t, CUdevice, CUstream) = nullptr;
+    void* handle = nullptr;
 
     bool simulated() const;
 };

@@ -7,6 +7,7 @@
 #include "device.hpp"
 #include "settings.hpp"
 #include "stream.hpp"
+#include "stream_capture.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -55,6 +56,10 @@ Clock::duration Engine::transfer_time(std::size_t bytes)
 
 Position Engine::enqueue(Lock&, const std::shared_ptr<Stream>& stream, Operation operation)
 {
+    if (stream->capture != nullptr) {
+        stream->capture->operations.push_back(std::move(operation));
+        return {};
+    }
     // CUDA driver API manual, "Stream synchronization behavior".
     if (stream->kind == Stream::Kind::legacy) {
         for (const auto& other : busy_) {
@@ -134,6 +139,11 @@ void Engine::wait_for_device(Lock& lock, const Device& device)
 {
     wait_for_streams(lock,
                      [&](const Stream& stream) { return stream.context.device == &device; });
+}
+
+void Engine::wait_for_all(Lock& lock)
+{
+    wait_for_streams(lock, [](const Stream&) { return true; });
 }
 
 void Engine::help(Lock& lock)

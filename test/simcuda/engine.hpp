@@ -61,8 +61,8 @@ public:
     // Time that the copy engine takes for `bytes`, by SIMCUDA_DELAY_US and SIMCUDA_BANDWIDTH_GBS.
     Clock::duration transfer_time(std::size_t bytes);
 
-    // Appends to the stream, and adds what the rules of the default stream ask for to `after`.
-    // Returns the place behind the operation.
+    // Appends to the stream, or to the graph if it is capturing, and adds what the rules of the
+    // default stream ask for to `after`. Returns the place behind the operation.
     Position enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Operation operation);
 
     // The place behind everything that the stream has to do now. For a legacy default stream that
@@ -75,6 +75,7 @@ public:
     void wait(Lock& lock, const Position& position);
     void wait_for_context(Lock& lock, const Context& context);
     void wait_for_device(Lock& lock, const Device& device);
+    void wait_for_all(Lock& lock);
 
     // For callers that ask again and again whether something is complete: runs one small operation
     // whose time has come, if there is one. Spares machines with few cores a change of threads.

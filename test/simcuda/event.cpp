@@ -22,7 +22,7 @@ Events& events()
 template <typename Body>
 CUresult with_event(Call& call, CUevent handle, Body body)
 {
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
+    return call.given(handle).with_context([&](Lock& lock, Context& context) -> CUresult {
         const auto event = find_event(handle);
         if (event == nullptr) {
             return CUDA_ERROR_INVALID_HANDLE;
@@ -39,9 +39,17 @@ bool complete(const Event& event)
 
 CUresult record(Lock& lock, Context& context, const std::shared_ptr<Event>& event, CUstream handle)
 {
-    const auto stream = find_stream(handle, context);
-    if (stream == nullptr || &stream->context != &event->context) {
+    std::shared_ptr<Stream> stream;
+    const CUresult result = find_usable_stream(handle, context, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (&stream->context != &event->context) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    event->capture = stream->capture;
+    if (event->capture != nullptr) {
+        return CUDA_SUCCESS; // the order of the graph's operations is that in which they come
     }
     auto record = std::make_shared<Event::Record>();
     Operation operation;
@@ -51,6 +59,51 @@ CUresult record(Lock& lock, Context& context, const std::shared_ptr<Event>& even
     };
     record->position = Engine::get().enqueue(lock, stream, std::move(operation));
     event->record = std::move(record);
+    return CUDA_SUCCESS;
+}
+
+// Nobody can ask for an event that was recorded in a capture. The error after the end of the
+// capture is that of driver 580.
+CUresult refuse_captured(const Event& event)
+{
+    if (event.capture == nullptr) {
+        return CUDA_SUCCESS;
+    }
+    if (event.capture->ended) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    event.capture->invalidated = true;
+    return CUDA_ERROR_CAPTURED_EVENT;
+}
+
+// What waiting for the event means to capture: a stream joins the capture of the event.
+CUresult join_capture(Stream& stream, const Event& event)
+{
+    if (stream.capture == event.capture) {
+        return CUDA_SUCCESS;
+    }
+    if (event.capture != nullptr && event.capture->ended) {
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    if (stream.capture == nullptr) {
+        stream.capture = event.capture;
+        return CUDA_SUCCESS;
+    }
+    stream.capture->invalidated = true;
+    return event.capture == nullptr ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+                                    : CUDA_ERROR_STREAM_CAPTURE_MERGE;
+}
+
+CUresult wait_for(Lock& lock, const std::shared_ptr<Stream>& stream, const Event& event)
+{
+    const CUresult result = join_capture(*stream, event);
+    if (result != CUDA_SUCCESS || stream->capture != nullptr || complete(event)) {
+        return result;
+    }
+    Operation operation;
+    operation.run = [](Lock&) { return CUDA_SUCCESS; };
+    operation.after.push_back(event.record->position);
+    Engine::get().enqueue(lock, stream, std::move(operation));
     return CUDA_SUCCESS;
 }
 
@@ -102,7 +155,7 @@ using namespace simcuda;
 extern "C" CUresult cuEventCreate(CUevent* handle, unsigned int flags)
 {
     static Call call{"cuEventCreate"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    return call.given(flags).with_context([&](Lock&, Context& context) -> CUresult {
         constexpr unsigned kKnown =
             CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
         const bool timed_across_processes =
@@ -110,9 +163,10 @@ extern "C" CUresult cuEventCreate(CUevent* handle, unsigned int flags)
         if (handle == nullptr || (flags & ~kKnown) != 0 || timed_across_processes) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        auto event = std::make_shared<Event>(Event{context, flags, nullptr});
+        auto event = std::make_shared<Event>(Event{context, flags, nullptr, nullptr});
         *handle = reinterpret_cast<CUevent>(event.get());
         events()[*handle] = std::move(event);
+        trace_result(*handle);
         return CUDA_SUCCESS;
     });
 }
@@ -120,7 +174,7 @@ extern "C" CUresult cuEventCreate(CUevent* handle, unsigned int flags)
 extern "C" CUresult cuEventDestroy_v2(CUevent handle)
 {
     static Call call{"cuEventDestroy"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         return events().erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     });
 }
@@ -128,7 +182,8 @@ extern "C" CUresult cuEventDestroy_v2(CUevent handle)
 extern "C" CUresult cuEventRecord(CUevent handle, CUstream stream)
 {
     static Call call{"cuEventRecord"};
-    return with_event(call, handle, [&](Lock& lock, Context& context, const auto& event) {
+    return with_event(call.given(stream), handle, [&](Lock& lock, Context& context,
+                                                      const auto& event) {
         return record(lock, context, event, stream);
     });
 }
@@ -136,15 +191,20 @@ extern "C" CUresult cuEventRecord(CUevent handle, CUstream stream)
 extern "C" CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int flags)
 {
     static Call call{"cuEventRecordWithFlags"};
-    return with_event(call, handle, [&](Lock& lock, Context& context, const auto& event) {
+    return with_event(call.given(stream), handle, [&](Lock& lock, Context& context,
+                                                      const auto& event) {
         return flags == 0 ? record(lock, context, event, stream) : CUDA_ERROR_INVALID_VALUE;
     });
 }
 
 extern "C" CUresult cuEventQuery(CUevent handle)
 {
-    static Call call{"cuEventQuery"};
+    static Call call{"cuEventQuery", Call::Kind::unsafe};
     return with_event(call, handle, [&](Lock& lock, Context&, const auto& event) -> CUresult {
+        const CUresult captured = refuse_captured(*event);
+        if (captured != CUDA_SUCCESS) {
+            return captured;
+        }
         if (!complete(*event)) {
             Engine::get().help(lock);
         }
@@ -156,8 +216,12 @@ extern "C" CUresult cuEventQuery(CUevent handle)
 
 extern "C" CUresult cuEventSynchronize(CUevent handle)
 {
-    static Call call{"cuEventSynchronize"};
+    static Call call{"cuEventSynchronize", Call::Kind::unsafe};
     return with_event(call, handle, [&](Lock& lock, Context&, const auto& event) -> CUresult {
+        const CUresult captured = refuse_captured(*event);
+        if (captured != CUDA_SUCCESS) {
+            return captured;
+        }
         if (event->record != nullptr) {
             const Position position = event->record->position; // may be recorded again meanwhile
             Engine::get().wait(lock, position);
@@ -180,22 +244,13 @@ extern "C" CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CU
 extern "C" CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags)
 {
     static Call call{"cuStreamWaitEvent"};
-    return with_event(call, event_handle,
+    return with_event(call.given(handle), event_handle,
                       [&](Lock& lock, Context& context, const auto& event) -> CUresult {
-                          const auto stream = find_stream(handle, context);
-                          if (stream == nullptr) {
-                              return CUDA_ERROR_INVALID_HANDLE;
-                          }
                           if (flags != 0) {
                               return CUDA_ERROR_INVALID_VALUE;
                           }
-                          if (complete(*event)) {
-                              return CUDA_SUCCESS;
-                          }
-                          Operation operation;
-                          operation.run = [](Lock&) { return CUDA_SUCCESS; };
-                          operation.after.push_back(event->record->position);
-                          Engine::get().enqueue(lock, stream, std::move(operation));
-                          return CUDA_SUCCESS;
+                          std::shared_ptr<Stream> stream;
+                          const CUresult result = find_usable_stream(handle, context, &stream);
+                          return result != CUDA_SUCCESS ? result : wait_for(lock, stream, *event);
                       });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine.hpp"
+#include "stream_capture.hpp"
 
 namespace simcuda {
 
@@ -16,6 +17,7 @@ struct Event {
         Clock::time_point time;
     };
     std::shared_ptr<Record> record;
+    std::shared_ptr<Capture> capture; // in which it was recorded last, null if in none
 };
 
 // Null if `handle` names no event.

@@ -6,11 +6,6 @@
 #include "engine.hpp"
 #include "settings.hpp"
 
-#include <cerrno>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <vector>
-
 namespace simcuda {
 
 namespace {
@@ -22,30 +17,20 @@ bool may_pin(std::size_t bytes)
     return used <= limit && bytes <= limit - used;
 }
 
-CUresult allocate_pinned(Context& context, void** address, std::size_t bytes, unsigned flags)
+CUresult allocate_in(Context& context, void** address, std::size_t bytes, unsigned flags)
 {
     if (address == nullptr || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    auto allocation =
-        may_pin(bytes) ? allocate_on_host(Allocation::Kind::pinned, context, bytes) : nullptr;
+    auto allocation = may_pin(bytes) ? allocate_pinned(context, bytes) : nullptr;
     if (allocation == nullptr) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     allocation->flags = flags;
     *address = allocation->view->address();
+    trace_result(*address);
     Allocations::get().add(std::move(allocation));
     return CUDA_SUCCESS;
-}
-
-// Whether every page of the range is mapped.
-bool mapped(std::uintptr_t address, std::size_t bytes)
-{
-    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    const std::uintptr_t begin = address / page * page;
-    const std::size_t length = address + bytes - begin;
-    std::vector<unsigned char> resident((length + page - 1) / page);
-    return mincore(reinterpret_cast<void*>(begin), length, resident.data()) == 0;
 }
 
 // The pinned memory that begins at the address, or null.
@@ -66,27 +51,27 @@ using namespace simcuda;
 
 extern "C" CUresult cuMemAllocHost_v2(void** address, std::size_t bytes)
 {
-    static Call call{"cuMemAllocHost"};
-    return call.with_context([&](Lock&, Context& context) {
-        return allocate_pinned(context, address, bytes, 0);
+    static Call call{"cuMemAllocHost", Call::Kind::unsafe};
+    return call.given(bytes).with_context([&](Lock&, Context& context) {
+        return allocate_in(context, address, bytes, 0);
     });
 }
 
 extern "C" CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned int flags)
 {
-    static Call call{"cuMemHostAlloc"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    static Call call{"cuMemHostAlloc", Call::Kind::unsafe};
+    return call.given(bytes, flags).with_context([&](Lock&, Context& context) -> CUresult {
         constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
                                     CU_MEMHOSTALLOC_WRITECOMBINED;
         return (flags & ~kKnown) != 0 ? CUDA_ERROR_INVALID_VALUE
-                                      : allocate_pinned(context, address, bytes, flags);
+                                      : allocate_in(context, address, bytes, flags);
     });
 }
 
 extern "C" CUresult cuMemFreeHost(void* pointer)
 {
-    static Call call{"cuMemFreeHost"};
-    return call.with_context([&](Lock& lock, Context&) -> CUresult {
+    static Call call{"cuMemFreeHost", Call::Kind::unsafe};
+    return call.given(pointer).with_context([&](Lock& lock, Context&) -> CUresult {
         const auto allocation = find_pinned(pointer, Allocation::Kind::pinned);
         if (allocation == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -99,8 +84,8 @@ extern "C" CUresult cuMemFreeHost(void* pointer)
 
 extern "C" CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned int flags)
 {
-    static Call call{"cuMemHostRegister"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    static Call call{"cuMemHostRegister", Call::Kind::unsafe};
+    return call.given(pointer, bytes, flags).with_context([&](Lock&, Context& context) -> CUresult {
         constexpr unsigned kKnown =
             CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
             CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
@@ -114,7 +99,7 @@ extern "C" CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsig
             return known->host() ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
                                  : CUDA_ERROR_INVALID_VALUE;
         }
-        if (!mapped(address, bytes)) {
+        if (!pages_mapped(address, bytes)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (!may_pin(bytes)) {
@@ -125,7 +110,8 @@ extern "C" CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsig
         allocation->base = address;
         allocation->bytes = bytes;
         allocation->flags = flags;
-        allocation->engine_base = static_cast<char*>(pointer);
+        allocation->pages = std::make_unique<HostPages>(address, bytes);
+        allocation->engine_base = allocation->pages->engine_address();
         Allocations::get().add(std::move(allocation));
         return CUDA_SUCCESS;
     });
@@ -133,8 +119,8 @@ extern "C" CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsig
 
 extern "C" CUresult cuMemHostUnregister(void* pointer)
 {
-    static Call call{"cuMemHostUnregister"};
-    return call.with_context([&](Lock& lock, Context&) -> CUresult {
+    static Call call{"cuMemHostUnregister", Call::Kind::unsafe};
+    return call.given(pointer).with_context([&](Lock& lock, Context&) -> CUresult {
         const auto allocation = find_pinned(pointer, Allocation::Kind::registered);
         if (allocation == nullptr) {
             return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -149,7 +135,7 @@ extern "C" CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* poi
                                                  unsigned int flags)
 {
     static Call call{"cuMemHostGetDevicePointer"};
-    return call.with_context([&](Lock&, Context&) -> CUresult {
+    return call.given(pointer, flags).with_context([&](Lock&, Context&) -> CUresult {
         const auto allocation =
             Allocations::get().find(reinterpret_cast<std::uintptr_t>(pointer));
         if (address == nullptr || flags != 0 || allocation == nullptr || !allocation->host()) {
@@ -163,7 +149,7 @@ extern "C" CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* poi
 extern "C" CUresult cuMemHostGetFlags(unsigned int* flags, void* pointer)
 {
     static Call call{"cuMemHostGetFlags"};
-    return call.with_context([&](Lock&, Context&) -> CUresult {
+    return call.given(pointer).with_context([&](Lock&, Context&) -> CUresult {
         const auto allocation =
             Allocations::get().find(reinterpret_cast<std::uintptr_t>(pointer));
         if (flags == nullptr || allocation == nullptr || !allocation->host()) {

@@ -9,7 +9,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <fcntl.h>
 #include <list>
 #include <string>
 #include <sys/stat.h>
@@ -31,11 +30,12 @@ struct Exported {
 };
 static_assert(sizeof(Exported) <= sizeof(CUipcMemHandle));
 
-// What this process has opened. Opened again in the same context, the handle gives the same address
-// (cuIpcOpenMemHandle in the manual).
+// What this process has opened. Opened again in the same context, the handle gives the same
+// address; it cannot be opened in another context of the same device (cuIpcOpenMemHandle in the
+// manual), where driver 580 does not answer CUDA_ERROR_ALREADY_MAPPED.
 struct Opened {
     Exported exported;
-    std::shared_ptr<Allocation> allocation;
+    std::weak_ptr<Allocation> allocation; // gone when its context is
     unsigned count;
 };
 
@@ -45,48 +45,49 @@ std::list<Opened>& opened()
     return all;
 }
 
+// What is left afterwards is there and live.
+void forget_closed()
+{
+    opened().remove_if([](const Opened& one) {
+        const auto allocation = one.allocation.lock();
+        return allocation == nullptr || !allocation->live;
+    });
+}
+
 bool same(const Exported& one, const Exported& other)
 {
     return one.process == other.process && one.file_identity == other.file_identity &&
            one.heap_offset == other.heap_offset && one.buffer_id == other.buffer_id;
 }
 
-Device* find_physical_device(unsigned physical)
-{
-    for (const auto& device : devices()) {
-        if (device->physical == physical) {
-            return device.get();
-        }
-    }
-    return nullptr;
-}
-
-// The exporter's memory file, or -1.
-int open_memory_file(const Exported& exported)
+// The exporter's memory file, where the memory is held from now on; null if the exporter is gone or
+// has freed the memory. The memory is held before that is asked: the exporter lets go first and
+// then asks who holds it.
+std::unique_ptr<FileUse> open_memory_file(const Exported& exported)
 {
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", static_cast<int>(exported.process),
                   exported.file);
-    const int file = open(path, O_RDWR | O_CLOEXEC);
     struct stat status;
-    if (file >= 0 && (fstat(file, &status) != 0 || status.st_ino != exported.file_identity)) {
-        close(file);
-        return -1;
+    if (stat(path, &status) != 0 || status.st_ino != exported.file_identity) {
+        return nullptr;
     }
-    return file;
+    auto use = FileUse::open(path, static_cast<off_t>(exported.heap_offset));
+    const off_t place = kExportedPlaces + static_cast<off_t>(exported.buffer_id);
+    return use != nullptr && held_elsewhere(use->file(), place) ? std::move(use) : nullptr;
 }
 
 std::shared_ptr<Allocation> map_exported(const Exported& exported, Device& device, Context& context)
 {
-    const int file = open_memory_file(exported);
-    if (file < 0) {
+    auto use = open_memory_file(exported);
+    if (use == nullptr) {
         return nullptr;
     }
     auto allocation = std::make_shared<Allocation>(Allocation::Kind::ipc, &device, &context);
     const std::size_t mapped = round_to_page(exported.bytes);
-    allocation->view = Mapping::faulting(file, exported.heap_offset, mapped);
-    allocation->alias = Mapping::of_file(file, exported.heap_offset, mapped);
-    close(file);
+    allocation->view = Mapping::faulting(use->file(), exported.heap_offset, mapped);
+    allocation->alias = Mapping::of_file(use->file(), exported.heap_offset, mapped);
+    allocation->use = std::move(use);
     if (allocation->view == nullptr || allocation->alias == nullptr) {
         return nullptr;
     }
@@ -98,34 +99,42 @@ std::shared_ptr<Allocation> map_exported(const Exported& exported, Device& devic
 
 CUresult open_handle(Context& context, CUdeviceptr* address, const Exported& exported)
 {
+    forget_closed();
     for (Opened& known : opened()) {
-        if (known.allocation->live && same(known.exported, exported)) {
-            if (known.allocation->context != &context) {
-                return CUDA_ERROR_ALREADY_MAPPED;
-            }
-            ++known.count;
-            *address = known.allocation->base;
-            return CUDA_SUCCESS;
+        const auto mapped = known.allocation.lock();
+        if (!same(known.exported, exported) || mapped->context->device != context.device) {
+            continue;
         }
+        if (mapped->context != &context) {
+            return CUDA_ERROR_ALREADY_MAPPED;
+        }
+        ++known.count;
+        *address = mapped->base;
+        trace_result(*address);
+        return CUDA_SUCCESS;
     }
     Device* device = find_physical_device(exported.physical_device);
     if (device == nullptr) {
-        return CUDA_ERROR_INVALID_DEVICE;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!can_access(*context.device, *device)) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     }
     auto allocation = map_exported(exported, *device, context);
     if (allocation == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *address = allocation->base;
-    Allocations::get().add(allocation);
-    opened().push_back({exported, std::move(allocation), 1});
+    trace_result(*address);
+    opened().push_back({exported, allocation, 1});
+    Allocations::get().add(std::move(allocation));
     return CUDA_SUCCESS;
 }
 
 CUresult open_mem_handle(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags)
 {
-    static Call call{"cuIpcOpenMemHandle"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    static Call call{"cuIpcOpenMemHandle", Call::Kind::unsafe};
+    return call.given(flags).with_context([&](Lock&, Context& context) -> CUresult {
         Exported exported;
         std::memcpy(&exported, &handle, sizeof(exported));
         if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
@@ -147,7 +156,7 @@ using namespace simcuda;
 extern "C" CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address)
 {
     static Call call{"cuIpcGetMemHandle"};
-    return call.with_context([&](Lock&, Context&) -> CUresult {
+    return call.given(address).with_context([&](Lock&, Context&) -> CUresult {
         const auto allocation = Allocations::get().find(address);
         if (handle == nullptr || allocation == nullptr ||
             allocation->kind != Allocation::Kind::device) {
@@ -155,9 +164,10 @@ extern "C" CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr addres
         }
         const int file = allocation->device->heap->file();
         struct stat status;
-        if (fstat(file, &status) != 0) {
+        if (fstat(file, &status) != 0 || !hold_place(file, exported_place(*allocation))) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        allocation->exported = true;
         const Exported exported{getpid(),
                                 file,
                                 status.st_ino,
@@ -186,15 +196,15 @@ extern "C" CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle h
 
 extern "C" CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
-    static Call call{"cuIpcCloseMemHandle"};
-    return call.with_context([&](Lock& lock, Context&) -> CUresult {
-        opened().remove_if([](const Opened& one) { return !one.allocation->live; });
+    static Call call{"cuIpcCloseMemHandle", Call::Kind::unsafe};
+    return call.given(address).with_context([&](Lock& lock, Context&) -> CUresult {
+        forget_closed();
         for (auto one = opened().begin(); one != opened().end(); ++one) {
-            if (one->allocation->base == address) {
+            const auto allocation = one->allocation.lock();
+            if (allocation->base == address) {
                 if (--one->count == 0) {
-                    const auto allocation = one->allocation;
                     opened().erase(one);
-                    Engine::get().wait_for_device(lock, *allocation->device);
+                    Engine::get().wait_for_context(lock, *allocation->context);
                     Allocations::get().release(allocation);
                 }
                 return CUDA_SUCCESS;

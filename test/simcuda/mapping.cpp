@@ -2,6 +2,7 @@
 // Address ranges of this process that hold simulated memory.
 #include "mapping.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -38,27 +39,29 @@ std::deque<FreedRange>& freed_ranges()
 
 constexpr std::size_t kFreedRanges = 64;
 
-// An address of `bytes` free bytes that was used before, or null.
-char* take_freed_range(std::size_t bytes)
+// The address, on a multiple of `alignment`, of `bytes` free bytes that were used before, or null.
+char* take_freed_range(std::size_t bytes, std::size_t alignment)
 {
     auto& ranges = freed_ranges();
     for (auto range = ranges.begin(); range != ranges.end(); ++range) {
-        if (range->bytes == bytes) {
-            char* address = range->address;
+        const auto address = reinterpret_cast<std::uintptr_t>(range->address);
+        if (range->bytes == bytes && address % alignment == 0) {
+            char* begin = range->address;
             ranges.erase(range);
-            return address;
+            return begin;
         }
     }
     return nullptr;
 }
 
-// A reserved range of `bytes` on a multiple of kPageBytes, or MAP_FAILED.
-void* reserve(std::size_t bytes)
+constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+// A reserved range of `bytes` on a multiple of `alignment`, or MAP_FAILED.
+void* reserve(std::size_t bytes, std::size_t alignment = kPageBytes)
 {
-    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    char* freed = take_freed_range(bytes);
+    char* freed = take_freed_range(bytes, alignment);
     if (freed != nullptr) {
-        void* again = map(freed, bytes, PROT_NONE, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
+        void* again = map(freed, bytes, PROT_NONE, kReserved | MAP_FIXED_NOREPLACE, -1, 0);
         if (again == freed) {
             return again;
         }
@@ -66,15 +69,14 @@ void* reserve(std::size_t bytes)
             unmap(static_cast<char*>(again), bytes); // a kernel before 4.17 takes it as a hint
         }
     }
-    void* wide = map(nullptr, bytes + kPageBytes, PROT_NONE, kFlags, -1, 0);
+    void* wide = map(nullptr, bytes + alignment, PROT_NONE, kReserved, -1, 0);
     if (wide == MAP_FAILED) {
         return wide;
     }
     char* begin = static_cast<char*>(wide);
-    const std::size_t skip = round_to_page(reinterpret_cast<std::uintptr_t>(begin)) -
-                             reinterpret_cast<std::uintptr_t>(begin);
+    const std::size_t skip = -reinterpret_cast<std::uintptr_t>(begin) & (alignment - 1);
     unmap(begin, skip);
-    unmap(begin + skip + bytes, kPageBytes - skip);
+    unmap(begin + skip + bytes, alignment - skip);
     return begin + skip;
 }
 
@@ -105,6 +107,16 @@ std::unique_ptr<Mapping> Mapping::of_file(int file, std::size_t offset, std::siz
     return std::unique_ptr<Mapping>(address == MAP_FAILED ? nullptr : new Mapping(address, bytes));
 }
 
+std::unique_ptr<Mapping> Mapping::duplicate(void* address, std::size_t bytes)
+{
+    // mremap(2): an old size of 0 makes a second mapping of shared pages, and fails for others.
+    void* other = reinterpret_cast<void*>(
+        syscall(SYS_mremap, address, 0, bytes, MREMAP_MAYMOVE, nullptr));
+    return std::unique_ptr<Mapping>(other == MAP_FAILED
+                                        ? nullptr
+                                        : new Mapping(static_cast<char*>(other), bytes));
+}
+
 std::unique_ptr<Mapping> Mapping::faulting(int file, std::size_t offset, std::size_t bytes)
 {
     void* reserved = reserve(bytes);
@@ -119,6 +131,28 @@ std::unique_ptr<Mapping> Mapping::faulting(int file, std::size_t offset, std::si
     std::unique_ptr<Mapping> mapping(new Mapping(address, bytes));
     mapping->reusable_ = true;
     return mapping;
+}
+
+std::unique_ptr<Mapping> Mapping::reserved(std::size_t bytes, std::size_t alignment)
+{
+    void* address = reserve(bytes, std::max(alignment, kPageBytes));
+    if (address == MAP_FAILED) {
+        return nullptr;
+    }
+    std::unique_ptr<Mapping> mapping(new Mapping(address, bytes));
+    mapping->reusable_ = true;
+    return mapping;
+}
+
+bool Mapping::fill(std::size_t offset, int file, std::size_t bytes)
+{
+    return map(address_ + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+               0) != MAP_FAILED;
+}
+
+void Mapping::clear(std::size_t offset, std::size_t bytes)
+{
+    map(address_ + offset, bytes, PROT_NONE, kReserved | MAP_FIXED, -1, 0);
 }
 
 } // namespace simcuda

@@ -34,10 +34,24 @@ public:
     // Part of a file, readable and writable.
     static std::unique_ptr<Mapping> of_file(int file, std::size_t offset, std::size_t bytes);
 
+    // Another view of what is mapped at `address`, if that is one shared mapping; `bytes` is a
+    // multiple of 4096.
+    static std::unique_ptr<Mapping> duplicate(void* address, std::size_t bytes);
+
     // An address range on a multiple of kPageBytes, for part of a file, that faults when the CPU
     // touches it. An address that was given back recently is taken again if it can be, as the real
     // driver does.
     static std::unique_ptr<Mapping> faulting(int file, std::size_t offset, std::size_t bytes);
+
+    // Addresses without memory, which fault, on a multiple of kPageBytes and of `alignment` (0 or a
+    // power of two); reused as those of faulting(). `bytes` is a multiple of 4096.
+    static std::unique_ptr<Mapping> reserved(std::size_t bytes, std::size_t alignment);
+
+    // Puts the begin of a file there, readable and writable; false if that fails.
+    bool fill(std::size_t offset, int file, std::size_t bytes);
+
+    // Takes it away again.
+    void clear(std::size_t offset, std::size_t bytes);
 
     char* address() const { return address_; }
     std::size_t bytes() const { return bytes_; }

@@ -34,13 +34,22 @@ CUresult allocate(MemoryPool* pool, CUdeviceptr* address, std::size_t bytes)
     }
     allocation->pool = pool;
     *address = allocation->base;
+    trace_result(*address);
     Allocations::get().add(std::move(allocation));
     return CUDA_SUCCESS;
 }
 
+// Graphs of the simulation do not allocate memory.
+CUresult find_pool_stream(CUstream handle, Context& context, std::shared_ptr<Stream>* stream)
+{
+    const CUresult result = find_usable_stream(handle, context, stream);
+    const bool capturing = result == CUDA_SUCCESS && (*stream)->capture != nullptr;
+    return capturing ? CUDA_ERROR_NOT_SUPPORTED : result;
+}
+
 CUresult get_pool(Call& call, CUmemoryPool* pool, CUdevice ordinal)
 {
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(ordinal).initialised([&](Lock&) -> CUresult {
         const Device* device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
@@ -74,10 +83,11 @@ extern "C" CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device)
 extern "C" CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle)
 {
     static Call call{"cuMemAllocAsync"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
-        const auto stream = find_stream(handle, context);
-        return stream == nullptr
-                   ? CUDA_ERROR_INVALID_HANDLE
+    return call.given(bytes, handle).with_context([&](Lock&, Context& context) -> CUresult {
+        std::shared_ptr<Stream> stream;
+        const CUresult result = find_pool_stream(handle, context, &stream);
+        return result != CUDA_SUCCESS
+                   ? result
                    : allocate(stream->context.device->default_pool.get(), address, bytes);
     });
 }
@@ -86,20 +96,22 @@ extern "C" CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t by
                                             CUmemoryPool pool, CUstream handle)
 {
     static Call call{"cuMemAllocFromPoolAsync"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
-        return find_stream(handle, context) == nullptr
-                   ? CUDA_ERROR_INVALID_HANDLE
-                   : allocate(MemoryPool::find(pool), address, bytes);
+    return call.given(bytes, pool, handle).with_context([&](Lock&, Context& context) -> CUresult {
+        std::shared_ptr<Stream> stream;
+        const CUresult result = find_pool_stream(handle, context, &stream);
+        return result != CUDA_SUCCESS ? result
+                                      : allocate(MemoryPool::find(pool), address, bytes);
     });
 }
 
 extern "C" CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 {
     static Call call{"cuMemFreeAsync"};
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
-        const auto stream = find_stream(handle, context);
-        if (stream == nullptr) {
-            return CUDA_ERROR_INVALID_HANDLE;
+    return call.given(address, handle).with_context([&](Lock& lock, Context& context) -> CUresult {
+        std::shared_ptr<Stream> stream;
+        const CUresult result = find_pool_stream(handle, context, &stream);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
         const auto allocation = Allocations::get().find(address);
         if (allocation == nullptr || allocation->base != address || !allocation->in_heap()) {

@@ -11,18 +11,17 @@ namespace simcuda {
 namespace {
 
 template <typename Value>
-CUresult fill(Lock& lock, const std::shared_ptr<Stream>& stream, CUdeviceptr to, Value value,
+CUresult fill(Lock& lock, Context& context, CUstream handle, CUdeviceptr to, Value value,
               std::size_t count, bool asynchronous)
 {
-    if (stream == nullptr) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (stream->context.sticky_error != CUDA_SUCCESS || count == 0) {
-        return stream->context.sticky_error;
+    std::shared_ptr<Stream> stream;
+    CUresult result = find_usable_stream(handle, context, &stream);
+    if (result != CUDA_SUCCESS || count == 0) {
+        return result;
     }
     Span span;
     const std::size_t bytes = count * sizeof(Value);
-    const CUresult result = Span::make(to, bytes, false, &span);
+    result = Span::make(to, bytes, {*stream->context.device, true}, &span);
     if (result != CUDA_SUCCESS || to % sizeof(Value) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -30,7 +29,7 @@ CUresult fill(Lock& lock, const std::shared_ptr<Stream>& stream, CUdeviceptr to,
     operation.bytes = bytes;
     operation.duration = Engine::get().transfer_time(bytes);
     operation.run = [span, value, count](Lock& held) -> CUresult {
-        char* target = span.engine_address();
+        char* target = span.access();
         if (target == nullptr) {
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
@@ -52,16 +51,16 @@ CUresult fill(Lock& lock, const std::shared_ptr<Stream>& stream, CUdeviceptr to,
 template <typename Value>
 CUresult fill_now(Call& call, CUdeviceptr to, Value value, std::size_t count)
 {
-    return call.with_context([&](Lock& lock, Context& context) {
-        return fill(lock, context.legacy_stream, to, value, count, false);
+    return call.given(to, value, count).with_context([&](Lock& lock, Context& context) {
+        return fill(lock, context, CU_STREAM_LEGACY, to, value, count, false);
     });
 }
 
 template <typename Value>
 CUresult fill_async(Call& call, CUdeviceptr to, Value value, std::size_t count, CUstream stream)
 {
-    return call.with_context([&](Lock& lock, Context& context) {
-        return fill(lock, find_stream(stream, context), to, value, count, true);
+    return call.given(to, value, count, stream).with_context([&](Lock& lock, Context& context) {
+        return fill(lock, context, stream, to, value, count, true);
     });
 }
 
@@ -73,19 +72,19 @@ using namespace simcuda;
 
 extern "C" CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t count)
 {
-    static Call call{"cuMemsetD8"};
+    static Call call{"cuMemsetD8", Call::Kind::unsafe};
     return fill_now(call, to, value, count);
 }
 
 extern "C" CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, std::size_t count)
 {
-    static Call call{"cuMemsetD16"};
+    static Call call{"cuMemsetD16", Call::Kind::unsafe};
     return fill_now(call, to, value, count);
 }
 
 extern "C" CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, std::size_t count)
 {
-    static Call call{"cuMemsetD32"};
+    static Call call{"cuMemsetD32", Call::Kind::unsafe};
     return fill_now(call, to, value, count);
 }
 

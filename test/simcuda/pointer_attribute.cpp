@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the driver tells about a pointer.
+#include "address_range.hpp"
 #include "allocation.hpp"
 #include "call.hpp"
 #include "device.hpp"
 #include "memory_pool.hpp"
+#include "physical_memory.hpp"
 
 #include <cstring>
 
@@ -23,10 +25,19 @@ CUmemoryPool pool_of(const Allocation& allocation)
     return allocation.pool != nullptr ? allocation.pool->handle() : nullptr;
 }
 
-// Of memory that the driver knows. The types of `data` are those of the manual.
-CUresult get_attribute(const Allocation& allocation, CUpointer_attribute attribute,
-                       CUdeviceptr address, void* data)
+unsigned handle_types_of(const Allocation& allocation)
 {
+    return allocation.virtual_memory != nullptr ? allocation.virtual_memory->memory->handle_types()
+                                                : 0;
+}
+
+// Of memory that the driver knows; `current` is null if there is no current context. The types of
+// `data` are those of the manual.
+CUresult get_attribute(const Allocation& allocation, CUpointer_attribute attribute,
+                       CUdeviceptr address, const Context* current, void* data)
+{
+    const AddressRange* range =
+        allocation.virtual_memory != nullptr ? allocation.virtual_memory->range.get() : nullptr;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         return give(data, handle_of(allocation.context));
@@ -48,15 +59,15 @@ CUresult get_attribute(const Allocation& allocation, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         return give<int>(data, allocation.kind == Allocation::Kind::device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        return give<CUdeviceptr>(data, allocation.base);
+        return give<CUdeviceptr>(data, range != nullptr ? range->base() : allocation.base);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        return give<std::size_t>(data, allocation.bytes);
+        return give<std::size_t>(data, range != nullptr ? range->bytes() : allocation.bytes);
     case CU_POINTER_ATTRIBUTE_MAPPED:
         return give<int>(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        return give<std::uint64_t>(data, CU_MEM_HANDLE_TYPE_NONE);
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        return give<int>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+        return give<std::uint64_t>(data, handle_types_of(allocation));
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: // the bits are those of CUmemAccess_flags
+        return give<int>(data, static_cast<int>(allocation.access_of(*current->device)));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         return give(data, pool_of(allocation));
     default:
@@ -98,6 +109,37 @@ bool needs_context(CUpointer_attribute attribute)
            attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
 }
 
+// Of reserved addresses where nothing is mapped.
+CUresult get_reserved_attribute(const AddressRange& range, CUpointer_attribute attribute,
+                                void* data)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        return give<CUdeviceptr>(data, range.base());
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        return give<std::size_t>(data, range.bytes());
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        return give<int>(data, 0);
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult look_up(CUpointer_attribute attribute, CUdeviceptr address, void* data)
+{
+    const auto allocation = Allocations::get().find(address);
+    if (allocation == nullptr) {
+        const auto range = AddressRange::find(address);
+        return range == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                : get_reserved_attribute(*range, attribute, data);
+    }
+    Context* current = nullptr;
+    if (needs_context(attribute) && current_context(&current) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return get_attribute(*allocation, attribute, address, current, data);
+}
+
 } // namespace
 
 } // namespace simcuda
@@ -108,16 +150,8 @@ extern "C" CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attrib
                                           CUdeviceptr address)
 {
     static Call call{"cuPointerGetAttribute"};
-    return call.initialised([&](Lock&) -> CUresult {
-        const auto allocation = Allocations::get().find(address);
-        if (data == nullptr || allocation == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        Context* current = nullptr;
-        if (needs_context(attribute) && current_context(&current) != CUDA_SUCCESS) {
-            return CUDA_ERROR_INVALID_CONTEXT;
-        }
-        return get_attribute(*allocation, attribute, address, data);
+    return call.given(attribute, address).initialised([&](Lock&) -> CUresult {
+        return data == nullptr ? CUDA_ERROR_INVALID_VALUE : look_up(attribute, address, data);
     });
 }
 
@@ -125,17 +159,12 @@ extern "C" CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribu
                                            void** data, CUdeviceptr address)
 {
     static Call call{"cuPointerGetAttributes"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(count, address).initialised([&](Lock&) -> CUresult {
         if (count == 0 || attributes == nullptr || data == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        const auto allocation = Allocations::get().find(address);
         for (unsigned i = 0; i < count; ++i) {
-            const CUresult found =
-                allocation == nullptr
-                    ? CUDA_ERROR_INVALID_VALUE
-                    : get_attribute(*allocation, attributes[i], address, data[i]);
-            if (found != CUDA_SUCCESS) {
+            if (look_up(attributes[i], address, data[i]) != CUDA_SUCCESS) {
                 const CUresult result = give_default(attributes[i], data[i]);
                 if (result != CUDA_SUCCESS) {
                     return result;
@@ -149,11 +178,12 @@ extern "C" CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribu
 extern "C" CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
                                           CUdeviceptr address)
 {
-    static Call call{"cuPointerSetAttribute"};
-    return call.initialised([&](Lock&) -> CUresult {
+    static Call call{"cuPointerSetAttribute", Call::Kind::unsafe};
+    return call.given(attribute, address).initialised([&](Lock&) -> CUresult {
         const auto allocation = Allocations::get().find(address);
         if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
-            allocation == nullptr || allocation->host()) {
+            allocation == nullptr || allocation->host() ||
+            allocation->kind == Allocation::Kind::vmm) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         unsigned set = 0;
@@ -168,7 +198,7 @@ extern "C" CUresult cuMemRangeGetAttribute(void* data, std::size_t data_bytes,
                                            std::size_t bytes)
 {
     static Call call{"cuMemRangeGetAttribute"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(attribute, address, bytes).initialised([&](Lock&) -> CUresult {
         const auto allocation = Allocations::get().find(address);
         if (data == nullptr || data_bytes != sizeof(int) || bytes == 0 || allocation == nullptr ||
             allocation->kind != Allocation::Kind::managed ||
@@ -179,8 +209,9 @@ extern "C" CUresult cuMemRangeGetAttribute(void* data, std::size_t data_bytes,
         case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
             return give<int>(data, 0);
         case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+            return give<int>(data, CU_DEVICE_INVALID); // cannot be set
         case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-            return give<int>(data, CU_DEVICE_INVALID); // neither was ever set
+            return give<int>(data, allocation->last_prefetch);
         default:
             return CUDA_ERROR_INVALID_VALUE;
         }

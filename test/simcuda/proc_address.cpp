@@ -18,6 +18,8 @@ struct NewSymbol {
 constexpr NewSymbol kNewSymbols[] = {
     {"cuCtxCreate_v4", 12050},         {"cuDeviceGetUuid_v2", 11040},
     {"cuEventElapsedTime_v2", 12080},  {"cuGetProcAddress_v2", 12000},
+    {"cuMemcpyBatchAsync", 12080},     {"cuMemcpyBatchAsync_v2", 13000},
+    {"cuMemPrefetchAsync_v2", 12020},
     {"cuStreamWaitValue32_v2", 11070}, {"cuStreamWaitValue64_v2", 11070},
     {"cuStreamWriteValue32_v2", 11070}, {"cuStreamWriteValue64_v2", 11070},
 };

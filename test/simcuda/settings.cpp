@@ -7,6 +7,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
+#include <unistd.h>
+#include <vector>
 
 namespace simcuda {
 
@@ -28,6 +31,51 @@ bool parse(const std::string& text, std::uint64_t* value)
 
 } // namespace
 
+void PeerAccess::set_all(bool access)
+{
+    for (auto& row : rows_) {
+        row = access ? ~std::uint64_t{0} : 0;
+    }
+}
+
+void PeerAccess::set(unsigned one, unsigned other, bool access)
+{
+    const std::uint64_t bit = std::uint64_t{1} << other;
+    access ? rows_[one] |= bit : rows_[one] &= ~bit;
+}
+
+bool PeerAccess::parse(const std::string& text)
+{
+    struct Rule {
+        unsigned one;
+        unsigned other;
+        int access;
+    };
+    std::vector<Rule> rules;
+    std::istringstream input(text);
+    for (std::string entry; std::getline(input, entry, ',');) {
+        Rule rule{kMaxDevices, kMaxDevices, 0};
+        int end = 0;
+        const bool pair = std::sscanf(entry.c_str(), "%u-%u=%1d%n", &rule.one, &rule.other,
+                                      &rule.access, &end) == 3;
+        const bool known = pair ? rule.one < kMaxDevices && rule.other < kMaxDevices
+                                : std::sscanf(entry.c_str(), "%1d%n", &rule.access, &end) == 1;
+        if (!known || static_cast<std::size_t>(end) != entry.size() || rule.access > 1) {
+            return false;
+        }
+        rules.push_back(pair ? rule : Rule{kMaxDevices, kMaxDevices, rule.access});
+    }
+    for (const Rule& rule : rules) {
+        if (rule.one == kMaxDevices) {
+            set_all(rule.access != 0);
+        } else {
+            set(rule.one, rule.other, rule.access != 0);
+            set(rule.other, rule.one, rule.access != 0);
+        }
+    }
+    return !rules.empty();
+}
+
 Settings& Settings::get()
 {
     static Settings& settings = *new Settings; // lives until the last call, so never destroyed
@@ -37,8 +85,8 @@ Settings& Settings::get()
 Settings::Settings()
 {
     for (const char* variable :
-         {"SIMCUDA_DEVICES", "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_DELAY_US",
-          "SIMCUDA_BANDWIDTH_GBS", "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES",
+         {"SIMCUDA_DEVICES", "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_TRACE",
+          "SIMCUDA_DELAY_US", "SIMCUDA_BANDWIDTH_GBS", "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES",
           "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL"}) {
         read_environment(variable);
     }
@@ -60,7 +108,12 @@ bool Settings::set_at_start(const std::string& variable, const std::string& valu
         counts_file = value;
         return true;
     }
-    if (variable == "SIMCUDA_DEVICES" && parse(value, &number) && number <= 64) {
+    if (variable == "SIMCUDA_TRACE") {
+        trace_file = value;
+        return true;
+    }
+    if (variable == "SIMCUDA_DEVICES" && parse(value, &number) &&
+        number <= PeerAccess::kMaxDevices) {
         device_count = static_cast<unsigned>(number);
         return true;
     }
@@ -86,12 +139,16 @@ bool Settings::set(const std::string& variable, const std::string& value)
         seed = number;
     } else if (variable == "SIMCUDA_MAX_PINNED_BYTES" && parse(value, &number)) {
         max_pinned_bytes = number;
-    } else if (variable == "SIMCUDA_PEER_ACCESS" && parse(value, &number) && number <= 1) {
-        peer_access = number != 0;
     } else {
-        return false;
+        return variable == "SIMCUDA_PEER_ACCESS" && peer_access.parse(value);
     }
     return true;
+}
+
+std::string with_process_id(std::string path)
+{
+    const std::size_t at = path.find("%p");
+    return at == std::string::npos ? path : path.replace(at, 2, std::to_string(getpid()));
 }
 
 } // namespace simcuda

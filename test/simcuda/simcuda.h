@@ -15,6 +15,10 @@ unsigned long simcuda_call_count(const char* function);
 // Sets all counts to 0. Does not change the n of SIMCUDA_FAIL.
 void simcuda_reset_counts(void);
 
+// Pages of managed memory that left the CPU's page table because a device touched them, since the
+// process began.
+unsigned long simcuda_migrated_pages(void);
+
 // Changes one of the variables that may change while the driver runs: SIMCUDA_DELAY_US,
 // SIMCUDA_BANDWIDTH_GBS, SIMCUDA_SEED, SIMCUDA_MAX_PINNED_BYTES, SIMCUDA_PEER_ACCESS, SIMCUDA_FAIL
 // (which counts its calls from now on; "" ends it). Returns 0, or -1 if the variable or its value

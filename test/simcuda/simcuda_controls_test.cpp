@@ -1,65 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What only the simulated driver has: its variables, its counts, and the ways in which it shows
 // mistakes that a real driver may hide.
-#include "child_process.hpp"
-#include "simcuda.h"
-#include "test_support.hpp"
+#include "controls_support.hpp"
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <dlfcn.h>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
-#include <unistd.h>
+#include <sstream>
 
 namespace {
-
-struct Controls {
-    decltype(&simcuda_call_count) call_count;
-    decltype(&simcuda_reset_counts) reset_counts;
-    decltype(&simcuda_set) set;
-};
-
-const Controls& controls()
-{
-    static const Controls found{
-        reinterpret_cast<decltype(&simcuda_call_count)>(
-            dlsym(cu().library, "simcuda_call_count")),
-        reinterpret_cast<decltype(&simcuda_reset_counts)>(
-            dlsym(cu().library, "simcuda_reset_counts")),
-        reinterpret_cast<decltype(&simcuda_set)>(dlsym(cu().library, "simcuda_set"))};
-    return found;
-}
-
-class ControlsTest : public DriverTest {
-protected:
-    void SetUp() override
-    {
-        if (!cu().simulated()) {
-            GTEST_SKIP() << "the driver is not the simulated one";
-        }
-        DriverTest::SetUp();
-    }
-    void TearDown() override
-    {
-        if (cu().simulated()) {
-            set("SIMCUDA_FAIL", "");
-            set("SIMCUDA_DELAY_US", "5");
-            set("SIMCUDA_BANDWIDTH_GBS", "25");
-            set("SIMCUDA_SEED", "0");
-            set("SIMCUDA_PEER_ACCESS", "1");
-            set("SIMCUDA_MAX_PINNED_BYTES", std::to_string(std::size_t{1} << 60));
-            DriverTest::TearDown();
-        }
-    }
-    static void set(const std::string& variable, const std::string& value)
-    {
-        EXPECT_EQ(0, controls().set(variable.c_str(), value.c_str())) << variable;
-    }
-};
 
 double milliseconds_of(const std::function<void()>& work)
 {
@@ -69,28 +19,17 @@ double milliseconds_of(const std::function<void()>& work)
         .count();
 }
 
-// A file name that goes with the test.
-class TemporaryFile {
-public:
-    TemporaryFile() { close(mkstemp(name_)); }
-    ~TemporaryFile() { unlink(name_); }
-    TemporaryFile(const TemporaryFile&) = delete;
-
-    const char* name() const { return name_; }
-    std::map<std::string, unsigned long> counts() const
-    {
-        std::map<std::string, unsigned long> found;
-        std::ifstream file(name_);
-        std::string function;
-        for (unsigned long count = 0; file >> function >> count;) {
-            found[function] = count;
-        }
-        return found;
+// The counts that a process wrote.
+std::map<std::string, unsigned long> read_counts(const TemporaryFile& file)
+{
+    std::map<std::string, unsigned long> found;
+    std::ifstream input(file.name());
+    std::string function;
+    for (unsigned long count = 0; input >> function >> count;) {
+        found[function] = count;
     }
-
-private:
-    char name_[32] = "/tmp/simcuda_test.XXXXXX";
-};
+    return found;
+}
 
 // Arguments: how many devices should be there.
 int count_devices(const Arguments& arguments)
@@ -182,7 +121,7 @@ TEST_F(ControlsTest, counts_are_written_when_the_process_ends)
     TemporaryFile file;
     ASSERT_EQ(0, run_child("count devices", {"2"}, {std::string("SIMCUDA_COUNTS=") + file.name()})
                      .exit_status);
-    auto counts = file.counts();
+    auto counts = read_counts(file);
     EXPECT_EQ(1u, counts["cuInit"]);
     EXPECT_EQ(2u, counts["cuCtxSetCurrent"]);
     EXPECT_EQ(1u, counts["cuDevicePrimaryCtxRetain"]);
@@ -216,6 +155,8 @@ TEST_F(ControlsTest, malformed_values_are_refused)
     EXPECT_EQ(-1, controls().set("SIMCUDA_FAIL", "cuMemcpy:0:1"));
     EXPECT_EQ(-1, controls().set("SIMCUDA_DELAY_US", "soon"));
     EXPECT_EQ(-1, controls().set("SIMCUDA_BANDWIDTH_GBS", "0"));
+    EXPECT_EQ(-1, controls().set("SIMCUDA_PEER_ACCESS", "0-1"));
+    EXPECT_EQ(-1, controls().set("SIMCUDA_PEER_ACCESS", "0-64=1"));
     EXPECT_EQ(-1, controls().set("SIMCUDA_DEVICES", "3")) << "cannot change any more";
     EXPECT_EQ(-1, controls().set("SIMCUDA_NO_SUCH", "3"));
 }
@@ -300,9 +241,14 @@ TEST_F(ControlsTest, peer_access_can_be_taken_away)
     int can_access = 0;
     EXPECT_CU(cu().cuDeviceCanAccessPeer(&can_access, 0, 1));
     EXPECT_EQ(1, can_access);
-    set("SIMCUDA_PEER_ACCESS", "0");
-    EXPECT_CU(cu().cuDeviceCanAccessPeer(&can_access, 0, 1));
-    EXPECT_EQ(0, can_access);
+    for (const char* value : {"0", "0-1=0", "1-0=0", "1,0-1=0"}) {
+        set("SIMCUDA_PEER_ACCESS", value);
+        EXPECT_CU(cu().cuDeviceCanAccessPeer(&can_access, 0, 1));
+        EXPECT_EQ(0, can_access) << value;
+        set("SIMCUDA_PEER_ACCESS", "0,0-1=1");
+        EXPECT_CU(cu().cuDeviceCanAccessPeer(&can_access, 0, 1));
+        EXPECT_EQ(1, can_access) << value;
+    }
 }
 
 TEST_F(ControlsTest, a_freed_address_is_given_again)
@@ -337,6 +283,58 @@ TEST_F(ControlsTest, a_copy_across_the_end_of_registered_memory_is_refused)
               cu().cuMemcpyHtoD(device.address(), host.data() + (1 << 20), 2 << 20));
     EXPECT_CU(cu().cuMemcpyHtoD(device.address(), host.data() + (1 << 20), 1 << 20));
     EXPECT_CU(cu().cuMemHostUnregister(host.data() + (1 << 20)));
+}
+
+TEST_F(ControlsTest, handles_of_a_destroyed_context_are_refused)
+{
+    CUcontext other = nullptr;
+    CUstream stream = nullptr;
+    CUevent event = nullptr;
+    CUdeviceptr memory = 0;
+    DeviceMemory alive(4096);
+    ASSERT_CU(cu().create_context(&other, 0, 0));
+    ASSERT_CU(cu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    ASSERT_CU(cu().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    ASSERT_CU(cu().cuMemAlloc(&memory, 4096));
+    ASSERT_CU(cu().cuCtxDestroy(other));
+    EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuStreamQuery(stream));
+    EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuStreamDestroy(stream));
+    EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuEventQuery(event));
+    EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuEventRecord(event, stream));
+    EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuEventDestroy(event));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemFree(memory));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemcpy(alive.address(), memory, 4096));
+    EXPECT_EQ(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu().cuCtxSetCurrent(other));
+    EXPECT_EQ(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu().cuCtxDestroy(other));
+}
+
+TEST_F(ControlsTest, calls_are_traced)
+{
+    TemporaryFile file;
+    ASSERT_EQ(0, run_child("fill memory", {},
+                           {"SIMCUDA_MEMORY_MB=100", std::string("SIMCUDA_TRACE=") + file.name()})
+                     .exit_status);
+    std::ifstream input(file.name());
+    std::map<std::string, std::vector<std::string>> found; // function and arguments by result
+    double last_time = 0;
+    for (std::string line; std::getline(input, line);) {
+        std::istringstream fields(line);
+        double time = 0;
+        int process = 0;
+        int thread = 0;
+        std::string result;
+        std::string call;
+        fields >> time >> process >> thread >> result;
+        std::getline(fields, call);
+        EXPECT_GE(time, last_time) << line;
+        EXPECT_EQ(process, thread) << "all calls are those of the first thread: " << line;
+        last_time = time;
+        found[result].push_back(call);
+    }
+    ASSERT_EQ(4u, found["0"].size());
+    EXPECT_EQ(" cuInit 0", found["0"][0]);
+    EXPECT_EQ(0u, found["0"][3].rfind(" cuMemAlloc 62914560 -> 0x", 0)) << found["0"][3];
+    EXPECT_EQ(std::vector<std::string>{" cuMemAlloc 62914560"}, found["2"]);
 }
 
 void CUDA_CB call_driver(void* result)

@@ -38,6 +38,26 @@ void erase_streams_of(Map& map, const Context& context)
     }
 }
 
+template <typename Map>
+void leave_capture(Map& map, const Capture& capture)
+{
+    for (auto& entry : map) {
+        if (entry.second->capture.get() == &capture) {
+            entry.second->capture = nullptr;
+        }
+    }
+}
+
+// CUDA_SUCCESS if operations may be put into the stream.
+CUresult usable(const Stream* stream)
+{
+    if (stream == nullptr) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const CUresult failed = stream->context.sticky_error;
+    return failed != CUDA_SUCCESS ? failed : capture_state(*stream);
+}
+
 CUresult create_stream(Context& context, CUstream* handle, unsigned flags, int priority)
 {
     if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
@@ -49,6 +69,7 @@ CUresult create_stream(Context& context, CUstream* handle, unsigned flags, int p
     stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
     *handle = reinterpret_cast<CUstream>(stream.get());
     streams()[*handle] = std::move(stream);
+    trace_result(*handle);
     return CUDA_SUCCESS;
 }
 
@@ -56,7 +77,7 @@ CUresult create_stream(Context& context, CUstream* handle, unsigned flags, int p
 template <typename Body>
 CUresult with_stream(Call& call, CUstream handle, Body body)
 {
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
+    return call.given(handle).with_context([&](Lock& lock, Context& context) -> CUresult {
         const auto stream = find_stream(handle, context);
         if (stream == nullptr) {
             return CUDA_ERROR_INVALID_HANDLE;
@@ -89,6 +110,32 @@ std::shared_ptr<Stream> find_made_stream(CUstream handle)
     return found == streams().end() ? nullptr : found->second;
 }
 
+CUresult find_stream_of_call(CUstream handle, std::shared_ptr<Stream>* stream)
+{
+    *stream = find_made_stream(handle);
+    if (*stream == nullptr) {
+        Context* context = nullptr;
+        const CUresult state = current_context(&context);
+        if (state != CUDA_SUCCESS) {
+            return state;
+        }
+        *stream = find_stream(handle, *context);
+    }
+    return usable(stream->get());
+}
+
+CUresult find_usable_stream(CUstream handle, Context& current, std::shared_ptr<Stream>* stream)
+{
+    *stream = find_stream(handle, current);
+    return usable(stream->get());
+}
+
+void leave_capture(const Capture& capture)
+{
+    leave_capture(streams(), capture);
+    leave_capture(per_thread_streams(), capture);
+}
+
 void destroy_streams(Context& context)
 {
     erase_streams_of(streams(), context);
@@ -102,7 +149,7 @@ using namespace simcuda;
 extern "C" CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority)
 {
     static Call call{"cuStreamCreateWithPriority"};
-    return call.with_context([&](Lock&, Context& context) {
+    return call.given(flags, priority).with_context([&](Lock&, Context& context) {
         return create_stream(context, handle, flags, priority);
     });
 }
@@ -110,14 +157,14 @@ extern "C" CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int fl
 extern "C" CUresult cuStreamCreate(CUstream* handle, unsigned int flags)
 {
     static Call call{"cuStreamCreate"};
-    return call.with_context(
+    return call.given(flags).with_context(
         [&](Lock&, Context& context) { return create_stream(context, handle, flags, 0); });
 }
 
 extern "C" CUresult cuStreamDestroy_v2(CUstream handle)
 {
     static Call call{"cuStreamDestroy"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock&) -> CUresult {
         // What is queued still runs: the engine keeps the stream until then.
         return streams().erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     });
@@ -125,8 +172,12 @@ extern "C" CUresult cuStreamDestroy_v2(CUstream handle)
 
 extern "C" CUresult cuStreamQuery(CUstream handle)
 {
-    static Call call{"cuStreamQuery"};
+    static Call call{"cuStreamQuery", Call::Kind::unsafe};
     return with_stream(call, handle, [&](Lock& lock, const auto& stream) -> CUresult {
+        const CUresult capturing = refuse_capturing(*stream);
+        if (capturing != CUDA_SUCCESS) {
+            return capturing;
+        }
         Engine::get().help(lock);
         const bool idle = Engine::get().idle(lock, stream);
         const CUresult failed = stream->context.sticky_error;
@@ -136,8 +187,12 @@ extern "C" CUresult cuStreamQuery(CUstream handle)
 
 extern "C" CUresult cuStreamSynchronize(CUstream handle)
 {
-    static Call call{"cuStreamSynchronize"};
+    static Call call{"cuStreamSynchronize", Call::Kind::unsafe};
     return with_stream(call, handle, [&](Lock& lock, const auto& stream) -> CUresult {
+        const CUresult capturing = refuse_capturing(*stream);
+        if (capturing != CUDA_SUCCESS) {
+            return capturing;
+        }
         Engine::get().wait(lock, Engine::get().tail(lock, stream));
         return stream->context.sticky_error;
     });
@@ -192,24 +247,16 @@ extern "C" CUresult cuStreamGetId(CUstream handle, unsigned long long* id)
     });
 }
 
-extern "C" CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status)
-{
-    static Call call{"cuStreamIsCapturing"};
-    return with_stream(call, handle, [&](Lock&, const auto&) -> CUresult {
-        if (status == nullptr) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *status = CU_STREAM_CAPTURE_STATUS_NONE;
-        return CUDA_SUCCESS;
-    });
-}
-
 extern "C" CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* argument)
 {
     static Call call{"cuLaunchHostFunc"};
     return with_stream(call, handle, [&](Lock& lock, const auto& stream) -> CUresult {
         if (function == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
+        }
+        const CUresult capturing = capture_state(*stream);
+        if (capturing != CUDA_SUCCESS) {
+            return capturing;
         }
         Operation operation;
         operation.runner = Operation::Runner::host_function;
@@ -231,6 +278,10 @@ extern "C" CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback functi
     return with_stream(call, handle, [&](Lock& lock, const auto& stream) -> CUresult {
         if (function == nullptr || flags != 0) {
             return CUDA_ERROR_INVALID_VALUE;
+        }
+        const CUresult capturing = refuse_capturing(*stream); // the manual: not supported
+        if (capturing != CUDA_SUCCESS) {
+            return capturing;
         }
         Operation operation;
         operation.runner = Operation::Runner::host_function;

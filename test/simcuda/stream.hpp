@@ -4,6 +4,7 @@
 
 #include "context.hpp"
 #include "engine.hpp"
+#include "stream_capture.hpp"
 
 #include <deque>
 
@@ -28,6 +29,8 @@ struct Stream {
     int priority = 0;
     const unsigned long long id;
 
+    std::shared_ptr<Capture> capture; // null if it is not capturing
+
     // The engine's, see engine.cpp.
     std::deque<Operation> queue;
     std::uint64_t enqueued = 0;  // operations ever
@@ -41,8 +44,19 @@ private:
 // Null if `handle` names no stream. Default streams belong to `current`.
 std::shared_ptr<Stream> find_stream(CUstream handle, Context& current);
 
+// The same, and whether operations may be put into it: else the asynchronous failure of its context
+// or an error of stream capture.
+CUresult find_usable_stream(CUstream handle, Context& current, std::shared_ptr<Stream>* stream);
+
 // A stream that the program made, which needs no current context; null for another handle.
 std::shared_ptr<Stream> find_made_stream(CUstream handle);
+
+// The same for a call that needs a current context only for default streams (seen of copies with
+// driver 580).
+CUresult find_stream_of_call(CUstream handle, std::shared_ptr<Stream>* stream);
+
+// No stream is capturing for `capture` any more.
+void leave_capture(const Capture& capture);
 
 // Forgets all streams of a context.
 void destroy_streams(Context& context);

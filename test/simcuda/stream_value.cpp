@@ -10,29 +10,31 @@ namespace {
 
 // The word at an address, checked; the error of the call otherwise.
 template <typename Value>
-CUresult make_word(CUdeviceptr address, Span* word)
+CUresult make_word(CUdeviceptr address, const Access& access, Span* word)
 {
-    const CUresult result = Span::make(address, sizeof(Value), false, word);
+    const CUresult result = Span::make(address, sizeof(Value), access, word);
     return address % sizeof(Value) != 0 ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 template <typename Value>
 CUresult write_value(Call& call, CUstream handle, CUdeviceptr address, Value value, unsigned flags)
 {
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
-        const auto stream = find_stream(handle, context);
-        if (stream == nullptr) {
-            return CUDA_ERROR_INVALID_HANDLE;
+    return call.given(handle, address, value, flags)
+        .with_context([&](Lock& lock, Context& context) -> CUresult {
+        std::shared_ptr<Stream> stream;
+        CUresult result = find_usable_stream(handle, context, &stream);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
         Span word;
-        const CUresult result = make_word<Value>(address, &word);
+        result = make_word<Value>(address, {*stream->context.device, true}, &word);
         if (result != CUDA_SUCCESS ||
             (flags & ~static_cast<unsigned>(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         Operation operation;
         operation.run = [word, value](Lock&) -> CUresult {
-            auto* target = reinterpret_cast<Value*>(word.engine_address());
+            auto* target = reinterpret_cast<Value*>(word.access());
             if (target == nullptr) {
                 return CUDA_ERROR_ILLEGAL_ADDRESS;
             }
@@ -62,14 +64,16 @@ bool satisfied(Value found, Value value, unsigned condition)
 template <typename Value>
 CUresult wait_value(Call& call, CUstream handle, CUdeviceptr address, Value value, unsigned flags)
 {
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
-        const auto stream = find_stream(handle, context);
-        if (stream == nullptr) {
-            return CUDA_ERROR_INVALID_HANDLE;
+    return call.given(handle, address, value, flags)
+        .with_context([&](Lock& lock, Context& context) -> CUresult {
+        std::shared_ptr<Stream> stream;
+        CUresult result = find_usable_stream(handle, context, &stream);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
         const unsigned condition = flags & ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
         Span word;
-        const CUresult result = make_word<Value>(address, &word);
+        result = make_word<Value>(address, {*stream->context.device, false}, &word);
         if (result != CUDA_SUCCESS || condition > CU_STREAM_WAIT_VALUE_NOR) {
             return CUDA_ERROR_INVALID_VALUE;
         }

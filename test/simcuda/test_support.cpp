@@ -2,13 +2,27 @@
 // What the tests share.
 #include "test_support.hpp"
 
+#include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <random>
+#include <unistd.h>
 
 namespace {
 
 // After which a gate opens by itself.
 constexpr auto kPatience = std::chrono::seconds(5);
+
+std::string hex_digits(const char* bytes, std::size_t count)
+{
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) {
+        char digits[3];
+        std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(bytes[i]));
+        text += digits;
+    }
+    return text;
+}
 
 } // namespace
 
@@ -36,6 +50,32 @@ int device_count()
     int count = 0;
     cu().cuDeviceGetCount(&count);
     return count;
+}
+
+std::string hex(const CUuuid& uuid)
+{
+    return hex_digits(uuid.bytes, sizeof(uuid.bytes));
+}
+
+std::string gpu_name(const CUuuid& uuid)
+{
+    const std::string text = hex(uuid);
+    return "GPU-" + text.substr(0, 8) + "-" + text.substr(8, 4) + "-" + text.substr(12, 4) + "-" +
+           text.substr(16, 4) + "-" + text.substr(20);
+}
+
+std::string to_text(const CUipcMemHandle& handle)
+{
+    return hex_digits(handle.reserved, sizeof(handle.reserved));
+}
+
+CUresult open_handle(CUdeviceptr* address, const std::string& text)
+{
+    CUipcMemHandle handle;
+    for (std::size_t i = 0; i < sizeof(handle.reserved); ++i) {
+        handle.reserved[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+    }
+    return cu().cuIpcOpenMemHandle(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
 Bytes fresh_bytes(std::size_t count)
@@ -107,6 +147,23 @@ PinnedMemory::~PinnedMemory()
 void PinnedMemory::fill(const Bytes& content) const
 {
     std::memcpy(data_, content.data(), content.size());
+}
+
+std::size_t present_pages(const void* begin, std::size_t bytes)
+{
+    constexpr std::size_t kPageBytes = 4096;
+    std::vector<std::uint64_t> entries(bytes / kPageBytes);
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const auto first = address_of(begin) / kPageBytes * sizeof(entries[0]);
+    const auto wanted = static_cast<ssize_t>(entries.size() * sizeof(entries[0]));
+    EXPECT_EQ(wanted, pread(pagemap, entries.data(), static_cast<std::size_t>(wanted),
+                            static_cast<off_t>(first)));
+    close(pagemap);
+    std::size_t present = 0;
+    for (const std::uint64_t entry : entries) {
+        present += entry >> 63;
+    }
+    return present;
 }
 
 ManagedMemory::ManagedMemory(std::size_t bytes)

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <gtest/gtest.h>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,15 @@ testing::AssertionResult succeeded(const char* expression, CUresult result);
 bool start_cuda(CUdevice device, CUcontext* context);
 
 int device_count();
+
+std::string hex(const CUuuid& uuid);
+
+// As CUDA_VISIBLE_DEVICES takes it.
+std::string gpu_name(const CUuuid& uuid);
+
+// An IPC handle as an argument of a child process.
+std::string to_text(const CUipcMemHandle& handle);
+CUresult open_handle(CUdeviceptr* address, const std::string& text);
 
 using Bytes = std::vector<unsigned char>;
 
@@ -74,6 +84,9 @@ private:
     unsigned char* data_ = nullptr;
     const std::size_t bytes_;
 };
+
+// How many pages of the range the CPU has in its page table (/proc/self/pagemap).
+std::size_t present_pages(const void* begin, std::size_t bytes);
 
 class ManagedMemory {
 public:

@@ -137,7 +137,7 @@ try "no locked memory for a driver that needs none" 0 0 '' \
     sh -c "ulimit -l 0; LD_PRELOAD=$preload UCX_TLS=gpushm $device"
 for size in 900g inf auto; do
     try "no memory for a ring of $size" 0 2 'cannot .*UCX_GPUSHM_RING_SIZE' \
-        gpushm UCX_GPUSHM_RING_SIZE=$size UCX_TLS=gpushm $device
+        gpushm UCX_GPUSHM_RING_LIMIT=inf UCX_GPUSHM_RING_SIZE=$size UCX_TLS=gpushm $device
 done
 try "no ring" 0 0 '' gpushm UCX_GPUSHM_RING_SIZE=0 UCX_TLS=gpushm $device
 try "odd number of cells" 0 2 'UCX_GPUSHM_MAILBOX_CELLS=7 is not a power of two .*: 16 is used' \
@@ -145,7 +145,7 @@ try "odd number of cells" 0 2 'UCX_GPUSHM_MAILBOX_CELLS=7 is not a power of two 
 try "small file size" 0 2 'cannot reserve .*(File too large): .*ulimit -f' \
     sh -c "ulimit -f 100; LD_PRELOAD=$preload $host"
 try "small address space" 0 some 'cannot map .*ulimit -v' \
-    sh -c "ulimit -v 900000; LD_PRELOAD=$preload UCX_GPUSHM_RING_SIZE=700m $host"
+    sh -c "ulimit -v 900000; LD_PRELOAD=$preload UCX_GPUSHM_CMA=n UCX_GPUSHM_RING_LIMIT=inf UCX_GPUSHM_RING_SIZE=700m $host"
 if unshare -m true 2>/dev/null; then
     try "/dev/shm is full" 0 0 '' unshare -m sh -c \
         "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero >/dev/shm/full &&

@@ -3,6 +3,7 @@
 
 #include "check.hpp"
 
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@ void Channel::read_fully(void *data, size_t length, const Progress &progress) {
             length -= static_cast<size_t>(count);
         } else if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
             progress();
+            sched_yield();  // there may be more processes than cores
         } else {
             fail("the other process is gone");
         }

@@ -16,6 +16,10 @@ std::string current_activity;
 
 void set_activity(const std::string &activity) {
     current_activity = activity;
+    static const bool tracing = getenv("GPUSHM_TEST_TRACE") != nullptr;
+    if (tracing) {
+        fprintf(stderr, "%d: %s\n", static_cast<int>(getpid()), activity.c_str());
+    }
 }
 
 const std::string &activity() {

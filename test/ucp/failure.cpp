@@ -4,14 +4,26 @@
 #include "session.hpp"
 #include "transfers.hpp"
 
+#include <dirent.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <map>
+#include <string>
 
 namespace gpushm::ucp_test {
 namespace {
 
 constexpr double kPatienceSeconds = 20;
-constexpr size_t kLargeBytes = size_t{32} << 20;
 constexpr size_t kMessages = 4;
+
+struct Plan {
+    std::string when;
+    MemoryKind kind;
+    size_t bytes;  // of each message
+    size_t polls;  // of the victim that did something, before it dies
+    bool exact;    // --polls was given: it may then die too early or too late to be missed
+};
 
 void exchange_small_messages(Session &session, int role) {
     const ucp_request_param_t parameters = plain_request();
@@ -29,14 +41,15 @@ void exchange_small_messages(Session &session, int role) {
 
 using Buffers = std::vector<std::unique_ptr<GuardedBuffer>>;
 
-std::vector<ucs_status_ptr_t> start_messages(Session &session, bool send, const Buffers &buffers) {
+std::vector<ucs_status_ptr_t> start_messages(Session &session, bool send, const Buffers &buffers,
+                                             size_t bytes) {
     const ucp_request_param_t parameters = plain_request();
     std::vector<ucs_status_ptr_t> requests;
     for (size_t i = 0; i < buffers.size(); ++i) {
-        void *address = buffers[i]->address(nth_message(0, kLargeBytes));
-        requests.push_back(send ? ucp_tag_send_nbx(session.ep(), address, kLargeBytes, 2,
+        void *address = buffers[i]->address(nth_message(0, bytes));
+        requests.push_back(send ? ucp_tag_send_nbx(session.ep(), address, bytes, 2,
                                                    &parameters)
-                                : ucp_tag_recv_nbx(session.worker().get(), address, kLargeBytes, 2,
+                                : ucp_tag_recv_nbx(session.worker().get(), address, bytes, 2,
                                                    ~ucp_tag_t{0}, &parameters));
     }
     return requests;
@@ -47,9 +60,9 @@ bool ended(ucs_status_ptr_t request) {
 }
 
 /** In the middle of the transfer: part of it has arrived, not all. */
-[[noreturn]] void die_on_the_way(Session &session, const std::vector<ucs_status_ptr_t> &requests) {
-    constexpr unsigned kBusyPolls = 20;
-    for (unsigned busy = 0; busy < kBusyPolls && !ended(requests.back());) {
+[[noreturn]] void die_on_the_way(Session &session, const std::vector<ucs_status_ptr_t> &requests,
+                                 size_t polls) {
+    for (size_t busy = 0; busy < polls && !ended(requests.back());) {
         busy += session.worker().progress() != 0 ? 1 : 0;
     }
     raise(SIGKILL);
@@ -67,7 +80,8 @@ void await_error(Session &session) {
 }
 
 /** All requests end. A receive that no sender has matched is the user's to cancel. */
-void end_requests(Session &session, const std::vector<ucs_status_ptr_t> &requests, bool sending) {
+void end_requests(Session &session, const std::vector<ucs_status_ptr_t> &requests, bool sending,
+                  bool may_succeed) {
     size_t failures = 0;
     for (ucs_status_ptr_t request : requests) {
         if (!sending && !ended(request)) {
@@ -75,13 +89,13 @@ void end_requests(Session &session, const std::vector<ucs_status_ptr_t> &request
         }
         failures += session.worker().wait(request) != UCS_OK ? 1 : 0;
     }
-    if (failures == 0 && !requests.empty()) {
+    if (failures == 0 && !requests.empty() && !may_succeed) {
         fail("all messages succeeded: the peer died too late for this test");
     }
 }
 
+/** On a connection to oneself. */
 void send_to_oneself(Session &session) {
-    session.connect(session.worker().address(), UCP_ERR_HANDLING_MODE_PEER);
     const ucp_request_param_t parameters = plain_request();
     char out = 'a';
     char in = 'b';
@@ -95,33 +109,89 @@ void send_to_oneself(Session &session) {
     }
 }
 
-}  // namespace
+/** What each open descriptor is, without what a process opens once to know its own memory. */
+std::map<std::string, std::string> open_descriptors() {
+    std::map<std::string, std::string> open;
+    if (DIR *folder = opendir("/proc/self/fd")) {
+        while (const dirent *entry = readdir(folder)) {
+            char target[256];
+            const ssize_t length =
+                readlinkat(dirfd(folder), entry->d_name, target, sizeof(target));
+            if (length > 0 && std::stoi(entry->d_name) != dirfd(folder)) {
+                const std::string name(target, static_cast<size_t>(length));
+                if (name.find("/pagemap") == std::string::npos) {
+                    open[entry->d_name] = name;
+                }
+            }
+        }
+        closedir(folder);
+    }
+    return open;
+}
 
-void killed_peer(Peer &peer) {
-    const std::string when = peer.options.text("when", "rest");
-    const MemoryKind kind = kinds_of(peer.options, "host").front();
-    set_activity("peer killed at " + when + ", " + to_string(kind) + " memory");
+/** The session with the victim. The survivor's `other` connection works all the time. */
+void survive(Peer &peer, const Plan &plan, Session *other) {
     Session session(peer.channel, UCP_FEATURE_TAG, UCP_ERR_HANDLING_MODE_PEER);
     exchange_small_messages(session, peer.role);
     Buffers buffers;
-    for (size_t i = 0; when != "rest" && i < kMessages; ++i) {
-        buffers.push_back(make_buffer(kind, kLargeBytes + 64));
+    for (size_t i = 0; plan.when != "rest" && i < kMessages; ++i) {
+        buffers.push_back(make_buffer(plan.kind, plan.bytes + 64));
     }
     peer.channel.barrier(session.worker().progress_function());
 
-    const bool sending = (when == "send") == (peer.role == 0);
-    const std::vector<ucs_status_ptr_t> requests = start_messages(session, sending, buffers);
+    const bool unanswered = plan.when == "unanswered";
+    const bool sending = (plan.when == "send" || unanswered) == (peer.role == 0);
+    std::vector<ucs_status_ptr_t> requests;
+    if (!unanswered || sending) {
+        requests = start_messages(session, sending, buffers, plan.bytes);
+    }
+    if (unanswered) {
+        exchange_small_messages(session, peer.role);  // the messages were announced before
+    }
     if (peer.role == 1) {
         if (requests.empty()) {
             raise(SIGKILL);
         }
-        die_on_the_way(session, requests);
+        die_on_the_way(session, requests, plan.polls);
     }
+    send_to_oneself(*other);
     await_error(session);
-    end_requests(session, requests, sending);
+    send_to_oneself(*other);
+    end_requests(session, requests, sending, plan.exact);
     session.endpoint()->close(UCP_EP_CLOSE_FLAG_FORCE);
     session.disconnect();
+    session.connect(session.worker().address(), UCP_ERR_HANDLING_MODE_PEER);
     send_to_oneself(session);
+}
+
+}  // namespace
+
+void killed_peer(Peer &peer) {
+    Plan plan = {peer.options.text("when", "rest"), kinds_of(peer.options, "host").front(),
+                 peer.options.number("bytes", size_t{32} << 20), peer.options.number("polls", 5),
+                 peer.options.has("polls")};
+    set_activity("peer killed at " + plan.when + " after " + std::to_string(plan.polls) +
+                 " polls, " + to_string(plan.kind) + " memory");
+    if (peer.role == 1) {
+        survive(peer, plan, nullptr);
+        return;
+    }
+    Session other(UCP_FEATURE_TAG);
+    send_to_oneself(other);
+    if (plan.kind != MemoryKind::host) {
+        make_buffer(plan.kind, 64);  // the driver has descriptors of its own
+    }
+    const auto before = open_descriptors();
+    survive(peer, plan, &other);
+    const auto after = open_descriptors();
+    if (after.size() > before.size()) {
+        std::string added;
+        for (const auto &[number, target] : after) {
+            added += before.count(number) == 0 ? " " + target : "";
+        }
+        fail("%zu descriptors are left behind:%s", after.size() - before.size(), added.c_str());
+    }
+    send_to_oneself(other);
 }
 
 }  // namespace gpushm::ucp_test

@@ -1,71 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Put, get and atomic operations.
 #include "check.hpp"
+#include "remote_memory.hpp"
 #include "session.hpp"
 #include "transfers.hpp"
 
 namespace gpushm::ucp_test {
 namespace {
 
-/** Memory that the other process may read and write. */
-class ExposedMemory {
-public:
-    ExposedMemory(const Session &session, void *address, size_t length) : session_(session) {
-        ucp_mem_map_params_t parameters = {};
-        parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-        parameters.address = address;
-        parameters.length = length;
-        require(ucp_mem_map(session.context().get(), &parameters, &memory_), "ucp_mem_map");
-    }
-    ~ExposedMemory() { ucp_mem_unmap(session_.context().get(), memory_); }
-    ExposedMemory(const ExposedMemory &) = delete;
-    ExposedMemory &operator=(const ExposedMemory &) = delete;
-
-    std::string key() const {
-        void *buffer = nullptr;
-        size_t length = 0;
-        require(ucp_rkey_pack(session_.context().get(), memory_, &buffer, &length),
-                "ucp_rkey_pack");
-        const std::string key(static_cast<const char *>(buffer), length);
-        ucp_rkey_buffer_release(buffer);
-        return key;
-    }
-
-private:
-    const Session &session_;
-    ucp_mem_h memory_ = nullptr;
-};
-
-/** Memory of the other process. */
-struct RemoteMemory {
-    RemoteMemory(const Session &session, uint64_t address, const std::string &packed_key)
-        : address(address) {
-        require(ucp_ep_rkey_unpack(session.ep(), packed_key.data(), &key), "ucp_ep_rkey_unpack");
-    }
-    ~RemoteMemory() { ucp_rkey_destroy(key); }
-    RemoteMemory(const RemoteMemory &) = delete;
-    RemoteMemory &operator=(const RemoteMemory &) = delete;
-
-    uint64_t address;
-    ucp_rkey_h key = nullptr;
-};
-
 void flush(Session &session) {
     const ucp_request_param_t parameters = plain_request();
     require(session.worker().wait(ucp_ep_flush_nbx(session.ep(), &parameters)), "flush");
-}
-
-/** Tells the other process where memory is. */
-void offer(Peer &peer, const void *address, const std::string &key) {
-    const auto place = reinterpret_cast<uint64_t>(address);
-    peer.channel.send(std::string(reinterpret_cast<const char *>(&place), sizeof(place)) + key);
-}
-
-std::unique_ptr<RemoteMemory> accept(Peer &peer, const Session &session, const Progress &progress) {
-    const std::string offered = peer.channel.receive(progress);
-    uint64_t address = 0;
-    offered.copy(reinterpret_cast<char *>(&address), sizeof(address));
-    return std::make_unique<RemoteMemory>(session, address, offered.substr(sizeof(address)));
 }
 
 /** The operation is started by the sender of a put and by the receiver of a get. */

@@ -26,10 +26,33 @@ void window(Peer &peer);
 /** Tagged messages to oneself; one process. */
 void loopback(Peer &peer);
 
+/** Messages of every operation between all allocators (`--from=`, `--to=`). `--full`: more sizes, up
+ *  to `--largest-mib`. `--rma=n`, `--am=n`: not these operations. `--same-device`, `--verbose`. */
+void matrix(Peer &peer);
+
+// Memory and contexts that come and go (lifetime.cpp).
+void reallocated(Peer &peer);
+void freed_while_mapped(Peer &peer);
+void own_ipc_handle(Peer &peer);
+void context_reset(Peer &peer);
+void fork_in_the_middle(Peer &peer);
+void other_contexts(Peer &peer);
+void several_devices(Peer &peer);
+void visible_devices(Peer &peer);
+
+// Beside work of the application on the GPU (application_work.cpp).
+void visibility(Peer &peer);
+void waiting_kernel(Peer &peer);
+void captures(Peer &peer);
+
+/** Messages in which one call of the driver fails; for the program driver_failures. */
+void failing_calls(Peer &peer);
+
 /** Ping-pong of processes that sleep whenever there is nothing to do, and one long sleep. */
 void sleeping_ping_pong(Peer &peer);
 
-/** Process 1 kills itself at `--when=rest|send|receive`; process 0 must be told. */
+/** Process 1 kills itself at `--when=rest|unanswered|send|receive`, after so many busy `--polls`;
+ *  process 0 must be told, and keep nothing. */
 void killed_peer(Peer &peer);
 
 /** Endpoints closed while messages are under way. */
@@ -41,11 +64,16 @@ void threads(Peer &peer);
 /** `--workers` workers of each process, each connected to each of the other. */
 void many_endpoints(Peer &peer);
 
+// What kind of memory lies at an address (detection.cpp); of `--kinds=`, or from all allocators.
 /** Addresses that are freed and become memory of another kind; one process. */
 void changing_kinds(Peer &peer);
+/** `--rounds` allocations, each freed before the next; one process. */
+void reused_addresses(Peer &peer);
 /** Buffers and a driver that are older, or younger, than UCX; one process. */
 void cuda_before_ucx(Peer &peer);
 void cuda_after_ucx(Peer &peer);
+/** In the steady state the driver is not asked for the kind of a buffer. */
+void lookups(Peer &peer);
 
 /** Each hears an address of the other that was changed to say another `--what=version|user`. */
 void foreign_peer(Peer &peer);

@@ -89,6 +89,7 @@ public:
 
     const Context &context() const { return context_; }
     Worker &worker() { return worker_; }
+    const Worker &worker() const { return worker_; }
     /** Null when disconnect() was called. */
     Endpoint *endpoint() { return endpoint_.get(); }
     ucp_ep_h ep() const { return endpoint_->get(); }

@@ -4,11 +4,13 @@
 // It starts itself once for each process of the scenario, before UCX or CUDA are touched,
 // and ends with 0 when all was right, 1 when something was wrong or took longer than --deadline
 // seconds, 77 when the scenario cannot be run here. --user1=N runs the second process as user N.
+#include "allocation.hpp"
 #include "check.hpp"
 #include "scenarios.hpp"
 
 #include <ucp/api/ucp.h>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -38,8 +40,27 @@ void version(Peer &) {
     printf("%u.%u\n", major, minor);
 }
 
+/** What this driver lacks. */
+void kinds(Peer &) {
+    use_device(0);
+    printf("%zu kinds of memory, %d devices\n", all_allocators().size(), device_count());
+}
+
+/** Prints where the driver is, unless it can be told to fail by itself. */
+void driver_path(Peer &) {
+    Dl_info info = {};
+    if (driver_control("simcuda_set") != nullptr) {
+        skip("this driver has controls");
+    }
+    if (dladdr(driver_control("cuInit"), &info) != 0) {
+        printf("%s\n", info.dli_fname);
+    }
+}
+
 constexpr Scenario kScenarios[] = {
     {"version", 1, version},
+    {"kinds", 1, kinds},
+    {"driver-path", 1, driver_path},
     {"tag", 2, tagged_messages},
     {"am", 2, active_messages},
     {"stream", 2, streams},
@@ -47,6 +68,19 @@ constexpr Scenario kScenarios[] = {
     {"atomics", 2, atomics},
     {"window", 2, window},
     {"loopback", 1, loopback},
+    {"matrix", 2, matrix},
+    {"failing-calls", 2, failing_calls},
+    {"visibility", 2, visibility},
+    {"waiting-kernel", 2, waiting_kernel},
+    {"captures", 2, captures},
+    {"reallocated", 2, reallocated},
+    {"freed-while-mapped", 2, freed_while_mapped},
+    {"own-ipc-handle", 2, own_ipc_handle},
+    {"context-reset", 2, context_reset},
+    {"fork", 2, fork_in_the_middle},
+    {"other-contexts", 2, other_contexts},
+    {"several-devices", 2, several_devices},
+    {"visible-devices", 2, visible_devices},
     {"wakeup", 2, sleeping_ping_pong},
     {"killed", 2, killed_peer, true},
     {"close-flush", 2, close_with_flush},
@@ -54,8 +88,10 @@ constexpr Scenario kScenarios[] = {
     {"threads", 2, threads},
     {"many", 2, many_endpoints},
     {"changing-kinds", 1, changing_kinds},
+    {"reused-addresses", 1, reused_addresses},
     {"cuda-before", 1, cuda_before_ucx},
     {"cuda-after", 1, cuda_after_ucx},
+    {"lookups", 2, lookups},
     {"foreign", 2, foreign_peer},
 };
 

@@ -88,8 +88,10 @@ const Case kCases[] = {
     {"threads", {"threads", kKinds, "--threads=4", "--count=100"}},
     {"many_endpoints", {"many", "--workers=6"}},
     {"changing_kinds", {"changing-kinds"}},
+    {"reused_addresses", {"reused-addresses"}},
     {"cuda_before_ucx", {"cuda-before"}},
     {"cuda_after_ucx", {"cuda-after"}},
+    {"lookups", {"lookups"}},
 };
 
 std::string case_name(const ::testing::TestParamInfo<std::tuple<Case, const char *>> &info) {
@@ -161,6 +163,16 @@ TEST(Loading, BothWaysTogether) {
     Environment environment = with_preload();
     environment["UCX_PLUGIN_PATH"] = plugin_folder();
     expect_success({"tag", "--sizes=8,600001"}, environment);
+}
+
+TEST(Hooks, WithoutThemTheDriverTellsWhatIsWhere) {
+    if (ucx_minor() >= 22) {
+        GTEST_SKIP() << "UCX 1.23 does not bear UCX_MEM_EVENTS=n (ucs_async_thread_is_from_async)";
+    }
+    Environment environment = with_preload();
+    environment["UCX_MEM_EVENTS"] = "n";
+    expect_success({"changing-kinds"}, environment);
+    expect_success({"reused-addresses", "--rounds=1000"}, environment);
 }
 
 TEST(HostOnlyProcess, NeitherInitialisesCudaNorMakesAContext) {

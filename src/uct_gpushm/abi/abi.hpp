@@ -187,6 +187,13 @@ struct Symbols {
     void (*ucm_event_enter)();
     void (*ucm_event_leave)();
     void (*ucm_event_dispatch)(int event_type, void *event);
+    // The next three may be null.
+    ucs_status_t (*ucm_set_event_handler)(int events, int priority,
+                                          void (*callback)(int event_type, void *event, void *arg),
+                                          void *arg);
+    ucs_status_t (*ucm_bistro_patch)(void *function, void *hook, const char *name,
+                                     void **original, void **restore_point);
+    const ucs_list_link_t *ucm_event_installer_list;
     void (*log_dispatch)(const char *file, unsigned line, const char *function, int level,
                          const void *log_component_config, const char *format, ...);
 };
@@ -198,6 +205,29 @@ Version running_version();
 /** Tells all of UCX that GPU memory was freed, as its own CUDA hooks do; UCP then forgets its
  *  registrations there. Not to be called with a lock of UCX held. */
 void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_type);
+
+/** Has `callback` called before host memory is unmapped or its pages are given up, in the thread
+ *  that does it, perhaps inside of malloc or free: it must not allocate or free memory, or wait for
+ *  whoever does. For good. False when libucm sees no such events (UCX_MEM_EVENTS=n). */
+bool subscribe_unmap(void (*callback)(void *address, size_t length));
+
+/** Whether libucm of the running UCX watches allocations of GPU memory itself: it was built with
+ *  CUDA. It is known once libucm has loaded its modules, which subscribe_unmap() makes it do. Then
+ *  its memory-type cache can be believed, and the functions of the driver are its to patch. */
+bool ucx_watches_cuda();
+
+/** Makes `function` begin with a jump to `hook`; `*original` then calls what it did. False, and
+ *  nothing is changed, when libucm of the running UCX cannot. Thread safe. */
+bool patch_function(void *function, void *hook, const char *name, void **original);
+
+/** Looks for cuda_copy, the transport between memory kinds of a UCX that was built with CUDA. Where
+ *  it is and found a GPU, our domains pass questions for the kind of memory on to it, and its
+ *  interfaces are noted from now on. Call it when a domain is opened; again does no harm. */
+void look_for_cuda_copy();
+
+/** Whether this worker uses cuda_copy. Interfaces are opened one after the other: ask when one is
+ *  used, not when it is opened. */
+bool has_cuda_copy(uct_worker_h worker);
 
 /** Writes one line to the log of the running UCX, at its levels (format as of printf); to stderr
  *  before a UCX is known. */

@@ -2,6 +2,7 @@
 // uct_md_t over a MemoryDomain: one adapter for each signature that a callback has in some UCX.
 #include "uct_gpushm/abi/callbacks.hpp"
 #include "uct_gpushm/abi/component.hpp"
+#include "uct_gpushm/abi/cuda_copy.hpp"
 #include "uct_gpushm/abi/rkey.hpp"
 
 #include <array>
@@ -131,6 +132,9 @@ constexpr int kNoDmabuf = -1;            // UCT_DMABUF_FD_INVALID, src/uct/api/u
 constexpr uint8_t kMemRegistrable = 1;   // UCS_MEM_FLAG_REGISTRABLE, since 1.22
 
 ucs_status_t mem_query(uct_md_h md, const void *address, size_t length, void *mem_attr) {
+    if (CudaCopy *cuda_copy = CudaCopy::get()) {
+        return cuda_copy->mem_query(address, length, mem_attr);
+    }
     MemoryAttributes attributes;
     const ucs_status_t status =
         guarded([&] { return memory_domain(md).mem_query(address, length, attributes); });

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Events of libucm, by which UCX learns what happens to memory.
+// Events of libucm, by which UCX learns what happens to memory, and we of host memory.
 #include "uct_gpushm/abi/abi.hpp"
 
 #include <ucm/api/ucm.h>
+
+#include <dlfcn.h>
+
+#include <cstring>
 
 namespace gpushm::abi {
 namespace {
@@ -12,6 +16,23 @@ namespace {
 union MemoryEvent {
     ucm_event_t event;
     unsigned char room[128];
+};
+
+/** Later than UCX's registration caches, which have 500 to 1000. */
+constexpr int kPriority = 2000;
+
+using UnmapCallback = void (*)(void *address, size_t length);
+
+void on_unmap(int, void *event, void *callback) {
+    const auto &unmapped = static_cast<const ucm_event_t *>(event)->vm_unmapped;
+    reinterpret_cast<UnmapCallback>(callback)(unmapped.address, unmapped.size);
+}
+
+/** ucm_event_installer_t, src/ucm/event/event.h, the same in every version. */
+struct EventInstaller {
+    ucs_status_t (*install)(int events);
+    void (*get_existing_allocations)(void *handler);
+    ucs_list_link_t list;
 };
 
 }  // namespace
@@ -25,6 +46,30 @@ void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_typ
     ucx.ucm_event_enter();
     ucx.ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
     ucx.ucm_event_leave();
+}
+
+bool subscribe_unmap(UnmapCallback callback) {
+    const Symbols &ucx = symbols();
+    return ucx.ucm_set_event_handler != nullptr &&
+           ucx.ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED, kPriority, on_unmap,
+                                     reinterpret_cast<void *>(callback)) == UCS_OK;
+}
+
+bool ucx_watches_cuda() {
+    const ucs_list_link_t *installers = symbols().ucm_event_installer_list;
+    if (installers == nullptr) {
+        return false;
+    }
+    for (const ucs_list_link_t *link = installers->next; link != installers; link = link->next) {
+        const auto *installer = reinterpret_cast<const EventInstaller *>(
+            reinterpret_cast<const char *>(link) - offsetof(EventInstaller, list));
+        Dl_info info;
+        if (dladdr(reinterpret_cast<void *>(installer->install), &info) != 0 &&
+            strstr(info.dli_fname, "ucm_cuda") != nullptr) {
+            return true;
+        }
+    }
+    return false;
 }
 
 }  // namespace gpushm::abi

@@ -158,6 +158,10 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     need("uct_base_iface_estimate_perf", functions.base_iface_estimate_perf);
     need_variable("uct_iface_config_table", functions.iface_config_table);
     need_variable("uct_md_config_table", functions.md_config_table);
+    need("uct_component_query", functions.component_query);
+    need("uct_md_config_read", functions.md_config_read);
+    need("uct_md_open", functions.md_open);
+    need("uct_config_release", functions.config_release);
     functions.base_rkey_compare = ucx.symbol("uct_base_rkey_compare");
     functions.base_iface_query_v2 = ucx.symbol("uct_iface_base_query_v2");
     functions.base_ep_is_connected = ucx.symbol("uct_base_ep_is_connected");
@@ -173,6 +177,13 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     need("ucm_event_leave", symbols.ucm_event_leave);
     need("ucm_event_dispatch", symbols.ucm_event_dispatch);
     need("ucs_log_dispatch", symbols.log_dispatch);
+    const auto want = [&](const char *name, auto *&function) {
+        function = reinterpret_cast<std::decay_t<decltype(function)>>(ucx.symbol(name));
+    };
+    want("ucm_set_event_handler", symbols.ucm_set_event_handler);
+    want("ucm_bistro_patch", symbols.ucm_bistro_patch);
+    symbols.ucm_event_installer_list =
+        static_cast<const ucs_list_link_t *>(ucx.variable("ucm_event_installer_list"));
     return missing.empty();
 }
 

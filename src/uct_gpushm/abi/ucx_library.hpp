@@ -57,6 +57,12 @@ struct Functions {
     ucs_status_t (*base_iface_estimate_perf)(uct_iface_h iface, void *perf_attr);
     void *iface_config_table;
     void *md_config_table;
+    ucs_status_t (*component_query)(uct_component_h component, uct_component_attr_t *attributes);
+    ucs_status_t (*md_config_read)(uct_component_h component, const char *env_prefix,
+                                   const char *filename, uct_md_config_t **config);
+    ucs_status_t (*md_open)(uct_component_h component, const char *md_name,
+                            const uct_md_config_t *config, uct_md_h *md);
+    void (*config_release)(void *config);
     void *base_rkey_compare;     // may be null
     void *base_iface_query_v2;   // may be null
     void *base_ep_is_connected;  // may be null

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/allocation_table.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace gpushm {
+namespace {
+
+uintptr_t number(const void *address) { return reinterpret_cast<uintptr_t>(address); }
+
+/** The last allocations that this thread has met; good for one generation of the table. */
+struct RecentAllocations {
+    static constexpr unsigned kCount = 4;
+    uint64_t generation = 0;
+    unsigned next = 0;
+    MemoryInfo entries[kCount];  // length 0: none
+};
+
+thread_local RecentAllocations recent;
+
+}  // namespace
+
+AllocationTable &AllocationTable::instance() {
+    static AllocationTable *const table = new AllocationTable;
+    return *table;
+}
+
+AllocationTable::Allocations::iterator AllocationTable::first_that_ends_behind(uintptr_t address) {
+    auto entry = allocations_.upper_bound(address);
+    if (entry != allocations_.begin()) {
+        const auto before = std::prev(entry);
+        if (address - before->first < before->second.length) {
+            return before;
+        }
+    }
+    return entry;
+}
+
+bool AllocationTable::find(const void *address, MemoryInfo *info) {
+    const uint64_t now = generation();
+    if (recent.generation != now) {
+        recent = RecentAllocations();
+        recent.generation = now;
+    }
+    for (const MemoryInfo &entry : recent.entries) {
+        if (number(address) - number(entry.base) < entry.length) {
+            *info = entry;
+            return true;
+        }
+    }
+    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    const auto found = first_that_ends_behind(number(address));
+    if (found == allocations_.end() || found->first > number(address)) {
+        return false;
+    }
+    *info = found->second;
+    recent.entries[recent.next++ % RecentAllocations::kCount] = *info;
+    return true;
+}
+
+void AllocationTable::erase_overlapping(uintptr_t begin, uintptr_t end,
+                                        std::vector<MemoryInfo> *gone) {
+    auto entry = first_that_ends_behind(begin);
+    while (entry != allocations_.end() && entry->first < end) {
+        gone->push_back(entry->second);
+        entry = allocations_.erase(entry);
+    }
+}
+
+void AllocationTable::add(const MemoryInfo &info, uint64_t generation) {
+    const std::lock_guard<std::shared_mutex> lock(mutex_);
+    if (generation_.load(std::memory_order_relaxed) == generation) {
+        std::vector<MemoryInfo> same;  // another thread has added it meanwhile
+        erase_overlapping(number(info.base), number(info.base) + info.length, &same);
+        allocations_[number(info.base)] = info;
+    }
+}
+
+std::vector<MemoryInfo> AllocationTable::forget(const void *begin, size_t length) {
+    std::vector<MemoryInfo> gone;
+    const uintptr_t end = number(begin) + std::min(length, UINTPTR_MAX - number(begin));
+    const std::lock_guard<std::shared_mutex> lock(mutex_);
+    erase_overlapping(number(begin), end, &gone);
+    generation_.fetch_add(1, std::memory_order_release);
+    return gone;
+}
+
+std::vector<MemoryInfo> AllocationTable::forget_all() {
+    std::vector<MemoryInfo> gone;
+    const std::lock_guard<std::shared_mutex> lock(mutex_);
+    for (const auto &entry : allocations_) {
+        gone.push_back(entry.second);
+    }
+    allocations_.clear();
+    generation_.fetch_add(1, std::memory_order_release);
+    return gone;
+}
+
+}  // namespace gpushm

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The driver's allocations that messages have met, to answer without asking the driver again.
+#pragma once
+
+#include "core/memory_info.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <shared_mutex>
+#include <vector>
+
+namespace gpushm {
+
+/** Remembers what the driver said of an allocation for as long as it lives. It is right only while
+ *  somebody forgets what goes away: the hooks of driver_hooks.hpp. Thread safe; the functions that
+ *  forget may be called inside of any call of the driver. */
+class AllocationTable {
+public:
+    /** Of the process; never destroyed, for the driver is called until the very end. */
+    static AllocationTable &instance();
+
+    /** What add() was given for the allocation in which `address` lies; false when there is none.
+     *  */
+    bool find(const void *address, MemoryInfo *info);
+
+    /** Counts the times that something may have gone away. */
+    uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+    /** `generation` was read before the driver was asked for `info`: what has become of it since
+     *  would not be known, so nothing is added when something was forgotten in between. */
+    void add(const MemoryInfo &info, uint64_t generation);
+
+    /** What lies at an address, or anywhere in a range; returns what was known of it. */
+    std::vector<MemoryInfo> forget(const void *address) { return forget(address, 1); }
+    std::vector<MemoryInfo> forget(const void *begin, size_t length);
+    std::vector<MemoryInfo> forget_all();
+
+private:
+    AllocationTable() = default;  // one only: threads keep entries by its generation
+
+    using Allocations = std::map<uintptr_t, MemoryInfo>;  // by base, disjoint
+
+    Allocations::iterator first_that_ends_behind(uintptr_t address);
+    void erase_overlapping(uintptr_t begin, uintptr_t end, std::vector<MemoryInfo> *gone);
+
+    std::shared_mutex mutex_;
+    Allocations allocations_;
+    std::atomic<uint64_t> generation_{1};  // written with mutex_ held
+};
+
+}  // namespace gpushm

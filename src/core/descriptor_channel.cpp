@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/descriptor_channel.hpp"
+
+#include "core/log.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+socklen_t make_address(const Cookie &cookie, sockaddr_un *address) {
+    *address = {};
+    address->sun_family = AF_UNIX;
+    // The zero byte in front makes the name abstract.
+    const int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1,
+                                "gpushm-%016" PRIx64 "%016" PRIx64, cookie.low, cookie.high);
+    return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+union Control {
+    cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
+};
+
+/** What one datagram brought along. */
+struct Attached {
+    UniqueFd descriptor;
+    bool same_user = false;
+};
+
+Attached take_attached(msghdr &message) {
+    Attached attached;
+    for (cmsghdr *part = CMSG_FIRSTHDR(&message); part != nullptr;
+         part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_level != SOL_SOCKET) {
+            continue;
+        }
+        if (part->cmsg_type == SCM_RIGHTS && part->cmsg_len == CMSG_LEN(sizeof(int))) {
+            int descriptor;
+            memcpy(&descriptor, CMSG_DATA(part), sizeof(descriptor));
+            attached.descriptor = UniqueFd(descriptor);
+        } else if (part->cmsg_type == SCM_CREDENTIALS) {
+            ucred sender;
+            memcpy(&sender, CMSG_DATA(part), sizeof(sender));
+            attached.same_user = sender.uid == geteuid();
+        }
+    }
+    return attached;
+}
+
+}  // namespace
+
+bool DescriptorReceiver::open(const Cookie &cookie) {
+    if (socket_) {
+        return true;
+    }
+    UniqueFd made(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address;
+    const socklen_t length = make_address(cookie, &address);
+    const int yes = 1;
+    if (!made || setsockopt(made.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) != 0 ||
+        bind(made.get(), reinterpret_cast<sockaddr *>(&address), length) != 0) {
+        GPUSHM_LOG_ONCE(warn, "cannot make a socket for descriptors of GPU memory (%s): such memory is "
+                        "copied through host memory; raise the limit of open files (ulimit -n)",
+                        strerror(errno));
+        return false;
+    }
+    socket_ = std::move(made);
+    return true;
+}
+
+UniqueFd DescriptorReceiver::receive(uint64_t tag) {
+    uint64_t received_tag = 0;
+    iovec data = {&received_tag, sizeof(received_tag)};
+    for (;;) {
+        Control control;
+        msghdr message = {};
+        message.msg_iov = &data;
+        message.msg_iovlen = 1;
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof(control.bytes);
+        const ssize_t length = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        if (length < 0) {
+            return UniqueFd();
+        }
+        Attached attached = take_attached(message);
+        if (length == sizeof(received_tag) && received_tag == tag && attached.same_user) {
+            return std::move(attached.descriptor);
+        }
+    }
+}
+
+bool send_descriptor(const Cookie &cookie, uint64_t tag, const UniqueFd &descriptor) {
+    const UniqueFd sender(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address;
+    iovec data = {&tag, sizeof(tag)};
+    Control control = {};
+    msghdr message = {};
+    message.msg_name = &address;
+    message.msg_namelen = make_address(cookie, &address);
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes;
+    message.msg_controllen = CMSG_SPACE(sizeof(int));
+    cmsghdr *part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int));
+    const int number = descriptor.get();
+    memcpy(CMSG_DATA(part), &number, sizeof(number));
+    const bool sent = sender && sendmsg(sender.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+                                    static_cast<ssize_t>(sizeof(tag));
+    if (!sent) {
+        GPUSHM_LOG(debug, "cannot hand a descriptor of GPU memory to a peer (%s)", strerror(errno));
+    }
+    return sent;
+}
+
+}  // namespace gpushm

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Only what takes memory away is hooked: an allocation enters the table when a message first meets
+// it and the driver is asked, be it older than the hooks or not.
+#include "core/driver_hooks.hpp"
+
+#include "core/allocation_table.hpp"
+#include "core/cuda_driver.hpp"
+#include "core/host_pages.hpp"
+#include "core/log.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+void (*freed_listener)(const MemoryInfo &);  // set before the first hook
+std::atomic<bool> installed{false};
+std::atomic<uint64_t> contexts_gone{0};
+thread_local bool proving;
+thread_local bool proved;
+
+void report(const std::vector<MemoryInfo> &gone) {
+    if (freed_listener != nullptr) {
+        std::for_each(gone.begin(), gone.end(), freed_listener);
+    }
+}
+
+/** Around a call that ends allocations. They are forgotten before it, so that nobody believes in
+ *  them when the address becomes something else, and again after it, for whoever asked the driver
+ *  in between has seen them alive. */
+template <typename Forget>
+class Ending {
+public:
+    explicit Ending(Forget forget) : forget_(forget) { report(forget_()); }
+    Ending(const Ending &) = delete;
+    Ending &operator=(const Ending &) = delete;
+    ~Ending() { report(forget_()); }
+
+private:
+    Forget forget_;
+};
+
+std::vector<MemoryInfo> forget_contexts() {
+    contexts_gone.fetch_add(1, std::memory_order_release);
+    return AllocationTable::instance().forget_all();
+}
+
+std::vector<MemoryInfo> forget_all() { return AllocationTable::instance().forget_all(); }
+
+/** A function of the driver that ends the allocation at its argument. */
+template <int which, typename Address>
+struct FreeHook {
+    static CUresult call(Address address) {
+        const void *pointer = (const void *)address;
+        if (proving) {
+            proved = true;
+            return CUDA_SUCCESS;
+        }
+        const Ending ending([pointer] { return AllocationTable::instance().forget(pointer); });
+        return original(address);
+    }
+    static inline CUresult (*original)(Address);
+};
+
+/** One that may end any number of them: the memory of a context, the variables of a module. */
+template <int which, typename Handle, std::vector<MemoryInfo> (*forget)()>
+struct OwnerHook {
+    static CUresult call(Handle handle) {
+        const Ending ending(forget);
+        return original(handle);
+    }
+    static inline CUresult (*original)(Handle);
+};
+
+struct UnmapHook {
+    static CUresult call(CUdeviceptr address, size_t length) {
+        const Ending ending([address, length] {
+            return AllocationTable::instance().forget(reinterpret_cast<void *>(address), length);
+        });
+        return original(address, length);
+    }
+    static inline CUresult (*original)(CUdeviceptr, size_t);
+};
+
+/** Page-locks what was ordinary host memory. */
+template <int which>
+struct RegisterHook {
+    static CUresult call(void *address, size_t length, unsigned flags) {
+        const CUresult result = original(address, length, flags);
+        HostPages::instance().forget(address, length);
+        return result;
+    }
+    static inline CUresult (*original)(void *, size_t, unsigned);
+};
+
+struct Hook {
+    const char *symbol;
+    const char *name;  // for cuGetProcAddress
+    void *replacement;
+    void **original;
+};
+
+template <typename HookType>
+Hook hook(const char *symbol, const char *name) {
+    return {symbol, name, reinterpret_cast<void *>(&HookType::call),
+            reinterpret_cast<void **>(&HookType::original)};
+}
+
+/** Memory of pools is not here: it is never remembered (see query_memory). */
+const std::vector<Hook> &all_hooks() {
+    static const std::vector<Hook> hooks = {
+        hook<FreeHook<0, CUdeviceptr>>("cuMemFree_v2", "cuMemFree"),
+        hook<FreeHook<1, CUdeviceptr>>("cuIpcCloseMemHandle", "cuIpcCloseMemHandle"),
+        hook<FreeHook<2, void *>>("cuMemFreeHost", "cuMemFreeHost"),
+        hook<FreeHook<3, void *>>("cuMemHostUnregister", "cuMemHostUnregister"),
+        hook<RegisterHook<0>>("cuMemHostRegister", "cuMemHostRegister"),
+        hook<RegisterHook<1>>("cuMemHostRegister_v2", "cuMemHostRegister"),
+        hook<UnmapHook>("cuMemUnmap", "cuMemUnmap"),
+        hook<OwnerHook<0, CUmodule, forget_all>>("cuModuleUnload", "cuModuleUnload"),
+        hook<OwnerHook<1, void *, forget_all>>("cuLibraryUnload", "cuLibraryUnload"),
+        hook<OwnerHook<2, CUcontext, forget_contexts>>("cuCtxDestroy", "cuCtxDestroy"),
+        hook<OwnerHook<3, CUcontext, forget_contexts>>("cuCtxDestroy_v2", "cuCtxDestroy"),
+        hook<OwnerHook<4, CUcontext, forget_contexts>>("cuCtxDetach", "cuCtxDetach"),
+        hook<OwnerHook<5, void *, forget_contexts>>("cuGreenCtxDestroy", "cuGreenCtxDestroy"),
+        hook<OwnerHook<6, CUdevice, forget_contexts>>("cuDevicePrimaryCtxRelease",
+                                                      "cuDevicePrimaryCtxRelease"),
+        hook<OwnerHook<7, CUdevice, forget_contexts>>("cuDevicePrimaryCtxRelease_v2",
+                                                      "cuDevicePrimaryCtxRelease"),
+        hook<OwnerHook<8, CUdevice, forget_contexts>>("cuDevicePrimaryCtxReset",
+                                                      "cuDevicePrimaryCtxReset"),
+        hook<OwnerHook<9, CUdevice, forget_contexts>>("cuDevicePrimaryCtxReset_v2",
+                                                      "cuDevicePrimaryCtxReset"),
+    };
+    return hooks;
+}
+
+/** Gives it up: what is hooked already only passes its calls on. */
+bool give_up(const char *symbol, const char *why) {
+    GPUSHM_LOG(debug, "%s %s: the driver is asked for the kind of memory in each message", symbol,
+               why);
+    return false;
+}
+
+/** Whether the address that the CUDA runtime gets for a function is one of those that are hooked.
+ *  */
+bool runtime_meets_hook(const Hook &wanted, const std::vector<void *> &hooked, void *library) {
+    using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t);
+    const auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress"));
+    int version = 0;
+    if (get == nullptr || CudaDriver::get()->driver_get_version(&version) != CUDA_SUCCESS) {
+        return get == nullptr;  // before CUDA 11.3 there is dlsym alone
+    }
+    for (const cuuint64_t flags : {CU_GET_PROC_ADDRESS_LEGACY_STREAM,
+                                   CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) {
+        void *address = nullptr;
+        if (get(wanted.name, &address, version, flags) == CUDA_SUCCESS && address != nullptr &&
+            std::find(hooked.begin(), hooked.end(), address) == hooked.end()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool free_reaches_hook() {
+    proving = true;
+    proved = false;
+    CudaDriver::get()->mem_free(0);
+    proving = false;
+    return proved;
+}
+
+bool install(PatchFunction patch) {
+    void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (CudaDriver::get() == nullptr || library == nullptr) {
+        return false;
+    }
+    std::vector<void *> hooked;
+    for (const Hook &wanted : all_hooks()) {
+        void *const function = dlsym(library, wanted.symbol);
+        if (function == nullptr) {
+            continue;  // this driver cannot do it
+        }
+        if (!patch(function, wanted.replacement, wanted.symbol, wanted.original)) {
+            return give_up(wanted.symbol, "cannot be hooked");
+        }
+        hooked.push_back(function);
+    }
+    for (const Hook &wanted : all_hooks()) {
+        if (!runtime_meets_hook(wanted, hooked, library)) {
+            return give_up(wanted.name, "has a version that is not known");
+        }
+    }
+    return free_reaches_hook() || give_up("cuMemFree", "does not reach its hook");
+}
+
+}  // namespace
+
+bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation)) {
+    static std::once_flag once;
+    std::call_once(once, [patch, freed] {
+        freed_listener = freed;
+        installed.store(install(patch), std::memory_order_release);
+    });
+    return driver_hooks_installed();
+}
+
+bool driver_hooks_installed() { return installed.load(std::memory_order_acquire); }
+
+uint64_t context_epoch() { return contexts_gone.load(std::memory_order_acquire); }
+
+}  // namespace gpushm

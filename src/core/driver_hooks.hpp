@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Being told when GPU memory or a context goes away, whoever in the process asks the driver for it.
+#pragma once
+
+#include "core/memory_info.hpp"
+
+#include <cstdint>
+
+namespace gpushm {
+
+/** Makes `function` begin with a jump to `hook`; `*original` then calls what `function` did. `name`
+ *  is for messages. False, and nothing is changed, when it cannot. */
+using PatchFunction = bool (*)(void *function, void *hook, const char *name, void **original);
+
+/** Hooks every function of the driver by which device, managed or page-locked memory can go away,
+ *  or host memory becomes page-locked. The functions themselves are changed, for the CUDA runtime,
+ *  linked statically or not, CuPy and PyTorch call them through addresses of their own. From then
+ *  on query_memory() remembers.
+ *
+ *  `freed` is called with each allocation that query_memory() has remembered, before it goes away,
+ *  in the thread that calls the driver; it must not call the driver. Null: nobody wants to know.
+ *
+ *  False when there is no driver or when some function cannot be hooked, which is said in one line
+ *  of debug output; nothing is remembered then. Later calls return what the first one did. Thread
+ *  safe. The hooks stay until the process ends. */
+bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation));
+
+bool driver_hooks_installed();
+
+/** Grows with every call that may destroy a context, before and after it; means nothing unless
+ *  driver_hooks_installed(). While it stays, a context that was alive is alive. */
+uint64_t context_epoch();
+
+}  // namespace gpushm

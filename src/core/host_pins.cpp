@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/host_pins.hpp"
+
+#include "core/cuda_driver.hpp"
+#include "core/log.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace gpushm {
+namespace {
+
+// H200: 16 MB of anonymous pages 2.7 ms, 128 MB 10 ms; unlocking about the same again.
+constexpr double kPinSeconds = 0.3e-3;
+constexpr double kPinSecondsPerByte = 1.5e-10;
+
+constexpr size_t kMaxRanges = 256;
+
+/** What invalidate() was told while this thread was within acquire(), by memory that the C library gives
+ *  back: applied before acquire() returns. */
+struct Deferred {
+    static constexpr size_t kMax = 16;
+    bool within_acquire = false;
+    size_t count = 0;  // > kMax: all
+    uintptr_t begin[kMax];
+    uintptr_t end[kMax];
+};
+
+thread_local Deferred deferred;
+
+uintptr_t page_floor(uintptr_t address) {
+    static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return address & ~(page - 1);
+}
+
+uintptr_t page_ceiling(uintptr_t address) {
+    static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return (address + page - 1) & ~(page - 1);
+}
+
+/** Whether it is memory that goes away by munmap(2) only, called with no lock of the C library held. */
+bool may_be_locked(uintptr_t begin, uintptr_t end) {
+    // glibc aligns the heaps of arenas so (malloc/arena.c, HEAP_MAX_SIZE).
+    constexpr uintptr_t kArenaAlignment = 64u << 20;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (maps == nullptr) {
+        return false;
+    }
+    bool possible = false;
+    char line[512];
+    while (fgets(line, sizeof(line), maps) != nullptr) {
+        uintptr_t from = 0;
+        uintptr_t to = 0;
+        char access[8] = "";
+        int path_at = 0;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s %*s %*s %*s %n", &from, &to, access,
+                   &path_at) >= 3 &&
+            begin >= from && begin < to) {
+            const char *path = line + path_at;
+            possible = end <= to && access[0] == 'r' && access[1] == 'w' && path[0] != '[' &&
+                       strncmp(path, "/dev/", 5) != 0 && from % kArenaAlignment != 0;
+        }
+    }
+    fclose(maps);
+    return possible;
+}
+
+/** Whether the application has page-locked all of it. */
+bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t end) {
+    const auto base = reinterpret_cast<uintptr_t>(info.base);
+    return info.kind == MemoryKind::pinned && begin >= base && end <= base + info.length;
+}
+
+}  // namespace
+
+/** Locked pages; unlocked with the last hold. */
+struct HostPins::Pinned {
+    void *begin;
+    CUcontext context;
+    ~Pinned() {
+        const RelaxedCapture relaxed(CudaDriver::get());
+        // Fails harmlessly when the context is gone.
+        CurrentContext current(CudaDriver::get(), context);
+        CudaDriver::get()->mem_host_unregister(begin);
+    }
+};
+
+HostPins &HostPins::instance() {
+    // Never destroyed: at process exit the driver may be gone before us.
+    static HostPins *pins = new HostPins;
+    return *pins;
+}
+
+void HostPins::enable(size_t limit_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    limit_bytes_ = limit_bytes;
+}
+
+HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, size_t length,
+                                 CUcontext context, double missed_seconds) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    // The driver does not tell what we have locked from what the application has.
+    const bool ours = info.kind == MemoryKind::pinned && overlaps_locked(begin, begin + 1);
+    if (!ours && locked_by_application(info, begin, begin + length)) {
+        return Hold(Hold(), address);  // not null, and holds nothing
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (limit_bytes_ == 0 || (info.kind != MemoryKind::host && !ours) || length > limit_bytes_) {
+        return nullptr;
+    }
+    deferred.within_acquire = true;
+    const auto range = merge(page_floor(begin), page_ceiling(begin + length));
+    Hold hold;
+    if (range != ranges_.end()) {
+        Range &found = range->second;
+        ages_.splice(ages_.end(), ages_, found.age);
+        ++found.uses;
+        found.missed_seconds += missed_seconds;
+        const size_t bytes = found.end - range->first;
+        const double cost = kPinSeconds + kPinSecondsPerByte * static_cast<double>(bytes);
+        if (!found.pinned && !found.refused && found.uses > 1 && found.missed_seconds >= cost &&
+            make_room(bytes)) {
+            pin(range, context);
+        }
+        hold = found.pinned;
+        bound(range->first);
+    }
+    deferred.within_acquire = false;
+    if (deferred.count != 0) {
+        hold = nullptr;
+        apply_deferred();
+    }
+    return hold;
+}
+
+HostPins::Ranges::iterator HostPins::first_that_ends_behind(uintptr_t address) {
+    auto range = ranges_.upper_bound(address);
+    if (range != ranges_.begin() && std::prev(range)->second.end > address) {
+        --range;
+    }
+    return range;
+}
+
+/** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the end of
+ *  the map when it overlaps memory that is locked and held. */
+HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
+    auto range = first_that_ends_behind(begin);
+    if (range != ranges_.end() && range->first <= begin && range->second.end >= end) {
+        return range;
+    }
+    const uintptr_t wanted_begin = begin;
+    const uintptr_t wanted_end = end;
+    double missed_seconds = 0;
+    unsigned uses = 0;
+    while (range != ranges_.end() && range->first < end) {
+        if (range->second.pinned.use_count() > 1) {
+            return ranges_.end();
+        }
+        missed_seconds += range->second.missed_seconds;
+        uses += range->second.uses;
+        begin = std::min(begin, range->first);
+        end = std::max(end, range->second.end);
+        erase(range++);
+    }
+    if (end - begin > limit_bytes_) {
+        begin = wanted_begin;
+        end = wanted_end;
+    }
+    Range made;
+    made.end = end;
+    made.missed_seconds = missed_seconds;
+    made.uses = uses;
+    made.age = ages_.insert(ages_.end(), begin);
+    return ranges_.emplace(begin, std::move(made)).first;
+}
+
+void HostPins::pin(Ranges::iterator range, CUcontext context) {
+    const CudaDriver *driver = CudaDriver::get();
+    const size_t bytes = range->second.end - range->first;
+    size_t slot = 0;
+    while (slot < kMaxLocked && locked_[slot].end.load(std::memory_order_relaxed) != 0) {
+        ++slot;
+    }
+    if (slot == kMaxLocked || !may_be_locked(range->first, range->second.end)) {
+        GPUSHM_LOG(debug, "%zu bytes of the application are not page-locked: they lie in a heap, or "
+                   "too much is locked already", bytes);
+        range->second.refused = true;
+        return;
+    }
+    auto *begin = reinterpret_cast<void *>(range->first);
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, context);
+    if (current.result() != CUDA_SUCCESS) {
+        return;
+    }
+    // Before it is locked, so that invalidate() meanwhile waits for this to end.
+    locked_[slot].begin.store(range->first, std::memory_order_relaxed);
+    locked_[slot].end.store(range->second.end, std::memory_order_release);
+    const CUresult result = driver->mem_host_register(begin, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    if (result != CUDA_SUCCESS) {
+        locked_[slot].end.store(0, std::memory_order_relaxed);
+        // Part of it is page-locked by the application, or it is mapped read-only or from a device.
+        GPUSHM_LOG(debug, "cannot page-lock %zu bytes of the application (%s): a CPU copies them",
+                   bytes, driver->error_name(result));
+        range->second.refused = true;
+        return;
+    }
+    range->second.pinned = std::shared_ptr<Pinned>(new Pinned{begin, context});
+    range->second.slot = slot;
+    pinned_bytes_ += bytes;
+}
+
+void HostPins::unpin(Ranges::iterator range) {
+    locked_[range->second.slot].end.store(0, std::memory_order_relaxed);
+    pinned_bytes_ -= range->second.end - range->first;
+    range->second.pinned = nullptr;
+}
+
+void HostPins::erase(Ranges::iterator range) {
+    if (range->second.pinned) {
+        unpin(range);
+    }
+    ages_.erase(range->second.age);
+    ranges_.erase(range);
+}
+
+/** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too much
+ *  of it. */
+bool HostPins::make_room(size_t bytes) {
+    for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
+        const auto range = ranges_.find(*age++);
+        if (range->second.pinned.use_count() == 1) {
+            erase(range);
+        }
+    }
+    return pinned_bytes_ + bytes <= limit_bytes_;
+}
+
+/** Keeps what is remembered within its limit; `keep` is in use. */
+void HostPins::bound(uintptr_t keep) {
+    for (auto age = ages_.begin(); age != ages_.end() && ranges_.size() > kMaxRanges;) {
+        const auto range = ranges_.find(*age++);
+        if (range->first != keep && range->second.pinned.use_count() <= 1) {
+            erase(range);
+        }
+    }
+}
+
+void HostPins::erase_overlapping(uintptr_t begin, uintptr_t end) {
+    auto range = first_that_ends_behind(begin);
+    while (range != ranges_.end() && range->first < end) {
+        erase(range++);
+    }
+}
+
+bool HostPins::overlaps_locked(uintptr_t begin, uintptr_t end) const {
+    return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
+        return begin < locked.end.load(std::memory_order_acquire) &&
+               end > locked.begin.load(std::memory_order_relaxed);
+    });
+}
+
+void HostPins::invalidate(const void *address, size_t length) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    if (!overlaps_locked(begin, begin + length)) {
+        return;
+    }
+    if (deferred.within_acquire) {
+        if (deferred.count < Deferred::kMax) {
+            deferred.begin[deferred.count] = begin;
+            deferred.end[deferred.count] = begin + length;
+        }
+        ++deferred.count;
+        return;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    // Forgetting may itself give memory back.
+    deferred.within_acquire = true;
+    erase_overlapping(begin, begin + length);
+    deferred.within_acquire = false;
+    apply_deferred();
+}
+
+void HostPins::apply_deferred() {
+    while (deferred.count != 0) {
+        const size_t count = std::exchange(deferred.count, 0);
+        deferred.within_acquire = true;
+        for (size_t i = 0; i < std::min(count, Deferred::kMax); ++i) {
+            erase_overlapping(deferred.begin[i], deferred.end[i]);
+        }
+        if (count > Deferred::kMax) {
+            erase_overlapping(0, UINTPTR_MAX);
+        }
+        deferred.within_acquire = false;
+    }
+}
+
+}  // namespace gpushm

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Host memory of the application that is page-locked for the GPU.
+#pragma once
+
+#include "core/memory_info.hpp"
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace gpushm {
+
+/** A GPU reads and writes page-locked memory at the speed of its link (53 GB/s), while pageable memory
+ *  has to pass a buffer that a CPU copies (12 GB/s). To page-lock costs as much as some copies do (about
+ *  0.1 ms a megabyte), so a buffer is locked when it has come often enough that locking it would
+ *  have paid.
+ *
+ *  The driver goes on using the pages that it locked when the memory is unmapped and something else is
+ *  mapped at its address, also for copies of the application. So nothing is ever locked before enable()
+ *  has promised that invalidate() is called before memory goes away, and it is unlocked within that call.
+ *  That may be within free(): memory that the C library unmaps while it holds a lock of its own (the
+ *  heap, arenas of threads) is not locked at all, because to unlock it needs free() again.
+ *
+ *  Thread safe. */
+class HostPins {
+public:
+    static HostPins &instance();
+
+    /** `limit_bytes`: how much may be locked at a time; 0: nothing. */
+    void enable(size_t limit_bytes);
+
+    /** Keeps memory locked. */
+    using Hold = std::shared_ptr<const void>;
+
+    /** A hold when [address, +length) is page-locked, which it may become by this call; null when it
+     *  is not, and the caller lets a CPU copy it, which takes `missed_seconds` longer. `info` is that
+     *  of `address`: what the application has locked itself needs nothing of us. */
+    Hold acquire(const MemoryInfo &info, const void *address, size_t length, CUcontext context,
+                 double missed_seconds);
+
+    /** This memory is about to be unmapped. Called by whoever watches munmap(2), in any thread, also
+     *  from within acquire() and from within malloc(). On return none of it is locked, but for what is
+     *  still held. Takes a few loads unless some of it is locked. */
+    void invalidate(const void *address, size_t length);
+
+private:
+    struct Pinned;
+    /** A page-aligned range: wanted at least once, or locked. */
+    struct Range {
+        uintptr_t end;
+        double missed_seconds = 0;
+        unsigned uses = 0;
+        bool refused = false;
+        std::shared_ptr<Pinned> pinned;
+        size_t slot = 0;  // of `locked_`, if pinned
+        std::list<uintptr_t>::iterator age;
+    };
+    using Ranges = std::map<uintptr_t, Range>;  // by begin, disjoint
+
+    Ranges::iterator first_that_ends_behind(uintptr_t address);
+    Ranges::iterator merge(uintptr_t begin, uintptr_t end);
+    void pin(Ranges::iterator range, CUcontext context);
+    void unpin(Ranges::iterator range);
+    void erase(Ranges::iterator range);
+    void erase_overlapping(uintptr_t begin, uintptr_t end);
+    bool make_room(size_t bytes);
+    void bound(uintptr_t keep);
+    void apply_deferred();
+
+    std::mutex mutex_;
+    Ranges ranges_;
+    std::list<uintptr_t> ages_;  // least recently used first
+    size_t limit_bytes_ = 0;
+    size_t pinned_bytes_ = 0;
+
+    /** What is locked, for invalidate() to read without the mutex. Written under it; an empty slot has
+     *  end 0. */
+    static constexpr size_t kMaxLocked = 64;
+    struct Locked {
+        std::atomic<uintptr_t> begin{0};
+        std::atomic<uintptr_t> end{0};
+    };
+    Locked locked_[kMaxLocked];
+    bool overlaps_locked(uintptr_t begin, uintptr_t end) const;
+};
+
+}  // namespace gpushm

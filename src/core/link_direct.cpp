@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Transfers of a link by a single copy: between memory of this process and memory of the peer that is
+// mapped here (PeerMappings). Who copies:
+//
+//   device -> device, two GPUs   the receiver pulls (get), or the sender pushes (put)
+//   device -> device, one GPU    of two processes that share a GPU each waits for a time slice of it when
+//                                they take turns to copy (147 us on an H200), so one of them does
+//                                every copy of the pair: it pulls, or pushes when asked
+//   device -> host               the receiver pulls, if its memory is page-locked
+//   host -> device               the sender pushes when asked, if its memory is page-locked
+//
+// What cannot be done so goes through the staging ring (link_transfers.cpp), as does every message until a
+// mapping and page-locking have paid (PeerMappings, HostPins), and every copy that fails.
+#include "core/link.hpp"
+
+#include "core/cuda_driver.hpp"
+#include "core/descriptor_channel.hpp"
+#include "core/log.hpp"
+#include "core/memory_export.hpp"
+#include "core/page_residency.hpp"
+#include "core/port.hpp"
+#include "core/registration_table.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+// What a message takes longer through the ring, measured on two H200: one more copy and its start, and the
+// bandwidth of the pipeline against that of the peer copy, or of a CPU against that of the GPU's link.
+constexpr double kStagedStart = 6e-6;
+constexpr double kStagedSecondsPerByte = 1 / 45e9;
+constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
+constexpr double kTimeSlice = 140e-6;
+
+// Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us
+// instead of 7.1).
+constexpr uint64_t kSmallestHostCopy = 64u << 10;
+
+// More than a peer keeps mapped (PeerMappings).
+constexpr size_t kMaxExports = 1024;
+
+unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char *>(address); }
+
+double missed_seconds(bool host, bool one_gpu, uint64_t length) {
+    const auto bytes = static_cast<double>(length);
+    return host      ? bytes * kHostSecondsPerByte
+           : one_gpu ? kTimeSlice
+                     : kStagedStart + bytes * kStagedSecondsPerByte;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- who copies, and by what
+
+bool Link::same_gpu(const BufferName &buffer, const MemoryInfo &local_info) const {
+    return local_info.needs_gpu() && buffer.device != 0 &&
+           device_identity(local_info.device) == buffer.device;
+}
+
+/** Whether this process copies in both directions for a pair that shares a GPU. */
+bool Link::copies_for_both(const BufferName &buffer) const {
+    return process_cookie().low <= buffer.owner;
+}
+
+/** The context whose GPU copies between local memory and `buffer`. A process with host memory may have
+ *  none: then null, for none is made. */
+CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &local_info) {
+    if (local_info.needs_gpu()) {
+        return port_.engine().context_of(local_info);
+    }
+    return port_.engine().context_near(buffer.device);
+}
+
+/** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
+ *  one. */
+std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
+                                                double seconds) {
+    // Asked anew now and then, so that what is in use stays young.
+    constexpr unsigned kUses = 256;
+    LastMapping &last = last_mapping_;
+    const uint64_t generation = PeerMappings::instance().generation();
+    if (last.generation == generation && last.owner == buffer.owner &&
+        last.buffer_id == buffer.buffer_id && last.context == context && ++last.uses < kUses) {
+        if (std::shared_ptr<PeerMapping> mapping = last.mapping.lock()) {
+            return mapping;
+        }
+    }
+    std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
+    last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
+    if (mapping == nullptr && PeerMappings::instance().missed(buffer, context, seconds)) {
+        mapped_owner_ = buffer.owner;
+        if (buffer.sharing == BufferName::Sharing::file_descriptor &&
+            !port_.open_descriptor_receiver()) {
+            PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
+            return nullptr;
+        }
+        send_control(CellKind::map_request, MapRequest{buffer});
+    }
+    return mapping;
+}
+
+/** Where the peer's [address, +length) lies for a copy from or to `local`. */
+Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, const void *local,
+                                   const MemoryInfo &local_info, bool local_on_gpu,
+                                   uint64_t length) {
+    RemoteView view;
+    const bool own = buffer.owner == process_cookie().low;
+    const bool from_host = !local_on_gpu;
+    if (!port_.config().peer_mapping || CudaDriver::get() == nullptr ||
+        !(own ? buffer.buffer_id != 0 : buffer.can_be_mapped()) ||
+        (from_host && length < kSmallestHostCopy)) {
+        return view;
+    }
+    CUcontext context = context_of_copy(buffer, local_info);
+    if (context == nullptr) {
+        return view;
+    }
+    const double seconds = missed_seconds(from_host, same_gpu(buffer, local_info), length);
+    if (from_host) {
+        view.pin = HostPins::instance().acquire(local_info, local, length, context, seconds);
+    }
+    if (own) {
+        view.address = pointer(address);
+    } else {
+        view.mapping = find_mapping(buffer, context, seconds);
+        view.address = view.mapping ? view.mapping->locate(buffer, address, length) : nullptr;
+    }
+    if (from_host && view.pin == nullptr) {
+        view.address = nullptr;
+    }
+    view.gpu_side = local_info;
+    view.gpu_side.kind = MemoryKind::device;
+    view.gpu_side.context = context;
+    return view;
+}
+
+// ---------------------------------------------------------------- start
+
+bool Link::start_direct(DirectCopy copy, void *destination, const void *source,
+                        const RemoteView &view) {
+    // The stream is that of the direction in which bytes cross the GPU's link.
+    const CopyDirection direction = copy.purpose == DirectCopy::Purpose::get
+                                            && view.pin != nullptr
+                                        ? CopyDirection::from_gpu
+                                        : CopyDirection::to_gpu;
+    const Status status = port_.engine().start(destination, source, copy.stream.total,
+                                               view.gpu_side, direction, &copy.ticket);
+    if (status == Status::gpu_error) {
+        return false;
+    }
+    copy.mapping = view.mapping;
+    copy.pin = view.pin;
+    direct_copies_.push_back(std::move(copy));
+    return true;
+}
+
+/** Whether a transfer that this process starts is its to copy, and may touch the memory. A peer's memory is
+ *  the peer's to check, by what it maps here. */
+bool Link::may_copy(const RemoteMemory &remote, const MemoryInfo &local_info,
+                    uint64_t length) const {
+    const BufferName &buffer = remote.buffer;
+    const bool own = buffer.owner == process_cookie().low;
+    return (!same_gpu(buffer, local_info) || copies_for_both(buffer)) &&
+           (!own || RegistrationTable::instance().covers(remote.registration, remote.address,
+                                                         length));
+}
+
+bool Link::start_direct_get(uint64_t id) {
+    const Operation &operation = operations_[id];
+    if (!may_copy(operation.remote, operation.local_info, operation.length)) {
+        return false;
+    }
+    const RemoteView view =
+        view_remote(operation.remote.buffer, operation.remote.address, operation.local,
+                    operation.local_info, operation.local_on_gpu, operation.length);
+    if (view.address == nullptr) {
+        return false;
+    }
+    DirectCopy copy = {DirectCopy::Purpose::get, {}, {}, nullptr, nullptr, nullptr};
+    copy.stream.transfer_id = id;
+    copy.stream.owner = operation.owner;
+    copy.stream.total = operation.length;
+    return start_direct(std::move(copy), operation.local, view.address, view);
+}
+
+bool Link::start_direct_put(const Stream &stream) {
+    if (!may_copy(stream.remote, stream.source_info, stream.total)) {
+        return false;
+    }
+    const RemoteView view =
+        view_remote(stream.remote.buffer, stream.remote.address, stream.source, stream.source_info,
+                    gpu_copies(stream.source_info, stream.source, stream.total), stream.total);
+    return view.address != nullptr &&
+           start_direct({DirectCopy::Purpose::put, stream, {}, nullptr, nullptr, nullptr},
+                        view.address, stream.source, view);
+}
+
+/** Answers a get request by a copy into the memory of the peer that it names. Not where the peer would
+ *  have copied itself if it could: it asks for a mapping of its own then. */
+bool Link::start_push(const Stream &stream, const GetRequest &request) {
+    const BufferName &buffer = request.buffer;
+    if (request.shared >= kSharedTransfers || !buffer.can_be_mapped() ||
+        buffer.owner == process_cookie().low) {
+        return false;
+    }
+    const bool pull_is_possible =
+        stream.source_info.kind == MemoryKind::device && name_buffer(stream.source_info).can_be_mapped();
+    if (pull_is_possible &&
+        !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
+        return false;
+    }
+    const RemoteView view =
+        view_remote(buffer, request.destination, stream.source, stream.source_info,
+                    gpu_copies(stream.source_info, stream.source, stream.total), stream.total);
+    // Without a claim the peer has given the transfer up.
+    SharedTransfer &shared = mailbox_.shared_transfer(request.shared);
+    const auto id = static_cast<uint32_t>(request.transfer_id);
+    if (view.address == nullptr || !shared.claim_last(id)) {
+        return false;
+    }
+    const bool started =
+        start_direct({DirectCopy::Purpose::push, stream, {}, nullptr, nullptr, &shared},
+                     view.address, stream.source, view);
+    if (!started) {
+        shared.finish(id, false);
+    }
+    return started;
+}
+
+// ---------------------------------------------------------------- end
+
+unsigned Link::finish_direct_copies() {
+    unsigned count = 0;
+    auto entry = direct_copies_.begin();
+    while (entry != direct_copies_.end()) {
+        const Status status = port_.engine().poll(&entry->ticket);
+        if (status == Status::in_progress) {
+            ++entry;
+            continue;
+        }
+        DirectCopy copy = std::move(*entry);
+        direct_copies_.erase(entry);
+        ++count;
+        if (copy.shared != nullptr) {
+            copy.shared->finish(static_cast<uint32_t>(copy.stream.transfer_id),
+                                status == Status::ok);
+        }
+        if (status != Status::ok) {
+            take_other_way(copy);
+        } else if (copy.purpose == DirectCopy::Purpose::push) {
+            send_control(CellKind::transfer_done, TransferDone{copy.stream.transfer_id, 0});
+        } else {
+            end_operation(copy.stream.transfer_id, Status::ok);
+        }
+        // What that called may have started copies, or cancelled some.
+        entry = direct_copies_.begin();
+    }
+    return count;
+}
+
+/** A direct copy failed: the data goes through the ring. */
+void Link::take_other_way(DirectCopy &copy) {
+    if (copy.purpose == DirectCopy::Purpose::get) {
+        request_data(copy.stream.transfer_id, false);
+    } else {
+        streams_.push_back(copy.stream);
+    }
+}
+
+// ---------------------------------------------------------------- mappings
+
+void Link::forget_mappings() {
+    if (mapped_owner_ != 0) {
+        PeerMappings::instance().forget_process(mapped_owner_);
+    }
+}
+
+void Link::receive_map_request(const MapRequest &request) {
+    MapAnswer answer = {};
+    answer.owner = request.buffer.owner;
+    answer.buffer_id = request.buffer.buffer_id;
+    std::optional<MappingHandle> handle;
+    if (port_.config().peer_mapping) {
+        handle = export_memory(request.buffer);
+    }
+    if (handle && handle->sharing == BufferName::Sharing::file_descriptor &&
+        !send_descriptor(peer_.cookie, answer.buffer_id, handle->descriptor)) {
+        handle.reset();
+    }
+    if (handle) {
+        answer.sharing = handle->sharing;
+        memcpy(answer.ipc_handle, &handle->ipc, sizeof(answer.ipc_handle));
+        remember_export(request.buffer);
+    }
+    send_control(CellKind::map_answer, answer);
+}
+
+/** The peer is told when it is freed; a peer that asks for more than it may keep is not. */
+void Link::remember_export(const BufferName &buffer) {
+    const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferName &other) {
+        return other.buffer_id == buffer.buffer_id;
+    });
+    if (!known && exported_.size() < kMaxExports) {
+        exported_.push_back(buffer);
+    }
+}
+
+void Link::receive_map_answer(const MapAnswer &answer) {
+    if (answer.owner != mapped_owner_) {
+        return;  // not asked of this peer
+    }
+    MappingHandle handle = {answer.sharing, {}, UniqueFd()};
+    memcpy(&handle.ipc, answer.ipc_handle, sizeof(handle.ipc));
+    if (answer.sharing == BufferName::Sharing::file_descriptor) {
+        handle.descriptor = port_.receive_descriptor(answer.buffer_id);
+    }
+    const bool usable = answer.sharing == BufferName::Sharing::ipc_handle || handle.descriptor;
+    PeerMappings::instance().receive(answer.owner, answer.buffer_id, usable ? &handle : nullptr);
+}
+
+void Link::receive_unmap_notice(const UnmapNotice &notice) {
+    PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
+}
+
+void Link::check_exports() {
+    for (auto buffer = exported_.begin(); buffer != exported_.end() && !failed_;) {
+        if (still_allocated(*buffer)) {
+            ++buffer;
+            continue;
+        }
+        send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
+        buffer = exported_.erase(buffer);
+    }
+}
+
+}  // namespace gpushm

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Transfers of a link between host memory, by the kernel (cross memory attach): one copy instead of two, which
+// the reader begins at once and in which the process that has the data helps as soon as it can, so that
+// large ones have both CPUs (SharedTransfer). Where the kernel refuses, the staging ring is taken.
+#include "core/link.hpp"
+
+#include "core/cross_memory.hpp"
+#include "core/log.hpp"
+#include "core/port.hpp"
+#include "core/registration_table.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+// A help request and its first piece take the peer about a microsecond and 5 us; the reader has copied this
+// much by then.
+constexpr uint64_t kSmallestHelped = 192u << 10;
+
+constexpr uint64_t kSmallestPiece = 64u << 10;
+constexpr uint64_t kPageBytes = 4096;
+
+// Pieces that are copied in one call of progress(), so that messages are served between.
+constexpr unsigned kPiecesPerProgress = 2;
+
+// For a peer that lives and holds a piece that it does not finish (it was stopped, say).
+constexpr std::chrono::seconds kHelperPatience{2};
+
+/** Pieces whose number fits a SharedTransfer. */
+uint64_t choose_piece_bytes(uint64_t length) {
+    const uint64_t wanted =
+        std::max({kSmallestPiece, length / 32, length / SharedTransfer::kMaxPieces + 1});
+    return (wanted + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+uint32_t low_half(uint64_t id) { return static_cast<uint32_t>(id); }
+
+/** The bytes of one piece: from its offset, at most to the end of the transfer. */
+uint64_t length_of_piece(uint64_t offset, uint64_t piece_bytes, uint64_t length) {
+    return offset < length ? std::min(piece_bytes, length - offset) : 0;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- the permission of a helper
+
+/** Waits until a helper has ended the pieces from `first` on, which it has claimed; false when it does
+ *  not. */
+bool Link::wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count) {
+    const auto end = std::chrono::steady_clock::now() + kHelperPatience;
+    while (count != 0 && transfer.helper(id, count) == SharedTransfer::Helper::busy) {
+        if (!watch_.alive()) {
+            return true;  // its copies ended with it
+        }
+        if (std::chrono::steady_clock::now() > end) {
+            GPUSHM_LOG(error, "process %d does not end a copy into this process's memory that it has "
+                       "begun: it was stopped, or hangs", peer_.pid);
+            return false;
+        }
+    }
+    return true;
+}
+
+/** Ends a permission; on return nothing is written by it. */
+void Link::revoke(uint32_t index, uint64_t transfer_id, uint32_t pieces) {
+    if (index == kSharedTransfers) {
+        return;
+    }
+    SharedTransfer &transfer = port_.shared_transfer(index);
+    const uint32_t id = low_half(transfer_id);
+    const uint32_t first = transfer.close(id, pieces);
+    if (wait_for_helper(transfer, id, pieces - first)) {
+        port_.release_shared_transfer(index);
+    }
+}
+
+// ---------------------------------------------------------------- the reader
+
+void Link::revoke_shared_reads() {
+    for (const SharedRead &read : shared_reads_) {
+        revoke(read.shared, read.id, read.pieces);
+    }
+    shared_reads_.clear();
+}
+
+bool Link::start_shared_read(uint64_t id) {
+    const Operation &operation = operations_[id];
+    const BufferName &buffer = operation.remote.buffer;
+    if (!port_.config().cma || cma_refused_ || buffer.owner == 0 || !buffer.cpu_copies() ||
+        operation.local_on_gpu) {
+        return false;
+    }
+    SharedRead read = {};
+    read.id = id;
+    read.piece_bytes = choose_piece_bytes(operation.length);
+    read.pieces =
+        static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
+    read.shared = operation.length >= kSmallestHelped ? port_.take_shared_transfer()
+                                                      : kSharedTransfers;
+    if (read.shared != kSharedTransfers) {
+        port_.shared_transfer(read.shared).open(low_half(id), read.pieces);
+        send_control(CellKind::help_request,
+                     HelpRequest{id, operation.remote.address, operation.length,
+                                 operation.remote.registration,
+                                 reinterpret_cast<uint64_t>(operation.local), read.piece_bytes,
+                                 read.shared});
+    }
+    shared_reads_.push_back(read);
+    return true;
+}
+
+/** The next piece to read; empty when none is left. */
+std::optional<uint32_t> Link::next_piece(SharedRead &read) {
+    if (read.shared != kSharedTransfers) {
+        return port_.shared_transfer(read.shared).claim_first(low_half(read.id));
+    }
+    return read.next < read.pieces ? std::optional<uint32_t>(read.next++) : std::nullopt;
+}
+
+unsigned Link::progress_shared_reads() {
+    unsigned count = 0;
+    while (!shared_reads_.empty() && count < kPiecesPerProgress) {
+        SharedRead &read = shared_reads_.front();
+        const Operation &operation = operations_[read.id];
+        const std::optional<uint32_t> piece = next_piece(read);
+        if (!piece) {
+            if (!finish_shared_read(read)) {
+                break;
+            }
+            ++count;
+            continue;
+        }
+        const uint64_t offset = *piece * read.piece_bytes;
+        if (!read_memory(peer_.pid, operation.local + offset, operation.remote.address + offset,
+                         length_of_piece(offset, read.piece_bytes, operation.length))) {
+            give_up_shared_read();
+        }
+        ++count;
+    }
+    return count;
+}
+
+/** All pieces are claimed: true when the helper has written his too and the get has ended. */
+bool Link::finish_shared_read(const SharedRead &read) {
+    const uint64_t id = read.id;
+    if (read.shared != kSharedTransfers) {
+        SharedTransfer &transfer = port_.shared_transfer(read.shared);
+        const uint32_t helped = read.pieces - transfer.first_of_helper(low_half(id), read.pieces);
+        switch (transfer.helper(low_half(id), helped)) {
+        case SharedTransfer::Helper::busy: return false;
+        case SharedTransfer::Helper::failed:
+            if (helped != 0) {
+                give_up_shared_read();
+                return true;
+            }
+            break;
+        case SharedTransfer::Helper::done: break;
+        }
+        revoke(read.shared, id, read.pieces);
+    }
+    shared_reads_.pop_front();
+    end_operation(id, Status::ok);
+    return true;
+}
+
+/** The kernel refuses: this transfer goes through the ring, and all later ones. */
+void Link::give_up_shared_read() {
+    const SharedRead read = shared_reads_.front();
+    shared_reads_.pop_front();
+    // Managed memory is one buffer's matter: its pages may have moved to the GPU.
+    cma_refused_ = operations_[read.id].remote.buffer.kind != MemoryKind::managed;
+    GPUSHM_LOG(debug, "the kernel does not let this process read the memory of process %d (%s): large "
+               "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
+    revoke(read.shared, read.id, read.pieces);
+    request_data(read.id, false);
+}
+
+// ---------------------------------------------------------------- the helper
+
+void Link::receive_help_request(const HelpRequest &request) {
+    const uint64_t pieces =
+        request.piece_bytes == 0 ? 0 : (request.length - 1) / request.piece_bytes + 1;
+    if (request.shared >= kSharedTransfers || request.length == 0 || pieces == 0 ||
+        pieces > SharedTransfer::kMaxPieces || help_.size() >= kSharedTransfers) {
+        GPUSHM_LOG(error, "process %d asked for nonsense: ignored; look for memory corruption in the "
+                   "job's processes", peer_.pid);
+        return;
+    }
+    help_.push_back(request);
+    port_.activate(*this);
+}
+
+unsigned Link::progress_help() {
+    unsigned count = 0;
+    while (!help_.empty() && count < kPiecesPerProgress) {
+        const HelpRequest &request = help_.front();
+        SharedTransfer &transfer = mailbox_.shared_transfer(request.shared);
+        const uint32_t id = low_half(request.transfer_id);
+        const std::optional<uint32_t> piece = transfer.claim_last(id);
+        if (!piece) {
+            help_.pop_front();
+            continue;
+        }
+        const uint64_t offset = *piece * request.piece_bytes;
+        const bool written =
+            RegistrationTable::instance().covers(request.registration, request.address,
+                                                 request.length) &&
+            write_memory(peer_.pid, reinterpret_cast<const void *>(request.address + offset),
+                         request.destination + offset,
+                         length_of_piece(offset, request.piece_bytes, request.length));
+        transfer.finish(id, written);
+        if (!written) {
+            help_.pop_front();
+        }
+        ++count;
+    }
+    return count;
+}
+
+}  // namespace gpushm

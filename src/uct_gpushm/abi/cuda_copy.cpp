@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A context that uses cuda_copy and one that does not (UCX_TLS) cannot be told apart while their
+// domains are opened: ours comes first in UCX's list, and what UCP selects it tells no transport.
+// But the interfaces of a worker that uses it are opened by UCX through a pointer of cuda_copy's
+// uct_tl_t, so that is where it is seen.
+#include "uct_gpushm/abi/cuda_copy.hpp"
+
+#include "uct_gpushm/abi/layout.hpp"
+#include "uct_gpushm/abi/running.hpp"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace gpushm::abi {
+namespace {
+
+constexpr char kComponentName[] = "cuda_cpy";  // src/uct/cuda/cuda_copy/cuda_copy_md.c
+constexpr char kTlName[] = "cuda_copy";        // src/uct/cuda/cuda_copy/cuda_copy_iface.c
+
+using IfaceOpen = ucs_status_t (*)(uct_md_h md, uct_worker_h worker,
+                                   const uct_iface_params_t *params,
+                                   const uct_iface_config_t *config, uct_iface_h *iface);
+using IfaceClose = void (*)(uct_iface_h iface);
+
+/** The open interfaces of cuda_copy. */
+class OpenInterfaces {
+public:
+    static OpenInterfaces &instance() {
+        static auto *const interfaces = new OpenInterfaces;
+        return *interfaces;
+    }
+
+    void add(uct_iface_h iface, uct_worker_h worker, IfaceClose close) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        open_[iface] = {worker, close};
+    }
+    IfaceClose remove(uct_iface_h iface) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto entry = open_.find(iface);
+        const IfaceClose close = entry->second.close;
+        open_.erase(entry);
+        return close;
+    }
+    bool has(uct_worker_h worker) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        for (const auto &entry : open_) {
+            if (entry.second.worker == worker) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+private:
+    struct Entry {
+        uct_worker_h worker;
+        IfaceClose close;
+    };
+    std::mutex mutex_;
+    std::map<uct_iface_h, Entry> open_;
+};
+
+IfaceOpen original_iface_open;
+
+void watched_iface_close(uct_iface_h iface) { OpenInterfaces::instance().remove(iface)(iface); }
+
+ucs_status_t watched_iface_open(uct_md_h md, uct_worker_h worker,
+                                const uct_iface_params_t *params,
+                                const uct_iface_config_t *config, uct_iface_h *iface) {
+    const ucs_status_t status = original_iface_open(md, worker, params, config, iface);
+    if (status == UCS_OK) {
+        // Each interface has a table of its own.
+        OpenInterfaces::instance().add(*iface, worker, (*iface)->ops.iface_close);
+        (*iface)->ops.iface_close = watched_iface_close;
+    }
+    return status;
+}
+
+/** The first object of a list of UCX with this name, which stands at `name` in it. */
+unsigned char *find_named(ucs_list_link_t *list, size_t link_offset, size_t name_offset,
+                          const char *name) {
+    for (ucs_list_link_t *link = list->next; link != list; link = link->next) {
+        unsigned char *object = reinterpret_cast<unsigned char *>(link) - link_offset;
+        if (strcmp(reinterpret_cast<const char *>(object + name_offset), name) == 0) {
+            return object;
+        }
+    }
+    return nullptr;
+}
+
+void watch_interfaces(unsigned char *component) {
+    const Layout &layout = *running().layout;
+    auto *tls = reinterpret_cast<ucs_list_link_t *>(component +
+                                                    layout.component[ComponentField::tl_list]);
+    unsigned char *tl =
+        find_named(tls, layout.tl[TlField::list], layout.tl[TlField::name], kTlName);
+    if (tl != nullptr) {
+        original_iface_open = load<IfaceOpen>(tl, layout.tl[TlField::iface_open]);
+        store(tl, layout.tl, TlField::iface_open, &watched_iface_open);
+    }
+}
+
+/** The component's first domain, as it is with default settings; null if it has none. */
+uct_md_h open_first_domain(uct_component_h component) {
+    const Functions &ucx = running().functions;
+    uct_component_attr_t attributes = {};
+    attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
+    if (ucx.component_query(component, &attributes) != UCS_OK ||
+        attributes.md_resource_count == 0) {
+        return nullptr;
+    }
+    std::vector<uct_md_resource_desc_t> domains(attributes.md_resource_count);
+    attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
+    attributes.md_resources = domains.data();
+    uct_md_config_t *config = nullptr;
+    uct_md_h md = nullptr;
+    if (ucx.component_query(component, &attributes) != UCS_OK ||
+        ucx.md_config_read(component, nullptr, nullptr, &config) != UCS_OK) {
+        return nullptr;
+    }
+    const ucs_status_t status = ucx.md_open(component, domains[0].md_name, config, &md);
+    ucx.config_release(config);
+    return status == UCS_OK ? md : nullptr;
+}
+
+}  // namespace
+
+CudaCopy *CudaCopy::open() {
+    const Layout &layout = *running().layout;
+    unsigned char *component =
+        find_named(running().functions.components_list, layout.component[ComponentField::list],
+                   layout.component[ComponentField::name], kComponentName);
+    uct_md_h md = component != nullptr
+                      ? open_first_domain(reinterpret_cast<uct_component_h>(component))
+                      : nullptr;
+    if (md == nullptr) {
+        return nullptr;
+    }
+    auto *cuda_copy = new CudaCopy;
+    cuda_copy->md_ = md;
+    const auto *ops = load<const unsigned char *>(md, 0);  // struct uct_md, src/uct/base/uct_md.h
+    cuda_copy->mem_query_ =
+        load<decltype(cuda_copy->mem_query_)>(ops, layout.md_ops[MdOp::mem_query]);
+    watch_interfaces(component);
+    return cuda_copy;
+}
+
+CudaCopy *CudaCopy::get() {
+    static CudaCopy *const cuda_copy = open();
+    return cuda_copy;
+}
+
+ucs_status_t CudaCopy::mem_query(const void *address, size_t length, void *mem_attr) {
+    return mem_query_(md_, address, length, mem_attr);
+}
+
+void look_for_cuda_copy() { CudaCopy::get(); }
+
+bool has_cuda_copy(uct_worker_h worker) { return OpenInterfaces::instance().has(worker); }
+
+}  // namespace gpushm::abi

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "uct_gpushm/memory_copy_domain.hpp"
+
+#include "core/allocation_history.hpp"
+#include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
+#include "core/host_pages.hpp"
+#include "core/log.hpp"
+#include "core/memory_info.hpp"
+#include "uct_gpushm/memory_types.hpp"
+#include "uct_gpushm/memtype_cache.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace gpushm::uct {
+namespace {
+
+ucs_memory_type_t to_memory_type(MemoryKind kind) {
+    switch (kind) {
+    case MemoryKind::device: return UCS_MEMORY_TYPE_CUDA;
+    case MemoryKind::managed: return UCS_MEMORY_TYPE_CUDA_MANAGED;
+    default: return UCS_MEMORY_TYPE_HOST;
+    }
+}
+
+void report_freed(const MemoryInfo &allocation) {
+    abi::report_memory_freed(allocation.base, allocation.length, to_memory_type(allocation.kind));
+}
+
+void forget_host_pages(void *address, size_t length) {
+    HostPages::instance().forget(address, length);
+}
+
+/** A UCX with CUDA does for the process what is done here, and both would be in each other's way:
+ *  its memory-type cache would be lost, and neither can patch a function that the other has
+ *  patched. */
+void prepare_process() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        // First, for it makes libucm load what it has for CUDA.
+        const bool has_events = abi::subscribe_unmap(forget_host_pages);
+        if (abi::ucx_watches_cuda()) {
+            return;
+        }
+        disable_memtype_cache();
+        if (!has_events) {
+            GPUSHM_LOG(debug, "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
+                       "the kind of memory in each message");
+        } else if (install_driver_hooks(abi::patch_function, report_freed)) {
+            HostPages::instance().trust();
+        }
+    });
+}
+
+class MemoryCopyDomain : public Domain {
+public:
+    MemoryCopyDomain() {
+        abi::look_for_cuda_copy();
+        prepare_process();
+    }
+
+    InterfaceKind interface_kind() const override { return InterfaceKind::memory_copy; }
+    const char *device_name() const override { return "gpucopy"; }
+
+    void query(abi::MdAttributes &attributes) const override {
+        // Also beside cuda_copy: UCX_TLS may leave that out, which is not to be seen here.
+        attributes.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC;
+        attributes.reg_mem_types = kAllMemoryTypes;
+        attributes.access_mem_types = kAllMemoryTypes;
+        attributes.detect_mem_types = kGpuMemoryTypes;
+        attributes.alloc_mem_types = kGpuMemoryTypes;
+    }
+
+    ucs_status_t mem_alloc(size_t &length, void *&address, ucs_memory_type_t mem_type,
+                           uct_mem_h &memh) override {
+        const CudaDriver *driver = CudaDriver::get();
+        CUdeviceptr allocated = 0;
+        CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+        if (mem_type == UCS_MEMORY_TYPE_CUDA) {
+            result = driver->mem_alloc(&allocated, length);
+        } else if (mem_type == UCS_MEMORY_TYPE_CUDA_MANAGED) {
+            result = driver->mem_alloc_managed(&allocated, length, CU_MEM_ATTACH_GLOBAL);
+        }
+        if (result != CUDA_SUCCESS) {
+            GPUSHM_LOG(debug, "cannot allocate %zu bytes of GPU memory (%s)", length,
+                       driver->error_name(result));
+            return result == CUDA_ERROR_NOT_SUPPORTED ? UCS_ERR_UNSUPPORTED : UCS_ERR_NO_MEMORY;
+        }
+        address = reinterpret_cast<void *>(allocated);
+        memh = address;
+        return UCS_OK;
+    }
+    ucs_status_t mem_free(uct_mem_h memh) override {
+        return CudaDriver::get()->mem_free(reinterpret_cast<CUdeviceptr>(memh)) == CUDA_SUCCESS
+                   ? UCS_OK
+                   : UCS_ERR_IO_ERROR;
+    }
+
+    ucs_status_t mem_reg(void *address, size_t, uct_mem_h &memh) override {
+        memh = address;
+        return UCS_OK;
+    }
+    ucs_status_t mem_dereg(uct_mem_h) override { return UCS_OK; }
+    ucs_status_t mkey_pack(uct_mem_h, void *) override { return UCS_OK; }
+
+    ucs_status_t mem_query(const void *address, size_t length,
+                           abi::MemoryAttributes &attributes) override {
+        const MemoryInfo info = query_memory(address);
+        std::vector<MemoryInfo> gone;
+        const bool fresh = history_.observe(address, info, &gone);
+        std::for_each(gone.begin(), gone.end(), report_freed);
+        if (!info.needs_gpu()) {
+            return UCS_ERR_INVALID_ADDR;
+        }
+        if (fresh) {
+            // Page-locked memory may have been there, which is host memory to UCP and which the
+            // driver may unmap without libucm seeing it.
+            abi::report_memory_freed(info.base, info.length, UCS_MEMORY_TYPE_HOST);
+        }
+        attributes.mem_type = to_memory_type(info.kind);
+        // The buffer may span several mappings of virtual memory management, and UCP registers what
+        // it is told here instead of the buffer.
+        const auto *end = std::max(static_cast<const unsigned char *>(info.base) + info.length,
+                                   static_cast<const unsigned char *>(address) + length);
+        attributes.base_address = info.base;
+        attributes.alloc_length =
+            static_cast<size_t>(end - static_cast<const unsigned char *>(info.base));
+        return UCS_OK;
+    }
+
+private:
+    AllocationHistory history_;
+};
+
+}  // namespace
+
+std::unique_ptr<Domain> make_memory_copy_domain() { return std::make_unique<MemoryCopyDomain>(); }
+
+}  // namespace gpushm::uct

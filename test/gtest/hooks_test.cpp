@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// With hooks in the driver, query_memory() remembers, and is never wrong for it.
+#include "core/driver_hooks.hpp"
+#include "core/host_pages.hpp"
+#include "uct_gpushm/abi/abi.hpp"
+
+#include "abi_component.hpp"
+#include "core_gpu_support.hpp"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+std::mutex freed_mutex;
+std::vector<MemoryInfo> freed;
+
+void on_freed(const MemoryInfo &allocation) {
+    const std::lock_guard<std::mutex> lock(freed_mutex);
+    freed.push_back(allocation);
+}
+
+void forget_pages(void *address, size_t length) { HostPages::instance().forget(address, length); }
+
+bool install_all() {
+    static const bool done = [] {
+        const bool watching = abi_test::register_test_component() &&
+                              abi::subscribe_unmap(forget_pages) &&
+                              install_driver_hooks(abi::patch_function, on_freed);
+        if (watching) {
+            HostPages::instance().trust();
+        }
+        return watching;
+    }();
+    return done;
+}
+
+class HooksTest : public GpuTest {
+protected:
+    void SetUp() override {
+#if !defined(__x86_64__)
+        GTEST_SKIP() << "not every libucm can";
+#endif
+        ASSERT_TRUE(install_all());
+        freed.clear();
+    }
+
+    /** Calls of the driver that another query of the address makes. */
+    unsigned long calls_for(const void *address) {
+        reset_calls();
+        query_memory(address);
+        return calls_of_all();
+    }
+
+    CUresult attribute(void *data, CUpointer_attribute which, const void *address) {
+        return cuda_function<CUresult (*)(void *, CUpointer_attribute, CUdeviceptr)>(
+            "cuPointerGetAttribute")(data, which, reinterpret_cast<CUdeviceptr>(address));
+    }
+};
+
+TEST_F(HooksTest, WhatWasSeenIsAnsweredWithoutTheDriver) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    for (const MemoryKind kind : kAllKinds) {
+        const Buffer buffer(kind, 10000);
+        const MemoryInfo asked = query_memory(buffer.data() + 17);
+        EXPECT_EQ(asked.kind, kind);
+        EXPECT_EQ(calls_for(buffer.data() + 17), 0u) << memory_kind_name(kind);
+        if (kind == MemoryKind::host) {
+            continue;
+        }
+        EXPECT_EQ(calls_for(buffer.data()), 0u) << memory_kind_name(kind);
+        EXPECT_EQ(calls_for(buffer.data() + 9999), 0u) << memory_kind_name(kind);
+        const MemoryInfo again = query_memory(buffer.data() + 5000);
+        EXPECT_EQ(again.kind, kind);
+        EXPECT_EQ(again.base, buffer.data());
+        EXPECT_EQ(again.length, asked.length);
+        EXPECT_EQ(again.buffer_id, asked.buffer_id);
+        EXPECT_EQ(again.context, asked.context);
+        EXPECT_EQ(again.ipc_capable, asked.ipc_capable);
+    }
+}
+
+TEST_F(HooksTest, FreedMemoryIsForgottenAndReportedOnce) {
+    for (const MemoryKind kind : {MemoryKind::pinned, MemoryKind::device, MemoryKind::managed}) {
+        unsigned char *address = nullptr;
+        MemoryInfo info;
+        {
+            const Buffer buffer(kind, 8192);
+            address = buffer.data();
+            info = query_memory(address);
+            freed.clear();
+        }
+        ASSERT_EQ(freed.size(), 1u) << memory_kind_name(kind);
+        EXPECT_EQ(freed[0].base, address);
+        EXPECT_EQ(freed[0].buffer_id, info.buffer_id);
+        // A dead pointer, as that of an empty message may be, says nothing of what will be there.
+        EXPECT_EQ(query_memory(address).kind, MemoryKind::host) << memory_kind_name(kind);
+        const Buffer again(kind, 8192);
+        EXPECT_EQ(query_memory(again.data()).kind, kind);
+    }
+}
+
+TEST_F(HooksTest, MemoryThatNobodySawIsNotReported) {
+    { const Buffer buffer(MemoryKind::device, 4096); }
+    EXPECT_TRUE(freed.empty());
+}
+
+/** The address becomes memory of another kind 10^4 times, by each pair of allocators. */
+TEST_F(HooksTest, AnAddressThatChangesItsKindIsNeverTakenForWhatItWas) {
+    constexpr MemoryKind kKinds[] = {MemoryKind::device, MemoryKind::managed};
+    const void *last = nullptr;
+    size_t reused = 0;
+    for (int round = 0; round < 10000; ++round) {
+        const MemoryKind kind = kKinds[(round / 2 + round) % 2];
+        const Buffer buffer(kind, 4096 + round % 7);
+        reused += buffer.data() == last;
+        last = buffer.data();
+        const MemoryInfo info = query_memory(buffer.data() + round % 4096);
+        ASSERT_EQ(info.kind, kind) << round;
+        ASSERT_EQ(info.base, buffer.data()) << round;
+        unsigned long long id = 0;
+        ASSERT_EQ(attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, buffer.data()), CUDA_SUCCESS);
+        ASSERT_EQ(info.buffer_id, id) << round;
+        ASSERT_EQ(query_memory(buffer.data()).buffer_id, id) << round;
+    }
+    if (simulated()) {
+        EXPECT_GT(reused, 1000u) << "shows nothing";
+    }
+}
+
+TEST_F(HooksTest, HostMemoryAtAnAddressOfTheGpuAndBack) {
+    constexpr size_t kBytes = size_t{1} << 21;
+    size_t changes = 0;
+    for (int round = 0; round < 200; ++round) {
+        void *place = nullptr;
+        {
+            const Buffer buffer(round % 2 == 0 ? MemoryKind::device : MemoryKind::managed, kBytes);
+            place = buffer.data();
+            ASSERT_TRUE(query_memory(place).needs_gpu());
+        }
+        void *host = mmap(place, kBytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (host == MAP_FAILED) {
+            continue;
+        }
+        for (size_t offset = 0; offset < kBytes; offset += 65536) {
+            ASSERT_EQ(query_memory(static_cast<char *>(host) + offset).kind, MemoryKind::host);
+        }
+        ASSERT_EQ(munmap(host, kBytes), 0);
+        const Buffer buffer(MemoryKind::device, kBytes);
+        ASSERT_EQ(query_memory(buffer.data()).kind, MemoryKind::device);
+        if (buffer.data() == host) {
+            ++changes;
+            for (size_t offset = 0; offset < kBytes; offset += 65536) {
+                ASSERT_EQ(query_memory(buffer.data() + offset).kind, MemoryKind::device);
+            }
+        }
+    }
+    if (simulated()) {
+        EXPECT_GT(changes, 0u);
+    }
+}
+
+TEST_F(HooksTest, RegistrationChangesWhatHostMemoryIs) {
+    const Buffer buffer(MemoryKind::host, 3 * 4096);
+    for (int round = 0; round < 3; ++round) {
+        EXPECT_EQ(query_memory(buffer.data()).kind, MemoryKind::host);
+        ASSERT_EQ(cuda_.mem_host_register(buffer.data(), 3 * 4096, 0), CUDA_SUCCESS);
+        EXPECT_EQ(query_memory(buffer.data()).kind, MemoryKind::pinned);
+        EXPECT_EQ(query_memory(buffer.data() + 3 * 4096 - 1).kind, MemoryKind::pinned);
+        ASSERT_EQ(cuda_.mem_host_unregister(buffer.data()), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(query_memory(buffer.data()).kind, MemoryKind::host);
+}
+
+TEST_F(HooksTest, TheRuntimesWayToTheDriverIsWatchedToo) {
+    using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t);
+    const auto get = cuda_function<GetProcAddress>("cuGetProcAddress");
+    void *free_function = nullptr;
+    ASSERT_EQ(get("cuMemFree", &free_function, 11040, 0), CUDA_SUCCESS);
+    CUdeviceptr address = 0;
+    ASSERT_EQ(cuda_.mem_alloc(&address, 4096), CUDA_SUCCESS);
+    query_memory(reinterpret_cast<void *>(address));
+    ASSERT_EQ(reinterpret_cast<CUresult (*)(CUdeviceptr)>(free_function)(address), CUDA_SUCCESS);
+    EXPECT_EQ(freed.size(), 1u);
+    EXPECT_EQ(query_memory(reinterpret_cast<void *>(address)).kind, MemoryKind::host);
+}
+
+TEST_F(HooksTest, PoolMemoryIsAskedForEachTime) {
+    const auto allocate =
+        cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
+    const auto release = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
+    CUdeviceptr address = 0;
+    ASSERT_EQ(allocate(&address, 4096, nullptr), CUDA_SUCCESS);
+    const void *pointer = reinterpret_cast<void *>(address);
+    EXPECT_EQ(query_memory(pointer).kind, MemoryKind::device);
+    if (simulated()) {
+        EXPECT_EQ(calls_for(pointer), 1u);
+    }
+    ASSERT_EQ(release(address, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+    EXPECT_TRUE(freed.empty());
+    for (int round = 0; round < 100; ++round) {
+        ASSERT_EQ(allocate(&address, 4096, nullptr), CUDA_SUCCESS);
+        unsigned long long id = 0;
+        ASSERT_EQ(attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                            reinterpret_cast<void *>(address)),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(query_memory(reinterpret_cast<void *>(address)).buffer_id, id) << round;
+        ASSERT_EQ(release(address, nullptr), CUDA_SUCCESS);
+    }
+}
+
+TEST_F(HooksTest, MappedMemoryIsForgottenWithItsMapping) {
+    if (!Buffer::has_exportable()) {
+        GTEST_SKIP() << "no cuMemCreate";
+    }
+    for (int round = 0; round < 10; ++round) {
+        unsigned char *address = nullptr;
+        {
+            const Buffer buffer(Buffer::Allocator::exportable, 4096);
+            address = buffer.data();
+            const MemoryInfo info = query_memory(address);
+            EXPECT_EQ(info.kind, MemoryKind::device);
+            EXPECT_TRUE(info.exportable_by_fd);
+            if (simulated()) {
+                EXPECT_EQ(calls_for(address + info.length - 1), 0u);
+            }
+            unsigned long long id = 0;
+            ASSERT_EQ(attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address), CUDA_SUCCESS);
+            EXPECT_EQ(query_memory(address).buffer_id, id);
+            freed.clear();
+        }
+        ASSERT_EQ(freed.size(), 1u);
+        EXPECT_EQ(freed[0].base, address);
+        EXPECT_EQ(query_memory(address).kind, MemoryKind::host);
+    }
+}
+
+TEST_F(HooksTest, TheEndOfAContextEndsItsMemory) {
+    CUcontext other = nullptr, popped = nullptr;
+    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(
+                  &other, 0, 0),
+              CUDA_SUCCESS);
+    auto buffer = std::make_unique<Buffer>(MemoryKind::device, 8192);
+    cuda_.ctx_pop_current(&popped);
+    const unsigned char *address = buffer->data();
+    EXPECT_EQ(query_memory(address).context, other);
+    const uint64_t epoch = context_epoch();
+    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(other), CUDA_SUCCESS);
+    buffer->forget();
+    EXPECT_NE(context_epoch(), epoch);
+    EXPECT_EQ(freed.size(), 1u);
+    EXPECT_EQ(query_memory(address).kind, MemoryKind::host);
+}
+
+TEST_F(HooksTest, AResetOfTheDeviceEndsEverything) {
+    int count = 0;
+    cuda_.device_get_count(&count);
+    if (count < 2) {
+        GTEST_SKIP() << "one device only";
+    }
+    for (const char *reset : {"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"}) {
+        CUcontext other = nullptr, popped = nullptr;
+        ASSERT_EQ(cuda_.device_primary_ctx_retain(&other, 1), CUDA_SUCCESS);
+        cuda_.ctx_push_current(other);
+        Buffer device(MemoryKind::device, 8192);
+        Buffer managed(MemoryKind::managed, 8192);
+        cuda_.ctx_pop_current(&popped);
+        const void *addresses[] = {device.data(), managed.data()};
+        EXPECT_TRUE(query_memory(addresses[0]).needs_gpu());
+        EXPECT_TRUE(query_memory(addresses[1]).needs_gpu());
+        const uint64_t epoch = context_epoch();
+        ASSERT_EQ(cuda_function<CUresult (*)(CUdevice)>(reset)(1), CUDA_SUCCESS);
+        device.forget();
+        managed.forget();
+        EXPECT_NE(context_epoch(), epoch);
+        EXPECT_EQ(query_memory(addresses[0]).kind, MemoryKind::host);
+        EXPECT_EQ(query_memory(addresses[1]).kind, MemoryKind::host);
+        cuda_.device_primary_ctx_release(1);
+    }
+}
+
+TEST_F(HooksTest, AContextThatLivesKeepsTheEpoch) {
+    const uint64_t epoch = context_epoch();
+    const Buffer buffer(MemoryKind::device, 4096);
+    query_memory(buffer.data());
+    EXPECT_EQ(context_epoch(), epoch);
+}
+
+TEST_F(HooksTest, ThreadsAllocateAskAndFree) {
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([this, thread] {
+            cuda_.ctx_push_current(context_);
+            for (unsigned round = 0; round < 500; ++round) {
+                const MemoryKind kind = kAllKinds[(thread + round) % 4];
+                const Buffer buffer(kind, 5000);
+                for (const size_t offset : {0, 4999}) {
+                    const MemoryInfo info = query_memory(buffer.data() + offset);
+                    ASSERT_EQ(info.kind, kind) << thread << " " << round;
+                    if (kind != MemoryKind::host) {
+                        ASSERT_EQ(info.base, buffer.data()) << thread << " " << round;
+                    }
+                }
+            }
+            CUcontext popped;
+            cuda_.ctx_pop_current(&popped);
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+bool refuse_free_host(void *function, void *hook, const char *name, void **original) {
+    return strcmp(name, "cuMemFreeHost") != 0 &&
+           abi::patch_function(function, hook, name, original);
+}
+
+FreshProcess refused("refused", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    if (!abi_test::register_test_component() || install_driver_hooks(refuse_free_host, on_freed) ||
+        driver_hooks_installed() || cuda.init(0) != CUDA_SUCCESS ||
+        cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
+        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+        return 1;
+    }
+    const Buffer buffer(MemoryKind::device, 4096);
+    if (query_memory(buffer.data()).kind != MemoryKind::device) {
+        return 2;
+    }
+    if (simulated()) {
+        reset_calls();
+        query_memory(buffer.data());
+        return calls("cuPointerGetAttributes") == 1 ? 0 : 3;
+    }
+    return 0;
+});
+
+TEST(HooksProcess, WithoutAllHooksTheDriverIsAskedEachTime) { EXPECT_EQ(refused.run(), 0); }
+
+}  // namespace
+}  // namespace gpushm

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "port_gpu_peer.hpp"
+
+#include "core/host_pins.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace gpushm::test {
+namespace {
+
+constexpr uint8_t kCommandId = 30;
+constexpr uint8_t kAnswerId = 31;
+
+std::string bytes_of(const RemoteMemory &memory) {
+    return std::string(reinterpret_cast<const char *>(&memory), sizeof(memory));
+}
+
+}  // namespace
+
+bool enter_primary_context(CUdevice device) {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    return cuda.init(0) == CUDA_SUCCESS &&
+           cuda.device_primary_ctx_retain(&context, device) == CUDA_SUCCESS &&
+           cuda.ctx_push_current(context) == CUDA_SUCCESS;
+}
+
+// ---------------------------------------------------------------- the other process
+
+enum class Peer::Operation : uint64_t {
+    allocate = 1, release, fill, holds, get, put, calls, calls_of_all, reset_calls, simulate,
+    enable_pins, close_port, sleep, finish
+};
+
+/** As the payload of an am_short; the operation is its header. */
+struct Peer::Command {
+    uint64_t number = 0;
+    char text[80] = {};  // or a RemoteMemory
+    RemoteMemory remote() const {
+        RemoteMemory memory;
+        memcpy(&memory, text, sizeof(memory));
+        return memory;
+    }
+};
+
+struct Peer::Answer {
+    uint64_t value = 0;
+    RemoteMemory memory = {};
+};
+
+/** What runs there. */
+class Peer::Service {
+public:
+    explicit Service(const PortConfig &config) : port_(config) {}
+
+    int run(const Channel &channel) {
+        MailboxAddress other;
+        channel.send(port_->address());
+        channel.send(process_cookie().low);
+        CHECK(channel.receive(&other));
+        link_ = &port_.link(other);
+        for (;;) {
+            // Without an end: who waits for a command must outlive slow tests.
+            while (port_.messages.empty()) {
+                if (port_->progress() == 0) {
+                    std::this_thread::yield();
+                }
+            }
+            const Message message = std::move(port_.messages.front());
+            port_.messages.pop_front();
+            CHECK(message.id == kCommandId && message.bytes.size() == 8 + sizeof(Command));
+            Operation operation;
+            Command command;
+            memcpy(&operation, message.bytes.data(), sizeof(operation));
+            memcpy(&command, message.bytes.data() + sizeof(operation), sizeof(command));
+            const Answer answer = obey(operation, command);
+            CHECK(send_when_possible(port_, port_, [&] {
+                      return link_->am_short(kAnswerId, answer.value, &answer.memory,
+                                             sizeof(answer.memory));
+                  }) == Status::ok);
+            if (operation == Operation::close_port) {
+                port_.destroy();
+            }
+            if (operation == Operation::sleep || operation == Operation::close_port) {
+                pause();
+            }
+            if (operation == Operation::finish) {
+                settle({&port_});
+                return 0;
+            }
+        }
+    }
+
+private:
+    Answer obey(Operation operation, const Command &command) {
+        switch (operation) {
+        case Operation::allocate:
+            length_ = command.number;
+            buffer_.emplace(static_cast<Buffer::Allocator>(command.text[0]), length_);
+            registration_.emplace(buffer_->data(), length_);
+            return {1, registration_->named()};
+        case Operation::release:
+            registration_.reset();
+            buffer_.reset();
+            return {};
+        case Operation::fill: buffer_->fill(command.number); return {};
+        case Operation::holds: return {buffer_->check(0, length_, command.number, 0).empty(), {}};
+        case Operation::get:
+            return {static_cast<uint64_t>(await_get(port_, *link_, buffer_->data(), command.number,
+                                                    command.remote())),
+                    {}};
+        case Operation::put:
+            return {static_cast<uint64_t>(await_put(port_, *link_, buffer_->data(), command.number,
+                                                    command.remote())),
+                    {}};
+        case Operation::calls: return {test::calls(command.text), {}};
+        case Operation::calls_of_all: return {test::calls_of_all(), {}};
+        case Operation::reset_calls: test::reset_calls(); return {};
+        case Operation::simulate: {
+            const std::string text = command.text;
+            const size_t equals = text.find('=');
+            set_simulation(text.substr(0, equals).c_str(), text.substr(equals + 1).c_str());
+            return {};
+        }
+        case Operation::enable_pins: HostPins::instance().enable(command.number); return {};
+        default: return {};
+        }
+    }
+
+    LogCapture log_;  // errors that a test provokes are not to be read
+    TestPort port_;
+    Link *link_ = nullptr;
+    std::optional<Buffer> buffer_;
+    size_t length_ = 0;
+    std::optional<Registration> registration_;
+};
+
+Peer::Peer(const PortConfig &config, CUdevice device)
+    : child_([&](const Channel &channel) {
+          CHECK(enter_primary_context(device));
+          Service service(config);
+          return service.run(channel);
+      }) {}
+
+bool Peer::connect(TestPort &port) {
+    port_ = &port;
+    if (!child_.channel().receive(&mailbox_) || !child_.channel().receive(&owner_)) {
+        return false;
+    }
+    child_.channel().send(port->address());
+    return true;
+}
+
+Peer::Answer Peer::ask(Operation operation, uint64_t number, const std::string &text) {
+    Command command;
+    command.number = number;
+    memcpy(command.text, text.data(), std::min(text.size(), sizeof(command.text) - 1));
+    send_when_possible(*port_, *port_, [&] {
+        return link().am_short(kCommandId, static_cast<uint64_t>(operation), &command,
+                               sizeof(command));
+    });
+    Answer answer;
+    if (!progress_until({port_}, [&] { return !port_->messages.empty(); })) {
+        ADD_FAILURE() << "the peer does not answer";
+        return answer;
+    }
+    const Message &message = port_->messages.front();
+    memcpy(&answer.value, message.bytes.data(), sizeof(answer.value));
+    memcpy(&answer.memory, message.bytes.data() + sizeof(answer.value), sizeof(answer.memory));
+    port_->messages.pop_front();
+    return answer;
+}
+
+RemoteMemory Peer::allocate(size_t length, Buffer::Allocator allocator) {
+    return ask(Operation::allocate, length, std::string(1, static_cast<char>(allocator))).memory;
+}
+
+void Peer::release() { ask(Operation::release); }
+void Peer::fill(uint64_t seed) { ask(Operation::fill, seed); }
+bool Peer::holds(uint64_t seed) { return ask(Operation::holds, seed).value != 0; }
+
+Status Peer::get(const RemoteMemory &remote, size_t length) {
+    return static_cast<Status>(ask(Operation::get, length, bytes_of(remote)).value);
+}
+
+Status Peer::put(const RemoteMemory &remote, size_t length) {
+    return static_cast<Status>(ask(Operation::put, length, bytes_of(remote)).value);
+}
+
+unsigned long Peer::calls(const char *function) {
+    return ask(Operation::calls, 0, function).value;
+}
+
+unsigned long Peer::calls_of_all() { return ask(Operation::calls_of_all).value; }
+void Peer::reset_calls() { ask(Operation::reset_calls); }
+
+void Peer::simulate(const char *variable, const char *value) {
+    ask(Operation::simulate, 0, std::string(variable) + "=" + value);
+}
+
+void Peer::enable_pins(size_t limit) { ask(Operation::enable_pins, limit); }
+void Peer::close_port() { ask(Operation::close_port); }
+void Peer::sleep() { ask(Operation::sleep); }
+
+int Peer::finish() {
+    ask(Operation::finish);
+    return child_.reap();
+}
+
+// ---------------------------------------------------------------- operations
+
+Status await_get(TestPort &port, Link &link, void *local, size_t length,
+                 const RemoteMemory &remote) {
+    Outcome outcome;
+    const Status status = link.get(local, length, remote, nullptr, outcome.completion());
+    if (status != Status::in_progress) {
+        return status;
+    }
+    if (!progress_until({&port}, [&] { return outcome.done(); })) {
+        link.cancel(nullptr);  // a fault; nothing may come when the outcome is gone
+    }
+    return outcome.status;
+}
+
+Status await_put(TestPort &port, Link &link, const void *local, size_t length,
+                 const RemoteMemory &remote) {
+    Outcome outcome;
+    const Status status = link.put(local, length, remote, nullptr, outcome.completion());
+    if (status != Status::in_progress) {
+        return status;
+    }
+    if (!progress_until({&port}, [&] { return outcome.done(); })) {
+        link.cancel(nullptr);
+    }
+    return outcome.status;
+}
+
+}  // namespace gpushm::test

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A second process with GPU memory and a port, which does what the test tells it by active
+// messages. Both
+// processes are made anew, because a child that is forked after cuInit cannot use the driver.
+#pragma once
+
+#include "core_gpu_support.hpp"
+#include "port_support.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+/** In a function that returns the exit status of a process. */
+#define CHECK(condition)                                                                \
+    do {                                                                                \
+        if (!(condition)) {                                                             \
+            fprintf(stderr, "%s, line %d: %s\n", __FILE__, __LINE__, #condition);       \
+            return 1;                                                                   \
+        }                                                                               \
+    } while (false)
+
+namespace gpushm::test {
+
+/** Initialises CUDA and makes the primary context of a device current. */
+bool enter_primary_context(CUdevice device);
+
+/** The other process. Made before this one initialises CUDA. It has one buffer, which is
+ *  registered. */
+class Peer {
+public:
+    Peer(const PortConfig &config, CUdevice device);
+
+    /** Connects it with a port of this process; false when it is gone. */
+    bool connect(TestPort &port);
+    Link &link() { return port_->link(mailbox_); }
+    uint64_t owner() const { return owner_; }  // BufferName::owner of its memory
+
+    // Each waits until it is done, and progresses the port meanwhile.
+    RemoteMemory allocate(size_t length, Buffer::Allocator allocator = Buffer::Allocator::device);
+    void release();
+    void fill(uint64_t seed);
+    bool holds(uint64_t seed);
+    /** It reads or writes memory of this process with its buffer. */
+    Status get(const RemoteMemory &remote, size_t length);
+    Status put(const RemoteMemory &remote, size_t length);
+    unsigned long calls(const char *function);
+    unsigned long calls_of_all();
+    void reset_calls();
+    void simulate(const char *variable, const char *value);
+    void enable_pins(size_t limit);
+    void close_port();
+    /** It does nothing any more, as if in a long computation, and is not to be asked again. */
+    void sleep();
+
+    void kill() { child_.kill_hard(); }
+    int finish();
+
+private:
+    enum class Operation : uint64_t;
+    struct Command;
+    struct Answer;
+    class Service;
+
+    Answer ask(Operation operation, uint64_t number = 0, const std::string &text = "");
+
+    Child child_;
+    TestPort *port_ = nullptr;
+    MailboxAddress mailbox_ = {};
+    uint64_t owner_ = 0;
+};
+
+/** Starts an operation of this process and waits for its end. */
+Status await_get(TestPort &port, Link &link, void *local, size_t length,
+                 const RemoteMemory &remote);
+Status await_put(TestPort &port, Link &link, const void *local, size_t length,
+                 const RemoteMemory &remote);
+
+/** This process on device 0 and another one. */
+struct Pair {
+    explicit Pair(CUdevice peer_device, const PortConfig &config = kMappingPort)
+        : peer(config, peer_device) {}
+    /** After the fork. */
+    bool start(const PortConfig &config = kMappingPort) {
+        if (!enter_primary_context(0)) {
+            return false;
+        }
+        port.emplace(config);
+        return peer.connect(*port);
+    }
+    Status get(void *local, size_t length, const RemoteMemory &remote) {
+        return await_get(*port, peer.link(), local, length, remote);
+    }
+    Status put(const void *local, size_t length, const RemoteMemory &remote) {
+        return await_put(*port, peer.link(), local, length, remote);
+    }
+    /** Progresses until this process has called a function so often; false when it does not. */
+    bool await_calls(const char *function, unsigned long count) {
+        return progress_until({&*port}, [&] { return calls(function) >= count; });
+    }
+
+    Peer peer;
+    std::optional<TestPort> port;
+};
+
+}  // namespace gpushm::test

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Single lies of a peer: what it says makes no sense, and nothing comes of it.
+#include "port_support.hpp"
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+/** A peer that only speaks by hand. */
+class PortLies : public testing::Test {
+protected:
+    PortLies() {
+        const char *why = "";
+        sender_ = MailboxSender::attach(victim_->address(), mailbox_->address(), &why);
+    }
+    template <typename Payload>
+    void send(CellKind kind, const Payload &payload) {
+        ReservedCell cell;
+        ASSERT_TRUE(sender_->reserve(&cell));
+        memcpy(cell.cell->payload, &payload, sizeof(payload));
+        sender_->publish(cell, kind, 0, sizeof(payload));
+    }
+
+    TestPort victim_;
+    std::optional<MailboxReceiver> mailbox_ = MailboxReceiver::create(16, kSlotBytes);
+    std::optional<MailboxSender> sender_;
+    Link &link_ = victim_.link(mailbox_->address());
+};
+
+TEST_F(PortLies, PutIsNotOverBeforeItsSourceWasRead) {
+    const LogCapture log;
+    struct Source {
+        std::unique_ptr<unsigned char[]> memory{new unsigned char[100000]};
+        unsigned calls = 0;
+        static void free_at_end(void *self, Status) {
+            auto *source = static_cast<Source *>(self);
+            source->memory.reset();
+            ++source->calls;
+        }
+    } put;
+    ASSERT_EQ(link_.put(put.memory.get(), 100000, {1, 1}, nullptr, {Source::free_at_end, &put}),
+              Status::in_progress);
+    send(CellKind::transfer_done, TransferDone{1, 0});
+    victim_->progress();
+    EXPECT_TRUE(link_.failed());
+    send(CellKind::ring_answer, RingAnswer{1});
+    settle({&victim_});  // AddressSanitizer sees an access to what is freed
+    EXPECT_EQ(put.calls, 1u);
+    EXPECT_EQ(victim_.failed_links.size(), 1u);
+    EXPECT_EQ(log.count("under way"), 1u);
+}
+
+TEST_F(PortLies, GetIsNotOverBeforeItsDataCame) {
+    const LogCapture log;
+    unsigned char local[10];
+    Outcome get;
+    ASSERT_EQ(link_.get(local, sizeof(local), {1, 1}, nullptr, get.completion()),
+              Status::in_progress);
+    send(CellKind::transfer_done, TransferDone{1, 0});
+    settle({&victim_});
+    EXPECT_EQ(get.calls, 1u);
+    EXPECT_EQ(get.status, Status::peer_failed) << "the data is not there";
+}
+
+TEST_F(PortLies, MessageLongerThanAnyMayBeIsDropped) {
+    const LogCapture log;
+    auto ring = StagingRingSender::create(8 * kSlotBytes);
+    send(CellKind::ring_offer, RingOffer{ring->cookie(), ring->segment_fd()});
+    send(CellKind::am_ring, RingSpan{0, kSlotBytes});
+    send(CellKind::am_ring, RingSpan{2 * kSlotBytes, kSlotBytes + 1});
+    send(CellKind::am_ring, RingSpan{4 * kSlotBytes, 10});
+    settle({&victim_});
+    ASSERT_EQ(victim_.messages.size(), 2u);
+    EXPECT_EQ(victim_.messages[0].bytes.size(), kSlotBytes);
+    EXPECT_EQ(victim_.messages[1].bytes.size(), 10u);
+}
+
+TEST_F(PortLies, NonsenseInTheRingHeaderEndsTheLink) {
+    const LogCapture log;
+    std::vector<unsigned char> local(1 << 20);
+    Outcome put;
+    ASSERT_EQ(link_.put(local.data(), local.size(), {1, 1}, nullptr, put.completion()),
+              Status::in_progress);
+    victim_->progress();
+    ReceivedCell cell;
+    ASSERT_TRUE(mailbox_->receive(&cell));
+    ASSERT_EQ(cell.kind, CellKind::ring_offer);
+    RingOffer offer;
+    memcpy(&offer, cell.payload, sizeof(offer));
+    mailbox_->release();
+    const char *why = "";
+    const auto ring = Segment::attach(getpid(), offer.segment_fd, 0, &why);
+    reinterpret_cast<RingHeader *>(ring->data())->released = ~uint64_t{0};
+    send(CellKind::ring_answer, RingAnswer{1});
+    EXPECT_TRUE(progress_until({&victim_}, [&] { return put.done(); }));
+    EXPECT_EQ(put.status, Status::peer_failed);
+    settle({&victim_});
+    EXPECT_EQ(victim_.failed_links.size(), 1u);
+    EXPECT_EQ(log.count("nonsense"), 1u);
+}
+
+TEST_F(PortLies, HandleThatNobodyAskedForIsNotOpened) {
+    const LogCapture log;
+    MapAnswer answer = {};
+    answer.owner = 5;
+    answer.buffer_id = 6;
+    for (const uint8_t sharing : {0, 1, 2, 3, 255}) {
+        answer.sharing = static_cast<BufferName::Sharing>(sharing);
+        send(CellKind::map_answer, answer);
+        send(CellKind::unmap_notice, UnmapNotice{answer.owner, answer.buffer_id});
+        settle({&victim_});
+    }
+    EXPECT_FALSE(link_.failed());
+}
+
+TEST_F(PortLies, RequestForMemoryThatIsNotThereGetsNoHandle) {
+    const LogCapture log;
+    unsigned char memory[16];
+    MapRequest request = {};
+    request.buffer.base = reinterpret_cast<uint64_t>(memory);
+    request.buffer.length = sizeof(memory);
+    request.buffer.buffer_id = 1;
+    request.buffer.sharing = BufferName::Sharing::ipc_handle;
+    for (const uint64_t owner : {process_cookie().low, uint64_t{7}}) {
+        request.buffer.owner = owner;
+        send(CellKind::map_request, request);
+        victim_->progress();
+        ReceivedCell cell;
+        ASSERT_TRUE(mailbox_->receive(&cell));
+        ASSERT_EQ(cell.kind, CellKind::map_answer);
+        MapAnswer answer;
+        memcpy(&answer, cell.payload, sizeof(answer));
+        mailbox_->release();
+        EXPECT_EQ(answer.sharing, BufferName::Sharing::none);
+        EXPECT_EQ(answer.owner, owner);
+        EXPECT_EQ(answer.buffer_id, 1u);
+    }
+}
+
+}  // namespace
+}  // namespace gpushm

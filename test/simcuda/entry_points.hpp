@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Functions that begin as those of the real driver do (seen in 580): programs change the first
+// instructions of the ones by which memory comes and goes, to be told of it.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+
+// What the source calls cuX has this name in the library; cuX itself is in entry_points.cpp.
+#define SIMCUDA_BODY(function) __asm__("body_of_" #function)
+
+// Names of today, whatever cuda.h makes of them.
+#define SIMCUDA_ENTRY_POINTS(X)                                                                    \
+    X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemAllocAsync)                 \
+    X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemFree_v2) X(cuMemFreeHost)                  \
+    X(cuMemHostRegister_v2) X(cuMemHostUnregister)                                                 \
+    X(cuMemMap) X(cuMemUnmap) X(cuIpcCloseMemHandle) X(cuCtxDestroy_v2)                            \
+    X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxRelease_v2)                                   \
+    X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2)
+
+#pragma push_macro("cuDevicePrimaryCtxRelease")
+#pragma push_macro("cuDevicePrimaryCtxReset")
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+
+extern "C" {
+CUresult cuMemAlloc_v2(CUdeviceptr*, std::size_t) SIMCUDA_BODY(cuMemAlloc_v2);
+CUresult cuMemAllocPitch_v2(CUdeviceptr*, std::size_t*, std::size_t, std::size_t, unsigned)
+    SIMCUDA_BODY(cuMemAllocPitch_v2);
+CUresult cuMemAllocManaged(CUdeviceptr*, std::size_t, unsigned) SIMCUDA_BODY(cuMemAllocManaged);
+CUresult cuMemAllocAsync(CUdeviceptr*, std::size_t, CUstream) SIMCUDA_BODY(cuMemAllocAsync);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr*, std::size_t, CUmemoryPool, CUstream)
+    SIMCUDA_BODY(cuMemAllocFromPoolAsync);
+CUresult cuMemFreeAsync(CUdeviceptr, CUstream) SIMCUDA_BODY(cuMemFreeAsync);
+CUresult cuMemFree_v2(CUdeviceptr) SIMCUDA_BODY(cuMemFree_v2);
+CUresult cuMemFreeHost(void*) SIMCUDA_BODY(cuMemFreeHost);
+CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) SIMCUDA_BODY(cuMemHostRegister_v2);
+CUresult cuMemHostUnregister(void*) SIMCUDA_BODY(cuMemHostUnregister);
+CUresult cuMemMap(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle,
+                  unsigned long long) SIMCUDA_BODY(cuMemMap);
+CUresult cuMemUnmap(CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemUnmap);
+CUresult cuIpcCloseMemHandle(CUdeviceptr) SIMCUDA_BODY(cuIpcCloseMemHandle);
+CUresult cuCtxDestroy_v2(CUcontext) SIMCUDA_BODY(cuCtxDestroy_v2);
+CUresult cuDevicePrimaryCtxRelease(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRelease);
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRelease_v2);
+CUresult cuDevicePrimaryCtxReset(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxReset);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxReset_v2);
+}
+
+#pragma pop_macro("cuDevicePrimaryCtxReset")
+#pragma pop_macro("cuDevicePrimaryCtxRelease")

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The pages behind registered host memory. A real driver pins them: when the application unmaps the
+// range and maps something else there, copies through the stale registration still go to the old
+// pages, which nobody sees. Shared mappings behave so here too; of private ones it is noticed that
+// they are not those which were registered.
+#pragma once
+
+#include "mapping.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace simcuda {
+
+class HostPages {
+public:
+    // The range is mapped now. Where neither can be done (no userfaultfd), what is mapped at the
+    // address is always taken for what was registered.
+    HostPages(std::uintptr_t address, std::size_t bytes);
+    ~HostPages();
+    HostPages(const HostPages&) = delete;
+    HostPages& operator=(const HostPages&) = delete;
+
+    // Where the engine finds them.
+    char* engine_address() const;
+
+    // Whether the pages of a part of the range are those that were registered.
+    bool there(std::uintptr_t address, std::size_t bytes) const;
+
+private:
+    bool watch(bool begin) const;
+
+    const std::uintptr_t address_;
+    const std::size_t bytes_;
+    std::unique_ptr<Mapping> duplicate_; // of a shared mapping: another view of the pages
+    bool watched_ = false;
+};
+
+// Whether every page of the range is mapped.
+bool pages_mapped(std::uintptr_t address, std::size_t bytes);
+
+} // namespace simcuda

@@ -1,0 +1,149 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Messages of GPU memory in every combination, beside everything that an application does with it;
+# runs the same with the simulated driver and on a GPU node. Run in the build directory.
+#
+#   gpu_memory.sh [--quick] [--full] [--huge] [--only=TEXT] [--sweep] [--proto=n|y]
+#
+# --quick: a minute, for "make check" (default). --full: some minutes, for a GPU node. --huge: sizes
+# up to 1 GiB too. --sweep: each driver call fails once (driver_failures), on a GPU node by a library in
+# front of the real driver. One line for each test; the exit status is the number of those that fail.
+build=$PWD
+folder=$build/test/ucp
+full=
+huge=
+only=
+sweep=
+protos='n y'
+for argument; do
+    case $argument in
+    --quick) ;;
+    --full) full=--full ;;
+    --huge) full=--full huge=y ;;
+    --sweep) sweep=y ;;
+    --only=*) only=${argument#--only=} ;;
+    --proto=*) protos=${argument#--proto=} ;;
+    *)
+        sed -n '6p' "$0"
+        exit 2
+        ;;
+    esac
+done
+[ -x "$folder/ucp_peer" ] && [ -e "$folder/plugins/libgpushm_preload.so" ] ||
+    { echo "not built: $folder/ucp_peer"; exit 77; }
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+unset UCX_PLUGIN_PATH UCX_LOG_LEVEL UCX_LOG_FILE
+preload=$folder/plugins/libgpushm_preload.so
+export UCX_TLS=gpushm UCX_KEEPALIVE_INTERVAL=1s UCX_MODULES=^cuda UCX_WARN_UNUSED_ENV_VARS=n
+minor=$("$folder/ucp_peer" version | sed 's/.*\.//')
+failures=0
+skips=0
+tests=0
+
+seconds() {
+    date +%s.%N
+}
+
+# check NAME COMMAND...
+check() {
+    name="$1, proto $proto"
+    shift
+    case $name in *"$only"*) ;; *) return ;; esac
+    start=$(seconds)
+    LD_PRELOAD=$preload UCX_PROTO_ENABLE=$proto "$@" >"$work/out" 2>&1
+    status=$?
+    took=$(echo "$start $(seconds)" | awk '{ printf "%.1f s", $2 - $1 }')
+    tests=$((tests + 1))
+    case $status in
+    0)
+        echo "PASS  $name, $took"
+        grep -v '^skipped: ' "$work/out" | sed 's/^/      /'
+        ;;
+    77)
+        skips=$((skips + 1))
+        echo "SKIP  $name: $(grep '^skipped: ' "$work/out" | tail -n 1)"
+        ;;
+    *)
+        failures=$((failures + 1))
+        echo "FAIL  $name, status $status, $took"
+        grep -v '^skipped: ' "$work/out" | tail -n 30 | sed 's/^/      /'
+        ;;
+    esac
+}
+
+peer() {
+    name=$1
+    shift
+    check "$name" "$folder/ucp_peer" "$@"
+}
+
+polls='0 1 5 20'
+limit=60
+if [ -n "$full" ]; then
+    polls='0 1 2 3 4 5 6 8 10 12 15 20 25 30 40 60 100 200'
+    limit=900
+fi
+"$folder/ucp_peer" kinds
+for proto in $protos; do
+    # Not what UCX cannot do by itself: one-sided operations on GPU memory by its first protocols
+    # (rma_sw.c), zero-copy active messages by the second protocols of 1.13.
+    options=
+    [ "$proto" = n ] && options=--rma=n
+    [ "$proto" = y ] && [ "$minor" -eq 13 ] && options=--am=n
+    # In full with the newer protocols only.
+    depth=
+    messages=400
+    rounds=10
+    if [ -n "$full" ]; then
+        messages=10000
+        rounds=100
+        [ "$proto" = y ] && depth=--full && messages=100000 && rounds=1000
+    fi
+    peer "all kinds" matrix $depth $options --deadline=$limit
+    [ -n "$full" ] && peer "all kinds on one device" matrix --same-device $options --deadline=$limit
+    [ -n "$huge" ] && for pair in device/device device/host host/device managed_gpu/device; do
+        peer "up to 1 GiB, $pair" matrix --full --largest-mib=1024 --from=${pair%/*} \
+            --to=${pair#*/} $options --deadline=$limit
+    done
+    peer "visible to kernels" visibility --count=$messages --deadline=$limit
+    peer "visible to kernels, one device" visibility --count=400 --same-device --deadline=$limit
+    peer "kernels wait for messages" waiting-kernel --deadline=$limit
+    peer "stream capture" captures --deadline=$limit
+    peer "freed and allocated again" reallocated --rounds=$rounds --deadline=$limit
+    peer "freed while mapped" freed-while-mapped --deadline=$limit
+    peer "application opens IPC handles" own-ipc-handle --deadline=$limit
+    peer "device reset" context-reset --deadline=$limit
+    peer "fork" fork --deadline=$limit
+    peer "other current contexts" other-contexts --deadline=$limit
+    peer "several devices and workers" several-devices --deadline=$limit
+    peer "devices in another order" visible-devices --visible0=0,1 --visible1=1,0 --deadline=$limit
+    peer "different devices visible" visible-devices --visible0=0 --visible1=1 --deadline=$limit
+    for kind in device managed; do
+        peer "killed before it answers, $kind" killed --when=unanswered --kinds=$kind
+        for when in send receive; do
+            # ucp_proto_rndv_get_zcopy_fetch_completion (rndv_get.c) of 1.13 ignores the error.
+            [ "$when" = receive ] && [ "$proto" = y ] && [ "$minor" -eq 13 ] && continue
+            for poll in $polls; do
+                peer "killed at $when after $poll polls, $kind" killed --when=$when --kinds=$kind \
+                    --polls=$poll --bytes=3000001
+            done
+        done
+    done
+done
+
+if [ -n "$sweep" ]; then
+    "$folder/ucp_peer" driver-path >"$work/driver" 2>&1
+    if [ $? -eq 0 ]; then  # of a driver that cannot be told to fail
+        FAILING_DRIVER_OF=$(cat "$work/driver")
+        LD_LIBRARY_PATH=$folder/failing/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        export FAILING_DRIVER_OF LD_LIBRARY_PATH
+    fi
+    for proto in $protos; do
+        options=
+        [ "$proto" = n ] && options=--rma=n
+        check "each driver call fails once" "$folder/driver_failures" $full $options
+    done
+fi
+echo "$tests tests: $failures failed, $skips skipped"
+exit $failures
