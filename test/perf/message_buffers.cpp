@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "message_buffers.hpp"
+
+#include "figures.hpp"
+
+#include <stdexcept>
+
+namespace gpushm::perf {
+namespace {
+
+MemoryKind parse_kind(const std::string &text) {
+    if (text == "host") {
+        return MemoryKind::host;
+    }
+    if (text == "pinned") {
+        return MemoryKind::pinned;
+    }
+    if (text == "device") {
+        return MemoryKind::device;
+    }
+    if (text == "managed") {
+        return MemoryKind::managed;
+    }
+    throw std::runtime_error(text + ": the kinds of memory are host, pinned, device and managed");
+}
+
+/** Cuts `suffix` off, if it is there. */
+bool cut(std::string *text, const std::string &suffix) {
+    if (text->size() < suffix.size() ||
+        text->compare(text->size() - suffix.size(), suffix.size(), suffix) != 0) {
+        return false;
+    }
+    text->resize(text->size() - suffix.size());
+    return true;
+}
+
+}  // namespace
+
+MemoryType parse_memory_type(const std::string &text) {
+    std::string rest = text;
+    MemoryType type;
+    type.renewed = cut(&rest, "+new");
+    if (cut(&rest, "@cpu")) {
+        type.place = MemoryType::Place::cpu;
+    } else if (cut(&rest, "@gpu")) {
+        type.place = MemoryType::Place::gpu;
+    }
+    type.kind = parse_kind(rest);
+    if (type.place != MemoryType::Place::anywhere && type.kind != MemoryKind::managed) {
+        throw std::runtime_error(text + ": only managed memory has a changing place");
+    }
+    return type;
+}
+
+MessageBuffers::MessageBuffers(const Driver *driver, MemoryType type, size_t pool)
+    : driver_(driver), type_(type) {
+    if (!type.renewed) {
+        memories_.push_back(std::make_unique<Memory>(driver, type.kind, pool));
+    }
+}
+
+void MessageBuffers::prepare(size_t size, unsigned slots) {
+    size_ = size;
+    slots_ = slots;
+    stride_ = stride_of(size);
+    has_content_ = false;
+}
+
+void MessageBuffers::prepare_source(uint64_t seed) {
+    renew();
+    for (unsigned slot = 0; slot < slots_ && !has_content_; ++slot) {
+        memory(slot).fill(offset(slot), size_, seed + slot);
+    }
+    has_content_ = !type_.renewed;
+    place();
+}
+
+void MessageBuffers::prepare_destination() {
+    renew();
+    for (unsigned slot = 0; slot < slots_ && !has_content_; ++slot) {
+        memory(slot).clear(offset(slot), size_);
+    }
+    has_content_ = !type_.renewed;
+    place();
+}
+
+void MessageBuffers::check(uint64_t seed) const {
+    for (unsigned slot = 0; slot < slots_; ++slot) {
+        memory(slot).check(offset(slot), size_, seed + slot);
+    }
+}
+
+char *MessageBuffers::address(unsigned message) const {
+    const unsigned slot = message % slots_;
+    return memory(slot).address() + offset(slot);
+}
+
+void MessageBuffers::renew() {
+    if (!type_.renewed) {
+        return;
+    }
+    memories_.clear();
+    for (unsigned slot = 0; slot < slots_; ++slot) {
+        memories_.push_back(std::make_unique<Memory>(driver_, type_.kind, size_));
+    }
+}
+
+void MessageBuffers::place() {
+    for (unsigned slot = 0; slot < slots_; ++slot) {
+        if (type_.place == MemoryType::Place::cpu) {
+            memory(slot).place_on_cpu(offset(slot), size_);
+        } else if (type_.place == MemoryType::Place::gpu) {
+            memory(slot).place_on_gpu(offset(slot), size_);
+        }
+    }
+}
+
+}  // namespace gpushm::perf

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The two measurements: one message, and many under way together.
+#pragma once
+
+#include "figures.hpp"
+#include "message_buffers.hpp"
+#include "side_pair.hpp"
+#include "ucp_connection.hpp"
+
+#include <functional>
+#include <vector>
+
+namespace gpushm::perf {
+
+/** Both sides call the same functions with the same arguments. What arrived is checked; wrong data
+ *  throws std::runtime_error. Figures are those of side 0. */
+class MessageTests {
+public:
+    MessageTests(Side &side, const UcpConnection &connection, MessageBuffers &source,
+                 MessageBuffers &destination);
+
+    /** Messages of `size` bytes for `seconds`, to let everything that is done once be done; none
+     *  where buffers are renewed, so that there is always something to be done. */
+    void warm_up(size_t size, double seconds);
+
+    /** us one way. Half a round trip; where buffers are prepared before each message, from the
+     *  sender's call to the receiver's completion. */
+    Figures latency(size_t size, const Effort &effort);
+
+    /** us a message, with window_of(size) of them under way: from the first call of the sender
+     *  until both sides are ready. */
+    Figures window(size_t size, const Effort &effort);
+
+private:
+    /** Does it n times; the times on side 0. */
+    using Run = std::function<std::vector<double>(uint64_t n)>;
+
+    bool prepares() const;
+    Figures measure(const Run &run, const Effort &effort, double divisor);
+    std::vector<double> ping_pong(uint64_t count);
+    std::vector<double> one_way(uint64_t count, unsigned messages);
+    double send_messages(unsigned messages);
+    void receive_messages(unsigned messages);
+    void check_ping_pong();
+    uint64_t seed_of(int sender) const;
+
+    Side &side_;
+    const UcpConnection &connection_;
+    MessageBuffers &source_;
+    MessageBuffers &destination_;
+    size_t size_ = 0;
+    uint64_t contents_ = 0;  // counts what has been sent, alike on both sides
+    std::vector<ucs_status_ptr_t> requests_;
+};
+
+}  // namespace gpushm::perf

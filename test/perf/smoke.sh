@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The benchmarks run and print figures that are well formed; how good they are is not looked at.
+# Run in the build directory, with or without a CUDA driver.
+build=$PWD
+here=$(cd "$(dirname "$0")" && pwd)
+programs=$build/test/perf
+run="$build/gpushm-run --plugin-dir=$build/test/ucp/plugins"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+    echo "FAILED: $1"
+    sed 's/^/    /' "$work/out" | head -40
+    failures=$((failures + 1))
+}
+
+command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
+unset LD_PRELOAD UCX_PLUGIN_PATH UCX_MODULES
+export UCX_WARN_UNUSED_ENV_VARS=n
+
+rows=host,dd,dd-unmapped,hd,managed-cpu-gpu,dd-new
+python3 "$here/gpu_table.py" --programs "$programs" --gpushm "$run" --rows $rows --sizes 8,70000 \
+    --launches 1 --seconds 0.001 --warm-up 0.001 --json "$work/json" >"$work/out" 2>&1 ||
+    fail "gpu_table.py ends with status $?"
+python3 - "$work/json" $rows >>"$work/out" 2>&1 <<'END' || fail "the table is not complete"
+import json, sys
+table = json.load(open(sys.argv[1]))
+devices = table["facts"]["gpu"].get("devices", 0)
+expected = [row for row in sys.argv[2].split(",") if row == "host" or devices > 1]
+assert [row["row"] for row in table["rows"]] == expected, expected
+for row in table["rows"]:
+    cells = {(cell["test"], cell["size"]): cell for cell in row["cells"]}
+    assert len(cells) == 4 and ("window", 70000) in cells, (row["row"], sorted(cells))
+    for cell in cells.values():
+        for side in ("raw", "gpushm"):
+            assert 0 < cell["us"][side]["median"] < 1e7, (row["row"], side, cell)
+END
+
+"$programs/ucp_latency" --seconds=30 --limit=0.3 >"$work/out" 2>&1
+[ $? -eq 124 ] && grep -q '"error": "not ready after' "$work/out" || fail "a time limit is not kept"
+
+"$programs/ucp_latency" --from=devise >"$work/out" 2>&1
+[ $? -eq 1 ] && grep -q '^{"error": "devise: ' "$work/out" || fail "a wrong kind is not refused"
+
+exit $((failures != 0))
