@@ -21,6 +21,13 @@ declare -A titles=(
     [killed]="nothing is left behind after kill -9"
     [distcheck]="make distcheck"
     [debian13]="the whole on Debian 13, in a chroot"
+    [wheels]="the same binary in UCX 1.14 to 1.22 and Open MPI 4.1 and 5.0 of the package index"
+    [trixie]="the same binary on Debian 13, in a chroot"
+    [two_hosts]="two hosts: gpushm within each, tcp between them"
+    [scale]="32 processes on a node, all connected to all"
+    [come_and_go]="peers that come and go leave nothing behind"
+    [mpi_programs]="hpcc, netpipe and mpi4py of this system, two and four ranks"
+    [sid]="the same binary on Debian sid, in a chroot"
 )
 
 plain=$root/plain
@@ -163,16 +170,6 @@ step_bad_settings() {
     absent grep 'Transport: gpushm' "$root/tmp/output"
 }
 
-# own_mounts CMD...: with a mount table of its own. In a chroot whose root is no mount point unshare
-# cannot make everything private (mount_namespaces(7)); the command then has to do that itself.
-own_mounts() {
-    if unshare -m true 2>/dev/null; then
-        unshare -m "$@"
-    else
-        unshare -m --propagation unchanged "$@"
-    fi
-}
-
 # in_small_shm SIZE CMD...: with a /dev/shm of that size.
 in_small_shm() {
     local size=$1
@@ -221,4 +218,6 @@ step_distcheck() {
         DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir CXXFLAGS=-O0"
 }
 
-. "$(dirname "${BASH_SOURCE[0]}")/debian13.sh"
+for file in chroot debian13 smoke scale hosts mpi_programs; do
+    . "$source_dir/contrib/$file.sh"
+done

@@ -42,6 +42,7 @@ is_there() {
     libhwloc-dev) pkg-config --exists 'hwloc >= 2.0' ;;
     libgtest-dev) pkg-config --exists gtest_main ;;
     python3-pip) python3 -m pip --version ;;
+    iproute2) command -v ip ;;
     ca-certificates) [ -r /etc/ssl/certs/ca-certificates.crt ] ;;
     *) dpkg-query -W "$1" ;;
     esac >/dev/null 2>&1

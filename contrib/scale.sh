@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Steps of contrib/check: many processes on a node (test/scale).
+
+scale_programs() {
+    make -C "$plain" -j"$jobs" test/scale/all_to_all test/scale/come_and_go
+}
+
+# Bounds are what gpushm takes today, rounded up; 256 processes: all_to_all run --processes=256
+# --report.
+step_scale() {
+    scale_programs
+    # Alone, so that what is measured is its own.
+    UCX_TLS=gpushm "$run" "$plain/test/scale/all_to_all" run --processes=32 --report \
+        --most-memory=4 --most-descriptors=80
+    # Beside UCX's own transports, by UCX's choice.
+    "$run" "$plain/test/scale/all_to_all" run --processes=16 --sizes=8,9000 --neighbours=gpushm
+}
+
+step_come_and_go() {
+    local size
+    scale_programs
+    for size in 8 70000; do
+        UCX_TLS=gpushm "$run" "$plain/test/scale/come_and_go" run --peers=40 --size=$size
+    done
+}

