@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/descriptor_channel.hpp"
 
+#include "core/abstract_address.hpp"
 #include "core/log.hpp"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <cerrno>
-#include <cinttypes>
-#include <cstddef>
-#include <cstdio>
 #include <cstring>
 
 namespace gpushm {
 namespace {
 
-socklen_t make_address(const Cookie &cookie, sockaddr_un *address) {
-    *address = {};
-    address->sun_family = AF_UNIX;
-    // The zero byte in front makes the name abstract.
-    const int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1,
-                                "gpushm-%016" PRIx64 "%016" PRIx64, cookie.low, cookie.high);
-    return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-}
+constexpr char kPurpose[] = "descriptors";
 
 union Control {
     cmsghdr align;
@@ -61,12 +49,10 @@ bool DescriptorReceiver::open(const Cookie &cookie) {
     if (socket_) {
         return true;
     }
-    UniqueFd made(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    sockaddr_un address;
-    const socklen_t length = make_address(cookie, &address);
+    UniqueFd made = bind_abstract(kPurpose, cookie);
     const int yes = 1;
-    if (!made || setsockopt(made.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) != 0 ||
-        bind(made.get(), reinterpret_cast<sockaddr *>(&address), length) != 0) {
+    // A sender that has not been told of this socket sends nothing before the option is set.
+    if (!made || setsockopt(made.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) != 0) {
         GPUSHM_LOG_ONCE(warn, "cannot make a socket for descriptors of GPU memory (%s): such memory is "
                         "copied through host memory; raise the limit of open files (ulimit -n)",
                         strerror(errno));
@@ -104,7 +90,7 @@ bool send_descriptor(const Cookie &cookie, uint64_t tag, const UniqueFd &descrip
     Control control = {};
     msghdr message = {};
     message.msg_name = &address;
-    message.msg_namelen = make_address(cookie, &address);
+    message.msg_namelen = abstract_address(kPurpose, cookie, &address);
     message.msg_iov = &data;
     message.msg_iovlen = 1;
     message.msg_control = control.bytes;

@@ -34,7 +34,7 @@ std::unique_ptr<Link> Link::connect(Port &port, const MailboxAddress &peer, cons
 }
 
 Link::Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox)
-    : port_(port), peer_(peer), watch_(peer.pid), mailbox_(std::move(mailbox)) {}
+    : port_(port), peer_(peer), watch_(ProcessWatch(peer.pid)), mailbox_(std::move(mailbox)) {}
 
 Link::~Link() {
     wait_for_copies(nullptr);
@@ -43,6 +43,24 @@ Link::~Link() {
         revoke(operation.shared, id, 1);
     }
     forget_mappings();
+    drop_ring();
+}
+
+void Link::remove_user() {
+    if (--users_ == 0) {
+        port_.look_for_finished_links();
+    }
+}
+
+bool Link::finished() const { return !busy() && (failed_ || peer_gone()); }
+
+void Link::release_memory() {
+    if (peer_gone()) {
+        mailbox_.discard();
+    }
+    rx_ring_.reset();
+    drop_ring();
+    watch_.reset();
 }
 
 // ---------------------------------------------------------------- operations
@@ -121,7 +139,7 @@ bool Link::busy() const {
     if (failed_) {
         return !failure_taken_;
     }
-    return check_requested_ || !operations_.empty() || !flushes_.empty() ||
+    return check_requested_ || last_words_ || !operations_.empty() || !flushes_.empty() ||
            !outgoing_spans_.empty() || !streams_.empty() || !incoming_copies_.empty() ||
            !direct_copies_.empty() || !shared_reads_.empty() || !help_.empty() ||
            !control_.empty();
@@ -151,11 +169,17 @@ unsigned Link::progress() {
 }
 
 void Link::check_peer() {
-    if (failed_ || (++polls_ % kPollsPerWatch != 0 && !check_requested_)) {
+    if (failed_) {
         return;
     }
-    check_requested_ = false;
-    if (closed_ || !watch_.alive()) {
+    if (!last_words_ && (++polls_ % kPollsPerWatch == 0 || check_requested_)) {
+        check_requested_ = false;
+        if (peer_gone()) {
+            last_words_ = port_.reserved_tickets();
+            port_.activate(*this);
+        }
+    }
+    if (last_words_ && port_.has_received(*last_words_)) {
         GPUSHM_LOG(debug, "process %d is gone", peer_.pid);
         fail();
     }
@@ -305,6 +329,7 @@ void Link::receive_close() {
                                          }),
                           outgoing_spans_.end());
     closed_ = true;
+    port_.look_for_finished_links();
     if (busy()) {
         port_.activate(*this);  // what waits for the peer fails
     }

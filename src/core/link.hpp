@@ -61,7 +61,7 @@ public:
     const MailboxAddress &peer() const { return peer_; }
     bool failed() const { return failed_; }
     /** Asks the kernel; a few hundred nanoseconds. */
-    bool peer_alive() const { return watch_.alive(); }
+    bool peer_alive() const { return watch_ && watch_->alive(); }
 
     /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
     Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length);
@@ -107,6 +107,17 @@ public:
     /** True once after the link has failed: for the port, which tells its user. */
     bool take_failure();
 
+    /** Somebody outside of the core holds the link, until remove_user(). */
+    void add_user() { ++users_; }
+    void remove_user();
+    bool has_user() const { return users_ != 0; }
+    /** Whether nothing will happen any more: nothing is under way, and the peer is gone. */
+    bool finished() const;
+    /** Gives back what a finished link needs no more. Until it is called, messages that the peer has
+     *  left in the mailbox may be received. */
+    void release_memory();
+    bool has_memory() const { return watch_.has_value(); }
+
     /** Tells the peer, as far as its mailbox has room, that nothing follows. */
     void send_close();
 
@@ -114,8 +125,8 @@ public:
      *  for each. */
     void check_exports();
 
-    /** Fails the link if the peer is dead; for callers that wait for room. One in many calls asks the
-     *  kernel. */
+    /** Fails the link if the peer is gone and all that it sent was received; for callers that wait for
+     *  room. One in many calls asks the kernel. */
     void check_peer();
     /** The next progress() asks the kernel. */
     void check_peer_soon();
@@ -262,7 +273,10 @@ private:
     void end_operation(uint64_t id, Status status);
     void complete_flushes(Status status);
 
+    bool peer_gone() const { return closed_ || mailbox_.closed() || !peer_alive(); }
+
     void offer_ring();
+    void drop_ring();
     Status send_pieces_by_ring(const Message &message, const void *owner,
                                const Completion &completion);
     Status send_host_pieces(const Message &message);
@@ -326,13 +340,15 @@ private:
 
     Port &port_;
     MailboxAddress peer_;
-    ProcessWatch watch_;
+    std::optional<ProcessWatch> watch_;  // until release_memory()
     MailboxSender mailbox_;
     bool failed_ = false;
     bool failure_taken_ = false;
     bool closed_ = false;  // the peer's port is gone; what waits for it fails
+    unsigned users_ = 0;
     uint32_t polls_ = 0;
     bool check_requested_ = false;
+    std::optional<uint64_t> last_words_;  // the peer is gone; what it sent ends before this ticket
 
     std::deque<ControlMessage> control_;  // did not find room in the mailbox yet
 

@@ -216,12 +216,20 @@ void Link::offer_ring() {
     const size_t bytes = port_.next_ring_bytes();
     tx_ring_ = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes);
     if (!tx_ring_) {
-        ring_state_ = RingState::refused;
+        drop_ring();
         return;
     }
-    port_.count_ring(tx_ring_->data_bytes());
+    port_.count_ring(static_cast<ptrdiff_t>(tx_ring_->data_bytes()));
     ring_state_ = RingState::offered;
     send_control(CellKind::ring_offer, RingOffer{tx_ring_->cookie(), tx_ring_->segment_fd()});
+}
+
+void Link::drop_ring() {
+    if (tx_ring_) {
+        port_.count_ring(-static_cast<ptrdiff_t>(tx_ring_->data_bytes()));
+        tx_ring_.reset();
+    }
+    ring_state_ = RingState::refused;
 }
 
 void Link::receive_ring_offer(const RingOffer &offer) {
@@ -240,9 +248,11 @@ void Link::receive_ring_offer(const RingOffer &offer) {
 
 void Link::receive_ring_answer(const RingAnswer &answer) {
     if (ring_state_ == RingState::offered) {
-        ring_state_ = answer.accepted != 0 ? RingState::ready : RingState::refused;
-        if (ring_state_ == RingState::refused) {
-            tx_ring_.reset();
+        if (answer.accepted != 0) {
+            ring_state_ = RingState::ready;
+            tx_ring_->close_segment_fd();
+        } else {
+            drop_ring();
         }
     }
 }

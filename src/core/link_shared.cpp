@@ -53,7 +53,7 @@ uint64_t length_of_piece(uint64_t offset, uint64_t piece_bytes, uint64_t length)
 bool Link::wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count) {
     const auto end = std::chrono::steady_clock::now() + kHelperPatience;
     while (count != 0 && transfer.helper(id, count) == SharedTransfer::Helper::busy) {
-        if (!watch_.alive()) {
+        if (!peer_alive()) {
             return true;  // its copies ended with it
         }
         if (std::chrono::steady_clock::now() > end) {

@@ -3,12 +3,7 @@
 
 #include "core/log.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 namespace gpushm {
@@ -21,6 +16,7 @@ constexpr uint64_t kArmed = 1;
 uint64_t tail_ticket(uint64_t tail) { return tail >> 1; }
 
 constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
+static_assert(kTransfersOffset <= 4096, "Segment::discard() leaves the header as it is");
 constexpr size_t kRecordsOffset = kTransfersOffset + kSharedTransfers * sizeof(SharedTransfer);
 static_assert(kRecordsOffset % alignof(SenderRecord) == 0, "records lie on lines of their own");
 constexpr size_t kCellsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
@@ -80,17 +76,6 @@ std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAdd
     return std::nullopt;
 }
 
-UniqueFd open_wake_pipe(const MailboxAddress &peer) {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", peer.pid, peer.wake_fd);
-    // Both directions, although nothing is read: a pipe without a reader, which a dead owner leaves
-    // behind, would raise SIGPIPE at the next write (pipe(7)).
-    UniqueFd fd(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    struct stat status = {};
-    // A number that is wrong must not lead into a file of the user.
-    return fstat(fd.get(), &status) == 0 && S_ISFIFO(status.st_mode) ? std::move(fd) : UniqueFd();
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------- geometry
@@ -119,10 +104,10 @@ unsigned char *MailboxGeometry::slot(unsigned char *base, uint64_t ticket) const
 
 // ---------------------------------------------------------------- receiver
 
-MailboxReceiver::MailboxReceiver(Segment segment, MailboxGeometry geometry, UniqueFd read,
-                                 UniqueFd write)
-    : segment_(std::move(segment)), geometry_(geometry), wake_read_(std::move(read)),
-      wake_write_(std::move(write)) {}
+MailboxReceiver::MailboxReceiver(Segment segment, MailboxGeometry geometry, const Cookie &cookie,
+                                 WakeSocket wake_socket)
+    : segment_(std::move(segment)), geometry_(geometry), cookie_(cookie),
+      wake_socket_(std::move(wake_socket)) {}
 
 std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint64_t slot_bytes) {
     const MailboxGeometry geometry = {cell_count, slot_bytes};
@@ -132,14 +117,11 @@ std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint
                    static_cast<unsigned long long>(slot_bytes));
         return std::nullopt;
     }
-    int pipe_fds[2];
-    if (pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC) != 0) {
-        GPUSHM_LOG(warn, "cannot create a pipe (%s): raise the limit of open files (ulimit -n)",
-                   strerror(errno));
+    const Cookie cookie = Cookie::random();
+    std::optional<WakeSocket> wake_socket = WakeSocket::create(cookie);
+    if (!wake_socket) {
         return std::nullopt;
     }
-    UniqueFd read(pipe_fds[0]);
-    UniqueFd write(pipe_fds[1]);
     std::optional<Segment> segment = Segment::create("gpushm-mailbox", geometry.segment_bytes());
     if (!segment) {
         return std::nullopt;
@@ -149,9 +131,9 @@ std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint
     header->protocol_version = kProtocolVersion;
     header->cell_count = cell_count;
     header->slot_bytes = slot_bytes;
-    header->cookie = Cookie::random();
+    header->cookie = cookie;
     // Zeros are right for everything else: nothing is reserved, published or received.
-    return MailboxReceiver(std::move(*segment), geometry, std::move(read), std::move(write));
+    return MailboxReceiver(std::move(*segment), geometry, cookie, std::move(*wake_socket));
 }
 
 SenderRecord *MailboxReceiver::sender_records() const {
@@ -160,10 +142,9 @@ SenderRecord *MailboxReceiver::sender_records() const {
 
 MailboxAddress MailboxReceiver::address() const {
     MailboxAddress address;
-    address.cookie = header()->cookie;
+    address.cookie = cookie_;
     address.pid = getpid();
     address.segment_fd = segment_.fd();
-    address.wake_fd = wake_write_.get();
     return address;
 }
 
@@ -210,12 +191,16 @@ void MailboxReceiver::advance() {
 
 /** Tickets that senders have reserved and the owner has not passed; more than cell_count when tail
  *  makes no sense. */
-uint64_t MailboxReceiver::reserved_tickets() const {
+uint64_t MailboxReceiver::unreceived_tickets() const {
     return tail_ticket(header()->tail.load(std::memory_order_acquire)) - head_;
 }
 
+uint64_t MailboxReceiver::reserved_tickets() const {
+    return head_ + std::min<uint64_t>(unreceived_tickets(), geometry_.cell_count);
+}
+
 bool MailboxReceiver::skip_dead_sender() {
-    const uint64_t reserved = reserved_tickets();
+    const uint64_t reserved = unreceived_tickets();
     if (reserved == 0 || reserved > geometry_.cell_count || !empty()) {
         return false;
     }
@@ -240,6 +225,11 @@ SharedTransfer &MailboxReceiver::shared_transfer(uint32_t index) const {
     return transfer_of(segment_, index);
 }
 
+void MailboxReceiver::close() {
+    header()->closed.store(1, std::memory_order_release);
+    segment_.discard();
+}
+
 std::optional<MailboxAddress> MailboxReceiver::sender_address(uint16_t sender) const {
     const SenderRecord &record = sender_records()[sender];
     if ((record.owner.load(std::memory_order_acquire) & 1) == 0) {
@@ -252,6 +242,16 @@ void MailboxReceiver::free_sender(uint16_t sender) {
     sender_records()[sender].owner.store(0, std::memory_order_release);
 }
 
+bool MailboxReceiver::has_sender(const Cookie &cookie) const {
+    for (uint16_t i = 0; i < kMaxSenders; ++i) {
+        const std::optional<MailboxAddress> address = sender_address(i);
+        if (address && address->cookie == cookie) {
+            return true;
+        }
+    }
+    return false;
+}
+
 std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
     for (uint32_t i = 0; i < kMaxSenders; ++i) {
         const uint16_t sender = next_watched_;
@@ -260,7 +260,7 @@ std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
         if (owner != 0) {
             // In this order: a dead process reserves nothing after the mailbox was seen idle.
             const bool dead = !ProcessWatch(record_pid(owner)).alive();
-            return dead && reserved_tickets() == 0 ? std::optional<uint16_t>(sender)
+            return dead && unreceived_tickets() == 0 ? std::optional<uint16_t>(sender)
                                                    : std::nullopt;
         }
     }
@@ -268,9 +268,7 @@ std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
 }
 
 bool MailboxReceiver::arm() {
-    char bytes[64];
-    while (read(wake_read_.get(), bytes, sizeof(bytes)) > 0) {
-    }
+    wake_socket_.drain();
     const uint64_t idle = head_ << 1;
     uint64_t tail = idle;
     return header()->tail.compare_exchange_strong(tail, idle | kArmed, std::memory_order_acq_rel,
@@ -284,9 +282,9 @@ SharedTransfer &MailboxSender::shared_transfer(uint32_t index) const {
     return transfer_of(segment_, index);
 }
 
-MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, uint16_t sender,
-                             UniqueFd wake)
-    : segment_(std::move(segment)), geometry_(geometry), sender_(sender), wake_(std::move(wake)) {
+MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner,
+                             uint16_t sender)
+    : segment_(std::move(segment)), geometry_(geometry), owner_(owner), sender_(sender) {
     const uint64_t head = header()->head.load(std::memory_order_acquire);
     if (head <= tail_ticket(header()->tail.load(std::memory_order_relaxed))) {
         head_ = head;
@@ -311,9 +309,8 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
         *why = "its mailbox states impossible sizes";
         return std::nullopt;
     }
-    UniqueFd wake = open_wake_pipe(peer);
-    if (!wake) {
-        *why = "its wake-up pipe cannot be opened: raise the limit of open files (ulimit -n)";
+    if (!can_wake()) {
+        *why = "this process has too many open files to wake it: raise ulimit -n";
         return std::nullopt;
     }
     const std::optional<uint16_t> sender = register_sender(*segment, self);
@@ -321,7 +318,7 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
         *why = "its mailbox has no room for another sender";
         return std::nullopt;
     }
-    return MailboxSender(std::move(*segment), geometry, *sender, std::move(wake));
+    return MailboxSender(std::move(*segment), geometry, peer.cookie, *sender);
 }
 
 SenderRecord *MailboxSender::record() const {
@@ -414,8 +411,7 @@ void MailboxSender::prefetch_next(const ReservedCell &published, CellKind kind,
 
 void MailboxSender::wake_owner() {
     if ((header()->tail.fetch_and(~kArmed, std::memory_order_acq_rel) & kArmed) != 0) {
-        const char byte = 1;
-        (void)!write(wake_.get(), &byte, 1);  // a full pipe wakes the owner as well
+        wake(owner_);
     }
 }
 

@@ -33,6 +33,7 @@
 #include "core/segment.hpp"
 #include "core/shared_transfer.hpp"
 #include "core/status.hpp"
+#include "core/wake_socket.hpp"
 
 #include <sys/types.h>
 
@@ -44,14 +45,13 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 3;
+constexpr uint32_t kProtocolVersion = 4;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
     Cookie cookie;
     int32_t pid = 0;
     int32_t segment_fd = -1;
-    int32_t wake_fd = -1;
     uint32_t protocol_version = kProtocolVersion;
 };
 
@@ -141,13 +141,13 @@ struct MailboxHeader {
     /** Next ticket to be reserved << 1 | armed. Senders add a ticket by compare-and-swap (acq_rel)
      *  and keep the armed bit; tail - head <= cell_count.
      *
-     *  Armed means that the owner sleeps and wants a byte in its wake pipe. The owner sets the bit by
+     *  Armed means that the owner sleeps and wants to be woken (wake_socket.hpp). The owner sets the bit by
      *  compare-and-swap (acq_rel) from exactly head << 1, that is when nothing is reserved, and sleeps
      *  only then: whoever reserves later sees the bit in his own compare-and-swap, because all
      *  modifications of one word have one order, so that sending needs no fence. A sender that saw it
-     *  clears it (acq_rel) after he has published, and writes the byte if it was still set. If he
+     *  clears it (acq_rel) after he has published, and wakes the owner if it was still set. If he
      *  dies before he clears it, the next sender sees and clears it; if he dies between clearing and
-     *  writing, the owner sleeps until something else wakes it.
+     *  waking, the owner sleeps until something else wakes it.
      *
      *  A sender checks that the ticket did not go back and is at most cell_count beyond head, and
      *  otherwise takes the mailbox for full. The owner receives by the cells alone. */
@@ -158,6 +158,11 @@ struct MailboxHeader {
      *  it again when the mailbox is full by that copy. A value that goes back shows a fuller mailbox,
      *  one beyond tail counts as full. If the owner dies the mailbox fills up. */
     alignas(128) std::atomic<uint64_t> head;
+
+    /** 1 when the owner receives no more: written once by the owner (release), read (acquire) by
+     *  senders that wait for an answer. It stays readable where the segment is mapped. If the owner
+     *  dies it may stay 0: senders watch the process as well. */
+    alignas(128) std::atomic<uint64_t> closed;
 };
 
 /** A cell that the sender has reserved and fills. */
@@ -210,6 +215,11 @@ public:
     /** Whether receive() would find something now. */
     bool empty() const;
 
+    /** Tickets below it are reserved, received or skipped; at most cell_count beyond head(). */
+    uint64_t reserved_tickets() const;
+    /** Tickets below it are received or skipped. */
+    uint64_t head() const { return head_; }
+
     /** Skips the oldest ticket when it is reserved and its sender is dead, so that it will never be
      *  published; false when there is none to skip. Slow when the oldest ticket is reserved and not
      *  published: reads all sender records and makes a few system calls. */
@@ -218,31 +228,37 @@ public:
     /** `index` < kSharedTransfers. */
     SharedTransfer &shared_transfer(uint32_t index) const;
 
+    /** Senders learn that nothing is received any more; what they may still map takes no memory. */
+    void close();
+
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
     std::optional<MailboxAddress> sender_address(uint16_t sender) const;
     void free_sender(uint16_t sender);
+    /** Whether the mailbox `cookie` is that of a sender with a record. Reads all records. */
+    bool has_sender(const Cookie &cookie) const;
     /** Looks at the next record in use, a few system calls; its index when its process is dead and
      *  nothing is reserved or published here, so that the caller may free it. */
     std::optional<uint16_t> find_dead_sender();
 
     /** Readable when a sender found the mailbox armed. */
-    int event_fd() const { return wake_read_.get(); }
-    /** Empties the pipe and asks for a byte at the next message. False when there is one already, or
-     *  a sender has reserved a cell and is about to publish it. */
+    int event_fd() const { return wake_socket_.fd(); }
+    /** Makes event_fd() unreadable and asks to be woken at the next message. False when there is one
+     *  already, or a sender has reserved a cell and is about to publish it. */
     bool arm();
 
 private:
-    MailboxReceiver(Segment segment, MailboxGeometry geometry, UniqueFd read, UniqueFd write);
+    MailboxReceiver(Segment segment, MailboxGeometry geometry, const Cookie &cookie,
+                    WakeSocket wake_socket);
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *sender_records() const;
     Cell *head_cell() const { return geometry_.cell(segment_.data(), head_); }
-    uint64_t reserved_tickets() const;
+    uint64_t unreceived_tickets() const;
     void advance();
 
     Segment segment_;
     MailboxGeometry geometry_;
-    UniqueFd wake_read_;
-    UniqueFd wake_write_;
+    Cookie cookie_;
+    WakeSocket wake_socket_;
     uint64_t head_ = 0;  // the ticket that is received next
     uint16_t next_watched_ = 0;  // the record that find_dead_sender looks at next
 };
@@ -267,8 +283,14 @@ public:
     /** Whether reserve() would succeed now. */
     bool has_room() const;
 
+    /** Gives the memory of a dead owner's mailbox back: he cannot any more. */
+    void discard() { segment_.discard(); }
+
+    /** Whether the owner receives no more. */
+    bool closed() const { return header()->closed.load(std::memory_order_acquire) != 0; }
+
 private:
-    MailboxSender(Segment segment, MailboxGeometry geometry, uint16_t sender, UniqueFd wake);
+    MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner, uint16_t sender);
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *record() const;
     bool find_room(uint64_t *tail, uint64_t *head) const;
@@ -277,8 +299,8 @@ private:
 
     Segment segment_;
     MailboxGeometry geometry_;
+    Cookie owner_;
     uint16_t sender_;
-    UniqueFd wake_;
     uint64_t next_ticket_ = 0;  // tail was seen here: it cannot be below
     uint64_t head_ = 0;         // MailboxHeader::head when it was read last
     bool alone_ = false;        // no other sender came between the last two messages

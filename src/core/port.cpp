@@ -41,6 +41,7 @@ Port::Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxRece
     : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {}
 
 Port::~Port() {
+    mailbox_.close();
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();
     }
@@ -64,6 +65,9 @@ Link *Port::link(const MailboxAddress &peer, const char **why) {
         return nullptr;
     }
     links_.push_back(std::move(link));
+    if (links_.size() >= links_to_look_at_) {
+        look_for_finished_links();
+    }
     return links_.back().get();
 }
 
@@ -104,6 +108,9 @@ unsigned Port::progress() {
     }
     if (count == 0 && ++idle_polls_ >= kPollsPerHousekeeping) {
         housekeeping();
+    }
+    if (links_may_be_finished_) {
+        forget_finished_links();
     }
     return count;
 }
@@ -152,6 +159,7 @@ void Port::forget_sender(uint16_t sender) {
     }
     link_of_sender_[sender] = nullptr;
     mailbox_.free_sender(sender);
+    look_for_finished_links();
 }
 
 void Port::dispatch_to_link(const ReceivedCell &message) {
@@ -225,12 +233,38 @@ unsigned Port::progress_links() {
         count += link.progress();
         if (link.take_failure()) {
             callbacks_.link_failed(callbacks_.argument, link);
+            look_for_finished_links();
         }
     }
     active_.erase(std::remove_if(active_.begin(), active_.end(),
                                  [](const Link *link) { return !link->busy(); }),
                   active_.end());
     return count;
+}
+
+/** Peers come and go as long as the port is there. */
+void Port::forget_finished_links() {
+    links_may_be_finished_ = false;
+    const auto forgotten = [this](const std::unique_ptr<Link> &link) {
+        if (!link->finished()) {
+            return false;
+        }
+        // Of a dead peer messages may be left in the mailbox that lead to its link.
+        if (link->has_memory() && !mailbox_.has_sender(link->peer().cookie)) {
+            link->release_memory();
+        }
+        return !link->has_memory() && !link->has_user();
+    };
+    const auto first = std::stable_partition(
+        links_.begin(), links_.end(), [&](const auto &link) { return !forgotten(link); });
+    for (auto link = first; link != links_.end(); ++link) {
+        active_.erase(std::remove(active_.begin(), active_.end(), link->get()), active_.end());
+        std::replace(link_of_sender_.begin(), link_of_sender_.end(), link->get(),
+                     static_cast<Link *>(nullptr));
+    }
+    links_.erase(first, links_.end());
+    // Twice as many as now: so that looking costs each new link the same.
+    links_to_look_at_ = std::max<size_t>(16, 2 * links_.size());
 }
 
 void Port::housekeeping() {

@@ -45,17 +45,26 @@ public:
     const PortConfig &config() const { return config_; }
     CopyEngine &engine() { return engine_; }
 
-    /** The link to a peer, made at the first call; belongs to the port and lives as long. Null, with
-     *  the reason in `*why`, when the peer cannot be reached. */
+    /** The link to a peer, made at the first call. It belongs to the port and lives at least as long as
+     *  it has users (Link::add_user) and the peer lives. Null, with the reason in `*why`, when the
+     *  peer cannot be reached. */
     Link *link(const MailboxAddress &peer, const char **why);
 
-    /** Receives and advances; the number of things that happened. */
+    /** The next progress() gives back what belongs to peers that are gone. */
+    void look_for_finished_links() { links_may_be_finished_ = true; }
+
+    /** Receives and advances; the number of things that happened. Not from within a callback. */
     unsigned progress();
 
     /** A descriptor that is readable when arm() has returned true and a message came. */
     int event_fd() const { return mailbox_.event_fd(); }
     /** False when progress() has something to do, now or soon. */
     bool arm();
+
+    /** Messages with tickets below it may be in the mailbox or on their way there. */
+    uint64_t reserved_tickets() const { return mailbox_.reserved_tickets(); }
+    /** Whether every message with a ticket below `ticket` was received. */
+    bool has_received(uint64_t ticket) const { return mailbox_.head() >= ticket; }
 
     /** Nothing is under way on any link. */
     bool idle() const { return active_.empty(); }
@@ -66,8 +75,8 @@ public:
     /** How large the next staging ring may be: a quarter of what is left of the limit, so that many peers
      *  get smaller ones; 0 when that is too little for one. */
     size_t next_ring_bytes() const;
-    /** A ring of that size was made. */
-    void count_ring(size_t bytes) { ring_bytes_in_use_ += bytes; }
+    /** A ring of that size was made, or, if it is negative, is gone. */
+    void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
 
     /** The index of a SharedTransfer that is in nobody's use; kSharedTransfers when there is none. */
     uint32_t take_shared_transfer();
@@ -89,6 +98,7 @@ private:
     Link *known_link(uint16_t sender) const;
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
+    void forget_finished_links();
     void housekeeping();
     void check_exports();
 
@@ -101,6 +111,8 @@ private:
     uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
     static_assert(kSharedTransfers == 64, "a bit for each");
     std::vector<std::unique_ptr<Link>> links_;
+    size_t links_to_look_at_ = 16;  // with as many, peers may be gone of which nobody has told
+    bool links_may_be_finished_ = false;
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
     std::vector<Link *> active_;
     uint32_t idle_polls_ = 0;

@@ -11,6 +11,8 @@
 #include <time.h>
 
 #include <cerrno>
+#include <map>
+#include <mutex>
 
 namespace gpushm {
 namespace {
@@ -32,6 +34,30 @@ uint64_t mix_namespace(uint64_t hash, const char *path) {
         hash = mix(hash, &info.st_ino, sizeof(info.st_ino));
     }
     return hash;
+}
+
+bool ended(const UniqueFd &pidfd) {
+    pollfd event = {pidfd.get(), POLLIN, 0};
+    return poll(&event, 1, 0) > 0;
+}
+
+/** The descriptor by which this process watches `pid`; null when there is none. */
+std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
+    static auto &mutex = *new std::mutex;
+    static auto &watched = *new std::map<pid_t, std::weak_ptr<const UniqueFd>>;
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::weak_ptr<const UniqueFd> &entry = watched[pid];
+    std::shared_ptr<const UniqueFd> pidfd = entry.lock();
+    // The number of a process that has ended may be another one's by now.
+    if (pidfd == nullptr || ended(*pidfd)) {
+        UniqueFd opened(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+        pidfd = opened ? std::make_shared<const UniqueFd>(std::move(opened)) : nullptr;
+        entry = pidfd;
+    }
+    if (pidfd == nullptr) {
+        watched.erase(pid);
+    }
+    return pidfd;
 }
 
 }  // namespace
@@ -67,16 +93,14 @@ const Cookie &process_cookie() {
     return cookie;
 }
 
-ProcessWatch::ProcessWatch(pid_t pid)
-    : pid_(pid), pidfd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid), pidfd_(pid > 0 ? pidfd_of(pid) : nullptr) {}
 
 bool ProcessWatch::alive() const {
     if (pid_ <= 0) {
         return false;  // kill(2) would ask for a group of processes
     }
-    if (pidfd_) {
-        pollfd event = {pidfd_.get(), POLLIN, 0};
-        return poll(&event, 1, 0) <= 0;
+    if (pidfd_ != nullptr) {
+        return !ended(*pidfd_);
     }
     return kill(pid_, 0) == 0 || errno == EPERM;
 }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace gpushm {
 
@@ -33,16 +34,18 @@ struct Cookie {
 const Cookie &process_cookie();
 
 /** Watches one process by a pidfd (pidfd_open(2), Linux 5.3), which cannot be confused by a PID that
- *  is used again. Where the kernel has none, kill(pid, 0) stands in. */
+ *  is used again. All watches of one process share the descriptor. Where the kernel has none, or no
+ *  descriptor is left, kill(pid, 0) stands in. */
 class ProcessWatch {
 public:
+    /** Thread safe. */
     explicit ProcessWatch(pid_t pid);
     /** One system call. */
     bool alive() const;
 
 private:
     pid_t pid_;
-    UniqueFd pidfd_;
+    std::shared_ptr<const UniqueFd> pidfd_;  // null: there is none
 };
 
 }  // namespace gpushm

@@ -85,6 +85,14 @@ Segment::~Segment() {
     }
 }
 
+void Segment::discard() {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    // Where the kernel cannot, the memory goes with the last mapping.
+    if (length_ > page) {
+        madvise(data_ + page, length_ - page, MADV_REMOVE);
+    }
+}
+
 std::optional<Segment> Segment::create(const char *name, size_t wanted) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t length = (wanted + page - 1) / page * page;

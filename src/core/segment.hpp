@@ -39,6 +39,11 @@ public:
     size_t length() const { return length_; }
     /** The descriptor that peers name in attach; -1 in an attached segment. */
     int fd() const { return fd_.get(); }
+    /** Nobody will attach any more. */
+    void close_fd() { fd_ = UniqueFd(); }
+    /** Gives the memory behind the first page back to the system, for all processes that map it; it
+     *  reads as zeros, and a write takes memory again. */
+    void discard();
 
 private:
     Segment(UniqueFd fd, unsigned char *data, size_t length);

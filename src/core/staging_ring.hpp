@@ -46,6 +46,8 @@ public:
     static std::optional<StagingRingSender> create(size_t data_bytes);
 
     int segment_fd() const { return segment_.fd(); }
+    /** The receiver has attached. */
+    void close_segment_fd() { segment_.close_fd(); }
     Cookie cookie() const;
     size_t data_bytes() const { return data_bytes_; }
 

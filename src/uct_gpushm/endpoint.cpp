@@ -159,6 +159,7 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
     auto *ep = new Endpoint{};
     ep->super.iface = params->iface;
     ep->link = link;
+    link->add_user();
     iface->endpoints.push_back(ep);
     *handle = &ep->super;
     return UCS_OK;
@@ -172,6 +173,7 @@ void ep_destroy(uct_ep_h handle) {
     Endpoint *ep = self(handle);
     SharedMemoryInterface *iface = interface_of(ep);
     ep->link->cancel(ep);
+    ep->link->remove_user();
     remove(iface->endpoints, ep);
     // dispatch_pending() may be walking over it: emptied here, dropped there.
     std::replace(iface->waiting.begin(), iface->waiting.end(), ep,

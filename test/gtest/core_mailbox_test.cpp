@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+
 #include <optional>
 #include <vector>
 
@@ -280,7 +282,17 @@ TEST(MailboxSenders, NothingIsLeftOfASenderAndItsMailbox) {
     EXPECT_EQ(mappings_named("gpushm-mailbox"), mappings);
 }
 
-TEST(MailboxWake, OnlyAnArmedOwnerGetsAByteAndOnlyOne) {
+/** How many datagrams wait at the mailbox; they are gone then. */
+int wakes_taken(const MailboxReceiver &mailbox) {
+    int count = 0;
+    char nothing;
+    while (recv(mailbox.event_fd(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0) {
+        ++count;
+    }
+    return count;
+}
+
+TEST(MailboxWake, OnlyAnArmedOwnerIsWokenAndOnlyOnce) {
     auto mailbox = MailboxReceiver::create(8, 128);
     ASSERT_TRUE(mailbox);
     MailboxSender sender = attach_sender(mailbox->address());
@@ -294,8 +306,7 @@ TEST(MailboxWake, OnlyAnArmedOwnerGetsAByteAndOnlyOne) {
     ASSERT_TRUE(send_pattern(sender, 1, 8));
     EXPECT_TRUE(readable(mailbox->event_fd()));
     ASSERT_TRUE(send_pattern(sender, 2, 8));
-    char bytes[8];
-    EXPECT_EQ(read(mailbox->event_fd(), bytes, sizeof(bytes)), 1) << "one byte a sleep";
+    EXPECT_EQ(wakes_taken(*mailbox), 1) << "one a sleep";
     expect_next(*mailbox, 1, 8);
     expect_next(*mailbox, 2, 8);
     EXPECT_TRUE(mailbox->arm());
@@ -335,8 +346,7 @@ TEST(MailboxWake, FirstToPublishWakesWhoeverReservedFirst) {
     ASSERT_TRUE(send_pattern(quick, 5, 8));
     EXPECT_TRUE(readable(mailbox->event_fd())) << "the slow one may die";
     slow.publish(cell, CellKind::am_inline, 0, 0);
-    char bytes[8];
-    EXPECT_EQ(read(mailbox->event_fd(), bytes, sizeof(bytes)), 1);
+    EXPECT_EQ(wakes_taken(*mailbox), 1);
 }
 
 }  // namespace

@@ -39,6 +39,20 @@ TEST(ProcessWatch, SeesDeathAlsoOfAZombie) {
 
 TEST(ProcessWatch, SeesThisProcess) { EXPECT_TRUE(ProcessWatch(getpid()).alive()); }
 
+TEST(ProcessWatch, AllOfOneProcessShareADescriptor) {
+    Child child(wait_for_end);
+    const size_t before = test::open_descriptors();
+    {
+        const ProcessWatch first(child.pid());
+        const ProcessWatch second(child.pid());
+        EXPECT_LE(test::open_descriptors(), before + 1);
+        EXPECT_TRUE(first.alive() && second.alive());
+        child.kill_hard();
+        EXPECT_FALSE(first.alive() || second.alive());
+    }
+    EXPECT_EQ(test::open_descriptors(), before);
+}
+
 TEST(ProcessWatch, NumbersThatNameNoProcessAreDead) {
     // kill(2) takes 0 and negative numbers for groups of processes.
     EXPECT_FALSE(ProcessWatch(0).alive());

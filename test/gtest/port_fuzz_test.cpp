@@ -217,11 +217,10 @@ private:
         SenderRecord *records = MailboxGeometry::sender_records(records_->data());
         SenderRecord &record = records[random_.below(4)];
         MailboxAddress address = record.address;
-        switch (random_.below(4)) {
+        switch (random_.below(3)) {
         case 0: address.pid = static_cast<int32_t>(value()); break;
         case 1: address.segment_fd = static_cast<int32_t>(random_.below(64)); break;
-        case 2: address.wake_fd = static_cast<int32_t>(random_.below(64)); break;
-        case 3: address.cookie.low = value(); break;
+        case 2: address.cookie.low = value(); break;
         }
         if (&record != &records[0]) {  // its own stays, or nothing would reach the link any more
             record.address = address;

@@ -75,6 +75,7 @@ int outlive(int moment) {
     Buffer source(MemoryKind::device, kBytes);
     Buffer target(MemoryKind::device, kBytes);
     source.fill(1);
+    CHECK(can_wake());  // its descriptor stays
     const size_t descriptors = open_descriptors();
     {
         TestPort port;

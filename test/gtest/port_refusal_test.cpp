@@ -194,7 +194,7 @@ TEST_F(PortLeaving, WhatWaitsForThePeerEndsInBoundedTime) {
     EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_links.size() == 1; }));
     settle({&a_});
     EXPECT_EQ(a_.failed_links.size(), 1u);
-    EXPECT_EQ(mappings_named("gpushm-ring"), 1u) << "the ring of the peer is kept";
+    EXPECT_EQ(mappings_named("gpushm-ring"), 0u) << "nobody needs the rings any more";
 }
 
 TEST_F(PortLeaving, LinkWithNothingUnderWayDoesNotFail) {

@@ -21,6 +21,7 @@ Link &TestPort::link(const MailboxAddress &peer) {
         fprintf(stderr, "no link: %s\n", why);
         abort();
     }
+    link->add_user();
     return *link;
 }
 

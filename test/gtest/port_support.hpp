@@ -58,6 +58,7 @@ public:
 
     Port &operator*() { return *port_; }
     Port *operator->() { return port_.get(); }
+    /** Stays until the port is destroyed: this is its user. */
     Link &link(const MailboxAddress &peer);
     Link &link(TestPort &peer) { return link(peer->address()); }
     void destroy() { port_.reset(); }
