@@ -225,10 +225,7 @@ SharedTransfer &MailboxReceiver::shared_transfer(uint32_t index) const {
     return transfer_of(segment_, index);
 }
 
-void MailboxReceiver::close() {
-    header()->closed.store(1, std::memory_order_release);
-    segment_.discard();
-}
+void MailboxReceiver::close() { header()->closed.store(1, std::memory_order_release); }
 
 std::optional<MailboxAddress> MailboxReceiver::sender_address(uint16_t sender) const {
     const SenderRecord &record = sender_records()[sender];

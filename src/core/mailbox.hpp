@@ -228,8 +228,10 @@ public:
     /** `index` < kSharedTransfers. */
     SharedTransfer &shared_transfer(uint32_t index) const;
 
-    /** Senders learn that nothing is received any more; what they may still map takes no memory. */
+    /** Senders learn that nothing is received any more. */
     void close();
+    /** At the very end: what senders may still map takes no memory. */
+    void discard() { segment_.discard(); }
 
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
     std::optional<MailboxAddress> sender_address(uint16_t sender) const;

@@ -45,6 +45,8 @@ Port::~Port() {
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();
     }
+    links_.clear();  // they end what peers still write by a SharedTransfer
+    mailbox_.discard();
 }
 
 Link *Port::find_link(const MailboxAddress &peer) const {
