@@ -275,7 +275,7 @@ private:
 
     bool peer_gone() const { return closed_ || mailbox_.closed() || !peer_alive(); }
 
-    void offer_ring();
+    void offer_ring(const MemoryInfo &source);
     void drop_ring();
     Status send_pieces_by_ring(const Message &message, const void *owner,
                                const Completion &completion);

@@ -65,28 +65,27 @@ Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
         return Status::invalid;
     }
     Message message = {am_id, header, header_length, pieces, piece_count, header_length, {}};
-    bool from_gpu = false;
+    const MemoryInfo *on_gpu = nullptr;  // one of the pieces that a GPU copies
     for (size_t i = 0; i < piece_count; ++i) {
         message.length += pieces[i].length;
         if (pieces[i].length != 0) {
             const MemoryInfo info = query_memory(pieces[i].address);
             if (gpu_copies(info, pieces[i].address, pieces[i].length)) {
-                message.gpu_sides[i] = info;
-                from_gpu = true;
+                on_gpu = &message.gpu_sides[i].emplace(info);
             }
         }
     }
     if (message.length > kSlotBytes) {
         return Status::invalid;
     }
-    if (from_gpu && ring_state_ == RingState::none) {
-        offer_ring();
+    if (on_gpu != nullptr && ring_state_ == RingState::none) {
+        offer_ring(*on_gpu);
     }
-    if (from_gpu && ring_state_ == RingState::ready && !fence_pending() &&
+    if (on_gpu != nullptr && ring_state_ == RingState::ready && !fence_pending() &&
         message.length <= tx_ring_->data_bytes() / 2) {
         return send_pieces_by_ring(message, owner, completion);
     }
-    return from_gpu ? send_gpu_pieces_by_slot(message) : send_host_pieces(message);
+    return on_gpu != nullptr ? send_gpu_pieces_by_slot(message) : send_host_pieces(message);
 }
 
 Status Link::send_pieces_by_ring(const Message &message, const void *owner,
@@ -212,9 +211,11 @@ void Link::queue_control(CellKind kind, const void *payload, size_t length) {
 
 // ---------------------------------------------------------------- the staging ring
 
-void Link::offer_ring() {
+/** Makes a ring. It lies next to the GPU of what is sent first, which will write it. */
+void Link::offer_ring(const MemoryInfo &source) {
     const size_t bytes = port_.next_ring_bytes();
-    tx_ring_ = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes);
+    const int node = source.needs_gpu() ? numa_node_of(source) : kAnyNumaNode;
+    tx_ring_ = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes, node);
     if (!tx_ring_) {
         drop_ring();
         return;

@@ -153,7 +153,7 @@ void Link::receive_transfer_done(const TransferDone &done) {
 
 unsigned Link::issue_chunks() {
     if (!streams_.empty() && ring_state_ == RingState::none) {
-        offer_ring();
+        offer_ring(streams_.front().source_info);
     }
     unsigned count = 0;
     while (!streams_.empty() && ring_state_ != RingState::offered && count < kChunksPerProgress) {

@@ -34,10 +34,10 @@ size_t available_memory() {
     return available_kib != 0 ? (available_kib + swap_kib) * 1024 : SIZE_MAX;
 }
 
-/** Reserves the pages of a file; 0 or the error. What the kernel does not answer by an error but by
- *  a signal is refused first: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory
- *  than there is (the OOM killer, who may choose any process of the node). */
-int reserve(int fd, size_t length) {
+/** Makes a file that long; 0 or the error. What the kernel would not answer by an error but by a
+ *  signal is refused: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than there
+ *  is (the OOM killer, who may choose any process of the node, when its pages are reserved). */
+int set_length(int fd, size_t length) {
     rlimit file_size = {};
     if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && length > file_size.rlim_cur) {
         return EFBIG;
@@ -45,7 +45,13 @@ int reserve(int fd, size_t length) {
     if (length > available_memory() / 2) {
         return ENOMEM;
     }
-    return posix_fallocate(fd, 0, static_cast<off_t>(length));
+    return ftruncate(fd, static_cast<off_t>(length)) == 0 ? 0 : errno;
+}
+
+void log_no_memory(size_t wanted, int error) {
+    GPUSHM_LOG(warn, "cannot reserve %zu bytes of shared memory (%s): give the job more memory (or "
+               "file size, ulimit -f) or make UCX_GPUSHM_RING_SIZE smaller", wanted,
+               strerror(error));
 }
 
 unsigned char *map_shared(int fd, size_t length) {
@@ -93,7 +99,16 @@ void Segment::discard() {
     }
 }
 
-std::optional<Segment> Segment::create(const char *name, size_t wanted) {
+/** For good: peers need not fear SIGBUS. */
+std::optional<Segment> Segment::seal(Segment segment) {
+    if (fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        GPUSHM_LOG(warn, "cannot seal shared memory (%s)", strerror(errno));
+        return std::nullopt;
+    }
+    return segment;
+}
+
+std::optional<Segment> Segment::create(const char *name, size_t wanted, int numa_node) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t length = (wanted + page - 1) / page * page;
     UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -102,15 +117,8 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted) {
                    "files (ulimit -n)", strerror(errno));
         return std::nullopt;
     }
-    const int error = wanted <= SIZE_MAX / 2 ? reserve(fd.get(), length) : ENOMEM;
-    if (error != 0) {
-        GPUSHM_LOG(warn, "cannot reserve %zu bytes of shared memory (%s): give the job more memory "
-                   "(or file size, ulimit -f) or make UCX_GPUSHM_RING_SIZE smaller", wanted,
-                   strerror(error));
-        return std::nullopt;
-    }
-    if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        GPUSHM_LOG(warn, "cannot seal shared memory (%s)", strerror(errno));
+    if (const int error = wanted <= SIZE_MAX / 2 ? set_length(fd.get(), length) : ENOMEM) {
+        log_no_memory(wanted, error);
         return std::nullopt;
     }
     unsigned char *data = map_shared(fd.get(), length);
@@ -119,7 +127,14 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted) {
                    "space (ulimit -v)", length, strerror(errno));
         return std::nullopt;
     }
-    return Segment(std::move(fd), data, length);
+    Segment segment(std::move(fd), data, length);
+    // The policy is the file's, so that it holds for pages that are reserved without an access.
+    prefer_numa_node(data, length, numa_node);
+    if (const int error = posix_fallocate(segment.fd(), 0, static_cast<off_t>(length))) {
+        log_no_memory(wanted, error);
+        return std::nullopt;
+    }
+    return seal(std::move(segment));
 }
 
 std::optional<Segment> Segment::attach(pid_t pid, int fd, size_t minimum_length,

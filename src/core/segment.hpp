@@ -7,6 +7,7 @@
 // /proc/PID/fd/FD, which the kernel allows to the same user only.
 #pragma once
 
+#include "core/numa_node.hpp"
 #include "core/unique_fd.hpp"
 
 #include <sys/types.h>
@@ -19,9 +20,10 @@ namespace gpushm {
 class Segment {
 public:
     /** Creates a zeroed segment of at least `length` bytes and maps it. All its pages are reserved
-     *  now, and it can never shrink (F_SEAL_SHRINK), so that no access raises SIGBUS later. Empty,
-     *  with a line in the log, when the memory is not to be had. */
-    static std::optional<Segment> create(const char *name, size_t length);
+     *  now, if possible on `numa_node`, and it can never shrink (F_SEAL_SHRINK), so that no access
+     *  raises SIGBUS later. Empty, with a line in the log, when the memory is not to be had. */
+    static std::optional<Segment> create(const char *name, size_t length,
+                                         int numa_node = kAnyNumaNode);
 
     /** Maps the segment that process `pid` holds as descriptor `fd`. Empty, with the reason in
      *  `*why` (static text), when it is not a sealed segment of this user of at least
@@ -47,6 +49,7 @@ public:
 
 private:
     Segment(UniqueFd fd, unsigned char *data, size_t length);
+    static std::optional<Segment> seal(Segment segment);
 
     UniqueFd fd_;
     unsigned char *data_;

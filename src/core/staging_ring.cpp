@@ -22,12 +22,13 @@ uint64_t align_up(uint64_t value) { return (value + kSpanAlignment - 1) & ~(kSpa
 StagingRingSender::StagingRingSender(Segment segment, size_t data_bytes)
     : segment_(std::move(segment)), data_bytes_(data_bytes) {}
 
-std::optional<StagingRingSender> StagingRingSender::create(size_t data_bytes) {
+std::optional<StagingRingSender> StagingRingSender::create(size_t data_bytes, int numa_node) {
     if (data_bytes == 0 || data_bytes > SIZE_MAX / 2) {
         GPUSHM_LOG(warn, "a staging ring of %zu bytes cannot be: set UCX_GPUSHM_RING_SIZE", data_bytes);
         return std::nullopt;
     }
-    std::optional<Segment> segment = Segment::create("gpushm-ring", kDataOffset + data_bytes);
+    std::optional<Segment> segment =
+        Segment::create("gpushm-ring", kDataOffset + data_bytes, numa_node);
     if (!segment) {
         return std::nullopt;
     }

@@ -42,8 +42,10 @@ struct RingSpan {
 /** The sender's side. One thread at a time. */
 class StagingRingSender {
 public:
-    /** Empty, logged, when there is no memory. `data_bytes` is rounded up to pages. */
-    static std::optional<StagingRingSender> create(size_t data_bytes);
+    /** Empty, logged, when there is no memory. `data_bytes` is rounded up to pages, which lie on
+     *  `numa_node` if possible. */
+    static std::optional<StagingRingSender> create(size_t data_bytes,
+                                                   int numa_node = kAnyNumaNode);
 
     int segment_fd() const { return segment_.fd(); }
     /** The receiver has attached. */

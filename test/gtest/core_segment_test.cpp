@@ -90,6 +90,20 @@ TEST(Segment, IsZeroedAlignedAndRoundedUpToPages) {
                             [](unsigned char byte) { return byte == 0; }));
 }
 
+TEST(Segment, PagesAreWishedForOnTheNodeThatIsNamed) {
+    if (access("/proc/self/numa_maps", R_OK) != 0) {
+        GTEST_SKIP() << "this kernel does not show NUMA policies";
+    }
+    const size_t before = test::mappings_named("prefer", "numa_maps");
+    const auto wherever = Segment::create("gpushm-test", kPage);
+    const auto beyond_all = Segment::create("gpushm-test", kPage, 100000);
+    ASSERT_TRUE(wherever && beyond_all);
+    EXPECT_EQ(test::mappings_named("prefer", "numa_maps"), before);
+    const auto on_node_0 = Segment::create("gpushm-test", kPage, 0);
+    ASSERT_TRUE(on_node_0);
+    EXPECT_EQ(test::mappings_named("prefer:0 file=/memfd:gpushm-test", "numa_maps"), before + 1);
+}
+
 TEST(Segment, AllPagesAreReservedAtCreation) {
     const auto segment = Segment::create("gpushm-test", 64 * kPage);
     ASSERT_TRUE(segment);

@@ -155,8 +155,8 @@ size_t open_descriptors() {
     return count;
 }
 
-size_t mappings_named(const std::string &text) {
-    std::ifstream maps("/proc/self/maps");
+size_t mappings_named(const std::string &text, const char *description) {
+    std::ifstream maps(std::string("/proc/self/") + description);
     std::string line;
     size_t count = 0;
     while (std::getline(maps, line)) {

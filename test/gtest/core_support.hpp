@@ -104,7 +104,8 @@ private:
 /** Open descriptors of this process. */
 size_t open_descriptors();
 
-/** Mappings of this process with `text` in their name (/proc/self/maps). */
-size_t mappings_named(const std::string &text);
+/** Mappings of this process with `text` in their line of /proc/self/maps, or of another file there that
+ *  describes them. */
+size_t mappings_named(const std::string &text, const char *description = "maps");
 
 }  // namespace gpushm::test

@@ -3,6 +3,7 @@
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
 
+#include "core/numa_node.hpp"
 #include "core/page_residency.hpp"
 
 #include <algorithm>
@@ -283,6 +284,19 @@ TEST_F(PortGpuMessages, CancelledOwnersMemoryIsFreeAndItsMessageWhole) {
     expect_message(1, 6000, 8);
     settle({&a_, &b_});
     EXPECT_EQ(outcome.calls, 0u);
+}
+
+TEST_F(PortGpuMessages, RingLiesNextToTheGpuThatWritesIt) {
+    const int node = numa_node_of(query_memory(buffers_[2]->data()));
+    if (node == kAnyNumaNode || access("/proc/self/numa_maps", R_OK) != 0) {
+        GTEST_SKIP() << "there is nothing to choose, or nothing to see";
+    }
+    Outcome outcome;
+    const Piece pieces[] = {piece(2, 0, 3000)};
+    ASSERT_NE(send(1, pieces, 1, outcome.completion()), Status::gpu_error);
+    settle({&a_, &b_});
+    const std::string line = "prefer:" + std::to_string(node) + " file=/memfd:gpushm-ring";
+    EXPECT_EQ(mappings_named(line, "numa_maps"), 2u) << "the sender's and the receiver's mapping";
 }
 
 TEST_F(PortGpuMessages, PortThatEndsLeavesNoCopyBehind) {
