@@ -42,9 +42,12 @@ void AllocationHistory::remove_overlapping(const MemoryInfo &allocation,
 
 bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
                                 std::vector<MemoryInfo> *gone) {
+    if (!info.needs_gpu() && empty_.load(std::memory_order_acquire)) {
+        return false;  // as in a program that uses host memory only
+    }
     const auto *byte = static_cast<const unsigned char *>(address);
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = allocations_.empty() ? allocations_.end() : find(byte);
+    const auto known = find(byte);
     if (!info.needs_gpu()) {
         if (known != allocations_.end()) {
             gone->push_back(known->second);
@@ -63,6 +66,7 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
         allocations_.clear();
     }
     allocations_[begin_of(info)] = info;
+    empty_.store(false, std::memory_order_release);
     return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/memory_info.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -30,6 +31,7 @@ private:
 
     std::mutex mutex_;
     Allocations allocations_;
+    std::atomic<bool> empty_{true};  // written with mutex_ held
 };
 
 }  // namespace gpushm

@@ -417,10 +417,7 @@ bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch
     return runs;
 }
 
-unsigned CopyEngine::progress() {
-    if (under_way_ == 0) {
-        return 0;
-    }
+unsigned CopyEngine::advance_all() {
     Scope scope(*this);
     relax_capture();
     unsigned count = 0;

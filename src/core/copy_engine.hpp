@@ -62,8 +62,8 @@ public:
     CUcontext context_near(uint64_t device);
 
     /** Asks the driver what is complete and submits what was collected; the number of things that
-     *  happened. No driver call when nothing is under way. */
-    unsigned progress();
+     *  happened. Costs nothing when nothing is under way. */
+    unsigned progress() { return under_way_ == 0 ? 0 : advance_all(); }
 
     /** What progress() found: in_progress, ok or gpu_error; after the last two the ticket is used up.
      *  Costs nothing. */
@@ -103,6 +103,7 @@ private:
     CUevent take_event(CUcontext handle, Context &context);
     void submit(CUcontext handle, Context &context, Stream &stream);
     bool submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch);
+    unsigned advance_all();
     unsigned advance(CUcontext handle, Context &context, Stream &stream);
     void forget(CUcontext handle);
     void fail_all(Context &context);

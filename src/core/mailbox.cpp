@@ -107,7 +107,7 @@ unsigned char *MailboxGeometry::slot(unsigned char *base, uint64_t ticket) const
 MailboxReceiver::MailboxReceiver(Segment segment, MailboxGeometry geometry, const Cookie &cookie,
                                  WakeSocket wake_socket)
     : segment_(std::move(segment)), geometry_(geometry), cookie_(cookie),
-      wake_socket_(std::move(wake_socket)) {}
+      wake_socket_(std::move(wake_socket)), head_cell_(geometry_.cell(segment_.data(), 0)) {}
 
 std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint64_t slot_bytes) {
     const MailboxGeometry geometry = {cell_count, slot_bytes};
@@ -148,16 +148,9 @@ MailboxAddress MailboxReceiver::address() const {
     return address;
 }
 
-bool MailboxReceiver::empty() const {
-    return head_cell()->state.load(std::memory_order_acquire) != head_ + 1;
-}
-
-bool MailboxReceiver::receive(ReceivedCell *message) {
-    for (;;) {
-        Cell *cell = head_cell();
-        if (cell->state.load(std::memory_order_acquire) != head_ + 1) {
-            return false;
-        }
+bool MailboxReceiver::take(ReceivedCell *message) {
+    while (!empty()) {
+        Cell *cell = head_cell_;
         const uint8_t kind = cell->kind;
         message->kind = static_cast<CellKind>(kind);
         message->am_id = cell->am_id;
@@ -180,12 +173,14 @@ bool MailboxReceiver::receive(ReceivedCell *message) {
                         "processes", kind, message->length, message->sender);
         advance();
     }
+    return false;
 }
 
 void MailboxReceiver::release() { advance(); }
 
 void MailboxReceiver::advance() {
     ++head_;
+    head_cell_ = geometry_.cell(segment_.data(), head_);
     header()->head.store(head_, std::memory_order_release);
 }
 

@@ -209,11 +209,11 @@ public:
 
     /** The oldest message, if there is one. A message that breaks the protocol is dropped here, with
      *  a line in the log once. */
-    bool receive(ReceivedCell *message);
+    bool receive(ReceivedCell *message) { return !empty() && take(message); }
     /** Gives the cell of the last message back to the senders. */
     void release();
     /** Whether receive() would find something now. */
-    bool empty() const;
+    bool empty() const { return head_cell_->state.load(std::memory_order_acquire) != head_ + 1; }
 
     /** Tickets below it are reserved, received or skipped; at most cell_count beyond head(). */
     uint64_t reserved_tickets() const;
@@ -253,7 +253,7 @@ private:
                     WakeSocket wake_socket);
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *sender_records() const;
-    Cell *head_cell() const { return geometry_.cell(segment_.data(), head_); }
+    bool take(ReceivedCell *message);
     uint64_t unreceived_tickets() const;
     void advance();
 
@@ -262,6 +262,7 @@ private:
     Cookie cookie_;
     WakeSocket wake_socket_;
     uint64_t head_ = 0;  // the ticket that is received next
+    Cell *head_cell_;
     uint16_t next_watched_ = 0;  // the record that find_dead_sender looks at next
 };
 

@@ -67,10 +67,19 @@ void name_one_byte(const void *address, MemoryInfo *info) {
     info->length = 1;
 }
 
+/** The driver does not know `address`. Not so at the end of a dead pointer, as that of an empty message:
+ *  there a GPU's memory may be allocated without anything being unmapped before. */
+void remember_host_page(const void *address) {
+    if (HostPages::instance().trusted() && cpu_can_read(address)) {
+        HostPages::instance().add(address);
+    }
+}
+
 MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult result) {
     MemoryInfo info;
-    // CUDA_ERROR_NOT_INITIALIZED: nobody in this process can have GPU memory.
-    if (result != CUDA_ERROR_NOT_INITIALIZED && !cpu_can_read(address)) {
+    if (result == CUDA_ERROR_NOT_INITIALIZED) {
+        remember_host_page(address);  // nobody in this process can have GPU memory yet
+    } else if (!cpu_can_read(address)) {
         GPUSHM_LOG_ONCE(error, "cuPointerGetAttributes failed (%s): copies of GPU memory fail; see "
                         "whether a kernel faulted (compute-sanitizer)", driver->error_name(result));
         info.kind = MemoryKind::device;
@@ -139,10 +148,8 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, uint64_t ge
         info.kind = MemoryKind::device;
     } else if (memory_type == CU_MEMORYTYPE_HOST) {
         info.kind = MemoryKind::pinned;
-    } else if (HostPages::instance().trusted() && cpu_can_read(address)) {
-        // Not so at the end of a dead pointer, as that of an empty message: there a GPU's memory
-        // may be allocated without anything being unmapped before.
-        HostPages::instance().add(address);
+    } else {
+        remember_host_page(address);
     }
     info.ipc_capable = ipc_capable != 0;
     info.exportable_by_fd = (handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/port.hpp"
 
-#include "core/allocation_table.hpp"
 #include "core/log.hpp"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace {
 constexpr unsigned kMessagesPerProgress = 16;
 
 // A reservation that stays unpublished for this many polls is worth system calls.
-constexpr uint32_t kPollsPerHousekeeping = 1u << 14;
+constexpr uint32_t kPollsPerHousekeeping = 1u << 16;
 
 template <typename Payload>
 bool read_payload(const ReceivedCell &message, Payload *payload) {
@@ -101,7 +100,7 @@ unsigned Port::progress() {
     unsigned count = engine_.progress();
     count += receive_messages();
     // Without the driver's hooks nothing is counted, and housekeeping finds what was freed.
-    if (const uint64_t now = AllocationTable::instance().generation(); now != freed_seen_) {
+    if (const uint64_t now = allocations_.generation(); now != freed_seen_) {
         freed_seen_ = now;
         check_exports();
     }

@@ -2,6 +2,7 @@
 // A port: one mailbox of this process, and its links to the ports of other processes.
 #pragma once
 
+#include "core/allocation_table.hpp"
 #include "core/copy_engine.hpp"
 #include "core/descriptor_channel.hpp"
 #include "core/link.hpp"
@@ -116,7 +117,8 @@ private:
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
     std::vector<Link *> active_;
     uint32_t idle_polls_ = 0;
-    uint64_t freed_seen_ = 0;  // AllocationTable::generation()
+    const AllocationTable &allocations_ = AllocationTable::instance();
+    uint64_t freed_seen_ = 0;  // its generation()
 };
 
 }  // namespace gpushm

@@ -2,6 +2,8 @@
 // query_memory.
 #include "core_gpu_support.hpp"
 
+#include "core/host_pages.hpp"
+
 #include <optional>
 #include <thread>
 
@@ -164,6 +166,27 @@ FreshProcess before_init("before_init", [] {
 });
 
 TEST(MemoryInfoProcess, NothingIsInitialisedForHostMemory) { EXPECT_EQ(before_init.run(), 0); }
+
+FreshProcess asked_once("host-page-asked-once", [] {
+    HostPages::instance().trust();  // nothing is unmapped here
+    alignas(4096) static unsigned char page[4096];
+    for (size_t i = 0; i < 100; ++i) {
+        if (query_memory(page + i).kind != MemoryKind::host) {
+            return 1;
+        }
+    }
+    if (!simulated()) {
+        return 0;  // does not count
+    }
+    const uint64_t asked = calls("cuPointerGetAttributes");
+    HostPages::instance().forget(page, 1);
+    query_memory(page);
+    return asked == 1 && calls("cuPointerGetAttributes") == 2 ? 0 : 2;
+});
+
+TEST(MemoryInfoProcess, BeforeInitialisationTheDriverIsAskedOncePerHostPage) {
+    EXPECT_EQ(asked_once.run(), 0);
+}
 
 FreshProcess no_context("no_context", [] {
     const CudaDriver *cuda = CudaDriver::get();
