@@ -6,6 +6,7 @@
 #include "core/allocation_table.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/host_pages.hpp"
+#include "core/host_pins.hpp"
 #include "core/log.hpp"
 
 #include <dlfcn.h>
@@ -92,6 +93,7 @@ struct UnmapHook {
 template <int which>
 struct RegisterHook {
     static CUresult call(void *address, size_t length, unsigned flags) {
+        HostPins::instance().make_way(address, length);
         const CUresult result = original(address, length, flags);
         HostPages::instance().forget(address, length);
         return result;

@@ -287,6 +287,12 @@ void HostPins::invalidate(const void *address, size_t length) {
     apply_deferred();
 }
 
+void HostPins::make_way(const void *address, size_t length) {
+    if (!deferred.within_acquire) {
+        invalidate(address, length);
+    }
+}
+
 void HostPins::apply_deferred() {
     while (deferred.count != 0) {
         const size_t count = std::exchange(deferred.count, 0);

@@ -49,6 +49,10 @@ public:
      *  still held. Takes a few loads unless some of it is locked. */
     void invalidate(const void *address, size_t length);
 
+    /** The application is about to page-lock this memory itself, for which none of it may be locked.
+     *  As invalidate(); does nothing within acquire(), which locks memory too. */
+    void make_way(const void *address, size_t length);
+
 private:
     struct Pinned;
     /** A page-aligned range: wanted at least once, or locked. */

@@ -2,6 +2,7 @@
 // With hooks in the driver, query_memory() remembers, and is never wrong for it.
 #include "core/driver_hooks.hpp"
 #include "core/host_pages.hpp"
+#include "core/host_pins.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
@@ -114,6 +115,25 @@ TEST_F(HooksTest, FreedMemoryIsForgottenAndReportedOnce) {
 TEST_F(HooksTest, MemoryThatNobodySawIsNotReported) {
     { const Buffer buffer(MemoryKind::device, 4096); }
     EXPECT_TRUE(freed.empty());
+}
+
+TEST_F(HooksTest, TheApplicationMayPageLockWhatGpushmHasLocked) {
+    constexpr size_t kBytes = 1 << 20;
+    const Buffer buffer(MemoryKind::host, kBytes);
+    HostPins &pins = HostPins::instance();
+    pins.enable(kBytes);
+    const auto acquire = [&] {
+        return pins.acquire(query_memory(buffer.data()), buffer.data(), kBytes, context_, 1);
+    };
+    acquire();
+    ASSERT_NE(acquire(), nullptr) << "not locked";
+    ASSERT_EQ(query_memory(buffer.data()).kind, MemoryKind::pinned);
+    const CudaDriver *driver = CudaDriver::get();
+    EXPECT_EQ(driver->mem_host_register(buffer.data(), kBytes, 0), CUDA_SUCCESS);
+    EXPECT_NE(acquire(), nullptr) << "page-locked by the application";
+    EXPECT_EQ(driver->mem_host_unregister(buffer.data()), CUDA_SUCCESS) << "it is the application's";
+    EXPECT_EQ(query_memory(buffer.data()).kind, MemoryKind::host);
+    pins.enable(0);
 }
 
 /** The address becomes memory of another kind 10^4 times, by each pair of allocators. */
