@@ -177,6 +177,10 @@ void Link::check_peer() {
         if (peer_gone()) {
             last_words_ = port_.reserved_tickets();
             port_.activate(*this);
+        } else if (!mailbox_.makes_sense()) {
+            GPUSHM_LOG(error, "somebody wrote nonsense into the mailbox of process %d: the connection "
+                       "is given up; look for memory corruption in the job's processes", peer_.pid);
+            fail();
         }
     }
     if (last_words_ && port_.has_received(*last_words_)) {

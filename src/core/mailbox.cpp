@@ -191,7 +191,8 @@ uint64_t MailboxReceiver::unreceived_tickets() const {
 }
 
 uint64_t MailboxReceiver::reserved_tickets() const {
-    return head_ + std::min<uint64_t>(unreceived_tickets(), geometry_.cell_count);
+    const uint64_t count = unreceived_tickets();
+    return count <= geometry_.cell_count ? head_ + count : head_;  // nonsense is not waited for
 }
 
 bool MailboxReceiver::skip_dead_sender() {
@@ -358,6 +359,15 @@ bool MailboxSender::reserve(ReservedCell *reserved) {
     }
     reserving.store(0, std::memory_order_release);
     return false;
+}
+
+bool MailboxSender::makes_sense() const {
+    const uint64_t head = header()->head.load(std::memory_order_acquire);
+    const uint64_t ticket = tail_ticket(header()->tail.load(std::memory_order_acquire));
+    if (header()->head.load(std::memory_order_acquire) != head) {
+        return true;  // they were not read at one time
+    }
+    return head <= ticket && ticket - head <= geometry_.cell_count && ticket >= next_ticket_;
 }
 
 bool MailboxSender::has_room() const {

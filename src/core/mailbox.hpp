@@ -285,6 +285,8 @@ public:
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
     /** Whether reserve() would succeed now. */
     bool has_room() const;
+    /** Whether its words can be what senders and owner have written. If not, it stays full. */
+    bool makes_sense() const;
 
     /** Gives the memory of a dead owner's mailbox back: he cannot any more. */
     void discard() { segment_.discard(); }

@@ -2,6 +2,7 @@
 #include "core/port.hpp"
 
 #include "core/log.hpp"
+#include "core/spare_descriptor.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -33,6 +34,7 @@ std::unique_ptr<Port> Port::create(const PortConfig &config, const PortCallbacks
     if (!mailbox) {
         return nullptr;
     }
+    keep_spare_descriptor();
     return std::unique_ptr<Port>(new Port(config, callbacks, std::move(*mailbox)));
 }
 

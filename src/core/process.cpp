@@ -99,6 +99,9 @@ bool ProcessWatch::alive() const {
     if (pid_ <= 0) {
         return false;  // kill(2) would ask for a group of processes
     }
+    if (pidfd_ == nullptr) {
+        pidfd_ = pidfd_of(pid_);  // a descriptor may be free by now
+    }
     if (pidfd_ != nullptr) {
         return !ended(*pidfd_);
     }

@@ -35,7 +35,7 @@ const Cookie &process_cookie();
 
 /** Watches one process by a pidfd (pidfd_open(2), Linux 5.3), which cannot be confused by a PID that
  *  is used again. All watches of one process share the descriptor. Where the kernel has none, or no
- *  descriptor is left, kill(pid, 0) stands in. */
+ *  descriptor is left, kill(pid, 0) stands in, which takes a zombie for alive. One thread at a time. */
 class ProcessWatch {
 public:
     /** Thread safe. */
@@ -45,7 +45,7 @@ public:
 
 private:
     pid_t pid_;
-    std::shared_ptr<const UniqueFd> pidfd_;  // null: there is none
+    mutable std::shared_ptr<const UniqueFd> pidfd_;  // null: there is none yet
 };
 
 }  // namespace gpushm

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/segment.hpp"
 
+#include "core/available_memory.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/spare_descriptor.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -16,23 +19,6 @@
 
 namespace gpushm {
 namespace {
-
-/** Bytes that the node can still give away, by /proc/meminfo; SIZE_MAX when that is not known. */
-size_t available_memory() {
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (file == nullptr) {
-        return SIZE_MAX;
-    }
-    size_t available_kib = 0;
-    size_t swap_kib = 0;
-    char line[128];
-    while (fgets(line, sizeof(line), file) != nullptr) {
-        sscanf(line, "MemAvailable: %zu", &available_kib);
-        sscanf(line, "SwapFree: %zu", &swap_kib);
-    }
-    fclose(file);
-    return available_kib != 0 ? (available_kib + swap_kib) * 1024 : SIZE_MAX;
-}
 
 /** Makes a file that long; 0 or the error. What the kernel would not answer by an error but by a
  *  signal is refused: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than there
@@ -137,11 +123,17 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted, int numa
     return seal(std::move(segment));
 }
 
+bool Segment::peers_may_attach() { return prctl(PR_GET_DUMPABLE) == 1; }
+
 std::optional<Segment> Segment::attach(pid_t pid, int fd, size_t minimum_length,
                                        const char **why) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", static_cast<int>(pid), fd);
-    UniqueFd file(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    struct Refill {
+        ~Refill() { keep_spare_descriptor(); }
+    } const refill;  // after `file` is closed
+    const UniqueFd file =
+        open_with_spare_descriptor(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (!file) {
         *why = errno == ENOENT ? "it is gone, or in another PID namespace"
              : errno == EMFILE ? "this process has too many open files: raise ulimit -n"

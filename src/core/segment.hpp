@@ -31,6 +31,11 @@ public:
     static std::optional<Segment> attach(pid_t pid, int fd, size_t minimum_length,
                                          const char **why);
 
+    /** Whether other processes of this user may attach to the segments of this one. They may not where
+     *  the kernel hides it from them ("dumpable" in prctl(2): it changed its user, or its program file
+     *  may not be read). Changes while the process runs. */
+    static bool peers_may_attach();
+
     Segment(Segment &&other) noexcept;
     Segment &operator=(Segment &&other) noexcept;
     ~Segment();

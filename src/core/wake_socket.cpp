@@ -28,7 +28,8 @@ int sending_socket() {
 }  // namespace
 
 std::optional<WakeSocket> WakeSocket::create(const Cookie &cookie) {
-    UniqueFd made = bind_abstract(kPurpose, cookie);
+    // The other one now too: there may be no descriptor left when a peer connects.
+    UniqueFd made = can_wake() ? bind_abstract(kPurpose, cookie) : UniqueFd();
     if (!made) {
         GPUSHM_LOG(warn, "cannot make a socket to be woken by (%s): raise the limit of open files "
                    "(ulimit -n)", strerror(errno));

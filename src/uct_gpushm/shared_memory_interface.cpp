@@ -79,6 +79,17 @@ ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t *addr) {
     return UCS_OK;
 }
 
+/** UCX needs both ways: it ends the process when a peer that was reached cannot answer ("endpoint
+ *  reconfiguration not supported yet", src/ucp/wireup/wireup.c). */
+bool peers_can_answer() {
+    if (!Segment::peers_may_attach()) {
+        GPUSHM_LOG_ONCE(warn, "peers may not open the memory of this process (its user was changed, or "
+                        "see PR_SET_DUMPABLE in prctl(2)): UCX uses other transports");
+        return false;
+    }
+    return true;
+}
+
 /** Connects, so that what UCX is told to be reachable has been reached. */
 bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
                   const void *iface_addr, size_t iface_addr_length) {
@@ -93,7 +104,7 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
     InterfaceAddress peer;
     if (!read_interface_address(InterfaceKind::shared_memory, iface_addr, iface_addr_length,
                                 &peer) ||
-        peer.mailbox.segment_fd < 0) {
+        peer.mailbox.segment_fd < 0 || (peer.mailbox.pid != getpid() && !peers_can_answer())) {
         return false;
     }
     const char *why = "";

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <functional>
 #include <memory>
@@ -94,6 +96,27 @@ TEST_F(MailboxFaults, DeadSendersAreSkippedAndNobodyElseLosesAMessage) {
     EXPECT_FALSE(mailbox_.skip_dead_sender());
     expect_next(mailbox_, 3, 200);
     EXPECT_FALSE(mailbox_.skip_dead_sender()) << "empty";
+    expect_works();
+}
+
+TEST_F(MailboxFaults, StoppedSenderIsWaitedFor) {
+    const auto child = reserve_in_child(mailbox_.address());
+    kill(child->pid(), SIGSTOP);
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child->pid()), &info, WSTOPPED), 0);
+    child->channel().send(1);
+    ASSERT_TRUE(send_pattern(sender_, 2, 8));
+    ReceivedCell message;
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_FALSE(mailbox_.receive(&message));
+        EXPECT_FALSE(mailbox_.skip_dead_sender());
+        EXPECT_FALSE(mailbox_.find_dead_sender());
+    }
+    kill(child->pid(), SIGCONT);
+    child->reap();
+    expect_next(mailbox_, 99, 8);
+    expect_next(mailbox_, 2, 8);
+    sent_ += 2;
     expect_works();
 }
 

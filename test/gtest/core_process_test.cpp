@@ -84,6 +84,31 @@ TEST(ProcessWatch, WorksWithoutDescriptors) {
     EXPECT_EQ(child.reap(), 0);
 }
 
+TEST(ProcessWatch, SeesAZombieAsSoonAsThereIsADescriptor) {
+    Child target(wait_for_end);
+    const pid_t pid = target.pid();
+    Child child([&](const Channel &channel) {
+        rlimit limit;
+        getrlimit(RLIMIT_NOFILE, &limit);
+        const rlimit none = {0, limit.rlim_max};
+        setrlimit(RLIMIT_NOFILE, &none);
+        const ProcessWatch watch(pid);
+        if (!watch.alive()) {
+            return 1;
+        }
+        setrlimit(RLIMIT_NOFILE, &limit);
+        channel.send(1);
+        int killed;
+        channel.receive(&killed);
+        return watch.alive() ? 2 : 0;
+    });
+    int ready;
+    ASSERT_TRUE(child.channel().receive(&ready));
+    target.kill_hard();  // and stays a zombie
+    child.channel().send(1);
+    EXPECT_EQ(child.reap(), 0);
+}
+
 TEST(NodeIdentity, IsTheSameInEveryProcessOfTheNamespaces) {
     Child child([](const Channel &channel) {
         channel.send(node_identity());

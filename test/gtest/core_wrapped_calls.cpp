@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core_wrapped_calls.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -15,9 +21,23 @@ extern "C" {
 void *__real_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 int __real_munmap(void *address, size_t length);
 int __real_poll(pollfd *events, nfds_t count, int timeout);
+int __real_memfd_create(const char *name, unsigned flags);
+int __real_posix_fallocate(int fd, off_t offset, off_t length);
+int __real_open(const char *path, int flags, ...);
+int __real_socket(int domain, int type, int protocol);
+long __real_syscall(long number, ...);
+decltype(process_vm_readv) __real_process_vm_readv;
+decltype(process_vm_writev) __real_process_vm_writev;
 void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 int __wrap_munmap(void *address, size_t length);
 int __wrap_poll(pollfd *events, nfds_t count, int timeout);
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __wrap_posix_fallocate(int fd, off_t offset, off_t length);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_socket(int domain, int type, int protocol);
+long __wrap_syscall(long number, ...);
+decltype(process_vm_readv) __wrap_process_vm_readv;
+decltype(process_vm_writev) __wrap_process_vm_writev;
 }
 
 namespace {
@@ -33,9 +53,56 @@ bool refuse_mappings = false;
 std::map<ino_t, SharedMapping> shared_mappings;
 std::function<void()> poll_action;
 
+/** How many calls of a kind succeed before they fail. */
+struct Budget {
+    bool limited = false;
+    unsigned remaining = 0;
+    unsigned used = 0;
+
+    /** Counts a call; false when it fails. */
+    bool take() {
+        ++used;
+        return !limited || remaining-- != 0;
+    }
+};
+
+Budget resources;
+const char *failed_call = nullptr;
+Budget read_budget;
+Budget write_budget;
+
+/** Whether this call is the one of FailingCall, which fails with `error`. */
+bool fails(const char *name, int error) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (resources.take()) {
+        return false;
+    }
+    failed_call = name;
+    resources = {};  // the others succeed
+    errno = error;
+    return true;
+}
+
+/** Copies unless that is refused, as all later ones are then. */
+template <typename Function, typename... Arguments>
+ssize_t copy(Function function, Budget *budget, Arguments... arguments) {
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (!budget->take()) {
+            budget->remaining = 0;
+            errno = EPERM;
+            return -1;
+        }
+    }
+    return function(arguments...);
+}
+
 }  // namespace
 
 void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset) {
+    if (fd >= 0 && fails("mmap", ENOMEM)) {
+        return MAP_FAILED;
+    }
     std::lock_guard<std::mutex> lock(mutex);
     if (refuse_mappings && fd >= 0) {
         errno = ENOMEM;
@@ -81,7 +148,94 @@ int __wrap_poll(pollfd *events, nfds_t count, int timeout) {
     return __real_poll(events, count, timeout);
 }
 
+int __wrap_memfd_create(const char *name, unsigned flags) {
+    return fails("memfd_create", EMFILE) ? -1 : __real_memfd_create(name, flags);
+}
+
+int __wrap_posix_fallocate(int fd, off_t offset, off_t length) {
+    return fails("posix_fallocate", ENOSPC) ? ENOSPC : __real_posix_fallocate(fd, offset, length);
+}
+
+int __wrap_open(const char *path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    return fails("open", EMFILE) ? -1 : __real_open(path, flags, mode);
+}
+
+int __wrap_socket(int domain, int type, int protocol) {
+    return fails("socket", EMFILE) ? -1 : __real_socket(domain, type, protocol);
+}
+
+long __wrap_syscall(long number, ...) {
+    long values[6];  // as many as a system call has at most (syscall(2))
+    va_list arguments;
+    va_start(arguments, number);
+    for (long &value : values) {
+        value = va_arg(arguments, long);
+    }
+    va_end(arguments);
+    if (number == SYS_pidfd_open && fails("pidfd_open", EMFILE)) {
+        return -1;
+    }
+    return __real_syscall(number, values[0], values[1], values[2], values[3], values[4],
+                          values[5]);
+}
+
+ssize_t __wrap_process_vm_readv(pid_t pid, const iovec *local, unsigned long local_count,
+                                const iovec *remote, unsigned long remote_count,
+                                unsigned long flags) noexcept {
+    return copy(__real_process_vm_readv, &read_budget, pid, local, local_count, remote,
+                remote_count, flags);
+}
+
+ssize_t __wrap_process_vm_writev(pid_t pid, const iovec *local, unsigned long local_count,
+                                 const iovec *remote, unsigned long remote_count,
+                                 unsigned long flags) noexcept {
+    return copy(__real_process_vm_writev, &write_budget, pid, local, local_count, remote,
+                remote_count, flags);
+}
+
 namespace gpushm::test {
+
+FailingCall::FailingCall(unsigned n) {
+    std::lock_guard<std::mutex> lock(mutex);
+    resources = {true, n, 0};
+    failed_call = nullptr;
+}
+
+FailingCall::~FailingCall() {
+    std::lock_guard<std::mutex> lock(mutex);
+    resources = {};
+}
+
+const char *FailingCall::name() const {
+    std::lock_guard<std::mutex> lock(mutex);
+    return failed_call;
+}
+
+RefusedCopies::RefusedCopies(unsigned reads_before, unsigned writes_before) {
+    std::lock_guard<std::mutex> lock(mutex);
+    read_budget = {true, reads_before, 0};
+    write_budget = {true, writes_before, 0};
+}
+
+RefusedCopies::~RefusedCopies() {
+    std::lock_guard<std::mutex> lock(mutex);
+    read_budget = {};
+    write_budget = {};
+}
+
+unsigned RefusedCopies::reads() const {
+    std::lock_guard<std::mutex> lock(mutex);
+    return read_budget.used;
+}
+
+unsigned RefusedCopies::writes() const {
+    std::lock_guard<std::mutex> lock(mutex);
+    return write_budget.used;
+}
 
 OneMappingPerFile::OneMappingPerFile() {
     std::lock_guard<std::mutex> lock(mutex);

@@ -28,6 +28,30 @@ public:
     NoMappings &operator=(const NoMappings &) = delete;
 };
 
+/** While it lives, one call fails as it does when memory or descriptors are used up: the n-th (from
+ *  0) of memfd_create, posix_fallocate, mmap of a file, open, socket and pidfd_open together. */
+class FailingCall {
+public:
+    explicit FailingCall(unsigned n);
+    ~FailingCall();
+    FailingCall(const FailingCall &) = delete;
+    FailingCall &operator=(const FailingCall &) = delete;
+    /** Which call it was; null when there were not so many. */
+    const char *name() const;
+};
+
+/** While it lives, copies between processes work so many times and are refused (EPERM) then. */
+class RefusedCopies {
+public:
+    RefusedCopies(unsigned reads_before, unsigned writes_before);
+    ~RefusedCopies();
+    RefusedCopies(const RefusedCopies &) = delete;
+    RefusedCopies &operator=(const RefusedCopies &) = delete;
+    /** Copies of both kinds that were tried. */
+    unsigned reads() const;
+    unsigned writes() const;
+};
+
 /** Runs `action` just before the next poll(2) of the core, once. */
 void before_next_poll(std::function<void()> action);
 

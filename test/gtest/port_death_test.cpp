@@ -206,6 +206,18 @@ TEST_F(PortDeath, WhileItOwesAGetReply) {
     expect_failure({&outcome});
 }
 
+TEST_F(PortDeath, IsSeenWhereTheOwnMailboxIsBroken) {
+    const char *why = "";
+    auto segment = Segment::attach(getpid(), (*port_)->address().segment_fd, 0, &why);
+    reinterpret_cast<MailboxHeader *>(segment->data())->tail.store(~uint64_t{0});
+    segment.reset();
+    Outcome outcome;
+    ASSERT_EQ(get(outcome), Status::in_progress);
+    peer_.kill_hard();
+    ASSERT_TRUE(progress_until({port_.get()}, [&] { return outcome.done(); }));
+    EXPECT_EQ(outcome.status, Status::peer_failed);
+}
+
 TEST_F(PortDeath, OfAPeerThatReadsFromUs) {
     const Registration registration(local_.data(), kBytes);
     const MailboxAddress own = (*port_)->address();

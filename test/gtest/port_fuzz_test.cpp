@@ -2,12 +2,11 @@
 // A hostile peer: mutated control messages, ring headers and mailbox words against a port that has
 // transfers of its own. Run it with AddressSanitizer to see accesses, too.
 //
-//   FUZZ_MUTATIONS=n   how many (200000)
+//   FUZZ_MUTATIONS=n   how many (1000000)
 //   FUZZ_SEED=n        other ones (1)
-#include "port_support.hpp"
+#include "port_fuzz_support.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -17,59 +16,9 @@ namespace {
 using namespace test;
 
 constexpr PortConfig kVictim = {32 << 10, 4096, 4096, 16};
-constexpr size_t kRegistered = 16384;
-constexpr size_t kMargin = 4096;
-constexpr unsigned char kCanary = 0xc3;
+constexpr size_t kRegistered = SharedArea::kRegistered;
 
-uint64_t number_from(const char *variable, uint64_t otherwise) {
-    const char *text = getenv(variable);
-    return text != nullptr ? strtoull(text, nullptr, 0) : otherwise;
-}
-
-/** Memory of the victim that its peer may use, with canaries around. */
-class SharedArea {
-public:
-    SharedArea() : bytes_(new unsigned char[kMargin + kRegistered + kMargin]) {
-        memset(bytes_.get(), kCanary, kMargin + kRegistered + kMargin);
-        registration_ = std::make_unique<Registration>(bytes_.get() + kMargin, kRegistered);
-    }
-    RemoteMemory remote() const { return registration_->at(); }
-    bool written() const {
-        const unsigned char *begin = bytes_.get() + kMargin;
-        return std::any_of(begin, begin + kRegistered,
-                           [](unsigned char byte) { return byte != kCanary; });
-    }
-    bool canaries() const {
-        const auto is_canary = [](unsigned char byte) { return byte == kCanary; };
-        const unsigned char *behind = bytes_.get() + kMargin + kRegistered;
-        return std::all_of(bytes_.get(), bytes_.get() + kMargin, is_canary) &&
-               std::all_of(behind, behind + kMargin, is_canary);
-    }
-
-private:
-    std::unique_ptr<unsigned char[]> bytes_;
-    std::unique_ptr<Registration> registration_;
-};
-
-/** What happened at all: a fuzzer that is turned away at the door finds nothing. */
-struct Effects {
-    uint64_t messages = 0;
-    uint64_t writes = 0;      // into registered memory
-    uint64_t transfers[8] = {};  // of the victim, by Status
-} effects;
-
-/** A transfer of the victim; its memory is gone as soon as it has ended. */
-struct LocalTransfer {
-    explicit LocalTransfer(size_t length) : memory(new unsigned char[length]) {}
-    std::unique_ptr<unsigned char[]> memory;
-    unsigned calls = 0;
-    static void complete(void *self, Status status) {
-        ++effects.transfers[static_cast<size_t>(status)];
-        auto *transfer = static_cast<LocalTransfer *>(self);
-        transfer->memory.reset();
-        ++transfer->calls;
-    }
-};
+Effects effects;
 
 /** A victim and its hostile peer. */
 class Duel {
@@ -149,9 +98,9 @@ private:
             return;
         }
         const size_t length = 1 + random_.below(20000);
-        auto transfer = std::make_unique<LocalTransfer>(length);
+        auto transfer = std::make_unique<LocalTransfer>(length, effects);
         const RemoteMemory remote = {1, 1};
-        const Completion completion = {LocalTransfer::complete, transfer.get()};
+        const Completion completion = transfer->completion();
         const bool put = random_.below(2) == 0;
         const Status status =
             put ? link_->put(transfer->memory.get(), length, remote, this, completion)
@@ -398,15 +347,11 @@ private:
 };
 
 TEST(PortFuzz, HostilePeerDoesNoHarm) {
-    const uint64_t seed = number_from("FUZZ_SEED", 1);
-    const uint64_t mutations = number_from("FUZZ_MUTATIONS", 200000);
-    RecordProperty("seed", std::to_string(seed));
-    printf("seed %llu, %llu mutations\n", static_cast<unsigned long long>(seed),
-           static_cast<unsigned long long>(mutations));
-    Random random(seed);
+    const FuzzPlan plan;
+    Random random(plan.seed);
     uint64_t done = 0;
     uint64_t duels = 0;
-    while (done < mutations && !testing::Test::HasFailure()) {
+    while (done < plan.mutations && !testing::Test::HasFailure()) {
         const LogCapture log;
         Duel duel(random);
         ++duels;
@@ -419,12 +364,7 @@ TEST(PortFuzz, HostilePeerDoesNoHarm) {
         ASSERT_TRUE(duel.canaries()) << "after mutation " << done;
     }
     EXPECT_GT(done / duels, 50u) << "connections end before anything happens in them";
-    EXPECT_GT(effects.messages, done / 100);
-    EXPECT_GT(effects.writes, done / 1000);
-    for (const Status status : {Status::ok, Status::gpu_error, Status::peer_failed}) {
-        EXPECT_GT(effects.transfers[static_cast<size_t>(status)], done / 1000)
-            << static_cast<int>(status);
-    }
+    effects.expect_at_least(done / 100, done / 1000, done / 1000);
 }
 
 }  // namespace

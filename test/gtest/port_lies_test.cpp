@@ -104,6 +104,21 @@ TEST_F(PortLies, NonsenseInTheRingHeaderEndsTheLink) {
     EXPECT_EQ(log.count("nonsense"), 1u);
 }
 
+TEST_F(PortLies, NonsenseInTheMailboxEndsTheLink) {
+    const char *why = "";
+    const auto segment = Segment::attach(getpid(), mailbox_->address().segment_fd, 0, &why);
+    auto *header = reinterpret_cast<MailboxHeader *>(segment->data());
+    header->tail.store(~uint64_t{0});
+    const LogCapture log;
+    unsigned char local[10];
+    Outcome get;
+    ASSERT_EQ(link_.get(local, sizeof(local), {1, 1}, nullptr, get.completion()),
+              Status::in_progress);
+    EXPECT_TRUE(progress_until({&victim_}, [&] { return get.done(); })) << "it waits for room";
+    EXPECT_EQ(get.status, Status::peer_failed);
+    EXPECT_EQ(log.count("nonsense"), 1u);
+}
+
 TEST_F(PortLies, HandleThatNobodyAskedForIsNotOpened) {
     const LogCapture log;
     MapAnswer answer = {};

@@ -98,6 +98,59 @@ try "UCX with statistics" 0 2 'built with statistics: use a UCX configured witho
 try "UCX without a function" 0 2 'needs uct_iface_handle_ep_err, .*: use an unmodified UCX' \
     stand_in STAND_IN_HIDES=uct_iface_handle_ep_err $host
 
+# UCX that the program opens by itself: one, under other names as wheels give to the libraries that
+# they bring (auditwheel; here of the same length), and two in one process.
+open=$build/test/ucp/open_libraries
+ucx=$(dirname "$(ldd "$peer" | sed -n 's/.*libucp\.so\.0 => \(.*\) (.*/\1/p')")
+
+# rename_ucx FROM TO: copies its libraries as libxc?.so.0.
+rename_ucx() {
+    rm -rf "$2"
+    mkdir "$2"
+    for letter in m s t p; do
+        LC_ALL=C sed 's/libuc\([mstp]\)\.so\.0/libxc\1.so.0/g' "$1/libuc$letter.so.0" \
+            >"$2/libxc$letter.so.0"
+    done
+}
+
+# opened LIBRARY=gpushm|other...: open_libraries with them. Without the CUDA modules of a UCX.
+opened() {
+    gpushm UCX_MODULES=^cuda LD_LIBRARY_PATH="$work/renamed:$LD_LIBRARY_PATH" "$open" "$@"
+}
+
+rename_ucx "$ucx" "$work/renamed"
+renamed=$work/renamed/libxcp.so.0
+second='serves the UCX at .*, not also that at .*: use one UCX in a process; UCX goes on without it'
+try "UCX opened by the program" 0 0 '' opened "$ucx/libucp.so.0=gpushm"
+try "UCX under other names" 0 0 '' opened "$renamed=gpushm"
+try "two UCX" 0 1 "$second" opened "$ucx/libucp.so.0=gpushm" "$renamed=other"
+try "two UCX, the other one first" 0 1 "$second" opened "$renamed=gpushm" "$ucx/libucp.so.0=other"
+# The preload library is not in the namespace.
+try "a second UCX in a namespace" 0 0 '' \
+    opened "$ucx/libucp.so.0=gpushm" "namespace:$ucx/libucp.so.0=other"
+# Those that contrib/check has downloaded.
+for wheel in "${srcdir:-.}"/build/wheels/libucx-*/libucx/lib; do
+    version=${wheel%/libucx/lib}
+    version=${version##*/}
+    if [ "$wheel" -ef "$ucx" ] || ! [ -e "$wheel/libucp.so.0" ]; then
+        skip "two UCX, one of a wheel" "none is unpacked in build/wheels"
+        continue
+    fi
+    rename_ucx "$wheel" "$work/renamed"
+    try "$version" 0 0 '' opened "$wheel/libucp.so.0=gpushm"
+    try "$version beside another UCX" 0 1 "$second" \
+        opened "$ucx/libucp.so.0=gpushm" "$renamed=other"
+    try "$version before another UCX" 0 1 "$second" \
+        opened "$renamed=gpushm" "$ucx/libucp.so.0=other"
+    case $version in
+    *-1.2[2-9].*)
+        try "$version in a namespace, beside another UCX" 0 0 '' env UCX_PLUGIN_PATH="$plugins" \
+            UCX_MODULES=^cuda "$open" "$ucx/libucp.so.0=other" \
+            "namespace:$wheel/libucp.so.0=gpushm"
+        ;;
+    esac
+done
+
 # The installation
 mkdir "$work/incomplete" "$work/damaged"
 cp "$preload" "$work/incomplete"
@@ -172,6 +225,12 @@ for files in 10 12 14 16 20; do
     fi
 done
 
+# New peers and what they need of a process that has few descriptors left.
+for left in 0 1 4; do
+    try "$left open files more when a peer connects" 0 0 '' \
+        gpushm UCX_TLS=gpushm $peer few-descriptors --left=$left
+done
+
 # Peers
 try "another version" 0 2 'runs another version of gpushm .*; install the same version for both' \
     gpushm $peer foreign --what=version
@@ -180,6 +239,9 @@ try "another user, by the address" 0 2 'runs as user .*: UCX uses another transp
 if setpriv --reuid=65534 --clear-groups test -r "$preload" 2>/dev/null; then
     try "another user" 0 2 'runs as user .*: UCX uses another transport for it; run both as the same' \
         gpushm $host --user1=65534
+    try "a process that others may not look into" 0 2 \
+        'may not open the memory of this process\|/proc does not let this process open' \
+        setpriv --reuid=65534 --clear-groups env LD_PRELOAD="$preload" $host --hidden1=y
 else
     skip "another user" "needs root, and a build directory that others may read"
 fi

@@ -8,19 +8,21 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <map>
 #include <string>
 
 namespace gpushm::ucp_test {
 namespace {
 
-constexpr double kPatienceSeconds = 20;
-constexpr size_t kMessages = 4;
+constexpr double kPatienceSeconds = 20;  // for a survivor that is never told
+constexpr double kPromptSeconds = 5;    // far more than it takes, for slow machines
 
 struct Plan {
     std::string when;
     MemoryKind kind;
-    size_t bytes;  // of each message
+    size_t bytes;     // of each message
+    size_t messages;  // of those that are under way
     size_t polls;  // of the victim that did something, before it dies
     bool exact;    // --polls was given: it may then die too early or too late to be missed
 };
@@ -59,23 +61,35 @@ bool ended(ucs_status_ptr_t request) {
     return !UCS_PTR_IS_PTR(request) || ucp_request_check_status(request) != UCS_INPROGRESS;
 }
 
-/** In the middle of the transfer: part of it has arrived, not all. */
-[[noreturn]] void die_on_the_way(Session &session, const std::vector<ucs_status_ptr_t> &requests,
-                                 size_t polls) {
-    for (size_t busy = 0; busy < polls && !ended(requests.back());) {
-        busy += session.worker().progress() != 0 ? 1 : 0;
-    }
+/** The survivor finds the time of the death in the channel. */
+[[noreturn]] void die(Peer &peer) {
+    peer.channel.send(std::to_string(now_seconds()));
     raise(SIGKILL);
     fail("still alive");
 }
 
-void await_error(Session &session) {
+/** In the middle of the transfer: part of it has arrived, not all. */
+[[noreturn]] void die_on_the_way(Peer &peer, Session &session,
+                                 const std::vector<ucs_status_ptr_t> &requests, size_t polls) {
+    for (size_t busy = 0; busy < polls && !ended(requests.back());) {
+        busy += session.worker().progress() != 0 ? 1 : 0;
+    }
+    die(peer);
+}
+
+void await_error(Peer &peer, Session &session) {
     const double deadline = now_seconds() + kPatienceSeconds;
     while (session.endpoint()->error() == UCS_OK) {
         session.worker().progress();
         if (now_seconds() > deadline) {
             fail("not told of the death of the peer in %.0f s", kPatienceSeconds);
         }
+    }
+    const double told = now_seconds();
+    const double died = std::stod(peer.channel.receive(session.worker().progress_function()));
+    printf("told %.2f ms after the death\n", (told - died) * 1e3);
+    if (told - died > kPromptSeconds) {
+        fail("told of the death of the peer after %.1f s", told - died);
     }
 }
 
@@ -134,7 +148,7 @@ void survive(Peer &peer, const Plan &plan, Session *other) {
     Session session(peer.channel, UCP_FEATURE_TAG, UCP_ERR_HANDLING_MODE_PEER);
     exchange_small_messages(session, peer.role);
     Buffers buffers;
-    for (size_t i = 0; plan.when != "rest" && i < kMessages; ++i) {
+    for (size_t i = 0; plan.when != "rest" && i < plan.messages; ++i) {
         buffers.push_back(make_buffer(plan.kind, plan.bytes + 64));
     }
     peer.channel.barrier(session.worker().progress_function());
@@ -150,12 +164,12 @@ void survive(Peer &peer, const Plan &plan, Session *other) {
     }
     if (peer.role == 1) {
         if (requests.empty()) {
-            raise(SIGKILL);
+            die(peer);
         }
-        die_on_the_way(session, requests, plan.polls);
+        die_on_the_way(peer, session, requests, plan.polls);
     }
     send_to_oneself(*other);
-    await_error(session);
+    await_error(peer, session);
     send_to_oneself(*other);
     end_requests(session, requests, sending, plan.exact);
     session.endpoint()->close(UCP_EP_CLOSE_FLAG_FORCE);
@@ -168,7 +182,8 @@ void survive(Peer &peer, const Plan &plan, Session *other) {
 
 void killed_peer(Peer &peer) {
     Plan plan = {peer.options.text("when", "rest"), kinds_of(peer.options, "host").front(),
-                 peer.options.number("bytes", size_t{32} << 20), peer.options.number("polls", 5),
+                 peer.options.number("bytes", size_t{32} << 20),
+                 peer.options.number("messages", 4), peer.options.number("polls", 5),
                  peer.options.has("polls")};
     set_activity("peer killed at " + plan.when + " after " + std::to_string(plan.polls) +
                  " polls, " + to_string(plan.kind) + " memory");

@@ -7,7 +7,8 @@
 #
 # --quick: a minute, for "make check" (default). --full: some minutes, for a GPU node. --huge: sizes
 # up to 1 GiB too. --sweep: each driver call fails once (driver_failures), on a GPU node by a library in
-# front of the real driver. One line for each test; the exit status is the number of those that fail.
+# front of the real driver; always with the simulated driver. One line for each test; the exit status
+# is the number of those that fail.
 build=$PWD
 folder=$build/test/ucp
 full=
@@ -132,13 +133,14 @@ for proto in $protos; do
     done
 done
 
+if "$folder/ucp_peer" driver-path >"$work/driver" 2>&1; then  # of a driver that cannot be told to fail
+    FAILING_DRIVER_OF=$(cat "$work/driver")
+    LD_LIBRARY_PATH=$folder/failing/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export FAILING_DRIVER_OF LD_LIBRARY_PATH
+else
+    sweep=y
+fi
 if [ -n "$sweep" ]; then
-    "$folder/ucp_peer" driver-path >"$work/driver" 2>&1
-    if [ $? -eq 0 ]; then  # of a driver that cannot be told to fail
-        FAILING_DRIVER_OF=$(cat "$work/driver")
-        LD_LIBRARY_PATH=$folder/failing/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-        export FAILING_DRIVER_OF LD_LIBRARY_PATH
-    fi
     for proto in $protos; do
         options=
         [ "$proto" = n ] && options=--rma=n

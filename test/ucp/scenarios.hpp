@@ -55,6 +55,13 @@ void sleeping_ping_pong(Peer &peer);
  *  process 0 must be told, and keep nothing. */
 void killed_peer(Peer &peer);
 
+/** Process 0 stops process 1 `--stops` times for so many `--milliseconds`, while `--count` messages
+ *  of each are under way. */
+void stopped_peer(Peer &peer);
+
+/** The processes connect when process 0 can open only so many files more as are `--left`. */
+void few_descriptors(Peer &peer);
+
 /** Endpoints closed while messages are under way. */
 void close_with_flush(Peer &peer);
 void close_by_force(Peer &peer);

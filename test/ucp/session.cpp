@@ -94,18 +94,28 @@ ucs_status_t Worker::wait(ucs_status_ptr_t request) const {
 // ---------------------------------------------------------------- endpoint
 
 Endpoint::Endpoint(const Worker &worker, const std::string &address, ucp_err_handling_mode_t mode)
-    : worker_(worker), mode_(mode) {
+    : Endpoint(worker, mode) {
+    require(create(address), "ucp_ep_create");
+}
+
+std::unique_ptr<Endpoint> Endpoint::try_connect(const Worker &worker, const std::string &address,
+                                                ucp_err_handling_mode_t mode) {
+    std::unique_ptr<Endpoint> endpoint(new Endpoint(worker, mode));
+    return endpoint->create(address) == UCS_OK ? std::move(endpoint) : nullptr;
+}
+
+ucs_status_t Endpoint::create(const std::string &address) {
     ucp_ep_params_t parameters = {};
     parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                             UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                             UCP_EP_PARAM_FIELD_ERR_HANDLER;
     parameters.address = reinterpret_cast<const ucp_address_t *>(address.data());
-    parameters.err_mode = mode;
+    parameters.err_mode = mode_;
     parameters.err_handler.arg = &error_;
     parameters.err_handler.cb = [](void *error, ucp_ep_h, ucs_status_t status) {
         *static_cast<ucs_status_t *>(error) = status;
     };
-    require(ucp_ep_create(worker.get(), &parameters, &ep_), "ucp_ep_create");
+    return ucp_ep_create(worker_.get(), &parameters, &ep_);
 }
 
 Endpoint::~Endpoint() {

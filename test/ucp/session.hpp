@@ -58,6 +58,9 @@ public:
     /** `address` is that of a worker. */
     Endpoint(const Worker &worker, const std::string &address,
              ucp_err_handling_mode_t mode = UCP_ERR_HANDLING_MODE_NONE);
+    /** Null when UCX knows no way to the address. */
+    static std::unique_ptr<Endpoint> try_connect(const Worker &worker, const std::string &address,
+                                                 ucp_err_handling_mode_t mode);
     /** Closes by force where errors are handled, else after a flush. */
     ~Endpoint();
     Endpoint(const Endpoint &) = delete;
@@ -72,6 +75,9 @@ public:
     ucp_ep_h release() { return std::exchange(ep_, nullptr); }
 
 private:
+    Endpoint(const Worker &worker, ucp_err_handling_mode_t mode) : worker_(worker), mode_(mode) {}
+    ucs_status_t create(const std::string &address);
+
     const Worker &worker_;
     ucp_ep_h ep_ = nullptr;
     ucp_err_handling_mode_t mode_;

@@ -3,7 +3,8 @@
 //
 // It starts itself once for each process of the scenario, before UCX or CUDA are touched,
 // and ends with 0 when all was right, 1 when something was wrong or took longer than --deadline
-// seconds, 77 when the scenario cannot be run here. --user1=N runs the second process as user N.
+// seconds, 77 when the scenario cannot be run here. --user1=N runs the second process as user N;
+// --hidden1=y lets nobody but root look into it (/proc/PID/fd, process_vm_readv).
 #include "allocation.hpp"
 #include "check.hpp"
 #include "scenarios.hpp"
@@ -13,6 +14,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -83,6 +85,8 @@ constexpr Scenario kScenarios[] = {
     {"visible-devices", 2, visible_devices},
     {"wakeup", 2, sleeping_ping_pong},
     {"killed", 2, killed_peer, true},
+    {"stopped", 2, stopped_peer},
+    {"few-descriptors", 2, few_descriptors},
     {"close-flush", 2, close_with_flush},
     {"close-force", 2, close_by_force},
     {"threads", 2, threads},
@@ -196,6 +200,9 @@ int main(int argc, char **argv) {
     }
     set_activity(scenario.name);
     const auto role = static_cast<int>(options.number("role", 0));
+    if (role == 1 && options.has("hidden1")) {
+        prctl(PR_SET_DUMPABLE, 0);
+    }
     const std::string socket = options.text("socket", "-1");
     Channel channel(std::stoi(socket));
     Peer peer = {role, channel, options};

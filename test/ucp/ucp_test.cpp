@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 namespace gpushm::ucp_test {
 namespace {
@@ -21,7 +22,6 @@ std::string plugin_folder() {
 Environment with_preload() {
     return {{"LD_PRELOAD", plugin_folder() + "/libgpushm_preload.so"},
             {"UCX_TLS", "gpushm"},
-            {"UCX_KEEPALIVE_INTERVAL", "1s"},
             // A UCX with CUDA of its own: not that.
             {"UCX_MODULES", "^cuda"},
             {"UCX_WARN_UNUSED_ENV_VARS", "n"}};
@@ -42,6 +42,14 @@ unsigned ucx_minor() {
     return minor;
 }
 
+/** Segments are no files of /dev/shm, so that nothing of ours may ever be there. */
+void expect_nothing_in_dev_shm() {
+    std::error_code none_mounted;
+    for (const auto &entry : std::filesystem::directory_iterator("/dev/shm", none_mounted)) {
+        EXPECT_EQ(entry.path().string().find("gpushm"), std::string::npos) << entry.path();
+    }
+}
+
 /** Without an error, and without a word of gpushm, unless `may_complain`. */
 void expect_success(const std::vector<std::string> &arguments, const Environment &environment,
                     bool may_complain = false) {
@@ -50,6 +58,7 @@ void expect_success(const std::vector<std::string> &arguments, const Environment
         GTEST_SKIP() << result.output;
     }
     EXPECT_EQ(result.status, 0) << result.output;
+    expect_nothing_in_dev_shm();
     if (!may_complain) {
         EXPECT_EQ(result.output.find("gpushm: "), std::string::npos) << result.output;
     }
@@ -58,6 +67,7 @@ void expect_success(const std::vector<std::string> &arguments, const Environment
 struct Case {
     const char *name;
     std::vector<std::string> arguments;
+    Environment environment = {};
 };
 
 void PrintTo(const Case &tested, std::ostream *stream) {
@@ -81,6 +91,11 @@ const Case kCases[] = {
     {"killed_receiver_device", {"killed", "--when=send", "--kinds=device"}},
     {"killed_sender_host", {"killed", "--when=receive"}},
     {"killed_sender_device", {"killed", "--when=receive", "--kinds=device"}},
+    {"killed_receiver_eager", {"killed", "--when=send", "--bytes=8000", "--messages=600"}},
+    {"killed_unanswered", {"killed", "--when=unanswered"}},
+    // Looked after all the time: a peer that is stopped is not dead.
+    {"stopped_host", {"stopped"}, {{"UCX_KEEPALIVE_INTERVAL", "100ms"}}},
+    {"stopped_device", {"stopped", kKinds}, {{"UCX_KEEPALIVE_INTERVAL", "100ms"}}},
     {"close_flush_host", {"close-flush"}},
     {"close_flush_device", {"close-flush", "--kinds=device"}},
     {"close_force_host", {"close-force"}},
@@ -120,6 +135,7 @@ TEST_P(OverGpushm, Works) {
         GTEST_SKIP() << reason;
     }
     Environment environment = with_preload();
+    environment.insert(tested.environment.begin(), tested.environment.end());
     environment["UCX_PROTO_ENABLE"] = proto;
     // Requests that were under way are refused after a close by force.
     const bool may_complain = tested.arguments.front() == "close-force";

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Gets between hosts that both processes copy by the kernel (link_shared.cpp): where the kernel
+// refuses, and where the helper dies or stops with a piece of the transfer in its hands.
+#include "port_support.hpp"
+
+#include "core/cross_memory.hpp"
+
+#include "core_wrapped_calls.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kBytes = (4 << 20) + 100;
+constexpr PortConfig kWithCma = {256 << 10, 32 << 10, 16 << 10, 64, false, true};
+constexpr unsigned kAlways = ~0u;  // a copy that is refused is none of these
+
+/** Host memory of any process: what a remote key says of it. */
+RemoteMemory host_memory(const Registration &registration) {
+    RemoteMemory remote = registration.at();
+    remote.buffer.owner = process_cookie().low;
+    return remote;
+}
+
+// ---------------------------------------------------------------- two ports of this process
+
+class PortShared : public testing::Test {
+protected:
+    PortShared() : source_(kBytes), local_(kBytes), registration_(source_.data(), kBytes) {}
+
+    /** Starts a get of fresh data. */
+    void start(TestPort &reader, Outcome &outcome) {
+        fill_pattern(source_.data(), kBytes, ++seed_);
+        ASSERT_EQ(reader.link(b_).get(local_.data(), kBytes, host_memory(registration_), nullptr,
+                                      outcome.completion()),
+                  Status::in_progress);
+    }
+    void expect_data(const Outcome &outcome) {
+        EXPECT_EQ(outcome.calls, 1u);
+        EXPECT_EQ(outcome.status, Status::ok);
+        EXPECT_EQ(pattern_mismatch(local_.data(), kBytes, seed_), kBytes);
+    }
+    void expect_get(TestPort &reader) {
+        Outcome outcome;
+        start(reader, outcome);
+        ASSERT_TRUE(progress_until({&reader, &b_}, [&] { return outcome.done(); }));
+        expect_data(outcome);
+    }
+    /** Two gets of a new reader, whose copies `copies` refuses in the first. */
+    void expect_ring_taken(const RefusedCopies &copies, unsigned reads, unsigned writes) {
+        TestPort reader(kWithCma);
+        expect_get(reader);
+        EXPECT_GE(copies.reads(), reads);
+        EXPECT_GE(copies.writes(), writes);
+        const unsigned tried = copies.reads() + copies.writes();
+        expect_get(reader);
+        EXPECT_EQ(copies.reads() + copies.writes(), tried) << "once refused, never tried again";
+    }
+
+    TestPort a_{kWithCma};
+    TestPort b_{kWithCma};
+    std::vector<unsigned char> source_;
+    std::vector<unsigned char> local_;
+    Registration registration_;
+    uint64_t seed_ = 0;
+};
+
+TEST_F(PortShared, BothCopy) {
+    const RefusedCopies copies(kAlways, kAlways);
+    expect_get(a_);
+    EXPECT_GT(copies.reads(), 2u);
+    EXPECT_GT(copies.writes(), 2u);
+}
+
+TEST_F(PortShared, ReaderDoesAllWhilePeerIsBusyElsewhere) {
+    const RefusedCopies copies(kAlways, kAlways);
+    Outcome outcome;
+    start(a_, outcome);
+    ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
+    expect_data(outcome);
+    settle({&a_, &b_});
+    EXPECT_EQ(copies.writes(), 0u) << "help comes too late";
+}
+
+TEST_F(PortShared, ReaderThatTheKernelRefusesTakesTheRing) {
+    for (const unsigned reads : {0u, 1u, 3u}) {
+        expect_ring_taken(RefusedCopies(reads, kAlways), reads + 1, 0);
+    }
+}
+
+TEST_F(PortShared, HelperThatTheKernelRefusesCostsNoData) {
+    for (const unsigned writes : {0u, 1u, 3u}) {
+        expect_ring_taken(RefusedCopies(kAlways, writes), 1, writes + 1);
+    }
+}
+
+TEST_F(PortShared, HelperWritesOnlyMemoryThatIsRegistered) {
+    auto gone = std::make_unique<Registration>(source_.data(), kBytes);
+    const RemoteMemory remote = host_memory(*gone);
+    gone.reset();
+    const RefusedCopies copies(kAlways, kAlways);
+    Outcome outcome;
+    a_.link(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion());
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+    settle({&a_, &b_});
+    EXPECT_EQ(copies.writes(), 0u);
+}
+
+TEST_F(PortShared, WrongWordsOfATransferDoNoHarm) {
+    const LogCapture log;
+    const uint64_t id = 1;  // of the first transfer of a link
+    const uint64_t claims[] = {0, ~uint64_t{0}, id << 32, id << 32 | 0xffffffff,
+                               id << 32 | 0xffff0000, id << 32 | 0xffff, id << 32 | 0xffff0000 | 5,
+                               (id + 1) << 32 | 0x100000, uint64_t{0xffff} << 16};
+    const uint64_t finished[] = {0, ~uint64_t{0}, id << 32 | 1u << 31, id << 32 | 0x7fffffff};
+    for (const uint64_t claimed : claims) {
+        for (const uint64_t done : finished) {
+            for (const int moment : {0, 1, 3}) {
+                TestPort reader(kWithCma);
+                Outcome outcome;
+                start(reader, outcome);
+                for (int i = 0; i < moment; ++i) {
+                    b_->progress();
+                    reader->progress();
+                }
+                const char *why = "";
+                auto words = MailboxSender::attach(reader->address(), b_->address(), &why);
+                words->shared_transfer(0).claims.store(claimed);
+                words->shared_transfer(0).finished.store(done);
+                EXPECT_TRUE(progress_until({&reader, &b_}, [&] { return outcome.done(); }))
+                    << std::hex << claimed << ", " << done;
+            }
+        }
+    }
+}
+
+// ---------------------------------------------------------------- a helper by hand
+
+/** What the helper tells the test. */
+struct HelperAddress {
+    MailboxAddress mailbox;
+    RemoteMemory memory;  // kBytes of the pattern 7
+};
+
+/** The last piece of a transfer, which the helper has claimed. */
+class ClaimedPiece {
+public:
+    ClaimedPiece(const HelpRequest &request, SharedTransfer &transfer)
+        : request_(request), transfer_(transfer),
+          piece_(transfer.claim_last(static_cast<uint32_t>(request.transfer_id))) {}
+    bool claimed() const { return piece_.has_value(); }
+    void write(pid_t owner) const {
+        const uint64_t offset = *piece_ * request_.piece_bytes;
+        const bool written =
+            write_memory(owner, reinterpret_cast<const void *>(request_.address + offset),
+                         request_.destination + offset, request_.length - offset);
+        transfer_.finish(static_cast<uint32_t>(request_.transfer_id), written);
+    }
+
+private:
+    HelpRequest request_;
+    SharedTransfer &transfer_;
+    std::optional<uint32_t> piece_;
+};
+
+/** A process that claims the last piece of the first transfer, and writes it when it is told. */
+int claim_and_obey(const Channel &channel, const MailboxAddress &owner) {
+    auto mailbox = MailboxReceiver::create(64, kSlotBytes);
+    std::vector<unsigned char> memory(kBytes);
+    fill_pattern(memory.data(), kBytes, 7);
+    const Registration registration(memory.data(), kBytes);
+    channel.send(HelperAddress{mailbox->address(), host_memory(registration)});
+    char order;
+    channel.receive(&order);
+    ReceivedCell cell;
+    HelpRequest request;
+    if (!mailbox->receive(&cell) || cell.kind != CellKind::help_request) {
+        return 1;
+    }
+    memcpy(&request, cell.payload, sizeof(request));
+    const char *why = "";
+    auto sender = MailboxSender::attach(owner, mailbox->address(), &why);
+    const ClaimedPiece piece(request, sender->shared_transfer(request.shared));
+    channel.send(piece.claimed());
+    if (channel.receive(&order)) {
+        piece.write(owner.pid);
+        channel.receive(&order);
+    }
+    return 0;
+}
+
+class PortHelper : public testing::Test {
+protected:
+    PortHelper()
+        : helper_([own = port_->address()](const Channel &channel) {
+              return claim_and_obey(channel, own);
+          }),
+          local_(kBytes) {
+        HelperAddress address;
+        EXPECT_TRUE(helper_.channel().receive(&address));
+        link_ = &port_.link(address.mailbox);
+        EXPECT_EQ(link_->get(local_.data(), kBytes, address.memory, this, outcome_.completion()),
+                  Status::in_progress);
+        helper_.channel().send('c');
+        bool claimed = false;
+        EXPECT_TRUE(helper_.channel().receive(&claimed) && claimed);
+        // All but that piece is read now.
+        settle_for(std::chrono::milliseconds(200));
+        EXPECT_FALSE(outcome_.done());
+    }
+
+    void settle_for(std::chrono::milliseconds time) {
+        const auto end = std::chrono::steady_clock::now() + time;
+        while (std::chrono::steady_clock::now() < end) {
+            port_->progress();
+        }
+    }
+
+    LogCapture log_;
+    TestPort port_{kWithCma};
+    Child helper_;
+    std::vector<unsigned char> local_;
+    Link *link_ = nullptr;
+    Outcome outcome_;
+};
+
+TEST_F(PortHelper, ThatIsSlowIsWaitedFor) {
+    EXPECT_TRUE(port_.failed_links.empty());
+    helper_.channel().send('w');
+    ASSERT_TRUE(progress_until({&port_}, [&] { return outcome_.done(); }));
+    EXPECT_EQ(outcome_.status, Status::ok);
+    EXPECT_EQ(pattern_mismatch(local_.data(), kBytes, 7), kBytes);
+    EXPECT_EQ(log_.count(""), 0u);
+}
+
+TEST_F(PortHelper, ThatDiesWithItsPieceFailsTheGet) {
+    helper_.kill_hard();
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(progress_until({&port_}, [&] { return outcome_.done(); }));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_EQ(outcome_.status, Status::peer_failed);
+    EXPECT_TRUE(progress_until({&port_}, [&] { return port_.failed_links.size() == 1; }));
+}
+
+TEST_F(PortHelper, ThatHangsDoesNotHoldUpACancelForEver) {
+    const auto begin = std::chrono::steady_clock::now();
+    link_->cancel(this);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_EQ(log_.count("does not end a copy"), 1u);
+    EXPECT_EQ(outcome_.calls, 0u);
+}
+
+}  // namespace
+}  // namespace gpushm
