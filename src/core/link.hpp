@@ -367,6 +367,7 @@ private:
     std::deque<IncomingCopy> incoming_copies_;
     std::map<uint64_t, IncomingPut> incoming_puts_;
 
+    bool helper_hangs_ = false;  // the peer did not end a copy into this process's memory in time
     bool cma_refused_ = false;  // the kernel does not copy between the two processes
     std::deque<SharedRead> shared_reads_;
     std::deque<HelpRequest> help_;

@@ -56,7 +56,11 @@ bool Link::wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t
         if (!peer_alive()) {
             return true;  // its copies ended with it
         }
+        if (helper_hangs_) {
+            return false;  // it had its time
+        }
         if (std::chrono::steady_clock::now() > end) {
+            helper_hangs_ = true;
             GPUSHM_LOG(error, "process %d does not end a copy into this process's memory that it has "
                        "begun: it was stopped, or hangs", peer_.pid);
             return false;
