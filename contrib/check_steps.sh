@@ -26,8 +26,10 @@ declare -A titles=(
     [two_hosts]="two hosts: gpushm within each, tcp between them"
     [scale]="32 processes on a node, all connected to all"
     [come_and_go]="peers that come and go leave nothing behind"
-    [mpi_programs]="hpcc, netpipe and mpi4py of this system, two and four ranks"
+    [mpi_programs]="hpcc, netpipe and mpi4py of this system, two to eight ranks"
     [sid]="the same binary on Debian sid, in a chroot"
+    [perftest_all]="every test of ucx_perftest, host memory, gpushm alone"
+    [headers]="descriptions of UCX and the headers of its source packages"
 )
 
 plain=$root/plain
@@ -218,6 +220,6 @@ step_distcheck() {
         DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir CXXFLAGS=-O0"
 }
 
-for file in chroot debian13 smoke scale hosts mpi_programs; do
+for file in chroot mpi_programs debian13 smoke scale hosts headers; do
     . "$source_dir/contrib/$file.sh"
 done

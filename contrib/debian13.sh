@@ -4,6 +4,8 @@
 
 debian13_packages=g++,make,pkg-config,autoconf,automake,libtool,libhwloc-dev
 debian13_packages+=,libucx-dev,ucx-utils,libopenmpi-dev,openmpi-bin
+# For the step trixie, which has the same file system.
+debian13_packages+=,$mpi_packages
 
 step_debian13() {
     local dir=$root/tmp/debian13

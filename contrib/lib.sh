@@ -124,6 +124,12 @@ prepare_mpi() {
     command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent="" PRTE_MCA_plm_ssh_agent=""
 }
 
+# From 1.21 on UCX waits for 50 ms with each function that it patches, 0.4 s when a process starts,
+# for other threads to leave the function: there are none. Older ones do not know the setting.
+start_ucx_quickly() {
+    export UCX_MEM_BISTRO_GRACE_DURATION=0 UCX_WARN_UNUSED_ENV_VARS=n
+}
+
 # choose_driver BUILD_DIR [simulated]: uses the real CUDA driver if it has a GPU, otherwise puts the
 # simulated one on LD_LIBRARY_PATH. Sets driver (what to tell the user) and driver_is_real.
 choose_driver() {

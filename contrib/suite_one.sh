@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Runs those programs of make check that load UCX, or stand on the C library alone, as they were
+# built on another system:
+#   suite_one.sh BUILD_DIR
+. "$(dirname "$0")/lib.sh"
+
+# In order of what they rest on.
+programs=(gtest/core_host_test gtest/port_host_test gtest/port_gpu_test gtest/abi_refusal_test
+    gtest/abi_test gtest/hooks_test ucp/ucp_test)
+failed=0
+
+start_ucx_quickly
+cd "$1" || exit
+export LD_LIBRARY_PATH=$PWD/test/simcuda/.libs
+for name in "${programs[@]}"; do
+    start=$SECONDS
+    if output=$("test/$name" 2>&1 </dev/null); then
+        say "passed: $name ($((SECONDS - start)) s)"
+    else
+        say "FAILED: $name (status $?)"
+        failed=1
+        grep -v -e '^\[ RUN' -e '^\[       OK' <<<"$output" | tail -n 40
+    fi
+done
+exit $failed
