@@ -10,9 +10,9 @@ ucx_sources=$chroot_cache/ucx
 fetch_ucx_source() {
     local dir=$ucx_sources/$1 lists=$ucx_sources/$1.apt mirror
     local part=$dir.part
-    local -a apt=(apt-get -o Dir::Etc::SourceList="$lists/sources" -o Dir::Etc::SourceParts=/dev/null
-        -o Dir::State::Lists="$lists/lists" -o Dir::Cache="$lists/cache"
-        -o APT::Sandbox::User=root -o Acquire::Check-Valid-Until=false)
+    local -a apt=(apt-get -o APT::Sandbox::User=root -o Acquire::Check-Valid-Until=false
+        -o Dir::Etc::SourceList="$lists/sources" -o Dir::Etc::SourceParts=/dev/null
+        -o Dir::State::Lists="$lists/lists" -o Dir::Cache="$lists/cache")
     if [ ! -d "$dir" ]; then
         mirror=$(debian_mirror)
         [ -n "$mirror" ] || return 1

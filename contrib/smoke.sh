@@ -59,8 +59,8 @@ smoke_release() {
     local dir=$root/tmp/$1
     make -C "$plain" -j"$jobs" check TESTS=
     unpack_debian "$dir" "$@"
-    tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" "${source_dir#/}/test" \
-        "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
+    tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" \
+        "${source_dir#/}/test" "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
     in_chroot "$dir" bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain"
     in_chroot "$dir" bash "$source_dir/contrib/perftest_all.sh" "$prefix" "$plain"
     in_chroot "$dir" bash "$source_dir/contrib/suite_one.sh" "$plain"

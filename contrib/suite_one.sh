@@ -1,13 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs those programs of make check that load UCX, or stand on the C library alone, as they were
-# built on another system:
+# Runs the programs of make check for host memory, and those that load UCX, as they were built on
+# another system:
 #   suite_one.sh BUILD_DIR
 . "$(dirname "$0")/lib.sh"
 
 # In order of what they rest on.
-programs=(gtest/core_host_test gtest/port_host_test gtest/port_gpu_test gtest/abi_refusal_test
-    gtest/abi_test gtest/hooks_test ucp/ucp_test)
+programs=(gtest/{core_host_test,port_host_test,abi_refusal_test,abi_test,hooks_test} ucp/ucp_test)
 failed=0
 
 start_ucx_quickly

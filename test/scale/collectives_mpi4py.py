@@ -40,7 +40,7 @@ def empty(count):
 
 
 def joined(parts):
-    return array.array("q", [number for part in parts for number in part])
+    return array.array("q", b"".join(part.tobytes() for part in parts))
 
 
 def collectives(count):
@@ -72,6 +72,17 @@ def collectives(count):
     got = empty(count)
     comm.Scatter(sent if rank == 0 else None, got, root=0)
     expect(got, values(0, count, rank), f"Scatter {count}")
+
+
+def large_to_one():
+    """Many large messages under way to one process, whose memory they must fill in every round."""
+    count = max(COUNTS)
+    for salt in range(20):
+        got = empty(count * ranks)
+        comm.Gather(values(rank, count, salt), got if rank == 0 else None, root=0)
+        if rank == 0:
+            expect(got, joined(values(source, count, salt) for source in range(ranks)),
+                   f"Gather {count}, round {salt}")
 
 
 def messages(count):
@@ -114,6 +125,7 @@ for size in COUNTS:
     collectives(size)
     messages(size)
     windows(size)
+large_to_one()
 objects()
 comm.Barrier()
 if rank == 0:
