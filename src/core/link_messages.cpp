@@ -100,7 +100,7 @@ Status Link::send_pieces_by_ring(const Message &message, const void *owner,
     out.kind = CellKind::am_ring;
     out.am_id = message.am_id;
     if (!fill_span(out, message)) {
-        tx_ring_->trim(*span, 0);
+        tx_ring_->give_back(*span);
         return Status::gpu_error;
     }
     out.operation = start_operation(owner, completion);

@@ -300,10 +300,6 @@ bool Link::publish_span(OutgoingSpan &out) {
     if (!mailbox_.reserve(&reserved)) {
         return false;
     }
-    if (out.kind == CellKind::am_ring && out.span.length == 0) {
-        mailbox_.publish(reserved, CellKind::am_slot, out.am_id, 0);  // an empty span is none
-        return true;
-    }
     if (out.kind == CellKind::am_ring && !out.copy_failed) {
         memcpy(reserved.cell->payload, &out.span, sizeof(out.span));
         mailbox_.publish(reserved, CellKind::am_ring, out.am_id, sizeof(out.span));

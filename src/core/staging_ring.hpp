@@ -57,8 +57,8 @@ public:
      *  receiver has not released enough. Spans must be published in the order of their allocation. */
     std::optional<RingSpan> allocate(size_t length);
     unsigned char *data(const RingSpan &span) const;
-    /** Only the first `used` bytes of the newest span are needed; 0 gives all of it back. */
-    void trim(const RingSpan &span, size_t used) { write_ = span.position + used; }
+    /** The newest span is not needed. */
+    void give_back(const RingSpan &span) { write_ = span.position; }
     /** The receiver wrote nonsense into `released`; the ring must not be used any more. */
     bool broken() const { return broken_; }
 
