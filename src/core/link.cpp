@@ -40,7 +40,7 @@ Link::~Link() {
     wait_for_copies(nullptr);
     revoke_shared_reads();
     for (const auto &[id, operation] : operations_) {
-        revoke(operation.shared, id, 1);
+        revoke(operation.shared, 1);
     }
     forget_mappings();
     drop_ring();
@@ -81,7 +81,7 @@ void Link::end_operation(uint64_t id, Status status) {
     }
     // The completion may start other operations.
     const Completion completion = found->second.completion;
-    revoke(found->second.shared, id, 1);
+    revoke(found->second.shared, 1);
     operations_.erase(found);
     if (completion.function != nullptr) {
         completion.function(completion.argument, status);
@@ -245,7 +245,7 @@ void Link::cancel(const void *owner) {
     for (auto read = shared_reads_.begin(); read != shared_reads_.end();) {
         const auto operation = operations_.find(read->id);
         if (operation != operations_.end() && operation->second.owner == owner) {
-            revoke(read->shared, read->id, read->pieces);
+            revoke(read->shared, read->pieces);
             read = shared_reads_.erase(read);
         } else {
             ++read;
@@ -254,7 +254,7 @@ void Link::cancel(const void *owner) {
     for (auto entry = operations_.begin(); entry != operations_.end();) {
         Operation &operation = entry->second;
         if (operation.owner == owner && operation.local != nullptr) {
-            revoke(operation.shared, entry->first, 1);
+            revoke(operation.shared, 1);
             entry = operations_.erase(entry);  // what still arrives for it is dropped
             continue;
         }
@@ -288,7 +288,7 @@ void Link::fail() {
     // One by one: a completion may cancel others.
     while (!operations_.empty()) {
         const Completion completion = operations_.begin()->second.completion;
-        revoke(operations_.begin()->second.shared, operations_.begin()->first, 1);
+        revoke(operations_.begin()->second.shared, 1);
         operations_.erase(operations_.begin());
         if (completion.function != nullptr) {
             completion.function(completion.argument, Status::peer_failed);

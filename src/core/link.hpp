@@ -158,7 +158,7 @@ private:
         uint64_t length = 0;
         uint64_t arrived = 0;
         RemoteMemory remote = {};
-        uint32_t shared = kSharedTransfers;  // permits the peer to write `local`; default: it may not
+        SharedUse shared;  // permits the peer to write `local`
     };
 
     /** Local memory that is being sent in chunks: a put of ours, or the reply to a peer's get. */
@@ -203,6 +203,7 @@ private:
         std::shared_ptr<PeerMapping> mapping;  // null: the peer is this process
         HostPins::Hold pin;                    // null: local memory is not pageable
         SharedTransfer *shared = nullptr;      // push: the peer's permission, of which a piece is claimed
+        uint32_t shared_id = 0;
     };
 
     /** What find_mapping() returned last; holds nothing. */
@@ -220,8 +221,8 @@ private:
         uint64_t id;
         uint64_t piece_bytes;
         uint32_t pieces;
-        uint32_t shared;  // SharedTransfer; kSharedTransfers: without help
-        uint32_t next;    // without help: the piece that is read next
+        SharedUse shared;  // none: without help
+        uint32_t next;     // without help: the piece that is read next
     };
 
     /** Where remote memory lies in this process; null address: nowhere. */
@@ -336,7 +337,7 @@ private:
     void revoke_shared_reads();
     unsigned progress_help();
     bool wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count);
-    void revoke(uint32_t index, uint64_t transfer_id, uint32_t pieces);
+    void revoke(const SharedUse &use, uint32_t pieces);
 
     Port &port_;
     MailboxAddress peer_;

@@ -201,7 +201,7 @@ bool Link::start_direct_put(const Stream &stream) {
  *  have copied itself if it could: it asks for a mapping of its own then. */
 bool Link::start_push(const Stream &stream, const GetRequest &request) {
     const BufferName &buffer = request.buffer;
-    if (request.shared >= kSharedTransfers || !buffer.can_be_mapped() ||
+    if (request.shared.index >= kSharedTransfers || !buffer.can_be_mapped() ||
         buffer.owner == process_cookie().low) {
         return false;
     }
@@ -215,13 +215,13 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         view_remote(buffer, request.destination, stream.source, stream.source_info,
                     gpu_copies(stream.source_info, stream.source, stream.total), stream.total);
     // Without a claim the peer has given the transfer up.
-    SharedTransfer &shared = mailbox_.shared_transfer(request.shared);
-    const auto id = static_cast<uint32_t>(request.transfer_id);
+    SharedTransfer &shared = mailbox_.shared_transfer(request.shared.index);
+    const uint32_t id = request.shared.id;
     if (view.address == nullptr || !shared.claim_last(id)) {
         return false;
     }
     const bool started =
-        start_direct({DirectCopy::Purpose::push, stream, {}, nullptr, nullptr, &shared},
+        start_direct({DirectCopy::Purpose::push, stream, {}, nullptr, nullptr, &shared, id},
                      view.address, stream.source, view);
     if (!started) {
         shared.finish(id, false);
@@ -244,8 +244,7 @@ unsigned Link::finish_direct_copies() {
         direct_copies_.erase(entry);
         ++count;
         if (copy.shared != nullptr) {
-            copy.shared->finish(static_cast<uint32_t>(copy.stream.transfer_id),
-                                status == Status::ok);
+            copy.shared->finish(copy.shared_id, status == Status::ok);
         }
         if (status != Status::ok) {
             take_other_way(copy);

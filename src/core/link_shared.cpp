@@ -37,8 +37,6 @@ uint64_t choose_piece_bytes(uint64_t length) {
     return (wanted + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-uint32_t low_half(uint64_t id) { return static_cast<uint32_t>(id); }
-
 /** The bytes of one piece: from its offset, at most to the end of the transfer. */
 uint64_t length_of_piece(uint64_t offset, uint64_t piece_bytes, uint64_t length) {
     return offset < length ? std::min(piece_bytes, length - offset) : 0;
@@ -70,15 +68,14 @@ bool Link::wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t
 }
 
 /** Ends a permission; on return nothing is written by it. */
-void Link::revoke(uint32_t index, uint64_t transfer_id, uint32_t pieces) {
-    if (index == kSharedTransfers) {
+void Link::revoke(const SharedUse &use, uint32_t pieces) {
+    if (!use.exists()) {
         return;
     }
-    SharedTransfer &transfer = port_.shared_transfer(index);
-    const uint32_t id = low_half(transfer_id);
-    const uint32_t first = transfer.close(id, pieces);
-    if (wait_for_helper(transfer, id, pieces - first)) {
-        port_.release_shared_transfer(index);
+    SharedTransfer &transfer = port_.shared_transfer(use.index);
+    const uint32_t first = transfer.close(use.id, pieces);
+    if (wait_for_helper(transfer, use.id, pieces - first)) {
+        port_.release_shared_transfer(use.index);
     }
 }
 
@@ -86,7 +83,7 @@ void Link::revoke(uint32_t index, uint64_t transfer_id, uint32_t pieces) {
 
 void Link::revoke_shared_reads() {
     for (const SharedRead &read : shared_reads_) {
-        revoke(read.shared, read.id, read.pieces);
+        revoke(read.shared, read.pieces);
     }
     shared_reads_.clear();
 }
@@ -103,12 +100,13 @@ bool Link::start_shared_read(uint64_t id) {
     read.piece_bytes = choose_piece_bytes(operation.length);
     read.pieces =
         static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
-    read.shared = operation.length >= kSmallestHelped ? port_.take_shared_transfer()
-                                                      : kSharedTransfers;
-    if (read.shared != kSharedTransfers) {
-        port_.shared_transfer(read.shared).open(low_half(id), read.pieces);
+    if (operation.length >= kSmallestHelped) {
+        read.shared = port_.take_shared_transfer();
+    }
+    if (read.shared.exists()) {
+        port_.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
         send_control(CellKind::help_request,
-                     HelpRequest{id, operation.remote.address, operation.length,
+                     HelpRequest{operation.remote.address, operation.length,
                                  operation.remote.registration,
                                  reinterpret_cast<uint64_t>(operation.local), read.piece_bytes,
                                  read.shared});
@@ -119,8 +117,8 @@ bool Link::start_shared_read(uint64_t id) {
 
 /** The next piece to read; empty when none is left. */
 std::optional<uint32_t> Link::next_piece(SharedRead &read) {
-    if (read.shared != kSharedTransfers) {
-        return port_.shared_transfer(read.shared).claim_first(low_half(read.id));
+    if (read.shared.exists()) {
+        return port_.shared_transfer(read.shared.index).claim_first(read.shared.id);
     }
     return read.next < read.pieces ? std::optional<uint32_t>(read.next++) : std::nullopt;
 }
@@ -151,10 +149,11 @@ unsigned Link::progress_shared_reads() {
 /** All pieces are claimed: true when the helper has written his too and the get has ended. */
 bool Link::finish_shared_read(const SharedRead &read) {
     const uint64_t id = read.id;
-    if (read.shared != kSharedTransfers) {
-        SharedTransfer &transfer = port_.shared_transfer(read.shared);
-        const uint32_t helped = read.pieces - transfer.first_of_helper(low_half(id), read.pieces);
-        switch (transfer.helper(low_half(id), helped)) {
+    if (read.shared.exists()) {
+        const uint32_t use = read.shared.id;
+        SharedTransfer &transfer = port_.shared_transfer(read.shared.index);
+        const uint32_t helped = read.pieces - transfer.first_of_helper(use, read.pieces);
+        switch (transfer.helper(use, helped)) {
         case SharedTransfer::Helper::busy: return false;
         case SharedTransfer::Helper::failed:
             if (helped != 0) {
@@ -164,7 +163,7 @@ bool Link::finish_shared_read(const SharedRead &read) {
             break;
         case SharedTransfer::Helper::done: break;
         }
-        revoke(read.shared, id, read.pieces);
+        revoke(read.shared, read.pieces);
     }
     shared_reads_.pop_front();
     end_operation(id, Status::ok);
@@ -179,7 +178,7 @@ void Link::give_up_shared_read() {
     cma_refused_ = operations_[read.id].remote.buffer.kind != MemoryKind::managed;
     GPUSHM_LOG(debug, "the kernel does not let this process read the memory of process %d (%s): large "
                "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
-    revoke(read.shared, read.id, read.pieces);
+    revoke(read.shared, read.pieces);
     request_data(read.id, false);
 }
 
@@ -188,7 +187,7 @@ void Link::give_up_shared_read() {
 void Link::receive_help_request(const HelpRequest &request) {
     const uint64_t pieces =
         request.piece_bytes == 0 ? 0 : (request.length - 1) / request.piece_bytes + 1;
-    if (request.shared >= kSharedTransfers || request.length == 0 || pieces == 0 ||
+    if (request.shared.index >= kSharedTransfers || request.length == 0 || pieces == 0 ||
         pieces > SharedTransfer::kMaxPieces || help_.size() >= kSharedTransfers) {
         GPUSHM_LOG(error, "process %d asked for nonsense: ignored; look for memory corruption in the "
                    "job's processes", peer_.pid);
@@ -202,8 +201,8 @@ unsigned Link::progress_help() {
     unsigned count = 0;
     while (!help_.empty() && count < kPiecesPerProgress) {
         const HelpRequest &request = help_.front();
-        SharedTransfer &transfer = mailbox_.shared_transfer(request.shared);
-        const uint32_t id = low_half(request.transfer_id);
+        SharedTransfer &transfer = mailbox_.shared_transfer(request.shared.index);
+        const uint32_t id = request.shared.id;
         const std::optional<uint32_t> piece = transfer.claim_last(id);
         if (!piece) {
             help_.pop_front();

@@ -74,14 +74,13 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     request.address = operation.remote.address;
     request.length = operation.length;
     request.registration = operation.remote.registration;
-    request.shared = kSharedTransfers;
     const BufferName buffer = name_buffer(operation.local_info);
     if (may_be_pushed && buffer.can_be_mapped()) {
         operation.shared = port_.take_shared_transfer();
         request.shared = operation.shared;
     }
-    if (request.shared != kSharedTransfers) {
-        port_.shared_transfer(request.shared).open(static_cast<uint32_t>(id), 1);
+    if (request.shared.exists()) {
+        port_.shared_transfer(request.shared.index).open(request.shared.id, 1);
         request.destination = reinterpret_cast<uint64_t>(operation.local);
         request.buffer = buffer;
     }
@@ -135,7 +134,7 @@ void Link::receive_transfer_done(const TransferDone &done) {
     }
     const Operation &operation = found->second;
     const bool is_get = operation.local != nullptr;
-    const bool pushed = operation.shared != kSharedTransfers && operation.arrived == 0;
+    const bool pushed = operation.shared.exists() && operation.arrived == 0;
     if (in_flight(done.transfer_id) || (is_get && done.failed == 0 && !pushed)) {
         GPUSHM_LOG(error, "process %d ended a transfer that is under way: the connection is given up; "
                    "look for memory corruption in the job's processes", peer_.pid);

@@ -45,7 +45,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 4;
+constexpr uint32_t kProtocolVersion = 5;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -126,9 +126,6 @@ struct alignas(128) SenderRecord {
 static_assert(sizeof(SenderRecord) == 128, "a line for the owner, a line for the holder");
 
 constexpr uint32_t kMaxSenders = 1024;
-
-/** Transfers of the owner that peers may help with at a time; see SharedTransfer for their protocol. */
-constexpr uint32_t kSharedTransfers = 64;
 
 struct MailboxHeader {
     // Written once by the owner before anybody can attach (its address is not known before), constant.

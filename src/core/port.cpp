@@ -82,13 +82,14 @@ size_t Port::next_ring_bytes() const {
     return bytes < std::min(kSmallestRing, config_.ring_bytes) ? 0 : bytes;
 }
 
-uint32_t Port::take_shared_transfer() {
+SharedUse Port::take_shared_transfer() {
     if (~shared_in_use_ == 0) {
-        return kSharedTransfers;
+        return SharedUse();
     }
     const auto index = static_cast<uint32_t>(__builtin_ctzll(~shared_in_use_));
     shared_in_use_ |= uint64_t{1} << index;
-    return index;
+    last_shared_id_ += last_shared_id_ == UINT32_MAX ? 2 : 1;  // 0 is nobody's
+    return {index, last_shared_id_};
 }
 
 void Port::activate(Link &link) {

@@ -79,8 +79,8 @@ public:
     /** A ring of that size was made, or, if it is negative, is gone. */
     void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
 
-    /** The index of a SharedTransfer that is in nobody's use; kSharedTransfers when there is none. */
-    uint32_t take_shared_transfer();
+    /** A SharedTransfer that is in nobody's use; none when all are. */
+    SharedUse take_shared_transfer();
     void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
     SharedTransfer &shared_transfer(uint32_t index) const { return mailbox_.shared_transfer(index); }
 
@@ -110,6 +110,7 @@ private:
     DescriptorReceiver descriptors_;
     size_t ring_bytes_in_use_ = 0;
     uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
+    uint32_t last_shared_id_ = 0;
     static_assert(kSharedTransfers == 64, "a bit for each");
     std::vector<std::unique_ptr<Link>> links_;
     size_t links_to_look_at_ = 16;  // with as many, peers may be gone of which nobody has told

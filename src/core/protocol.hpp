@@ -19,6 +19,7 @@
 
 #include "core/buffer_name.hpp"
 #include "core/mailbox.hpp"
+#include "core/shared_transfer.hpp"
 #include "core/staging_ring.hpp"
 
 #include <cstdint>
@@ -60,21 +61,19 @@ struct GetRequest {
     uint64_t destination;  // address in the sender's memory
     BufferName buffer;     // where `destination` lies; may be written by the receiver of the request if
                            // it can be mapped
-    uint32_t shared;       // index of the SharedTransfer of one piece, in the sender's mailbox, that
-                           // permits that; its id is the low half of transfer_id
+    SharedUse shared;      // of one piece, in the sender's mailbox, that permits that
 };
 static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");
 
 /** Asks for help with a get whose pieces the sender reads itself: the receiver writes pieces of its own
  *  memory into the sender's. */
 struct HelpRequest {
-    uint64_t transfer_id;  // its low half is the id of the SharedTransfer
     uint64_t address;      // of the data, in the receiver's memory
     uint64_t length;       // bytes, > 0
     uint64_t registration;
     uint64_t destination;  // in the sender's memory
     uint64_t piece_bytes;
-    uint32_t shared;       // index of the SharedTransfer in the sender's mailbox
+    SharedUse shared;      // in the sender's mailbox
 };
 static_assert(sizeof(HelpRequest) <= Cell::kInlineBytes, "a request fits its cell");
 

@@ -8,6 +8,18 @@
 
 namespace gpushm {
 
+/** Transfers of the owner that peers may help with at a time. */
+constexpr uint32_t kSharedTransfers = 64;
+
+/** One use of a SharedTransfer, as messages name it. */
+struct SharedUse {
+    uint32_t index = kSharedTransfers;  // in the owner's mailbox; the default: none
+    /** Unique in the owner's mailbox, not only between two processes: a request that a peer serves
+     *  late must not meet the use of another peer. */
+    uint32_t id = 0;
+    bool exists() const { return index != kSharedTransfers; }
+};
+
 /** The pieces of one get, in the mailbox segment of the process that asked for the data (the owner). The
  *  owner reads pieces from the beginning, the process that has the data (the helper) writes pieces from
  *  the end into the owner's memory, until they meet: whoever is quicker does more, and an owner whose
@@ -16,7 +28,7 @@ namespace gpushm {
  *
  *  `claims` is id << 32 | end << 16 | begin: pieces in [begin, end) are claimed by nobody. The owner opens
  *  it (store-release) before it sends the id, claims with begin + 1, and closes it with 0; the helper
- *  claims with end - 1; all by compare-and-swap (acq_rel) that expects the id. An id is used once.
+ *  claims with end - 1; all by compare-and-swap (acq_rel) that expects the id (SharedUse::id).
  *
  *  `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written. The owner
  *  sets it to id << 32 before it opens `claims`; then only the helper adds to it (release), after the

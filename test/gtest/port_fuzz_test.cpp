@@ -237,7 +237,7 @@ private:
             request.length = mutated(1 + random_.below(kRegistered));
             request.registration = mutated(remote.registration);
             request.destination = mutated(remote.address);
-            request.shared = static_cast<uint32_t>(value());
+            request.shared = {static_cast<uint32_t>(value()), static_cast<uint32_t>(value())};
             request.buffer = name();
             return put_into(payload, request);
         }
@@ -255,10 +255,11 @@ private:
         case CellKind::help_request: {
             // Of a transfer that nobody has opened: it may not write.
             const RemoteMemory remote = area_->remote();
-            return put_into(payload, HelpRequest{random_.below(9), mutated(remote.address),
-                                                 mutated(kRegistered), mutated(remote.registration),
-                                                 value(), mutated(4096),
-                                                 static_cast<uint32_t>(mutated(0))});
+            const SharedUse use = {static_cast<uint32_t>(mutated(0)),
+                                   static_cast<uint32_t>(random_.below(9))};
+            return put_into(payload, HelpRequest{mutated(remote.address), mutated(kRegistered),
+                                                 mutated(remote.registration), value(),
+                                                 mutated(4096), use});
         }
         case CellKind::unmap_notice:
             return put_into(payload, UnmapNotice{name().owner, name().buffer_id});

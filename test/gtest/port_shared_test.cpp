@@ -86,6 +86,27 @@ TEST_F(PortShared, ReaderDoesAllWhilePeerIsBusyElsewhere) {
     EXPECT_EQ(copies.writes(), 0u) << "help comes too late";
 }
 
+TEST_F(PortShared, HelpThatComesLateMeetsNoTransferOfAnotherPeer) {
+    const RefusedCopies copies(kAlways, kAlways);
+    Outcome first;
+    start(a_, first);
+    ASSERT_TRUE(progress_until({&a_}, [&] { return first.done(); }));
+    expect_data(first);
+    fill_pattern(local_.data(), kBytes, 99);  // the application goes on with it
+    TestPort other(kWithCma);
+    std::vector<unsigned char> second_local(kBytes);
+    Outcome second;
+    ASSERT_EQ(a_.link(other).get(second_local.data(), kBytes, host_memory(registration_), nullptr,
+                                 second.completion()),
+              Status::in_progress);
+    settle({&b_});  // finds the request of the first transfer, and the words of the second
+    EXPECT_EQ(copies.writes(), 0u);
+    ASSERT_TRUE(progress_until({&a_, &other}, [&] { return second.done(); }));
+    EXPECT_EQ(second.status, Status::ok);
+    EXPECT_EQ(pattern_mismatch(second_local.data(), kBytes, seed_), kBytes);
+    EXPECT_EQ(pattern_mismatch(local_.data(), kBytes, 99), kBytes);
+}
+
 TEST_F(PortShared, ReaderThatTheKernelRefusesTakesTheRing) {
     for (const unsigned reads : {0u, 1u, 3u}) {
         expect_ring_taken(RefusedCopies(reads, kAlways), reads + 1, 0);
@@ -112,7 +133,7 @@ TEST_F(PortShared, HelperWritesOnlyMemoryThatIsRegistered) {
 
 TEST_F(PortShared, WrongWordsOfATransferDoNoHarm) {
     const LogCapture log;
-    const uint64_t id = 1;  // of the first transfer of a link
+    const uint64_t id = 1;  // of the first use of a port
     const uint64_t claims[] = {0, ~uint64_t{0}, id << 32, id << 32 | 0xffffffff,
                                id << 32 | 0xffff0000, id << 32 | 0xffff, id << 32 | 0xffff0000 | 5,
                                (id + 1) << 32 | 0x100000, uint64_t{0xffff} << 16};
@@ -151,14 +172,14 @@ class ClaimedPiece {
 public:
     ClaimedPiece(const HelpRequest &request, SharedTransfer &transfer)
         : request_(request), transfer_(transfer),
-          piece_(transfer.claim_last(static_cast<uint32_t>(request.transfer_id))) {}
+          piece_(transfer.claim_last(request.shared.id)) {}
     bool claimed() const { return piece_.has_value(); }
     void write(pid_t owner) const {
         const uint64_t offset = *piece_ * request_.piece_bytes;
         const bool written =
             write_memory(owner, reinterpret_cast<const void *>(request_.address + offset),
                          request_.destination + offset, request_.length - offset);
-        transfer_.finish(static_cast<uint32_t>(request_.transfer_id), written);
+        transfer_.finish(request_.shared.id, written);
     }
 
 private:
@@ -184,7 +205,7 @@ int claim_and_obey(const Channel &channel, const MailboxAddress &owner) {
     memcpy(&request, cell.payload, sizeof(request));
     const char *why = "";
     auto sender = MailboxSender::attach(owner, mailbox->address(), &why);
-    const ClaimedPiece piece(request, sender->shared_transfer(request.shared));
+    const ClaimedPiece piece(request, sender->shared_transfer(request.shared.index));
     channel.send(piece.claimed());
     if (channel.receive(&order)) {
         piece.write(owner.pid);
