@@ -12,6 +12,7 @@ failed=0
 start_ucx_quickly
 cd "$1" || exit
 export LD_LIBRARY_PATH=$PWD/test/simcuda/.libs
+export FUZZ_MUTATIONS=100000  # all of them run where the programs were built
 for name in "${programs[@]}"; do
     start=$SECONDS
     if output=$("test/$name" 2>&1 </dev/null); then
