@@ -178,7 +178,7 @@ perftest_sockets() {
     fi
     (
         [ -z "$second_device" ] || export CUDA_VISIBLE_DEVICES=$second_device
-        timeout 120 "$run" ucx_perftest localhost -p "$port" "$@" </dev/null
+        timeout 120 "$run" ucx_perftest 127.0.0.1 -p "$port" "$@" </dev/null
     )
     local status=$?
     kill "$server" 2>/dev/null
