@@ -59,6 +59,7 @@ void Link::release_memory() {
         mailbox_.discard();
     }
     rx_ring_.reset();
+    outgoing_spans_.clear();  // head starts that nobody asked for
     drop_ring();
     watch_.reset();
 }
@@ -140,7 +141,7 @@ bool Link::busy() const {
         return !failure_taken_;
     }
     return check_requested_ || last_words_ || !operations_.empty() || !flushes_.empty() ||
-           !outgoing_spans_.empty() || !streams_.empty() || !incoming_copies_.empty() ||
+           spans_under_way() || !streams_.empty() || !incoming_copies_.empty() ||
            !direct_copies_.empty() || !shared_reads_.empty() || !help_.empty() ||
            !control_.empty();
 }
@@ -199,7 +200,7 @@ void Link::check_peer_soon() {
 /** Waits for the GPU copies from and to an owner's memory; for all with null. */
 void Link::wait_for_copies(const void *owner) {
     for (OutgoingSpan &out : outgoing_spans_) {
-        if (owner == nullptr || out.owner == owner) {
+        if (owner == nullptr || out.owner == owner || out.head_start != 0) {
             for (CopyTicket &ticket : out.tickets) {
                 out.copy_failed |= port_.engine().wait(&ticket) != Status::ok;
             }

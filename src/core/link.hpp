@@ -44,6 +44,7 @@ struct RemoteMemory {
     uint64_t address;
     uint64_t registration;  // RegistrationTable id in the peer
     BufferName buffer = {};  // in which it lies; the default: not known
+    uint64_t head_start = 0;  // what Link::plan_head_start() of the peer returned
 };
 
 /** One thread at a time, the thread that progresses the port.
@@ -69,6 +70,14 @@ public:
     /** `pack` writes the message, at most kSlotBytes, to where it is told and returns its length. */
     using Pack = size_t (*)(void *destination, void *argument);
     Status am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length);
+
+    /** The link whose `pack` runs in this thread and that would use a head start; null: none. */
+    static Link *packing();
+    /** For that link only: its message tells the peer of memory that he may get, all of it, while nobody
+     *  writes it. If the peer is likely to ask for it the copy into the ring begins with the message, not
+     *  with the answer (link_head_start.cpp). Returns what RemoteMemory::head_start of that get has to be;
+     *  0: no head start. */
+    uint64_t plan_head_start(const void *address, size_t length, const MemoryInfo &info);
 
     /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in all.
      *  in_progress when a GPU still reads a piece: `completion` is called when the pieces may be used
@@ -185,6 +194,16 @@ private:
         uint8_t am_id = 0;         // am_ring
         uint64_t operation = 0;    // am_ring: completes when published
         TransferChunk chunk = {};  // chunk_ring
+        uint64_t head_start = 0;   // chunk_ring: the peer has not asked for it yet
+        const unsigned char *source = nullptr;  // of a head start
+    };
+
+    /** A head start that begins when its message is published. */
+    struct HeadStart {
+        uint64_t number;
+        const unsigned char *source;
+        size_t length;
+        MemoryInfo info;
     };
 
     /** A chunk on its way out of the peer's ring by DMA; closed in the order of the ring. */
@@ -298,6 +317,7 @@ private:
     bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
+    bool is_filled(OutgoingSpan &out);
     unsigned publish_spans();
     bool publish_span(OutgoingSpan &out);
 
@@ -307,6 +327,15 @@ private:
     unsigned char *chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info);
     void chunk_arrived(const TransferChunk &chunk, uint64_t length, bool stored);
     void wait_for_copies(const void *owner);
+
+    // link_head_start.cpp
+    bool head_start_is_likely() const;
+    size_t pack_with_plan(Pack pack, void *destination, void *argument);
+    void begin_head_start();
+    bool claim_head_start(const GetRequest &request);
+    void count_staged_get(const Stream &stream);
+    bool hold_head_start(OutgoingSpan &front);
+    bool spans_under_way() const;
 
     // link_direct.cpp
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length) const;
@@ -363,6 +392,10 @@ private:
     std::deque<OutgoingSpan> outgoing_spans_;
     unsigned messages_in_flight_ = 0;  // am_ring among outgoing_spans_
     std::deque<Stream> streams_;
+
+    std::optional<HeadStart> planned_;
+    uint64_t last_head_start_ = 0;
+    unsigned staged_gets_ = 0;  // small gets in a row that went through the ring
 
     std::optional<StagingRingReceiver> rx_ring_;
     std::deque<IncomingCopy> incoming_copies_;

@@ -50,8 +50,12 @@ Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_le
     if (!mailbox_.reserve(&reserved)) {
         return Status::no_resource;
     }
-    *packed_length = pack(reserved.slot, argument);
+    *packed_length = head_start_is_likely() ? pack_with_plan(pack, reserved.slot, argument)
+                                            : pack(reserved.slot, argument);
     mailbox_.publish(reserved, CellKind::am_slot, am_id, static_cast<uint32_t>(*packed_length));
+    if (planned_) {
+        begin_head_start();
+    }
     return Status::ok;
 }
 

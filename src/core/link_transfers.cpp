@@ -74,6 +74,7 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     request.address = operation.remote.address;
     request.length = operation.length;
     request.registration = operation.remote.registration;
+    request.head_start = operation.remote.head_start;
     const BufferName buffer = name_buffer(operation.local_info);
     if (may_be_pushed && buffer.can_be_mapped()) {
         operation.shared = port_.take_shared_transfer();
@@ -96,11 +97,15 @@ void Link::receive_get_request(const GetRequest &request) {
         send_control(CellKind::transfer_done, TransferDone{request.transfer_id, 1});
         return;
     }
+    if (claim_head_start(request)) {
+        return;
+    }
     const unsigned char *source = pointer(request.address);
     const Stream stream = {request.transfer_id, true, nullptr, source, query_memory(source),
                            request.length, 0, RemoteMemory{0, 0}, request.registration};
     port_.activate(*this);
     if (!start_push(stream, request)) {
+        count_staged_get(stream);
         streams_.push_back(stream);
         issue_chunks();
     }
@@ -265,19 +270,24 @@ bool Link::issue_slot_chunk(Stream &stream) {
     return true;
 }
 
+/** Whether no copy into the span runs any more. */
+bool Link::is_filled(OutgoingSpan &out) {
+    while (!out.tickets.empty()) {
+        const Status status = port_.engine().poll(&out.tickets.back());
+        if (status == Status::in_progress) {
+            return false;
+        }
+        out.copy_failed |= status != Status::ok;
+        out.tickets.pop_back();
+    }
+    return true;
+}
+
 unsigned Link::publish_spans() {
     unsigned count = 0;
     while (!outgoing_spans_.empty()) {
         OutgoingSpan &front = outgoing_spans_.front();
-        while (!front.tickets.empty()) {
-            const Status status = port_.engine().poll(&front.tickets.back());
-            if (status == Status::in_progress) {
-                return count;
-            }
-            front.copy_failed |= status != Status::ok;
-            front.tickets.pop_back();
-        }
-        if (!publish_span(front)) {
+        if (!is_filled(front) || hold_head_start(front) || !publish_span(front)) {
             break;
         }
         const bool is_message = front.kind == CellKind::am_ring;

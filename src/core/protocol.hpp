@@ -62,6 +62,7 @@ struct GetRequest {
     BufferName buffer;     // where `destination` lies; may be written by the receiver of the request if
                            // it can be mapped
     SharedUse shared;      // of one piece, in the sender's mailbox, that permits that
+    uint64_t head_start;   // 0, or what the receiver said when it told of the memory: it may have copied
 };
 static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");
 

@@ -3,6 +3,7 @@
 
 #include "core/buffer_name.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/link.hpp"
 #include "core/memory_info.hpp"
 #include "core/page_residency.hpp"
 #include "core/registration_table.hpp"
@@ -25,6 +26,7 @@ uint64_t registration_of(uct_mem_h memh) { return reinterpret_cast<uint64_t>(mem
 struct PackedKey {
     uint64_t registration;  // RegistrationTable id in the process that packed it
     BufferName buffer;      // in which the registration begins
+    uint64_t head_start;    // RemoteMemory::head_start
 };
 
 class SharedMemoryDomain : public Domain {
@@ -51,15 +53,20 @@ public:
         RegistrationTable::instance().remove(registration_of(memh));
         return UCS_OK;
     }
-    ucs_status_t mkey_pack(uct_mem_h memh, void *rkey_buffer) override {
+    ucs_status_t mkey_pack(uct_mem_h memh, const void *announced, size_t announced_length,
+                           void *rkey_buffer) override {
         // The allocation is looked up now: the handle may be older than what lies there.
-        PackedKey key = {registration_of(memh), {}};
+        PackedKey key = {registration_of(memh), {}, 0};
         const void *address = nullptr;
         size_t length = 0;
         if (RegistrationTable::instance().find(key.registration, &address, &length)) {
             const MemoryInfo info = query_memory(address);
             key.buffer = name_buffer(info);
             key.buffer.on_cpu = info.kind == MemoryKind::managed && !gpu_copies(info, address, length);
+            if (Link *link = announced != nullptr ? Link::packing() : nullptr) {
+                key.head_start =
+                    link->plan_head_start(announced, announced_length, query_memory(announced));
+            }
         }
         memcpy(rkey_buffer, &key, sizeof(key));
         return UCS_OK;
@@ -97,7 +104,7 @@ ucs_status_t release_rkey(uct_rkey_t, void *handle) {
 
 RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address) {
     const auto *key = reinterpret_cast<const PackedKey *>(rkey);
-    return {address, key->registration, key->buffer};
+    return {address, key->registration, key->buffer, key->head_start};
 }
 
 }  // namespace gpushm::uct

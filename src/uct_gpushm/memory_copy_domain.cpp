@@ -102,7 +102,7 @@ public:
         return UCS_OK;
     }
     ucs_status_t mem_dereg(uct_mem_h) override { return UCS_OK; }
-    ucs_status_t mkey_pack(uct_mem_h, void *) override { return UCS_OK; }
+    ucs_status_t mkey_pack(uct_mem_h, const void *, size_t, void *) override { return UCS_OK; }
 
     ucs_status_t mem_query(const void *address, size_t length,
                            abi::MemoryAttributes &attributes) override {

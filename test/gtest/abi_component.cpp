@@ -78,7 +78,7 @@ public:
         return UCS_OK;
     }
 
-    ucs_status_t mkey_pack(uct_mem_h memh, void *rkey_buffer) override {
+    ucs_status_t mkey_pack(uct_mem_h memh, const void *, size_t, void *rkey_buffer) override {
         std::memset(rkey_buffer, memh == this ? 0x77 : 0x11, kKeySize);
         return UCS_OK;
     }

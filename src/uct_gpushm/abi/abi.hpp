@@ -59,8 +59,11 @@ public:
     /** UCS_ERR_INVALID_ADDR for memory that is not the domain's. */
     virtual ucs_status_t mem_query(const void *address, size_t length,
                                    MemoryAttributes &attributes);
-    /** Writes exactly rkey_packed_size bytes, at an unaligned address; not called when it is 0. */
-    virtual ucs_status_t mkey_pack(uct_mem_h memh, void *rkey_buffer) = 0;
+    /** Writes exactly rkey_packed_size bytes, at an unaligned address; not called when it is 0.
+     *  [address, address + length) is what the key is for, a part of what is registered; null: UCX does
+     *  not say (before 1.16). */
+    virtual ucs_status_t mkey_pack(uct_mem_h memh, const void *address, size_t length,
+                                   void *rkey_buffer) = 0;
 };
 
 /** The domain behind a handle that md_open of our component made. */

@@ -170,7 +170,8 @@ ucs_status_t detect_memory_type(uct_md_h md, const void *address, size_t length,
     return status;
 }
 
-ucs_status_t mkey_pack(uct_md_h md, uct_mem_h memh, const void *, void *buffer) {
+ucs_status_t mkey_pack_address(uct_md_h md, uct_mem_h memh, void *address, size_t length,
+                               const void *, void *buffer) {
     return guarded([&] {
         MdAttributes attributes;
         memory_domain(md).query(attributes);
@@ -179,14 +180,13 @@ ucs_status_t mkey_pack(uct_md_h md, uct_mem_h memh, const void *, void *buffer) 
             return UCS_OK;
         }
         store(buffer, 0, kRkeyWithKey);
-        return memory_domain(md).mkey_pack(memh,
+        return memory_domain(md).mkey_pack(memh, address, length,
                                            static_cast<unsigned char *>(buffer) + kRkeyHeaderSize);
     });
 }
 
-ucs_status_t mkey_pack_address(uct_md_h md, uct_mem_h memh, void *, size_t, const void *params,
-                               void *buffer) {
-    return mkey_pack(md, memh, params, buffer);
+ucs_status_t mkey_pack(uct_md_h md, uct_mem_h memh, const void *params, void *buffer) {
+    return mkey_pack_address(md, memh, nullptr, 0, params, buffer);
 }
 
 CallbackTable<MdOp> build_md_ops() {

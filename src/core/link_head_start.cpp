@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Head starts. A rendezvous of GPU memory that goes through the ring has three steps, of which the first
+// copy alone takes 7 us:
+//
+//   sender     "I have n bytes at a"  ->  receiver
+//   sender    <-   get_request            receiver          1 to 2 us until here
+//   sender     copy into the ring, chunk  ->  receiver
+//
+// Where the last small gets of a link went through the ring, the next one most likely does too. Then the
+// copy begins with the first step, into a span that waits for its request and goes out as soon as both
+// are there. A span that nobody asks for goes out as a chunk of no transfer when another one behind it
+// wants to: the order of the ring is kept, and nothing ever waits for a request.
+//
+// A head start is told by a number that only its own message carries, so a request never gets what an
+// earlier message found at the same address.
+#include "core/link.hpp"
+
+#include "core/page_residency.hpp"
+#include "core/port.hpp"
+
+#include <algorithm>
+
+namespace gpushm {
+namespace {
+
+// A larger one does not gain much, and takes room in the ring.
+constexpr size_t kLongestHeadStart = 64u << 10;
+
+// So many small gets in a row through the ring make the next one likely.
+constexpr unsigned kEnoughStagedGets = 2;
+
+// Head starts that wait for a request; as many as there were gets before, since a peer that does not ask
+// wastes them.
+constexpr unsigned kMostHeadStarts = 64;
+
+thread_local Link *link_that_packs = nullptr;
+
+/** Nothing may read memory that is not there any more, and the sender's message may end without a request.
+ *  cuMemFree waits for copies of what it frees; cuMemUnmap does not. */
+bool free_waits_for_copies(const MemoryInfo &info) {
+    return info.kind == MemoryKind::managed ||
+           (info.kind == MemoryKind::device && info.ipc_capable);
+}
+
+}  // namespace
+
+bool Link::head_start_is_likely() const {
+    return staged_gets_ >= kEnoughStagedGets && ring_state_ == RingState::ready;
+}
+
+Link *Link::packing() { return link_that_packs; }
+
+size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
+    link_that_packs = this;
+    const size_t length = pack(destination, argument);
+    link_that_packs = nullptr;
+    return length;
+}
+
+uint64_t Link::plan_head_start(const void *address, size_t length, const MemoryInfo &info) {
+    unsigned waiting = 0;
+    uint64_t bytes = length;
+    for (const OutgoingSpan &out : outgoing_spans_) {
+        if (out.head_start != 0) {
+            ++waiting;
+            bytes += out.span.length;
+        }
+    }
+    if (planned_ || length == 0 || length > kLongestHeadStart || waiting >= staged_gets_ ||
+        bytes > tx_ring_->data_bytes() / 2 || !free_waits_for_copies(info) ||
+        !gpu_copies(info, address, length)) {
+        return 0;
+    }
+    planned_ = {++last_head_start_, static_cast<const unsigned char *>(address), length, info};
+    return last_head_start_;
+}
+
+/** Without one the request is answered as any other, so nothing that fails here matters. */
+void Link::begin_head_start() {
+    const HeadStart plan = *planned_;
+    planned_.reset();
+    const std::optional<RingSpan> span = tx_ring_->allocate(plan.length);
+    if (!span) {
+        return;
+    }
+    OutgoingSpan out;
+    out.span = *span;
+    out.owner = nullptr;
+    out.kind = CellKind::chunk_ring;
+    out.head_start = plan.number;
+    out.source = plan.source;
+    out.chunk.is_reply = 1;
+    CopyTicket ticket;
+    const Status status = port_.engine().start(tx_ring_->data(*span), plan.source, plan.length,
+                                               plan.info, CopyDirection::from_gpu, &ticket);
+    if (status == Status::gpu_error) {
+        tx_ring_->give_back(*span);
+        return;
+    }
+    if (status == Status::in_progress) {
+        out.tickets.push_back(ticket);
+    }
+    outgoing_spans_.push_back(std::move(out));
+    port_.activate(*this);
+}
+
+/** Whether the bytes that a peer asks for are on their way already. */
+bool Link::claim_head_start(const GetRequest &request) {
+    if (request.head_start == 0) {
+        return false;
+    }
+    const auto out = std::find_if(outgoing_spans_.begin(), outgoing_spans_.end(),
+                                  [&](const OutgoingSpan &candidate) {
+                                      return candidate.head_start == request.head_start;
+                                  });
+    if (out == outgoing_spans_.end() || out->copy_failed || out->span.length != request.length ||
+        reinterpret_cast<uint64_t>(out->source) != request.address) {
+        return false;
+    }
+    out->head_start = 0;
+    out->chunk.transfer_id = request.transfer_id;
+    out->chunk.total = request.length;
+    staged_gets_ = std::min(staged_gets_ + 1, kMostHeadStarts);
+    port_.activate(*this);
+    publish_spans();
+    return true;
+}
+
+/** For the next one: a get that goes through the ring. */
+void Link::count_staged_get(const Stream &stream) {
+    if (stream.total <= kLongestHeadStart && gpu_copies(stream.source_info, stream.source, stream.total)) {
+        staged_gets_ = std::min(staged_gets_ + 1, kMostHeadStarts);
+    }
+}
+
+/** True while the span at the front of the ring waits for its request. Not when something behind it is to
+ *  go out: then nobody gets it any more. */
+bool Link::hold_head_start(OutgoingSpan &front) {
+    if (front.head_start == 0) {
+        return false;
+    }
+    bool alone = true;
+    for (OutgoingSpan &out : outgoing_spans_) {
+        is_filled(out);
+        alone &= out.head_start != 0;
+    }
+    if (!alone) {
+        front.head_start = 0;
+        front.copy_failed = true;  // a chunk of no transfer
+        staged_gets_ = 0;
+    }
+    return alone;
+}
+
+/** Whether anything will happen to the spans without a request of the peer. */
+bool Link::spans_under_way() const {
+    return std::any_of(outgoing_spans_.begin(), outgoing_spans_.end(),
+                       [](const OutgoingSpan &out) {
+                           return out.head_start == 0 || !out.tickets.empty();
+                       });
+}
+
+}  // namespace gpushm

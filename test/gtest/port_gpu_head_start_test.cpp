@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Head starts: copies into the ring that begin before the peer asks for them.
+#include "core_gpu_support.hpp"
+#include "port_support.hpp"
+
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kRoom = 4096;
+
+/** Memory that a message of the owner tells of, as UCP's rendezvous does. */
+struct Announcement {
+    const void *address;
+    size_t length;
+    uint64_t head_start;
+
+    static size_t pack(void *destination, void *argument) {
+        auto *self = static_cast<Announcement *>(argument);
+        Link *link = Link::packing();
+        self->head_start =
+            link != nullptr
+                ? link->plan_head_start(self->address, self->length, query_memory(self->address))
+                : 0;
+        memcpy(destination, self, sizeof(*self));
+        return sizeof(*self);
+    }
+};
+
+/** a owns device memory and tells b of it, b gets it into host memory. */
+class PortGpuHeadStart : public GpuTest {
+protected:
+    void SetUp() override {
+        source_.fill(0);
+        for (int i = 0; i < 4; ++i) {  // so that the next get is likely to go through the ring
+            exchange(1000);
+        }
+    }
+    ~PortGpuHeadStart() override {
+        a_.destroy();
+        b_.destroy();
+    }
+
+    /** The number of the head start; 0: none. */
+    uint64_t announce(size_t length, size_t offset = 0) {
+        Announcement announcement = {source_.data() + offset, length, 0};
+        size_t packed = 0;
+        EXPECT_EQ(owner_.am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
+        return announcement.head_start;
+    }
+    void get(size_t length, uint64_t head_start, uint64_t pattern, size_t offset = 0) {
+        target_.fill(1000 + pattern);
+        RemoteMemory remote = registration_.at(offset);
+        remote.head_start = head_start;
+        Outcome outcome;
+        ASSERT_EQ(reader_.get(target_.data() + offset, length, remote, nullptr,
+                              outcome.completion()),
+                  Status::in_progress);
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+        ASSERT_EQ(outcome.status, Status::ok);
+        expected_.fill(1000 + pattern);
+        bytes_.fill(pattern);
+        memcpy(expected_.data() + offset, bytes_.data() + offset, length);
+        ASSERT_EQ(memcmp(target_.data(), expected_.data(), kRoom), 0);
+    }
+    /** One message with fresh bytes; whether it had a head start. */
+    bool exchange(size_t length) {
+        source_.fill(++pattern_);
+        const uint64_t head_start = announce(length);
+        get(length, head_start, pattern_);
+        return head_start != 0;
+    }
+
+    TestPort a_;
+    TestPort b_;
+    Link &owner_ = a_.link(b_);
+    Link &reader_ = b_.link(a_);
+    Buffer source_{MemoryKind::device, kRoom};
+    Buffer target_{MemoryKind::host, kRoom};
+    Buffer bytes_{MemoryKind::host, kRoom};     // what the source holds
+    Buffer expected_{MemoryKind::host, kRoom};  // what the target must hold
+    Registration registration_{source_.data(), kRoom};
+    uint64_t pattern_ = 0;
+};
+
+TEST_F(PortGpuHeadStart, CopyBeginsWithTheMessage) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    source_.fill(++pattern_);
+    reset_calls();
+    const uint64_t head_start = announce(1000);
+    EXPECT_NE(head_start, 0u);
+    EXPECT_EQ(calls("cuMemcpyAsync"), 1u) << "at once";
+    get(1000, head_start, pattern_);
+    EXPECT_EQ(calls("cuMemcpyAsync"), 1u) << "and not again";
+}
+
+TEST_F(PortGpuHeadStart, FreshBytesEachTime) {
+    for (size_t length = 1; length <= kRoom; length += 97) {
+        ASSERT_TRUE(exchange(length));
+    }
+}
+
+TEST_F(PortGpuHeadStart, ManyAreUnderWayAndAskedForInAnyOrder) {
+    constexpr size_t kCount = 4;
+    constexpr size_t kEach = kRoom / kCount;
+    for (const bool reversed : {false, true}) {
+        source_.fill(++pattern_);
+        uint64_t head_starts[kCount];
+        for (size_t i = 0; i < kCount; ++i) {
+            head_starts[i] = announce(kEach, i * kEach);
+            EXPECT_NE(head_starts[i], 0u);
+        }
+        for (size_t i = 0; i < kCount; ++i) {
+            const size_t which = reversed ? kCount - 1 - i : i;
+            get(kEach, head_starts[which], pattern_, which * kEach);
+        }
+    }
+}
+
+/** Another message at the same address: the bytes of the earlier one must never come for it. */
+TEST_F(PortGpuHeadStart, EarlierBytesAreNotForALaterMessage) {
+    source_.fill(++pattern_);
+    const uint64_t unused = announce(1000);
+    EXPECT_NE(unused, 0u);
+    settle({&a_, &b_});
+    source_.fill(++pattern_);
+    get(1000, 0, pattern_);
+    source_.fill(++pattern_);
+    get(1000, announce(1000), pattern_);
+    get(1000, unused, pattern_);  // it was given up
+}
+
+/** Part of it, or more: what was copied is not what is asked for. */
+TEST_F(PortGpuHeadStart, OtherRangesAreCopiedAnew) {
+    for (const size_t length : {size_t{999}, size_t{1001}}) {
+        source_.fill(++pattern_);
+        const uint64_t head_start = announce(1000);
+        get(length, head_start, pattern_);
+        exchange(1000);
+        exchange(1000);
+        exchange(1000);
+    }
+    source_.fill(++pattern_);
+    get(1000, announce(1000, 16), pattern_);
+    source_.fill(++pattern_);
+    get(1000, UINT64_MAX, pattern_);  // a peer may say anything
+}
+
+/** Those that nobody asks for hold up nothing: neither what is sent through the ring later, nor sleep, and
+ *  they do not fill the ring. */
+TEST_F(PortGpuHeadStart, UnusedOnesHoldUpNothing) {
+    for (int round = 0; round < 200; ++round) {
+        announce(kRoom);
+        settle({&a_, &b_});
+    }
+    EXPECT_TRUE(a_->idle());
+    EXPECT_TRUE(a_->arm());
+    const size_t before = b_.messages.size();
+    source_.fill(++pattern_);
+    const Piece piece = {source_.data(), kRoom};
+    for (int i = 0; i < 200; ++i) {
+        ASSERT_EQ(send_when_possible(a_, b_, [&] {
+            return owner_.am_pieces(9, nullptr, 0, &piece, 1, nullptr, {});
+        }), Status::in_progress);
+    }
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return b_.messages.size() == before + 200; }));
+    EXPECT_EQ(announce(1000), 0u) << "nobody asked for the last ones";
+    exchange(1000);
+    exchange(1000);
+    EXPECT_TRUE(exchange(1000));
+}
+
+TEST_F(PortGpuHeadStart, CancelWaitsForTheCopy) {
+    if (!simulated()) {
+        GTEST_SKIP() << "needs slow copies";
+    }
+    set_simulation("SIMCUDA_DELAY_US", "30000");
+    EXPECT_NE(announce(1000), 0u);
+    EXPECT_FALSE(a_->idle());
+    owner_.cancel(this);
+    a_->progress();
+    EXPECT_TRUE(a_->idle()) << "the source may be freed now";
+}
+
+TEST_F(PortGpuHeadStart, PeerMayClose) {
+    EXPECT_NE(announce(1000), 0u);
+    b_.destroy();
+    settle({&a_});
+    EXPECT_TRUE(a_->idle());
+}
+
+}  // namespace
+}  // namespace gpushm
