@@ -3,18 +3,20 @@
 # Messages of GPU memory in every combination, beside everything that an application does with it;
 # runs the same with the simulated driver and on a GPU node. Run in the build directory.
 #
-#   gpu_memory.sh [--quick] [--full] [--huge] [--only=TEXT] [--sweep] [--proto=n|y]
+#   gpu_memory.sh [--quick] [--full] [--huge] [--only=TEXT] [--sweep] [--proto=n|y] [--beside]
 #
 # --quick: a minute, for "make check" (default). --full: some minutes, for a GPU node. --huge: sizes
 # up to 1 GiB too. --sweep: each driver call fails once (driver_failures), on a GPU node by a library in
-# front of the real driver; always with the simulated driver. One line for each test; the exit status
-# is the number of those that fail.
+# front of the real driver; always with the simulated driver. --beside: UCX may take its own
+# transports as well, as it does without any setting. One line for each test; the exit status is the
+# number of those that fail.
 build=$PWD
 folder=$build/test/ucp
 full=
 huge=
 only=
 sweep=
+beside=
 protos='n y'
 for argument; do
     case $argument in
@@ -22,6 +24,7 @@ for argument; do
     --full) full=--full ;;
     --huge) full=--full huge=y ;;
     --sweep) sweep=y ;;
+    --beside) beside=y ;;
     --only=*) only=${argument#--only=} ;;
     --proto=*) protos=${argument#--proto=} ;;
     *)
@@ -36,7 +39,10 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 unset UCX_PLUGIN_PATH UCX_LOG_LEVEL UCX_LOG_FILE
 preload=$folder/plugins/libgpushm_preload.so
-export UCX_TLS=gpushm UCX_KEEPALIVE_INTERVAL=1s UCX_MODULES=^cuda UCX_WARN_UNUSED_ENV_VARS=n
+export UCX_KEEPALIVE_INTERVAL=1s UCX_WARN_UNUSED_ENV_VARS=n
+if [ -z "$beside" ]; then
+    export UCX_TLS=gpushm UCX_MODULES=^cuda
+fi
 minor=$("$folder/ucp_peer" version | sed 's/.*\.//')
 failures=0
 skips=0
@@ -110,9 +116,11 @@ for proto in $protos; do
     peer "visible to kernels" visibility --count=$messages --deadline=$limit
     peer "visible to kernels, one device" visibility --count=400 --same-device --deadline=$limit
     peer "kernels wait for messages" waiting-kernel --deadline=$limit
-    peer "stream capture" captures --deadline=$limit
     peer "freed and allocated again" reallocated --rounds=$rounds --deadline=$limit
-    peer "freed while mapped" freed-while-mapped --deadline=$limit
+    if [ -z "$beside" ]; then  # UCX's own transports end captures, and keep freed memory mapped
+        peer "stream capture" captures --deadline=$limit
+        peer "freed while mapped" freed-while-mapped --deadline=$limit
+    fi
     peer "application opens IPC handles" own-ipc-handle --deadline=$limit
     peer "device reset" context-reset --deadline=$limit
     peer "fork" fork --deadline=$limit
