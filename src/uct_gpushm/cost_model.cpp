@@ -14,14 +14,9 @@ constexpr double kHostTransferBandwidth = 16e9;
 // One DMA over PCIe 5 between a GPU and pinned memory: 7.1 us for 8 bytes, 8.3 us for 64 KiB.
 constexpr double kGpuCopyStart = 4e-6;
 
-// An eager message from device memory costs a second copy where its receiver has GPU memory, a rendezvous
-// does not; and each further fragment costs two more.
-constexpr double kDeviceEagerBandwidth = 2e9;
-
-// Managed memory cannot be mapped: a rendezvous has both copies as well, and the way of a request more. So
-// it is for what does not fit into one fragment.
-constexpr double kManagedEagerBandwidth = 20e9;
-constexpr double kManagedTransferStart = 2 * kGpuCopyStart + 2.5e-6;
+// An eager message from a GPU costs a second copy where its receiver has GPU memory, a rendezvous does
+// not; and each further fragment costs two more.
+constexpr double kGpuEagerBandwidth = 2e9;
 
 // A transfer whose chunks pass through pinned memory: a CPU copies on one side, or GPUs on both. More
 // than a transfer between hosts, so that UCP does not put a bounce buffer of its own in between.
@@ -35,9 +30,7 @@ bool is_gpu_memory(ucs_memory_type_t type) {
 void estimate_message(abi::PerfEstimate &estimate) {
     if (is_gpu_memory(estimate.local_memory_type)) {
         estimate.send_pre_overhead += kGpuCopyStart;
-        estimate.bandwidth_dedicated = estimate.local_memory_type == UCS_MEMORY_TYPE_CUDA
-                                           ? kDeviceEagerBandwidth
-                                           : kManagedEagerBandwidth;
+        estimate.bandwidth_dedicated = kGpuEagerBandwidth;
     } else if (estimate.operation == abi::Operation::am_zcopy) {
         // For am_bcopy UCP adds the copy itself.
         estimate.bandwidth_dedicated = kHostCopyBandwidth;
@@ -46,18 +39,11 @@ void estimate_message(abi::PerfEstimate &estimate) {
 
 void estimate_transfer(abi::PerfEstimate &estimate) {
     const bool local_gpu = is_gpu_memory(estimate.local_memory_type);
-    const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST ||
-                              is_gpu_memory(estimate.remote_memory_type);
+    const bool remote_gpu = is_gpu_memory(estimate.remote_memory_type);
     // UCX before 1.19 does not say what the other side is: then, as UCP does, the same as here.
-    const ucs_memory_type_t remote_type =
-        remote_known ? estimate.remote_memory_type : estimate.local_memory_type;
-    const bool remote_gpu = is_gpu_memory(remote_type);
-    if (remote_type == UCS_MEMORY_TYPE_CUDA_MANAGED) {
-        estimate.send_pre_overhead += kManagedTransferStart;
-    } else {
-        estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : kHostTransferStart;
-    }
-    if (local_gpu && remote_gpu) {
+    const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST || remote_gpu;
+    estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : kHostTransferStart;
+    if (local_gpu && (remote_gpu || !remote_known)) {
         estimate.bandwidth_dedicated = kGpuTransferBandwidth;
     } else {
         estimate.bandwidth_dedicated =
