@@ -1,26 +1,35 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs the programs of make check for host memory, and those that load UCX, as they were built on
-# another system:
+# Runs the programs of make check for host memory, and those that load UCX, GPU memory by the newer
+# protocols of UCX included, as they were built on another system:
 #   suite_one.sh BUILD_DIR
 . "$(dirname "$0")/lib.sh"
 
 # In order of what they rest on.
 programs=(gtest/{core_host_test,port_host_test,abi_refusal_test,abi_test,hooks_test} ucp/ucp_test)
 failed=0
+tests=$(cd "$(dirname "$0")/../test" && pwd)
 
 start_ucx_quickly
 cd "$1" || exit
 export LD_LIBRARY_PATH=$PWD/test/simcuda/.libs
 export FUZZ_MUTATIONS=100000  # all of them run where the programs were built
-for name in "${programs[@]}"; do
-    start=$SECONDS
-    if output=$("test/$name" 2>&1 </dev/null); then
+
+# run NAME COMMAND...
+run() {
+    local name=$1 start=$SECONDS output
+    shift
+    if output=$("$@" 2>&1 </dev/null); then
         say "passed: $name ($((SECONDS - start)) s)"
     else
         say "FAILED: $name (status $?)"
         failed=1
-        grep -v -e '^\[ RUN' -e '^\[       OK' <<<"$output" | tail -n 40
+        grep -v -e '^\[ RUN' -e '^\[       OK' -e ^PASS <<<"$output" | tail -n 40
     fi
+}
+
+for name in "${programs[@]}"; do
+    run "$name" "test/$name"
 done
+run ucp/gpu_memory.sh sh "$tests/ucp/gpu_memory.sh" --proto=y
 exit $failed

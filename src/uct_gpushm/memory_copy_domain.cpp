@@ -75,6 +75,7 @@ public:
     ucs_status_t mem_alloc(size_t &length, void *&address, ucs_memory_type_t mem_type,
                            uct_mem_h &memh) override {
         const CudaDriver *driver = CudaDriver::get();
+        const RelaxedCapture relaxed(driver);  // UCX 1.23 tries it in the middle of a message
         CUdeviceptr allocated = 0;
         CUresult result = CUDA_ERROR_NOT_SUPPORTED;
         if (mem_type == UCS_MEMORY_TYPE_CUDA) {
@@ -92,6 +93,7 @@ public:
         return UCS_OK;
     }
     ucs_status_t mem_free(uct_mem_h memh) override {
+        const RelaxedCapture relaxed(CudaDriver::get());
         return CudaDriver::get()->mem_free(reinterpret_cast<CUdeviceptr>(memh)) == CUDA_SUCCESS
                    ? UCS_OK
                    : UCS_ERR_IO_ERROR;
