@@ -59,7 +59,7 @@ void Link::release_memory() {
         mailbox_.discard();
     }
     rx_ring_.reset();
-    outgoing_spans_.clear();  // head starts that nobody asked for
+    forget_spans();  // head starts that nobody asked for
     drop_ring();
     watch_.reset();
 }
@@ -276,8 +276,7 @@ void Link::fail() {
     }
     failed_ = true;
     wait_for_copies(nullptr);
-    outgoing_spans_.clear();
-    messages_in_flight_ = 0;
+    forget_spans();
     streams_.clear();
     incoming_copies_.clear();
     incoming_puts_.clear();
@@ -297,6 +296,14 @@ void Link::fail() {
     }
     complete_flushes(Status::peer_failed);
     port_.activate(*this);
+}
+
+void Link::forget_spans() {
+    outgoing_spans_.clear();
+    messages_in_flight_ = 0;
+    waiting_head_starts_ = 0;
+    waiting_bytes_ = 0;
+    head_starts_copy_ = false;
 }
 
 bool Link::take_failure() {
@@ -328,6 +335,9 @@ void Link::receive_close() {
     streams_.erase(std::remove_if(streams_.begin(), streams_.end(),
                                   [](const Stream &stream) { return stream.is_reply; }),
                    streams_.end());
+    waiting_head_starts_ = 0;
+    waiting_bytes_ = 0;
+    head_starts_copy_ = false;
     outgoing_spans_.erase(std::remove_if(outgoing_spans_.begin(), outgoing_spans_.end(),
                                          [](const OutgoingSpan &out) {
                                              return out.chunk.is_reply != 0;

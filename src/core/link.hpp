@@ -318,6 +318,7 @@ private:
     TransferChunk describe_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
     bool is_filled(OutgoingSpan &out);
+    void forget_spans();
     unsigned publish_spans();
     bool publish_span(OutgoingSpan &out);
 
@@ -335,7 +336,12 @@ private:
     bool claim_head_start(const GetRequest &request);
     void count_staged_get(const Stream &stream);
     bool hold_head_start(OutgoingSpan &front);
-    bool spans_under_way() const;
+    void give_up_head_start(OutgoingSpan &out);
+    /** Whether anything will happen to the spans without a request of the peer. */
+    bool spans_under_way() const {
+        return (head_starts_copy_ && waiting_head_starts_ != 0) ||
+               outgoing_spans_.size() != waiting_head_starts_;
+    }
 
     // link_direct.cpp
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length) const;
@@ -396,6 +402,10 @@ private:
     std::optional<HeadStart> planned_;
     uint64_t last_head_start_ = 0;
     unsigned staged_gets_ = 0;  // small gets in a row that went through the ring
+    unsigned unasked_ = 0;      // messages since the last request that could not have a head start
+    size_t waiting_head_starts_ = 0;  // among outgoing_spans_
+    uint64_t waiting_bytes_ = 0;      // of them
+    bool head_starts_copy_ = false;   // some of them may still be filled
 
     std::optional<StagingRingReceiver> rx_ring_;
     std::deque<IncomingCopy> incoming_copies_;

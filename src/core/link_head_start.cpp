@@ -33,6 +33,9 @@ constexpr unsigned kEnoughStagedGets = 2;
 // wastes them.
 constexpr unsigned kMostHeadStarts = 64;
 
+// So many messages without a request for any of them: the peer has another way now, such as a mapping.
+constexpr unsigned kEnoughUnasked = 256;
+
 thread_local Link *link_that_packs = nullptr;
 
 /** Nothing may read memory that is not there any more, and the sender's message may end without a request.
@@ -58,17 +61,20 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
 }
 
 uint64_t Link::plan_head_start(const void *address, size_t length, const MemoryInfo &info) {
-    unsigned waiting = 0;
-    uint64_t bytes = length;
-    for (const OutgoingSpan &out : outgoing_spans_) {
-        if (out.head_start != 0) {
-            ++waiting;
-            bytes += out.span.length;
-        }
+    if (planned_ || length == 0 || length > kLongestHeadStart || !free_waits_for_copies(info)) {
+        return 0;
     }
-    if (planned_ || length == 0 || length > kLongestHeadStart || waiting >= staged_gets_ ||
-        bytes > tx_ring_->data_bytes() / 2 || !free_waits_for_copies(info) ||
-        !gpu_copies(info, address, length)) {
+    if (waiting_head_starts_ >= staged_gets_ ||
+        waiting_bytes_ + length > tx_ring_->data_bytes() / 2) {
+        if (++unasked_ >= kEnoughUnasked) {
+            for (OutgoingSpan &out : outgoing_spans_) {
+                give_up_head_start(out);
+            }
+            port_.activate(*this);
+        }
+        return 0;
+    }
+    if (!gpu_copies(info, address, length)) {
         return 0;
     }
     planned_ = {++last_head_start_, static_cast<const unsigned char *>(address), length, info};
@@ -101,6 +107,9 @@ void Link::begin_head_start() {
         out.tickets.push_back(ticket);
     }
     outgoing_spans_.push_back(std::move(out));
+    ++waiting_head_starts_;
+    waiting_bytes_ += plan.length;
+    head_starts_copy_ = true;
     port_.activate(*this);
 }
 
@@ -118,6 +127,9 @@ bool Link::claim_head_start(const GetRequest &request) {
         return false;
     }
     out->head_start = 0;
+    --waiting_head_starts_;
+    waiting_bytes_ -= request.length;
+    unasked_ = 0;
     out->chunk.transfer_id = request.transfer_id;
     out->chunk.total = request.length;
     staged_gets_ = std::min(staged_gets_ + 1, kMostHeadStarts);
@@ -139,25 +151,28 @@ bool Link::hold_head_start(OutgoingSpan &front) {
     if (front.head_start == 0) {
         return false;
     }
-    bool alone = true;
+    if (outgoing_spans_.size() != waiting_head_starts_) {
+        give_up_head_start(front);
+        return false;
+    }
+    bool filled = true;
     for (OutgoingSpan &out : outgoing_spans_) {
-        is_filled(out);
-        alone &= out.head_start != 0;
+        filled &= is_filled(out);
     }
-    if (!alone) {
-        front.head_start = 0;
-        front.copy_failed = true;  // a chunk of no transfer
-        staged_gets_ = 0;
-    }
-    return alone;
+    head_starts_copy_ = !filled;
+    return true;
 }
 
-/** Whether anything will happen to the spans without a request of the peer. */
-bool Link::spans_under_way() const {
-    return std::any_of(outgoing_spans_.begin(), outgoing_spans_.end(),
-                       [](const OutgoingSpan &out) {
-                           return out.head_start == 0 || !out.tickets.empty();
-                       });
+/** Its span goes out as a chunk of no transfer; the next ones are not likely to be asked for either. */
+void Link::give_up_head_start(OutgoingSpan &out) {
+    if (out.head_start != 0) {
+        out.head_start = 0;
+        out.copy_failed = true;
+        --waiting_head_starts_;
+        waiting_bytes_ -= out.span.length;
+        staged_gets_ = 0;
+        unasked_ = 0;
+    }
 }
 
 }  // namespace gpushm
