@@ -26,6 +26,12 @@ struct CopyBatch {
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
     bool done = false;
 
+    void clear() {
+        copies.clear();
+        bytes = 0;
+        event = nullptr;
+        done = false;
+    }
     void fail() {
         for (Copy &copy : copies) {
             copy.failed = true;
@@ -250,6 +256,15 @@ void CopyEngine::relax_capture() {
 
 // ---------------------------------------------------------------- copies
 
+/** The last one again if nobody has a ticket of it any more. */
+std::shared_ptr<CopyBatch> CopyEngine::Stream::new_batch() {
+    if (last_done.use_count() != 1) {
+        return std::make_shared<CopyBatch>();
+    }
+    last_done->clear();
+    return std::move(last_done);
+}
+
 /** What a copy needs: its context and a stream in it. False, logged, when the driver refuses them. */
 bool CopyEngine::prepare(const void *destination, const void *source, size_t length,
                          const MemoryInfo &gpu_side, CopyDirection direction, CUcontext *handle,
@@ -289,7 +304,7 @@ Status CopyEngine::start(void *destination, const void *source, size_t length,
     }
     Stream &stream = *chosen;
     if (!stream.collected) {
-        stream.collected = std::make_shared<CopyBatch>();
+        stream.collected = stream.new_batch();
         ++under_way_;
     }
     *ticket = {stream.collected, stream.collected->copies.size()};
@@ -449,6 +464,7 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
         context.free_events.push_back(batch->event);
         batch->done = true;
         --under_way_;
+        stream.last_done = std::move(stream.submitted.front());
         stream.submitted.pop_front();
         ++count;
     }

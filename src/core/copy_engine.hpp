@@ -81,6 +81,8 @@ private:
         CUstream handle = nullptr;  // made on first use
         std::deque<std::shared_ptr<CopyBatch>> submitted;
         std::shared_ptr<CopyBatch> collected;  // not submitted yet
+        std::shared_ptr<CopyBatch> last_done;
+        std::shared_ptr<CopyBatch> new_batch();
     };
 
     static constexpr size_t kStreams = 4;  // {small, bulk} x direction
