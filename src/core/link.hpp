@@ -66,6 +66,8 @@ public:
 
     /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
     Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length);
+    /** Pieces of host memory; at most Cell::kInlineBytes in all. */
+    Status am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count);
 
     /** `pack` writes the message, at most kSlotBytes, to where it is told and returns its length. */
     using Pack = size_t (*)(void *destination, void *argument);
@@ -73,8 +75,8 @@ public:
 
     /** The link whose `pack` runs in this thread and that would use a head start; null: none. */
     static Link *packing();
-    /** For that link only: its message tells the peer of memory that he may get, all of it, while nobody
-     *  writes it. If the peer is likely to ask for it the copy into the ring begins with the message, not
+    /** For that link only: its message tells the peer of memory that a GPU copies (gpu_copies()) and that
+     *  he may get, all of it, while nobody writes it. If the peer is likely to ask for it the copy into the ring begins with the message, not
      *  with the answer (link_head_start.cpp). Returns what RemoteMemory::head_start of that get has to be;
      *  0: no head start. */
     uint64_t plan_head_start(const void *address, size_t length, const MemoryInfo &info);
@@ -325,7 +327,8 @@ private:
     unsigned finish_incoming_copies();
     void store_chunk(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
                      bool from_ring);
-    unsigned char *chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info);
+    unsigned char *chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info,
+                                     bool *on_gpu);
     void chunk_arrived(const TransferChunk &chunk, uint64_t length, bool stored);
     void wait_for_copies(const void *owner);
 
@@ -334,7 +337,7 @@ private:
     size_t pack_with_plan(Pack pack, void *destination, void *argument);
     void begin_head_start();
     bool claim_head_start(const GetRequest &request);
-    void count_staged_get(const Stream &stream);
+    void count_staged_get(size_t length);
     bool hold_head_start(OutgoingSpan &front);
     void give_up_head_start(OutgoingSpan &out);
     /** Whether anything will happen to the spans without a request of the peer. */

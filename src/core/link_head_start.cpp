@@ -15,7 +15,6 @@
 // earlier message found at the same address.
 #include "core/link.hpp"
 
-#include "core/page_residency.hpp"
 #include "core/port.hpp"
 
 #include <algorithm>
@@ -72,9 +71,6 @@ uint64_t Link::plan_head_start(const void *address, size_t length, const MemoryI
             }
             port_.activate(*this);
         }
-        return 0;
-    }
-    if (!gpu_copies(info, address, length)) {
         return 0;
     }
     planned_ = {++last_head_start_, static_cast<const unsigned char *>(address), length, info};
@@ -138,9 +134,9 @@ bool Link::claim_head_start(const GetRequest &request) {
     return true;
 }
 
-/** For the next one: a get that goes through the ring. */
-void Link::count_staged_get(const Stream &stream) {
-    if (stream.total <= kLongestHeadStart && gpu_copies(stream.source_info, stream.source, stream.total)) {
+/** For the next one: a get of memory that a GPU copies goes through the ring. */
+void Link::count_staged_get(size_t length) {
+    if (length <= kLongestHeadStart) {
         staged_gets_ = std::min(staged_gets_ + 1, kMostHeadStarts);
     }
 }

@@ -41,6 +41,14 @@ Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_
     return Status::ok;
 }
 
+Status Link::am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count) {
+    Message message = {am_id, nullptr, 0, pieces, piece_count, 0, {}};
+    for (size_t i = 0; i < piece_count; ++i) {
+        message.length += pieces[i].length;
+    }
+    return message.length <= Cell::kInlineBytes ? send_host_pieces(message) : Status::invalid;
+}
+
 Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length) {
     const Status status = check_sendable();
     if (status != Status::ok) {

@@ -105,7 +105,6 @@ void Link::receive_get_request(const GetRequest &request) {
                            request.length, 0, RemoteMemory{0, 0}, request.registration};
     port_.activate(*this);
     if (!start_push(stream, request)) {
-        count_staged_get(stream);
         streams_.push_back(stream);
         issue_chunks();
     }
@@ -225,6 +224,9 @@ bool Link::issue_ring_chunk(Stream &stream) {
     if (!span) {
         return false;
     }
+    if (stream.is_reply && from_gpu && length == stream.total) {
+        count_staged_get(length);
+    }
     OutgoingSpan out;
     out.span = *span;
     out.owner = stream.owner;
@@ -334,10 +336,10 @@ void Link::receive_chunk(const TransferChunk &chunk, const unsigned char *slot,
     }
 }
 
-/** Where a chunk belongs in this process; null when nobody waits for it or it names memory that it
+/** Where a chunk belongs in this process, and whether a GPU copies to there; null when nobody waits for it or it names memory that it
  *  may not write. */
 unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length,
-                                       MemoryInfo *info) {
+                                       MemoryInfo *info, bool *on_gpu) {
     if (length > chunk.total || chunk.offset > chunk.total - length || chunk.failed != 0) {
         return nullptr;
     }
@@ -348,7 +350,11 @@ unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t leng
             return nullptr;
         }
         *info = found->second.local_info;
-        return found->second.local + chunk.offset;
+        unsigned char *destination = found->second.local + chunk.offset;
+        // Of managed memory, which costs a system call, it is known still what get() found.
+        *on_gpu = length == chunk.total ? found->second.local_on_gpu
+                                        : gpu_copies(*info, destination, length);
+        return destination;
     }
     if (!RegistrationTable::instance().covers(chunk.registration, chunk.address, chunk.total)) {
         const auto known = incoming_puts_.find(chunk.transfer_id);
@@ -360,16 +366,17 @@ unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t leng
     }
     unsigned char *destination = pointer(chunk.address + chunk.offset);
     *info = query_memory(destination);
+    *on_gpu = gpu_copies(*info, destination, length);
     return destination;
 }
 
 void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
                        bool from_ring) {
     MemoryInfo info;
-    unsigned char *destination = chunk_destination(chunk, length, &info);
+    bool on_gpu = false;
+    unsigned char *destination = chunk_destination(chunk, length, &info, &on_gpu);
     bool stored = destination != nullptr;
-    const bool on_gpu = stored && gpu_copies(info, destination, length);
-    if (on_gpu) {
+    if (stored && on_gpu) {
         CopyTicket ticket;
         Status status = port_.engine().start(destination, data, length, info,
                                              CopyDirection::to_gpu, &ticket);

@@ -61,9 +61,10 @@ public:
         size_t length = 0;
         if (RegistrationTable::instance().find(key.registration, &address, &length)) {
             const MemoryInfo info = query_memory(address);
+            const bool by_gpu = gpu_copies(info, address, length);
             key.buffer = name_buffer(info);
-            key.buffer.on_cpu = info.kind == MemoryKind::managed && !gpu_copies(info, address, length);
-            if (Link *link = announced != nullptr ? Link::packing() : nullptr) {
+            key.buffer.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
+            if (Link *link = announced != nullptr && by_gpu ? Link::packing() : nullptr) {
                 key.head_start =
                     link->plan_head_start(announced, announced_length, query_memory(announced));
             }
