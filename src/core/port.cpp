@@ -162,6 +162,7 @@ void Port::forget_sender(uint16_t sender) {
         link->receive_close();
     }
     link_of_sender_[sender] = nullptr;
+    unanswered_[sender] = false;
     mailbox_.free_sender(sender);
     look_for_finished_links();
 }
@@ -222,9 +223,11 @@ Link *Port::sender_link(uint16_t sender) {
     const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
     const char *why = "its record in our mailbox is empty";
     Link *found = address ? link(*address, &why) : nullptr;
-    if (found == nullptr) {
-        GPUSHM_LOG(error, "cannot answer process %d: %s", address ? address->pid : -1, why);
+    if (found == nullptr && !unanswered_[sender]) {
+        GPUSHM_LOG(error, "cannot answer process %d: %s; until that changes, its transfers and its "
+                   "messages from GPU memory are dropped", address ? address->pid : -1, why);
     }
+    unanswered_[sender] = found == nullptr;
     link_of_sender_[sender] = found;
     return found;
 }

@@ -9,6 +9,7 @@
 #include "core/mailbox.hpp"
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -116,6 +117,7 @@ private:
     size_t links_to_look_at_ = 16;  // with as many, peers may be gone of which nobody has told
     bool links_may_be_finished_ = false;
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
+    std::bitset<kMaxSenders> unanswered_;  // senders that could not be answered; it was logged
     std::vector<Link *> active_;
     uint32_t idle_polls_ = 0;
     const AllocationTable &allocations_ = AllocationTable::instance();

@@ -80,6 +80,29 @@ TEST_F(PortLies, MessageLongerThanAnyMayBeIsDropped) {
     EXPECT_EQ(victim_.messages[1].bytes.size(), 10u);
 }
 
+/** What is told of senders that cannot be answered, when each of `marks` sends four messages. */
+size_t lines_of_unanswerable(TestPort &port, std::initializer_list<uint64_t> marks) {
+    const LogCapture log;
+    for (const uint64_t mark : marks) {
+        MailboxAddress nowhere = port->address();
+        nowhere.cookie = {mark, mark};
+        const char *why = "";
+        auto sender = MailboxSender::attach(port->address(), nowhere, &why);
+        for (int i = 0; i < 4; ++i) {
+            ReservedCell cell;
+            EXPECT_TRUE(sender->reserve(&cell));
+            sender->publish(cell, i == 3 ? CellKind::close : CellKind::transfer_done, 0, 0);
+        }
+        settle({&port});
+    }
+    return log.count("cannot answer");
+}
+
+TEST_F(PortLies, SenderThatCannotBeAnsweredIsToldOnceAndSoIsTheNext) {
+    EXPECT_EQ(lines_of_unanswerable(victim_, {1}), 1u);
+    EXPECT_EQ(lines_of_unanswerable(victim_, {2, 3}), 2u) << "they hold the record of the first";
+}
+
 TEST_F(PortLies, NonsenseInTheRingHeaderEndsTheLink) {
     const LogCapture log;
     std::vector<unsigned char> local(1 << 20);
