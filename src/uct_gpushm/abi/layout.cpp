@@ -175,6 +175,7 @@ constexpr Layout ucx_1_19() {
     ucx.perf_attr.insert(PerfAttrField::path_bandwidth, 64, 16);
     ucx.signatures.mem_alloc_takes_sys_dev = true;
     ucx.signatures.rkey_unpack_takes_params = true;
+    ucx.md_flags = bits_below(14);
     return ucx;
 }
 
@@ -184,7 +185,6 @@ constexpr Layout ucx_1_20() {
     ucx.internal_ops.insert(InternalOp::iface_query_v2, 0);
     ucx.internal_ops.insert(InternalOp::iface_mem_element_pack, 24);
     ucx.internal_ops.append(InternalOp::ep_get_device_ep);
-    ucx.md_flags = bits_below(14);
     return ucx;
 }
 
