@@ -42,11 +42,27 @@ Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_
 }
 
 Status Link::am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count) {
-    Message message = {am_id, nullptr, 0, pieces, piece_count, 0, {}};
-    for (size_t i = 0; i < piece_count; ++i) {
-        message.length += pieces[i].length;
+    const Status status = check_sendable();
+    if (status != Status::ok) {
+        return status;
     }
-    return message.length <= Cell::kInlineBytes ? send_host_pieces(message) : Status::invalid;
+    size_t length = 0;
+    for (size_t i = 0; i < piece_count; ++i) {
+        length += pieces[i].length;
+    }
+    if (length > Cell::kInlineBytes) {
+        return Status::invalid;
+    }
+    ReservedCell reserved;
+    if (!mailbox_.reserve(&reserved)) {
+        return Status::no_resource;
+    }
+    unsigned char *end = reserved.cell->payload;
+    for (size_t i = 0; i < piece_count; ++i) {
+        end = append(end, pieces[i].address, pieces[i].length);
+    }
+    mailbox_.publish(reserved, CellKind::am_inline, am_id, static_cast<uint32_t>(length));
+    return Status::ok;
 }
 
 Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length) {

@@ -79,9 +79,25 @@ TEST_P(PortMessages, ShortOfEverySizeArrivesExactly) {
     }
 }
 
+TEST_P(PortMessages, ShortPiecesOfEverySizeArriveExactly) {
+    Random random(3);
+    unsigned char bytes[Cell::kInlineBytes];
+    for (size_t length = 0; length <= sizeof(bytes); ++length) {
+        fill_pattern(bytes, length, length + 2);
+        const size_t cut = random.below(length + 1);
+        const Piece pieces[] = {{bytes, cut}, {nullptr, 0}, {bytes + cut, length - cut}};
+        ASSERT_EQ(send_when_possible(sender_, receiver_,
+                                     [&] { return link_.am_short_pieces(8, pieces, 3); }),
+                  Status::ok);
+        expect_next(8, length, length + 2);
+    }
+}
+
 TEST_P(PortMessages, TooLongOnesAreInvalidAndNothingIsSent) {
     const std::vector<unsigned char> bytes(kSlotBytes + 1);
     EXPECT_EQ(link_.am_short(1, 0, bytes.data(), Cell::kInlineBytes - 7), Status::invalid);
+    const Piece halves[] = {{bytes.data(), 56}, {bytes.data(), Cell::kInlineBytes - 55}};
+    EXPECT_EQ(link_.am_short_pieces(1, halves, 2), Status::invalid);
     const Piece pieces[] = {{bytes.data(), kSlotBytes - 7}};
     EXPECT_EQ(link_.am_pieces(1, bytes.data(), 8, pieces, 1, nullptr, {}), Status::invalid);
     settle({&receiver_, &sender_});
@@ -143,14 +159,16 @@ TEST_P(PortMessages, NoneOvertakesAnother) {
         }
     };
     for (uint64_t sequence = 0; sequence < 20000; ++sequence) {
-        const size_t way = random.below(3);
+        const size_t way = random.below(4);
         Sequenced message = {sequence, random.below(random.below(8) == 0 ? kSlotBytes - 8 : 96)};
         size_t packed;
         fill_pattern(bytes, message.length, sequence);
         const Piece piece = {bytes, message.length};
+        const size_t short_length = std::min(message.length, size_t{96});
+        const Piece short_pieces[] = {{&sequence, 8}, {bytes, short_length}};
         const Status status = send_when_possible(sender_, receiver_, [&] {
-            return way == 0   ? link_.am_short(1, sequence, bytes,
-                                               std::min(message.length, size_t{96}))
+            return way == 0   ? link_.am_short(1, sequence, bytes, short_length)
+                   : way == 3 ? link_.am_short_pieces(4, short_pieces, 2)
                    : way == 1 ? link_.am_pack(2, Sequenced::pack, &message, &packed)
                               : link_.am_pieces(3, &sequence, 8, &piece, 1, nullptr, {});
         });

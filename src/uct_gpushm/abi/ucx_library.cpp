@@ -169,7 +169,6 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     need("uct_iface_handle_ep_err", symbols.handle_ep_error);
     need("uct_base_iface_progress_enable", symbols.progress_enable);
     need("uct_base_iface_progress_disable", symbols.progress_disable);
-    need("uct_base_ep_am_short_iov", symbols.ep_am_short_iov);
     need("ucs_global_opts_set_value", symbols.global_opts_set_value);
     need_variable("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
     need("ucs_memtype_cache_update", symbols.memtype_cache_update);
