@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Messages between two ranks through mpi4py in all nine pairs: NumPy arrays (host) and CuPy arrays
-(device, managed).
+"""Messages between two ranks through mpi4py in all pairs: NumPy arrays (host) and CuPy arrays
+(device, managed), and PyTorch tensors (torch) where that is installed.
 
 Run with: gpushm-run mpirun -n 2 python3 pairs_mpi4py.py [--same-device] [--max-size BYTES]
 The exit status is 77 when mpi4py, NumPy or CuPy is missing or no GPU is there.
@@ -9,7 +9,7 @@ The exit status is 77 when mpi4py, NumPy or CuPy is missing or no GPU is there.
 import sys
 
 SKIPPED = 77
-KINDS = ("host", "device", "managed")
+KINDS = ["host", "device", "managed"]
 SIZES = (0, 1, 7, 8, 4095, 4096, 4097, 65535, 65536, 65537, 1048575, 1048577, 4 << 20, 16 << 20,
          64 << 20)
 GUARD = 256
@@ -33,6 +33,11 @@ try:
     from mpi4py import MPI
 except ImportError as error:
     skip(f"{error}: pip install mpi4py")
+try:
+    import torch
+    KINDS.append("torch")
+except ImportError:
+    torch = None
 
 
 class Buffer:
@@ -43,6 +48,8 @@ class Buffer:
         total = size + offset + 2 * GUARD
         if kind == "host":
             self.array = numpy.empty(total, numpy.uint8)
+        elif kind == "torch":
+            self.array = torch.empty(total, dtype=torch.uint8, device="cuda")
         else:
             allocate = cupy.cuda.malloc_managed if kind == "managed" else cupy.cuda.memory.alloc
             self.array = cupy.ndarray(total, cupy.uint8, allocate(total))
@@ -51,12 +58,17 @@ class Buffer:
     def put(self, content):
         if self.kind == "host":
             self.array[:] = content
+        elif self.kind == "torch":
+            self.array.copy_(torch.from_numpy(content))
+            torch.cuda.current_stream().synchronize()
         else:
             self.array.set(content)
             # mpi4py does not wait for streams: the data has to be there before MPI sees the buffer.
             cupy.cuda.get_current_stream().synchronize()
 
     def get(self):
+        if self.kind == "torch":
+            return self.array.cpu().numpy()
         return self.array if self.kind == "host" else self.array.get()
 
 
@@ -82,6 +94,8 @@ class Ranks:
         count = cupy.cuda.runtime.getDeviceCount()
         self.device = 0 if same_device else self.rank % count
         cupy.cuda.Device(self.device).use()
+        if torch is not None:
+            torch.cuda.set_device(self.device)
 
     def check(self, what, counter, buffer):
         expected = content_of(counter, buffer.size, buffer.offset, False)
@@ -157,7 +171,8 @@ def main():
     ranks = Ranks(comm, "--same-device" in sys.argv, max_size)
     if comm.rank == 0:
         print(f"{devices} device(s), CUDA driver {cupy.cuda.runtime.driverGetVersion()}, "
-              f"{MPI.Get_library_version().split(',')[0]}, mpi4py and CuPy {cupy.__version__}")
+              f"{MPI.Get_library_version().split(',')[0]}, mpi4py and CuPy {cupy.__version__}"
+              + (f", PyTorch {torch.__version__}" if torch is not None else ""))
     results = [ranks.pair(source, target) for source in KINDS for target in KINDS]
     if comm.rank == 0:
         print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
