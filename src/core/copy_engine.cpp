@@ -66,9 +66,9 @@ bool tried_twice(Function function) {
     return function() || function();
 }
 
-/** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in whether
- *  functions of streams and events need a context, and memory of pools is copied in its own only (driver
- *  580). */
+/** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in
+ *  whether functions of streams and events need a context, and memory of pools is copied in its
+ *  own only (driver 580). */
 template <typename Function>
 CUresult in_context(CUcontext handle, Function function) {
     const CUresult result = function();
@@ -348,8 +348,8 @@ Status CopyEngine::copy(void *destination, const void *source, size_t length,
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
 
-/** One copy. What may be a passing shortage is tried again: UCP ends the process when a copy between memory
- *  kinds fails. */
+/** One copy. What may be a passing shortage is tried again: UCP ends the process when a copy
+ *  between memory kinds fails. */
 CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, void *destination,
                                  const void *source, size_t length) {
     const auto submit_once = [&] {

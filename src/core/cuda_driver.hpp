@@ -20,8 +20,8 @@ struct CudaDriver {
      *  and after cudaDeviceReset. 0 where the driver does not tell (before CUDA 12.0). */
     unsigned long long context_id(CUcontext context) const;
 
-    /** Whether `context` is still the one that had `id`. A driver that fails for another reason says nothing
-     *  of it: then true. */
+    /** Whether `context` is still the one that had `id`. A driver that fails for another reason
+     *  says nothing of it: then true. */
     bool context_is_alive(CUcontext context, unsigned long long id) const;
 
     CUresult (*init)(unsigned flags);

@@ -23,9 +23,10 @@ namespace gpushm {
  *
  *  The driver goes on using the pages that it locked when the memory is unmapped and something else is
  *  mapped at its address, also for copies of the application. So nothing is ever locked before enable()
- *  has promised that invalidate() is called before memory goes away, and it is unlocked within that call.
- *  That may be within free(): memory that the C library unmaps while it holds a lock of its own (the
- *  heap, arenas of threads) is not locked at all, because to unlock it needs free() again.
+ *  has promised that invalidate() is called before memory goes away, and it is unlocked within
+ *  that call. That may be within free(): memory that the C library unmaps while it holds a lock of
+ *  its own (the heap, arenas of threads) is not locked at all, because to unlock it needs free()
+ *  again.
  *
  *  Thread safe. */
 class HostPins {

@@ -23,7 +23,8 @@ public:
     /** Also unlocks it; the caller unmaps it afterwards. Needs no current context. */
     void remove(unsigned char *base);
 
-    /** Whether `address` lies in a segment: then it is host memory, which the driver need not be asked. */
+    /** Whether `address` lies in a segment: then it is host memory, which the driver need not be
+     *  asked. */
     bool contains(const void *address);
 
     /** Page-locks the segment in which `address` lies, once, in `context`; does nothing for other

@@ -75,10 +75,10 @@ public:
 
     /** The link whose `pack` runs in this thread and that would use a head start; null: none. */
     static Link *packing();
-    /** For that link only: its message tells the peer of memory that a GPU copies (gpu_copies()) and that
-     *  he may get, all of it, while nobody writes it. If the peer is likely to ask for it the copy into the ring begins with the message, not
-     *  with the answer (link_head_start.cpp). Returns what RemoteMemory::head_start of that get has to be;
-     *  0: no head start. */
+    /** For that link only: its message tells the peer of memory that a GPU copies (gpu_copies())
+     *  and that he may get, all of it, while nobody writes it. If the peer is likely to ask for it
+     *  the copy into the ring begins with the message, not with the answer (link_head_start.cpp).
+     *  Returns what RemoteMemory::head_start of that get has to be; 0: no head start. */
     uint64_t plan_head_start(const void *address, size_t length, const MemoryInfo &info);
 
     /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in all.
@@ -223,7 +223,7 @@ private:
         CopyTicket ticket;
         std::shared_ptr<PeerMapping> mapping;  // null: the peer is this process
         HostPins::Hold pin;                    // null: local memory is not pageable
-        SharedTransfer *shared = nullptr;      // push: the peer's permission, of which a piece is claimed
+        SharedTransfer *shared = nullptr;  // push: the peer's permission, a piece of it is claimed
         uint32_t shared_id = 0;
     };
 

@@ -3,14 +3,14 @@
 // mapped here (PeerMappings). Who copies:
 //
 //   device -> device, two GPUs   the receiver pulls (get), or the sender pushes (put)
-//   device -> device, one GPU    of two processes that share a GPU each waits for a time slice of it when
-//                                they take turns to copy (147 us on an H200), so one of them does
-//                                every copy of the pair: it pulls, or pushes when asked
+//   device -> device, one GPU    of two processes that share a GPU each waits for a time slice of
+//                                it when they take turns to copy (147 us on an H200), so one of
+//                                them does every copy of the pair: it pulls, or pushes when asked
 //   device -> host               the receiver pulls, if its memory is page-locked
 //   host -> device               the sender pushes when asked, if its memory is page-locked
 //
-// What cannot be done so goes through the staging ring (link_transfers.cpp), as does every message until a
-// mapping and page-locking have paid (PeerMappings, HostPins), and every copy that fails.
+// What cannot be done so goes through the staging ring (link_transfers.cpp), as does every message
+// until a mapping and page-locking have paid (PeerMappings, HostPins), and every copy that fails.
 #include "core/link.hpp"
 
 #include "core/cuda_driver.hpp"
@@ -27,8 +27,9 @@
 namespace gpushm {
 namespace {
 
-// What a message takes longer through the ring, measured on two H200: one more copy and its start, and the
-// bandwidth of the pipeline against that of the peer copy, or of a CPU against that of the GPU's link.
+// What a message takes longer through the ring, measured on two H200: one more copy and its start,
+// and the bandwidth of the pipeline against that of the peer copy, or of a CPU against that of the
+// GPU's link.
 constexpr double kStagedStart = 6e-6;
 constexpr double kStagedSecondsPerByte = 1 / 45e9;
 constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
@@ -156,8 +157,8 @@ bool Link::start_direct(DirectCopy copy, void *destination, const void *source,
     return true;
 }
 
-/** Whether a transfer that this process starts is its to copy, and may touch the memory. A peer's memory is
- *  the peer's to check, by what it maps here. */
+/** Whether a transfer that this process starts is its to copy, and may touch the memory. A peer's
+ *  memory is the peer's to check, by what it maps here. */
 bool Link::may_copy(const RemoteMemory &remote, const MemoryInfo &local_info,
                     uint64_t length) const {
     const BufferName &buffer = remote.buffer;

@@ -37,8 +37,8 @@ constexpr unsigned kEnoughUnasked = 256;
 
 thread_local Link *link_that_packs = nullptr;
 
-/** Nothing may read memory that is not there any more, and the sender's message may end without a request.
- *  cuMemFree waits for copies of what it frees; cuMemUnmap does not. */
+/** Nothing may read memory that is not there any more, and the sender's message may end without a
+ *  request. cuMemFree waits for copies of what it frees; cuMemUnmap does not. */
 bool free_waits_for_copies(const MemoryInfo &info) {
     return info.kind == MemoryKind::managed ||
            (info.kind == MemoryKind::device && info.ipc_capable);
@@ -141,8 +141,8 @@ void Link::count_staged_get(size_t length) {
     }
 }
 
-/** True while the span at the front of the ring waits for its request. Not when something behind it is to
- *  go out: then nobody gets it any more. */
+/** True while the span at the front of the ring waits for its request. Not when something behind
+ *  it is to go out: then nobody gets it any more. */
 bool Link::hold_head_start(OutgoingSpan &front) {
     if (front.head_start == 0) {
         return false;

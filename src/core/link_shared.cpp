@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Transfers of a link between host memory, by the kernel (cross memory attach): one copy instead of two, which
-// the reader begins at once and in which the process that has the data helps as soon as it can, so that
-// large ones have both CPUs (SharedTransfer). Where the kernel refuses, the staging ring is taken.
+// Transfers of a link between host memory, by the kernel (cross memory attach): one copy instead
+// of two, which the reader begins at once and in which the process that has the data helps as soon
+// as it can, so that large ones have both CPUs (SharedTransfer). Where the kernel refuses, the
+// staging ring is taken.
 #include "core/link.hpp"
 
 #include "core/cross_memory.hpp"
@@ -17,8 +18,8 @@
 namespace gpushm {
 namespace {
 
-// A help request and its first piece take the peer about a microsecond and 5 us; the reader has copied this
-// much by then.
+// A help request and its first piece take the peer about a microsecond and 5 us; the reader has
+// copied this much by then.
 constexpr uint64_t kSmallestHelped = 192u << 10;
 
 constexpr uint64_t kSmallestPiece = 64u << 10;

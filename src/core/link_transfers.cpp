@@ -336,8 +336,8 @@ void Link::receive_chunk(const TransferChunk &chunk, const unsigned char *slot,
     }
 }
 
-/** Where a chunk belongs in this process, and whether a GPU copies to there; null when nobody waits for it or it names memory that it
- *  may not write. */
+/** Where a chunk belongs in this process, and whether a GPU copies to there; null when nobody
+ *  waits for it or it names memory that it may not write. */
 unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length,
                                        MemoryInfo *info, bool *on_gpu) {
     if (length > chunk.total || chunk.offset > chunk.total - length || chunk.failed != 0) {

@@ -138,13 +138,14 @@ struct MailboxHeader {
     /** Next ticket to be reserved << 1 | armed. Senders add a ticket by compare-and-swap (acq_rel)
      *  and keep the armed bit; tail - head <= cell_count.
      *
-     *  Armed means that the owner sleeps and wants to be woken (wake_socket.hpp). The owner sets the bit by
-     *  compare-and-swap (acq_rel) from exactly head << 1, that is when nothing is reserved, and sleeps
-     *  only then: whoever reserves later sees the bit in his own compare-and-swap, because all
-     *  modifications of one word have one order, so that sending needs no fence. A sender that saw it
-     *  clears it (acq_rel) after he has published, and wakes the owner if it was still set. If he
-     *  dies before he clears it, the next sender sees and clears it; if he dies between clearing and
-     *  waking, the owner sleeps until something else wakes it.
+     *  Armed means that the owner sleeps and wants to be woken (wake_socket.hpp). The owner sets
+     *  the bit by compare-and-swap (acq_rel) from exactly head << 1, that is when nothing is
+     *  reserved, and sleeps only then: whoever reserves later sees the bit in his own
+     *  compare-and-swap, because all modifications of one word have one order, so that sending
+     *  needs no fence. A sender that saw it clears it (acq_rel) after he has published, and wakes
+     *  the owner if it was still set. If he dies before he clears it, the next sender sees and
+     *  clears it; if he dies between clearing and waking, the owner sleeps until something else
+     *  wakes it.
      *
      *  A sender checks that the ticket did not go back and is at most cell_count beyond head, and
      *  otherwise takes the mailbox for full. The owner receives by the cells alone. */

@@ -18,8 +18,8 @@
 namespace gpushm {
 
 /** One mapped allocation of a peer. Unmapped after its last reference is gone, by a thread of its own:
- *  the driver takes 0.2 ms and waits for what the GPU does, which may be a kernel of the application that
- *  waits for a message. */
+ *  the driver takes 0.2 ms and waits for what the GPU does, which may be a kernel of the
+ *  application that waits for a message. */
 class PeerMapping {
 public:
     virtual ~PeerMapping() = default;

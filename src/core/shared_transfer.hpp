@@ -26,14 +26,15 @@ struct SharedUse {
  *  peer is busy does all alone. It is also the helper's permission: it writes nothing that it has not
  *  claimed here, so that an owner who gives a transfer up knows what to wait for.
  *
- *  `claims` is id << 32 | end << 16 | begin: pieces in [begin, end) are claimed by nobody. The owner opens
- *  it (store-release) before it sends the id, claims with begin + 1, and closes it with 0; the helper
- *  claims with end - 1; all by compare-and-swap (acq_rel) that expects the id (SharedUse::id).
+ *  `claims` is id << 32 | end << 16 | begin: pieces in [begin, end) are claimed by nobody. The
+ *  owner opens it (store-release) before it sends the id, claims with begin + 1, and closes it
+ *  with 0; the helper claims with end - 1; all by compare-and-swap (acq_rel) that expects the id
+ *  (SharedUse::id).
  *
- *  `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written. The owner
- *  sets it to id << 32 before it opens `claims`; then only the helper adds to it (release), after the
- *  bytes of the piece are in the owner's memory; the owner reads it (acquire). Once failed is set the
- *  owner takes all of the helper's pieces for not written.
+ *  `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written.
+ *  The owner sets it to id << 32 before it opens `claims`; then only the helper adds to it
+ *  (release), after the bytes of the piece are in the owner's memory; the owner reads it
+ *  (acquire). Once failed is set the owner takes all of the helper's pieces for not written.
  *
  *  A helper that dies with a piece claimed leaves count below the number of its claims: the owner sees
  *  that it is dead, and its copies ended with it. A helper that writes nonsense can only make the owner
@@ -49,8 +50,8 @@ struct alignas(64) SharedTransfer {
     std::optional<uint32_t> claim_first(uint32_t id);
     /** The first piece that the helper has claimed so far; `pieces` if there is none. */
     uint32_t first_of_helper(uint32_t id, uint32_t pieces) const;
-    /** Nothing is claimed from now on; the first piece of the helper (all behind it are his), `pieces` if
-     *  it has none. */
+    /** Nothing is claimed from now on; the first piece of the helper (all behind it are his),
+     *  `pieces` if it has none. */
     uint32_t close(uint32_t id, uint32_t pieces);
     enum class Helper { busy, done, failed };
     /** What became of the helper's `count` pieces. */

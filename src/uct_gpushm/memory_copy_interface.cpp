@@ -155,9 +155,10 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     return UCS_OK;
 }
 
-// What UCP is told of a copy between a GPU and a bounce buffer of UCP's own (rendezvous fragments): a little
-// less than memory bandwidth, so that it leaves GPU buffers to transfers of gpushm, which stage them with
-// both copies at once. Over a network there is nothing else, and it is taken all the same.
+// What UCP is told of a copy between a GPU and a bounce buffer of UCP's own (rendezvous
+// fragments): a little less than memory bandwidth, so that it leaves GPU buffers to transfers of
+// gpushm, which stage them with both copies at once. Over a network there is nothing else, and it
+// is taken all the same.
 constexpr double kBounceBandwidth = 5e9;
 
 void estimate_perf(uct_iface_h, abi::PerfEstimate &estimate) {
