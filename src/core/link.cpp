@@ -301,9 +301,7 @@ void Link::fail() {
 void Link::forget_spans() {
     outgoing_spans_.clear();
     messages_in_flight_ = 0;
-    waiting_head_starts_ = 0;
-    waiting_bytes_ = 0;
-    head_starts_copy_ = false;
+    waiting_ = {};
 }
 
 bool Link::take_failure() {
@@ -335,9 +333,7 @@ void Link::receive_close() {
     streams_.erase(std::remove_if(streams_.begin(), streams_.end(),
                                   [](const Stream &stream) { return stream.is_reply; }),
                    streams_.end());
-    waiting_head_starts_ = 0;
-    waiting_bytes_ = 0;
-    head_starts_copy_ = false;
+    waiting_ = {};
     outgoing_spans_.erase(std::remove_if(outgoing_spans_.begin(), outgoing_spans_.end(),
                                          [](const OutgoingSpan &out) {
                                              return out.chunk.is_reply != 0;

@@ -79,7 +79,7 @@ public:
      *  and that he may get, all of it, while nobody writes it. If the peer is likely to ask for it
      *  the copy into the ring begins with the message, not with the answer (link_head_start.cpp).
      *  Returns what RemoteMemory::head_start of that get has to be; 0: no head start. */
-    uint64_t plan_head_start(const void *address, size_t length, const MemoryInfo &info);
+    uint64_t plan_head_start(const void *address, size_t length);
 
     /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in all.
      *  in_progress when a GPU still reads a piece: `completion` is called when the pieces may be used
@@ -208,6 +208,13 @@ private:
         MemoryInfo info;
     };
 
+    /** The head starts among outgoing_spans_ that nobody has asked for yet. */
+    struct WaitingHeadStarts {
+        size_t count = 0;
+        uint64_t bytes = 0;
+        bool copying = false;  // some of them may still be filled
+    };
+
     /** A chunk on its way out of the peer's ring by DMA; closed in the order of the ring. */
     struct IncomingCopy {
         CopyTicket ticket;
@@ -319,6 +326,8 @@ private:
     bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
+    bool fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
+                     const MemoryInfo &gpu_side);
     bool is_filled(OutgoingSpan &out);
     void forget_spans();
     unsigned publish_spans();
@@ -340,10 +349,10 @@ private:
     void count_staged_get(size_t length);
     bool hold_head_start(OutgoingSpan &front);
     void give_up_head_start(OutgoingSpan &out);
+    void stop_waiting(OutgoingSpan &out);
     /** Whether anything will happen to the spans without a request of the peer. */
     bool spans_under_way() const {
-        return (head_starts_copy_ && waiting_head_starts_ != 0) ||
-               outgoing_spans_.size() != waiting_head_starts_;
+        return waiting_.copying || outgoing_spans_.size() != waiting_.count;
     }
 
     // link_direct.cpp
@@ -406,9 +415,7 @@ private:
     uint64_t last_head_start_ = 0;
     unsigned staged_gets_ = 0;  // small gets in a row that went through the ring
     unsigned unasked_ = 0;      // messages since the last request that could not have a head start
-    size_t waiting_head_starts_ = 0;  // among outgoing_spans_
-    uint64_t waiting_bytes_ = 0;      // of them
-    bool head_starts_copy_ = false;   // some of them may still be filled
+    WaitingHeadStarts waiting_;
 
     std::optional<StagingRingReceiver> rx_ring_;
     std::deque<IncomingCopy> incoming_copies_;

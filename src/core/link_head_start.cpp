@@ -59,12 +59,16 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
     return length;
 }
 
-uint64_t Link::plan_head_start(const void *address, size_t length, const MemoryInfo &info) {
-    if (planned_ || length == 0 || length > kLongestHeadStart || !free_waits_for_copies(info)) {
+uint64_t Link::plan_head_start(const void *address, size_t length) {
+    if (planned_ || length == 0 || length > kLongestHeadStart) {
         return 0;
     }
-    if (waiting_head_starts_ >= staged_gets_ ||
-        waiting_bytes_ + length > tx_ring_->data_bytes() / 2) {
+    const MemoryInfo info = query_memory(address);
+    if (!free_waits_for_copies(info)) {
+        return 0;
+    }
+    if (waiting_.count >= staged_gets_ ||
+        waiting_.bytes + length > tx_ring_->data_bytes() / 2) {
         if (++unasked_ >= kEnoughUnasked) {
             for (OutgoingSpan &out : outgoing_spans_) {
                 give_up_head_start(out);
@@ -92,20 +96,14 @@ void Link::begin_head_start() {
     out.head_start = plan.number;
     out.source = plan.source;
     out.chunk.is_reply = 1;
-    CopyTicket ticket;
-    const Status status = port_.engine().start(tx_ring_->data(*span), plan.source, plan.length,
-                                               plan.info, CopyDirection::from_gpu, &ticket);
-    if (status == Status::gpu_error) {
+    if (!fill_by_gpu(out, tx_ring_->data(*span), plan.source, plan.length, plan.info)) {
         tx_ring_->give_back(*span);
         return;
     }
-    if (status == Status::in_progress) {
-        out.tickets.push_back(ticket);
-    }
     outgoing_spans_.push_back(std::move(out));
-    ++waiting_head_starts_;
-    waiting_bytes_ += plan.length;
-    head_starts_copy_ = true;
+    ++waiting_.count;
+    waiting_.bytes += plan.length;
+    waiting_.copying = true;
     port_.activate(*this);
 }
 
@@ -122,13 +120,10 @@ bool Link::claim_head_start(const GetRequest &request) {
         reinterpret_cast<uint64_t>(out->source) != request.address) {
         return false;
     }
-    out->head_start = 0;
-    --waiting_head_starts_;
-    waiting_bytes_ -= request.length;
-    unasked_ = 0;
+    stop_waiting(*out);
     out->chunk.transfer_id = request.transfer_id;
     out->chunk.total = request.length;
-    staged_gets_ = std::min(staged_gets_ + 1, kMostHeadStarts);
+    count_staged_get(request.length);
     port_.activate(*this);
     publish_spans();
     return true;
@@ -147,7 +142,7 @@ bool Link::hold_head_start(OutgoingSpan &front) {
     if (front.head_start == 0) {
         return false;
     }
-    if (outgoing_spans_.size() != waiting_head_starts_) {
+    if (outgoing_spans_.size() != waiting_.count) {
         give_up_head_start(front);
         return false;
     }
@@ -155,20 +150,25 @@ bool Link::hold_head_start(OutgoingSpan &front) {
     for (OutgoingSpan &out : outgoing_spans_) {
         filled &= is_filled(out);
     }
-    head_starts_copy_ = !filled;
+    waiting_.copying = !filled;
     return true;
 }
 
 /** Its span goes out as a chunk of no transfer; the next ones are not likely to be asked for either. */
 void Link::give_up_head_start(OutgoingSpan &out) {
     if (out.head_start != 0) {
-        out.head_start = 0;
+        stop_waiting(out);
         out.copy_failed = true;
-        --waiting_head_starts_;
-        waiting_bytes_ -= out.span.length;
         staged_gets_ = 0;
-        unasked_ = 0;
     }
+}
+
+void Link::stop_waiting(OutgoingSpan &out) {
+    out.head_start = 0;
+    --waiting_.count;
+    waiting_.bytes -= out.span.length;
+    waiting_.copying &= waiting_.count != 0;
+    unasked_ = 0;
 }
 
 }  // namespace gpushm

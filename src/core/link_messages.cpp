@@ -20,6 +20,12 @@ unsigned char *append(unsigned char *destination, const void *source, size_t len
     return destination + length;
 }
 
+void append(unsigned char *destination, const Piece *pieces, size_t piece_count) {
+    for (size_t i = 0; i < piece_count; ++i) {
+        destination = append(destination, pieces[i].address, pieces[i].length);
+    }
+}
+
 }  // namespace
 
 Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length) {
@@ -57,10 +63,7 @@ Status Link::am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_co
     if (!mailbox_.reserve(&reserved)) {
         return Status::no_resource;
     }
-    unsigned char *end = reserved.cell->payload;
-    for (size_t i = 0; i < piece_count; ++i) {
-        end = append(end, pieces[i].address, pieces[i].length);
-    }
+    append(reserved.cell->payload, pieces, piece_count);
     mailbox_.publish(reserved, CellKind::am_inline, am_id, static_cast<uint32_t>(length));
     return Status::ok;
 }
@@ -146,14 +149,7 @@ bool Link::fill_span(OutgoingSpan &out, const Message &message) {
         const Piece &piece = message.pieces[i];
         const std::optional<MemoryInfo> &gpu_side = message.gpu_sides[i];
         if (gpu_side) {
-            CopyTicket ticket;
-            const Status status =
-                port_.engine().start(destination, piece.address, piece.length, *gpu_side,
-                                     CopyDirection::from_gpu, &ticket);
-            started = status != Status::gpu_error;
-            if (status == Status::in_progress) {
-                out.tickets.push_back(ticket);
-            }
+            started = fill_by_gpu(out, destination, piece.address, piece.length, *gpu_side);
         } else if (piece.length != 0) {
             memcpy(destination, piece.address, piece.length);
         }
@@ -176,10 +172,7 @@ Status Link::send_host_pieces(const Message &message) {
     const bool fits_cell = message.length <= Cell::kInlineBytes;
     unsigned char *destination = fits_cell ? reserved.cell->payload : reserved.slot;
     destination = append(destination, message.header, message.header_length);
-    for (size_t i = 0; i < message.piece_count; ++i) {
-        const Piece &piece = message.pieces[i];
-        destination = append(destination, piece.address, piece.length);
-    }
+    append(destination, message.pieces, message.piece_count);
     mailbox_.publish(reserved, fits_cell ? CellKind::am_inline : CellKind::am_slot, message.am_id,
                      static_cast<uint32_t>(message.length));
     return Status::ok;

@@ -237,13 +237,7 @@ bool Link::issue_ring_chunk(Stream &stream) {
     if (source_is_gone(stream)) {
         out.copy_failed = true;
     } else if (from_gpu) {
-        CopyTicket ticket;
-        const Status status = port_.engine().start(destination, source, length, stream.source_info,
-                                                   CopyDirection::from_gpu, &ticket);
-        out.copy_failed = status == Status::gpu_error;
-        if (status == Status::in_progress) {
-            out.tickets.push_back(ticket);
-        }
+        out.copy_failed = !fill_by_gpu(out, destination, source, length, stream.source_info);
     } else {
         memcpy(destination, source, length);
     }
@@ -270,6 +264,18 @@ bool Link::issue_slot_chunk(Stream &stream) {
     mailbox_.publish(reserved, CellKind::chunk_slot, 0, static_cast<uint32_t>(length));
     stream.issued += length;
     return true;
+}
+
+/** Starts a copy into the span; false when the driver refuses. */
+bool Link::fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
+                       const MemoryInfo &gpu_side) {
+    CopyTicket ticket;
+    const Status status = port_.engine().start(destination, source, length, gpu_side,
+                                               CopyDirection::from_gpu, &ticket);
+    if (status == Status::in_progress) {
+        out.tickets.push_back(ticket);
+    }
+    return status != Status::gpu_error;
 }
 
 /** Whether no copy into the span runs any more. */

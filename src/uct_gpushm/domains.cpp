@@ -65,8 +65,7 @@ public:
             key.buffer = name_buffer(info);
             key.buffer.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
             if (Link *link = announced != nullptr && by_gpu ? Link::packing() : nullptr) {
-                key.head_start =
-                    link->plan_head_start(announced, announced_length, query_memory(announced));
+                key.head_start = link->plan_head_start(announced, announced_length);
             }
         }
         memcpy(rkey_buffer, &key, sizeof(key));

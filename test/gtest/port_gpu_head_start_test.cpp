@@ -22,9 +22,7 @@ struct Announcement {
         auto *self = static_cast<Announcement *>(argument);
         Link *link = Link::packing();
         self->head_start =
-            link != nullptr
-                ? link->plan_head_start(self->address, self->length, query_memory(self->address))
-                : 0;
+            link != nullptr ? link->plan_head_start(self->address, self->length) : 0;
         memcpy(destination, self, sizeof(*self));
         return sizeof(*self);
     }
