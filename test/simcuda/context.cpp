@@ -7,6 +7,7 @@
 #include "device.hpp"
 #include "engine.hpp"
 #include "event.hpp"
+#include "module.hpp"
 #include "stream.hpp"
 
 namespace simcuda {
@@ -51,6 +52,7 @@ void end_context(Lock& lock, Context& context)
     }
     destroy_streams(context);
     destroy_events(context);
+    destroy_modules(context);
     Allocations::get().release_all(context);
     context.legacy_stream.reset();
 }

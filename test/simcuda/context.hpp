@@ -4,6 +4,7 @@
 
 #include "driver.hpp"
 
+#include <atomic>
 #include <memory>
 #include <set>
 #include <vector>
@@ -23,8 +24,9 @@ struct Context {
     bool alive = false;
     unsigned long long id = 0; // never 0 while alive, never reused
 
-    // The first asynchronous failure; all later calls in the context return it.
-    CUresult sticky_error = CUDA_SUCCESS;
+    // The first asynchronous failure; all later calls in the context return it. Kernels look at it
+    // without the lock.
+    std::atomic<CUresult> sticky_error{CUDA_SUCCESS};
 
     std::shared_ptr<Stream> legacy_stream; // the default stream
     std::set<Context*> peers;              // whose memory this context may access

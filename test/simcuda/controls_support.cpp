@@ -46,6 +46,9 @@ void ControlsTest::TearDown()
         set("SIMCUDA_FAIL", "");
         set("SIMCUDA_DELAY_US", "5");
         set("SIMCUDA_BANDWIDTH_GBS", "25");
+        set("SIMCUDA_KERNEL_START_US", "5");
+        set("SIMCUDA_KERNEL_TIME_SCALE", "50");
+        set("SIMCUDA_KERNEL_DIES", "");
         set("SIMCUDA_SEED", "0");
         set("SIMCUDA_PEER_ACCESS", "1");
         set("SIMCUDA_MAX_PINNED_BYTES", std::to_string(std::size_t{1} << 60));

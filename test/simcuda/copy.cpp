@@ -13,8 +13,21 @@ namespace simcuda {
 
 namespace {
 
+// Copy engines reach the memory of all devices, kernels that which their context may access.
+bool in_reach(const Allocation& allocation, const Context& context)
+{
+    if (!allocation.on_device() || allocation.kind == Allocation::Kind::vmm ||
+        allocation.device == context.device) {
+        return true;
+    }
+    return allocation.context == &context || context.peers.count(allocation.context) == 1;
+}
+
 bool permits(const Allocation& allocation, const Access& access)
 {
+    if (access.kernel_of != nullptr && !in_reach(allocation, *access.kernel_of)) {
+        return false;
+    }
     const unsigned needed = access.writes ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                           : CU_MEM_ACCESS_FLAGS_PROT_READ;
     return (allocation.access_of(access.device) & needed) == needed;

@@ -13,6 +13,7 @@ struct Access {
     const Device& device;
     bool writes;
     bool may_be_pageable = false;
+    const Context* kernel_of = nullptr; // set if a kernel of that context does
 };
 
 // A range of memory as an operation sees it.

@@ -29,7 +29,7 @@ CUresult current_context(Context** context)
     if (*context == nullptr) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return (*context)->alive ? (*context)->sticky_error : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return (*context)->alive ? (*context)->sticky_error.load() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 CUresult push_context(Context& context)

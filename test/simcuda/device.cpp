@@ -113,6 +113,8 @@ int attribute(const Device& device, CUdevice_attribute attribute)
         return 1024;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
         return 32;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+        return 1000000; // kHz: a cycle is a nanosecond
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
         return 3;
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:

@@ -40,7 +40,9 @@
     X(cuMemRetainAllocationHandle) X(cuMemGetAllocationPropertiesFromHandle)                       \
     X(cuEventElapsedTime) X(cuThreadExchangeStreamCaptureMode) X(cuStreamBeginCapture)             \
     X(cuStreamEndCapture) X(cuGraphGetNodes) X(cuGraphDestroy) X(cuGraphInstantiateWithFlags)      \
-    X(cuGraphLaunch) X(cuGraphExecDestroy)
+    X(cuGraphLaunch) X(cuGraphExecDestroy)                                                         \
+    X(cuModuleLoadData) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction)             \
+    X(cuLaunchKernel)
 
 struct DriverApi {
 #define X(function) decltype(&::function) function = nullptr;

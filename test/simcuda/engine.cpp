@@ -25,6 +25,24 @@ constexpr auto kPollInterval = std::chrono::microseconds(10);
 // A caller does not run operations that would keep it for long.
 constexpr std::size_t kCallerBytes = 64 << 10;
 
+// The default slack of 50 us would swallow the delays of small copies.
+void sleep_exactly()
+{
+    prctl(PR_SET_TIMERSLACK, 1000UL);
+}
+
+// A thread that the application's signal handlers are not for.
+template <typename Body>
+void start_detached(Body body)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread(std::move(body)).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 } // namespace
 
 bool Position::passed() const
@@ -41,10 +59,21 @@ Engine& Engine::get()
 Clock::duration Engine::transfer_time(std::size_t bytes)
 {
     const Settings& settings = Settings::get();
-    double microseconds = settings.delay_us;
-    microseconds += static_cast<double>(bytes) / (settings.bandwidth_gbs * 1e3);
-    if (random_seed_ != settings.seed) {
-        random_seed_ = settings.seed;
+    return random_time(settings.delay_us +
+                       static_cast<double>(bytes) / (settings.bandwidth_gbs * 1e3));
+}
+
+Clock::duration Engine::kernel_start_time()
+{
+    return random_time(Settings::get().kernel_start_us);
+}
+
+// With SIMCUDA_SEED, up to three-fold.
+Clock::duration Engine::random_time(double microseconds)
+{
+    const std::uint64_t seed = Settings::get().seed;
+    if (random_seed_ != seed) {
+        random_seed_ = seed;
         random_.seed(random_seed_);
     }
     if (random_seed_ != 0) {
@@ -163,19 +192,12 @@ void Engine::start_thread(bool& started, Helper helper)
         return;
     }
     started = true;
-    // The application's signal handlers are not for these threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([this, helper] { serve(helper); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    start_detached([this, helper] { serve(helper); });
 }
 
 void Engine::serve(Helper helper)
 {
-    // The default slack of 50 us would swallow the delays of small copies.
-    prctl(PR_SET_TIMERSLACK, 1000UL);
+    sleep_exactly();
     in_host_function = helper == Helper::host_function_thread;
     auto& wake_up = helper == Helper::worker ? work_ : host_function_;
     Lock lock(driver_mutex());
@@ -230,6 +252,9 @@ std::shared_ptr<Stream> Engine::choose(Helper helper, Clock::time_point* next)
         }
         if (operation.end > now) {
             *next = std::min(*next, operation.end);
+        } else if (operation.runner == Operation::Runner::kernel && !failed &&
+                   !room_for_kernel(*stream)) {
+            continue; // until one ends, which wakes the worker
         } else if (!failed && operation.may_run && !operation.may_run()) {
             *next = std::min<Clock::time_point>(*next, now + kPollInterval);
         } else {
@@ -247,18 +272,55 @@ std::shared_ptr<Stream> Engine::choose(Helper helper, Clock::time_point* next)
     });
 }
 
+// Whether the kernel that comes first in the stream finds its place on the device.
+bool Engine::room_for_kernel(const Stream& stream) const
+{
+    const bool fills_device = stream.queue.front().fills_device;
+    return std::none_of(busy_.begin(), busy_.end(), [&](const auto& other) {
+        const Operation& running = other->queue.front();
+        return other->running && running.runner == Operation::Runner::kernel &&
+               other->context.device == stream.context.device &&
+               (fills_device || running.fills_device);
+    });
+}
+
 void Engine::run_first(Lock& lock, const std::shared_ptr<Stream>& chosen)
 {
     const std::shared_ptr<Stream> stream = chosen; // `chosen` may be a place in busy_
     // After an asynchronous failure nothing more runs in the context.
-    if (stream->context.sticky_error == CUDA_SUCCESS) {
-        stream->running = true;
-        const CUresult result = stream->queue.front().run(lock);
-        stream->running = false;
-        if (result != CUDA_SUCCESS && stream->context.sticky_error == CUDA_SUCCESS) {
-            stream->context.sticky_error = result;
-        }
+    if (stream->context.sticky_error != CUDA_SUCCESS) {
+        complete_first(stream);
+        return;
     }
+    stream->running = true;
+    if (stream->queue.front().runner == Operation::Runner::kernel) {
+        run_kernel(stream);
+    } else {
+        run_operation(lock, stream);
+    }
+}
+
+void Engine::run_kernel(const std::shared_ptr<Stream>& stream)
+{
+    start_detached([this, stream] {
+        sleep_exactly();
+        Lock lock(driver_mutex());
+        run_operation(lock, stream);
+    });
+}
+
+void Engine::run_operation(Lock& lock, const std::shared_ptr<Stream>& stream)
+{
+    const CUresult result = stream->queue.front().run(lock);
+    stream->running = false;
+    if (result != CUDA_SUCCESS && stream->context.sticky_error == CUDA_SUCCESS) {
+        stream->context.sticky_error = result;
+    }
+    complete_first(stream);
+}
+
+void Engine::complete_first(const std::shared_ptr<Stream>& stream)
+{
     stream->queue.pop_front();
     ++stream->completed;
     if (stream->queue.empty()) {

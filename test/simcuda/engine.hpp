@@ -38,6 +38,7 @@ struct Operation {
     enum class Runner {
         engine,        // moves bytes, never waits for anybody
         host_function, // calls the application, which may take its time
+        kernel,        // a thread of its own, which starts when the operation's time has passed
     };
 
     // Does the work, called with the lock held; may let go of it meanwhile. A failure becomes the
@@ -47,6 +48,7 @@ struct Operation {
     Runner runner = Runner::engine;
     std::size_t bytes = 0;        // that it moves
     Clock::duration duration{0};  // from start to end, see transfer_time
+    bool fills_device = false;    // a kernel that runs only while no other one does
     std::vector<Position> after;  // what it must come after, besides its own stream's order
     std::function<bool()> may_run; // if set: asked again and again, until true
 
@@ -60,6 +62,9 @@ public:
 
     // Time that the copy engine takes for `bytes`, by SIMCUDA_DELAY_US and SIMCUDA_BANDWIDTH_GBS.
     Clock::duration transfer_time(std::size_t bytes);
+
+    // Time from the launch of a kernel to its start, by SIMCUDA_KERNEL_START_US.
+    Clock::duration kernel_start_time();
 
     // Appends to the stream, or to the graph if it is capturing, and adds what the rules of the
     // default stream ask for to `after`. Returns the place behind the operation.
@@ -85,12 +90,17 @@ private:
     enum class Helper { worker, host_function_thread, caller };
 
     Engine() = default;
+    Clock::duration random_time(double microseconds);
     void start_thread(bool& started, Helper helper);
     void serve(Helper helper);
     std::shared_ptr<Stream> choose(Helper helper, Clock::time_point* next);
     bool blocking_work(const Context& context) const;
     bool startable(Stream& stream, Clock::time_point now);
+    bool room_for_kernel(const Stream& stream) const;
     void run_first(Lock& lock, const std::shared_ptr<Stream>& stream);
+    void run_kernel(const std::shared_ptr<Stream>& stream);
+    void run_operation(Lock& lock, const std::shared_ptr<Stream>& stream);
+    void complete_first(const std::shared_ptr<Stream>& stream);
     void wait_for_streams(Lock& lock, const std::function<bool(const Stream&)>& included);
 
     // All guarded by the driver's lock.

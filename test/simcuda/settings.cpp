@@ -87,7 +87,8 @@ Settings::Settings()
     for (const char* variable :
          {"SIMCUDA_DEVICES", "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_TRACE",
           "SIMCUDA_DELAY_US", "SIMCUDA_BANDWIDTH_GBS", "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES",
-          "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL"}) {
+          "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL", "SIMCUDA_KERNEL_START_US",
+          "SIMCUDA_KERNEL_TIME_SCALE", "SIMCUDA_KERNEL_DIES", "CUDA_LAUNCH_BLOCKING"}) {
         read_environment(variable);
     }
 }
@@ -110,6 +111,10 @@ bool Settings::set_at_start(const std::string& variable, const std::string& valu
     }
     if (variable == "SIMCUDA_TRACE") {
         trace_file = value;
+        return true;
+    }
+    if (variable == "CUDA_LAUNCH_BLOCKING") {
+        launch_blocking = std::atoi(value.c_str()) != 0;
         return true;
     }
     if (variable == "SIMCUDA_DEVICES" && parse(value, &number) &&
@@ -135,6 +140,12 @@ bool Settings::set(const std::string& variable, const std::string& value)
         delay_us = real;
     } else if (variable == "SIMCUDA_BANDWIDTH_GBS" && parse(value, &real) && real > 0) {
         bandwidth_gbs = real;
+    } else if (variable == "SIMCUDA_KERNEL_START_US" && parse(value, &real)) {
+        kernel_start_us = real;
+    } else if (variable == "SIMCUDA_KERNEL_TIME_SCALE" && parse(value, &real) && real > 0) {
+        kernel_time_scale = real;
+    } else if (variable == "SIMCUDA_KERNEL_DIES" && (value.empty() || parse(value, &number))) {
+        kernel_dies = number;
     } else if (variable == "SIMCUDA_SEED" && parse(value, &number)) {
         seed = number;
     } else if (variable == "SIMCUDA_MAX_PINNED_BYTES" && parse(value, &number)) {

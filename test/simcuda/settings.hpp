@@ -41,9 +41,13 @@ public:
     std::size_t memory_bytes = std::size_t{16} << 30; // of each device
     std::string counts_file;
     std::string trace_file;
+    bool launch_blocking = false; // CUDA_LAUNCH_BLOCKING
 
     std::atomic<double> delay_us{5.0};
     std::atomic<double> bandwidth_gbs{25.0};
+    std::atomic<double> kernel_start_us{5.0};
+    std::atomic<double> kernel_time_scale{50.0};
+    std::atomic<std::uint64_t> kernel_dies{0}; // after so many commands; 0: never
     std::atomic<std::uint64_t> seed{0}; // 0: no reordering beyond what the times give
     std::atomic<std::size_t> max_pinned_bytes{SIZE_MAX};
     PeerAccess peer_access;

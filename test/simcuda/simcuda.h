@@ -21,8 +21,9 @@ unsigned long simcuda_migrated_pages(void);
 
 // Changes one of the variables that may change while the driver runs: SIMCUDA_DELAY_US,
 // SIMCUDA_BANDWIDTH_GBS, SIMCUDA_SEED, SIMCUDA_MAX_PINNED_BYTES, SIMCUDA_PEER_ACCESS, SIMCUDA_FAIL
-// (which counts its calls from now on; "" ends it). Returns 0, or -1 if the variable or its value
-// is refused.
+// (which counts its calls from now on; "" ends it), SIMCUDA_KERNEL_START_US,
+// SIMCUDA_KERNEL_TIME_SCALE, SIMCUDA_KERNEL_DIES (of kernels that start from now on; "" ends it).
+// Returns 0, or -1 if the variable or its value is refused.
 int simcuda_set(const char* variable, const char* value);
 
 #ifdef __cplusplus

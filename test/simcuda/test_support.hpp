@@ -144,6 +144,9 @@ public:
 
     bool opened() const { return opened_; }
 
+    // A 32-bit word that is 0 until the gate opens.
+    CUdeviceptr word() const { return word_.address(); }
+
 private:
     void watch();
 

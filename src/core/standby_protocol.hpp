@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a CPU and the standby kernel share: a block of page-locked host memory, StandbyControl.
+//
+// The kernel (standby_kernel.cu) is one block of threads that stays on the GPU for a while, polls
+// `units` and copies what it is told there; the CPU's side is standby_kernel.hpp. Nobody else touches
+// the block, but several threads of the process may be the CPU's side, one at a time.
+//
+//   CPU                                              GPU
+//   launches the kernel ------------------------->   started = launch
+//   writes the units of a command  -------------->   one warp polls the next 31 units and the beat
+//                                                    with one load; copies what is complete
+//   polls done  <---------------------------------   done = the first unit that is not served
+//   beats, while it waits  ---------------------->   leaves when the beat stops, when its life ends
+//   sees what was not served  <-------------------   or when it is told to: left = {launch, unit}
+//
+// A command takes two units or more:
+//
+//   copy     {destination, length}  {source, 0}
+//   inline   {destination, length}  {12 bytes of payload}  ...
+//
+// Units are numbered 0, 1, 2, ... since the process began; unit n lies at n modulo kStandbyUnits.
+#pragma once
+
+#include <cstdint>
+
+namespace gpushm {
+
+/** Sixteen bytes that are written with one store and read with one load: both sides' hardware keeps an
+ *  aligned unit in one piece (a PCIe read of a cache line, the Intel SDM volume 3, 9.1.1, for stores
+ *  of 16 bytes on processors with AVX), so that a unit with the expected tag is a whole one. Written
+ *  by the CPU, read by the GPU (acquire).
+ *
+ *  `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another number
+ *  than he waits for takes the unit for "not there yet"; what an older round left there is such a
+ *  one. The CPU writes unit n only when `done`, or `left`, has passed n - kStandbyUnits. A CPU that
+ *  dies in the middle of a command leaves it incomplete, which the kernel does not serve. */
+struct alignas(16) StandbyUnit {
+    uint64_t word;      // first: destination; copy: source; inline: 8 bytes of payload
+    uint32_t argument;  // first: length in bytes, and kStandbyInline; inline: 4 more bytes
+    uint32_t tag;
+};
+
+constexpr uint32_t kStandbyInline = 1u << 31;  // in the first unit's `argument`
+
+constexpr uint32_t kStandbyUnits = 512;
+/** The units that the kernel looks at at a time; a command is at most as long. */
+constexpr uint32_t kStandbyWindow = 31;
+
+/** Bytes of payload that ride in one unit. */
+constexpr uint32_t kStandbyUnitPayload = 12;
+constexpr uint32_t kStandbyMostInline = 8 * kStandbyUnitPayload;
+
+/** How many units a command takes; `argument` is that of its first unit. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+constexpr uint32_t standby_units(uint32_t argument) {
+    return (argument & kStandbyInline) == 0
+               ? 2
+               : 1 + ((argument & ~kStandbyInline) + kStandbyUnitPayload - 1) / kStandbyUnitPayload;
+}
+
+struct StandbyControl {
+    StandbyUnit units[kStandbyUnits];
+
+    /** `word` changes as long as a thread of the process waits for messages; `argument` is the number
+     *  of a launch that is to leave at once. Each is written by the CPU on its own (relaxed: they order
+     *  nothing), read by the kernel together with the units. If the process dies they stay as they
+     *  are, and the kernel leaves. */
+    alignas(128) StandbyUnit beat;
+
+    /** All units below it are served: what their commands wrote is visible to the CPU, to other
+     *  processes and to kernels that are launched afterwards. Written by the kernel (store-release at
+     *  system scope, after a barrier of the block behind the copies), read by the CPU (acquire).
+     *  The CPU sets it before a launch, when no kernel is there. If the kernel is killed it stays. */
+    alignas(128) uint32_t done;
+
+    /** The launch that runs, or ran last. Written by the kernel (release) before anything else, read by
+     *  the CPU: commands are given only to a kernel that has said so, since one that a full GPU does
+     *  not let start may never do so. */
+    alignas(128) uint32_t started;
+
+    /** launch << 32 | the first unit that was not served: the kernel of that launch touches nothing any
+     *  more. Written by the kernel (release) as its last action, read by the CPU (acquire), which
+     *  has the rest copied otherwise. A kernel that is killed does not write it: then the state of
+     *  its stream tells. */
+    alignas(8) uint64_t left;
+};
+
+/** Name and parameters of the kernel; grid of one block of kStandbyThreads. */
+constexpr const char *kStandbyKernelName = "gpushm_standby";
+constexpr uint32_t kStandbyThreads = 512;
+struct StandbyParameters {
+    StandbyControl *control;  // as the GPU addresses it
+    uint32_t launch;          // number of this launch, not 0
+    uint32_t first;           // the unit to begin with
+    uint32_t beat_limit_cycles;  // so long without a change of the beat it stays, by the GPU's clock
+    uint32_t life_limit_ns;      // and never longer than this
+};
+
+}  // namespace gpushm

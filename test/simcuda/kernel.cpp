@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernels that the simulation knows.
+#include "kernel.hpp"
+
+#include "core/standby_protocol.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace simcuda {
+
+namespace {
+
+constexpr auto kPollInterval = std::chrono::microseconds(2);
+
+// An application's kernel that takes the whole GPU until the word that its parameter points to is
+// not 0.
+CUresult run_spin(Lock& lock, Context& context, const void* parameter)
+{
+    CUdeviceptr address = 0;
+    std::memcpy(&address, parameter, sizeof(address));
+    Span span;
+    const CUresult result =
+        find_kernel_memory(address, sizeof(std::uint32_t), false, context, &span);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const auto* word = reinterpret_cast<const std::uint32_t*>(span.access());
+    lock.unlock();
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0 && kernel_may_poll(context)) {
+    }
+    lock.lock();
+    return CUDA_SUCCESS;
+}
+
+constexpr Kernel kKernels[] = {
+    {gpushm::kStandbyKernelName, false, sizeof(gpushm::StandbyParameters), run_standby},
+    {"simcuda_spin", true, sizeof(CUdeviceptr), run_spin},
+};
+
+} // namespace
+
+const Kernel* find_kernel(const std::string& name)
+{
+    for (const Kernel& kernel : kKernels) {
+        if (name == kernel.name) {
+            return &kernel;
+        }
+    }
+    return nullptr;
+}
+
+CUresult find_kernel_memory(std::uintptr_t address, std::size_t bytes, bool writes,
+                            const Context& context, Span* span)
+{
+    Access access{*context.device, writes};
+    access.kernel_of = &context;
+    const CUresult result = Span::make(address, bytes, access, span);
+    const bool there = result == CUDA_SUCCESS && span->access() != nullptr;
+    return there ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+bool kernel_may_poll(const Context& context)
+{
+    std::this_thread::sleep_for(kPollInterval);
+    return context.sticky_error == CUDA_SUCCESS;
+}
+
+} // namespace simcuda

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The GPU's side of core/standby_protocol.hpp, as core/standby_kernel.cu does it: stays for a
+// while, polls the units of a control block and copies what it is told there.
+#include "kernel.hpp"
+
+#include "core/standby_protocol.hpp"
+#include "engine.hpp"
+#include "settings.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <thread>
+#include <vector>
+
+// The thread sanitizer knows nothing of loads of 16 bytes.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SIMCUDA_UNITS_IN_HALVES
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || !defined(__SSE2__)
+#define SIMCUDA_UNITS_IN_HALVES
+#else
+#include <emmintrin.h>
+#endif
+
+namespace simcuda {
+
+namespace {
+
+using gpushm::StandbyControl;
+using gpushm::StandbyParameters;
+using gpushm::StandbyUnit;
+
+// A unit in one piece, and everything that was written before it.
+StandbyUnit load(const StandbyUnit& unit)
+{
+    static_assert(sizeof(StandbyUnit) == 16 && offsetof(StandbyUnit, argument) == 8);
+    StandbyUnit loaded;
+#ifdef SIMCUDA_UNITS_IN_HALVES
+    // The half with the tag first: once that is there the other one stays as it is.
+    const auto* halves = reinterpret_cast<const std::uint64_t*>(&unit);
+    const std::uint64_t second = __atomic_load_n(&halves[1], __ATOMIC_ACQUIRE);
+    const std::uint64_t first = __atomic_load_n(&halves[0], __ATOMIC_RELAXED);
+    std::memcpy(&loaded.word, &first, sizeof(first));
+    std::memcpy(&loaded.argument, &second, sizeof(second));
+#else
+    const __m128i value = _mm_load_si128(reinterpret_cast<const __m128i*>(&unit));
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    std::memcpy(&loaded, &value, sizeof(value));
+#endif
+    return loaded;
+}
+
+bool is_inline(const StandbyUnit& first)
+{
+    return (first.argument & gpushm::kStandbyInline) != 0;
+}
+
+std::uint32_t length_of(const StandbyUnit& first)
+{
+    return first.argument & ~gpushm::kStandbyInline;
+}
+
+// The payload that an inline command's units carry, to `target`.
+void copy_payload(char* target, const StandbyUnit* command)
+{
+    constexpr std::uint32_t kPart = gpushm::kStandbyUnitPayload;
+    const std::uint32_t length = length_of(*command);
+    for (std::uint32_t at = 0; at < length; at += kPart) {
+        std::memcpy(target + at, ++command, std::min(kPart, length - at));
+    }
+}
+
+// What the kernel sees with one look.
+struct Window {
+    StandbyUnit units[gpushm::kStandbyWindow];
+    StandbyUnit beat;
+    std::vector<const StandbyUnit*> commands{}; // the first unit of each that is there as a whole
+    std::uint32_t used = 0;                     // the units of these commands
+};
+
+class Standby {
+public:
+    Standby(const Context& context, StandbyControl& control, const StandbyParameters& parameters)
+        : context_(context), control_(control), parameters_(parameters), next_(parameters.first),
+          random_(seed_ + parameters.launch)
+    {
+    }
+
+    // Called with the lock held, which it lets go of most of the time.
+    CUresult run(Lock& lock);
+
+private:
+    CUresult stay(Lock& lock);
+    Window look() const;
+    CUresult find_commands(Window* window) const;
+    bool leaves(const Window& window);
+    CUresult serve(Lock& lock, Window* window);
+    CUresult copy(Lock& lock, const StandbyUnit* command) const;
+    bool over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const;
+    void pause();
+
+    const Context& context_;
+    StandbyControl& control_;
+    const StandbyParameters parameters_;
+    std::uint32_t next_; // the first unit that is not served
+
+    const std::uint64_t seed_ = Settings::get().seed;
+    std::mt19937_64 random_;
+    const std::uint64_t dies_after_ = Settings::get().kernel_dies;
+    // Commands that it serves before it dies.
+    std::uint64_t serves_ =
+        dies_after_ != 0 ? dies_after_ : std::numeric_limits<std::uint64_t>::max();
+
+    const Clock::time_point began_ = Clock::now();
+    Clock::time_point beat_seen_ = began_; // when it changed
+    std::uint64_t beat_ = 0;
+};
+
+CUresult Standby::run(Lock& lock)
+{
+    lock.unlock();
+    __atomic_store_n(&control_.started, parameters_.launch, __ATOMIC_RELEASE);
+    const CUresult result = stay(lock);
+    lock.lock();
+    return result;
+}
+
+CUresult Standby::stay(Lock& lock)
+{
+    do {
+        Window window = look();
+        CUresult result = find_commands(&window);
+        if (result == CUDA_SUCCESS && leaves(window)) {
+            const std::uint64_t left = std::uint64_t{parameters_.launch} << 32 | next_;
+            __atomic_store_n(&control_.left, left, __ATOMIC_RELEASE);
+            return CUDA_SUCCESS;
+        }
+        if (result == CUDA_SUCCESS && !window.commands.empty()) {
+            result = serve(lock, &window);
+        }
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    } while (kernel_may_poll(context_));
+    return CUDA_SUCCESS;
+}
+
+Window Standby::look() const
+{
+    Window window;
+    for (std::uint32_t i = 0; i < gpushm::kStandbyWindow; ++i) {
+        window.units[i] = load(control_.units[(next_ + i) % gpushm::kStandbyUnits]);
+    }
+    window.beat = load(control_.beat);
+    return window;
+}
+
+// CUDA_ERROR_ILLEGAL_ADDRESS if there is a command that nobody may give.
+CUresult Standby::find_commands(Window* window) const
+{
+    constexpr std::uint32_t kNumber = std::numeric_limits<std::uint32_t>::max() >> 1;
+    std::uint32_t there = 0;
+    while (there < gpushm::kStandbyWindow &&
+           window->units[there].tag >> 1 == ((next_ + there) & kNumber)) {
+        ++there;
+    }
+    while (window->used < there && window->commands.size() < serves_) {
+        const StandbyUnit& first = window->units[window->used];
+        if (is_inline(first) && length_of(first) > gpushm::kStandbyMostInline) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        const std::uint32_t units = gpushm::standby_units(first.argument);
+        if ((first.tag & 1) == 0 || units > there - window->used) {
+            break;
+        }
+        window->commands.push_back(&first);
+        window->used += units;
+    }
+    return CUDA_SUCCESS;
+}
+
+bool Standby::over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const
+{
+    const std::chrono::duration<double, std::nano> limit(limit_ns *
+                                                         Settings::get().kernel_time_scale);
+    return now - since > limit;
+}
+
+// Also when there are commands, which it does not serve then. The clock of the simulated GPU counts
+// nanoseconds (CU_DEVICE_ATTRIBUTE_CLOCK_RATE).
+bool Standby::leaves(const Window& window)
+{
+    const auto now = Clock::now();
+    if (window.beat.word != beat_) {
+        beat_ = window.beat.word;
+        beat_seen_ = now;
+    }
+    return over(beat_seen_, parameters_.beat_limit_cycles, now) ||
+           over(began_, parameters_.life_limit_ns, now) ||
+           window.beat.argument == parameters_.launch;
+}
+
+// The threads of the block share the copies of a window out among themselves, so that these end in
+// any order; `done` is written once, behind all of them.
+CUresult Standby::serve(Lock& lock, Window* window)
+{
+    auto& commands = window->commands;
+    if (seed_ != 0) {
+        std::shuffle(commands.begin(), commands.end(), random_);
+    }
+    for (const StandbyUnit* command : commands) {
+        pause();
+        const CUresult result = copy(lock, command);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    pause();
+    next_ += window->used;
+    __atomic_store_n(&control_.done, next_, __ATOMIC_RELEASE);
+    serves_ -= commands.size();
+    return serves_ == 0 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+}
+
+CUresult Standby::copy(Lock& lock, const StandbyUnit* command) const
+{
+    const std::uint32_t length = length_of(*command);
+    if (length == 0) {
+        return CUDA_SUCCESS;
+    }
+    lock.lock();
+    Transfer transfer;
+    transfer.bytes = length;
+    CUresult result = find_kernel_memory(command->word, length, true, context_, &transfer.to);
+    if (result == CUDA_SUCCESS && is_inline(*command)) {
+        copy_payload(transfer.to.access(), command);
+    } else if (result == CUDA_SUCCESS) {
+        result = find_kernel_memory(command[1].word, length, false, context_, &transfer.from);
+        result = result != CUDA_SUCCESS ? result : transfer.run(lock);
+    }
+    lock.unlock();
+    return result;
+}
+
+void Standby::pause()
+{
+    if (seed_ != 0) {
+        std::uniform_real_distribution<double> microseconds(0, 3 * Settings::get().delay_us);
+        std::this_thread::sleep_for(
+            std::chrono::duration<double, std::micro>(microseconds(random_)));
+    }
+}
+
+} // namespace
+
+CUresult run_standby(Lock& lock, Context& context, const void* parameter)
+{
+    StandbyParameters parameters;
+    std::memcpy(&parameters, parameter, sizeof(parameters));
+    const auto address = reinterpret_cast<std::uintptr_t>(parameters.control);
+    if (address % alignof(StandbyControl) != 0) {
+        return CUDA_ERROR_MISALIGNED_ADDRESS;
+    }
+    Span block; // keeps the memory
+    const CUresult result =
+        find_kernel_memory(address, sizeof(StandbyControl), true, context, &block);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    auto& control = *reinterpret_cast<StandbyControl*>(block.access());
+    return Standby(context, control, parameters).run(lock);
+}
+
+} // namespace simcuda
