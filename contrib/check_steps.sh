@@ -101,12 +101,13 @@ programs_of() {
         tr ' ' '\n' | grep "$2" | tr '\n' ' '
 }
 
-# sanitized NAME SANITIZERS PATTERN: runs the test programs whose name matches. No scripts:
-# they load gpushm into programs that are built without the sanitizer, which it refuses.
+# sanitized NAME SANITIZERS PATTERN [OPTIONS]: runs the test programs whose name matches. No
+# scripts: they load gpushm into programs that are built without the sanitizer, which it refuses.
 sanitized() {
-    local dir=$root/$1 programs
-    configure_in "$dir" --with-sanitizer="$2" CXXFLAGS="-g1 -O1"
-    programs=$(programs_of "$dir" "$3")
+    local dir=$root/$1 sanitizers=$2 pattern=$3 programs
+    shift 3
+    configure_in "$dir" --with-sanitizer="$sanitizers" CXXFLAGS="-g1 -O1" "$@"
+    programs=$(programs_of "$dir" "$pattern")
     make -j"$jobs"
     make -j"$jobs" check check_PROGRAMS="$programs" TESTS="$programs"
 }
@@ -115,10 +116,11 @@ step_sanitizers() { sanitized address address,undefined test/gtest/; }
 
 step_threads() {
     # With 32 bits of address randomization libtsan of gcc 12 finds its shadow memory taken
-    # ("unexpected memory mapping"), so it is switched off (-R).
+    # ("unexpected memory mapping"), so it is switched off (-R). A build without the standby kernel is
+    # tried here.
     export -f sanitized configure_in programs_of
     export root source_dir cuda_dir jobs GTEST_FILTER='*Mailbox*:*Ring*'
-    setarch -R bash -ec 'sanitized thread thread test/gtest/core_host_test'
+    setarch -R bash -ec 'sanitized thread thread test/gtest/core_host_test --without-nvcc'
 }
 
 step_no_driver() {

@@ -8,13 +8,20 @@ debian13_packages+=,libucx-dev,ucx-utils,libopenmpi-dev,openmpi-bin
 debian13_packages+=,$mpi_packages
 
 step_debian13() {
-    local dir=$root/tmp/debian13
+    local dir=$root/tmp/debian13 kernel=--without-nvcc
     unpack_debian "$dir" trixie "$debian13_packages"
     mkdir -p "$dir/usr/local/cuda/include" "$dir/opt/gpushm"
     cp -L "$cuda_dir/include/cuda.h" "$dir/usr/local/cuda/include/"
+    # There is no nvcc, so its product is taken there.
+    if grep '^#define HAVE_STANDBY_KERNEL' "$plain/config.h"; then
+        make -C "$plain" src/core/standby_image.cpp
+        cp "$plain/src/core/standby_image.cpp" "$dir/opt/"
+        kernel=--with-standby-image=/opt/standby_image.cpp
+    fi
     # Without what autogen.sh makes: it is to be made by the Autotools of Debian 13.
     tar -C "$source_dir" --exclude-vcs --exclude=./build --exclude=./build-aux --exclude=./m4 \
         --exclude=./configure --exclude=./aclocal.m4 --exclude=./autom4te.cache -cf - . |
         tar -C "$dir/opt/gpushm" -xf -
-    in_chroot "$dir" bash /opt/gpushm/contrib/quickstart --simulated --full -- --enable-werror
+    in_chroot "$dir" bash /opt/gpushm/contrib/quickstart --simulated --full -- --enable-werror \
+        "$kernel"
 }

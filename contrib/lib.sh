@@ -90,21 +90,49 @@ installed_cuda() {
     return 1
 }
 
-# find_cuda CACHE_DIR: sets cuda_dir. Without a toolkit it takes the header from the PyPI wheel
-# nvidia-cuda-runtime (2.5 MB), unpacked into CACHE_DIR; nothing is installed.
+# unpack_wheels DIR WHEEL...: from PyPI, with the modes of their files; takes the place of DIR.
+unpack_wheels() {
+    local dir=$1 status
+    shift
+    rm -rf "$dir.part"
+    mkdir -p "$dir.part/tmp" &&
+        TMPDIR=$dir.part/tmp logged python3 -m pip install --quiet --no-cache-dir --no-compile \
+            --retries 1 --no-deps --only-binary :all: --target "$dir.part/wheels" "$@" &&
+        rm -rf "$dir" && mv "$dir.part/wheels" "$dir"
+    status=$?
+    rm -rf "$dir.part"
+    return $status
+}
+
+# find_cuda CACHE_DIR [OPTIONS OF CONFIGURE...]: sets cuda_dir, a folder with include/cuda.h and, for
+# the standby kernel, bin/nvcc. What this machine lacks comes from PyPI and is unpacked into
+# CACHE_DIR; nothing is installed. The header alone is enough, if nvcc cannot be had.
 find_cuda() {
-    local cache=$1
-    cuda_dir=$(installed_cuda) && return 0
-    cuda_dir=$cache/nvidia/cu13
-    [ -r "$cuda_dir/include/cuda.h" ] && return 0
-    need python3-pip ca-certificates || return 1
-    say "downloading cuda.h (PyPI, nvidia-cuda-runtime)"
-    rm -rf "$cache"
-    mkdir -p "$cache"
-    logged python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$cache" \
-        'nvidia-cuda-runtime>=13,<14' &&
-        logged python3 -m zipfile -e "$cache"/nvidia_cuda_runtime-*.whl "$cache" &&
+    local cache=$1 installed
+    local header='nvidia-cuda-runtime>=13,<14'
+    local -a compiler=('nvidia-cuda-nvcc>=13,<14' 'nvidia-nvvm>=13,<14' 'nvidia-cuda-crt>=13,<14')
+    shift
+    installed=$(installed_cuda)
+    local -a candidates=(${installed:+"$installed"} "$cache/nvidia/cu13")
+    if [[ " $* " != *" --without-nvcc "* && " $* " != *" --with-nvcc="* &&
+        " $* " != *" --with-standby-image="* ]]; then
+        for cuda_dir in "${candidates[@]}"; do
+            [ -r "$cuda_dir/include/cuda.h" ] || continue
+            { [ -x "$cuda_dir/bin/nvcc" ] || command -v nvcc >/dev/null; } && return 0
+        done
+        if need python3-pip ca-certificates; then
+            say "downloading nvcc and cuda.h (PyPI: 125 MB, 10 s at 100 Mbit/s; 320 MB on disk)"
+            unpack_wheels "$cache" "$header" "${compiler[@]}" && return 0
+            show_log_end
+        fi
+        warn "nvcc was not found and cannot be downloaded: gpushm will lack its standby kernel"
+    fi
+    for cuda_dir in "${candidates[@]}"; do
         [ -r "$cuda_dir/include/cuda.h" ] && return 0
+    done
+    need python3-pip ca-certificates || return 1
+    say "downloading cuda.h (PyPI: 2.5 MB)"
+    unpack_wheels "$cache" "$header" && return 0
     show_log_end
     warn "cuda.h was not found and cannot be downloaded: install a CUDA toolkit, or set CUDA_HOME" \
         "to a folder with include/cuda.h"

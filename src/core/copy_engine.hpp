@@ -4,6 +4,7 @@
 
 #include "core/cuda_driver.hpp"
 #include "core/memory_info.hpp"
+#include "core/standby_kernel.hpp"
 #include "core/status.hpp"
 
 #include <cuda.h>
@@ -24,6 +25,17 @@ enum class CopyDirection { to_gpu, from_gpu };
 
 struct CopyBatch;
 
+/** What is to be copied. */
+struct CopyJob {
+    void *destination;
+    const void *source;
+    size_t length;               // bytes
+    const MemoryInfo &gpu_side;  // one of both sides, which needs a GPU: its context copies
+    CopyDirection direction;
+    /** The other side is memory of a peer that is mapped for that context (PeerMapping). */
+    bool other_is_mapped = false;
+};
+
 /** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine. */
 struct CopyTicket {
     std::shared_ptr<CopyBatch> batch;
@@ -35,7 +47,8 @@ struct CopyTicket {
  *  stream capture in progress in any thread is not disturbed; a context is never made, but the
  *  primary one of a device whose memory names no context is retained.
  *
- *  Small copies that are started while others run are collected and submitted together
+ *  Small copies are done by the standby kernel of the context while it is there (standby_kernel.hpp).
+ *  Else those that are started while others run are collected and submitted together
  *  (cuMemcpyBatchAsync: 0.6 to 0.7 us each instead of 2.3, where the driver has it). */
 class CopyEngine {
 public:
@@ -44,16 +57,13 @@ public:
     CopyEngine &operator=(const CopyEngine &) = delete;
     ~CopyEngine();
 
-    /** Starts a copy of which at least one side needs the GPU; `gpu_side` says which context does it.
-     *  ok or in_progress (then progress() until poll() says how it ended); otherwise gpu_error,
+    /** Starts a copy of which at least one side needs the GPU. ok or in_progress (then progress() until poll() says how it ended); otherwise gpu_error,
      *  logged. Both sides must stay as they are until completion; shared segments are page-locked on
      *  the way. */
-    Status start(void *destination, const void *source, size_t length, const MemoryInfo &gpu_side,
-                 CopyDirection direction, CopyTicket *ticket);
+    Status start(const CopyJob &job, CopyTicket *ticket);
 
     /** Copies and waits; ok or gpu_error, logged. */
-    Status copy(void *destination, const void *source, size_t length, const MemoryInfo &gpu_side,
-                CopyDirection direction);
+    Status copy(const CopyJob &job);
 
     /** The context that a copy with this `gpu_side` uses; null when there is none. */
     CUcontext context_of(const MemoryInfo &gpu_side);
@@ -63,7 +73,9 @@ public:
 
     /** Asks the driver what is complete and submits what was collected; the number of things that
      *  happened. Costs nothing when nothing is under way. */
-    unsigned progress() { return under_way_ == 0 ? 0 : advance_all(); }
+    unsigned progress() { return idle() ? 0 : advance_all(); }
+    /** Nothing is under way. */
+    bool idle() const { return under_way_ == 0; }
 
     /** What progress() found: in_progress, ok or gpu_error; after the last two the ticket is used up.
      *  Costs nothing. */
@@ -82,7 +94,6 @@ private:
         std::deque<std::shared_ptr<CopyBatch>> submitted;
         std::shared_ptr<CopyBatch> collected;  // not submitted yet
         std::shared_ptr<CopyBatch> last_done;
-        std::shared_ptr<CopyBatch> new_batch();
     };
 
     static constexpr size_t kStreams = 4;  // {small, bulk} x direction
@@ -93,17 +104,31 @@ private:
         uint64_t epoch = 0;         // context_epoch() when it was last seen alive
         Stream streams[kStreams];
         std::vector<CUevent> free_events;
+        std::shared_ptr<StandbyKernel> standby;          // null: none
+        std::deque<std::shared_ptr<CopyBatch>> given;    // to it, of one copy each
+        std::shared_ptr<CopyBatch> last_served;
+    };
+
+    /** What a copy needs. */
+    struct Means {
+        CUcontext handle = nullptr;
+        Context *context = nullptr;
+        bool destination_pinned = false;  // it lies in a page-locked segment of ours
+        bool source_pinned = false;
     };
 
     Context *enter(CUcontext handle);
     bool make_stream(CUcontext handle, Stream &stream);
-    bool prepare(const void *destination, const void *source, size_t length,
-                 const MemoryInfo &gpu_side, CopyDirection direction, CUcontext *handle,
-                 Context **context, Stream **stream);
+    bool find_context(const CopyJob &job, Means *means);
+    Stream *find_stream(CUcontext handle, Context &context, size_t length,
+                        CopyDirection direction);
+    bool give_to_standby(const CopyJob &job, const Means &means, uint32_t *end);
+    unsigned advance_given(CUcontext handle, Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, void *destination,
                                 const void *source, size_t length);
     CUevent take_event(CUcontext handle, Context &context);
-    void submit(CUcontext handle, Context &context, Stream &stream);
+    void submit(CUcontext handle, Context &context, Stream &stream,
+                const std::shared_ptr<CopyBatch> &batch);
     bool submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch);
     unsigned advance_all();
     unsigned advance(CUcontext handle, Context &context, Stream &stream);
@@ -114,7 +139,7 @@ private:
     std::map<CUcontext, Context> contexts_;
     std::map<CUdevice, CUcontext> primary_contexts_;
     std::map<uint64_t, CUcontext> near_contexts_;  // what context_near() found
-    size_t under_way_ = 0;  // batches that are submitted or collected
+    size_t under_way_ = 0;  // batches that are given, submitted or collected
     unsigned scopes_ = 0;
     std::optional<RelaxedCapture> capture_;  // until the last scope ends
 };

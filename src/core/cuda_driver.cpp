@@ -88,6 +88,15 @@ void find_newer(void *library, CudaDriver &driver) {
     if (!virtual_memory) {
         driver.mem_retain_allocation_handle = nullptr;
     }
+    const bool kernels =
+        find_optional(library, "cuModuleLoadData", driver.module_load_data) &&
+        find_optional(library, "cuModuleGetFunction", driver.module_get_function) &&
+        find_optional(library, "cuMemHostGetDevicePointer_v2",
+                      driver.mem_host_get_device_pointer) &&
+        find_optional(library, "cuLaunchKernel", driver.launch_kernel);
+    if (!kernels) {
+        driver.launch_kernel = nullptr;
+    }
 }
 
 const CudaDriver *open_driver() {

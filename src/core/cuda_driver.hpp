@@ -94,6 +94,16 @@ struct CudaDriver {
                                size_t count);
     CUresult (*mem_release)(CUmemGenericAllocationHandle handle);
 
+    // Kernels of our own; null together.
+    CUresult (*module_load_data)(CUmodule *module, const void *image);
+    CUresult (*module_get_function)(CUfunction *function, CUmodule module, const char *name);
+    CUresult (*launch_kernel)(CUfunction function, unsigned grid_x, unsigned grid_y,
+                              unsigned grid_z, unsigned block_x, unsigned block_y,
+                              unsigned block_z, unsigned shared_bytes, CUstream stream,
+                              void **parameters, void **extra);
+    CUresult (*mem_host_get_device_pointer)(CUdeviceptr *device, void *host, unsigned flags);
+    bool has_kernels() const { return launch_kernel != nullptr; }
+
     /** Whether memcpy_batch works (CUDA 12.8 and later). */
     bool has_memcpy_batch() const;
     /** cuMemcpyBatchAsync in either of its two forms: `count` copies, all after what is in the stream,

@@ -62,21 +62,23 @@ bool HostRegions::contains(const void *address) {
     return find(address) != regions_.end();
 }
 
-void HostRegions::ensure_pinned(const void *address, CUcontext context) {
+bool HostRegions::ensure_pinned(const void *address, CUcontext context) {
     if (is_elsewhere(address)) {
-        return;
+        return false;
     }
     std::lock_guard<std::mutex> lock(mutex_);
     const auto region = find(address);
     if (region == regions_.end() || region->second.state != State::pageable ||
         !pinning_enabled_) {
-        return;
+        return region != regions_.end() && region->second.state == State::pinned;
     }
     const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context);
     const CUresult result =
         driver->mem_host_register(const_cast<unsigned char *>(region->first),
-                                  region->second.length, CU_MEMHOSTREGISTER_PORTABLE);
+                                  region->second.length, CU_MEMHOSTREGISTER_PORTABLE |
+                                      CU_MEMHOSTREGISTER_DEVICEMAP);
     region->second.context = context;
     region->second.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
     if (result != CUDA_SUCCESS) {
@@ -84,6 +86,7 @@ void HostRegions::ensure_pinned(const void *address, CUcontext context) {
                         "copies go on more slowly; raise the locked-memory limit (ulimit -l)",
                         region->second.length, driver->error_name(result));
     }
+    return result == CUDA_SUCCESS;
 }
 
 }  // namespace gpushm

@@ -29,8 +29,8 @@ public:
 
     /** Page-locks the segment in which `address` lies, once, in `context`; does nothing for other
      *  memory. When the driver refuses, one line is logged and copies go on with pageable memory:
-     *  slower, as correct. */
-    void ensure_pinned(const void *address, CUcontext context);
+     *  slower, as correct. Whether it lies in a segment that is page-locked. */
+    bool ensure_pinned(const void *address, CUcontext context);
 
     /** UCX_GPUSHM_PIN=n: ensure_pinned does nothing. */
     void set_pinning_enabled(bool enabled);

@@ -146,8 +146,10 @@ bool Link::start_direct(DirectCopy copy, void *destination, const void *source,
                                             && view.pin != nullptr
                                         ? CopyDirection::from_gpu
                                         : CopyDirection::to_gpu;
-    const Status status = port_.engine().start(destination, source, copy.stream.total,
-                                               view.gpu_side, direction, &copy.ticket);
+    const Status status =
+        port_.engine().start({destination, source, copy.stream.total, view.gpu_side, direction,
+                              view.mapping != nullptr},
+                             &copy.ticket);
     if (status == Status::gpu_error) {
         return false;
     }

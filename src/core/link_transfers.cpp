@@ -270,8 +270,8 @@ bool Link::issue_slot_chunk(Stream &stream) {
 bool Link::fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
                        const MemoryInfo &gpu_side) {
     CopyTicket ticket;
-    const Status status = port_.engine().start(destination, source, length, gpu_side,
-                                               CopyDirection::from_gpu, &ticket);
+    const Status status = port_.engine().start(
+        {destination, source, length, gpu_side, CopyDirection::from_gpu}, &ticket);
     if (status == Status::in_progress) {
         out.tickets.push_back(ticket);
     }
@@ -384,8 +384,8 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
     bool stored = destination != nullptr;
     if (stored && on_gpu) {
         CopyTicket ticket;
-        Status status = port_.engine().start(destination, data, length, info,
-                                             CopyDirection::to_gpu, &ticket);
+        Status status = port_.engine().start(
+            {destination, data, length, info, CopyDirection::to_gpu}, &ticket);
         if (status == Status::in_progress && from_ring) {
             incoming_copies_.push_back({ticket, chunk});
             port_.activate(*this);

@@ -47,6 +47,7 @@ Port::~Port() {
         link->send_close();
     }
     links_.clear();  // they end what peers still write by a SharedTransfer
+    StandbyKernels::instance().log_use();
     mailbox_.discard();
 }
 
@@ -116,6 +117,7 @@ unsigned Port::progress() {
     if (links_may_be_finished_) {
         forget_finished_links();
     }
+    StandbyKernels::instance().tend(count == 0 && engine_.idle());
     return count;
 }
 

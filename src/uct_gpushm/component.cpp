@@ -72,6 +72,20 @@ std::vector<abi::Option> options() {
          "large messages straight from and to it; a buffer is locked when it is used repeatedly.\n"
          "0: none.",
          OptionType::memory_size, offsetof(InterfaceConfig, host_pin_limit)},
+        {"STANDBY", "auto",
+         "Copy small messages by a kernel of gpushm's own that is already on the GPU when they come,\n"
+         "in half the time that a copy of the driver takes. It is there only while the process waits\n"
+         "for messages. auto: after several small messages, as long as that pays; yes: from the first\n"
+         "one on; no: never.",
+         OptionType::ternary_auto, offsetof(InterfaceConfig, standby)},
+        {"STANDBY_LIFE", "200us",
+         "So long, at most, the standby kernel stays on the GPU at a time: calls that wait for all work\n"
+         "of the GPU, such as cudaFree and cudaDeviceSynchronize of another thread, take at most that\n"
+         "much longer.",
+         OptionType::time, offsetof(InterfaceConfig, standby_life)},
+        {"STANDBY_BEAT", "2us",
+         "So soon after the process has stopped waiting for messages the standby kernel leaves.",
+         OptionType::time, offsetof(InterfaceConfig, standby_beat)},
     };
 }
 

@@ -19,6 +19,9 @@ struct InterfaceConfig {
     int peer_mapping;
     int cma;
     size_t host_pin_limit;
+    int standby;
+    double standby_life;
+    double standby_beat;
 };
 
 }  // namespace gpushm::uct

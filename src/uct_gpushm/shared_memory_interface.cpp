@@ -5,6 +5,7 @@
 #include "core/host_pins.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/standby_kernel.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/config.hpp"
 #include "uct_gpushm/cost_model.hpp"
@@ -221,6 +222,21 @@ PortConfig port_config(const InterfaceConfig &config) {
     return port;
 }
 
+/** In nanoseconds, as a setting of the standby kernel. */
+uint32_t to_nanoseconds(double seconds) {
+    return static_cast<uint32_t>(std::clamp(seconds * 1e9, 0.0, 1e9));
+}
+
+StandbyConfig standby_config(const InterfaceConfig &config) {
+    using Mode = StandbyConfig::Mode;
+    constexpr int kNo = 0;   // UCS_NO
+    constexpr int kYes = 1;  // UCS_YES
+    return {config.standby == kNo    ? Mode::off
+            : config.standby == kYes ? Mode::whenever_possible
+                                     : Mode::when_it_pays,
+            to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life)};
+}
+
 /** Page-locking of the application's buffers, once a process. */
 void enable_host_pins(size_t limit_bytes) {
     static const bool watched =
@@ -286,6 +302,7 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     }
     HostRegions::instance().set_pinning_enabled(settings.pin != 0);
     enable_host_pins(settings.pin != 0 ? settings.host_pin_limit : 0);
+    StandbyKernels::instance().configure(standby_config(settings));
     iface->port = Port::create(port_config(settings), {iface, on_active_message, on_link_failed});
     *handle = &iface->super.super;
     return UCS_OK;

@@ -213,7 +213,8 @@ const ComponentDescription &test_component() {
         {{"FLAG", "y", "A flag.", OptionType::boolean, offsetof(Config, flag)},
          {"SIZE", "32k", "A size.", OptionType::memory_size, offsetof(Config, size)},
          {"COUNT", "12", "A count.", OptionType::unsigned_integer, offsetof(Config, count)},
-         {"TERNARY", "try", "A ternary.", OptionType::ternary_auto, offsetof(Config, ternary)}},
+         {"TERNARY", "try", "A ternary.", OptionType::ternary_auto, offsetof(Config, ternary)},
+         {"TIME", "200us", "A time.", OptionType::time, offsetof(Config, time)}},
         sizeof(Config)};
     return description;
 }

@@ -40,6 +40,7 @@ struct Config {
     size_t size;
     unsigned count;
     int ternary;
+    double time;
 };
 /** The options with which the last interface was opened. */
 extern Config last_config;

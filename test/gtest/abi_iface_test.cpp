@@ -58,6 +58,7 @@ TEST_F(AbiIface, options_have_their_defaults) {
     EXPECT_EQ(last_config.size, 32768u);
     EXPECT_EQ(last_config.count, 12u);
     EXPECT_EQ(last_config.ternary, 2);
+    EXPECT_DOUBLE_EQ(last_config.time, 200e-6);
     EXPECT_EQ(load<size_t>(&last_config, kIfaceConfigSize - sizeof(size_t)), SIZE_MAX)
         << "MAX_NUM_EPS, an option of every interface";
 }
@@ -66,13 +67,15 @@ TEST_F(AbiIface, options_are_read_from_the_environment) {
     setenv("UCX_ABITEST_SIZE", "3m", 1);
     setenv("UCX_ABITEST_COUNT", "77", 1);
     setenv("UCX_ABITEST_FLAG", "no", 1);
-    setenv("UCX_ABITEST_TERNARY", "yes", 1);
+    setenv("UCX_ABITEST_TERNARY", "auto", 1);
+    setenv("UCX_ABITEST_TIME", "1.5ms", 1);
     open();
     EXPECT_EQ(last_config.size, size_t{3} << 20);
     EXPECT_EQ(last_config.count, 77u);
     EXPECT_EQ(last_config.flag, 0);
-    EXPECT_EQ(last_config.ternary, 1);
-    for (const char *name : {"SIZE", "COUNT", "FLAG", "TERNARY"}) {
+    EXPECT_EQ(last_config.ternary, 3);
+    EXPECT_DOUBLE_EQ(last_config.time, 1.5e-3);
+    for (const char *name : {"SIZE", "COUNT", "FLAG", "TERNARY", "TIME"}) {
         unsetenv((std::string("UCX_ABITEST_") + name).c_str());
     }
 }

@@ -315,17 +315,14 @@ TEST_F(GpuTest, CopyEngineWithoutAContextForTheMemoryIsAnError) {
     Buffer host(MemoryKind::host, 64);
     MemoryInfo nameless;
     nameless.kind = MemoryKind::device;
+    const CopyJob job = {host.data(), host.data() + 32, 32, nameless, CopyDirection::from_gpu};
     CopyTicket ticket;
     CopyEngine engine;
     set_simulation("SIMCUDA_FAIL", "cuDevicePrimaryCtxRetain:1:2,cuDevicePrimaryCtxRetain:1:2");
-    EXPECT_EQ(engine.start(host.data(), host.data() + 32, 32, nameless, CopyDirection::from_gpu,
-                           &ticket),
-              Status::gpu_error);
+    EXPECT_EQ(engine.start(job, &ticket), Status::gpu_error);
     EXPECT_EQ(log.count("GPU copy of 32 bytes"), 1u);
     set_simulation("SIMCUDA_FAIL", "cuDevicePrimaryCtxRetain:1:2");
-    EXPECT_NE(engine.start(host.data(), host.data() + 32, 32, nameless, CopyDirection::from_gpu,
-                           &ticket),
-              Status::gpu_error);
+    EXPECT_NE(engine.start(job, &ticket), Status::gpu_error);
     EXPECT_EQ(engine.wait(&ticket), Status::ok) << "one refusal is none";
 }
 

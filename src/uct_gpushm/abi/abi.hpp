@@ -132,11 +132,12 @@ void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes);
 
 // ---------------------------------------------------------------- options
 
-enum class OptionType { boolean, memory_size, unsigned_integer, ternary_auto };
+enum class OptionType { boolean, memory_size, unsigned_integer, ternary_auto, time };
 
 /** One UCX_GPUSHM_* option; `offset` is into the configuration struct, which begins with
- *  IfaceConfigHead. boolean and ternary_auto are an int there (ternary: 0 no, 1 yes, 2 try, as
- *  UCS_NO, UCS_YES, UCS_TRY), memory_size a size_t, unsigned_integer an unsigned. */
+ *  IfaceConfigHead. boolean and ternary_auto are an int there (ternary: 0 no, 1 yes, 2 try, 3 auto, as
+ *  UCS_NO, UCS_YES, UCS_TRY, UCS_AUTO), memory_size a size_t, unsigned_integer an unsigned, time a
+ *  double in seconds. */
 struct Option {
     const char *name;
     const char *default_value;

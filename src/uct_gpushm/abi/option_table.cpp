@@ -34,6 +34,9 @@ Parser parser_of(OptionType type) {
     case OptionType::unsigned_integer:
         return scalar_parser("ucs_config_sscanf_uint", "ucs_config_sprintf_uint",
                              "ucs_config_clone_uint", "unsigned integer");
+    case OptionType::time:
+        return scalar_parser("ucs_config_sscanf_time", "ucs_config_sprintf_time",
+                             "ucs_config_clone_double", "time value: <number>[s|us|ms|ns]");
     case OptionType::ternary_auto:
         break;
     }

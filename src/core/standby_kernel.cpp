@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/standby_kernel.hpp"
+
+#include "core/background.hpp"
+#include "core/log.hpp"
+#include "core/standby_image.hpp"
+
+#include <sys/mman.h>
+
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+// So many small copies, with pauses no longer than that, make the next one likely.
+constexpr uint32_t kEnoughCopies = 4;
+constexpr uint64_t kLongestPauseNs = 10'000'000;
+
+// A launch takes a CPU 3 to 4 us: less than the rest of a wait that has lasted so long already, usually.
+constexpr uint64_t kIdleBeforeLaunchNs = 1000;
+constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
+
+// After launches that served nothing.
+constexpr uint64_t kFirstPauseNs = 50'000;
+constexpr uint64_t kMostPauseNs = 10'000'000;
+
+// A kernel that was killed does not say so; its stream is asked after so many polls (0.1 ms).
+constexpr uint32_t kPollsPerQuery = 4096;
+
+// More launches in a row than this return late, so they all do: CUDA_LAUNCH_BLOCKING, or a tool that
+// serialises kernels.
+constexpr uint32_t kMostBlockedLaunches = 3;
+
+uint64_t nanoseconds() {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                     std::chrono::steady_clock::now().time_since_epoch())
+                                     .count());
+}
+
+template <typename Word>
+Word load_acquire(const Word &word) {
+    return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
+}
+
+/** Whether the numbers, which wrap, are in this order. */
+bool reached(uint32_t unit, uint32_t end) { return static_cast<int32_t>(unit - end) >= 0; }
+
+/** One store of 16 bytes (StandbyUnit), behind those before it. The instruction is named, for of
+ *  _mm_store_si128 the compiler makes two stores of 8 bytes when that suits it (GCC 12 does). */
+void store_unit(StandbyUnit &destination, const StandbyUnit &unit) {
+#ifdef __x86_64__
+    __m128i value;
+    memcpy(&value, &unit, sizeof(value));
+    __asm__ __volatile__("movdqa %1, %0" : "=m"(destination) : "x"(value) : "memory");
+#else
+    destination = unit;
+#endif
+}
+
+constexpr bool units_are_stored_whole() {
+#ifdef __x86_64__
+    return true;
+#else
+    return false;
+#endif
+}
+
+bool launches_are_synchronous() {
+    const char *value = getenv("CUDA_LAUNCH_BLOCKING");
+    return value != nullptr && strcmp(value, "0") != 0 && *value != '\0';
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- the process's kernels
+
+StandbyKernels &StandbyKernels::instance() {
+    // Never destroyed: at process exit the driver may be gone before us.
+    static StandbyKernels *kernels = new StandbyKernels;
+    return *kernels;
+}
+
+void StandbyKernels::configure(const StandbyConfig &config) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!configured_) {
+        configured_ = true;
+        config_ = config;
+    }
+}
+
+std::shared_ptr<StandbyKernel> StandbyKernels::find(CUcontext context, unsigned long long id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const CudaDriver *driver = CudaDriver::get();
+    if (config_.mode == StandbyConfig::Mode::off || !driver->has_kernels() ||
+        standby_fatbin().data == nullptr || !units_are_stored_whole() ||
+        launches_are_synchronous()) {
+        return nullptr;
+    }
+    std::shared_ptr<StandbyKernel> &kernel = kernels_[{context, id}];
+    if (!kernel) {
+        kernel = std::make_shared<StandbyKernel>(context, id, config_);
+    }
+    return kernel;
+}
+
+void StandbyKernels::tend_all(bool idle) {
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock) {
+        return;  // another thread does it
+    }
+    const uint64_t now = nanoseconds();
+    bool wanted = false;
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        wanted |= kernel->tend(idle, now);
+    }
+    wanted_.store(wanted, std::memory_order_relaxed);
+}
+
+void StandbyKernels::log_use() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        kernel->log_use();
+    }
+}
+
+// ---------------------------------------------------------------- code
+
+StandbyKernel::~StandbyKernel() {
+    if (control_ == nullptr) {
+        return;
+    }
+    // As in HostRegions::remove; the rest went with the context.
+    const RelaxedCapture relaxed(CudaDriver::get());
+    CurrentContext current(CudaDriver::get(), context_);
+    CudaDriver::get()->mem_host_unregister(control_);
+    munmap(control_, sizeof(*control_));
+}
+
+void StandbyKernel::note_copy() {
+    const uint64_t now = nanoseconds();
+    const bool recent = now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
+    last_copy_.store(now, std::memory_order_relaxed);
+    const uint32_t copies = recent ? copies_.load(std::memory_order_relaxed) + 1 : 1;
+    copies_.store(copies, std::memory_order_relaxed);
+    if (!is_in_use(now)) {
+        return;
+    }
+    StandbyKernels::instance().want();
+    Code absent = Code::absent;
+    if (code_.load(std::memory_order_relaxed) == absent &&
+        code_.compare_exchange_strong(absent, Code::loading)) {
+        // It takes milliseconds, and may wait for what the GPU does.
+        run_in_background([kernel = shared_from_this()] { kernel->load(); });
+    }
+}
+
+/** In the background. */
+void StandbyKernel::load() {
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, context_);
+    const bool loaded = current.result() == CUDA_SUCCESS && load_module(driver) &&
+                        make_control(driver) && convert_limits(driver) &&
+                        driver->stream_create(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+    if (!loaded) {
+        GPUSHM_LOG(debug, "the standby kernel cannot be loaded: small messages are copied by the "
+                   "copy engine only");
+    }
+    code_.store(loaded ? Code::loaded : Code::unusable, std::memory_order_release);
+}
+
+/** Machine code; where the GPU has none of it, or the driver is older than the compiler, PTX. */
+bool StandbyKernel::load_module(const CudaDriver *driver) {
+    return (driver->module_load_data(&module_, standby_fatbin().data) == CUDA_SUCCESS ||
+            driver->module_load_data(&module_, standby_ptx().data) == CUDA_SUCCESS) &&
+           driver->module_get_function(&function_, module_, kStandbyKernelName) == CUDA_SUCCESS;
+}
+
+/** What both sides share, where the GPU finds it at the address that it has here. */
+bool StandbyKernel::make_control(const CudaDriver *driver) {
+    void *memory = mmap(nullptr, sizeof(StandbyControl), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return false;
+    }
+    CUdeviceptr address = 0;
+    const bool registered =
+        driver->mem_host_register(memory, sizeof(StandbyControl),
+                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) ==
+            CUDA_SUCCESS &&
+        driver->mem_host_get_device_pointer(&address, memory, 0) == CUDA_SUCCESS;
+    if (!registered || address != reinterpret_cast<CUdeviceptr>(memory)) {
+        driver->mem_host_unregister(memory);
+        munmap(memory, sizeof(StandbyControl));
+        return false;
+    }
+    control_ = static_cast<StandbyControl *>(memory);
+    return true;
+}
+
+bool StandbyKernel::convert_limits(const CudaDriver *driver) {
+    CUdevice device = 0;
+    int kilohertz = 0;
+    if (driver->ctx_get_device(&device) != CUDA_SUCCESS ||
+        driver->device_get_attribute(&kilohertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device) !=
+            CUDA_SUCCESS) {
+        return false;
+    }
+    beat_limit_cycles_ =
+        static_cast<uint32_t>(uint64_t{config_.beat_limit_ns} * static_cast<uint64_t>(kilohertz) /
+                              1'000'000);
+    beat_interval_ns_ = config_.beat_limit_ns / 4;
+    return true;
+}
+
+// ---------------------------------------------------------------- when it runs
+
+bool StandbyKernel::is_in_use(uint64_t now) const {
+    const uint32_t enough =
+        config_.mode == StandbyConfig::Mode::whenever_possible ? 1 : kEnoughCopies;
+    return copies_.load(std::memory_order_relaxed) >= enough &&
+           now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
+}
+
+bool StandbyKernel::has_left() const {
+    return load_acquire(control_->left) >> 32 == launch_.load(std::memory_order_relaxed);
+}
+
+bool StandbyKernel::alive() const {
+    return running_.load(std::memory_order_acquire) &&
+           load_acquire(control_->started) == launch_.load(std::memory_order_relaxed) &&
+           !has_left();
+}
+
+/** Not with every poll: the kernel reads the line all the time, and waits for it after each store. */
+void StandbyKernel::beat(uint64_t now) {
+    if (now - last_beat_.load(std::memory_order_relaxed) >= beat_interval_ns_) {
+        last_beat_.store(now, std::memory_order_relaxed);
+        __atomic_store_n(&control_->beat.word, now, __ATOMIC_RELAXED);
+    }
+}
+
+bool StandbyKernel::tend(bool idle, uint64_t now) {
+    if (code_.load(std::memory_order_acquire) != Code::loaded) {
+        return code_.load(std::memory_order_relaxed) != Code::unusable && is_in_use(now);
+    }
+    if (!idle) {
+        idle_since_ = 0;
+    } else if (idle_since_ == 0) {
+        idle_since_ = now;
+    }
+    const bool in_use = is_in_use(now);
+    if (running_.load(std::memory_order_relaxed)) {
+        if (in_use) {
+            beat(now);
+        }
+        look_whether_it_left(now);
+    } else if (in_use && now >= next_launch_ && is_good_moment(idle, now)) {
+        launch(now);
+    }
+    return in_use || running_.load(std::memory_order_relaxed);
+}
+
+/** A launch delays whatever comes meanwhile: so in a wait, or at last in traffic without one. */
+bool StandbyKernel::is_good_moment(bool idle, uint64_t now) const {
+    return idle ? now - idle_since_ >= kIdleBeforeLaunchNs : now - left_at_ >= kTrafficBeforeLaunchNs;
+}
+
+void StandbyKernel::look_whether_it_left(uint64_t now) {
+    if (!has_left() || waiting_.load(std::memory_order_acquire) != 0) {
+        return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool paid = given_ != 0 || config_.mode == StandbyConfig::Mode::whenever_possible;
+    pause_ns_ = paid ? 0 : std::min(kMostPauseNs, std::max(kFirstPauseNs, 2 * pause_ns_));
+    next_launch_ = now + pause_ns_;
+    left_at_ = now;
+    running_.store(false, std::memory_order_release);
+}
+
+void StandbyKernel::launch(uint64_t now) {
+    const CudaDriver *driver = CudaDriver::get();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!driver->context_is_alive(context_, context_id_)) {
+        code_.store(Code::unusable, std::memory_order_relaxed);
+        return;
+    }
+    uint32_t number = launch_.load(std::memory_order_relaxed) + 1;
+    number += number == 0;
+    given_ = 0;
+    __atomic_store_n(&control_->done, next_, __ATOMIC_RELAXED);
+    beat(now);
+    StandbyParameters parameters = {control_, number, next_, beat_limit_cycles_,
+                                    config_.life_limit_ns};
+    void *arguments[] = {&parameters};
+    launch_.store(number, std::memory_order_relaxed);
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, context_);
+    const CUresult result =
+        current.result() != CUDA_SUCCESS
+            ? current.result()
+            : driver->launch_kernel(function_, 1, 1, 1, kStandbyThreads, 1, 1, 0, stream_,
+                                    arguments, nullptr);
+    if (result != CUDA_SUCCESS) {
+        give_up("its launch failed", result);
+        return;
+    }
+    ++launches_;
+    blocked_launches_ = has_left() ? blocked_launches_ + 1 : 0;
+    if (blocked_launches_ >= kMostBlockedLaunches) {
+        give_up("launches return when it has left already", CUDA_SUCCESS);
+        return;
+    }
+    running_.store(true, std::memory_order_release);
+}
+
+/** It is not used any more. */
+void StandbyKernel::give_up(const char *why, CUresult result) {
+    GPUSHM_LOG(debug, "the standby kernel is not used any more, small messages are copied by the copy "
+               "engine: %s (%s)", why, CudaDriver::get()->error_name(result));
+    running_.store(false, std::memory_order_release);
+    code_.store(Code::unusable, std::memory_order_relaxed);
+}
+
+// ---------------------------------------------------------------- commands
+
+bool StandbyKernel::give(void *destination, const void *source, size_t length, bool payload,
+                         uint32_t *end) {
+    if (!alive()) {
+        return false;
+    }
+    const bool in_units = payload && length <= kStandbyMostInline;
+    const auto argument = static_cast<uint32_t>(length) | (in_units ? kStandbyInline : 0);
+    const uint32_t units = standby_units(argument);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!alive() || next_ + units - load_acquire(control_->done) > kStandbyUnits) {
+        return false;
+    }
+    write_unit({reinterpret_cast<uint64_t>(destination), argument, 1});
+    if (in_units) {
+        write_payload(static_cast<const unsigned char *>(source), length);
+    } else {
+        write_unit({reinterpret_cast<uint64_t>(source), 0, 0});
+    }
+    *end = next_;
+    ++given_;
+    ++all_given_;
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+}
+
+void StandbyKernel::write_unit(StandbyUnit unit) {
+    unit.tag |= next_ << 1;
+    store_unit(control_->units[next_ % kStandbyUnits], unit);
+    ++next_;
+}
+
+void StandbyKernel::write_payload(const unsigned char *payload, size_t length) {
+    for (size_t offset = 0; offset < length; offset += kStandbyUnitPayload) {
+        unsigned char bytes[kStandbyUnitPayload] = {};
+        memcpy(bytes, payload + offset, std::min<size_t>(sizeof(bytes), length - offset));
+        StandbyUnit unit = {};
+        memcpy(&unit.word, bytes, sizeof(unit.word));
+        memcpy(&unit.argument, bytes + sizeof(unit.word), sizeof(unit.argument));
+        write_unit(unit);
+    }
+}
+
+StandbyKernel::State StandbyKernel::state(uint32_t end) {
+    State state = State::waiting;
+    if (reached(load_acquire(control_->done), end)) {
+        state = State::served;
+    } else if (has_left() || is_dead()) {
+        // What it served it said before it left.
+        state = reached(load_acquire(control_->done), end) ? State::served : State::not_served;
+    } else {
+        beat(nanoseconds());
+    }
+    if (state == State::not_served) {
+        all_not_served_.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (state != State::waiting) {
+        waiting_.fetch_sub(1, std::memory_order_release);
+    }
+    return state;
+}
+
+void StandbyKernel::log_use() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (launches_ != 0) {
+        GPUSHM_LOG(debug, "the standby kernel was launched %llu times, took %llu copies and left %llu "
+                   "of them to the copy engine", static_cast<unsigned long long>(launches_),
+                   static_cast<unsigned long long>(all_given_),
+                   static_cast<unsigned long long>(all_not_served_.load()));
+    }
+}
+
+/** A kernel that was killed says nothing; asked now and then. */
+bool StandbyKernel::is_dead() {
+    if (++polls_ % kPollsPerQuery != 0) {
+        return false;
+    }
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, context_);
+    const CUresult result = driver->context_is_alive(context_, context_id_)
+                                ? driver->stream_query(stream_)
+                                : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (result == CUDA_ERROR_NOT_READY || (result == CUDA_SUCCESS && has_left())) {
+        return false;
+    }
+    give_up("it was killed", result);
+    return true;
+}
+
+}  // namespace gpushm

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The standby kernel as the CPU sees it: a copy engine for small messages that is already running.
+#pragma once
+
+#include "core/cuda_driver.hpp"
+#include "core/standby_protocol.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace gpushm {
+
+/** When the kernel runs. */
+struct StandbyConfig {
+    enum class Mode { off, when_it_pays, whenever_possible };
+    Mode mode = Mode::off;
+    uint32_t beat_limit_ns = 2000;
+    uint32_t life_limit_ns = 200000;
+};
+
+/** The kernel of one context. It is started while a thread of the process waits for messages and small
+ *  copies have been seen lately, never in front of a copy; it takes commands once it has said that
+ *  it runs, and leaves by itself soon after the waiting has stopped, and after a bounded life in any
+ *  case. What it was given and did not serve, its giver copies otherwise: nothing depends on it.
+ *
+ *  All of a command's memory must be in reach of kernels of the context, for as long as it is under
+ *  way: a wrong address destroys the context.
+ *
+ *  Thread safe. */
+class StandbyKernel : public std::enable_shared_from_this<StandbyKernel> {
+public:
+    StandbyKernel(CUcontext context, unsigned long long context_id, const StandbyConfig &config)
+        : context_(context), context_id_(context_id), config_(config) {}
+    StandbyKernel(const StandbyKernel &) = delete;
+    StandbyKernel &operator=(const StandbyKernel &) = delete;
+    ~StandbyKernel();
+
+    /** A small copy was or will be done for a message: what makes it worth to be there. */
+    void note_copy();
+
+    /** Whether give() would take a command now. */
+    bool alive() const;
+
+    /** A copy of `length` bytes, > 0 and less than 2^31. `payload`: its source is host memory that may
+     *  be read now and changed afterwards. False when no kernel takes it. Else state() is to be asked
+     *  with `*end` until it does not say `waiting`. */
+    bool give(void *destination, const void *source, size_t length, bool payload, uint32_t *end);
+
+    enum class State { waiting, served, not_served };
+    /** served: the bytes are there, visible to the CPU, to other processes and to kernels that are
+     *  launched afterwards. not_served: nothing was copied, nor will be. Keeps the kernel alive. */
+    State state(uint32_t end);
+
+    /** What it did so far, for the log. */
+    void log_use();
+
+    /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
+     *  not be called before the next note_copy(). */
+    bool tend(bool idle, uint64_t now);
+
+private:
+    enum class Code { absent, loading, loaded, unusable };
+
+    void load();
+    bool load_module(const CudaDriver *driver);
+    bool make_control(const CudaDriver *driver);
+    bool convert_limits(const CudaDriver *driver);
+    bool is_in_use(uint64_t now) const;
+    bool has_left() const;
+    bool is_dead();
+    void beat(uint64_t now);
+    bool is_good_moment(bool idle, uint64_t now) const;
+    void look_whether_it_left(uint64_t now);
+    void launch(uint64_t now);
+    void give_up(const char *why, CUresult result);
+    void write_unit(StandbyUnit unit);
+    void write_payload(const unsigned char *payload, size_t length);
+
+    const CUcontext context_;
+    const unsigned long long context_id_;
+    const StandbyConfig config_;
+    std::atomic<Code> code_{Code::absent};
+    // Written by load(), constant afterwards.
+    StandbyControl *control_ = nullptr;
+    CUmodule module_ = nullptr;
+    CUfunction function_ = nullptr;
+    CUstream stream_ = nullptr;
+    uint32_t beat_limit_cycles_ = 0;
+    uint64_t beat_interval_ns_ = 0;
+
+    std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
+    std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
+    std::atomic<uint32_t> launch_{0};     // number of the last launch; 0: none
+    std::atomic<bool> running_{false};    // it was launched and is not known to have left
+
+    std::atomic<uint32_t> waiting_{0};    // commands whose end nobody has seen yet
+    std::atomic<uint32_t> polls_{0};
+    std::atomic<uint64_t> last_beat_{0};
+
+    std::mutex mutex_;
+    uint32_t next_ = 1;   // the unit that is written next
+    uint32_t given_ = 0;  // commands to this launch
+    uint64_t launches_ = 0;
+    uint64_t all_given_ = 0;
+    std::atomic<uint64_t> all_not_served_{0};
+
+    // tend() only
+    uint64_t idle_since_ = 0;        // 0: not idle
+    uint64_t left_at_ = 0;           // when the last one was seen to have left
+    uint64_t next_launch_ = 0;       // not before
+    uint64_t pause_ns_ = 0;          // after a launch that served nothing
+    uint32_t blocked_launches_ = 0;  // in a row, that returned when the kernel had left
+};
+
+/** Those of the process. */
+class StandbyKernels {
+public:
+    static StandbyKernels &instance();
+
+    /** From now on; the first caller decides. */
+    void configure(const StandbyConfig &config);
+    const StandbyConfig &config() const { return config_; }
+
+    /** The kernel of a context, made when it is first asked for; null where there is none: it is switched
+     *  off, or the driver or the build lacks what it needs. `id`: CudaDriver::context_id(). */
+    std::shared_ptr<StandbyKernel> find(CUcontext context, unsigned long long id);
+
+    /** To be called again and again by threads that wait for messages. `idle`: nothing happened since
+     *  the last time. Costs a load while no kernel is wanted. */
+    void tend(bool idle) {
+        if (wanted_.load(std::memory_order_relaxed)) {
+            tend_all(idle);
+        }
+    }
+    /** What they did so far, in the debug output. */
+    void log_use();
+    void want() { wanted_.store(true, std::memory_order_relaxed); }
+
+private:
+    void tend_all(bool idle);
+
+    std::atomic<bool> wanted_{false};
+    std::mutex mutex_;
+    StandbyConfig config_;
+    bool configured_ = false;
+    std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<StandbyKernel>> kernels_;
+};
+
+}  // namespace gpushm

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// StandbyKernel: it copies exactly what it is told, is there when messages are waited for and gone
+// otherwise, and what it did not do it says so.
+#include "core_gpu_support.hpp"
+
+#include "core/standby_image.hpp"
+#include "core/standby_kernel.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+using State = StandbyKernel::State;
+
+constexpr std::chrono::seconds kPatience{20};
+
+uint64_t now_ns() {
+    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                 std::chrono::nanoseconds(1));
+}
+
+class Standby : public GpuTest {
+protected:
+    void SetUp() override {
+        if (!cuda_.has_kernels() || standby_fatbin().data == nullptr) {
+            GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
+        }
+        make(kLongLife);
+    }
+
+    void make(uint32_t life_ns, StandbyConfig::Mode mode = StandbyConfig::Mode::whenever_possible) {
+        kernel_ = std::make_shared<StandbyKernel>(context_, cuda_.context_id(context_),
+                                                  StandbyConfig{mode, kBeat, life_ns});
+    }
+
+    /** Does what a process does that waits for messages, until `condition`; false when it takes too
+     *  long. */
+    template <typename Condition>
+    bool tend_until(Condition condition) {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (!condition()) {
+            kernel_->note_copy();
+            kernel_->tend(true, now_ns());
+            if (std::chrono::steady_clock::now() > end) {
+                return false;
+            }
+        }
+        return true;
+    }
+    bool await_life() {
+        return tend_until([this] { return kernel_->alive(); });
+    }
+    /** Without a beat. */
+    bool await_death() {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (kernel_->alive() && std::chrono::steady_clock::now() < end) {
+            std::this_thread::yield();
+        }
+        return !kernel_->alive();
+    }
+
+    State wait(uint32_t end) {
+        State state = State::waiting;
+        while (state == State::waiting) {
+            state = kernel_->state(end);
+        }
+        return state;
+    }
+    /** Until a kernel serves it. */
+    void copy(void *destination, const void *source, size_t length, bool payload) {
+        State state = State::not_served;
+        for (int i = 0; i < 100 && state != State::served; ++i) {
+            ASSERT_TRUE(await_life());
+            uint32_t end = 0;
+            state = kernel_->give(destination, source, length, payload, &end)
+                        ? wait(end)
+                        : State::not_served;
+        }
+        ASSERT_EQ(state, State::served);
+    }
+
+    static constexpr uint32_t kBeat = 200'000;
+    static constexpr uint32_t kLongLife = 1'000'000'000;
+    std::shared_ptr<StandbyKernel> kernel_;
+};
+
+TEST_F(Standby, CopiesExactlyTheBytesThatItIsTold) {
+    constexpr size_t kMost = 70000;
+    Buffer original(MemoryKind::host, kMost);
+    uint64_t seed = 0;
+    for (const MemoryKind from : {MemoryKind::pinned, MemoryKind::device}) {
+        for (const MemoryKind to : {MemoryKind::pinned, MemoryKind::device}) {
+            Buffer source(from, kMost + 64);
+            Buffer destination(to, kMost + 64);
+            for (const size_t length : {size_t{1}, size_t{2}, size_t{15}, size_t{16}, size_t{17},
+                                        size_t{2047}, size_t{2048}, size_t{2049}, size_t{4096},
+                                        size_t{65536}, kMost}) {
+                for (const size_t offset : {0, 1, 4, 8, 16}) {
+                    for (const size_t target : {size_t{16}, offset}) {
+                        original.fill(++seed);
+                        ASSERT_EQ(copy_any(source.data() + offset, original.data(), length),
+                                  Status::ok);
+                        destination.fill(seed + 1);
+                        copy(destination.data() + target, source.data() + offset, length, false);
+                        EXPECT_EQ(destination.check(target, length, seed, seed + 1), "")
+                            << memory_kind_name(from) << " to " << memory_kind_name(to) << ", "
+                            << length << " bytes from " << offset << " to " << target;
+                        ++seed;
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_F(Standby, WritesNothingAround) {
+    constexpr size_t kBytes = 4096;
+    Buffer source(MemoryKind::pinned, kBytes);
+    Buffer destination(MemoryKind::device, kBytes);
+    source.fill(1);
+    for (size_t length = 1; length < 130; ++length) {
+        const size_t offset = 100 + length % 33;
+        destination.fill(2);
+        copy(destination.data() + offset, source.data(), length, false);
+        EXPECT_EQ(destination.check(offset, length, 1, 2), "") << length;
+    }
+}
+
+TEST_F(Standby, CarriesSmallPayloadInTheCommand) {
+    constexpr size_t kBytes = 1024;
+    Buffer source(MemoryKind::host, kBytes);
+    Buffer destination(MemoryKind::device, kBytes);
+    for (size_t length = 1; length <= kStandbyMostInline; ++length) {
+        for (const size_t offset : {96, 97, 100, 104}) {
+            source.fill(length);
+            destination.fill(1000 + length);
+            ASSERT_TRUE(await_life());
+            State state = State::not_served;
+            while (state != State::served) {
+                ASSERT_TRUE(await_life());
+                uint32_t end = 0;
+                if (kernel_->give(destination.data() + offset, source.data(), length, true, &end)) {
+                    // Pageable memory, which no GPU reads, and which changes at once.
+                    std::vector<unsigned char> kept(source.data(), source.data() + kBytes);
+                    memset(source.data(), 0xee, kBytes);
+                    state = wait(end);
+                    memcpy(source.data(), kept.data(), kBytes);
+                }
+            }
+            EXPECT_EQ(destination.check(offset, length, length, 1000 + length), "")
+                << length << " bytes to " << offset;
+        }
+    }
+}
+
+/** Many commands at once, of all lengths, more than the ring takes in one round. */
+TEST_F(Standby, ServesAWindowInOrderAndRefusesMoreThanFits) {
+    constexpr size_t kPiece = 3000;
+    constexpr size_t kPieces = 300;
+    Buffer source(MemoryKind::device, kPieces * kPiece);
+    Buffer destination(MemoryKind::pinned, kPieces * kPiece);
+    for (uint64_t round = 1; round < 20; ++round) {
+        source.fill(round);
+        destination.fill(100 + round);
+        size_t served = 0;
+        size_t given = 0;
+        std::vector<uint32_t> ends;
+        ASSERT_TRUE(await_life());
+        for (; given < kPieces; ++given) {
+            uint32_t end = 0;
+            const size_t length = 1 + given * 37 % kPiece;
+            if (!kernel_->give(destination.data() + given * kPiece, source.data() + given * kPiece,
+                               length, false, &end)) {
+                break;
+            }
+            ends.push_back(end);
+        }
+        EXPECT_GT(given, 0u);
+        for (size_t i = 0; i < ends.size(); ++i) {
+            const bool was_served = wait(ends[i]) == State::served;
+            EXPECT_TRUE(!was_served || served == i) << "a later one without an earlier one";
+            served += was_served ? 1 : 0;
+        }
+        Buffer expected(MemoryKind::host, kPieces * kPiece);
+        expected.fill(100 + round);
+        for (size_t i = 0; i < served; ++i) {
+            ASSERT_EQ(copy_any(expected.data() + i * kPiece, source.data() + i * kPiece,
+                               1 + i * 37 % kPiece),
+                      Status::ok);
+        }
+        EXPECT_EQ(memcmp(expected.data(), destination.data(), kPieces * kPiece), 0)
+            << "round " << round << ", " << served << " of " << given << " served";
+    }
+}
+
+TEST_F(Standby, LeavesWhenNobodyWaits) {
+    ASSERT_TRUE(await_life());
+    EXPECT_TRUE(await_death());
+    uint32_t end = 0;
+    Buffer memory(MemoryKind::device, 64);
+    EXPECT_FALSE(kernel_->give(memory.data(), memory.data() + 32, 32, false, &end));
+    EXPECT_TRUE(await_life()) << "it does not come again";
+}
+
+TEST_F(Standby, LeavesAtTheEndOfItsLifeThoughItIsWaitedFor) {
+    make(2'000'000);
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_TRUE(await_life());
+        EXPECT_TRUE(tend_until([this] { return !kernel_->alive(); }));
+    }
+}
+
+/** Commands that meet the end of a life: each was copied, or was not and is said not to be. */
+TEST_F(Standby, SaysOfEachCommandWhetherItServedIt) {
+    make(300'000);
+    constexpr size_t kBytes = 4096;
+    Buffer source(MemoryKind::pinned, kBytes);
+    Buffer destination(MemoryKind::pinned, kBytes);
+    source.fill(1);
+    int served = 0;
+    ASSERT_TRUE(await_life());
+    for (int i = 0; i < 3000; ++i) {
+        const size_t offset = 64 * static_cast<size_t>(i % 60);
+        kernel_->note_copy();
+        kernel_->tend(true, now_ns());
+        uint32_t end = 0;
+        memset(destination.data(), i, kBytes);
+        if (kernel_->give(destination.data() + offset, source.data() + offset, 64, false, &end)) {
+            const bool was_served = wait(end) == State::served;
+            const bool is_there =
+                memcmp(destination.data() + offset, source.data() + offset, 64) == 0;
+            ASSERT_EQ(was_served, is_there) << i;
+            served += was_served ? 1 : 0;
+        }
+    }
+    EXPECT_GT(served, 0);
+}
+
+TEST_F(Standby, IsNotLaunchedForNothing) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays);
+    reset_calls();
+    for (int i = 0; i < 3; ++i) {
+        kernel_->note_copy();
+        kernel_->tend(true, now_ns());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    kernel_->tend(true, now_ns());
+    EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
+}
+
+TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
+    SKIP_UNLESS_SIMULATED();
+    for (const char *failing : {"cuModuleLoadData:1:2,cuModuleLoadData:1:2", "cuModuleGetFunction:1:500",
+                                "cuMemHostRegister:1:2", "cuStreamCreate:1:2", "cuLaunchKernel:1:2"}) {
+        make(kLongLife);
+        set_simulation("SIMCUDA_FAIL", failing);
+        for (int i = 0; i < 100; ++i) {
+            kernel_->note_copy();
+            kernel_->tend(true, now_ns());
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+            uint32_t end = 0;
+            EXPECT_FALSE(kernel_->give(this, this, 8, false, &end)) << failing;
+        }
+        set_simulation("SIMCUDA_FAIL", "");
+    }
+}
+
+/** It is killed with the context in the middle of a window. */
+TEST_F(Standby, ThatDiesServesNothingMore) {
+    SKIP_UNLESS_SIMULATED();
+    Buffer memory(MemoryKind::pinned, 4096);
+    memory.fill(1);
+    set_simulation("SIMCUDA_KERNEL_DIES", "2");
+    ASSERT_TRUE(await_life());
+    std::vector<uint32_t> ends;
+    for (size_t i = 0; i < 6; ++i) {
+        uint32_t end = 0;
+        if (kernel_->give(memory.data() + 64 * i, memory.data() + 2048 + 64 * i, 64, false, &end)) {
+            ends.push_back(end);
+        }
+    }
+    size_t served = 0;
+    for (const uint32_t end : ends) {
+        served += wait(end) == State::served ? 1 : 0;
+    }
+    set_simulation("SIMCUDA_KERNEL_DIES", "0");
+    EXPECT_LE(served, 2u);
+    EXPECT_FALSE(kernel_->alive());
+}
+
+}  // namespace
+}  // namespace gpushm
