@@ -411,13 +411,6 @@ bool covers(const MemoryInfo &info, const void *address, size_t length) {
            static_cast<size_t>(from - begin) <= info.length - length;
 }
 
-/** Whether kernels of a context of the GPU surely reach all of the memory: what cuMemAlloc gave there. A
- *  wrong address would end the application's context, while a copy engine returns an error. */
-bool in_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device) {
-    return info.kind == MemoryKind::device && info.ipc_capable && info.device == device &&
-           covers(info, address, length);
-}
-
 /** The largest copy that the kernel does more quickly. Addresses that are aligned less let it use
  *  narrower words. */
 size_t standby_limit(const void *destination, const void *source, bool to_host, bool from_host) {
@@ -430,6 +423,31 @@ size_t standby_limit(const void *destination, const void *source, bool to_host, 
 
 }  // namespace
 
+bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device) {
+    if (!covers(info, address, length)) {
+        return false;
+    }
+    if (info.kind == MemoryKind::pinned) {
+        CUdeviceptr seen_by_gpu = 0;
+        return CudaDriver::get()->mem_host_get_device_pointer(
+                   &seen_by_gpu, const_cast<void *>(address), 0) == CUDA_SUCCESS &&
+               seen_by_gpu == device_pointer(address);
+    }
+    return info.kind == MemoryKind::device && info.ipc_capable && info.device == device;
+}
+
+/** One side is memory of gpu_side, or both are. */
+bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means) {
+    const auto reach = [&](const void *address, bool pinned_by_us) {
+        const MemoryInfo &own = job.gpu_side;
+        return pinned_by_us ||
+               kernels_reach(covers(own, address, job.length) ? own : query_memory(address), address,
+                             job.length, own.device);
+    };
+    return reach(job.destination, means.destination_pinned) &&
+           reach(job.source, means.source_pinned);
+}
+
 /** False: the copy engine is to do it. */
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_t *end) {
     StandbyKernel *standby = means.context->standby.get();
@@ -438,14 +456,7 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_
                                    means.source_pinned)) {
         return false;
     }
-    const CUdevice device = job.gpu_side.device;
-    const bool at_destination = covers(job.gpu_side, job.destination, job.length);
-    const void *own = at_destination ? job.destination : job.source;
-    const void *other = at_destination ? job.source : job.destination;
-    const bool other_pinned = at_destination ? means.source_pinned : means.destination_pinned;
-    if (!in_reach(job.gpu_side, own, job.length, device) ||
-        !(other_pinned || job.other_is_mapped ||
-          in_reach(query_memory(other), other, job.length, device))) {
+    if (!job.in_reach && !kernels_reach_both(job, means)) {
         return false;
     }
     standby->note_copy();

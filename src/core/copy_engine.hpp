@@ -32,9 +32,14 @@ struct CopyJob {
     size_t length;               // bytes
     const MemoryInfo &gpu_side;  // one of both sides, which needs a GPU: its context copies
     CopyDirection direction;
-    /** The other side is memory of a peer that is mapped for that context (PeerMapping). */
-    bool other_is_mapped = false;
+    bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
 };
+
+/** Whether kernels of a context of `device` surely reach [address, +length), which `info` is of: what
+ *  cuMemAlloc gave there, or page-locked memory that is mapped. A wrong address would end the
+ *  application's context, where a copy engine returns an error. The context must be current for
+ *  page-locked memory. */
+bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device);
 
 /** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine. */
 struct CopyTicket {
@@ -122,6 +127,7 @@ private:
     bool find_context(const CopyJob &job, Means *means);
     Stream *find_stream(CUcontext handle, Context &context, size_t length,
                         CopyDirection direction);
+    static bool kernels_reach_both(const CopyJob &job, const Means &means);
     bool give_to_standby(const CopyJob &job, const Means &means, uint32_t *end);
     unsigned advance_given(CUcontext handle, Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, void *destination,

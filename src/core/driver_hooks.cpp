@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Only what takes memory away is hooked: an allocation enters the table when a message first meets
+// Of memory only what takes it away is hooked: an allocation enters the table when a message first meets
 // it and the driver is asked, be it older than the hooks or not.
 #include "core/driver_hooks.hpp"
 
@@ -8,6 +8,7 @@
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
 #include "core/log.hpp"
+#include "core/standby_kernel.hpp"
 
 #include <dlfcn.h>
 
@@ -22,6 +23,7 @@ namespace {
 
 void (*freed_listener)(const MemoryInfo &);  // set before the first hook
 std::atomic<bool> installed{false};
+std::atomic<bool> waits_hooked{false};
 std::atomic<uint64_t> contexts_gone{0};
 thread_local bool proving;
 thread_local bool proved;
@@ -32,9 +34,9 @@ void report(const std::vector<MemoryInfo> &gone) {
     }
 }
 
-/** Around a call that ends allocations. They are forgotten before it, so that nobody believes in
- *  them when the address becomes something else, and again after it, for whoever asked the driver
- *  in between has seen them alive. */
+/** Around a call that ends allocations, which waits for all kernels. They are forgotten before it, so
+ *  that nobody believes in them when the address becomes something else, and again after it, for
+ *  whoever asked the driver in between has seen them alive. */
 template <typename Forget>
 class Ending {
 public:
@@ -45,6 +47,7 @@ public:
 
 private:
     Forget forget_;
+    StandbyKernels::Absence no_kernel_;
 };
 
 std::vector<MemoryInfo> forget_contexts() {
@@ -101,6 +104,16 @@ struct RegisterHook {
     static inline CUresult (*original)(void *, size_t, unsigned);
 };
 
+/** One that waits until the GPU has nothing to do, or needs all of it. */
+template <int which, typename... Arguments>
+struct WaitHook {
+    static CUresult call(Arguments... arguments) {
+        const StandbyKernels::Absence no_kernel;
+        return original(arguments...);
+    }
+    static inline CUresult (*original)(Arguments...);
+};
+
 struct Hook {
     const char *symbol;
     const char *name;  // for cuGetProcAddress
@@ -138,6 +151,17 @@ const std::vector<Hook> &all_hooks() {
                                                       "cuDevicePrimaryCtxReset"),
         hook<OwnerHook<9, CUdevice, forget_contexts>>("cuDevicePrimaryCtxReset_v2",
                                                       "cuDevicePrimaryCtxReset"),
+    };
+    return hooks;
+}
+
+/** Without them nothing is wrong, so that they are hooked where that is possible. */
+const std::vector<Hook> &wait_hooks() {
+    static const std::vector<Hook> hooks = {
+        hook<WaitHook<0>>("cuCtxSynchronize", "cuCtxSynchronize"),
+        hook<WaitHook<1, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, CUstream, void **>>("cuLaunchCooperativeKernel",
+                                                    "cuLaunchCooperativeKernel"),
     };
     return hooks;
 }
@@ -201,6 +225,18 @@ bool install(PatchFunction patch) {
     return free_reaches_hook() || give_up("cuMemFree", "does not reach its hook");
 }
 
+bool install_wait_hooks(PatchFunction patch) {
+    void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    for (const Hook &wanted : wait_hooks()) {
+        void *const function = dlsym(library, wanted.symbol);
+        if (function != nullptr &&
+            !patch(function, wanted.replacement, wanted.symbol, wanted.original)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 }  // namespace
 
 bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation)) {
@@ -208,9 +244,13 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
     std::call_once(once, [patch, freed] {
         freed_listener = freed;
         installed.store(install(patch), std::memory_order_release);
+        waits_hooked.store(driver_hooks_installed() && install_wait_hooks(patch),
+                           std::memory_order_release);
     });
     return driver_hooks_installed();
 }
+
+bool driver_waits_hooked() { return waits_hooked.load(std::memory_order_acquire); }
 
 bool driver_hooks_installed() { return installed.load(std::memory_order_acquire); }
 

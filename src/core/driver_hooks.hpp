@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Being told when GPU memory or a context goes away, whoever in the process asks the driver for it.
+// Being told when GPU memory or a context goes away, or somebody waits for all work of a GPU, whoever
+// in the process asks the driver for it.
 #pragma once
 
 #include "core/memory_info.hpp"
@@ -26,6 +27,9 @@ using PatchFunction = bool (*)(void *function, void *hook, const char *name, voi
 bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation));
 
 bool driver_hooks_installed();
+
+/** Whether standby kernels make way for calls that wait for all work of a GPU, too. */
+bool driver_waits_hooked();
 
 /** Grows with every call that may destroy a context, before and after it; means nothing unless
  *  driver_hooks_installed(). While it stays, a context that was alive is alive. */

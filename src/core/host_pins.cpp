@@ -202,7 +202,8 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     // Before it is locked, so that invalidate() meanwhile waits for this to end.
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
     locked_[slot].end.store(range->second.end, std::memory_order_release);
-    const CUresult result = driver->mem_host_register(begin, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult result = driver->mem_host_register(
+        begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
         locked_[slot].end.store(0, std::memory_order_relaxed);
         // Part of it is page-locked by the application, or it is mapped read-only or from a device.

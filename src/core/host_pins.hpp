@@ -41,7 +41,8 @@ public:
 
     /** A hold when [address, +length) is page-locked, which it may become by this call; null when it
      *  is not, and the caller lets a CPU copy it, which takes `missed_seconds` longer. `info` is that
-     *  of `address`: what the application has locked itself needs nothing of us. */
+     *  of `address`: what the application has locked itself needs nothing of us, and its hold has
+     *  use_count() 0; what we lock is mapped for kernels too. */
     Hold acquire(const MemoryInfo &info, const void *address, size_t length, CUcontext context,
                  double missed_seconds);
 

@@ -258,7 +258,8 @@ private:
         unsigned char *address = nullptr;
         std::shared_ptr<PeerMapping> mapping;
         HostPins::Hold pin;
-        MemoryInfo gpu_side;  // which GPU copies
+        MemoryInfo gpu_side;    // which GPU copies
+        bool in_reach = false;  // CopyJob::in_reach
     };
 
     /** A put of the peer of which not all bytes have arrived. */

@@ -134,6 +134,10 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, c
     view.gpu_side = local_info;
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
+    const bool pinned_by_us = view.pin.use_count() != 0;
+    view.in_reach =
+        view.mapping != nullptr &&
+        (pinned_by_us || kernels_reach(local_info, local, length, local_info.device));
     return view;
 }
 
@@ -148,7 +152,7 @@ bool Link::start_direct(DirectCopy copy, void *destination, const void *source,
                                         : CopyDirection::to_gpu;
     const Status status =
         port_.engine().start({destination, source, copy.stream.total, view.gpu_side, direction,
-                              view.mapping != nullptr},
+                              view.in_reach},
                              &copy.ticket);
     if (status == Status::gpu_error) {
         return false;

@@ -2,6 +2,7 @@
 #include "core/standby_kernel.hpp"
 
 #include "core/background.hpp"
+#include "core/driver_hooks.hpp"
 #include "core/log.hpp"
 #include "core/standby_image.hpp"
 
@@ -25,6 +26,8 @@ constexpr uint64_t kLongestPauseNs = 10'000'000;
 // A launch takes a CPU 3 to 4 us: less than the rest of a wait that has lasted so long already, usually.
 constexpr uint64_t kIdleBeforeLaunchNs = 1000;
 constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
+
+constexpr uint64_t kMostBeatIntervalNs = 1000;
 
 // After launches that served nothing.
 constexpr uint64_t kFirstPauseNs = 50'000;
@@ -115,12 +118,25 @@ void StandbyKernels::tend_all(bool idle) {
         return;  // another thread does it
     }
     const uint64_t now = nanoseconds();
+    const bool may_launch = absences_.load(std::memory_order_relaxed) == 0;
     bool wanted = false;
     for (const auto &[key, kernel] : kernels_) {
         (void)key;
-        wanted |= kernel->tend(idle, now);
+        wanted |= kernel->tend(idle, may_launch, now);
     }
     wanted_.store(wanted, std::memory_order_relaxed);
+}
+
+void StandbyKernels::begin_absence() {
+    absences_.fetch_add(1, std::memory_order_relaxed);
+    if (!wanted_.load(std::memory_order_relaxed)) {
+        return;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        kernel->dismiss();
+    }
 }
 
 void StandbyKernels::log_use() {
@@ -206,7 +222,9 @@ bool StandbyKernel::make_control(const CudaDriver *driver) {
     return true;
 }
 
+/** Where nobody tells of calls that wait for the GPU, the kernel must not hold them up for long. */
 bool StandbyKernel::convert_limits(const CudaDriver *driver) {
+    constexpr uint32_t kMostBeatUntoldNs = 2000;
     CUdevice device = 0;
     int kilohertz = 0;
     if (driver->ctx_get_device(&device) != CUDA_SUCCESS ||
@@ -214,10 +232,12 @@ bool StandbyKernel::convert_limits(const CudaDriver *driver) {
             CUDA_SUCCESS) {
         return false;
     }
-    beat_limit_cycles_ =
-        static_cast<uint32_t>(uint64_t{config_.beat_limit_ns} * static_cast<uint64_t>(kilohertz) /
-                              1'000'000);
-    beat_interval_ns_ = config_.beat_limit_ns / 4;
+    const uint32_t beat_limit_ns = driver_waits_hooked()
+                                       ? config_.beat_limit_ns
+                                       : std::min(config_.beat_limit_ns, kMostBeatUntoldNs);
+    beat_limit_cycles_ = static_cast<uint32_t>(uint64_t{beat_limit_ns} *
+                                               static_cast<uint64_t>(kilohertz) / 1'000'000);
+    beat_interval_ns_ = std::min<uint64_t>(beat_limit_ns / 4, kMostBeatIntervalNs);
     return true;
 }
 
@@ -248,7 +268,7 @@ void StandbyKernel::beat(uint64_t now) {
     }
 }
 
-bool StandbyKernel::tend(bool idle, uint64_t now) {
+bool StandbyKernel::tend(bool idle, bool may_launch, uint64_t now) {
     if (code_.load(std::memory_order_acquire) != Code::loaded) {
         return code_.load(std::memory_order_relaxed) != Code::unusable && is_in_use(now);
     }
@@ -263,7 +283,7 @@ bool StandbyKernel::tend(bool idle, uint64_t now) {
             beat(now);
         }
         look_whether_it_left(now);
-    } else if (in_use && now >= next_launch_ && is_good_moment(idle, now)) {
+    } else if (in_use && may_launch && now >= next_launch_ && is_good_moment(idle, now)) {
         launch(now);
     }
     return in_use || running_.load(std::memory_order_relaxed);
@@ -272,6 +292,13 @@ bool StandbyKernel::tend(bool idle, uint64_t now) {
 /** A launch delays whatever comes meanwhile: so in a wait, or at last in traffic without one. */
 bool StandbyKernel::is_good_moment(bool idle, uint64_t now) const {
     return idle ? now - idle_since_ >= kIdleBeforeLaunchNs : now - left_at_ >= kTrafficBeforeLaunchNs;
+}
+
+void StandbyKernel::dismiss() {
+    if (code_.load(std::memory_order_acquire) == Code::loaded) {
+        __atomic_store_n(&control_->beat.argument, launch_.load(std::memory_order_relaxed),
+                         __ATOMIC_RELAXED);
+    }
 }
 
 void StandbyKernel::look_whether_it_left(uint64_t now) {

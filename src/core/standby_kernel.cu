@@ -102,23 +102,29 @@ __device__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes
     }
 }
 
-/** Words as large as the alignment of both addresses permits; what is left over goes by bytes. */
+/** Words as large as the alignment of both addresses permits; what is left over goes by bytes, which are
+ *  on their way at the same time. */
 __device__ void copy_piece(uint64_t destination, uint64_t source, uint32_t bytes, uint32_t lane) {
     const uint64_t alignment = destination | source;
-    uint32_t done;
-    if (alignment % 16 == 0) {
-        done = bytes & ~15u;
-        copy_words<uint4>(destination, source, done, lane);
-    } else if (alignment % 8 == 0) {
-        done = bytes & ~7u;
-        copy_words<uint2>(destination, source, done, lane);
-    } else if (alignment % 4 == 0) {
-        done = bytes & ~3u;
-        copy_words<uint32_t>(destination, source, done, lane);
-    } else {
-        done = 0;
+    const uint32_t word = alignment % 16 == 0 ? 16 : alignment % 8 == 0 ? 8 : alignment % 4 == 0 ? 4 : 1;
+    const uint32_t whole = bytes & ~(word - 1);
+    const bool has_rest = lane < bytes - whole;
+    unsigned char rest;
+    if (has_rest) {
+        rest = load_fresh<unsigned char>(source + whole + lane);
     }
-    copy_words<unsigned char>(destination + done, source + done, bytes - done, lane);
+    if (word == 16) {
+        copy_words<uint4>(destination, source, whole, lane);
+    } else if (word == 8) {
+        copy_words<uint2>(destination, source, whole, lane);
+    } else if (word == 4) {
+        copy_words<uint32_t>(destination, source, whole, lane);
+    } else {
+        copy_words<unsigned char>(destination, source, whole, lane);
+    }
+    if (has_rest) {
+        store_through(destination + whole + lane, rest);
+    }
 }
 
 __device__ void copy_share(const Batch &batch, uint32_t warp, uint32_t lane) {
@@ -213,16 +219,15 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     }
 }
 
-/** Which of the units that the lanes have read begin a command that is there as a whole; in `*units`,
- *  how many units those commands have. */
-__device__ uint32_t find_commands(Seen &seen, uint32_t next, uint32_t lane, uint32_t *units) {
-    const bool there = lane < kStandbyWindow && (seen.unit.tag >> 1) == ((next + lane) & ~0u >> 1);
-    const uint32_t there_in_a_row = __ffs(~__ballot_sync(kAllLanes, there)) - 1;
+/** Which lanes have read a unit that begins a command which is there as a whole; in `*units`, how many
+ *  units those commands have. `there`: the lanes whose unit has the expected number. */
+__device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units) {
+    const uint32_t there_in_a_row = __ffs(~there) - 1;
     seen.units = gpushm::standby_units(seen.unit.argument);
     seen.begins = (seen.unit.tag & 1) != 0 && lane < there_in_a_row &&
                   seen.units <= there_in_a_row - lane;
     const uint32_t begins = __ballot_sync(kAllLanes, seen.begins);
-    const uint32_t last = begins == 0 ? 0 : kLanes - 1 - __clz(begins);
+    const uint32_t last = kLanes - 1 - __clz(begins);
     *units = begins == 0 ? 0 : last + __shfl_sync(kAllLanes, seen.units, last);
     return begins;
 }
@@ -238,10 +243,11 @@ struct Patience {
     __device__ explicit Patience(const StandbyParameters &limits)
         : beat_seen(clock64()), end_of_life(nanoseconds() + limits.life_limit_ns) {}
 
-    __device__ bool ends(const StandbyUnit &unit, const StandbyParameters &limits) {
+    /** Work is as good as a beat. */
+    __device__ bool ends(const StandbyUnit &unit, const StandbyParameters &limits, bool has_work) {
         constexpr uint32_t kPollsPerTimer = 8;
         const long long now = clock64();
-        if (unit.word != beat) {
+        if (unit.word != beat || has_work) {
             beat = unit.word;
             beat_seen = now;
         }
@@ -262,15 +268,19 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
                                       : &control.beat;
         Seen seen;
         seen.unit = load_unit(unit);
-        uint32_t units;
-        const uint32_t begins = find_commands(seen, next, lane, &units);
-        const bool ends = lane == kStandbyWindow && patience.ends(seen.unit, parameters);
+        const bool expected =
+            lane < kStandbyWindow && (seen.unit.tag >> 1) == ((next + lane) & ~0u >> 1);
+        const uint32_t there = __ballot_sync(kAllLanes, expected);
+        const bool ends =
+            lane == kStandbyWindow && patience.ends(seen.unit, parameters, there != 0);
         if (__any_sync(kAllLanes, ends)) {
             if (lane == 0) {
                 batch.units = 0;
             }
             return;
         }
+        uint32_t units = 0;
+        const uint32_t begins = there != 0 ? find_commands(seen, there, lane, &units) : 0;
         if (units == 0) {
             continue;
         }

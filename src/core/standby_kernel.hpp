@@ -20,7 +20,7 @@ namespace gpushm {
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };
     Mode mode = Mode::off;
-    uint32_t beat_limit_ns = 2000;
+    uint32_t beat_limit_ns = 20000;
     uint32_t life_limit_ns = 200000;
 };
 
@@ -60,9 +60,12 @@ public:
     /** What it did so far, for the log. */
     void log_use();
 
+    /** Has it leave at once, without waiting for that. */
+    void dismiss();
+
     /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
-     *  not be called before the next note_copy(). */
-    bool tend(bool idle, uint64_t now);
+     *  not be called before the next note_copy(). `idle`: see there. */
+    bool tend(bool idle, bool may_launch, uint64_t now);
 
 private:
     enum class Code { absent, loading, loaded, unusable };
@@ -138,14 +141,26 @@ public:
             tend_all(idle);
         }
     }
+    /** While one lives, no kernel is launched; those that run leave. For calls of the driver that wait for
+     *  all work of a GPU. */
+    class Absence {
+    public:
+        Absence() { instance().begin_absence(); }
+        ~Absence() { instance().absences_.fetch_sub(1, std::memory_order_relaxed); }
+        Absence(const Absence &) = delete;
+        Absence &operator=(const Absence &) = delete;
+    };
+
     /** What they did so far, in the debug output. */
     void log_use();
     void want() { wanted_.store(true, std::memory_order_relaxed); }
 
 private:
     void tend_all(bool idle);
+    void begin_absence();
 
     std::atomic<bool> wanted_{false};
+    std::atomic<unsigned> absences_{0};
     std::mutex mutex_;
     StandbyConfig config_;
     bool configured_ = false;

@@ -83,8 +83,10 @@ std::vector<abi::Option> options() {
          "of the GPU, such as cudaFree and cudaDeviceSynchronize of another thread, take at most that\n"
          "much longer.",
          OptionType::time, offsetof(InterfaceConfig, standby_life)},
-        {"STANDBY_BEAT", "2us",
-         "So soon after the process has stopped waiting for messages the standby kernel leaves.",
+        {"STANDBY_BEAT", "20us",
+         "So soon after the process has stopped waiting for messages the standby kernel leaves; at once\n"
+         "when the process calls cudaDeviceSynchronize, cudaFree and the like. Where gpushm does not\n"
+         "see such calls (UCX with CUDA of its own, other processors than x86-64), at most 2us.",
          OptionType::time, offsetof(InterfaceConfig, standby_beat)},
     };
 }

@@ -46,7 +46,7 @@ protected:
         const auto end = std::chrono::steady_clock::now() + kPatience;
         while (!condition()) {
             kernel_->note_copy();
-            kernel_->tend(true, now_ns());
+            kernel_->tend(true, true, now_ns());
             if (std::chrono::steady_clock::now() > end) {
                 return false;
             }
@@ -228,7 +228,7 @@ TEST_F(Standby, SaysOfEachCommandWhetherItServedIt) {
     for (int i = 0; i < 3000; ++i) {
         const size_t offset = 64 * static_cast<size_t>(i % 60);
         kernel_->note_copy();
-        kernel_->tend(true, now_ns());
+        kernel_->tend(true, true, now_ns());
         uint32_t end = 0;
         memset(destination.data(), i, kBytes);
         if (kernel_->give(destination.data() + offset, source.data() + offset, 64, false, &end)) {
@@ -248,10 +248,10 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
     reset_calls();
     for (int i = 0; i < 3; ++i) {
         kernel_->note_copy();
-        kernel_->tend(true, now_ns());
+        kernel_->tend(true, true, now_ns());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    kernel_->tend(true, now_ns());
+    kernel_->tend(true, true, now_ns());
     EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
 }
 
@@ -263,7 +263,7 @@ TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
         set_simulation("SIMCUDA_FAIL", failing);
         for (int i = 0; i < 100; ++i) {
             kernel_->note_copy();
-            kernel_->tend(true, now_ns());
+            kernel_->tend(true, true, now_ns());
             std::this_thread::sleep_for(std::chrono::microseconds(200));
             uint32_t end = 0;
             EXPECT_FALSE(kernel_->give(this, this, 8, false, &end)) << failing;

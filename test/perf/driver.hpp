@@ -14,22 +14,28 @@ namespace gpushm::perf {
 // and in the symbol that is looked up.
 #define GPUSHM_PERF_REQUIRED_FUNCTIONS(X)                                                          \
     X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName)                                              \
-    X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName)                                          \
+    X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                  \
     X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize)           \
     X(cuMemAlloc) X(cuMemAllocManaged) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)             \
     X(cuMemHostRegister) X(cuMemHostUnregister)                                                    \
     X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)                              \
     X(cuMemcpyHtoD) X(cuMemcpyDtoH)                                                                \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)                                 \
-    X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize)                                    \
-    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)
+    X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)                   \
+    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)                            \
+    X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleUnload) X(cuLaunchKernel)                 \
+    X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags)                   \
+    X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)
 
-// Null where the driver, or the cuda.h of the build, is too old for it.
+// Null where the driver has none, members only where the cuda.h of the build has them.
 #if CUDA_VERSION >= 12080
-#define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X) X(cuMemPrefetchAsync) X(cuMemcpyBatchAsync)
+#define GPUSHM_PERF_NEWER_FUNCTIONS(X) X(cuMemcpyBatchAsync)
 #else
-#define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X) X(cuMemPrefetchAsync)
+#define GPUSHM_PERF_NEWER_FUNCTIONS(X)
 #endif
+#define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)                                                          \
+    X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
+    X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 
 /** The functions as members, e.g. driver.cuMemAlloc(&address, size). One process, any thread. */
 class Driver {

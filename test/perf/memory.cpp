@@ -42,6 +42,9 @@ Memory::Memory(const Driver *driver, MemoryKind kind, size_t bytes)
     }
 }
 
+Memory::Memory(const Driver *driver, char *imported, size_t bytes)
+    : driver_(driver), kind_(MemoryKind::imported), bytes_(bytes), address_(imported) {}
+
 void Memory::allocate() {
     CUdeviceptr device = 0;
     void *host = nullptr;
@@ -67,6 +70,7 @@ void Memory::allocate() {
         driver_->require(driver_->cuMemAllocManaged(&device, bytes_, CU_MEM_ATTACH_GLOBAL),
                          "cuMemAllocManaged");
         break;
+    case MemoryKind::imported: break;  // is there already
     }
     address_ = static_cast<char *>(device != 0 ? reinterpret_cast<void *>(device) : host);
 }
@@ -81,6 +85,7 @@ Memory::~Memory() {
         break;
     case MemoryKind::device:
     case MemoryKind::managed: driver_->cuMemFree(device_pointer(address_)); break;
+    case MemoryKind::imported: break;
     }
 }
 
@@ -133,7 +138,7 @@ void Memory::place_on_gpu(size_t first, size_t bytes) {
 }
 
 void Memory::write(size_t first, const unsigned char *from, size_t bytes) {
-    if (kind_ != MemoryKind::device) {
+    if (!is_on_device()) {
         std::memcpy(address_ + first, from, bytes);
         return;
     }
@@ -145,7 +150,7 @@ void Memory::write(size_t first, const unsigned char *from, size_t bytes) {
 }
 
 const unsigned char *Memory::read(size_t first, size_t bytes) const {
-    if (kind_ != MemoryKind::device) {
+    if (!is_on_device()) {
         return reinterpret_cast<const unsigned char *>(address_ + first);
     }
     unsigned char *content = scratch(bytes);

@@ -9,8 +9,9 @@
 
 namespace gpushm::perf {
 
-/** `registered`: shared memory, page-locked afterwards, as transports between processes have it. */
-enum class MemoryKind { host, pinned, registered, device, managed };
+/** `registered`: shared memory, page-locked afterwards, as transports between processes have it.
+ *  `imported`: device memory of another process. */
+enum class MemoryKind { host, pinned, registered, device, managed, imported };
 
 /** GPU memory belongs to the device that is current when it is made. */
 class Memory {
@@ -18,6 +19,8 @@ public:
     /** `driver` may be null for host memory, and outlives the object. Throws std::runtime_error
      *  when there is no memory. */
     Memory(const Driver *driver, MemoryKind kind, size_t bytes);
+    /** Imported memory, which belongs to somebody else who keeps it. */
+    Memory(const Driver *driver, char *imported, size_t bytes);
     ~Memory();
     Memory(const Memory &) = delete;
     Memory &operator=(const Memory &) = delete;
@@ -39,6 +42,9 @@ public:
 
 private:
     void allocate();
+    bool is_on_device() const {
+        return kind_ == MemoryKind::device || kind_ == MemoryKind::imported;
+    }
     void write(size_t first, const unsigned char *from, size_t bytes);
     const unsigned char *read(size_t first, size_t bytes) const;
 

@@ -5,13 +5,16 @@ namespace gpushm::perf {
 namespace {
 
 constexpr ucp_tag_t kTag = 1;
-constexpr uint64_t kProbes = 3;
 
 }  // namespace
 
-MessageTests::MessageTests(Side &side, const UcpConnection &connection, MessageBuffers &source,
+MessageTests::MessageTests(const MeasuringSide &here, MessageBuffers &source,
                            MessageBuffers &destination)
-    : side_(side), connection_(connection), source_(source), destination_(destination) {}
+    : here_(here),
+      side_(here.side),
+      connection_(here.connection),
+      source_(source),
+      destination_(destination) {}
 
 /** Preparing is not measured, so a round trip, which contains the other side's, cannot be used. */
 bool MessageTests::prepares() const {
@@ -35,11 +38,13 @@ Figures MessageTests::latency(size_t size, const Effort &effort) {
     destination_.prepare(size, 1);
     ++contents_;
     if (prepares()) {
-        return measure([this](uint64_t n) { return one_way(n, 1); }, effort, 1);
+        return measure_on_both_sides(
+            here_, [this](uint64_t n) { return one_way(n, 1); }, effort, 1);
     }
     source_.prepare_source(seed_of(side_.number()));
     destination_.prepare_destination();
-    const Figures figures = measure([this](uint64_t n) { return ping_pong(n); }, effort, 2);
+    const Figures figures = measure_on_both_sides(
+        here_, [this](uint64_t n) { return ping_pong(n); }, effort, 2);
     check_ping_pong();
     return figures;
 }
@@ -50,22 +55,8 @@ Figures MessageTests::window(size_t size, const Effort &effort) {
     destination_.prepare(size, slots_of(size));
     ++contents_;
     const unsigned messages = window_of(size);
-    return measure([this, messages](uint64_t n) { return one_way(n, messages); }, effort, messages);
-}
-
-Figures MessageTests::measure(const Run &run, const Effort &effort, double divisor) {
-    const Side::Progress progress = connection_.progress_function();
-    // The first, a few, tell how many make a warm-up, and that tells how many make the test.
-    const auto time_of = [&run](uint64_t count) {
-        const double start = now_us();
-        run(count);
-        return (now_us() - start) / static_cast<double>(count);
-    };
-    const uint64_t warm_ups = side_.agree(effort.warm_ups(time_of(kProbes)), progress);
-    const uint64_t count = side_.agree(effort.samples(time_of(warm_ups)), progress);
-    const std::vector<double> samples = run(count);
-    side_.barrier(progress);
-    return side_.number() == 0 ? figures_of(samples, divisor) : Figures{};
+    return measure_on_both_sides(
+        here_, [this, messages](uint64_t n) { return one_way(n, messages); }, effort, messages);
 }
 
 std::vector<double> MessageTests::ping_pong(uint64_t count) {

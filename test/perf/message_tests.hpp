@@ -4,10 +4,8 @@
 
 #include "figures.hpp"
 #include "message_buffers.hpp"
-#include "side_pair.hpp"
-#include "ucp_connection.hpp"
+#include "ucp_program.hpp"
 
-#include <functional>
 #include <vector>
 
 namespace gpushm::perf {
@@ -16,8 +14,7 @@ namespace gpushm::perf {
  *  throws std::runtime_error. Figures are those of side 0. */
 class MessageTests {
 public:
-    MessageTests(Side &side, const UcpConnection &connection, MessageBuffers &source,
-                 MessageBuffers &destination);
+    MessageTests(const MeasuringSide &here, MessageBuffers &source, MessageBuffers &destination);
 
     /** Messages of `size` bytes for `seconds`, to let everything that is done once be done; none
      *  where buffers are renewed, so that there is always something to be done. */
@@ -32,11 +29,7 @@ public:
     Figures window(size_t size, const Effort &effort);
 
 private:
-    /** Does it n times; the times on side 0. */
-    using Run = std::function<std::vector<double>(uint64_t n)>;
-
     bool prepares() const;
-    Figures measure(const Run &run, const Effort &effort, double divisor);
     std::vector<double> ping_pong(uint64_t count);
     std::vector<double> one_way(uint64_t count, unsigned messages);
     double send_messages(unsigned messages);
@@ -44,6 +37,7 @@ private:
     void check_ping_pong();
     uint64_t seed_of(int sender) const;
 
+    const MeasuringSide here_;
     Side &side_;
     const UcpConnection &connection_;
     MessageBuffers &source_;

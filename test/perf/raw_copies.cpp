@@ -6,6 +6,7 @@
 #include "ipc_exporter.hpp"
 #include "options.hpp"
 #include "raw_operations.hpp"
+#include "standby_copy.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -67,6 +68,17 @@ void measure_window(RawOperation &operation, const std::string &labels, size_t s
                    "\", \"loop_us\": " + std::to_string(one_by_one.median));
 }
 
+/** "standby" stands for all of the standby kernel's. */
+std::vector<std::string> operations_of(const Options &options) {
+    std::vector<std::string> operations;
+    for (const std::string &name : options.list("operations")) {
+        const std::vector<std::string> names =
+            name == "standby" ? standby_operations() : std::vector<std::string>{name};
+        operations.insert(operations.end(), names.begin(), names.end());
+    }
+    return operations;
+}
+
 void measure(const Driver *driver, const Options &options) {
     const std::vector<int> devices = options.integers("devices");
     const std::vector<int> cpus = options.integers("cpus");
@@ -75,12 +87,15 @@ void measure(const Driver *driver, const Options &options) {
     if (devices.size() != 2) {
         throw std::runtime_error("--devices=A,B: two of them, or one twice");
     }
-    for (const std::string &name : options.list("operations")) {
+    for (const std::string &name : operations_of(options)) {
         const RawSettings settings = {driver, devices[0], devices[1],
                                       cpus.size() > 1 ? cpus[1] : -1, pool_bytes(sizes)};
         const std::unique_ptr<RawOperation> operation = make_raw_operation(name, settings);
         const std::string labels = "\"operation\": " + json_string(name) + ", ";
         for (const size_t size : sizes) {
+            if (!operation->takes(size)) {
+                continue;
+            }
             if (wants(options, "latency")) {
                 measure_single(*operation, labels, size, effort);
             }

@@ -5,6 +5,7 @@
 #include "ipc_exporter.hpp"
 #include "memory.hpp"
 #include "staged_copy.hpp"
+#include "standby_copy.hpp"
 
 #include <cstring>
 #include <stdexcept>
@@ -138,7 +139,7 @@ std::unique_ptr<RawOperation> make_raw_operation(const std::string &name,
     if (name == "staged") {
         return make_staged_copy(settings, kSeed);
     }
-    throw std::runtime_error(name + ": no such operation");
+    return make_standby_copy(name, settings, kSeed);
 }
 
 }  // namespace gpushm::perf
