@@ -114,6 +114,18 @@ struct WaitHook {
     static inline CUresult (*original)(Arguments...);
 };
 
+/** Makes a context, or finds it made. */
+struct RetainHook {
+    static CUresult call(CUcontext *context, CUdevice device) {
+        const CUresult result = original(context, device);
+        if (result == CUDA_SUCCESS) {
+            StandbyKernels::instance().prepare(*context);
+        }
+        return result;
+    }
+    static inline CUresult (*original)(CUcontext *, CUdevice);
+};
+
 struct Hook {
     const char *symbol;
     const char *name;  // for cuGetProcAddress
@@ -155,9 +167,10 @@ const std::vector<Hook> &all_hooks() {
     return hooks;
 }
 
-/** Without them nothing is wrong, so that they are hooked where that is possible. */
-const std::vector<Hook> &wait_hooks() {
+/** For the standby kernel. Without them nothing is wrong. */
+const std::vector<Hook> &standby_hooks() {
     static const std::vector<Hook> hooks = {
+        hook<RetainHook>("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain"),
         hook<WaitHook<0>>("cuCtxSynchronize", "cuCtxSynchronize"),
         hook<WaitHook<1, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                       unsigned, CUstream, void **>>("cuLaunchCooperativeKernel",
@@ -225,9 +238,9 @@ bool install(PatchFunction patch) {
     return free_reaches_hook() || give_up("cuMemFree", "does not reach its hook");
 }
 
-bool install_wait_hooks(PatchFunction patch) {
+bool install_standby_hooks(PatchFunction patch) {
     void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    for (const Hook &wanted : wait_hooks()) {
+    for (const Hook &wanted : standby_hooks()) {
         void *const function = dlsym(library, wanted.symbol);
         if (function != nullptr &&
             !patch(function, wanted.replacement, wanted.symbol, wanted.original)) {
@@ -244,7 +257,7 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
     std::call_once(once, [patch, freed] {
         freed_listener = freed;
         installed.store(install(patch), std::memory_order_release);
-        waits_hooked.store(driver_hooks_installed() && install_wait_hooks(patch),
+        waits_hooked.store(driver_hooks_installed() && install_standby_hooks(patch),
                            std::memory_order_release);
     });
     return driver_hooks_installed();

@@ -357,7 +357,7 @@ private:
     }
 
     // link_direct.cpp
-    bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length) const;
+    bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
     bool start_direct_get(uint64_t id);
     bool start_direct_put(const Stream &stream);
     bool start_push(const Stream &stream, const GetRequest &request);
@@ -430,6 +430,7 @@ private:
     std::list<DirectCopy> direct_copies_;
     uint64_t mapped_owner_ = 0;          // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
+    bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
     std::vector<BufferName> exported_;   // what the peer may have mapped
 };
 

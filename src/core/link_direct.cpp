@@ -166,12 +166,18 @@ bool Link::start_direct(DirectCopy copy, void *destination, const void *source,
 /** Whether a transfer that this process starts is its to copy, and may touch the memory. A peer's
  *  memory is the peer's to check, by what it maps here. */
 bool Link::may_copy(const RemoteMemory &remote, const MemoryInfo &local_info,
-                    uint64_t length) const {
+                    uint64_t length) {
     const BufferName &buffer = remote.buffer;
     const bool own = buffer.owner == process_cookie().low;
-    return (!same_gpu(buffer, local_info) || copies_for_both(buffer)) &&
-           (!own || RegistrationTable::instance().covers(remote.registration, remote.address,
-                                                         length));
+    if (same_gpu(buffer, local_info) && !copies_for_both(buffer)) {
+        if (!gpu_left_to_peer_) {
+            gpu_left_to_peer_ = true;
+            StandbyKernels::instance().leave_to_peer(port_.engine().context_of(local_info));
+        }
+        return false;
+    }
+    return !own ||
+           RegistrationTable::instance().covers(remote.registration, remote.address, length);
 }
 
 bool Link::start_direct_get(uint64_t id) {

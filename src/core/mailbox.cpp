@@ -86,7 +86,7 @@ bool MailboxGeometry::possible() const {
 }
 
 size_t MailboxGeometry::segment_bytes() const {
-    return kCellsOffset + cell_count * (sizeof(Cell) + slot_bytes);
+    return kCellsOffset + cell_count * (sizeof(Cell) + slot_stride());
 }
 
 SenderRecord *MailboxGeometry::sender_records(unsigned char *base) {
@@ -99,7 +99,7 @@ Cell *MailboxGeometry::cell(unsigned char *base, uint64_t ticket) const {
 
 unsigned char *MailboxGeometry::slot(unsigned char *base, uint64_t ticket) const {
     return base + kCellsOffset + cell_count * sizeof(Cell) +
-           (ticket & (cell_count - 1)) * slot_bytes;
+           (ticket & (cell_count - 1)) * slot_stride() + kSlotOffset;
 }
 
 // ---------------------------------------------------------------- receiver

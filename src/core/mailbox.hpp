@@ -4,7 +4,7 @@
 // Layout of the segment (all offsets follow from the two numbers in the header):
 //
 //   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] | Cell[cell_count] |
-//   slot[cell_count]
+//   slot[cell_count], each kSlotOffset behind a multiple of 64
 //
 // A message of up to kInlineBytes lies in its cell (128 bytes, two cache lines, of which one of up to
 // 48 bytes touches one); a longer one lies in the slot that belongs to the cell.
@@ -45,7 +45,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 6;
+constexpr uint32_t kProtocolVersion = 7;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -182,6 +182,10 @@ struct ReceivedCell {
     unsigned char *slot;
 };
 
+/** UCP puts 8 bytes in front of the payload of most messages (ucp_eager_hdr_t, src/ucp/tag/eager.h): so it
+ *  begins at a multiple of 16, which lets kernels copy it by their widest words. */
+constexpr size_t kSlotOffset = 8;
+
 /** Sizes and places in a mailbox segment. */
 struct MailboxGeometry {
     uint32_t cell_count;  // a power of two
@@ -189,6 +193,8 @@ struct MailboxGeometry {
 
     /** Whether a mailbox may have these sizes. */
     bool possible() const;
+    /** From slot to slot. */
+    uint64_t slot_stride() const { return slot_bytes + 64; }
     size_t segment_bytes() const;
     /** kMaxSenders of them. */
     static SenderRecord *sender_records(unsigned char *base);

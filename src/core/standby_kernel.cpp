@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/standby_kernel.hpp"
 
-#include "core/background.hpp"
+#include "core/abstract_address.hpp"
+#include "core/buffer_name.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/log.hpp"
 #include "core/standby_image.hpp"
@@ -29,6 +30,9 @@ constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
 constexpr uint64_t kMostBeatIntervalNs = 1000;
 
+// So long after another process was found to have the GPU.
+constexpr uint64_t kClaimIntervalNs = 10'000'000;
+
 // After launches that served nothing.
 constexpr uint64_t kFirstPauseNs = 50'000;
 constexpr uint64_t kMostPauseNs = 10'000'000;
@@ -38,7 +42,7 @@ constexpr uint32_t kPollsPerQuery = 4096;
 
 // More launches in a row than this return late, so they all do: CUDA_LAUNCH_BLOCKING, or a tool that
 // serialises kernels.
-constexpr uint32_t kMostBlockedLaunches = 3;
+constexpr uint32_t kMostBlockedLaunches = 50;
 
 uint64_t nanoseconds() {
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -81,6 +85,13 @@ bool launches_are_synchronous() {
 
 }  // namespace
 
+bool GpuClaim::take(CUdevice device) {
+    if (!socket_) {
+        socket_ = bind_abstract("standby", {device_identity(device), 0});
+    }
+    return bool(socket_);
+}
+
 // ---------------------------------------------------------------- the process's kernels
 
 StandbyKernels &StandbyKernels::instance() {
@@ -97,19 +108,56 @@ void StandbyKernels::configure(const StandbyConfig &config) {
     }
 }
 
+bool StandbyKernels::possible() const {
+    return config_.mode != StandbyConfig::Mode::off && CudaDriver::get() != nullptr &&
+           CudaDriver::get()->has_kernels() && standby_fatbin().data != nullptr &&
+           units_are_stored_whole() && !launches_are_synchronous();
+}
+
+void StandbyKernels::prepare(CUcontext context) {
+    std::shared_ptr<StandbyKernel> kernel;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!possible()) {
+            return;
+        }
+        std::shared_ptr<StandbyKernel> &entry =
+            kernels_[{context, CudaDriver::get()->context_id(context)}];
+        if (entry) {
+            return;
+        }
+        entry = kernel =
+            std::make_shared<StandbyKernel>(context, CudaDriver::get()->context_id(context), config_);
+    }
+    kernel->load();
+}
+
+void StandbyKernels::prepare_all() {
+    const CudaDriver *driver = CudaDriver::get();
+    int count = 0;
+    if (!possible() || driver->primary_ctx_get_state == nullptr ||
+        driver->device_get_count(&count) != CUDA_SUCCESS) {
+        return;
+    }
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        CUdevice device = 0;
+        unsigned flags = 0;
+        int active = 0;
+        CUcontext context = nullptr;
+        if (driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
+            driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
+            active != 0 &&
+            driver->device_primary_ctx_retain(&context, device) == CUDA_SUCCESS) {
+            prepare(context);
+            driver->device_primary_ctx_release(device);
+        }
+    }
+}
+
 std::shared_ptr<StandbyKernel> StandbyKernels::find(CUcontext context, unsigned long long id) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const CudaDriver *driver = CudaDriver::get();
-    if (config_.mode == StandbyConfig::Mode::off || !driver->has_kernels() ||
-        standby_fatbin().data == nullptr || !units_are_stored_whole() ||
-        launches_are_synchronous()) {
-        return nullptr;
-    }
-    std::shared_ptr<StandbyKernel> &kernel = kernels_[{context, id}];
-    if (!kernel) {
-        kernel = std::make_shared<StandbyKernel>(context, id, config_);
-    }
-    return kernel;
+    const auto found = kernels_.find({context, id});
+    return found != kernels_.end() ? found->second : nullptr;
 }
 
 void StandbyKernels::tend_all(bool idle) {
@@ -125,6 +173,15 @@ void StandbyKernels::tend_all(bool idle) {
         wanted |= kernel->tend(idle, may_launch, now);
     }
     wanted_.store(wanted, std::memory_order_relaxed);
+}
+
+void StandbyKernels::leave_to_peer(CUcontext context) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &[key, kernel] : kernels_) {
+        if (key.first == context) {
+            kernel->retire();
+        }
+    }
 }
 
 void StandbyKernels::begin_absence() {
@@ -166,20 +223,16 @@ void StandbyKernel::note_copy() {
     last_copy_.store(now, std::memory_order_relaxed);
     const uint32_t copies = recent ? copies_.load(std::memory_order_relaxed) + 1 : 1;
     copies_.store(copies, std::memory_order_relaxed);
-    if (!is_in_use(now)) {
-        return;
-    }
-    StandbyKernels::instance().want();
-    Code absent = Code::absent;
-    if (code_.load(std::memory_order_relaxed) == absent &&
-        code_.compare_exchange_strong(absent, Code::loading)) {
-        // It takes milliseconds, and may wait for what the GPU does.
-        run_in_background([kernel = shared_from_this()] { kernel->load(); });
+    if (is_in_use(now)) {
+        StandbyKernels::instance().want();
     }
 }
 
-/** In the background. */
 void StandbyKernel::load() {
+    Code absent = Code::absent;
+    if (!code_.compare_exchange_strong(absent, Code::loading)) {
+        return;
+    }
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_);
@@ -193,7 +246,6 @@ void StandbyKernel::load() {
     code_.store(loaded ? Code::loaded : Code::unusable, std::memory_order_release);
 }
 
-/** Machine code; where the GPU has none of it, or the driver is older than the compiler, PTX. */
 bool StandbyKernel::load_module(const CudaDriver *driver) {
     return (driver->module_load_data(&module_, standby_fatbin().data) == CUDA_SUCCESS ||
             driver->module_load_data(&module_, standby_ptx().data) == CUDA_SUCCESS) &&
@@ -225,10 +277,9 @@ bool StandbyKernel::make_control(const CudaDriver *driver) {
 /** Where nobody tells of calls that wait for the GPU, the kernel must not hold them up for long. */
 bool StandbyKernel::convert_limits(const CudaDriver *driver) {
     constexpr uint32_t kMostBeatUntoldNs = 2000;
-    CUdevice device = 0;
     int kilohertz = 0;
-    if (driver->ctx_get_device(&device) != CUDA_SUCCESS ||
-        driver->device_get_attribute(&kilohertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device) !=
+    if (driver->ctx_get_device(&device_) != CUDA_SUCCESS ||
+        driver->device_get_attribute(&kilohertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device_) !=
             CUDA_SUCCESS) {
         return false;
     }
@@ -283,10 +334,19 @@ bool StandbyKernel::tend(bool idle, bool may_launch, uint64_t now) {
             beat(now);
         }
         look_whether_it_left(now);
-    } else if (in_use && may_launch && now >= next_launch_ && is_good_moment(idle, now)) {
+    } else if (in_use && may_launch && now >= next_launch_ && is_good_moment(idle, now) &&
+               claim_gpu(now)) {
         launch(now);
     }
     return in_use || running_.load(std::memory_order_relaxed);
+}
+
+bool StandbyKernel::claim_gpu(uint64_t now) {
+    claimed_ = claimed_ || claim_.take(device_);
+    if (!claimed_) {
+        next_launch_ = now + kClaimIntervalNs;
+    }
+    return claimed_;
 }
 
 /** A launch delays whatever comes meanwhile: so in a wait, or at last in traffic without one. */
@@ -299,6 +359,13 @@ void StandbyKernel::dismiss() {
         __atomic_store_n(&control_->beat.argument, launch_.load(std::memory_order_relaxed),
                          __ATOMIC_RELAXED);
     }
+}
+
+void StandbyKernel::retire() {
+    dismiss();
+    code_.store(Code::unusable, std::memory_order_relaxed);
+    running_.store(false, std::memory_order_release);
+    claim_.give_back();
 }
 
 void StandbyKernel::look_whether_it_left(uint64_t now) {

@@ -27,9 +27,8 @@ constexpr uint32_t kWarps = kStandbyThreads / kLanes;
 constexpr uint32_t kAllLanes = ~0u;
 constexpr uint32_t kMostCommands = kStandbyWindow / 2;
 
-// What one warp copies at a time: eight times 16 bytes a lane, all in flight.
+// What a lane has in flight: so many words, as large as the alignment permits.
 constexpr uint32_t kInFlight = 8;
-constexpr uint32_t kPieceBytes = kLanes * kInFlight * 16;
 
 /** Copies that the warps share out among themselves. */
 struct Batch {
@@ -39,6 +38,7 @@ struct Batch {
     uint64_t destination[kMostCommands];
     uint64_t source[kMostCommands];
     uint32_t length[kMostCommands];
+    uint32_t piece[kMostCommands];        // bytes that a warp copies at a time
     uint32_t first_piece[kMostCommands];
 };
 
@@ -80,6 +80,16 @@ __device__ void store_through(uint64_t address, Word value) {
 
 // ---------------------------------------------------------------- copies
 
+/** The size of the words by which a copy goes: the largest that both addresses are aligned to. */
+__device__ uint32_t word_bytes(uint64_t destination, uint64_t source) {
+    const uint64_t alignment = destination | source;
+    return alignment % 16 == 0 ? 16 : alignment % 8 == 0 ? 8 : alignment % 4 == 0 ? 4 : 1;
+}
+
+__device__ uint32_t piece_bytes(uint64_t destination, uint64_t source) {
+    return kLanes * kInFlight * word_bytes(destination, source);
+}
+
 /** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it. */
 template <typename Word>
 __device__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes, uint32_t lane) {
@@ -105,8 +115,7 @@ __device__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes
 /** Words as large as the alignment of both addresses permits; what is left over goes by bytes, which are
  *  on their way at the same time. */
 __device__ void copy_piece(uint64_t destination, uint64_t source, uint32_t bytes, uint32_t lane) {
-    const uint64_t alignment = destination | source;
-    const uint32_t word = alignment % 16 == 0 ? 16 : alignment % 8 == 0 ? 8 : alignment % 4 == 0 ? 4 : 1;
+    const uint32_t word = word_bytes(destination, source);
     const uint32_t whole = bytes & ~(word - 1);
     const bool has_rest = lane < bytes - whole;
     unsigned char rest;
@@ -131,9 +140,9 @@ __device__ void copy_share(const Batch &batch, uint32_t warp, uint32_t lane) {
     for (uint32_t piece = warp; piece < batch.pieces; piece += kWarps) {
         const bool begins_before = lane < batch.copies && batch.first_piece[lane] <= piece;
         const uint32_t copy = kLanes - 1 - __clz(__ballot_sync(kAllLanes, begins_before));
-        const uint32_t offset = (piece - batch.first_piece[copy]) * kPieceBytes;
+        const uint32_t offset = (piece - batch.first_piece[copy]) * batch.piece[copy];
         copy_piece(batch.destination[copy] + offset, batch.source[copy] + offset,
-                   min(kPieceBytes, batch.length[copy] - offset), lane);
+                   min(batch.piece[copy], batch.length[copy] - offset), lane);
     }
 }
 
@@ -181,15 +190,16 @@ __device__ bool serve_alone(const Seen &seen, uint32_t begins, uint32_t units, u
     store_inline(seen, begins, units, lane);
     const bool copies = seen.begins && (seen.unit.argument & kStandbyInline) == 0;
     const uint32_t all = __ballot_sync(kAllLanes, copies);
-    const uint32_t large =
-        __ballot_sync(kAllLanes, copies && seen.unit.argument > kPieceBytes);
+    const uint64_t source = __shfl_down_sync(kAllLanes, seen.unit.word, 1);
+    const uint32_t large = __ballot_sync(
+        kAllLanes, copies && seen.unit.argument > piece_bytes(seen.unit.word, source));
     if (large != 0 || __popc(all) > 1) {
         return false;
     }
     if (all != 0) {
         const uint32_t first = __ffs(all) - 1;
         copy_piece(__shfl_sync(kAllLanes, seen.unit.word, first),
-                   __shfl_sync(kAllLanes, seen.unit.word, first + 1),
+                   __shfl_sync(kAllLanes, source, first),
                    __shfl_sync(kAllLanes, seen.unit.argument, first), lane);
     }
     return true;
@@ -198,19 +208,21 @@ __device__ bool serve_alone(const Seen &seen, uint32_t begins, uint32_t units, u
 /** Describes the copies for all warps; each lane whose unit begins one writes its own. */
 __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     const bool copies = seen.begins && (seen.unit.argument & kStandbyInline) == 0;
-    const uint32_t mine = copies ? (seen.unit.argument + kPieceBytes - 1) / kPieceBytes : 0;
+    const uint64_t source = __shfl_down_sync(kAllLanes, seen.unit.word, 1);
+    const uint32_t piece = piece_bytes(seen.unit.word, source);
+    const uint32_t mine = copies ? (seen.unit.argument + piece - 1) / piece : 0;
     uint32_t end = mine;  // of the pieces of all copies up to this one
     for (uint32_t distance = 1; distance < kLanes; distance *= 2) {
         const uint32_t before = __shfl_up_sync(kAllLanes, end, distance);
         end += lane >= distance ? before : 0;
     }
     const uint32_t all = __ballot_sync(kAllLanes, copies);
-    const uint64_t source = __shfl_down_sync(kAllLanes, seen.unit.word, 1);
     if (copies) {
         const uint32_t index = __popc(all & ((1u << lane) - 1));
         batch.destination[index] = seen.unit.word;
         batch.source[index] = source;
         batch.length[index] = seen.unit.argument;
+        batch.piece[index] = piece;
         batch.first_piece[index] = end - mine;
     }
     if (lane == kLanes - 1) {

@@ -4,6 +4,7 @@
 
 #include "core/cuda_driver.hpp"
 #include "core/standby_protocol.hpp"
+#include "core/unique_fd.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -15,6 +16,19 @@
 #include <vector>
 
 namespace gpushm {
+
+/** The right to run standby kernels on a GPU: of one process at a time, for those of two would take turns by
+ *  time slices of 2 ms. Given back when it ends, or the process. Processes of other network namespaces
+ *  do not see it. */
+class GpuClaim {
+public:
+    /** Whether this process has it now. */
+    bool take(CUdevice device);
+    void give_back() { socket_ = UniqueFd(); }
+
+private:
+    UniqueFd socket_;
+};
 
 /** When the kernel runs. */
 struct StandbyConfig {
@@ -33,7 +47,7 @@ struct StandbyConfig {
  *  way: a wrong address destroys the context.
  *
  *  Thread safe. */
-class StandbyKernel : public std::enable_shared_from_this<StandbyKernel> {
+class StandbyKernel {
 public:
     StandbyKernel(CUcontext context, unsigned long long context_id, const StandbyConfig &config)
         : context_(context), context_id_(context_id), config_(config) {}
@@ -46,6 +60,11 @@ public:
 
     /** Whether give() would take a command now. */
     bool alive() const;
+
+    /** Makes it ready, once; milliseconds. Waits for all work of the context, and meanwhile every other
+     *  call of the driver for that context waits too (driver 580): only for a context in which no kernel
+     *  can wait for a message. */
+    void load();
 
     /** A copy of `length` bytes, > 0 and less than 2^31. `payload`: its source is host memory that may
      *  be read now and changed afterwards. False when no kernel takes it. Else state() is to be asked
@@ -62,6 +81,8 @@ public:
 
     /** Has it leave at once, without waiting for that. */
     void dismiss();
+    /** It is not used any more. */
+    void retire();
 
     /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
      *  not be called before the next note_copy(). `idle`: see there. */
@@ -70,7 +91,6 @@ public:
 private:
     enum class Code { absent, loading, loaded, unusable };
 
-    void load();
     bool load_module(const CudaDriver *driver);
     bool make_control(const CudaDriver *driver);
     bool convert_limits(const CudaDriver *driver);
@@ -78,6 +98,7 @@ private:
     bool has_left() const;
     bool is_dead();
     void beat(uint64_t now);
+    bool claim_gpu(uint64_t now);
     bool is_good_moment(bool idle, uint64_t now) const;
     void look_whether_it_left(uint64_t now);
     void launch(uint64_t now);
@@ -96,6 +117,7 @@ private:
     CUstream stream_ = nullptr;
     uint32_t beat_limit_cycles_ = 0;
     uint64_t beat_interval_ns_ = 0;
+    CUdevice device_ = 0;
 
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
@@ -114,6 +136,8 @@ private:
     std::atomic<uint64_t> all_not_served_{0};
 
     // tend() only
+    GpuClaim claim_;
+    bool claimed_ = false;
     uint64_t idle_since_ = 0;        // 0: not idle
     uint64_t left_at_ = 0;           // when the last one was seen to have left
     uint64_t next_launch_ = 0;       // not before
@@ -130,9 +154,17 @@ public:
     void configure(const StandbyConfig &config);
     const StandbyConfig &config() const { return config_; }
 
-    /** The kernel of a context, made when it is first asked for; null where there is none: it is switched
-     *  off, or the driver or the build lacks what it needs. `id`: CudaDriver::context_id(). */
+    /** Loads the kernel into a context that was just made, or once more does nothing. */
+    void prepare(CUcontext context);
+    /** The same for all primary contexts that there are; for a process that has no peers yet. */
+    void prepare_all();
+
+    /** The kernel of a context; null where there is none: it is switched off, or the driver or the build
+     *  lacks what it needs, or the context was not prepared. `id`: CudaDriver::context_id(). */
     std::shared_ptr<StandbyKernel> find(CUcontext context, unsigned long long id);
+
+    /** A peer copies for this process on the GPU of `context`: its kernel is wanted there, not ours. */
+    void leave_to_peer(CUcontext context);
 
     /** To be called again and again by threads that wait for messages. `idle`: nothing happened since
      *  the last time. Costs a load while no kernel is wanted. */
@@ -156,6 +188,7 @@ public:
     void want() { wanted_.store(true, std::memory_order_relaxed); }
 
 private:
+    bool possible() const;
     void tend_all(bool idle);
     void begin_absence();
 

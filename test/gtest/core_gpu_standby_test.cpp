@@ -37,6 +37,7 @@ protected:
     void make(uint32_t life_ns, StandbyConfig::Mode mode = StandbyConfig::Mode::whenever_possible) {
         kernel_ = std::make_shared<StandbyKernel>(context_, cuda_.context_id(context_),
                                                   StandbyConfig{mode, kBeat, life_ns});
+        kernel_->load();
     }
 
     /** Does what a process does that waits for messages, until `condition`; false when it takes too
@@ -259,8 +260,8 @@ TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
     SKIP_UNLESS_SIMULATED();
     for (const char *failing : {"cuModuleLoadData:1:2,cuModuleLoadData:1:2", "cuModuleGetFunction:1:500",
                                 "cuMemHostRegister:1:2", "cuStreamCreate:1:2", "cuLaunchKernel:1:2"}) {
-        make(kLongLife);
         set_simulation("SIMCUDA_FAIL", failing);
+        make(kLongLife);
         for (int i = 0; i < 100; ++i) {
             kernel_->note_copy();
             kernel_->tend(true, true, now_ns());

@@ -107,6 +107,11 @@ void print_error(const std::string &text) {
     std::fflush(stdout);
 }
 
+void print_note(const std::string &text) {
+    std::printf("{\"note\": %s}\n", json_string(text).c_str());
+    std::fflush(stdout);
+}
+
 std::string json_string(const std::string &text) {
     std::string quoted = "\"";
     for (const char c : text) {

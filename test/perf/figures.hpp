@@ -66,6 +66,9 @@ void print_facts(const std::string &description, bool simulated, int devices,
 /** {"error": text} */
 void print_error(const std::string &text);
 
+/** {"note": text}: what was not done as it should be. */
+void print_note(const std::string &text);
+
 /** With quotes. */
 std::string json_string(const std::string &text);
 

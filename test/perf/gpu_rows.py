@@ -12,6 +12,7 @@ class Row:
     raw: str         # of raw_copies: the least that the bytes need
     raw_title: str
     perftest: str = None     # -m of ucx_perftest, where that can measure the row
+    standby: str = None      # of raw_copies: the same by the standby kernel, where it does that
     one_device: bool = False
     unmapped: bool = False   # sides are told not to map each other's GPU memory
     standard: bool = True    # in the table without --rows
@@ -24,17 +25,20 @@ TO_DEVICE = "copy from pinned memory to device"
 
 ROWS = [
     Row("host", "host to host", "host", "host", "memcpy", "memcpy", perftest="host"),
-    Row("dd", "device to device, mapped", "device", "device", "peer", MAPPED, perftest="cuda"),
+    Row("dd", "device to device, mapped", "device", "device", "peer", MAPPED, perftest="cuda",
+        standby="standby-pull"),
     Row("dd-unmapped", "device to device, not mapped", "device", "device", "staged", STAGED,
         perftest="cuda", unmapped=True),
-    Row("dh", "device to host", "device", "host", "d2h", TO_HOST, perftest="cuda,host"),
-    Row("hd", "host to device", "host", "device", "h2d", TO_DEVICE, perftest="host,cuda"),
+    Row("dh", "device to host", "device", "host", "d2h", TO_HOST, perftest="cuda,host",
+        standby="standby-d2h"),
+    Row("hd", "host to device", "host", "device", "h2d", TO_DEVICE, perftest="host,cuda",
+        standby="standby-h2d"),
     Row("managed-cpu", "managed, on the CPU on both sides", "managed@cpu", "managed@cpu",
         "memcpy", "memcpy"),
     Row("managed-gpu", "managed, on the GPU on both sides", "managed@gpu", "managed@gpu",
         "staged", STAGED),
     Row("one-gpu", "device to device, two processes on one GPU", "device", "device", "peer",
-        MAPPED, perftest="cuda", one_device=True),
+        MAPPED, perftest="cuda", standby="standby-pull", one_device=True),
     Row("managed-cpu-gpu", "managed, on the CPU to on the GPU", "managed@cpu", "managed@gpu",
         "h2d", TO_DEVICE, standard=False),
     Row("managed-gpu-cpu", "managed, on the GPU to on the CPU", "managed@gpu", "managed@cpu",

@@ -6,7 +6,8 @@ TESTS = ("latency", "window")
 
 
 def number_text(value):
-    digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
+    size = abs(value)
+    digits = 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
     return f"{value:.{digits}f}"
 
 
@@ -18,6 +19,21 @@ def spread_text(figure):
     if figure is None:
         return "-"
     return "{} ({}..{})".format(*(number_text(figure[key]) for key in ("median", "min", "max")))
+
+
+def compared(sides):
+    """Those that gpushm's figure is divided by."""
+    return [side for side in sides if side not in ("raw", "standby", "gpushm")]
+
+
+def table_lines(header, rows, markdown):
+    """Columns of text, right justified, the first `header`."""
+    widths = [max(len(line[i]) for line in [header] + rows) for i in range(len(header))]
+    border, join = ("| ", " | ") if markdown else ("  ", "   ")
+    ruled = [header] + ([["-" * (w - 1) + ":" for w in widths]] if markdown else []) + rows
+    for line in ruled:
+        padded = join.join(word.rjust(width) for word, width in zip(line, widths))
+        yield border + padded + (" |" if markdown else "")
 
 
 class Cell:
@@ -32,19 +48,23 @@ class Cell:
     def figure(self, side):
         return summary(self.values[side]) if self.values.get(side) else None
 
-    def slower(self):
-        """Empty unless gpushm's median is above the peer's; "!" if even its best is slower."""
-        gpushm, peer = self.figure("gpushm"), self.figure("peer")
-        if not gpushm or not peer or gpushm["median"] <= peer["median"]:
+    def slower(self, side="gpushm", other="peer"):
+        """Empty unless the side's median is above the other's; "!" if even its best is slower."""
+        mine, others = self.figure(side), self.figure(other)
+        if not mine or not others or mine["median"] <= others["median"]:
             return ""
-        return "!" if gpushm["min"] > peer["max"] else "~"
+        return "!" if mine["min"] > others["max"] else "~"
+
+    def ratio_text(self, side, other):
+        mine, others = self.figure(side), self.figure(other)
+        if not mine or not others or others["median"] == 0:
+            return "-"
+        return f"{mine['median'] / others['median']:.2f}{self.slower(side, other):1}"
 
     def columns(self, sides):
         texts = [spread_text(self.figure(side)) for side in sides]
+        texts += [self.ratio_text("gpushm", side) for side in compared(sides)]
         medians = {side: self.figure(side)["median"] for side in sides if self.figure(side)}
-        if "peer" in sides:
-            texts.append(f"{medians['gpushm'] / medians['peer']:.2f}{self.slower():1}"
-                         if "gpushm" in medians and "peer" in medians else "-")
         if "raw" in sides:
             texts.append(f"{medians['gpushm'] - medians['raw']:+.2f}"
                          if "gpushm" in medians and "raw" in medians else "-")
@@ -82,7 +102,7 @@ class MeasuredRow:
             if not cells:
                 continue
             header = ["size"] + list(self.sides)
-            header += ["gpushm/peer"] if "peer" in self.sides else []
+            header += [f"gpushm/{side}" for side in compared(self.sides)]
             header += ["gpushm-raw"] if "raw" in self.sides else []
             caption = "latency, us one way"
             if test == "window":
@@ -103,12 +123,7 @@ class MeasuredRow:
         lines = [("### " if markdown else "== ") + self.heading(), ""]
         for caption, header, rows in self.tables():
             lines += [caption, ""] if markdown else ["  " + caption]
-            widths = [max(len(line[i]) for line in [header] + rows) for i in range(len(header))]
-            border, join = ("| ", " | ") if markdown else ("  ", "   ")
-            ruled = [header] + ([["-" * (w - 1) + ":" for w in widths]] if markdown else []) + rows
-            for line in ruled:
-                padded = join.join(word.rjust(width) for word, width in zip(line, widths))
-                lines.append(border + padded + (" |" if markdown else ""))
+            lines += table_lines(header, rows, markdown)
             lines.append("")
         for side, why in self.failures.items():
             lines += [f"  {side} FAILED: {why}", ""]

@@ -21,10 +21,14 @@ unset LD_PRELOAD UCX_PLUGIN_PATH UCX_MODULES
 export UCX_WARN_UNUSED_ENV_VARS=n
 
 rows=host,dd,dd-unmapped,hd,managed-cpu-gpu,dd-new
-python3 "$here/gpu_table.py" --programs "$programs" --gpushm "$run" --rows $rows --sizes 8,70000 \
+standby=
+"$programs/raw_copies" --operations=standby-inline --sizes=8 --tests=latency --seconds=0.001 \
+    >"$work/out" 2>&1 && standby=--standby
+python3 "$here/gpu_table.py" --programs "$programs" --gpushm "$run" $standby \
+    --also "n=UCX_GPUSHM_STANDBY=n $run" --rows $rows --sizes 8,70000 \
     --launches 1 --seconds 0.001 --warm-up 0.001 --json "$work/json" >"$work/out" 2>&1 ||
     fail "gpu_table.py ends with status $?"
-python3 - "$work/json" $rows >>"$work/out" 2>&1 <<'END' || fail "the table is not complete"
+python3 - "$work/json" $rows "$standby" >>"$work/out" 2>&1 <<'END' || fail "the table is not complete"
 import json, sys
 table = json.load(open(sys.argv[1]))
 devices = table["facts"]["gpu"].get("devices", 0)
@@ -34,9 +38,28 @@ for row in table["rows"]:
     cells = {(cell["test"], cell["size"]): cell for cell in row["cells"]}
     assert len(cells) == 4 and ("window", 70000) in cells, (row["row"], sorted(cells))
     for cell in cells.values():
-        for side in ("raw", "gpushm"):
+        sides = ["raw", "gpushm", "n"]
+        if sys.argv[3] and row["row"] in ("dd", "hd"):
+            sides.append("standby")
+        for side in sides:
             assert 0 < cell["us"][side]["median"] < 1e7, (row["row"], side, cell)
 END
+
+if "$programs/raw_copies" --operations=d2h --sizes=8 --seconds=0.001 >"$work/out" 2>&1; then
+    python3 "$here/standby_table.py" --programs "$programs" --gpushm "$run" --launches 1 \
+        --devices 0,0 --seconds 0.001 --halo='--kernel-us=20 --warm-up=0.001' \
+        --beside='--calls=free,launch' --json "$work/json" >"$work/out" 2>&1 ||
+        fail "standby_table.py ends with status $?"
+    python3 - "$work/json" >>"$work/out" 2>&1 <<'END' || fail "the table of the standby kernel is not complete"
+import json, sys
+tables = json.load(open(sys.argv[1]))["tables"]
+assert [len(table["cells"]) for table in tables] == [6, 3] + 10 * [2], tables
+for table in tables:
+    for cell in table["cells"]:
+        for side in ("auto", "n"):
+            assert abs(cell["us"][side]["median"]) < 1e7, (table["title"], cell)
+END
+fi
 
 "$programs/ucp_latency" --seconds=30 --limit=0.3 >"$work/out" 2>&1
 [ $? -eq 124 ] && grep -q '"error": "not ready after' "$work/out" || fail "a time limit is not kept"

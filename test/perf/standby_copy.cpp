@@ -97,6 +97,7 @@ private:
         const CudaDriver *driver = CudaDriver::get();
         CUcontext context = nullptr;
         if (driver != nullptr && driver->ctx_get_current(&context) == CUDA_SUCCESS) {
+            StandbyKernels::instance().prepare(context);
             kernel_ = StandbyKernels::instance().find(context, driver->context_id(context));
         }
         if (!kernel_) {
