@@ -60,6 +60,8 @@ constexpr size_t kCopiesPerBatch = 64;
 constexpr size_t kStandbyBetweenGpus = 96u << 10;
 constexpr size_t kStandbyFromGpu = 192u << 10;
 constexpr size_t kStandbyToGpu = 64u << 10;
+// And where several are under way, so that the bandwidth counts.
+constexpr size_t kStandbyInTraffic = 16u << 10;
 
 CUdeviceptr device_pointer(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
 
@@ -423,17 +425,20 @@ size_t standby_limit(const void *destination, const void *source, bool to_host, 
 
 }  // namespace
 
+bool is_mapped_for_kernels(const void *address) {
+    CUdeviceptr seen_by_gpu = 0;
+    return CudaDriver::get()->mem_host_get_device_pointer(
+               &seen_by_gpu, const_cast<void *>(address), 0) == CUDA_SUCCESS &&
+           seen_by_gpu == device_pointer(address);
+}
+
 bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device) {
     if (!covers(info, address, length)) {
         return false;
     }
-    if (info.kind == MemoryKind::pinned) {
-        CUdeviceptr seen_by_gpu = 0;
-        return CudaDriver::get()->mem_host_get_device_pointer(
-                   &seen_by_gpu, const_cast<void *>(address), 0) == CUDA_SUCCESS &&
-               seen_by_gpu == device_pointer(address);
-    }
-    return info.kind == MemoryKind::device && info.ipc_capable && info.device == device;
+    return info.kind == MemoryKind::pinned ? is_mapped_for_kernels(address)
+                                           : info.kind == MemoryKind::device && info.ipc_capable &&
+                                                 info.device == device;
 }
 
 /** One side is memory of gpu_side, or both are. */
@@ -451,7 +456,7 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means) {
 /** False: the copy engine is to do it. */
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_t *end) {
     StandbyKernel *standby = means.context->standby.get();
-    if (standby == nullptr ||
+    if (standby == nullptr || (job.length > kStandbyInTraffic && !idle()) ||
         job.length > standby_limit(job.destination, job.source, means.destination_pinned,
                                    means.source_pinned)) {
         return false;

@@ -41,6 +41,10 @@ struct CopyJob {
  *  page-locked memory. */
 bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device);
 
+/** Whether host memory is page-locked now, and kernels find it at the address that it has here. A context
+ *  must be current. */
+bool is_mapped_for_kernels(const void *address);
+
 /** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine. */
 struct CopyTicket {
     std::shared_ptr<CopyBatch> batch;

@@ -2,6 +2,7 @@
 #include "core/host_regions.hpp"
 
 #include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
 #include "core/log.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ HostRegions &HostRegions::instance() {
 
 void HostRegions::add(unsigned char *base, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
-    regions_[base] = {length, State::pageable, nullptr};
+    regions_[base] = {length, State::pageable, nullptr, 0, 0};
     const auto begin = reinterpret_cast<uintptr_t>(base);
     lowest_ = std::min<uintptr_t>(lowest_, begin);
     highest_ = std::max<uintptr_t>(highest_, begin + length);
@@ -62,29 +63,45 @@ bool HostRegions::contains(const void *address) {
     return find(address) != regions_.end();
 }
 
+/** Page-locking ends with the context (cudaDeviceReset). */
+bool HostRegions::still_pinned(Region &region) {
+    const uint64_t epoch = context_epoch();  // before the driver is asked
+    if (region.state == State::pinned && !(driver_hooks_installed() && region.epoch == epoch)) {
+        region.epoch = epoch;
+        if (!CudaDriver::get()->context_is_alive(region.context, region.context_id)) {
+            region.state = State::pageable;
+        }
+    }
+    return region.state == State::pinned;
+}
+
 bool HostRegions::ensure_pinned(const void *address, CUcontext context) {
     if (is_elsewhere(address)) {
         return false;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto region = find(address);
-    if (region == regions_.end() || region->second.state != State::pageable ||
-        !pinning_enabled_) {
-        return region != regions_.end() && region->second.state == State::pinned;
+    const auto found = find(address);
+    if (found == regions_.end()) {
+        return false;
+    }
+    Region &region = found->second;
+    if (still_pinned(region) || region.state != State::pageable || !pinning_enabled_) {
+        return region.state == State::pinned;
     }
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context);
+    region.epoch = context_epoch();
     const CUresult result =
-        driver->mem_host_register(const_cast<unsigned char *>(region->first),
-                                  region->second.length, CU_MEMHOSTREGISTER_PORTABLE |
-                                      CU_MEMHOSTREGISTER_DEVICEMAP);
-    region->second.context = context;
-    region->second.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
+        driver->mem_host_register(const_cast<unsigned char *>(found->first), region.length,
+                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    region.context = context;
+    region.context_id = driver->context_id(context);
+    region.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG_ONCE(warn, "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "
                         "copies go on more slowly; raise the locked-memory limit (ulimit -l)",
-                        region->second.length, driver->error_name(result));
+                        region.length, driver->error_name(result));
     }
     return result == CUDA_SUCCESS;
 }

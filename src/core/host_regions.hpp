@@ -40,12 +40,15 @@ private:
     struct Region {
         size_t length;
         State state;
-        CUcontext context;  // in which it was page-locked
+        CUcontext context;  // in which it was page-locked, which ends with it
+        unsigned long long context_id = 0;
+        uint64_t epoch = 0;  // context_epoch() when it was last seen alive
     };
 
     using Regions = std::map<const unsigned char *, Region>;  // by base address
 
     Regions::iterator find(const void *address);
+    static bool still_pinned(Region &region);
 
     std::mutex mutex_;
     Regions regions_;

@@ -120,6 +120,12 @@ bool Link::claim_head_start(const GetRequest &request) {
         reinterpret_cast<uint64_t>(out->source) != request.address) {
         return false;
     }
+    if (same_gpu(request.buffer, query_memory(out->source)) && copies_for_both(request.buffer)) {
+        // Not through the ring, out of which the peer's copy would wait for a time slice.
+        give_up_head_start(*out);
+        publish_spans();
+        return false;
+    }
     stop_waiting(*out);
     out->chunk.transfer_id = request.transfer_id;
     out->chunk.total = request.length;

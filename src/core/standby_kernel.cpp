@@ -30,19 +30,21 @@ constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
 constexpr uint64_t kMostBeatIntervalNs = 1000;
 
+// A kernel that runs sees within 2 us that it is to leave; one of which the GPU has stopped all, not.
+constexpr uint64_t kMostAwaitedNs = 5000;
+
 // So long after another process was found to have the GPU.
 constexpr uint64_t kClaimIntervalNs = 10'000'000;
 
-// After launches that served nothing.
+// A copy gains about 3 us.
+constexpr uint32_t kCopiesThatPay = 3;
+
+// After launches that did not pay.
 constexpr uint64_t kFirstPauseNs = 50'000;
 constexpr uint64_t kMostPauseNs = 10'000'000;
 
 // A kernel that was killed does not say so; its stream is asked after so many polls (0.1 ms).
 constexpr uint32_t kPollsPerQuery = 4096;
-
-// More launches in a row than this return late, so they all do: CUDA_LAUNCH_BLOCKING, or a tool that
-// serialises kernels.
-constexpr uint32_t kMostBlockedLaunches = 50;
 
 uint64_t nanoseconds() {
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -84,13 +86,6 @@ bool launches_are_synchronous() {
 }
 
 }  // namespace
-
-bool GpuClaim::take(CUdevice device) {
-    if (!socket_) {
-        socket_ = bind_abstract("standby", {device_identity(device), 0});
-    }
-    return bool(socket_);
-}
 
 // ---------------------------------------------------------------- the process's kernels
 
@@ -180,8 +175,17 @@ void StandbyKernels::leave_to_peer(CUcontext context) {
     for (const auto &[key, kernel] : kernels_) {
         if (key.first == context) {
             kernel->retire();
+            claims_.erase(kernel->device());
         }
     }
+}
+
+bool StandbyKernels::claim(CUdevice device) {
+    UniqueFd &claim = claims_[device];
+    if (!claim) {
+        claim = bind_abstract("standby", {device_identity(device), 0});
+    }
+    return bool(claim);
 }
 
 void StandbyKernels::begin_absence() {
@@ -193,6 +197,13 @@ void StandbyKernels::begin_absence() {
     for (const auto &[key, kernel] : kernels_) {
         (void)key;
         kernel->dismiss();
+    }
+    // To find a kernel that is about to leave costs some calls 20 us and more.
+    const uint64_t end = nanoseconds() + kMostAwaitedNs;
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        while (kernel->alive() && nanoseconds() < end) {
+        }
     }
 }
 
@@ -342,11 +353,11 @@ bool StandbyKernel::tend(bool idle, bool may_launch, uint64_t now) {
 }
 
 bool StandbyKernel::claim_gpu(uint64_t now) {
-    claimed_ = claimed_ || claim_.take(device_);
-    if (!claimed_) {
+    const bool claimed = StandbyKernels::instance().claim(device_);
+    if (!claimed) {
         next_launch_ = now + kClaimIntervalNs;
     }
-    return claimed_;
+    return claimed;
 }
 
 /** A launch delays whatever comes meanwhile: so in a wait, or at last in traffic without one. */
@@ -365,7 +376,6 @@ void StandbyKernel::retire() {
     dismiss();
     code_.store(Code::unusable, std::memory_order_relaxed);
     running_.store(false, std::memory_order_release);
-    claim_.give_back();
 }
 
 void StandbyKernel::look_whether_it_left(uint64_t now) {
@@ -373,7 +383,7 @@ void StandbyKernel::look_whether_it_left(uint64_t now) {
         return;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    const bool paid = given_ != 0 || config_.mode == StandbyConfig::Mode::whenever_possible;
+    const bool paid = given_ >= kCopiesThatPay || config_.mode == StandbyConfig::Mode::whenever_possible;
     pause_ns_ = paid ? 0 : std::min(kMostPauseNs, std::max(kFirstPauseNs, 2 * pause_ns_));
     next_launch_ = now + pause_ns_;
     left_at_ = now;
@@ -408,11 +418,6 @@ void StandbyKernel::launch(uint64_t now) {
         return;
     }
     ++launches_;
-    blocked_launches_ = has_left() ? blocked_launches_ + 1 : 0;
-    if (blocked_launches_ >= kMostBlockedLaunches) {
-        give_up("launches return when it has left already", CUDA_SUCCESS);
-        return;
-    }
     running_.store(true, std::memory_order_release);
 }
 

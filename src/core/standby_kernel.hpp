@@ -17,25 +17,12 @@
 
 namespace gpushm {
 
-/** The right to run standby kernels on a GPU: of one process at a time, for those of two would take turns by
- *  time slices of 2 ms. Given back when it ends, or the process. Processes of other network namespaces
- *  do not see it. */
-class GpuClaim {
-public:
-    /** Whether this process has it now. */
-    bool take(CUdevice device);
-    void give_back() { socket_ = UniqueFd(); }
-
-private:
-    UniqueFd socket_;
-};
-
 /** When the kernel runs. */
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };
     Mode mode = Mode::off;
-    uint32_t beat_limit_ns = 20000;
-    uint32_t life_limit_ns = 200000;
+    uint32_t beat_limit_ns = 200'000;
+    uint32_t life_limit_ns = 500'000;
 };
 
 /** The kernel of one context. It is started while a thread of the process waits for messages and small
@@ -83,6 +70,8 @@ public:
     void dismiss();
     /** It is not used any more. */
     void retire();
+    /** Once it is loaded. */
+    CUdevice device() const { return device_; }
 
     /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
      *  not be called before the next note_copy(). `idle`: see there. */
@@ -136,13 +125,10 @@ private:
     std::atomic<uint64_t> all_not_served_{0};
 
     // tend() only
-    GpuClaim claim_;
-    bool claimed_ = false;
     uint64_t idle_since_ = 0;        // 0: not idle
     uint64_t left_at_ = 0;           // when the last one was seen to have left
     uint64_t next_launch_ = 0;       // not before
-    uint64_t pause_ns_ = 0;          // after a launch that served nothing
-    uint32_t blocked_launches_ = 0;  // in a row, that returned when the kernel had left
+    uint64_t pause_ns_ = 0;          // after launches that did not pay
 };
 
 /** Those of the process. */
@@ -163,6 +149,11 @@ public:
      *  lacks what it needs, or the context was not prepared. `id`: CudaDriver::context_id(). */
     std::shared_ptr<StandbyKernel> find(CUcontext context, unsigned long long id);
 
+    /** Whether this process has the right to run standby kernels on a GPU: one process at a time, for those
+     *  of two would take turns by time slices of 2 ms. It has it until it ends, or leave_to_peer().
+     *  Processes of other network namespaces do not see it. From tend() only. */
+    bool claim(CUdevice device);
+
     /** A peer copies for this process on the GPU of `context`: its kernel is wanted there, not ours. */
     void leave_to_peer(CUcontext context);
 
@@ -173,7 +164,7 @@ public:
             tend_all(idle);
         }
     }
-    /** While one lives, no kernel is launched; those that run leave. For calls of the driver that wait for
+    /** While one lives, no kernel is launched; those that run have left, or were told to. For calls of the driver that wait for
      *  all work of a GPU. */
     class Absence {
     public:
@@ -198,6 +189,7 @@ private:
     StandbyConfig config_;
     bool configured_ = false;
     std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<StandbyKernel>> kernels_;
+    std::map<CUdevice, UniqueFd> claims_;
 };
 
 }  // namespace gpushm

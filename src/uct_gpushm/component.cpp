@@ -78,12 +78,12 @@ std::vector<abi::Option> options() {
          "for messages. auto: after several small messages, as long as that pays; yes: from the first\n"
          "one on; no: never.",
          OptionType::ternary_auto, offsetof(InterfaceConfig, standby)},
-        {"STANDBY_LIFE", "200us",
+        {"STANDBY_LIFE", "500us",
          "So long, at most, the standby kernel stays on the GPU at a time: calls that wait for all work\n"
          "of the GPU, such as cudaFree and cudaDeviceSynchronize of another thread, take at most that\n"
          "much longer.",
          OptionType::time, offsetof(InterfaceConfig, standby_life)},
-        {"STANDBY_BEAT", "20us",
+        {"STANDBY_BEAT", "200us",
          "So soon after the process has stopped waiting for messages the standby kernel leaves; at once\n"
          "when the process calls cudaDeviceSynchronize, cudaFree and the like. Where gpushm does not\n"
          "see such calls (UCX with CUDA of its own, other processors than x86-64), at most 2us.",

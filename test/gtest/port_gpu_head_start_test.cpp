@@ -84,6 +84,24 @@ protected:
     uint64_t pattern_ = 0;
 };
 
+/** Of two processes on one GPU, one copies for both: what the other would copy out of the ring waits for
+ *  a time slice. */
+TEST_F(PortGpuHeadStart, IsNotTakenWhereOneProcessCopiesForTheGpu) {
+    Buffer destination(MemoryKind::device, kRoom);
+    GetRequest request = {};
+    request.head_start = announce(1000);
+    ASSERT_NE(request.head_start, 0u);
+    const RemoteMemory remote = registration_.at(0);
+    request.transfer_id = 1u << 20;  // of nobody
+    request.address = remote.address;
+    request.length = 1000;
+    request.registration = remote.registration;
+    request.buffer = name_buffer(query_memory(destination.data()));
+    owner_.receive_get_request(request);
+    EXPECT_EQ(announce(1000), 0u) << "the ring is not the way of this pair";
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return !owner_.busy(); }));
+}
+
 TEST_F(PortGpuHeadStart, CopyBeginsWithTheMessage) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";

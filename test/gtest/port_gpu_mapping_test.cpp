@@ -300,6 +300,7 @@ FreshProcess reset_device("importer-resets-its-device", [] {
 });
 
 TEST(PortGpuMapping, ResetOfTheImportersDeviceEndsItsMappings) {
+    SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(reset_device.run(), 0);
 }
 
