@@ -104,8 +104,7 @@ struct RegisterHook {
     static inline CUresult (*original)(void *, size_t, unsigned);
 };
 
-/** One that waits until the GPU has nothing to do, or needs all of it, or takes 20 us longer beside a
- *  kernel (cuMemAlloc, driver 580). */
+/** One that waits until the GPU has nothing to do, or needs all of it. */
 template <int which, typename... Arguments>
 struct WaitHook {
     static CUresult call(Arguments... arguments) {
@@ -115,11 +114,30 @@ struct WaitHook {
     static inline CUresult (*original)(Arguments...);
 };
 
+/** Takes 20 us longer beside a kernel (driver 580). What was ordinary memory at the address may have gone
+ *  with nobody told: the driver's own, for one. */
+struct AllocHook {
+    static CUresult call(CUdeviceptr *address, size_t length) {
+        const StandbyKernels::Absence no_kernel;
+        const CUresult result = original(address, length);
+        if (result == CUDA_SUCCESS) {
+            HostPages::instance().forget(reinterpret_cast<void *>(*address), length);
+        }
+        return result;
+    }
+    static inline CUresult (*original)(CUdeviceptr *, size_t);
+};
+
 /** Makes a context, or finds it made. */
 struct RetainHook {
     static CUresult call(CUcontext *context, CUdevice device) {
+        unsigned flags = 0;
+        int was_active = 1;
+        if (CudaDriver::get()->primary_ctx_get_state != nullptr) {
+            CudaDriver::get()->primary_ctx_get_state(device, &flags, &was_active);
+        }
         const CUresult result = original(context, device);
-        if (result == CUDA_SUCCESS) {
+        if (result == CUDA_SUCCESS && was_active == 0) {
             StandbyKernels::instance().prepare(*context);
         }
         return result;
@@ -173,7 +191,7 @@ const std::vector<Hook> &standby_hooks() {
     static const std::vector<Hook> hooks = {
         hook<RetainHook>("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain"),
         hook<WaitHook<0>>("cuCtxSynchronize", "cuCtxSynchronize"),
-        hook<WaitHook<2, CUdeviceptr *, size_t>>("cuMemAlloc_v2", "cuMemAlloc"),
+        hook<AllocHook>("cuMemAlloc_v2", "cuMemAlloc"),
         hook<WaitHook<1, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                       unsigned, CUstream, void **>>("cuLaunchCooperativeKernel",
                                                     "cuLaunchCooperativeKernel"),
@@ -240,16 +258,16 @@ bool install(PatchFunction patch) {
     return free_reaches_hook() || give_up("cuMemFree", "does not reach its hook");
 }
 
+/** True when all that there are were installed. */
 bool install_standby_hooks(PatchFunction patch) {
     void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    bool all = true;
     for (const Hook &wanted : standby_hooks()) {
         void *const function = dlsym(library, wanted.symbol);
-        if (function != nullptr &&
-            !patch(function, wanted.replacement, wanted.symbol, wanted.original)) {
-            return false;
-        }
+        all &= function == nullptr ||
+               patch(function, wanted.replacement, wanted.symbol, wanted.original);
     }
-    return true;
+    return all;
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory_export.hpp"
 
+#include "core/allocation_table.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
 #include "core/log.hpp"
 #include "core/process.hpp"
 
@@ -50,8 +52,20 @@ std::optional<MappingHandle> export_by_descriptor(const BufferName &name) {
 
 }  // namespace
 
+/** Not by query_memory(), which remembers what it is told: of memory that was freed just now the address
+ *  may be anything's for a moment, and then a GPU's again. */
 bool still_allocated(const BufferName &name) {
-    return query_memory(reinterpret_cast<const void *>(name.base)).buffer_id == name.buffer_id;
+    MemoryInfo known;
+    if (driver_hooks_installed() &&
+        AllocationTable::instance().find(reinterpret_cast<const void *>(name.base), &known)) {
+        return known.buffer_id == name.buffer_id;
+    }
+    unsigned long long id = 0;
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_BUFFER_ID;
+    void *data = &id;
+    return CudaDriver::get()->pointer_get_attributes(1, &attribute, &data, name.base) ==
+               CUDA_SUCCESS &&
+           id == name.buffer_id;
 }
 
 std::optional<MappingHandle> export_memory(const BufferName &name) {

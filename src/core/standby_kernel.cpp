@@ -30,6 +30,9 @@ constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
 constexpr uint64_t kMostBeatIntervalNs = 1000;
 
+// In which an event of an idle context is over (10 us; more where the context is new).
+constexpr uint64_t kIdleProofNs = 1'000'000;
+
 // A kernel that runs sees within 2 us that it is to leave; one of which the GPU has stopped all, not.
 constexpr uint64_t kMostAwaitedNs = 5000;
 
@@ -127,6 +130,44 @@ void StandbyKernels::prepare(CUcontext context) {
     kernel->load();
 }
 
+namespace {
+
+/** Whether nothing runs in a context; an older driver does not tell. */
+bool is_idle(const CudaDriver *driver, CUcontext context) {
+    CurrentContext current(driver, context);
+    CUevent event = nullptr;
+    if (current.result() != CUDA_SUCCESS ||
+        driver->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return false;
+    }
+    CUresult result = driver->ctx_record_event(context, event);
+    if (result == CUDA_SUCCESS) {
+        const uint64_t end = nanoseconds() + kIdleProofNs;
+        while ((result = driver->event_query(event)) == CUDA_ERROR_NOT_READY &&
+               nanoseconds() < end) {
+        }
+    }
+    driver->event_destroy(event);
+    return result == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void StandbyKernels::prepare_if_idle(CUcontext context) {
+    const CudaDriver *driver = CudaDriver::get();
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (kernels_.count({context, driver->context_id(context)}) != 0) {
+            return;
+        }
+    }
+    if (driver->ctx_record_event == nullptr || is_idle(driver, context)) {
+        prepare(context);
+    } else {
+        GPUSHM_LOG(debug, "the GPU is at work while UCX starts: no standby kernel");
+    }
+}
+
 void StandbyKernels::prepare_all() {
     const CudaDriver *driver = CudaDriver::get();
     int count = 0;
@@ -143,7 +184,7 @@ void StandbyKernels::prepare_all() {
             driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
             active != 0 &&
             driver->device_primary_ctx_retain(&context, device) == CUDA_SUCCESS) {
-            prepare(context);
+            prepare_if_idle(context);
             driver->device_primary_ctx_release(device);
         }
     }

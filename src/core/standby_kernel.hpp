@@ -140,9 +140,10 @@ public:
     void configure(const StandbyConfig &config);
     const StandbyConfig &config() const { return config_; }
 
-    /** Loads the kernel into a context that was just made, or once more does nothing. */
+    /** Loads the kernel into a context that was just made; does nothing when it was there before. */
     void prepare(CUcontext context);
-    /** The same for all primary contexts that there are; for a process that has no peers yet. */
+    /** The same for all primary contexts that there are, but for those in which the GPU is at work; for a
+     *  process that has no peers yet. Ends stream captures of such a context. */
     void prepare_all();
 
     /** The kernel of a context; null where there is none: it is switched off, or the driver or the build
@@ -180,6 +181,7 @@ public:
 
 private:
     bool possible() const;
+    void prepare_if_idle(CUcontext context);
     void tend_all(bool idle);
     void begin_absence();
 

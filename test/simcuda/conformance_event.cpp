@@ -44,6 +44,31 @@ TEST_F(EventTest, an_event_ignores_what_is_queued_after_it)
     EXPECT_FALSE(gate.opened());
 }
 
+TEST_F(EventTest, an_event_of_a_context_comes_after_all_its_streams)
+{
+    if (cu().record_context == nullptr) {
+        GTEST_SKIP() << "the driver is older than that of CUDA 12.5";
+    }
+    CUcontext context = nullptr;
+    ASSERT_CU(cu().cuCtxGetCurrent(&context));
+    Event event;
+    ASSERT_CU(cu().record_context(context, event));
+    EXPECT_CU(cu().cuEventSynchronize(event));
+    Stream stream;
+    Stream other;
+    Gate gate;
+    gate.close(stream);
+    ASSERT_CU(cu().record_context(context, event));
+    EXPECT_EQ(CUDA_ERROR_NOT_READY, cu().cuEventQuery(event));
+    EXPECT_CU(cu().cuStreamSynchronize(other)) << "nobody else waits";
+    gate.open();
+    EXPECT_CU(cu().cuEventSynchronize(event));
+    ASSERT_CU(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu().record_context(context, event));
+    CUgraph graph = nullptr;
+    EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu().cuStreamEndCapture(stream, &graph));
+}
+
 TEST_F(EventTest, polling_an_event_ends_with_the_data_there)
 {
     DeviceMemory from(4096);

@@ -41,6 +41,7 @@ bool load_driver(std::string* reason)
 #undef X
     found = found && look_up("cuMemPrefetchAsync", &api.prefetch, reason);
     std::string missing;
+    look_up("cuCtxRecordEvent", &api.record_context, &missing);
     look_up("cuMemcpyBatchAsync", &api.copy_batch_12080, &missing);
     look_up("cuMemcpyBatchAsync_v2", &api.copy_batch, &missing);
     return found;

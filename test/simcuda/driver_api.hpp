@@ -56,6 +56,7 @@ struct DriverApi {
                                  CUstream) = nullptr;
     CUresult (*copy_batch)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
                            CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream) = nullptr;
+    CUresult (*record_context)(CUcontext, CUevent) = nullptr; // of CUDA 12.5
     // The form before CUDA 13.0.
     CUresult (*prefetch)(CUdeviceptr, std::size_t, CUdevice, CUstream) = nullptr;
     void* handle = nullptr;

@@ -159,6 +159,17 @@ void Engine::wait_for_streams(Lock& lock, const std::function<bool(const Stream&
     }
 }
 
+std::vector<Position> Engine::tails(Lock&, const Context& context) const
+{
+    std::vector<Position> tails;
+    for (const auto& stream : busy_) {
+        if (&stream->context == &context) {
+            tails.push_back({stream, stream->enqueued});
+        }
+    }
+    return tails;
+}
+
 void Engine::wait_for_context(Lock& lock, const Context& context)
 {
     wait_for_streams(lock, [&](const Stream& stream) { return &stream.context == &context; });

@@ -74,6 +74,9 @@ public:
     // includes the blocking streams of its context.
     Position tail(Lock& lock, const std::shared_ptr<Stream>& stream);
 
+    // The places behind everything that the streams of a context have to do now.
+    std::vector<Position> tails(Lock& lock, const Context& context) const;
+
     // Whether everything up to that place is complete, without queueing anything.
     bool idle(Lock& lock, const std::shared_ptr<Stream>& stream) const;
 

@@ -17,8 +17,8 @@
     X(cuMemHostRegister_v2) X(cuMemHostUnregister)                                                 \
     X(cuMemMap) X(cuMemUnmap) X(cuIpcCloseMemHandle) X(cuCtxDestroy_v2)                            \
     X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxRelease_v2)                                   \
-    X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2) X(cuCtxSynchronize)     \
-    X(cuModuleUnload)
+    X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2)                         \
+    X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuModuleUnload)
 
 #pragma push_macro("cuDevicePrimaryCtxRelease")
 #pragma push_macro("cuDevicePrimaryCtxReset")
@@ -47,6 +47,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRele
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRelease_v2);
 CUresult cuDevicePrimaryCtxReset(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxReset);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxReset_v2);
+CUresult cuDevicePrimaryCtxRetain(CUcontext*, CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRetain);
 CUresult cuCtxSynchronize() SIMCUDA_BODY(cuCtxSynchronize);
 CUresult cuModuleUnload(CUmodule) SIMCUDA_BODY(cuModuleUnload);
 }

@@ -62,6 +62,28 @@ CUresult record(Lock& lock, Context& context, const std::shared_ptr<Event>& even
     return CUDA_SUCCESS;
 }
 
+// Behind everything in the context, in a stream that nobody else has. With driver 580 it invalidates
+// the captures of the context, whatever the mode of the thread.
+CUresult record_context(Lock& lock, const std::shared_ptr<Event>& event)
+{
+    const CUresult refused = refuse_capturing(event->context);
+    if (refused != CUDA_SUCCESS) {
+        return refused;
+    }
+    event->capture = nullptr;
+    auto record = std::make_shared<Event::Record>();
+    Operation operation;
+    operation.after = Engine::get().tails(lock, event->context);
+    operation.run = [record](Lock&) {
+        record->time = Clock::now();
+        return CUDA_SUCCESS;
+    };
+    const auto stream = std::make_shared<Stream>(event->context, Stream::Kind::non_blocking);
+    record->position = Engine::get().enqueue(lock, stream, std::move(operation));
+    event->record = std::move(record);
+    return CUDA_SUCCESS;
+}
+
 // Nobody can ask for an event that was recorded in a capture. The error after the end of the
 // capture is that of driver 580.
 CUresult refuse_captured(const Event& event)
@@ -194,6 +216,15 @@ extern "C" CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsi
     return with_event(call.given(stream), handle, [&](Lock& lock, Context& context,
                                                       const auto& event) {
         return flags == 0 ? record(lock, context, event, stream) : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
+extern "C" CUresult cuCtxRecordEvent(CUcontext of, CUevent handle)
+{
+    static Call call{"cuCtxRecordEvent"};
+    return with_event(call.given(of), handle, [&](Lock& lock, Context&, const auto& event) {
+        return find_context(of) == &event->context ? record_context(lock, event)
+                                                   : CUDA_ERROR_INVALID_HANDLE;
     });
 }
 

@@ -156,7 +156,7 @@ void waiting_kernel(Peer &peer) {
 
 namespace {
 
-/** A capture in global mode: any call of any thread that could disturb it makes it invalid. */
+/** Captures in each mode; in global mode any call of any thread that could disturb it makes it invalid. */
 void capture_while_messages_go(Peer &peer, Session &session, GuardedAllocation &memory) {
     const CudaApi &api = cuda();
     const Progress progress = session.worker().progress_function();
@@ -164,15 +164,18 @@ void capture_while_messages_go(Peer &peer, Session &session, GuardedAllocation &
     Allocation pinned(Allocator::pinned, 4096);
     CUstream stream = nullptr;
     require(api.cuStreamCreate_(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    constexpr CUstreamCaptureMode kModes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
+                                              CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                              CU_STREAM_CAPTURE_MODE_RELAXED};
     static uint64_t n = 0;
     for (size_t size : {size_t{8}, size_t{8193}, 64 * kKiB, 4 * kMiB}) {
         for (int i = 0; i < (size > kMiB ? 8 : 64); ++i) {
+            const CUstreamCaptureMode mode = kModes[i % 4 == 3 ? 0 : i % 4];
             const Placement place = {size, 0, size, mpi_test::message_seed(++n, size)};
             const bool sending = static_cast<int>(n % 2) == peer.role;
             sending ? memory.prepare_source(place) : memory.prepare_destination(place);
             peer.channel.barrier(progress);
-            require(api.cuStreamBeginCapture_(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
-                    "cuStreamBeginCapture");
+            require(api.cuStreamBeginCapture_(stream, mode), "cuStreamBeginCapture");
             require(api.cuMemcpyAsync_(device_address(captured.data()),
                                        device_address(pinned.data()), 4096, stream),
                     "cuMemcpyAsync");
@@ -184,7 +187,8 @@ void capture_while_messages_go(Peer &peer, Session &session, GuardedAllocation &
             CUgraph graph = nullptr;
             const CUresult result = api.cuStreamEndCapture_(stream, &graph);
             if (result != CUDA_SUCCESS || graph == nullptr) {
-                fail("the capture was disturbed (error %d)", static_cast<int>(result));
+                fail("the capture in mode %d was disturbed (error %d)", static_cast<int>(mode),
+                     static_cast<int>(result));
             }
             if (api.cuGraphGetNodes_ != nullptr) {
                 size_t nodes = 0;

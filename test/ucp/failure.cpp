@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A peer that is killed: the survivor is told of it in bounded time and can go on.
 #include "check.hpp"
+#include "cuda_api.hpp"
 #include "session.hpp"
 #include "transfers.hpp"
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr double kPatienceSeconds = 20;  // for a survivor that is never told
 constexpr double kPromptSeconds = 5;    // far more than it takes, for slow machines
+constexpr double kGpuSeconds = 1;       // the same, for a GPU that has nothing to do
 
 struct Plan {
     std::string when;
@@ -25,6 +27,7 @@ struct Plan {
     size_t messages;  // of those that are under way
     size_t polls;  // of the victim that did something, before it dies
     bool exact;    // --polls was given: it may then die too early or too late to be missed
+    size_t warm;   // messages of the same memory before
 };
 
 void exchange_small_messages(Session &session, int role) {
@@ -143,6 +146,39 @@ std::map<std::string, std::string> open_descriptors() {
     return open;
 }
 
+/** There and back. */
+void exchange_buffers(Session &session, int role, const Buffers &buffers, size_t bytes,
+                      size_t count) {
+    const ucp_request_param_t parameters = plain_request();
+    for (size_t i = 0; i < count; ++i) {
+        void *address = buffers[i % buffers.size()]->address(nth_message(0, bytes));
+        require(session.worker().wait(
+                    role == static_cast<int>(i % 2)
+                        ? ucp_tag_send_nbx(session.ep(), address, bytes, 4, &parameters)
+                        : ucp_tag_recv_nbx(session.worker().get(), address, bytes, 4,
+                                           ~ucp_tag_t{0}, &parameters)),
+                "send or receive");
+    }
+}
+
+/** Nothing that was left behind occupies the survivor's GPU. */
+void check_gpu_is_free() {
+    const double start = now_seconds();
+    require(cuda().cuCtxSynchronize_(), "cuCtxSynchronize");
+    if (now_seconds() - start > kGpuSeconds) {
+        fail("the GPU is occupied after the death of the peer");
+    }
+}
+
+/** What the process keeps from then on, whoever dies, it has now. */
+void use_before(Peer &peer, const Plan &plan) {
+    Session session(peer.channel, UCP_FEATURE_TAG);
+    Buffers buffers;
+    buffers.push_back(make_buffer(plan.kind, plan.bytes + 64));
+    exchange_buffers(session, peer.role, buffers, plan.bytes, plan.warm);
+    peer.channel.barrier(session.worker().progress_function());
+}
+
 /** The session with the victim. The survivor's `other` connection works all the time. */
 void survive(Peer &peer, const Plan &plan, Session *other) {
     Session session(peer.channel, UCP_FEATURE_TAG, UCP_ERR_HANDLING_MODE_PEER);
@@ -151,6 +187,7 @@ void survive(Peer &peer, const Plan &plan, Session *other) {
     for (size_t i = 0; plan.when != "rest" && i < plan.messages; ++i) {
         buffers.push_back(make_buffer(plan.kind, plan.bytes + 64));
     }
+    exchange_buffers(session, peer.role, buffers, plan.bytes, buffers.empty() ? 0 : plan.warm);
     peer.channel.barrier(session.worker().progress_function());
 
     const bool unanswered = plan.when == "unanswered";
@@ -172,6 +209,9 @@ void survive(Peer &peer, const Plan &plan, Session *other) {
     await_error(peer, session);
     send_to_oneself(*other);
     end_requests(session, requests, sending, plan.exact);
+    if (plan.kind != MemoryKind::host) {
+        check_gpu_is_free();
+    }
     session.endpoint()->close(UCP_EP_CLOSE_FLAG_FORCE);
     session.disconnect();
     session.connect(session.worker().address(), UCP_ERR_HANDLING_MODE_PEER);
@@ -184,9 +224,12 @@ void killed_peer(Peer &peer) {
     Plan plan = {peer.options.text("when", "rest"), kinds_of(peer.options, "host").front(),
                  peer.options.number("bytes", size_t{32} << 20),
                  peer.options.number("messages", 4), peer.options.number("polls", 5),
-                 peer.options.has("polls")};
+                 peer.options.has("polls"), peer.options.number("warm", 0)};
     set_activity("peer killed at " + plan.when + " after " + std::to_string(plan.polls) +
                  " polls, " + to_string(plan.kind) + " memory");
+    if (plan.warm != 0) {
+        use_before(peer, plan);
+    }
     if (peer.role == 1) {
         survive(peer, plan, nullptr);
         return;
@@ -199,7 +242,9 @@ void killed_peer(Peer &peer) {
     const auto before = open_descriptors();
     survive(peer, plan, &other);
     const auto after = open_descriptors();
-    if (after.size() > before.size()) {
+    // With the standby kernel, one tells other processes who has the GPU, until the process ends.
+    const size_t claims = plan.warm != 0 ? 1 : 0;
+    if (after.size() > before.size() + claims) {
         std::string added;
         for (const auto &[number, target] : after) {
             added += before.count(number) == 0 ? " " + target : "";

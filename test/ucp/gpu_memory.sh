@@ -85,12 +85,41 @@ peer() {
     check "$name" "$folder/ucp_peer" "$@"
 }
 
+# standby SETTING NAME LEAST ARGUMENT...: with the standby kernel, which takes so many copies at least
+# where this build has it, nothing else does them, and each process has a GPU for itself.
+standby() {
+    setting=$1
+    name="standby kernel, $setting: $2"
+    least=$3
+    shift 3
+    { [ -e "$build/src/core/no_standby_image.lo" ] || [ -n "$beside" ] ||
+        [ "$devices" -lt 2 ]; } && least=0
+    check "$name" env UCX_GPUSHM_STANDBY="$setting" "$folder/ucp_peer" "$@" \
+        --standby-least="$least" --deadline=$limit
+}
+
+# Calls that bring the kernel, or wait for it, fail; and nobody notices.
+failing_standby() {
+    for call in cuModuleLoadData:1 cuModuleGetFunction:1 cuMemHostRegister:1 cuMemHostRegister:2 \
+        cuMemHostRegister:3 cuMemHostRegister:4 \
+        cuMemHostGetDevicePointer:1 cuCtxGetDevice:1 cuDeviceGetAttribute:1 cuStreamCreate:1 \
+        cuLaunchKernel:1 cuLaunchKernel:7 cuStreamQuery:1 cuStreamQuery:3; do
+        echo "$call"
+        UCX_GPUSHM_STANDBY=y SIMCUDA_FAIL=$call:999 "$folder/ucp_peer" standby-messages \
+            --from=device --to=device,host --deadline=$limit || return
+    done
+}
+
 polls='0 1 5 20'
 limit=60
 if [ -n "$full" ]; then
     polls='0 1 2 3 4 5 6 8 10 12 15 20 25 30 40 60 100 200'
     limit=900
 fi
+devices=$("$folder/ucp_peer" kinds | sed -n 's/.* \([0-9]*\) devices$/\1/p')
+devices=${devices:-0}
+simulated=y
+driver=$("$folder/ucp_peer" driver-path 2>/dev/null) && simulated=
 "$folder/ucp_peer" kinds
 for proto in $protos; do
     # Not what UCX cannot do by itself: one-sided operations on GPU memory by its first protocols
@@ -101,11 +130,14 @@ for proto in $protos; do
     # In full with the newer protocols only.
     depth=
     messages=400
+    standby_messages=2500
     rounds=10
     if [ -n "$full" ]; then
         messages=10000
+        standby_messages=100000
         rounds=100
-        [ "$proto" = y ] && depth=--full && messages=100000 && rounds=1000
+        [ "$proto" = y ] && depth=--full && messages=100000 && rounds=1000 &&
+            standby_messages=1000000
     fi
     peer "all kinds" matrix $depth $options --deadline=$limit
     [ -n "$full" ] && peer "all kinds on one device" matrix --same-device $options --deadline=$limit
@@ -128,6 +160,47 @@ for proto in $protos; do
     peer "several devices and workers" several-devices --deadline=$limit
     peer "devices in another order" visible-devices --visible0=0,1 --visible1=1,0 --deadline=$limit
     peer "different devices visible" visible-devices --visible0=0 --visible1=1 --deadline=$limit
+    standby y "all sizes and alignments" 200 standby-messages
+    standby auto "all sizes and alignments" 50 standby-messages
+    standby y "all sizes and alignments, one device" 0 standby-messages --same-device
+    standby y "other kinds of memory" 200 standby-messages --from=device,host \
+        --to=device,registered,vmm_shared,pool,managed_gpu
+    standby auto "visible at once" 200 standby-visibility --count=$standby_messages
+    for warm in 0 1 8 64; do
+        for word in device pinned; do
+            standby y "GPU is full after $warm messages, $word memory" 0 standby-full-gpu \
+                --warm=$warm --word=$word
+        done
+    done
+    standby y "GPU is full before UCX is there" 0 standby-full-gpu --early
+    standby y "another thread waits for the GPU" 50 standby-other-thread
+    standby y "driver calls after messages" 50 standby-driver-calls
+    standby y "fork" 50 standby-fork
+    standby y "device reset" 0 context-reset
+    [ -n "$beside" ] || standby y "stream capture" 10 captures
+    CUDA_LAUNCH_BLOCKING=1
+    export CUDA_LAUNCH_BLOCKING
+    standby y "CUDA_LAUNCH_BLOCKING" 0 standby-messages --standby-most=0
+    unset CUDA_LAUNCH_BLOCKING
+    for when in send receive; do
+        [ "$when" = receive ] && [ "$proto" = y ] && [ "$minor" -eq 13 ] && continue  # see below
+        for poll in 0 7 40; do
+            standby y "killed at $when after $poll polls" 0 killed --when=$when --kinds=device \
+                --polls=$poll --bytes=64 --messages=64 --warm=200
+        done
+    done
+    if [ -n "$simulated" ]; then
+        # ucp_proto_rndv_get_zcopy_fetch_completion, see below
+        [ "$proto" = y ] && [ "$minor" -eq 13 ] || standby y "its context is lost" 0 standby-dies
+        for variable in SIMCUDA_SEED=5 SIMCUDA_KERNEL_START_US=20000; do
+            [ "$proto" = "${protos%% *}" ] || continue
+            # shellcheck disable=SC2163
+            export "$variable"
+            standby y "all sizes and alignments, $variable" 0 standby-messages
+            standby y "another thread waits for the GPU, $variable" 0 standby-other-thread
+            unset "${variable%=*}"
+        done
+    fi
     for kind in device managed; do
         peer "killed before it answers, $kind" killed --when=unanswered --kinds=$kind
         for when in send receive; do
@@ -141,8 +214,8 @@ for proto in $protos; do
     done
 done
 
-if "$folder/ucp_peer" driver-path >"$work/driver" 2>&1; then  # of a driver that cannot be told to fail
-    FAILING_DRIVER_OF=$(cat "$work/driver")
+if [ -z "$simulated" ]; then  # it cannot be told to fail
+    FAILING_DRIVER_OF=$driver
     LD_LIBRARY_PATH=$folder/failing/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export FAILING_DRIVER_OF LD_LIBRARY_PATH
 else
@@ -152,7 +225,15 @@ if [ -n "$sweep" ]; then
     for proto in $protos; do
         options=
         [ "$proto" = n ] && options=--rma=n
-        check "each driver call fails once" "$folder/driver_failures" $full $options
+        short='8 B'
+        [ -n "$full" ] && short=
+        # Which calls a message makes depends on whether the kernel is there: without it always the same.
+        check "each driver call fails once" env UCX_GPUSHM_STANDBY=n "$folder/driver_failures" \
+            $full $options
+        check "each driver call fails once, standby kernel" env UCX_GPUSHM_STANDBY=y \
+            SIMCUDA_KERNEL_START_US=3000 "$folder/driver_failures" $full $options --way="$short"
+        [ "$proto" = "${protos%% *}" ] &&
+            check "driver calls of the standby kernel fail" failing_standby
     done
 fi
 echo "$tests tests: $failures failed, $skips skipped"

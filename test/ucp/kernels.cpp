@@ -13,7 +13,8 @@ namespace {
 
 // checksum: each of 256 threads of one block sums words times (2 * index + 1) and adds its sum to
 // the result. The loads are volatile: nothing that a cache kept from before may be seen.
-// spin: one thread reads a word until it is not 0.
+// simcuda_spin: the first thread of each block reads a word until it is not 0, and the others wait for
+// it. The simulated driver has a kernel of this name, which takes the whole GPU.
 constexpr char kPtx[] = R"(
 .version 7.0
 .target sm_50
@@ -47,21 +48,40 @@ done:
     ret;
 }
 
-.visible .entry spin(.param .u64 flag)
+.visible .entry simcuda_spin(.param .u64 flag)
 {
     .reg .pred %p;
-    .reg .b32 %word;
+    .reg .b32 %word, %thread;
     .reg .b64 %flag;
     ld.param.u64 %flag, [flag];
+    mov.u32 %thread, %tid.x;
+    setp.ne.u32 %p, %thread, 0;
+    @%p bra done;
 again:
     ld.volatile.global.u32 %word, [%flag];
     setp.eq.u32 %p, %word, 0;
     @%p bra again;
+done:
+    bar.sync 0;
     ret;
 }
 )";
 
 constexpr unsigned kThreads = 256;
+
+// More than a GPU holds, and nothing as large fits beside them: its SMs run 1536 or 2048 threads.
+constexpr unsigned kFillingBlocks = 2048;
+constexpr unsigned kFillingThreads = 512;
+
+/** Null where the driver does not know it. */
+CUfunction find_kernel(CUmodule module, const char *name) {
+    CUfunction function = nullptr;
+    const CUresult result = cuda().cuModuleGetFunction_(&function, module, name);
+    if (result != CUDA_ERROR_NOT_FOUND) {
+        require(result, "cuModuleGetFunction");
+    }
+    return function;
+}
 
 }  // namespace
 
@@ -86,8 +106,8 @@ Kernels::Kernels() {
         return;
     }
     require(api.cuModuleLoadData_(&module_, kPtx), "cuModuleLoadData");
-    require(api.cuModuleGetFunction_(&checksum_, module_, "checksum"), "cuModuleGetFunction");
-    require(api.cuModuleGetFunction_(&spin_, module_, "spin"), "cuModuleGetFunction");
+    checksum_ = find_kernel(module_, "checksum");
+    spin_ = find_kernel(module_, "simcuda_spin");
 }
 
 Kernels::~Kernels() {
@@ -121,10 +141,7 @@ uint32_t Kernels::checksum(const void *memory, size_t bytes) {
 bool Kernels::wait_for_flag(CUstream stream, volatile uint32_t *flag) {
     const CudaApi &api = cuda();
     if (spin_ != nullptr) {
-        CUdeviceptr address = device_address(const_cast<const uint32_t *>(flag));
-        void *arguments[] = {&address};
-        require(api.cuLaunchKernel_(spin_, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr),
-                "cuLaunchKernel");
+        launch_spin(stream, const_cast<const uint32_t *>(flag), 1, 1);
         return true;
     }
     if (api.cuLaunchHostFunc_ == nullptr) {
@@ -139,6 +156,17 @@ bool Kernels::wait_for_flag(CUstream stream, volatile uint32_t *flag) {
     };
     require(api.cuLaunchHostFunc_(stream, wait, const_cast<uint32_t *>(flag)), "cuLaunchHostFunc");
     return true;
+}
+
+void Kernels::fill_gpu(CUstream stream, const void *flag) {
+    launch_spin(stream, flag, kFillingBlocks, kFillingThreads);
+}
+
+void Kernels::launch_spin(CUstream stream, const void *flag, unsigned grid, unsigned block) {
+    CUdeviceptr address = device_address(flag);
+    void *arguments[] = {&address};
+    require(cuda().cuLaunchKernel_(spin_, grid, 1, 1, block, 1, 1, 0, stream, arguments, nullptr),
+            "cuLaunchKernel");
 }
 
 }  // namespace gpushm::ucp_test

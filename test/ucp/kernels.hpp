@@ -21,8 +21,10 @@ public:
     Kernels(const Kernels &) = delete;
     Kernels &operator=(const Kernels &) = delete;
 
-    /** Whether the driver runs kernels. */
+    /** Whether checksum() is one. */
     bool available() const { return checksum_ != nullptr; }
+    /** Whether it runs those of wait_for_flag() and fill_gpu(), which the simulated one does too. */
+    bool can_wait() const { return spin_ != nullptr; }
 
     /** Reads device memory on a stream of its own that waits for nothing, and returns the checksum
      *  of its first `bytes`, a multiple of 4. Without kernels: by a copy on that stream. */
@@ -32,7 +34,13 @@ public:
      *  has nothing that does. */
     bool wait_for_flag(CUstream stream, volatile uint32_t *flag);
 
+    /** Where can_wait(): occupies the whole GPU until `*flag`, a word of pinned or device memory, is
+     *  not 0. */
+    void fill_gpu(CUstream stream, const void *flag);
+
 private:
+    void launch_spin(CUstream stream, const void *flag, unsigned grid, unsigned block);
+
     CUmodule module_ = nullptr;
     CUfunction checksum_ = nullptr;
     CUfunction spin_ = nullptr;

@@ -219,8 +219,8 @@ void context_reset(Peer &peer) {
         Exchange exchange(peer);
         for (Allocator allocator : {Allocator::device, Allocator::managed_cpu}) {
             GuardedAllocation memory(allocator, 2 * kMiB);
-            exchange.use_long_enough(round % 2, memory, 64 * kKiB);
             exchange.use_long_enough(round % 2, memory, 2 * kMiB);
+            exchange.use_long_enough(round % 2, memory, 64 * kKiB);
         }
         exchange.barrier();
         reset_device(device);
@@ -229,6 +229,7 @@ void context_reset(Peer &peer) {
             set_activity("messages after a reset of the device");
             use_own_device(peer);
             GuardedAllocation memory(Allocator::device, 2 * kMiB);
+            exchange.use_long_enough(0, memory, 8);
             exchange.use_long_enough(0, memory, 64 * kKiB);
             exchange.use_long_enough(1, memory, 2 * kMiB);
             exchange.barrier();

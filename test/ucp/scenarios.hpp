@@ -52,7 +52,7 @@ void failing_calls(Peer &peer);
 void sleeping_ping_pong(Peer &peer);
 
 /** Process 1 kills itself at `--when=rest|unanswered|send|receive`, after so many busy `--polls`;
- *  process 0 must be told, and keep nothing. */
+ *  process 0 must be told, and keep nothing. `--warm` messages go before. */
 void killed_peer(Peer &peer);
 
 /** Process 0 stops process 1 `--stops` times for so many `--milliseconds`, while `--count` messages
@@ -81,6 +81,22 @@ void cuda_before_ucx(Peer &peer);
 void cuda_after_ucx(Peer &peer);
 /** In the steady state the driver is not asked for the kind of a buffer. */
 void lookups(Peer &peer);
+
+// While the standby kernel does the small copies (standby.cpp, standby_work.cpp); all run without it as well.
+/** Messages of all sizes and alignments between `--from` and `--to`, in a row and in windows. */
+void standby_messages(Peer &peer);
+/** `--count` messages that the GPU, or the CPU, reads as soon as they are there. */
+void standby_visibility(Peer &peer);
+/** After `--warm` messages, kernels of the application fill both GPUs until the next one is there. They
+ *  look at `--word=device|pinned` memory. `--early`: the first before the processes are connected. */
+void standby_full_gpu(Peer &peer);
+/** A message that is sent when another thread of its receiver has waited for the GPU. */
+void standby_other_thread(Peer &peer);
+/** The application waits for the GPU, allocates, frees and launches right after messages. */
+void standby_driver_calls(Peer &peer);
+void standby_fork(Peer &peer);
+/** Kernels that are killed, on a driver that can be told to. */
+void standby_dies(Peer &peer);
 
 /** Each hears an address of the other that was changed to say another `--what=version|user`. */
 void foreign_peer(Peer &peer);

@@ -4,10 +4,12 @@
 // It starts itself once for each process of the scenario, before UCX or CUDA are touched,
 // and ends with 0 when all was right, 1 when something was wrong or took longer than --deadline
 // seconds, 77 when the scenario cannot be run here. --user1=N runs the second process as user N;
-// --hidden1=y lets nobody but root look into it (/proc/PID/fd, process_vm_readv).
+// --hidden1=y lets nobody but root look into it (/proc/PID/fd, process_vm_readv). --standby-least=N,
+// --standby-most=N: what the standby kernel does in each process (standby_log.hpp).
 #include "allocation.hpp"
 #include "check.hpp"
 #include "scenarios.hpp"
+#include "standby_log.hpp"
 
 #include <ucp/api/ucp.h>
 
@@ -97,6 +99,13 @@ constexpr Scenario kScenarios[] = {
     {"cuda-after", 1, cuda_after_ucx},
     {"lookups", 2, lookups},
     {"foreign", 2, foreign_peer},
+    {"standby-messages", 2, standby_messages},
+    {"standby-visibility", 2, standby_visibility},
+    {"standby-full-gpu", 2, standby_full_gpu},
+    {"standby-other-thread", 2, standby_other_thread},
+    {"standby-driver-calls", 2, standby_driver_calls},
+    {"standby-fork", 2, standby_fork},
+    {"standby-dies", 2, standby_dies},
 };
 
 const Scenario &find_scenario(const std::string &name) {
@@ -178,6 +187,7 @@ int launch(int argc, char **argv, const Options &options, const Scenario &scenar
         perror("socketpair");
         return 1;
     }
+    const StandbyLogs logs(options);
     std::vector<pid_t> pids;
     for (int role = 0; role < scenario.processes; ++role) {
         pids.push_back(start_process(role, sockets[role], argc, argv, options));
@@ -185,7 +195,10 @@ int launch(int argc, char **argv, const Options &options, const Scenario &scenar
     for (int socket : sockets) {
         close(socket);
     }
-    return await_processes(pids, scenario, static_cast<double>(options.number("deadline", 60)));
+    const int result =
+        await_processes(pids, scenario, static_cast<double>(options.number("deadline", 60)));
+    logs.remove(pids);
+    return result;
 }
 
 }  // namespace
@@ -207,5 +220,6 @@ int main(int argc, char **argv) {
     Channel channel(std::stoi(socket));
     Peer peer = {role, channel, options};
     scenario.run(peer);
+    check_standby_log(options);
     return 0;
 }
