@@ -59,7 +59,7 @@ constexpr size_t kCopiesPerBatch = 64;
 // and it uses its widest words (H200: with either, 8.5 us for 96 KiB between two GPUs).
 constexpr size_t kStandbyBetweenGpus = 96u << 10;
 constexpr size_t kStandbyFromGpu = 192u << 10;
-constexpr size_t kStandbyToGpu = 64u << 10;
+constexpr size_t kStandbyToGpu = 32u << 10;
 // And where several are under way, so that the bandwidth counts.
 constexpr size_t kStandbyInTraffic = 16u << 10;
 

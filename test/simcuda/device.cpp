@@ -26,11 +26,14 @@ std::vector<std::unique_ptr<Device>>& all_devices()
 
 CUuuid make_uuid(unsigned physical)
 {
-    // A random (version 4) UUID whose last byte is the device's number.
+    // A random (version 4) UUID whose last byte is the device's number, those before it the machine's.
     static constexpr unsigned char kPattern[16] = {0x5c, 0x1d, 0xa0, 0x5e, 0x73, 0x11, 0x4b, 0x9a,
                                                    0x9f, 0x20, 0x6e, 0xc4, 0x08, 0x5d, 0x31, 0x00};
     CUuuid uuid;
     std::memcpy(uuid.bytes, kPattern, sizeof(kPattern));
+    for (int i = 0; i < 3; ++i) {
+        uuid.bytes[12 + i] ^= static_cast<char>(Settings::get().node >> 8 * i);
+    }
     uuid.bytes[15] = static_cast<char>(physical);
     return uuid;
 }

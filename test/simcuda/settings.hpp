@@ -38,6 +38,7 @@ public:
     bool set(const std::string& variable, const std::string& value);
 
     unsigned device_count = 2;
+    unsigned node = 0; // which machine the devices are in
     std::size_t memory_bytes = std::size_t{16} << 30; // of each device
     std::string counts_file;
     std::string trace_file;
