@@ -66,9 +66,9 @@ public:
     CopyEngine &operator=(const CopyEngine &) = delete;
     ~CopyEngine();
 
-    /** Starts a copy of which at least one side needs the GPU. ok or in_progress (then progress() until poll() says how it ended); otherwise gpu_error,
-     *  logged. Both sides must stay as they are until completion; shared segments are page-locked on
-     *  the way. */
+    /** Starts a copy of which at least one side needs the GPU. ok or in_progress (then progress()
+     *  until poll() says how it ended); otherwise gpu_error, logged. Both sides must stay as they are
+     *  until completion; shared segments are page-locked on the way. */
     Status start(const CopyJob &job, CopyTicket *ticket);
 
     /** Copies and waits; ok or gpu_error, logged. */

@@ -64,9 +64,11 @@ bool HostRegions::contains(const void *address) {
 }
 
 /** Page-locking ends with the context (cudaDeviceReset). */
-bool HostRegions::still_pinned(Region &region) {
+bool HostRegions::still_pinned(Region &region, CUcontext alive, unsigned long long alive_id) {
     const uint64_t epoch = context_epoch();  // before the driver is asked
-    if (region.state == State::pinned && !(driver_hooks_installed() && region.epoch == epoch)) {
+    const bool known = (region.context == alive && region.context_id == alive_id) ||
+                       (driver_hooks_installed() && region.epoch == epoch);
+    if (region.state == State::pinned && !known) {
         region.epoch = epoch;
         if (!CudaDriver::get()->context_is_alive(region.context, region.context_id)) {
             region.state = State::pageable;
@@ -75,7 +77,8 @@ bool HostRegions::still_pinned(Region &region) {
     return region.state == State::pinned;
 }
 
-bool HostRegions::ensure_pinned(const void *address, CUcontext context) {
+bool HostRegions::ensure_pinned(const void *address, CUcontext context,
+                                unsigned long long context_id) {
     if (is_elsewhere(address)) {
         return false;
     }
@@ -85,7 +88,7 @@ bool HostRegions::ensure_pinned(const void *address, CUcontext context) {
         return false;
     }
     Region &region = found->second;
-    if (still_pinned(region) || region.state != State::pageable || !pinning_enabled_) {
+    if (still_pinned(region, context, context_id) || region.state != State::pageable || !pinning_enabled_) {
         return region.state == State::pinned;
     }
     const CudaDriver *driver = CudaDriver::get();
@@ -96,7 +99,7 @@ bool HostRegions::ensure_pinned(const void *address, CUcontext context) {
         driver->mem_host_register(const_cast<unsigned char *>(found->first), region.length,
                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     region.context = context;
-    region.context_id = driver->context_id(context);
+    region.context_id = context_id;
     region.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG_ONCE(warn, "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "

@@ -27,10 +27,11 @@ public:
      *  asked. */
     bool contains(const void *address);
 
-    /** Page-locks the segment in which `address` lies, once, in `context`; does nothing for other
+    /** Page-locks the segment in which `address` lies, once, in `context`, which is alive and has
+     *  `context_id` (CudaDriver::context_id); does nothing for other
      *  memory. When the driver refuses, one line is logged and copies go on with pageable memory:
      *  slower, as correct. Whether it lies in a segment that is page-locked. */
-    bool ensure_pinned(const void *address, CUcontext context);
+    bool ensure_pinned(const void *address, CUcontext context, unsigned long long context_id);
 
     /** UCX_GPUSHM_PIN=n: ensure_pinned does nothing. */
     void set_pinning_enabled(bool enabled);
@@ -48,7 +49,7 @@ private:
     using Regions = std::map<const unsigned char *, Region>;  // by base address
 
     Regions::iterator find(const void *address);
-    static bool still_pinned(Region &region);
+    static bool still_pinned(Region &region, CUcontext alive, unsigned long long alive_id);
 
     std::mutex mutex_;
     Regions regions_;

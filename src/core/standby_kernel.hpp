@@ -165,8 +165,8 @@ public:
             tend_all(idle);
         }
     }
-    /** While one lives, no kernel is launched; those that run have left, or were told to. For calls of the driver that wait for
-     *  all work of a GPU. */
+    /** While one lives, no kernel is launched; those that run have left, or were told to. For calls of
+     *  the driver that wait for all work of a GPU. */
     class Absence {
     public:
         Absence() { instance().begin_absence(); }
