@@ -60,7 +60,7 @@ constexpr size_t kCopiesPerBatch = 64;
 // a CPU has just written comes out of its cache, and the chunks of a transfer (16 KiB) are better
 // batched (64 KiB: 11.9 us, 13.6 by the kernel).
 constexpr size_t kStandbyBetweenGpus = 96u << 10;
-constexpr size_t kStandbyFromGpu = 192u << 10;
+constexpr size_t kStandbyFromGpu = kMostStandbyBytes;
 constexpr size_t kStandbyToGpu = 12u << 10;
 // And where several are under way, so that the bandwidth counts.
 constexpr size_t kStandbyInTraffic = 16u << 10;
@@ -251,12 +251,17 @@ void CopyEngine::forget(CUcontext handle) {
     contexts_.erase(found);
 }
 
+/** How it ended is known. */
+void CopyEngine::end(CopyBatch &batch) {
+    batch.done = true;
+    --under_way_;
+}
+
 /** Ends what was given to a context of which no answer will come. */
 void CopyEngine::fail_all(Context &context) {
     for (const std::shared_ptr<CopyBatch> &batch : context.given) {
         batch->fail();
-        batch->done = true;
-        --under_way_;
+        end(*batch);
     }
     context.given.clear();
     for (Stream &stream : context.streams) {
@@ -265,8 +270,7 @@ void CopyEngine::fail_all(Context &context) {
         }
         for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
             batch->fail();
-            batch->done = true;
-            --under_way_;
+            end(*batch);
         }
         stream.submitted.clear();
     }
@@ -484,15 +488,13 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
         context.given.pop_front();
         ++count;
         if (state == StandbyKernel::State::served) {
-            batch->done = true;
-            --under_way_;
+            end(*batch);
             context.last_served = batch;
         } else if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
             submit(handle, context, *stream, batch);
         } else {
             batch->fail();
-            batch->done = true;
-            --under_way_;
+            end(*batch);
         }
     }
     return count;
@@ -544,8 +546,7 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     if (batch->event != nullptr) {
         context.free_events.push_back(batch->event);
     }
-    batch->done = true;
-    --under_way_;
+    end(*batch);
 }
 
 /** Whether any of the copies runs; those that the driver refused are marked. */
@@ -616,8 +617,7 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
             batch->fail();
         }
         context.free_events.push_back(batch->event);
-        batch->done = true;
-        --under_way_;
+        end(*batch);
         stream.last_done = std::move(stream.submitted.front());
         stream.submitted.pop_front();
         ++count;

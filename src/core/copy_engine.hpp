@@ -25,6 +25,9 @@ enum class CopyDirection { to_gpu, from_gpu };
 
 struct CopyBatch;
 
+/** No standby kernel is given a longer copy. */
+constexpr size_t kMostStandbyBytes = 192u << 10;
+
 /** What is to be copied. */
 struct CopyJob {
     void *destination;
@@ -144,6 +147,7 @@ private:
     unsigned advance(CUcontext handle, Context &context, Stream &stream);
     void forget(CUcontext handle);
     void fail_all(Context &context);
+    void end(CopyBatch &batch);
     void relax_capture();
 
     std::map<CUcontext, Context> contexts_;

@@ -136,7 +136,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, c
     view.gpu_side.context = context;
     const bool pinned_by_us = view.pin.use_count() != 0;
     view.in_reach =
-        view.mapping != nullptr &&
+        view.mapping != nullptr && length <= kMostStandbyBytes &&
         (pinned_by_us ? is_mapped_for_kernels(local)
                       : kernels_reach(local_info, local, length, local_info.device));
     return view;

@@ -14,6 +14,7 @@
 #endif
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -119,13 +120,12 @@ void StandbyKernels::prepare(CUcontext context) {
         if (!possible()) {
             return;
         }
-        std::shared_ptr<StandbyKernel> &entry =
-            kernels_[{context, CudaDriver::get()->context_id(context)}];
+        const unsigned long long id = CudaDriver::get()->context_id(context);
+        std::shared_ptr<StandbyKernel> &entry = kernels_[{context, id}];
         if (entry) {
             return;
         }
-        entry = kernel =
-            std::make_shared<StandbyKernel>(context, CudaDriver::get()->context_id(context), config_);
+        entry = kernel = std::make_shared<StandbyKernel>(context, id, config_);
     }
     kernel->load();
 }
@@ -155,11 +155,8 @@ bool is_idle(const CudaDriver *driver, CUcontext context) {
 
 void StandbyKernels::prepare_if_idle(CUcontext context) {
     const CudaDriver *driver = CudaDriver::get();
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (kernels_.count({context, driver->context_id(context)}) != 0) {
-            return;
-        }
+    if (find(context, driver->context_id(context)) != nullptr) {
+        return;
     }
     if (driver->ctx_record_event == nullptr || is_idle(driver, context)) {
         prepare(context);
@@ -466,8 +463,7 @@ void StandbyKernel::launch(uint64_t now) {
 void StandbyKernel::give_up(const char *why, CUresult result) {
     GPUSHM_LOG(debug, "the standby kernel is not used any more, small messages are copied by the copy "
                "engine: %s (%s)", why, CudaDriver::get()->error_name(result));
-    running_.store(false, std::memory_order_release);
-    code_.store(Code::unusable, std::memory_order_relaxed);
+    retire();
 }
 
 // ---------------------------------------------------------------- commands

@@ -7,13 +7,12 @@
 #include "core/unique_fd.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 namespace gpushm {
 
@@ -138,7 +137,6 @@ public:
 
     /** From now on; the first caller decides. */
     void configure(const StandbyConfig &config);
-    const StandbyConfig &config() const { return config_; }
 
     /** Loads the kernel into a context that was just made; does nothing when it was there before. */
     void prepare(CUcontext context);
