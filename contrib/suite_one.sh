@@ -24,7 +24,9 @@ run() {
     else
         say "FAILED: $name (status $?)"
         failed=1
-        grep -v -e '^\[ RUN' -e '^\[       OK' -e ^PASS <<<"$output" | tail -n 40
+        output=$(grep -v -e '^\[ RUN' -e '^\[       OK' -e ^PASS <<<"$output")
+        tail -n 40 <<<"$output"
+        grep ^FAIL <<<"$output" || true
     fi
 }
 

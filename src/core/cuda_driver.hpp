@@ -119,6 +119,10 @@ struct CudaDriver {
                                    size_t, CUstream);  // of 13.0
 };
 
+inline CUdeviceptr device_pointer(const void *address) {
+    return reinterpret_cast<CUdeviceptr>(address);
+}
+
 /** Makes a context current while it lives. */
 class CurrentContext {
 public:

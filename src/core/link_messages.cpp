@@ -2,6 +2,7 @@
 // Active messages and control messages of a link.
 #include "core/link.hpp"
 
+#include "core/copy_any.hpp"
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
 #include "core/port.hpp"

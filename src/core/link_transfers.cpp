@@ -5,6 +5,7 @@
 // "Efficient Intranode Communication in GPU-Accelerated Systems", IPDPSW 2012).
 #include "core/link.hpp"
 
+#include "core/copy_any.hpp"
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
 #include "core/port.hpp"

@@ -18,8 +18,6 @@
 namespace gpushm {
 namespace {
 
-CUdeviceptr device_pointer(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
-
 /** Buffer ids are unique for the life of the process and never used again (CUDA driver API manual,
  *  CU_POINTER_ATTRIBUTE_BUFFER_ID), so one that is remembered cannot mean another allocation. A
  *  collision in this table only costs another driver call. */

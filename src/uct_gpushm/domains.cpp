@@ -7,6 +7,7 @@
 #include "core/memory_info.hpp"
 #include "core/page_residency.hpp"
 #include "core/registration_table.hpp"
+#include "openmpi/attachment.hpp"
 #include "uct_gpushm/memory_copy_domain.hpp"
 #include "uct_gpushm/memory_types.hpp"
 
@@ -84,6 +85,7 @@ std::vector<std::string> domain_names() {
 
 std::unique_ptr<abi::MemoryDomain> open_domain(const std::string &name) {
     if (name == kMemoryCopyDomain) {
+        openmpi::attach();  // this domain is only there where GPU memory may be
         return make_memory_copy_domain();
     }
     return std::make_unique<SharedMemoryDomain>();

@@ -2,6 +2,7 @@
 #include "uct_gpushm/memory_copy_domain.hpp"
 
 #include "core/allocation_history.hpp"
+#include "core/background.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/host_pages.hpp"
@@ -12,6 +13,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_map>
+#include <vector>
 
 namespace gpushm::uct {
 namespace {
@@ -53,6 +56,63 @@ void prepare_process() {
     });
 }
 
+/** Blocks too small to be missed stay allocated when UCX frees them. cuMemFree waits for all work of the
+ *  GPU, and that may be a kernel of the application that waits for a message; UCX 1.18 and newer allocate a
+ *  byte and free it when they first choose a way for GPU memory (ucp_mm_get_alloc_md_index). The driver
+ *  gets the blocks back with the end of the domain, and nobody waits for that. Thread safe. */
+class SmallBlocks {
+public:
+    SmallBlocks() = default;
+    SmallBlocks(const SmallBlocks &) = delete;
+    SmallBlocks &operator=(const SmallBlocks &) = delete;
+    ~SmallBlocks() {
+        for (const MemoryInfo &block : kept_) {
+            run_in_background([block] { give_back(block); });
+        }
+    }
+
+    void add(const void *address, size_t length) {
+        if (length <= kMostBytes) {
+            const MemoryInfo block = query_memory(address);
+            const std::lock_guard<std::mutex> lock(mutex_);
+            used_[address] = block;
+        }
+    }
+
+    /** False: it is to be given back to the driver. */
+    bool keep(const void *address) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto block = used_.find(address);
+        if (block == used_.end()) {
+            return false;
+        }
+        const bool keep = kept_.size() < kMostKept;
+        if (keep) {
+            kept_.push_back(block->second);
+        }
+        used_.erase(block);
+        return keep;
+    }
+
+private:
+    static constexpr size_t kMostBytes = 512;  // the driver's own unit
+    static constexpr size_t kMostKept = 64;
+
+    /** Unless it went with its context (cudaDeviceReset): something else may be at its address by now. */
+    static void give_back(const MemoryInfo &block) {
+        const CudaDriver *driver = CudaDriver::get();
+        const RelaxedCapture relaxed(driver);
+        if (query_memory(block.base).buffer_id == block.buffer_id) {
+            const CurrentContext current(driver, block.context);
+            driver->mem_free(device_pointer(block.base));
+        }
+    }
+
+    std::mutex mutex_;
+    std::unordered_map<const void *, MemoryInfo> used_;
+    std::vector<MemoryInfo> kept_;
+};
+
 class MemoryCopyDomain : public Domain {
 public:
     MemoryCopyDomain() {
@@ -90,9 +150,13 @@ public:
         }
         address = reinterpret_cast<void *>(allocated);
         memh = address;
+        small_blocks_.add(address, length);
         return UCS_OK;
     }
     ucs_status_t mem_free(uct_mem_h memh) override {
+        if (small_blocks_.keep(memh)) {
+            return UCS_OK;
+        }
         const RelaxedCapture relaxed(CudaDriver::get());
         return CudaDriver::get()->mem_free(reinterpret_cast<CUdeviceptr>(memh)) == CUDA_SUCCESS
                    ? UCS_OK
@@ -133,6 +197,7 @@ public:
 
 private:
     AllocationHistory history_;
+    SmallBlocks small_blocks_;
 };
 
 }  // namespace

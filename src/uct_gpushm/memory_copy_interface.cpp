@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/memory_copy_interface.hpp"
 
-#include "core/copy_engine.hpp"
+#include "core/copy_any.hpp"
 #include "core/log.hpp"
 #include "core/process.hpp"
 #include "core/unique_fd.hpp"

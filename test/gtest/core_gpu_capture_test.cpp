@@ -4,6 +4,7 @@
 // copied.
 #include "core_gpu_support.hpp"
 
+#include "core/copy_any.hpp"
 #include "core/host_pins.hpp"
 
 #include <atomic>

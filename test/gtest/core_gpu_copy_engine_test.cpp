@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine and copy_any: right bytes at the right time, and nothing of the application disturbed.
+#include "core/copy_any.hpp"
 #include "core_gpu_support.hpp"
 
 #include <atomic>

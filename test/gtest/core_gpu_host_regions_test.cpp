@@ -2,6 +2,7 @@
 // HostRegions: shared segments are page-locked when a GPU first touches them, and not before.
 #include "core_gpu_support.hpp"
 
+#include "core/copy_any.hpp"
 #include "core/host_regions.hpp"
 #include "core/segment.hpp"
 

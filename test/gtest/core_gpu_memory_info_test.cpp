@@ -2,6 +2,7 @@
 // query_memory.
 #include "core_gpu_support.hpp"
 
+#include "core/copy_any.hpp"
 #include "core/host_pages.hpp"
 
 #include <optional>

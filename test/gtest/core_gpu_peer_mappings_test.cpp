@@ -3,6 +3,7 @@
 // a name
 // stands for one allocation only. The owner is another process, made before this one initialises
 // CUDA.
+#include "core/copy_any.hpp"
 #include "core/memory_export.hpp"
 #include "core/peer_mappings.hpp"
 #include "core/process.hpp"

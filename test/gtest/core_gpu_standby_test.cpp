@@ -3,6 +3,7 @@
 // otherwise, and what it did not do it says so.
 #include "core_gpu_support.hpp"
 
+#include "core/copy_any.hpp"
 #include "core/standby_image.hpp"
 #include "core/standby_kernel.hpp"
 

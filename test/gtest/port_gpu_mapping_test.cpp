@@ -4,6 +4,7 @@
 // message costs then.
 #include "port_gpu_peer.hpp"
 
+#include "core/copy_any.hpp"
 #include "core/host_pins.hpp"
 
 #include <cstring>

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copies between any kinds of memory: see copy_any.hpp.
+#include "core/copy_any.hpp"
+
+#include "core/host_regions.hpp"
+#include "core/log.hpp"
+#include "core/page_residency.hpp"
+
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+namespace gpushm {
+
+namespace {
+
+/** Which side's GPU copies between two buffers; null: none, a CPU does. */
+struct Sides {
+    std::optional<MemoryInfo> gpu_side;
+    CopyDirection direction = CopyDirection::to_gpu;
+};
+
+Sides sides_of(const void *destination, const void *source, size_t length) {
+    const MemoryInfo destination_info = query_memory(destination);
+    if (gpu_copies(destination_info, destination, length)) {
+        return {destination_info, CopyDirection::to_gpu};
+    }
+    if (HostRegions::instance().contains(source)) {
+        return {};  // the usual case where no GPU copies: a message out of a slot
+    }
+    const MemoryInfo source_info = query_memory(source);
+    if (gpu_copies(source_info, source, length)) {
+        return {source_info, CopyDirection::from_gpu};
+    }
+    return {};
+}
+
+}  // namespace
+
+Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
+                 CopyTicket *ticket) {
+    *ticket = CopyTicket();
+    if (length == 0) {
+        return Status::ok;
+    }
+    const Sides sides = sides_of(destination, source, length);
+    if (sides.gpu_side) {
+        return engine.start({destination, source, length, *sides.gpu_side, sides.direction}, ticket);
+    }
+    memcpy(destination, source, length);
+    return Status::ok;
+}
+
+namespace {
+
+/** Idle engines; as many are made as threads copy at once. Never destroyed: at process exit the
+ *  driver may be gone before us. */
+class EnginePool {
+public:
+    std::unique_ptr<CopyEngine> take() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (idle_.empty()) {
+            return std::make_unique<CopyEngine>();
+        }
+        std::unique_ptr<CopyEngine> engine = std::move(idle_.back());
+        idle_.pop_back();
+        return engine;
+    }
+    void put_back(std::unique_ptr<CopyEngine> engine) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        idle_.push_back(std::move(engine));
+    }
+
+private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<CopyEngine>> idle_;
+};
+
+EnginePool &engine_pool() {
+    static EnginePool *pool = new EnginePool;
+    return *pool;
+}
+
+/** With an engine of the pool; a failed one is not used again. */
+Status copy_once(void *destination, const void *source, size_t length, const Sides &sides) {
+    std::unique_ptr<CopyEngine> engine = engine_pool().take();
+    const Status status =
+        engine->copy({destination, source, length, *sides.gpu_side, sides.direction});
+    if (status == Status::ok) {
+        engine_pool().put_back(std::move(engine));
+    }
+    return status;
+}
+
+/** The driver's synchronous copy, which needs nothing of ours. It waits for the application's default
+ *  stream, so it is the last resort. */
+Status copy_synchronously(void *destination, const void *source, size_t length,
+                          const MemoryInfo &gpu_side) {
+    const CudaDriver *driver = CudaDriver::get();
+    CopyEngine engine;
+    CurrentContext current(driver, engine.context_of(gpu_side));
+    CUresult result = driver->memcpy_sync(device_pointer(destination), device_pointer(source),
+                                          length);
+    if (result == CUDA_SUCCESS) {
+        // Between some kinds it returns before the bytes are there ("API synchronization behavior").
+        result = driver->stream_synchronize(nullptr);
+    }
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(error, "cuMemcpy failed for a GPU copy of %zu bytes (%s): see whether the application "
+                   "freed the buffer too early or a kernel faulted (compute-sanitizer)", length,
+                   driver->error_name(result));
+    }
+    return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
+}
+
+}  // namespace
+
+/** UCP takes a copy between memory kinds for one that cannot fail: 1.13 goes on with what was in the
+ *  destination (src/ucp/dt/dt.c), later ones end the process. So nothing is left untried. */
+Status copy_any(void *destination, const void *source, size_t length) {
+    constexpr int kAttempts = 3;
+    Status status = Status::ok;
+    for (int attempt = 1; attempt <= kAttempts; ++attempt) {
+        // Most calls are between host buffers and need no engine.
+        const Sides sides = CudaDriver::get() != nullptr && length != 0
+                                ? sides_of(destination, source, length)
+                                : Sides();
+        if (!sides.gpu_side) {
+            if (length != 0) {
+                memcpy(destination, source, length);
+            }
+            return Status::ok;
+        }
+        status = attempt < kAttempts
+                     ? copy_once(destination, source, length, sides)
+                     : copy_synchronously(destination, source, length, *sides.gpu_side);
+        if (status == Status::ok) {
+            break;
+        }
+    }
+    return status;
+}
+
+namespace {
+
+/** Leaves every ticket used up. */
+Status wait_all(CopyEngine &engine, std::vector<CopyTicket> &tickets) {
+    Status worst = Status::ok;
+    for (CopyTicket &ticket : tickets) {
+        const Status status = engine.wait(&ticket);
+        worst = status == Status::ok ? worst : status;
+    }
+    return worst;
+}
+
+Status copy_together(const std::vector<CopyPiece> &pieces) {
+    std::unique_ptr<CopyEngine> engine = engine_pool().take();
+    std::vector<CopyTicket> tickets;
+    tickets.reserve(pieces.size());
+    Status status = Status::ok;
+    {
+        CopyEngine::Scope scope(*engine);
+        for (const CopyPiece &piece : pieces) {
+            CopyTicket ticket;
+            status = start_any(*engine, piece.destination, piece.source, piece.length, &ticket);
+            if (status == Status::in_progress) {
+                tickets.push_back(std::move(ticket));
+            } else if (status != Status::ok) {
+                break;
+            }
+        }
+        const Status ended = wait_all(*engine, tickets);
+        status = ended != Status::ok ? ended : status == Status::in_progress ? Status::ok : status;
+    }
+    if (status == Status::ok) {
+        engine_pool().put_back(std::move(engine));
+    }
+    return status;
+}
+
+}  // namespace
+
+Status copy_pieces(const std::vector<CopyPiece> &pieces) {
+    if (CudaDriver::get() != nullptr && pieces.size() > 1 && copy_together(pieces) == Status::ok) {
+        return Status::ok;
+    }
+    for (const CopyPiece &piece : pieces) {
+        const Status status = copy_any(piece.destination, piece.source, piece.length);
+        if (status != Status::ok) {
+            return status;
+        }
+    }
+    return Status::ok;
+}
+
+}  // namespace gpushm

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copies between any kinds of memory, whoever has to do them: a GPU or the CPU.
+#pragma once
+
+#include "core/copy_engine.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace gpushm {
+
+/** Starts a copy between any two kinds of memory; as CopyEngine::start, and ok at once where no GPU is
+ *  needed. */
+Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
+                 CopyTicket *ticket);
+
+/** Copies `length` bytes between any two kinds of memory and waits; for callers from any thread,
+ *  each call takes an idle engine of a common pool. ok or gpu_error, logged. */
+Status copy_any(void *destination, const void *source, size_t length);
+
+/** One of several copies. */
+struct CopyPiece {
+    void *destination;
+    const void *source;
+    size_t length;  // bytes
+};
+
+/** copy_any() of all pieces, in any order and together where the driver permits. No destination may
+ *  overlap another one or a source. */
+Status copy_pieces(const std::vector<CopyPiece> &pieces);
+
+}  // namespace gpushm

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Makes calls from one library of the process into another go to functions of ours.
+#include "openmpi/call_redirection.hpp"
+
+#include "core/log.hpp"
+
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace gpushm::openmpi {
+namespace {
+
+#if defined(__x86_64__)
+bool holds_function_address(const ElfW(Rela) & entry) {
+    const auto type = ELF64_R_TYPE(entry.r_info);
+    return type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT;
+}
+#elif defined(__aarch64__)
+bool holds_function_address(const ElfW(Rela) & entry) {
+    const auto type = ELF64_R_TYPE(entry.r_info);
+    return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT;
+}
+#else
+bool holds_function_address(const ElfW(Rela) &) { return false; }
+#endif
+
+/** What the dynamic section of an object says of its relocations. */
+struct Relocations {
+    const ElfW(Sym) *symbols = nullptr;
+    const char *names = nullptr;
+    const ElfW(Rela) *tables[2] = {};  // of functions bound lazily, of everything else
+    size_t bytes[2] = {};
+};
+
+/** glibc writes addresses into the dynamic section, but not into that of the vDSO. */
+template <typename T>
+const T *pointer_in(const dl_phdr_info &object, ElfW(Addr) value) {
+    return reinterpret_cast<const T *>(value < object.dlpi_addr ? object.dlpi_addr + value : value);
+}
+
+Relocations read_dynamic_section(const dl_phdr_info &object, const ElfW(Dyn) *dynamic) {
+    Relocations found;
+    for (; dynamic->d_tag != DT_NULL; ++dynamic) {
+        const ElfW(Addr) value = dynamic->d_un.d_ptr;
+        switch (dynamic->d_tag) {
+        case DT_SYMTAB: found.symbols = pointer_in<ElfW(Sym)>(object, value); break;
+        case DT_STRTAB: found.names = pointer_in<char>(object, value); break;
+        case DT_JMPREL: found.tables[0] = pointer_in<ElfW(Rela)>(object, value); break;
+        case DT_PLTRELSZ: found.bytes[0] = dynamic->d_un.d_val; break;
+        case DT_RELA: found.tables[1] = pointer_in<ElfW(Rela)>(object, value); break;
+        case DT_RELASZ: found.bytes[1] = dynamic->d_un.d_val; break;
+        default: break;
+        }
+    }
+    return found;
+}
+
+/** The tables of a library that is bound at once are read-only (PT_GNU_RELRO). */
+bool is_read_only(const dl_phdr_info &object, const void *place) {
+    const auto address = reinterpret_cast<ElfW(Addr)>(place) - object.dlpi_addr;
+    for (const ElfW(Phdr) *header = object.dlpi_phdr;
+         header != object.dlpi_phdr + object.dlpi_phnum; ++header) {
+        if (header->p_type == PT_GNU_RELRO && address - header->p_vaddr < header->p_memsz) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool write_entry(const dl_phdr_info &object, void **place, void *value) {
+    const bool protect = is_read_only(object, place);
+    const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    void *page = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(place) & ~(page_bytes - 1));
+    if (protect && mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) {
+        GPUSHM_LOG(debug, "cannot write to the offset table of %s: %s", object.dlpi_name,
+                   strerror(errno));
+        return false;
+    }
+    __atomic_store_n(place, value, __ATOMIC_RELEASE);  // another thread may be calling
+    if (protect) {
+        mprotect(page, page_bytes, PROT_READ);
+    }
+    return true;
+}
+
+const ElfW(Dyn) *dynamic_section(const dl_phdr_info &object) {
+    for (const ElfW(Phdr) *header = object.dlpi_phdr;
+         header != object.dlpi_phdr + object.dlpi_phnum; ++header) {
+        if (header->p_type == PT_DYNAMIC) {
+            return reinterpret_cast<const ElfW(Dyn) *>(object.dlpi_addr + header->p_vaddr);
+        }
+    }
+    return nullptr;
+}
+
+bool contains(const dl_phdr_info &object, const void *address) {
+    const auto offset = reinterpret_cast<ElfW(Addr)>(address) - object.dlpi_addr;
+    return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
+                       [offset](const ElfW(Phdr) & header) {
+                           return header.p_type == PT_LOAD &&
+                                  offset - header.p_vaddr < header.p_memsz;
+                       });
+}
+
+const char *file_name(const dl_phdr_info &object) {
+    const char *slash = strrchr(object.dlpi_name, '/');
+    return slash != nullptr ? slash + 1 : object.dlpi_name;
+}
+
+}  // namespace
+
+/** One walk over the objects of the process, in the loader's lock. */
+struct ObjectVisit {
+    CallRedirection &redirection;
+    size_t changed = 0;
+
+    static int visit(dl_phdr_info *object, size_t, void *argument) {
+        auto &self = *static_cast<ObjectVisit *>(argument);
+        self.forget_unloaded(*object);
+        const ElfW(Dyn) *dynamic = dynamic_section(*object);
+        auto &done = self.redirection.done_;
+        static const char here = 0;
+        if (dynamic == nullptr || contains(*object, &here) ||
+            std::find(done.begin(), done.end(), dynamic) != done.end()) {
+            return 0;
+        }
+        done.push_back(dynamic);
+        self.change(*object, dynamic);
+        return 0;
+    }
+
+private:
+    /** What was loaded since may lie where something lay that is gone. */
+    void forget_unloaded(const dl_phdr_info &object) {
+        if (object.dlpi_subs != redirection.unloads_) {
+            redirection.unloads_ = object.dlpi_subs;
+            redirection.done_.clear();
+        }
+    }
+
+    void change(const dl_phdr_info &object, const ElfW(Dyn) *dynamic) {
+        const Relocations relocations = read_dynamic_section(object, dynamic);
+        if (relocations.symbols == nullptr || relocations.names == nullptr) {
+            return;
+        }
+        for (size_t table = 0; table < std::size(relocations.tables); ++table) {
+            const ElfW(Rela) *entries = relocations.tables[table];
+            const size_t count =
+                entries != nullptr ? relocations.bytes[table] / sizeof(ElfW(Rela)) : 0;
+            for (size_t i = 0; i < count; ++i) {
+                if (holds_function_address(entries[i])) {
+                    change_entry(object, relocations, entries[i]);
+                }
+            }
+        }
+    }
+
+    void change_entry(const dl_phdr_info &object, const Relocations &relocations,
+                      const ElfW(Rela) & entry) {
+        const ElfW(Sym) &symbol = relocations.symbols[ELF64_R_SYM(entry.r_info)];
+        const auto target = redirection.targets_.find(relocations.names + symbol.st_name);
+        if (target == redirection.targets_.end()) {
+            return;
+        }
+        const char *only_in = target->second.only_in;
+        if (only_in != nullptr && strncmp(file_name(object), only_in, strlen(only_in)) != 0) {
+            return;
+        }
+        auto *place = reinterpret_cast<void **>(object.dlpi_addr + entry.r_offset);
+        changed += write_entry(object, place, target->second.replacement) ? 1 : 0;
+    }
+};
+
+void CallRedirection::add(const char *symbol, void *replacement, const char *only_in) {
+    targets_[symbol] = {replacement, only_in};
+}
+
+size_t CallRedirection::apply() {
+    ObjectVisit visit{*this};
+    dl_iterate_phdr(ObjectVisit::visit, &visit);
+    return visit.changed;
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Makes calls from one library of the process into another go to functions of ours.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace gpushm::openmpi {
+
+/** Changes what the loader has resolved: the entries of global offset tables (System V ABI, AMD64
+ *  supplement, "Global Offset Table") that hold the address of a function which other libraries
+ *  define. Calls within the defining library are not reached. Nothing of it is undone: the
+ *  replacements must stay for the life of the process. Not thread safe. */
+class CallRedirection {
+public:
+    /** Calls of `symbol` go to `replacement`; `only_in`, if not null: those from libraries whose file
+     *  name begins so. */
+    void add(const char *symbol, void *replacement, const char *only_in = nullptr);
+
+    /** Changes the objects that were loaded since the last time, our own excepted; the number of
+     *  entries changed. */
+    size_t apply();
+
+private:
+    struct Target {
+        void *replacement;
+        const char *only_in;
+    };
+
+    std::unordered_map<std::string, Target> targets_;
+    std::vector<const void *> done_;  // dynamic sections of the objects that were changed
+    unsigned long long unloads_ = 0;  // of which the loader had told then
+
+    friend struct ObjectVisit;
+};
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// OPAL's functions that gather and scatter the elements of a datatype, for GPU memory too. Derived datatypes
+// of messages, MPI_Pack, MPI_Bsend, MPI_Sendrecv_replace and the copies that collectives make of a rank's own
+// block come through here.
+#include "openmpi/convertor_calls.hpp"
+
+#include "openmpi/gpu_memory.hpp"
+#include "openmpi/opal_datatype.hpp"
+#include "openmpi/type_walk.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+enum class Way { pack, unpack };
+
+CopyPiece piece(Way way, char *packed, const Block &block) {
+    return way == Way::pack ? CopyPiece{packed, block.address, block.length}
+                            : CopyPiece{block.address, packed, block.length};
+}
+
+/** The copies between `packed` and bytes [begin, begin + length) of what the convertor describes. */
+std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t begin, size_t length,
+                                      char *packed, Way way) {
+    BorrowedWalk walk;
+    walk->start(convertor.datatype().handle(), convertor.count(), convertor.base());
+    while (walk->position() < begin && walk->next(begin - walk->position()).length > 0) {
+    }
+    std::vector<CopyPiece> pieces;
+    while (length > 0) {
+        const Block block = walk->next(length);
+        if (block.length == 0) {
+            break;
+        }
+        pieces.push_back(piece(way, packed, block));
+        packed += block.length;
+        length -= block.length;
+    }
+    return pieces;
+}
+
+bool concerns_gpu(const OpalConvertor &convertor, const iovec &packed) {
+    return !convertor.is_completed() && packed.iov_base != nullptr &&
+           (is_gpu_memory(convertor.datatype(), convertor.base()) ||
+            is_gpu_memory(packed.iov_base));
+}
+
+/** What opal_convertor_pack and _unpack do, and with the same results: 1 when all is done, else 0; in `iov`
+ *  and `*bytes` how much. */
+int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes, Way way) {
+    *bytes = 0;
+    uint32_t used = 0;
+    while (used < *count && !convertor.is_completed()) {
+        iovec &packed = iov[used++];
+        const size_t begin = convertor.converted();
+        convertor.advance(begin + std::min(packed.iov_len, convertor.local_size() - begin));
+        packed.iov_len = convertor.converted() - begin;
+        const auto pieces = pieces_between(convertor, begin, packed.iov_len,
+                                           static_cast<char *>(packed.iov_base), way);
+        if (!copy_or_report(pieces, way == Way::pack ? "packing" : "unpacking")) {
+            break;
+        }
+        *bytes += packed.iov_len;
+    }
+    *count = used;
+    return convertor.is_completed() ? 1 : 0;
+}
+
+int32_t pack(void *handle, iovec *iov, uint32_t *count, size_t *bytes) {
+    const OpalConvertor convertor(handle, opal().layout);
+    return concerns_gpu(convertor, *iov) ? convert(convertor, iov, count, bytes, Way::pack)
+                                         : opal().pack(handle, iov, count, bytes);
+}
+
+int32_t unpack(void *handle, iovec *iov, uint32_t *count, size_t *bytes) {
+    const OpalConvertor convertor(handle, opal().layout);
+    return concerns_gpu(convertor, *iov) ? convert(convertor, iov, count, bytes, Way::unpack)
+                                         : opal().unpack(handle, iov, count, bytes);
+}
+
+/** From one place to another, both of the same datatype. */
+int32_t copy_content(const void *datatype, int32_t count, char *destination, char *source) {
+    const OpalDatatype type(datatype);
+    if (count <= 0 || (!is_gpu_memory(type, destination) && !is_gpu_memory(type, source))) {
+        return opal().copy_content(datatype, count, destination, source);
+    }
+    BorrowedWalk walk;
+    walk->start(datatype, static_cast<size_t>(count), source);
+    std::vector<CopyPiece> pieces;
+    for (Block block = walk->next(SIZE_MAX); block.length > 0; block = walk->next(SIZE_MAX)) {
+        pieces.push_back({destination + (block.address - source), block.address, block.length});
+    }
+    return copy_or_report(pieces, "copying") ? 0 : -1;
+}
+
+}  // namespace
+
+void redirect_convertor_calls(CallRedirection *redirection) {
+    redirection->add("opal_convertor_pack", reinterpret_cast<void *>(&pack));
+    redirection->add("opal_convertor_unpack", reinterpret_cast<void *>(&unpack));
+    redirection->add("opal_datatype_copy_content_same_ddt", reinterpret_cast<void *>(&copy_content));
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the replaced functions of Open MPI ask about buffers.
+#include "openmpi/gpu_memory.hpp"
+
+#include "core/cuda_driver.hpp"
+#include "core/log.hpp"
+#include "core/memory_info.hpp"
+#include "core/page_residency.hpp"
+
+namespace gpushm::openmpi {
+namespace {
+
+constexpr int kMpiErrorOther = 16;  // MPI_ERR_OTHER of Open MPI (ompi/include/mpi.h.in)
+
+/** A driver that is there but was never initialised knows no memory. */
+bool process_uses_cuda() {
+    const CudaDriver *driver = CudaDriver::get();
+    CUcontext context;
+    return driver != nullptr && driver->ctx_get_current(&context) != CUDA_ERROR_NOT_INITIALIZED;
+}
+
+int (*call_errhandler)(void *communicator, int code) = nullptr;
+void *comm_world = nullptr;
+
+}  // namespace
+
+bool is_gpu_memory(const void *address) {
+    return address != nullptr && gpu_copies(query_memory(address), address, 1);
+}
+
+bool is_gpu_memory(const OpalDatatype &datatype, const void *base) {
+    if (base == nullptr) {
+        return process_uses_cuda();
+    }
+    return is_gpu_memory(static_cast<const char *>(base) + datatype.true_lower_bound());
+}
+
+bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation) {
+    if (copy_pieces(pieces) == Status::ok) {
+        return true;
+    }
+    GPUSHM_LOG(error, "%s of a buffer in GPU memory failed, its data are lost: see the message before "
+               "this one", operation);
+    if (call_errhandler != nullptr) {
+        call_errhandler(comm_world, kMpiErrorOther);
+    }
+    return false;
+}
+
+void set_error_reporting(const OpenMpiLibrary &library) {
+    comm_world = library.variable("ompi_mpi_comm_world");
+    library.mpi("PMPI_Comm_call_errhandler", &call_errhandler);
+}
+
+}  // namespace gpushm::openmpi

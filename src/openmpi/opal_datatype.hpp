@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// OPAL's description of a datatype and its convertor, as far as we read them. The offsets are those of
+// opal/datatype/opal_datatype.h and opal_convertor.h of Open MPI 4.1, 5.0 and 6.0, built without
+// OPAL_ENABLE_DEBUG as all distributions do; they are tried out on the Open MPI that runs before anything
+// uses them.
+#pragma once
+
+#include "openmpi/open_mpi_library.hpp"
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace gpushm::openmpi {
+
+/** An opal_datatype_t, which every MPI_Datatype handle of Open MPI points to. Owned by Open MPI. */
+class OpalDatatype {
+public:
+    explicit OpalDatatype(const void *handle) : handle_(static_cast<const char *>(handle)) {}
+
+    const void *handle() const { return handle_; }
+    size_t size() const { return read<size_t>(24); }            // bytes of data
+    ptrdiff_t true_lower_bound() const { return read<ptrdiff_t>(32); }
+    ptrdiff_t extent() const { return read<ptrdiff_t>(56) - read<ptrdiff_t>(48); }
+    /** Elements follow each other without gaps. */
+    bool is_dense() const {
+        return true_lower_bound() == 0 && read<ptrdiff_t>(48) == 0 &&
+               extent() == static_cast<ptrdiff_t>(size()) &&
+               read<ptrdiff_t>(40) == static_cast<ptrdiff_t>(size());
+    }
+
+private:
+    template <typename T>
+    T read(size_t offset) const {
+        T value;
+        memcpy(&value, handle_ + offset, sizeof(value));
+        return value;
+    }
+
+    const char *handle_;
+};
+
+/** Where opal_convertor_t keeps what we need, in bytes from its beginning. */
+struct ConvertorLayout {
+    size_t datatype;      // const opal_datatype_t *pDesc
+    size_t description;   // const dt_type_desc_t *use_desc
+    size_t count;         // size_t
+    size_t local_size;    // size_t: bytes of all data
+    size_t base;          // unsigned char *pBaseBuf
+    size_t converted;     // size_t bConverted: bytes done
+    size_t flags;         // uint32_t
+    size_t stack;         // dt_stack_t *pStack
+    size_t stack_size;    // uint32_t
+    size_t set_position;  // function pointer fPosition; 0: the library exports the function instead
+    uint32_t completed;   // of flags, CONVERTOR_COMPLETED
+    uint32_t contiguous;  // of flags, CONVERTOR_NO_OP: one block, which has no position but `converted`
+};
+
+/** The functions of OPAL that we call, and the layout that goes with them. */
+struct Opal {
+    using Convert = int32_t (*)(void *convertor, iovec *iov, uint32_t *count, size_t *bytes);
+    using CopyContent = int32_t (*)(const void *datatype, int32_t count, char *destination,
+                                    char *source);
+    using SetPosition = int32_t (*)(void *convertor, size_t *position);
+
+    Convert pack;
+    Convert unpack;
+    Convert raw;
+    CopyContent copy_content;
+    void *(*create)(int32_t architecture, int32_t mode);
+    int32_t (*prepare_for_send)(void *convertor, const void *datatype, size_t count,
+                                const void *buffer);
+    SetPosition set_position;  // null where the convertor has it
+    int32_t architecture;
+    ConvertorLayout layout;
+};
+
+/** Fills in what `library` has; false, with one line of debug output, when it has not all of it or keeps
+ *  it elsewhere. */
+bool find_opal(const OpenMpiLibrary &library, Opal *opal);
+
+/** The one that find_opal() found last. */
+const Opal &opal();
+
+/** Reads and changes an opal_convertor_t, which belongs to somebody else. */
+class OpalConvertor {
+public:
+    OpalConvertor(void *handle, const ConvertorLayout &layout)
+        : handle_(static_cast<char *>(handle)), layout_(layout) {}
+
+    void *handle() const { return handle_; }
+    OpalDatatype datatype() const { return OpalDatatype(get<const void *>(layout_.datatype)); }
+    const void *description() const { return get<const void *>(layout_.description); }
+    size_t count() const { return get<size_t>(layout_.count); }
+    size_t local_size() const { return get<size_t>(layout_.local_size); }
+    char *base() const { return get<char *>(layout_.base); }
+    size_t converted() const { return get<size_t>(layout_.converted); }
+    bool is_completed() const { return (flags() & layout_.completed) != 0; }
+
+    /** Goes forward to `position`, or to where the element begins in which it lies, when Open MPI would not
+     *  send a part of an element; converted() is it then. */
+    void advance(size_t position);
+
+    uint32_t flags() const { return get<uint32_t>(layout_.flags); }
+    void *stack() const { return get<void *>(layout_.stack); }
+    uint32_t stack_size() const { return get<uint32_t>(layout_.stack_size); }
+    void set_stack(void *stack, uint32_t size) {
+        set(layout_.stack, stack);
+        set(layout_.stack_size, size);
+    }
+
+private:
+    template <typename T>
+    T get(size_t offset) const {
+        T value;
+        memcpy(&value, handle_ + offset, sizeof(value));
+        return value;
+    }
+    template <typename T>
+    void set(size_t offset, const T &value) {
+        memcpy(handle_ + offset, &value, sizeof(value));
+    }
+
+    char *handle_;
+    const ConvertorLayout &layout_;
+};
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_SUM and the other predefined reduction operations, for GPU memory too.
+#include "openmpi/predefined_operations.hpp"
+
+#include "core/log.hpp"
+#include "openmpi/gpu_memory.hpp"
+#include "openmpi/host_mirror.hpp"
+#include "openmpi/ompi_operation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+// As ompi_op_base_handler_fn_1_0_0_t and its form with three buffers (ompi/mca/op/op.h).
+using TwoBuffers = void (*)(const void *in, void *inout, int *count, void **datatype, void *module);
+using ThreeBuffers = void (*)(const void *first, const void *second, void *out, int *count,
+                              void **datatype, void *module);
+
+constexpr std::array<const char *, 12> kSymbols = {
+    "ompi_mpi_op_max",  "ompi_mpi_op_min", "ompi_mpi_op_sum",  "ompi_mpi_op_prod",
+    "ompi_mpi_op_land", "ompi_mpi_op_band", "ompi_mpi_op_lor", "ompi_mpi_op_bor",
+    "ompi_mpi_op_lxor", "ompi_mpi_op_bxor", "ompi_mpi_op_maxloc", "ompi_mpi_op_minloc"};
+
+// OMPI_OP_BASE_TYPE_MAX of Open MPI 4.1, 5.0 and 6.0 (ompi/mca/op/op.h).
+constexpr std::array<size_t, 3> kTypes = {41, 43, 44};
+constexpr size_t kMostTypes = 44;
+
+/** What Open MPI had. */
+struct Originals {
+    TwoBuffers two[kMostTypes];
+    ThreeBuffers three[kMostTypes];
+};
+
+Originals originals[kSymbols.size()];
+
+char *bytes(const void *address) { return static_cast<char *>(const_cast<void *>(address)); }
+
+/** Elements of a predefined type in host memory. Padding within elements is copied along. */
+class HostElements {
+public:
+    HostElements(const OpalDatatype &type, int count, const void *buffer)
+        : length_(static_cast<size_t>(type.extent()) * static_cast<size_t>(count)),
+          buffer_(bytes(buffer)), is_copy_(is_gpu_memory(buffer)) {
+        if (is_copy_) {
+            memory_ = std::make_unique<char[]>(length_);
+        }
+    }
+    bool is_copy() const { return is_copy_; }
+    char *data() const { return is_copy_ ? memory_.get() : buffer_; }
+    bool load() const { return !is_copy_ || copy_or_report({{data(), buffer_, length_}}, "reducing"); }
+    void store() const {
+        if (is_copy_) {
+            copy_or_report({{buffer_, data(), length_}}, "reducing");
+        }
+    }
+
+private:
+    size_t length_;
+    char *buffer_;
+    bool is_copy_;
+    std::unique_ptr<char[]> memory_;
+};
+
+template <size_t Operation, size_t Type>
+void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) {
+    const TwoBuffers original = originals[Operation].two[Type];
+    if (!is_gpu_memory(in) && !is_gpu_memory(inout)) {
+        original(in, inout, count, datatype, module);
+        return;
+    }
+    const OpalDatatype type(*datatype);
+    const HostElements source(type, *count, in);
+    const HostElements target(type, *count, inout);
+    if (source.load() && target.load()) {
+        original(source.data(), target.data(), count, datatype, module);
+        target.store();
+    }
+}
+
+template <size_t Operation, size_t Type>
+void reduce_three(const void *first, const void *second, void *out, int *count, void **datatype,
+                  void *module) {
+    const ThreeBuffers original = originals[Operation].three[Type];
+    if (!is_gpu_memory(first) && !is_gpu_memory(second) && !is_gpu_memory(out)) {
+        original(first, second, out, count, datatype, module);
+        return;
+    }
+    const OpalDatatype type(*datatype);
+    const HostElements left(type, *count, first);
+    const HostElements right(type, *count, second);
+    const HostElements target(type, *count, out);
+    if (left.load() && right.load()) {
+        original(left.data(), right.data(), target.data(), count, datatype, module);
+        target.store();
+    }
+}
+
+/** A function that knows which one it stands for, as Open MPI does not tell it. */
+template <size_t Operation, size_t... Type>
+constexpr std::array<TwoBuffers, sizeof...(Type)> two_of(std::index_sequence<Type...>) {
+    return {reduce_two<Operation, Type>...};
+}
+template <size_t Operation, size_t... Type>
+constexpr std::array<ThreeBuffers, sizeof...(Type)> three_of(std::index_sequence<Type...>) {
+    return {reduce_three<Operation, Type>...};
+}
+using AllTypes = std::make_index_sequence<kMostTypes>;
+
+template <size_t... Operation>
+constexpr auto all_two(std::index_sequence<Operation...>) {
+    return std::array{two_of<Operation>(AllTypes())...};
+}
+template <size_t... Operation>
+constexpr auto all_three(std::index_sequence<Operation...>) {
+    return std::array{three_of<Operation>(AllTypes())...};
+}
+using AllOperations = std::make_index_sequence<kSymbols.size()>;
+constexpr auto kTwo = all_two(AllOperations());
+constexpr auto kThree = all_three(AllOperations());
+
+bool all_there(void *const *modules, size_t types) {
+    return std::find(modules, modules + types, nullptr) == modules + types;
+}
+
+/** Every type has a module, also one that the operation does not permit. With a wrong number of types what is
+ *  taken for modules would contain functions, of which every operation lacks some. */
+bool has_types(const OmpiOperation &operation, size_t types) {
+    return operation.is_predefined() && all_there(operation.modules(types), types) &&
+           all_there(operation.three_buffer_modules(types), types);
+}
+
+using Operations = std::array<void *, kSymbols.size()>;
+
+/** 0 when they fit no number that we know. */
+size_t number_of_types(const Operations &operations) {
+    for (const size_t types : kTypes) {
+        if (std::all_of(operations.begin(), operations.end(), [types](void *handle) {
+                return has_types(OmpiOperation(handle), types);
+            })) {
+            return types;
+        }
+    }
+    return 0;
+}
+
+void replace(const OmpiOperation &operation, size_t index, size_t types) {
+    void **two = operation.functions(types);
+    void **three = operation.three_buffer_functions(types);
+    for (size_t type = 0; type < types; ++type) {
+        originals[index].two[type] = reinterpret_cast<TwoBuffers>(two[type]);
+        originals[index].three[type] = reinterpret_cast<ThreeBuffers>(three[type]);
+        if (two[type] != nullptr) {
+            two[type] = reinterpret_cast<void *>(kTwo[index][type]);
+        }
+        if (three[type] != nullptr) {
+            three[type] = reinterpret_cast<void *>(kThree[index][type]);
+        }
+    }
+}
+
+}  // namespace
+
+void replace_predefined_operations(const OpenMpiLibrary &library) {
+    Operations operations;
+    for (size_t i = 0; i < kSymbols.size(); ++i) {
+        operations[i] = library.variable(kSymbols[i]);
+    }
+    const bool complete = std::find(operations.begin(), operations.end(), nullptr) == operations.end();
+    const size_t types = complete ? number_of_types(operations) : 0;
+    if (types == 0) {
+        GPUSHM_LOG(warn, "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do not "
+                   "work", library.version());
+        return;
+    }
+    for (size_t i = 0; i < kSymbols.size(); ++i) {
+        replace(OmpiOperation(operations[i]), i, types);
+    }
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_SUM and the other predefined reduction operations, for GPU memory too.
+#pragma once
+
+#include "openmpi/open_mpi_library.hpp"
+
+namespace gpushm::openmpi {
+
+/** Puts functions of ours before those with which Open MPI reduces; they give it host memory where a buffer is
+ *  in GPU memory. One line of warning, and nothing changed, where Open MPI's tables are not as expected. */
+void replace_predefined_operations(const OpenMpiLibrary &library);
+
+}  // namespace gpushm::openmpi

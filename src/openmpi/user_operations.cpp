@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reduction operations of the application (MPI_Op_create), whose functions expect host memory.
+#include "openmpi/user_operations.hpp"
+
+#include "core/log.hpp"
+#include "openmpi/gpu_memory.hpp"
+#include "openmpi/host_mirror.hpp"
+#include "openmpi/ompi_operation.hpp"
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+/** MPI_User_function; `count` and `datatype` are of the types that the operation's flags say. */
+using UserFunction = void (*)(void *in, void *inout, void *count, void *datatype);
+using CreateFunction = int (*)(UserFunction function, int commutes, void **operation);
+using FreeFunction = int (*)(void **operation);
+
+constexpr size_t kSlots = 256;  // operations of the application at a time
+
+/** Of one operation that lives. Written before its function is put into the operation, and not changed until
+ *  nobody can call that any more. */
+struct Slot {
+    void *operation = nullptr;  // null: free
+    UserFunction function = nullptr;
+};
+
+struct State {
+    std::mutex mutex;  // of the choice of slots
+    std::array<Slot, kSlots> slots;
+    CreateFunction create = nullptr;
+    CreateFunction create_big = nullptr;
+    FreeFunction free = nullptr;
+    void *(*type_from_fortran)(int32_t handle) = nullptr;
+};
+
+State &state() {
+    static State *const instance = new State;
+    return *instance;
+}
+
+const void *datatype_of(const OmpiOperation &operation, const void *argument) {
+    return operation.takes_fortran_handles()
+               ? state().type_from_fortran(*static_cast<const int32_t *>(argument))
+               : *static_cast<void *const *>(argument);
+}
+
+size_t count_of(const OmpiOperation &operation, const void *argument) {
+    return operation.takes_big_counts() ? *static_cast<const size_t *>(argument)
+                                        : static_cast<size_t>(*static_cast<const int *>(argument));
+}
+
+void call_with_host_memory(const Slot &slot, void *in, void *inout, void *count, void *datatype) {
+    const OmpiOperation operation(slot.operation);
+    const void *type = datatype_of(operation, datatype);
+    const size_t elements = count_of(operation, count);
+    const HostMirror source(type, elements, in);
+    const HostMirror target(type, elements, inout);
+    if (source.load("reducing") && target.load("reducing")) {
+        slot.function(source.base(), target.base(), count, datatype);
+        target.store("reducing");
+    }
+}
+
+/** The function of a slot: MPI does not tell a function which operation it is called for. */
+template <size_t Index>
+void call_slot(void *in, void *inout, void *count, void *datatype) {
+    const Slot &slot = state().slots[Index];
+    try {
+        call_with_host_memory(slot, in, inout, count, datatype);
+    } catch (const std::bad_alloc &) {
+        GPUSHM_LOG(error, "no host memory for a copy of GPU buffers of an MPI operation of the application: its "
+                   "result is lost");
+    }
+}
+
+template <size_t... Index>
+constexpr std::array<UserFunction, sizeof...(Index)> functions_of(std::index_sequence<Index...>) {
+    return {call_slot<Index>...};
+}
+constexpr auto kFunctions = functions_of(std::make_index_sequence<kSlots>());
+
+void take_slot(const OmpiOperation &operation) {
+    State &known = state();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    for (size_t i = 0; i < kSlots; ++i) {
+        if (known.slots[i].operation == nullptr) {
+            known.slots[i] = {operation.handle(),
+                              reinterpret_cast<UserFunction>(*operation.user_function())};
+            *operation.user_function() = reinterpret_cast<void *>(kFunctions[i]);
+            return;
+        }
+    }
+    GPUSHM_LOG_ONCE(warn, "more than %zu MPI operations of the application: further ones do not work on GPU "
+                    "buffers; free (MPI_Op_free) those that are not needed", kSlots);
+}
+
+int created(int result, void **handle) {
+    if (result == 0 && !OmpiOperation(*handle).has_other_language()) {
+        take_slot(OmpiOperation(*handle));
+    }
+    return result;
+}
+
+int create(UserFunction function, int commutes, void **operation) {
+    return created(state().create(function, commutes, operation), operation);
+}
+
+int create_big(UserFunction function, int commutes, void **operation) {
+    return created(state().create_big(function, commutes, operation), operation);
+}
+
+/** An operation that a nonblocking reduction still uses lives on, and with it its slot. */
+int free_operation(void **operation) {
+    State &known = state();
+    void *const handle = *operation;
+    const bool ends = OmpiOperation(handle).references() == 1;
+    const int result = known.free(operation);
+    if (result == 0 && ends) {
+        const std::lock_guard<std::mutex> lock(known.mutex);
+        for (Slot &slot : known.slots) {
+            if (slot.operation == handle) {
+                slot = Slot();
+            }
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+void redirect_user_operations(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    State &known = state();
+    if (!library.mpi("PMPI_Op_create", &known.create) || !library.mpi("PMPI_Op_free", &known.free) ||
+        !library.mpi("PMPI_Type_f2c", &known.type_from_fortran)) {
+        return;
+    }
+    for (const char *name : {"MPI_Op_create", "PMPI_Op_create"}) {
+        redirection->add(name, reinterpret_cast<void *>(&create));
+    }
+    for (const char *name : {"MPI_Op_free", "PMPI_Op_free"}) {
+        redirection->add(name, reinterpret_cast<void *>(&free_operation));
+    }
+    if (library.mpi("PMPI_Op_create_c", &known.create_big)) {
+        for (const char *name : {"MPI_Op_create_c", "PMPI_Op_create_c"}) {
+            redirection->add(name, reinterpret_cast<void *>(&create_big));
+        }
+    }
+}
+
+}  // namespace gpushm::openmpi
