@@ -3,6 +3,7 @@
 #include "openmpi/attachment.hpp"
 
 #include "core/log.hpp"
+#include "openmpi/accelerator_table.hpp"
 #include "openmpi/call_redirection.hpp"
 #include "openmpi/convertor_calls.hpp"
 #include "openmpi/gpu_memory.hpp"
@@ -19,10 +20,13 @@
 namespace gpushm::openmpi {
 namespace {
 
+/** Open MPI 5.0 and later fill the tables of their operations after UCX has been initialised. */
+enum class Stage { none, operations_missing, complete };
+
 /** Never destroyed: the functions stay changed. */
 struct State {
     std::mutex mutex;
-    bool attached = false;
+    Stage stage = Stage::none;
     CallRedirection redirection;
 };
 
@@ -40,26 +44,37 @@ void *open_component(const char *file, int mode) {
     return component;
 }
 
+/** In place of MPIX_Query_cuda_support, which Open MPI 4.1 answers by how it was built. */
+int query_cuda_support() { return 1; }
+
 bool is_switched_off() {
     const char *value = getenv("UCX_GPUSHM_OPENMPI");
     return value != nullptr && (strcasecmp(value, "n") == 0 || strcasecmp(value, "no") == 0 ||
                                 strcasecmp(value, "0") == 0 || strcasecmp(value, "off") == 0);
 }
 
+/** Open MPI's own functions, once they are known. */
 void attach_to(const OpenMpiLibrary &library, State &attached) {
     Opal opal = {};
+    if (has_own_accelerator(library)) {
+        GPUSHM_LOG(debug, "Open MPI %s handles GPU buffers itself", library.version());
+        attached.stage = Stage::complete;
+        return;
+    }
     if (!find_opal(library, &opal)) {
         GPUSHM_LOG(warn, "does not know Open MPI %s well enough: messages of contiguous GPU buffers work, derived "
                    "datatypes and reductions of them do not", library.version());
+        attached.stage = Stage::complete;
         return;
     }
+    attached.stage = Stage::operations_missing;
     set_error_reporting(library);
     redirect_convertor_calls(&attached.redirection);
-    replace_predefined_operations(library);
     redirect_user_operations(library, &attached.redirection);
+    fill_accelerator_table(library);
+    attached.redirection.add("MPIX_Query_cuda_support",
+                             reinterpret_cast<void *>(&query_cuda_support));
     attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), "libopen-pal.so");
-    const size_t places = attached.redirection.apply();
-    GPUSHM_LOG(debug, "attached to Open MPI %s, %zu places", library.version(), places);
 }
 
 }  // namespace
@@ -68,11 +83,17 @@ void attach() {
     State &attached = state();
     const std::lock_guard<std::mutex> lock(attached.mutex);
     OpenMpiLibrary library;
-    if (attached.attached || is_switched_off() || !OpenMpiLibrary::find(&library)) {
+    if (attached.stage == Stage::complete || is_switched_off() || !OpenMpiLibrary::find(&library)) {
         return;
     }
-    attached.attached = true;
-    attach_to(library, attached);
+    if (attached.stage == Stage::none) {
+        attach_to(library, attached);
+    }
+    if (attached.stage == Stage::operations_missing && replace_predefined_operations(library)) {
+        attached.stage = Stage::complete;
+    }
+    const size_t places = attached.redirection.apply();
+    GPUSHM_LOG(debug, "changed %zu places of Open MPI %s", places, library.version());
 }
 
 }  // namespace gpushm::openmpi

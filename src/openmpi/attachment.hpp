@@ -5,9 +5,10 @@
 namespace gpushm::openmpi {
 
 /** If this process runs an Open MPI that has no CUDA of its own, makes those of its functions that touch
- *  buffers by the CPU work on GPU memory: derived datatypes, reductions, files. Done once, in the first call
- *  that finds Open MPI; nothing else happens in other processes. UCX_GPUSHM_OPENMPI=n in the environment
- *  prevents it. Thread safe. */
+ *  buffers by the CPU work on GPU memory: derived datatypes, reductions. Nothing happens in other
+ *  processes. To be called when UCX opens a memory domain and when it opens an interface: the first comes before
+ *  Open MPI loads its collectives, the second when it has set up its operations. UCX_GPUSHM_OPENMPI=n in the
+ *  environment prevents it. Thread safe. */
 void attach();
 
 }  // namespace gpushm::openmpi

@@ -164,21 +164,25 @@ void replace(const OmpiOperation &operation, size_t index, size_t types) {
 
 }  // namespace
 
-void replace_predefined_operations(const OpenMpiLibrary &library) {
+bool replace_predefined_operations(const OpenMpiLibrary &library) {
     Operations operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {
         operations[i] = library.variable(kSymbols[i]);
     }
     const bool complete = std::find(operations.begin(), operations.end(), nullptr) == operations.end();
+    if (complete && !OmpiOperation(operations.back()).is_predefined()) {
+        return false;
+    }
     const size_t types = complete ? number_of_types(operations) : 0;
     if (types == 0) {
         GPUSHM_LOG(warn, "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do not "
                    "work", library.version());
-        return;
+        return true;
     }
     for (size_t i = 0; i < kSymbols.size(); ++i) {
         replace(OmpiOperation(operations[i]), i, types);
     }
+    return true;
 }
 
 }  // namespace gpushm::openmpi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The component as UCX sees it: its domains, its transport and its settings.
 #include "core/log.hpp"
+#include "openmpi/attachment.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/config.hpp"
 #include "uct_gpushm/domains.hpp"
@@ -28,6 +29,9 @@ std::string device_name(abi::MemoryDomain &domain) {
 ucs_status_t open_interface(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                             const uct_iface_config_t *config, uct_iface_h *iface) {
     const auto &domain = static_cast<Domain &>(abi::memory_domain(md));
+    if (domain.interface_kind() == InterfaceKind::memory_copy) {
+        openmpi::attach();
+    }
     return domain.interface_kind() == InterfaceKind::shared_memory
                ? open_shared_memory_interface(md, worker, params, config, iface)
                : open_memory_copy_interface(md, worker, params, config, iface);
