@@ -7,6 +7,7 @@
 #include "openmpi/call_redirection.hpp"
 #include "openmpi/convertor_calls.hpp"
 #include "openmpi/gpu_memory.hpp"
+#include "openmpi/mca_defaults.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/predefined_operations.hpp"
 #include "openmpi/user_operations.hpp"
@@ -16,6 +17,7 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <string>
 
 namespace gpushm::openmpi {
 namespace {
@@ -47,6 +49,10 @@ void *open_component(const char *file, int mode) {
 /** In place of MPIX_Query_cuda_support, which Open MPI 4.1 answers by how it was built. */
 int query_cuda_support() { return 1; }
 
+void watch_components(State &attached) {
+    attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), "libopen-pal.so");
+}
+
 bool is_switched_off() {
     const char *value = getenv("UCX_GPUSHM_OPENMPI");
     return value != nullptr && (strcasecmp(value, "n") == 0 || strcasecmp(value, "no") == 0 ||
@@ -74,10 +80,52 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     fill_accelerator_table(library);
     attached.redirection.add("MPIX_Query_cuda_support",
                              reinterpret_cast<void *>(&query_cuda_support));
-    attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), "libopen-pal.so");
+    watch_components(attached);
+}
+
+/** True when it was not set. */
+bool set_default(const McaDefault &parameter) {
+    const std::string name = std::string("OMPI_MCA_") + parameter.name;
+    const bool is_set = getenv(name.c_str()) != nullptr;
+    return !is_set && setenv(name.c_str(), parameter.value, 0) == 0;
+}
+
+/** uct_query_components of the preload library, which lies beside us and brings us into the UCX that calls it;
+ *  null when it cannot be opened, which has been said then. */
+void *find_way_into_ucx() {
+    Dl_info self;
+    if (dladdr(reinterpret_cast<void *>(&attach), &self) == 0) {
+        return nullptr;
+    }
+    const std::string path = self.dli_fname;
+    const std::string preload = path.substr(0, path.find_last_of('/') + 1) + "libgpushm_preload.so";
+    void *const library = dlopen(preload.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    void *const function = library != nullptr ? dlsym(library, "uct_query_components") : nullptr;
+    if (function == nullptr) {
+        GPUSHM_LOG(error, "%s; Open MPI goes on without gpushm: install gpushm again", dlerror());
+    }
+    return function;
 }
 
 }  // namespace
+
+void become_default() {
+    State &attached = state();
+    const std::lock_guard<std::mutex> lock(attached.mutex);
+    void *const query_components = is_switched_off() ? nullptr : find_way_into_ucx();
+    if (query_components == nullptr) {
+        return;
+    }
+    set_default(kPml);
+    if (set_default(kOsc)) {
+        set_default(kOscPriority);
+    }
+    set_default(kUcxTransports);
+    set_default(kUcxDevices);
+    attached.redirection.add("uct_query_components", query_components, "libucp");
+    watch_components(attached);
+    attached.redirection.apply();
+}
 
 void attach() {
     State &attached = state();

@@ -11,4 +11,9 @@ namespace gpushm::openmpi {
  *  environment prevents it. Thread safe. */
 void attach();
 
+/** Called while Open MPI initialises, before it chooses its components (src/openmpi/hook_component.cpp): has it
+ *  send through UCX, and UCX load gpushm. What the environment says already stays. UCX_GPUSHM_OPENMPI=n prevents
+ *  this, too. Thread safe. */
+void become_default();
+
 }  // namespace gpushm::openmpi

@@ -179,6 +179,7 @@ private:
 
 void CallRedirection::add(const char *symbol, void *replacement, const char *only_in) {
     targets_[symbol] = {replacement, only_in};
+    done_.clear();  // not for this one
 }
 
 size_t CallRedirection::apply() {

@@ -19,8 +19,8 @@ public:
      *  name begins so. */
     void add(const char *symbol, void *replacement, const char *only_in = nullptr);
 
-    /** Changes the objects that were loaded since the last time, our own excepted; the number of
-     *  entries changed. */
+    /** Changes the objects that were loaded since the last time, our own excepted, or all of them after add();
+     *  the number of entries written. */
     size_t apply();
 
 private:

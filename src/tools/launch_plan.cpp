@@ -2,6 +2,8 @@
 // What gpushm-run changes in a program's environment: see launch_plan.hpp.
 #include "tools/launch_plan.hpp"
 
+#include "openmpi/mca_defaults.hpp"
+
 #include <algorithm>
 
 namespace gpushm::tools {
@@ -72,11 +74,12 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
     return true;
 }
 
-/** `synonyms`: names under which Open MPI knows the same parameter; setting `name` as well would
- *  take the user's value from him. */
-void set_mca(const std::string &name, const std::string &value, const std::string &reason,
-             const LaunchFacts &facts, Environment &environment, LaunchPlan &plan,
+/** `synonyms`: names under which Open MPI knows the same parameter; setting it as well would take the
+ *  user's value from him. */
+void set_mca(const openmpi::McaDefault &parameter, const std::string &reason, const LaunchFacts &facts,
+             Environment &environment, LaunchPlan &plan,
              const std::vector<std::string> &synonyms = {}) {
+    const std::string name = parameter.name;
     for (const std::string &synonym : synonyms) {
         const char *present = environment.find("OMPI_MCA_" + synonym);
         const auto argument = mca_argument(facts.command, synonym);
@@ -91,34 +94,29 @@ void set_mca(const std::string &name, const std::string &value, const std::strin
                                 "--mca " + name + " " + *argument + " in the command line"});
         return;
     }
-    plan.changes.push_back(set_unless_present(environment, "OMPI_MCA_" + name, value, reason));
+    plan.changes.push_back(set_unless_present(environment, "OMPI_MCA_" + name, parameter.value, reason));
 }
 
-/** Open MPI takes pml/ucx by itself only on an InfiniBand device or a known GPU transport
- *  (opal/mca/common/ucx/common_ucx.c), and Debian's and Ubuntu's openmpi-mca-params.conf exclude
- * it. */
+/** openmpi/mca_defaults.hpp says why. */
 void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
-    set_mca("pml", "ucx", "Open MPI sends messages through UCX", facts, environment, plan);
+    set_mca(openmpi::kPml, "Open MPI sends messages through UCX", facts, environment, plan);
     if (!mca_list_allows(plan.changes.back().value, "ucx")) {
         plan.notes.push_back("Open MPI's pml is \"" + plan.changes.back().value +
                              "\", not ucx: " + kNoGpuBuffers);
     }
-    // osc/ucx refuses MPI_Win_allocate_shared in Open MPI 4.1 (osc_ucx_component.c), so osc/sm must
-    // stay for it; but it is to have no other window, since it copies by the CPU. sm's priority is
-    // 100.
-    set_mca("osc", "ucx,sm",
+    set_mca(openmpi::kOsc,
             "Open MPI's one-sided operations go through UCX, shared windows do not", facts,
             environment, plan);
     if (plan.changes.back().kind == Change::Kind::set) {
-        set_mca("osc_ucx_priority", "200", "osc/sm gets shared windows only", facts, environment,
+        set_mca(openmpi::kOscPriority, "osc/sm gets shared windows only", facts, environment,
                 plan);
     } else if (!mca_list_allows(plan.changes.back().value, "ucx")) {
         plan.notes.push_back("Open MPI's osc is \"" + plan.changes.back().value +
                              "\", not ucx: one-sided operations on " + kNoGpuBuffers);
     }
-    set_mca("opal_common_ucx_tls", "any", "Open MPI accepts UCX whatever its transports are", facts,
+    set_mca(openmpi::kUcxTransports, "Open MPI accepts UCX whatever its transports are", facts,
             environment, plan, {"pml_ucx_tls", "osc_ucx_tls"});
-    set_mca("opal_common_ucx_devices", "any", "Open MPI prefers UCX whatever its devices are",
+    set_mca(openmpi::kUcxDevices, "Open MPI prefers UCX whatever its devices are",
             facts, environment, plan, {"pml_ucx_devices", "osc_ucx_devices"});
 }
 

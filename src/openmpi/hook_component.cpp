@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mca_hook_gpushm.so, a component of Open MPI's hook framework: where it is installed, Open MPI sends through UCX and
+// gpushm without any setting. It serves Open MPI 4.1, 5.0 and 6.0, whose plug-in interfaces are the same (MCA 2.1),
+// so it describes what it needs of it instead of including headers of one of them. Depends on libc only.
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+namespace {
+
+/** mca_base_component_2_1_0_t (opal/mca/mca.h). */
+struct Component {
+    int mca_version[3];
+    char project_name[16];
+    int project_version[3];
+    char type_name[32];
+    int type_version[3];
+    char component_name[64];
+    int component_version[3];
+    int (*open)();
+    int (*close)();
+    int (*query)(void **module, int *priority);
+    int (*register_parameters)();
+    int32_t flags;
+    char reserved[28];
+};
+static_assert(sizeof(Component) == 224 && offsetof(Component, component_name) == 84, "MCA 2.1");
+
+/** ompi_hook_base_component_1_0_0_t (ompi/mca/hook/hook.h). */
+struct HookComponent {
+    Component version;
+    uint32_t checkpoint;  // mca_base_component_data_t
+    char reserved[32];
+    void (*hooks[12])();  // none of them is needed
+};
+static_assert(offsetof(HookComponent, hooks) == 264, "hook 1.0");
+
+constexpr char kPlugin[] = "/../libuct_gpushm.so.0";
+
+/** The plugin lies in the folder above that of this file, of which Open MPI may know a symbolic link. */
+bool plugin_path(char *path) {
+    Dl_info self;
+    char file[PATH_MAX];
+    if (dladdr(reinterpret_cast<void *>(&plugin_path), &self) == 0 ||
+        realpath(self.dli_fname, file) == nullptr) {
+        return false;
+    }
+    const char *folder = dirname(file);
+    if (strlen(folder) + sizeof(kPlugin) > PATH_MAX) {
+        return false;
+    }
+    strcpy(path, folder);
+    strcat(path, kPlugin);
+    return true;
+}
+
+/** Runs before Open MPI reads the parameters of its other frameworks (ompi_mpi_init.c, instance.c). */
+int register_parameters() {
+    char path[PATH_MAX] = "";
+    void *const plugin = plugin_path(path) ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : nullptr;
+    void *const enter = plugin != nullptr ? dlsym(plugin, "gpushm_become_default") : nullptr;
+    if (enter == nullptr) {
+        fprintf(stderr, "gpushm: mca_hook_gpushm.so finds no plugin of its version beside its folder (%s); Open MPI "
+                        "goes on without it: install gpushm again, and then its component\n", path);
+        return 0;
+    }
+    reinterpret_cast<void (*)()>(enter)();
+    return 0;  // OPAL_SUCCESS
+}
+
+}  // namespace
+
+/** Open MPI looks for it by this name, and checks its version, type and name. */
+extern "C" {
+__attribute__((visibility("default"))) HookComponent mca_hook_gpushm_component = {
+    {{2, 1, 0}, "ompi", {0, 0, 0}, "hook", {1, 0, 0}, "gpushm", {0, 1, 0},
+     nullptr, nullptr, nullptr, register_parameters, 0, {}},
+    1,  // MCA_BASE_METADATA_PARAM_CHECKPOINT
+    {},
+    {}};
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parameters with which Open MPI sends through UCX: gpushm-run sets them, and so does the hook component.
+#pragma once
+
+namespace gpushm::openmpi {
+
+/** An MCA parameter; OMPI_MCA_<name> in the environment. */
+struct McaDefault {
+    const char *name;
+    const char *value;
+};
+
+// Open MPI takes pml/ucx by itself only on an InfiniBand device or a known GPU transport
+// (opal/mca/common/ucx/common_ucx.c), and Debian's and Ubuntu's openmpi-mca-params.conf exclude it.
+constexpr McaDefault kPml = {"pml", "ucx"};
+constexpr McaDefault kUcxTransports = {"opal_common_ucx_tls", "any"};
+constexpr McaDefault kUcxDevices = {"opal_common_ucx_devices", "any"};
+// osc/ucx refuses MPI_Win_allocate_shared in Open MPI 4.1 (osc_ucx_component.c), so osc/sm must stay for it; but it
+// is to have no other window, since it copies by the CPU. sm's priority is 100.
+constexpr McaDefault kOsc = {"osc", "ucx,sm"};
+constexpr McaDefault kOscPriority = {"osc_ucx_priority", "200"};
+
+}  // namespace gpushm::openmpi
