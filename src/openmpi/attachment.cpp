@@ -6,8 +6,10 @@
 #include "openmpi/accelerator_table.hpp"
 #include "openmpi/call_redirection.hpp"
 #include "openmpi/convertor_calls.hpp"
+#include "openmpi/file_calls.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mca_defaults.hpp"
+#include "openmpi/one_sided_calls.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/predefined_operations.hpp"
 #include "openmpi/user_operations.hpp"
@@ -77,6 +79,8 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     set_error_reporting(library);
     redirect_convertor_calls(&attached.redirection);
     redirect_user_operations(library, &attached.redirection);
+    redirect_one_sided_calls(library, &attached.redirection);
+    redirect_file_calls(library, &attached.redirection);
     fill_accelerator_table(library);
     attached.redirection.add("MPIX_Query_cuda_support",
                              reinterpret_cast<void *>(&query_cuda_support));

@@ -6,11 +6,10 @@
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
 #include "core/page_residency.hpp"
+#include "openmpi/mpi_call.hpp"
 
 namespace gpushm::openmpi {
 namespace {
-
-constexpr int kMpiErrorOther = 16;  // MPI_ERR_OTHER of Open MPI (ompi/include/mpi.h.in)
 
 /** A driver that is there but was never initialised knows no memory. */
 bool process_uses_cuda() {

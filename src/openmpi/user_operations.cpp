@@ -5,6 +5,7 @@
 #include "core/log.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/host_mirror.hpp"
+#include "openmpi/mpi_call.hpp"
 #include "openmpi/ompi_operation.hpp"
 
 #include <array>
@@ -101,7 +102,7 @@ void take_slot(const OmpiOperation &operation) {
 }
 
 int created(int result, void **handle) {
-    if (result == 0 && !OmpiOperation(*handle).has_other_language()) {
+    if (result == kMpiSuccess && !OmpiOperation(*handle).has_other_language()) {
         take_slot(OmpiOperation(*handle));
     }
     return result;
@@ -121,7 +122,7 @@ int free_operation(void **operation) {
     void *const handle = *operation;
     const bool ends = OmpiOperation(handle).references() == 1;
     const int result = known.free(operation);
-    if (result == 0 && ends) {
+    if (result == kMpiSuccess && ends) {
         const std::lock_guard<std::mutex> lock(known.mutex);
         for (Slot &slot : known.slots) {
             if (slot.operation == handle) {
@@ -136,20 +137,10 @@ int free_operation(void **operation) {
 
 void redirect_user_operations(const OpenMpiLibrary &library, CallRedirection *redirection) {
     State &known = state();
-    if (!library.mpi("PMPI_Op_create", &known.create) || !library.mpi("PMPI_Op_free", &known.free) ||
-        !library.mpi("PMPI_Type_f2c", &known.type_from_fortran)) {
-        return;
-    }
-    for (const char *name : {"MPI_Op_create", "PMPI_Op_create"}) {
-        redirection->add(name, reinterpret_cast<void *>(&create));
-    }
-    for (const char *name : {"MPI_Op_free", "PMPI_Op_free"}) {
-        redirection->add(name, reinterpret_cast<void *>(&free_operation));
-    }
-    if (library.mpi("PMPI_Op_create_c", &known.create_big)) {
-        for (const char *name : {"MPI_Op_create_c", "PMPI_Op_create_c"}) {
-            redirection->add(name, reinterpret_cast<void *>(&create_big));
-        }
+    if (library.mpi("PMPI_Type_f2c", &known.type_from_fortran) &&
+        redirect_mpi_call(library, redirection, "Op_free", &known.free, free_operation)) {
+        redirect_mpi_call(library, redirection, "Op_create", &known.create, create);
+        redirect_mpi_call(library, redirection, "Op_create_c", &known.create_big, create_big);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "core/host_pages.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
+#include "uct_gpushm/gpu_atomics.hpp"
 #include "uct_gpushm/memory_types.hpp"
 #include "uct_gpushm/memtype_cache.hpp"
 
@@ -46,6 +47,7 @@ void prepare_process() {
         if (abi::ucx_watches_cuda()) {
             return;
         }
+        serve_atomics_on_gpu_memory();
         disable_memtype_cache();
         if (!has_events) {
             GPUSHM_LOG(debug, "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "

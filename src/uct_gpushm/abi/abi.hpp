@@ -205,6 +205,28 @@ struct Symbols {
 const Symbols &symbols();
 Version running_version();
 
+/** What UCP asks the target of an atomic operation that no hardware does (ucp_atomic_req_hdr_t, src/ucp/rma/rma.h,
+ *  the same from UCX 1.13 on). */
+struct AtomicRequest {
+    void *address;
+    size_t length;  // bytes of the operand: 4 or 8
+};
+
+/** Runs UCP's own handler of the request, with `address` in place of the one that was asked for. */
+class AtomicHandler {
+public:
+    virtual void run_at(void *address) = 0;
+
+protected:
+    ~AtomicHandler() = default;
+};
+
+/** Has `is_foreign` asked before UCP does atomic operations by the CPU, and `serve` called where it says yes.
+ *  Both are called in threads that progress a worker. To be called before workers are made; false where
+ *  this UCP does not export its handlers. */
+bool intercept_atomics(bool (*is_foreign)(const AtomicRequest &request),
+                       void (*serve)(const AtomicRequest &request, AtomicHandler &handler));
+
 /** Tells all of UCX that GPU memory was freed, as its own CUDA hooks do; UCP then forgets its
  *  registrations there. Not to be called with a lock of UCX held. */
 void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_type);

@@ -105,6 +105,7 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
     if (!missing.empty()) {
         return missing_symbol(ucx, missing);
     }
+    target.am_handlers = ucx.ucp_variable("ucp_am_handlers");
     the_running = target;
     known.served = ucx.path();
     register_objects(option_table->data());

@@ -15,6 +15,7 @@ struct Running {
     const ComponentDescription *description;
     Functions functions;
     Symbols symbols;
+    void *am_handlers;  // ucp_am_handlers of its libucp; may be null
     const void *global_opts;  // ucs_global_opts, whose first member is the log's configuration
 };
 

@@ -64,6 +64,14 @@ Version ask_version(void *libucp) {
     return version;
 }
 
+/** The loaded libucp that uses the libuct with this function. */
+Handle find_libucp(const void *uct_symbol) {
+    return find_object([uct_symbol](void *candidate) {
+        return dlsym(candidate, kVersionSymbol) != nullptr &&
+               dlsym(candidate, kUctSymbol) == uct_symbol;
+    });
+}
+
 }  // namespace
 
 UcxLibrary::UcxLibrary(void *handle, const void *code) : handle_(handle) {
@@ -111,10 +119,7 @@ void *UcxLibrary::variable(const char *name) const {
 
 std::optional<Version> UcxLibrary::version() const {
     void *const ours = symbol(kUctSymbol);
-    Handle libucp = find_object([ours](void *candidate) {
-        return dlsym(candidate, kVersionSymbol) != nullptr &&
-               dlsym(candidate, kUctSymbol) == ours;
-    });
+    Handle libucp = find_libucp(ours);
     if (!libucp) {
         const size_t name_begin = path_.rfind('/');
         if (name_begin == std::string::npos) {
@@ -128,6 +133,11 @@ std::optional<Version> UcxLibrary::version() const {
         }
     }
     return ask_version(libucp.get());
+}
+
+void *UcxLibrary::ucp_variable(const char *name) const {
+    const Handle libucp = find_libucp(symbol(kUctSymbol));
+    return libucp ? dlsym(libucp.get(), name) : nullptr;
 }
 
 bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std::string &missing) {

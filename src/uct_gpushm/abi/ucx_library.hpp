@@ -28,6 +28,9 @@ public:
      *  libuct itself does not tell its version. */
     std::optional<Version> version() const;
 
+    /** A variable of the libucp of this UCX; null when none is loaded or it does not export it. */
+    void *ucp_variable(const char *name) const;
+
     const std::string &path() const { return path_; }
 
 private:

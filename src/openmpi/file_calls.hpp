@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI's file operations with buffers in GPU memory.
+#pragma once
+
+#include "openmpi/call_redirection.hpp"
+#include "openmpi/open_mpi_library.hpp"
+
+namespace gpushm::openmpi {
+
+/** Gives MPI-IO copies in host memory, since files are read and written by system calls, which know nothing of GPU
+ *  memory. Nonblocking collective and split collective operations on GPU memory return
+ *  MPI_ERR_UNSUPPORTED_OPERATION instead, with a line in the log. */
+void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory.
+#include "openmpi/one_sided_calls.hpp"
+
+#include "openmpi/gpu_memory.hpp"
+#include "openmpi/mpi_call.hpp"
+#include "openmpi/opal_datatype.hpp"
+
+#include <cstddef>
+#include <list>
+#include <mutex>
+
+namespace gpushm::openmpi {
+namespace {
+
+using Rank = int;
+using Displacement = ptrdiff_t;  // MPI_Aint
+
+struct Functions {
+    int (*fetch_and_op)(const void *origin, void *result, void *datatype, Rank target,
+                        Displacement displacement, void *operation, void *window);
+    int (*compare_and_swap)(const void *origin, const void *compare, void *result, void *datatype,
+                            Rank target, Displacement displacement, void *window);
+    int (*fence)(int assertion, void *window);
+    int (*complete)(void *window);
+    int (*unlock)(Rank target, void *window);
+    int (*unlock_all)(void *window);
+    int (*flush)(Rank target, void *window);
+    int (*flush_all)(void *window);
+    int (*flush_local)(Rank target, void *window);
+    int (*flush_local_all)(void *window);
+    int (*free)(void **window);
+};
+
+constexpr size_t kMostElementBytes = 64;
+
+/** An operation under way: Open MPI reads and writes these elements until it is complete. */
+struct Pending {
+    void *window;
+    Rank target;
+    void *result;  // in GPU memory; null: somewhere else, and Open MPI has written it
+    size_t length;
+    alignas(16) unsigned char origin[kMostElementBytes];
+    alignas(16) unsigned char compare[kMostElementBytes];
+    alignas(16) unsigned char fetched[kMostElementBytes];
+};
+
+struct State {
+    Functions mpi;
+    std::mutex mutex;
+    std::list<Pending> pending;
+};
+
+State &state() {
+    static State *const instance = new State;
+    return *instance;
+}
+
+constexpr char kOperation[] = "an atomic one-sided operation";
+constexpr Rank kEveryTarget = -1;
+
+/** `element` in host memory, at `room` if it is not there; null when the GPU failed. */
+const void *in_host_memory(const void *element, unsigned char *room, size_t length) {
+    if (!is_gpu_memory(element)) {
+        return element;
+    }
+    return copy_or_report({{room, element, length}}, kOperation) ? room : nullptr;
+}
+
+Pending *add_pending(void *window, Rank target, void *datatype, void *result) {
+    State &known = state();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    known.pending.emplace_back();
+    Pending &pending = known.pending.back();
+    pending.window = window;
+    pending.target = target;
+    pending.result = is_gpu_memory(result) ? result : nullptr;
+    pending.length = static_cast<size_t>(OpalDatatype(datatype).extent());
+    return &pending;
+}
+
+/** Results of operations on `target` that are complete now; of all targets if kEveryTarget. */
+void deliver(void *window, Rank target) {
+    State &known = state();
+    std::list<Pending> complete;
+    {
+        const std::lock_guard<std::mutex> lock(known.mutex);
+        for (auto next = known.pending.begin(); next != known.pending.end();) {
+            const auto pending = next++;
+            if (pending->window == window &&
+                (target == kEveryTarget || pending->target == target)) {
+                complete.splice(complete.end(), known.pending, pending);
+            }
+        }
+    }
+    for (const Pending &pending : complete) {
+        if (pending.result != nullptr) {
+            copy_or_report({{pending.result, pending.fetched, pending.length}}, kOperation);
+        }
+    }
+}
+
+bool fits(void *datatype) {
+    return OpalDatatype(datatype).extent() > 0 &&
+           static_cast<size_t>(OpalDatatype(datatype).extent()) <= kMostElementBytes;
+}
+
+int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
+                 Displacement displacement, void *operation, void *window) {
+    const Functions &mpi = state().mpi;
+    if ((!is_gpu_memory(origin) && !is_gpu_memory(result)) || !fits(datatype)) {
+        return mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window);
+    }
+    Pending *pending = add_pending(window, target, datatype, result);
+    // Null is permitted with MPI_NO_OP, which reads nothing.
+    const void *element =
+        origin != nullptr ? in_host_memory(origin, pending->origin, pending->length) : origin;
+    if (element == nullptr && origin != nullptr) {
+        return kMpiErrorOther;
+    }
+    return mpi.fetch_and_op(element, pending->result != nullptr ? pending->fetched : result, datatype,
+                            target, displacement, operation, window);
+}
+
+int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
+                     Rank target, Displacement displacement, void *window) {
+    const Functions &mpi = state().mpi;
+    if ((!is_gpu_memory(origin) && !is_gpu_memory(compare) && !is_gpu_memory(result)) ||
+        !fits(datatype)) {
+        return mpi.compare_and_swap(origin, compare, result, datatype, target, displacement, window);
+    }
+    Pending *pending = add_pending(window, target, datatype, result);
+    const void *element = in_host_memory(origin, pending->origin, pending->length);
+    const void *expected = in_host_memory(compare, pending->compare, pending->length);
+    if (element == nullptr || expected == nullptr) {
+        return kMpiErrorOther;
+    }
+    return mpi.compare_and_swap(element, expected,
+                                pending->result != nullptr ? pending->fetched : result, datatype,
+                                target, displacement, window);
+}
+
+// ---------------------------------------------------------------- calls that complete operations
+
+int delivered(int result, void *window, Rank target) {
+    if (result == kMpiSuccess) {
+        deliver(window, target);
+    }
+    return result;
+}
+
+int fence(int assertion, void *window) {
+    return delivered(state().mpi.fence(assertion, window), window, kEveryTarget);
+}
+int complete(void *window) {
+    return delivered(state().mpi.complete(window), window, kEveryTarget);
+}
+int unlock(Rank target, void *window) {
+    return delivered(state().mpi.unlock(target, window), window, target);
+}
+int unlock_all(void *window) {
+    return delivered(state().mpi.unlock_all(window), window, kEveryTarget);
+}
+int flush(Rank target, void *window) {
+    return delivered(state().mpi.flush(target, window), window, target);
+}
+int flush_all(void *window) {
+    return delivered(state().mpi.flush_all(window), window, kEveryTarget);
+}
+int flush_local(Rank target, void *window) {
+    return delivered(state().mpi.flush_local(target, window), window, target);
+}
+int flush_local_all(void *window) {
+    return delivered(state().mpi.flush_local_all(window), window, kEveryTarget);
+}
+int free_window(void **window) {
+    void *const handle = *window;
+    return delivered(state().mpi.free(window), handle, kEveryTarget);
+}
+
+}  // namespace
+
+void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    Functions &mpi = state().mpi;
+    const bool completions =
+        redirect_mpi_call(library, redirection, "Win_fence", &mpi.fence, fence) &&
+        redirect_mpi_call(library, redirection, "Win_complete", &mpi.complete, complete) &&
+        redirect_mpi_call(library, redirection, "Win_unlock", &mpi.unlock, unlock) &&
+        redirect_mpi_call(library, redirection, "Win_unlock_all", &mpi.unlock_all, unlock_all) &&
+        redirect_mpi_call(library, redirection, "Win_flush", &mpi.flush, flush) &&
+        redirect_mpi_call(library, redirection, "Win_flush_all", &mpi.flush_all, flush_all) &&
+        redirect_mpi_call(library, redirection, "Win_flush_local", &mpi.flush_local, flush_local) &&
+        redirect_mpi_call(library, redirection, "Win_flush_local_all", &mpi.flush_local_all, flush_local_all) &&
+        redirect_mpi_call(library, redirection, "Win_free", &mpi.free, free_window);
+    if (completions) {
+        redirect_mpi_call(library, redirection, "Fetch_and_op", &mpi.fetch_and_op, fetch_and_op);
+        redirect_mpi_call(library, redirection, "Compare_and_swap", &mpi.compare_and_swap, compare_and_swap);
+    }
+}
+
+}  // namespace gpushm::openmpi
