@@ -6,9 +6,10 @@
 
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/opal_datatype.hpp"
-#include "openmpi/type_walk.hpp"
+#include "openmpi/suspended_walks.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace gpushm::openmpi {
@@ -24,10 +25,7 @@ CopyPiece piece(Way way, char *packed, const Block &block) {
 /** The copies between `packed` and bytes [begin, begin + length) of what the convertor describes. */
 std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t begin, size_t length,
                                       char *packed, Way way) {
-    BorrowedWalk walk;
-    walk->start(convertor.datatype().handle(), convertor.count(), convertor.base());
-    while (walk->position() < begin && walk->next(begin - walk->position()).length > 0) {
-    }
+    BorrowedWalk walk = walk_at(convertor, begin);
     std::vector<CopyPiece> pieces;
     while (length > 0) {
         const Block block = walk->next(length);
@@ -38,6 +36,7 @@ std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t beg
         packed += block.length;
         length -= block.length;
     }
+    suspend(convertor, std::move(walk));
     return pieces;
 }
 

@@ -34,6 +34,7 @@ void TypeWalk::start(const void *datatype, size_t count, const void *base) {
     opal().prepare_for_send(convertor_, datatype, count, base);
     count_ = current_ = 0;
     used_ = position_ = 0;
+    has_skipped_ = false;
     at_end_ = OpalConvertor(convertor_, opal().layout).is_completed();
 }
 
@@ -47,6 +48,12 @@ bool TypeWalk::refill() {
         at_end_ = opal().raw(convertor_, blocks_, &count_, &bytes) != 0;
     }
     return count_ > 0;
+}
+
+void TypeWalk::skip(size_t bytes) {
+    has_skipped_ = bytes > 0;
+    while (position_ < bytes && next(bytes - position_).length > 0) {
+    }
 }
 
 Block TypeWalk::next(size_t most) {

@@ -31,6 +31,10 @@ public:
     /** Bytes that were passed. */
     size_t position() const { return position_; }
 
+    /** Passes blocks until position() is `bytes`, right after start(). */
+    void skip(size_t bytes);
+    bool has_skipped() const { return has_skipped_; }
+
     /** The next block, or the beginning of it, of at most `most` bytes; length 0 at the end. */
     Block next(size_t most);
 
@@ -49,6 +53,7 @@ private:
     size_t used_ = 0;         // bytes of the current one
     size_t position_ = 0;
     bool at_end_ = true;      // for the convertor
+    bool has_skipped_ = false;
 };
 
 /** An idle walk of a common pool, given back by the destructor. Thread safe. */
@@ -57,6 +62,7 @@ public:
     BorrowedWalk();
     ~BorrowedWalk();
     BorrowedWalk(BorrowedWalk &&) = default;
+    BorrowedWalk &operator=(BorrowedWalk &&) = default;
     TypeWalk *operator->() const { return walk_.get(); }
     TypeWalk &operator*() const { return *walk_; }
 

@@ -24,7 +24,17 @@ protected:
 };
 
 class CopyAny : public GpuTest,
-                public testing::WithParamInterface<std::tuple<MemoryKind, MemoryKind>> {};
+                public testing::WithParamInterface<std::tuple<MemoryKind, MemoryKind>> {
+protected:
+    /** By the driver, not by the code under test. */
+    std::vector<unsigned char> read(const Buffer &buffer, size_t length) {
+        std::vector<unsigned char> bytes(length);
+        EXPECT_EQ(cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()),
+                                    length),
+                  CUDA_SUCCESS);
+        return bytes;
+    }
+};
 
 TEST_P(CopyAny, MovesExactlyTheBytesThatItIsTold) {
     const auto [from, to] = GetParam();
@@ -47,6 +57,29 @@ TEST_P(CopyAny, MovesExactlyTheBytesThatItIsTold) {
         }
     }
     EXPECT_EQ(copy_any(destination.data(), source.data(), 0), Status::ok);
+}
+
+TEST_P(CopyAny, MovesPiecesAndNothingBetweenThem) {
+    const auto [from, to] = GetParam();
+    constexpr size_t kBytes = 40000;
+    Buffer source(from, kBytes);
+    Buffer destination(to, kBytes);
+    for (const size_t step : {24, 700, 13000}) {
+        source.fill(step);
+        destination.fill(step + 1);
+        std::vector<CopyPiece> pieces;
+        std::vector<unsigned char> expected = read(destination, kBytes);
+        const std::vector<unsigned char> original = read(source, kBytes);
+        for (size_t begin = 5; begin + step <= kBytes; begin += step) {
+            const size_t length = step / 2 + begin % 3;
+            pieces.push_back({destination.data() + begin + 1, source.data() + begin, length});
+            memcpy(expected.data() + begin + 1, original.data() + begin, length);
+        }
+        ASSERT_EQ(copy_pieces(pieces), Status::ok);
+        EXPECT_EQ(read(destination, kBytes), expected)
+            << memory_kind_name(from) << " to " << memory_kind_name(to) << ", every " << step;
+    }
+    EXPECT_EQ(copy_pieces({}), Status::ok);
 }
 
 TEST_P(CopyAny, TakesMisalignedSources) {

@@ -370,5 +370,41 @@ TEST_F(GpuTest, CopyEngineInAThreadWithoutAContextOutlivesARefusedPush) {
     EXPECT_EQ(device.check(0, 4096, 5, 0), "");
 }
 
+using CopyListFailures = GpuTest;
+
+/** Each call that a list of copies needs fails once: the list is copied all the same. */
+TEST_F(CopyListFailures, DoNotEndTheList) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kPieces = 40;
+    Buffer device(MemoryKind::device, kPieces * 512);
+    Buffer host(MemoryKind::host, kPieces * 512);
+    std::vector<CopyPiece> pieces;
+    for (size_t i = 0; i < kPieces; ++i) {
+        pieces.push_back({host.data() + 512 * i, device.data() + 512 * i, 512});
+    }
+    uint64_t seed = 1000;
+    for (const char *rule :
+         {"cuPointerGetAttributes:3:700", "cuStreamCreate:1:2", "cuMemcpyAsync:1:700",
+          "cuMemcpyAsync:2:1", "cuMemcpyBatchAsync:1:1", "cuEventQuery:1:700"}) {
+        device.fill(++seed);
+        host.fill(++seed);
+        set_simulation("SIMCUDA_FAIL", rule);
+        EXPECT_EQ(copy_pieces(pieces), Status::ok) << rule;
+        set_simulation("SIMCUDA_FAIL", "");
+        EXPECT_EQ(host.check(0, kPieces * 512, seed - 1, 0), "") << rule;
+    }
+    device.fill(++seed);
+    std::string all;
+    for (const char *function : {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuMemcpy"}) {
+        for (int call = 1; call <= 5; ++call) {
+            all += function + (":" + std::to_string(call)) + ":700,";
+        }
+    }
+    all.pop_back();
+    set_simulation("SIMCUDA_FAIL", all.c_str());
+    EXPECT_EQ(copy_pieces(pieces), Status::gpu_error);
+    set_simulation("SIMCUDA_FAIL", "");
+}
+
 }  // namespace
 }  // namespace gpushm
