@@ -396,11 +396,10 @@ TEST_F(CopyListFailures, DoNotEndTheList) {
     device.fill(++seed);
     std::string all;
     for (const char *function : {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuMemcpy"}) {
-        for (int call = 1; call <= 5; ++call) {
-            all += function + (":" + std::to_string(call)) + ":700,";
+        for (int failure = 0; failure < 9; ++failure) {
+            all += (all.empty() ? "" : ",") + std::string(function) + ":1:700";
         }
     }
-    all.pop_back();
     set_simulation("SIMCUDA_FAIL", all.c_str());
     EXPECT_EQ(copy_pieces(pieces), Status::gpu_error);
     set_simulation("SIMCUDA_FAIL", "");
