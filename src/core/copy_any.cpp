@@ -6,6 +6,7 @@
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
 
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -153,16 +154,84 @@ Status wait_all(CopyEngine &engine, std::vector<CopyTicket> &tickets) {
     return worst;
 }
 
+/** Pieces that lie at equal distances on both sides. */
+struct Grid {
+    CopyPiece first;
+    CopyRows rows;
+};
+
+size_t distance(const void *from, const void *to) {
+    return reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
+}
+
+/** Whether `next` is one more row. Rows of a grid of one piece say what the distances are; those that go down
+ *  in memory come out as enormous ones. */
+bool continues(const Grid &grid, const CopyPiece &last, const CopyPiece &next) {
+    constexpr size_t kMostPitch = size_t{1} << 31;  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
+    const size_t destination_pitch = distance(last.destination, next.destination);
+    const size_t source_pitch = distance(last.source, next.source);
+    const bool permitted = next.length == grid.first.length && destination_pitch >= next.length &&
+                           source_pitch >= next.length && destination_pitch < kMostPitch &&
+                           source_pitch < kMostPitch;
+    return permitted && (grid.rows.count == 1 ||
+                         (grid.rows.destination_pitch == destination_pitch &&
+                          grid.rows.source_pitch == source_pitch));
+}
+
+bool adjoins(const CopyPiece &last, const CopyPiece &next) {
+    return distance(last.destination, next.destination) == last.length &&
+           distance(last.source, next.source) == last.length;
+}
+
+std::vector<Grid> find_grids(const std::vector<CopyPiece> &pieces) {
+    std::vector<Grid> grids;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        if (i > 0 && grids.back().rows.count == 1 && adjoins(grids.back().first, pieces[i])) {
+            grids.back().first.length += pieces[i].length;
+        } else if (i > 0 && continues(grids.back(), pieces[i - 1], pieces[i])) {
+            CopyRows &rows = grids.back().rows;
+            rows.destination_pitch = distance(pieces[i - 1].destination, pieces[i].destination);
+            rows.source_pitch = distance(pieces[i - 1].source, pieces[i].source);
+            ++rows.count;
+        } else {
+            grids.push_back({pieces[i], CopyRows()});
+        }
+    }
+    return grids;
+}
+
+void copy_by_cpu(const Grid &grid) {
+    auto *to = static_cast<unsigned char *>(grid.first.destination);
+    const auto *from = static_cast<const unsigned char *>(grid.first.source);
+    for (size_t row = 0; row < grid.rows.count; ++row) {
+        memcpy(to + row * grid.rows.destination_pitch, from + row * grid.rows.source_pitch,
+               grid.first.length);
+    }
+}
+
+Status start_grid(CopyEngine &engine, const Grid &grid, CopyTicket *ticket) {
+    const CopyPiece &first = grid.first;
+    if (first.length == 0) {
+        return Status::ok;
+    }
+    const Sides sides = sides_of(first.destination, first.source, first.length);
+    if (sides.gpu_side) {
+        return engine.start({first.destination, first.source, first.length, *sides.gpu_side,
+                             sides.direction, false, grid.rows}, ticket);
+    }
+    copy_by_cpu(grid);
+    return Status::ok;
+}
+
 Status copy_together(const std::vector<CopyPiece> &pieces) {
     std::unique_ptr<CopyEngine> engine = engine_pool().take();
     std::vector<CopyTicket> tickets;
-    tickets.reserve(pieces.size());
     Status status = Status::ok;
     {
         CopyEngine::Scope scope(*engine);
-        for (const CopyPiece &piece : pieces) {
+        for (const Grid &grid : find_grids(pieces)) {
             CopyTicket ticket;
-            status = start_any(*engine, piece.destination, piece.source, piece.length, &ticket);
+            status = start_grid(*engine, grid, &ticket);
             if (status == Status::in_progress) {
                 tickets.push_back(std::move(ticket));
             } else if (status != Status::ok) {

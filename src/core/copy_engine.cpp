@@ -7,20 +7,22 @@
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 namespace gpushm {
 
+struct BatchedCopy {
+    void *destination;
+    const void *source;
+    size_t length;  // bytes of a row
+    CopyRows rows;
+    bool failed = false;
+};
+
 /** Copies that share an event. */
 struct CopyBatch {
-    struct Copy {
-        void *destination;
-        const void *source;
-        size_t length;
-        bool failed;
-    };
-    std::vector<Copy> copies;
+    std::vector<BatchedCopy> copies;
     size_t bytes = 0;  // of all
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
     uint32_t standby_end = 0;  // what StandbyKernel::state() wants to know, if it was given to one
@@ -34,7 +36,7 @@ struct CopyBatch {
         done = false;
     }
     void fail() {
-        for (Copy &copy : copies) {
+        for (BatchedCopy &copy : copies) {
             copy.failed = true;
         }
     }
@@ -332,8 +334,8 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     uint32_t standby_end = 0;
     if (give_to_standby(job, means, &standby_end)) {
         const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
-        batch->copies.push_back({job.destination, job.source, job.length, false});
-        batch->bytes = job.length;
+        batch->copies.push_back({job.destination, job.source, job.length, job.rows});
+        batch->bytes = job.length;  // of one row: the kernel gets no others
         batch->standby_end = standby_end;
         batch->direction = job.direction;
         context.given.push_back(batch);
@@ -341,7 +343,8 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         *ticket = {batch, 0};
         return Status::in_progress;
     }
-    Stream *chosen = find_stream(means.handle, context, job.length, job.direction);
+    const size_t bytes = job.length * job.rows.count;
+    Stream *chosen = find_stream(means.handle, context, bytes, job.direction);
     if (chosen == nullptr) {
         return Status::gpu_error;
     }
@@ -351,8 +354,8 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         ++under_way_;
     }
     *ticket = {stream.collected, stream.collected->copies.size()};
-    stream.collected->copies.push_back({job.destination, job.source, job.length, false});
-    stream.collected->bytes += job.length;
+    stream.collected->copies.push_back({job.destination, job.source, job.length, job.rows});
+    stream.collected->bytes += bytes;
     if (stream.collected->bytes >= kCollectBytes || stream.submitted.size() < kBatchesInFlight ||
         stream.collected->copies.size() >= kCopiesPerBatch) {
         submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
@@ -387,7 +390,7 @@ Status CopyEngine::copy(const CopyJob &job) {
     const CudaDriver *driver = CudaDriver::get();
     const CUstream stream = chosen->handle;
     CUresult result =
-        submit_copy(means.handle, *chosen, job.destination, job.source, job.length);
+        submit_copy(means.handle, *chosen, {job.destination, job.source, job.length, job.rows});
     if (result != CUDA_SUCCESS) {
         log_failure("cuMemcpyAsync", job.length, result);
         return Status::gpu_error;
@@ -459,7 +462,7 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means) {
 /** False: the copy engine is to do it. */
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_t *end) {
     StandbyKernel *standby = means.context->standby.get();
-    if (standby == nullptr || (job.length > kStandbyInTraffic && !idle()) ||
+    if (standby == nullptr || job.rows.count > 1 || (job.length > kStandbyInTraffic && !idle()) ||
         job.length > standby_limit(job.destination, job.source, means.destination_pinned,
                                    means.source_pinned)) {
         return false;
@@ -498,13 +501,37 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
 
 // ---------------------------------------------------------------- the copy engine
 
+namespace {
+
+/** The driver wants to know for rows what it finds out by itself for a single copy. */
+CUresult copy_rows(const BatchedCopy &copy, CUstream stream) {
+    CUDA_MEMCPY2D rows = {};
+    const auto describe = [](const void *address, CUmemorytype &type, CUdeviceptr &on_gpu) {
+        type = query_memory(address).needs_gpu() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        on_gpu = device_pointer(address);
+    };
+    describe(copy.source, rows.srcMemoryType, rows.srcDevice);
+    describe(copy.destination, rows.dstMemoryType, rows.dstDevice);
+    rows.srcHost = copy.source;
+    rows.dstHost = copy.destination;
+    rows.srcPitch = copy.rows.source_pitch;
+    rows.dstPitch = copy.rows.destination_pitch;
+    rows.WidthInBytes = copy.length;
+    rows.Height = copy.rows.count;
+    return CudaDriver::get()->memcpy_2d_async(&rows, stream);
+}
+
+}  // namespace
+
 /** One copy. What may be a passing shortage is tried again: UCP ends the process when a copy
  *  between memory kinds fails. */
-CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, void *destination,
-                                 const void *source, size_t length) {
+CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy) {
     const auto submit_once = [&] {
-        return CudaDriver::get()->memcpy_async(device_pointer(destination), device_pointer(source),
-                                               length, stream.handle);
+        return copy.rows.count > 1
+                   ? copy_rows(copy, stream.handle)
+                   : CudaDriver::get()->memcpy_async(device_pointer(copy.destination),
+                                                     device_pointer(copy.source), copy.length,
+                                                     stream.handle);
     };
     const CUresult result = in_context(handle, submit_once);
     return result == CUDA_SUCCESS ? result : in_context(handle, submit_once);
@@ -548,7 +575,9 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
 /** Whether any of the copies runs; those that the driver refused are marked. */
 bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch) {
     const CudaDriver *driver = CudaDriver::get();
-    if (batch.copies.size() > 1 && driver->has_memcpy_batch()) {
+    const bool all_single = std::all_of(batch.copies.begin(), batch.copies.end(),
+                                        [](const BatchedCopy &copy) { return copy.rows.count == 1; });
+    if (batch.copies.size() > 1 && all_single && driver->has_memcpy_batch()) {
         CUdeviceptr destinations[kCopiesPerBatch];
         CUdeviceptr sources[kCopiesPerBatch];
         size_t lengths[kCopiesPerBatch];
@@ -568,9 +597,9 @@ bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch
         in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
     }
     bool runs = false;
-    for (CopyBatch::Copy &copy : batch.copies) {
+    for (BatchedCopy &copy : batch.copies) {
         const CUresult result =
-            submit_copy(handle, stream, copy.destination, copy.source, copy.length);
+            submit_copy(handle, stream, copy);
         copy.failed = result != CUDA_SUCCESS;
         runs |= !copy.failed;
         if (copy.failed) {

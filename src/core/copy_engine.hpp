@@ -23,19 +23,28 @@ namespace gpushm {
  *  are busy at once. A copy between two GPU buffers is to_gpu. */
 enum class CopyDirection { to_gpu, from_gpu };
 
+struct BatchedCopy;
 struct CopyBatch;
 
 /** No standby kernel is given a longer copy. */
 constexpr size_t kMostStandbyBytes = 192u << 10;
 
+/** Equal pieces of memory at equal distances, which one call of the driver copies. */
+struct CopyRows {
+    size_t count = 1;
+    size_t destination_pitch = 0;  // bytes from one row to the next, at least those of a row
+    size_t source_pitch = 0;
+};
+
 /** What is to be copied. */
 struct CopyJob {
     void *destination;
     const void *source;
-    size_t length;               // bytes
+    size_t length;               // bytes of a row
     const MemoryInfo &gpu_side;  // one of both sides, which needs a GPU: its context copies
     CopyDirection direction;
     bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
+    CopyRows rows = {};
 };
 
 /** Whether kernels of a context of `device` surely reach [address, +length), which `info` is of: what
@@ -137,8 +146,7 @@ private:
     static bool kernels_reach_both(const CopyJob &job, const Means &means);
     bool give_to_standby(const CopyJob &job, const Means &means, uint32_t *end);
     unsigned advance_given(CUcontext handle, Context &context);
-    static CUresult submit_copy(CUcontext handle, const Stream &stream, void *destination,
-                                const void *source, size_t length);
+    static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);
     void submit(CUcontext handle, Context &context, Stream &stream,
                 const std::shared_ptr<CopyBatch> &batch);

@@ -50,6 +50,7 @@ bool find_all(void *library, CudaDriver &driver) {
            find(library, "cuMemHostRegister_v2", driver.mem_host_register) &&
            find(library, "cuMemHostUnregister", driver.mem_host_unregister) &&
            find(library, "cuMemcpy", driver.memcpy_sync) &&
+           find(library, "cuMemcpy2DAsync_v2", driver.memcpy_2d_async) &&
            find(library, "cuMemcpyAsync", driver.memcpy_async) &&
            find(library, "cuMemsetD8_v2", driver.memset_d8) &&
            find(library, "cuPointerGetAttributes", driver.pointer_get_attributes) &&

@@ -62,6 +62,7 @@ struct CudaDriver {
     CUresult (*memcpy_sync)(CUdeviceptr destination, CUdeviceptr source, size_t bytes);
     CUresult (*memcpy_async)(CUdeviceptr destination, CUdeviceptr source, size_t bytes,
                              CUstream stream);
+    CUresult (*memcpy_2d_async)(const CUDA_MEMCPY2D *copy, CUstream stream);
     CUresult (*memset_d8)(CUdeviceptr address, unsigned char value, size_t count);
     CUresult (*pointer_get_attributes)(unsigned count, CUpointer_attribute *attributes,
                                        void **data, CUdeviceptr address);

@@ -82,6 +82,25 @@ TEST_P(CopyAny, MovesPiecesAndNothingBetweenThem) {
     EXPECT_EQ(copy_pieces({}), Status::ok);
 }
 
+/** Equal blocks at equal distances are one call of the driver, whatever their number. */
+TEST_F(CopyEngineTest, CopiesRowsByOneCall) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kRows = 1000;
+    Buffer device(MemoryKind::device, kRows * 48);
+    Buffer packed(MemoryKind::pinned, kRows * 12);
+    std::vector<CopyPiece> pieces;
+    for (size_t i = 0; i < kRows; ++i) {
+        pieces.push_back({packed.data() + 12 * i, device.data() + 48 * i, 12});
+    }
+    ASSERT_EQ(copy_pieces(pieces), Status::ok);
+    reset_calls();
+    ASSERT_EQ(copy_pieces(pieces), Status::ok);
+    EXPECT_EQ(calls("cuMemcpy2DAsync"), 1u);
+    EXPECT_EQ(calls("cuMemcpyAsync"), 0u);
+    EXPECT_EQ(calls("cuMemcpyBatchAsync"), 0u);
+    EXPECT_EQ(calls("cuEventRecord"), 1u);
+}
+
 TEST_P(CopyAny, TakesMisalignedSources) {
     const auto [from, to] = GetParam();
     Buffer original(MemoryKind::host, 5000);

@@ -376,32 +376,43 @@ using CopyListFailures = GpuTest;
 TEST_F(CopyListFailures, DoNotEndTheList) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kPieces = 40;
-    Buffer device(MemoryKind::device, kPieces * 512);
+    Buffer device(MemoryKind::device, kPieces * 512 + 64 * kPieces);
     Buffer host(MemoryKind::host, kPieces * 512);
-    std::vector<CopyPiece> pieces;
+    std::vector<CopyPiece> rows;
+    std::vector<CopyPiece> scattered;
     for (size_t i = 0; i < kPieces; ++i) {
-        pieces.push_back({host.data() + 512 * i, device.data() + 512 * i, 512});
+        rows.push_back({host.data() + 512 * i, device.data() + 520 * i, 512});
+        scattered.push_back({host.data() + 512 * i, device.data() + 512 * i + i * i, 512});
     }
     uint64_t seed = 1000;
     for (const char *rule :
          {"cuPointerGetAttributes:3:700", "cuStreamCreate:1:2", "cuMemcpyAsync:1:700",
-          "cuMemcpyAsync:2:1", "cuMemcpyBatchAsync:1:1", "cuEventQuery:1:700"}) {
-        device.fill(++seed);
-        host.fill(++seed);
-        set_simulation("SIMCUDA_FAIL", rule);
-        EXPECT_EQ(copy_pieces(pieces), Status::ok) << rule;
-        set_simulation("SIMCUDA_FAIL", "");
-        EXPECT_EQ(host.check(0, kPieces * 512, seed - 1, 0), "") << rule;
+          "cuMemcpyAsync:2:1", "cuMemcpyBatchAsync:1:1", "cuMemcpy2DAsync:1:1",
+          "cuMemcpy2DAsync:1:1,cuMemcpy2DAsync:1:1", "cuEventQuery:1:700"}) {
+        for (const std::vector<CopyPiece> &pieces : {rows, scattered}) {
+            device.fill(++seed);
+            host.fill(++seed);
+            set_simulation("SIMCUDA_FAIL", rule);
+            EXPECT_EQ(copy_pieces(pieces), Status::ok) << rule;
+            set_simulation("SIMCUDA_FAIL", "");
+            for (const CopyPiece &piece : pieces) {
+                unsigned char expected[512];
+                ASSERT_EQ(cuda_.memcpy_sync(device_pointer(expected), device_pointer(piece.source),
+                                            sizeof(expected)), CUDA_SUCCESS);
+                ASSERT_EQ(memcmp(piece.destination, expected, sizeof(expected)), 0) << rule;
+            }
+        }
     }
     device.fill(++seed);
     std::string all;
-    for (const char *function : {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuMemcpy"}) {
+    for (const char *function : {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuMemcpy2DAsync",
+                                 "cuMemcpy"}) {
         for (int failure = 0; failure < 9; ++failure) {
             all += (all.empty() ? "" : ",") + std::string(function) + ":1:700";
         }
     }
     set_simulation("SIMCUDA_FAIL", all.c_str());
-    EXPECT_EQ(copy_pieces(pieces), Status::gpu_error);
+    EXPECT_EQ(copy_pieces(rows), Status::gpu_error);
     set_simulation("SIMCUDA_FAIL", "");
 }
 

@@ -7,7 +7,9 @@
 #include "residency.hpp"
 #include "stream.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <random>
 
 namespace simcuda {
 
@@ -124,6 +126,28 @@ CUresult Transfer::run(Lock& lock) const
     lock.lock();
     return CUDA_SUCCESS;
 }
+
+Operation several(std::vector<Transfer> transfers)
+{
+    Operation operation;
+    for (const Transfer& transfer : transfers) {
+        operation.bytes += transfer.bytes;
+    }
+    operation.duration = Engine::get().transfer_time(operation.bytes);
+    static std::minstd_rand& random = *new std::minstd_rand;
+    std::shuffle(transfers.begin(), transfers.end(), random);
+    operation.run = [transfers = std::move(transfers)](Lock& lock) -> CUresult {
+        for (const Transfer& transfer : transfers) {
+            const CUresult result = transfer.run(lock);
+            if (result != CUDA_SUCCESS) {
+                return result;
+            }
+        }
+        return CUDA_SUCCESS;
+    };
+    return operation;
+}
+
 
 namespace {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "allocation.hpp"
+#include "engine.hpp"
 
 #include <vector>
 
@@ -69,5 +70,8 @@ struct Transfer {
     // is there no more.
     CUresult run(Lock& lock) const;
 };
+
+// What a stream does for several copies, in an order that nobody may rely on.
+Operation several(std::vector<Transfer> transfers);
 
 } // namespace simcuda

@@ -5,7 +5,6 @@
 #include "stream.hpp"
 
 #include <algorithm>
-#include <random>
 
 namespace simcuda {
 
@@ -68,27 +67,6 @@ CUresult make_transfers(const Batch& batch, const Device& device,
     return CUDA_SUCCESS;
 }
 
-Operation make_operation(std::vector<Transfer> transfers)
-{
-    Operation operation;
-    for (const Transfer& transfer : transfers) {
-        operation.bytes += transfer.bytes;
-    }
-    operation.duration = Engine::get().transfer_time(operation.bytes);
-    static std::minstd_rand& random = *new std::minstd_rand;
-    std::shuffle(transfers.begin(), transfers.end(), random);
-    operation.run = [transfers = std::move(transfers)](Lock& lock) -> CUresult {
-        for (const Transfer& transfer : transfers) {
-            const CUresult result = transfer.run(lock);
-            if (result != CUDA_SUCCESS) {
-                return result;
-            }
-        }
-        return CUDA_SUCCESS;
-    };
-    return operation;
-}
-
 // `failed_copy`: the copy that the error is about; not changed if it is about none.
 CUresult copy_batch(Lock& lock, const Batch& batch, CUstream handle, std::size_t* failed_copy)
 {
@@ -109,7 +87,7 @@ CUresult copy_batch(Lock& lock, const Batch& batch, CUstream handle, std::size_t
         std::any_of(transfers.begin(), transfers.end(),
                     [](const Transfer& transfer) { return transfer.to.pageable(); });
     const Position done =
-        Engine::get().enqueue(lock, stream, make_operation(std::move(transfers)));
+        Engine::get().enqueue(lock, stream, several(std::move(transfers)));
     if (to_pageable) {
         Engine::get().wait(lock, done);
     }

@@ -26,6 +26,7 @@
     X(cuIpcCloseMemHandle) X(cuMemRangeGetAttribute)                                               \
     X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuPointerSetAttribute)                    \
     X(cuMemcpy) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpyPeer) X(cuMemcpyAsync)   \
+    X(cuMemcpy2DAsync)                                                                             \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)            \
     X(cuMemsetD8) X(cuMemsetD32) X(cuMemsetD8Async) X(cuMemsetD32Async)                            \
     X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)            \
