@@ -164,18 +164,23 @@ size_t distance(const void *from, const void *to) {
     return reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
 }
 
-/** Whether `next` is one more row. Rows of a grid of one piece say what the distances are; those that go down
- *  in memory come out as enormous ones. */
-bool continues(const Grid &grid, const CopyPiece &last, const CopyPiece &next) {
+/** From one row to the next, if `next` becomes one; what goes down in memory comes out as enormous. */
+CopyRows distances(const Grid &grid, const CopyPiece &next) {
+    return grid.rows.count > 1 ? grid.rows
+                               : CopyRows{1, distance(grid.first.destination, next.destination),
+                                          distance(grid.first.source, next.source)};
+}
+
+/** Whether `next` is one more row. */
+bool continues(const Grid &grid, const CopyPiece &next) {
     constexpr size_t kMostPitch = size_t{1} << 31;  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
-    const size_t destination_pitch = distance(last.destination, next.destination);
-    const size_t source_pitch = distance(last.source, next.source);
-    const bool permitted = next.length == grid.first.length && destination_pitch >= next.length &&
-                           source_pitch >= next.length && destination_pitch < kMostPitch &&
-                           source_pitch < kMostPitch;
-    return permitted && (grid.rows.count == 1 ||
-                         (grid.rows.destination_pitch == destination_pitch &&
-                          grid.rows.source_pitch == source_pitch));
+    const CopyRows rows = distances(grid, next);
+    return next.length == grid.first.length && rows.destination_pitch >= next.length &&
+           rows.source_pitch >= next.length && rows.destination_pitch < kMostPitch &&
+           rows.source_pitch < kMostPitch &&
+           distance(grid.first.destination, next.destination) ==
+               rows.count * rows.destination_pitch &&
+           distance(grid.first.source, next.source) == rows.count * rows.source_pitch;
 }
 
 bool adjoins(const CopyPiece &last, const CopyPiece &next) {
@@ -185,16 +190,15 @@ bool adjoins(const CopyPiece &last, const CopyPiece &next) {
 
 std::vector<Grid> find_grids(const std::vector<CopyPiece> &pieces) {
     std::vector<Grid> grids;
-    for (size_t i = 0; i < pieces.size(); ++i) {
-        if (i > 0 && grids.back().rows.count == 1 && adjoins(grids.back().first, pieces[i])) {
-            grids.back().first.length += pieces[i].length;
-        } else if (i > 0 && continues(grids.back(), pieces[i - 1], pieces[i])) {
-            CopyRows &rows = grids.back().rows;
-            rows.destination_pitch = distance(pieces[i - 1].destination, pieces[i].destination);
-            rows.source_pitch = distance(pieces[i - 1].source, pieces[i].source);
-            ++rows.count;
+    for (const CopyPiece &piece : pieces) {
+        Grid *last = grids.empty() ? nullptr : &grids.back();
+        if (last != nullptr && last->rows.count == 1 && adjoins(last->first, piece)) {
+            last->first.length += piece.length;
+        } else if (last != nullptr && continues(*last, piece)) {
+            last->rows = distances(*last, piece);
+            ++last->rows.count;
         } else {
-            grids.push_back({pieces[i], CopyRows()});
+            grids.push_back({piece, CopyRows()});
         }
     }
     return grids;

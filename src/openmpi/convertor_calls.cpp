@@ -5,10 +5,13 @@
 #include "openmpi/convertor_calls.hpp"
 
 #include "openmpi/gpu_memory.hpp"
+#include "openmpi/host_mirror.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/suspended_walks.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -40,6 +43,14 @@ std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t beg
     return pieces;
 }
 
+/** Open MPI sends no part of an element; should it have to pack again what a network did not take, it begins with a
+ *  whole element, too. */
+size_t end_of_packing(const OpalConvertor &convertor, size_t end) {
+    return end == convertor.local_size()
+               ? end
+               : BorrowedWalk()->find_element(convertor.datatype().handle(), convertor.count(), end);
+}
+
 bool concerns_gpu(const OpalConvertor &convertor, const iovec &packed) {
     return !convertor.is_completed() && packed.iov_base != nullptr &&
            (is_gpu_memory(convertor.datatype(), convertor.base()) ||
@@ -54,8 +65,10 @@ int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *by
     while (used < *count && !convertor.is_completed()) {
         iovec &packed = iov[used++];
         const size_t begin = convertor.converted();
-        convertor.advance(begin + std::min(packed.iov_len, convertor.local_size() - begin));
-        packed.iov_len = convertor.converted() - begin;
+        const size_t room = begin + std::min(packed.iov_len, convertor.local_size() - begin);
+        const size_t end = way == Way::pack ? end_of_packing(convertor, room) : room;
+        packed.iov_len = end - begin;
+        convertor.advance(end);
         const auto pieces = pieces_between(convertor, begin, packed.iov_len,
                                            static_cast<char *>(packed.iov_base), way);
         if (!copy_or_report(pieces, way == Way::pack ? "packing" : "unpacking")) {
@@ -67,15 +80,51 @@ int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *by
     return convertor.is_completed() ? 1 : 0;
 }
 
+/** Lets Open MPI convert between copies in host memory. */
+int32_t convert_in_host_memory(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes,
+                               Way way) {
+    char *const base = convertor.base();
+    const HostMirror elements(convertor.datatype().handle(), convertor.count(), base);
+    if (*count != 1 || !elements.load("converting")) {
+        return -1;
+    }
+    iovec &packed = *iov;
+    void *const packed_base = packed.iov_base;
+    const std::unique_ptr<char[]> packed_copy(new char[packed.iov_len]);
+    if (way == Way::unpack &&
+        !copy_or_report({{packed_copy.get(), packed_base, packed.iov_len}}, "converting")) {
+        return -1;
+    }
+    packed.iov_base = packed_copy.get();
+    convertor.set_base(elements.base());
+    const int32_t result = way == Way::pack ? opal().pack(convertor.handle(), iov, count, bytes)
+                                            : opal().unpack(convertor.handle(), iov, count, bytes);
+    convertor.set_base(base);
+    packed.iov_base = packed_base;
+    const bool stored =
+        way == Way::pack ? copy_or_report({{packed_base, packed_copy.get(), *bytes}}, "converting")
+                         : elements.store("converting");
+    return stored ? result : -1;
+}
+
+int32_t convert_gpu(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes, Way way) {
+    try {
+        return convertor.is_converting() ? convert_in_host_memory(convertor, iov, count, bytes, way)
+                                         : convert(convertor, iov, count, bytes, way);
+    } catch (const std::bad_alloc &) {
+        return report_no_memory("converting");
+    }
+}
+
 int32_t pack(void *handle, iovec *iov, uint32_t *count, size_t *bytes) {
     const OpalConvertor convertor(handle, opal().layout);
-    return concerns_gpu(convertor, *iov) ? convert(convertor, iov, count, bytes, Way::pack)
+    return concerns_gpu(convertor, *iov) ? convert_gpu(convertor, iov, count, bytes, Way::pack)
                                          : opal().pack(handle, iov, count, bytes);
 }
 
 int32_t unpack(void *handle, iovec *iov, uint32_t *count, size_t *bytes) {
     const OpalConvertor convertor(handle, opal().layout);
-    return concerns_gpu(convertor, *iov) ? convert(convertor, iov, count, bytes, Way::unpack)
+    return concerns_gpu(convertor, *iov) ? convert_gpu(convertor, iov, count, bytes, Way::unpack)
                                          : opal().unpack(handle, iov, count, bytes);
 }
 
@@ -85,13 +134,17 @@ int32_t copy_content(const void *datatype, int32_t count, char *destination, cha
     if (count <= 0 || (!is_gpu_memory(type, destination) && !is_gpu_memory(type, source))) {
         return opal().copy_content(datatype, count, destination, source);
     }
-    BorrowedWalk walk;
-    walk->start(datatype, static_cast<size_t>(count), source);
-    std::vector<CopyPiece> pieces;
-    for (Block block = walk->next(SIZE_MAX); block.length > 0; block = walk->next(SIZE_MAX)) {
-        pieces.push_back({destination + (block.address - source), block.address, block.length});
+    try {
+        BorrowedWalk walk;
+        walk->start(datatype, static_cast<size_t>(count), source);
+        std::vector<CopyPiece> pieces;
+        for (Block block = walk->next(SIZE_MAX); block.length > 0; block = walk->next(SIZE_MAX)) {
+            pieces.push_back({destination + (block.address - source), block.address, block.length});
+        }
+        return copy_or_report(pieces, "copying") ? 0 : -1;
+    } catch (const std::bad_alloc &) {
+        return report_no_memory("copying");
     }
-    return copy_or_report(pieces, "copying") ? 0 : -1;
 }
 
 }  // namespace

@@ -34,15 +34,29 @@ bool is_gpu_memory(const OpalDatatype &datatype, const void *base) {
     return is_gpu_memory(static_cast<const char *>(base) + datatype.true_lower_bound());
 }
 
+namespace {
+
+void call_error_handler(int code) {
+    if (call_errhandler != nullptr) {
+        call_errhandler(comm_world, code);
+    }
+}
+
+}  // namespace
+
+int report_no_memory(const char *operation) {
+    GPUSHM_LOG(error, "no host memory for %s a buffer in GPU memory, its data are lost", operation);
+    call_error_handler(kMpiErrorNoMemory);
+    return -2;  // OPAL_ERR_OUT_OF_RESOURCE
+}
+
 bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation) {
     if (copy_pieces(pieces) == Status::ok) {
         return true;
     }
     GPUSHM_LOG(error, "%s of a buffer in GPU memory failed, its data are lost: see the message before "
                "this one", operation);
-    if (call_errhandler != nullptr) {
-        call_errhandler(comm_world, kMpiErrorOther);
-    }
+    call_error_handler(kMpiErrorOther);
     return false;
 }
 

@@ -13,13 +13,15 @@ namespace {
 constexpr ConvertorLayout kLayout41 = {
     /*datatype*/ 40, /*description*/ 48, /*count*/ 56,  /*local_size*/ 24,
     /*base*/ 72,     /*converted*/ 120,  /*flags*/ 20,  /*stack*/ 80,
-    /*stack_size*/ 64, /*set_position*/ 0, /*completed*/ 0x08000000, /*contiguous*/ 0x00100000};
+    /*stack_size*/ 64, /*set_position*/ 0, /*completed*/ 0x08000000,
+    /*contiguous*/ 0x00100000, /*homogeneous*/ 0x00080000};
 
 // Open MPI 6.0.
 constexpr ConvertorLayout kLayout60 = {
     /*datatype*/ 16, /*description*/ 24, /*count*/ 32,  /*local_size*/ 80,
     /*base*/ 88,     /*converted*/ 64,   /*flags*/ 112, /*stack*/ 96,
-    /*stack_size*/ 120, /*set_position*/ 136, /*completed*/ 0x04000000, /*contiguous*/ 0x02000000};
+    /*stack_size*/ 120, /*set_position*/ 136, /*completed*/ 0x04000000,
+    /*contiguous*/ 0x02000000, /*homogeneous*/ 0x01000000};
 
 // Bytes from the start of an opal_convertor_t that are surely part of it, in all versions.
 constexpr size_t kLeastConvertorBytes = 144;
@@ -44,7 +46,7 @@ bool reads_as_prepared(const OpalConvertor &convertor, const void *integers, con
     return convertor.datatype().handle() == integers && convertor.count() == 3 &&
            convertor.local_size() == 12 && convertor.base() == buffer &&
            convertor.converted() == 0 && !convertor.is_completed() &&
-           (convertor.flags() & layout.contiguous) != 0 && convertor.stack() != nullptr &&
+           (convertor.flags() & layout.contiguous) != 0 && !convertor.is_converting() && convertor.stack() != nullptr &&
            convertor.stack_size() > 0 && convertor.stack_size() < 100;
 }
 
@@ -104,23 +106,21 @@ bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
 const Opal &opal() { return the_opal; }
 
 void OpalConvertor::advance(size_t position) {
-    if (position >= local_size()) {
-        set(layout_.converted, local_size());
+    set(layout_.converted, position);
+    if (position == local_size()) {
         set(layout_.flags, flags() | layout_.completed);
-        return;
     }
-    if ((flags() & layout_.contiguous) != 0) {
-        set(layout_.converted, position);
-        return;
+}
+
+size_t OpalConvertor::find_element(size_t position) {
+    if (position >= local_size() || (flags() & layout_.contiguous) != 0) {
+        return position;
     }
     const auto set_position = layout_.set_position != 0
                                   ? get<Opal::SetPosition>(layout_.set_position)
                                   : opal().set_position;
-    if (set_position != nullptr) {
-        set_position(handle_, &position);
-    } else {
-        set(layout_.converted, position);
-    }
+    set_position(handle_, &position);
+    return position;
 }
 
 }  // namespace gpushm::openmpi

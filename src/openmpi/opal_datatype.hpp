@@ -56,6 +56,7 @@ struct ConvertorLayout {
     size_t set_position;  // function pointer fPosition; 0: the library exports the function instead
     uint32_t completed;   // of flags, CONVERTOR_COMPLETED
     uint32_t contiguous;  // of flags, CONVERTOR_NO_OP: one block, which has no position but `converted`
+    uint32_t homogeneous;  // of flags, CONVERTOR_HOMOGENEOUS
 };
 
 /** The functions of OPAL that we call, and the layout that goes with them. */
@@ -99,9 +100,19 @@ public:
     size_t converted() const { return get<size_t>(layout_.converted); }
     bool is_completed() const { return (flags() & layout_.completed) != 0; }
 
-    /** Goes forward to `position`, or to where the element begins in which it lies, when Open MPI would not
-     *  send a part of an element; converted() is it then. */
+    /** Elements of another representation than this machine's (MPI_Pack_external), which are converted on the way. */
+    bool is_converting() const { return (flags() & layout_.homogeneous) == 0; }
+    /** Where the elements are; for the time of a call only. */
+    void set_base(void *base) { set(layout_.base, base); }
+
+    /** Notes that everything before `position` is done. Where Open MPI itself would go on in the datatype is not
+     *  kept up to date: it does not ask, since every byte of GPU memory passes through us, and if it has to go
+     *  back it begins anew. Moving its own position again and again is out of the question: it forgets to take
+     *  loops off its stack, and divides by zero within elements (opal_convertor_generic_simple_position, 4.1.4). */
     void advance(size_t position);
+    /** The beginning of the element in which `position` lies. To be asked once, of a convertor that was just
+     *  prepared for sending, which is used up by that. */
+    size_t find_element(size_t position);
 
     uint32_t flags() const { return get<uint32_t>(layout_.flags); }
     void *stack() const { return get<void *>(layout_.stack); }

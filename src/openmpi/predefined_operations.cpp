@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -46,7 +47,7 @@ public:
         : length_(static_cast<size_t>(type.extent()) * static_cast<size_t>(count)),
           buffer_(bytes(buffer)), is_copy_(is_gpu_memory(buffer)) {
         if (is_copy_) {
-            memory_ = std::make_unique<char[]>(length_);
+            memory_.reset(new char[length_]);  // not initialised
         }
     }
     bool is_copy() const { return is_copy_; }
@@ -66,7 +67,7 @@ private:
 };
 
 template <size_t Operation, size_t Type>
-void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) {
+void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) try {
     const TwoBuffers original = originals[Operation].two[Type];
     if (!is_gpu_memory(in) && !is_gpu_memory(inout)) {
         original(in, inout, count, datatype, module);
@@ -79,11 +80,13 @@ void reduce_two(const void *in, void *inout, int *count, void **datatype, void *
         original(source.data(), target.data(), count, datatype, module);
         target.store();
     }
+} catch (const std::bad_alloc &) {
+    report_no_memory("reducing");
 }
 
 template <size_t Operation, size_t Type>
 void reduce_three(const void *first, const void *second, void *out, int *count, void **datatype,
-                  void *module) {
+                  void *module) try {
     const ThreeBuffers original = originals[Operation].three[Type];
     if (!is_gpu_memory(first) && !is_gpu_memory(second) && !is_gpu_memory(out)) {
         original(first, second, out, count, datatype, module);
@@ -97,6 +100,8 @@ void reduce_three(const void *first, const void *second, void *out, int *count, 
         original(left.data(), right.data(), target.data(), count, datatype, module);
         target.store();
     }
+} catch (const std::bad_alloc &) {
+    report_no_memory("reducing");
 }
 
 /** A function that knows which one it stands for, as Open MPI does not tell it. */

@@ -38,6 +38,12 @@ void TypeWalk::start(const void *datatype, size_t count, const void *base) {
     at_end_ = OpalConvertor(convertor_, opal().layout).is_completed();
 }
 
+size_t TypeWalk::find_element(const void *datatype, size_t count, size_t position) {
+    start(datatype, count, nullptr);
+    at_end_ = true;
+    return OpalConvertor(convertor_, opal().layout).find_element(position);
+}
+
 bool TypeWalk::refill() {
     current_ = count_ = 0;
     used_ = 0;

@@ -28,6 +28,9 @@ public:
     /** Stands before `count` elements at `base` then. The datatype must live while the walk goes on. */
     void start(const void *datatype, size_t count, const void *base);
 
+    /** The beginning of the element in which byte `position` of them lies; ends a walk that was started. */
+    size_t find_element(const void *datatype, size_t count, size_t position);
+
     /** Bytes that were passed. */
     size_t position() const { return position_; }
 

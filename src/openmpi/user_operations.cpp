@@ -75,8 +75,7 @@ void call_slot(void *in, void *inout, void *count, void *datatype) {
     try {
         call_with_host_memory(slot, in, inout, count, datatype);
     } catch (const std::bad_alloc &) {
-        GPUSHM_LOG(error, "no host memory for a copy of GPU buffers of an MPI operation of the application: its "
-                   "result is lost");
+        report_no_memory("reducing");
     }
 }
 

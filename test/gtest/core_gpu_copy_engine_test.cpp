@@ -82,6 +82,43 @@ TEST_P(CopyAny, MovesPiecesAndNothingBetweenThem) {
     EXPECT_EQ(copy_pieces({}), Status::ok);
 }
 
+/** Pieces that adjoin, rows that begin behind them or end with another length: each list is one that a wrong
+ *  distance between rows would spoil. */
+TEST_P(CopyAny, TakesPiecesOfAllShapes) {
+    const auto [from, to] = GetParam();
+    constexpr size_t kBytes = 4000;
+    Buffer source(from, kBytes);
+    Buffer destination(to, kBytes);
+    struct Shape {
+        size_t target, origin, length;
+    };
+    const std::vector<std::vector<Shape>> lists = {
+        {{0, 0, 8}, {8, 8, 8}, {100, 200, 16}, {200, 400, 16}, {300, 600, 16}},
+        {{0, 0, 16}, {64, 32, 16}, {128, 64, 16}, {192, 96, 8}, {200, 104, 8}, {264, 136, 16}},
+        {{1000, 0, 16}, {900, 32, 16}, {800, 64, 16}},      // down in the destination
+        {{0, 2000, 16}, {32, 1900, 16}, {64, 1800, 16}},    // and in the source
+        {{0, 0, 16}, {32, 16, 16}, {64, 32, 16}, {64 + 16, 48, 16}, {200, 300, 16}},
+        {{0, 0, 0}, {10, 10, 5}, {20, 20, 0}, {30, 30, 5}},
+    };
+    uint64_t seed = 7000;
+    for (const auto &list : lists) {
+        source.fill(++seed);
+        destination.fill(++seed);
+        std::vector<unsigned char> expected = read(destination, kBytes);
+        const std::vector<unsigned char> original = read(source, kBytes);
+        std::vector<CopyPiece> pieces;
+        for (const Shape &shape : list) {
+            pieces.push_back({destination.data() + shape.target, source.data() + shape.origin,
+                              shape.length});
+            memcpy(expected.data() + shape.target, original.data() + shape.origin, shape.length);
+        }
+        ASSERT_EQ(copy_pieces(pieces), Status::ok);
+        EXPECT_EQ(read(destination, kBytes), expected)
+            << memory_kind_name(from) << " to " << memory_kind_name(to) << ", list "
+            << &list - lists.data();
+    }
+}
+
 /** Equal blocks at equal distances are one call of the driver, whatever their number. */
 TEST_F(CopyEngineTest, CopiesRowsByOneCall) {
     SKIP_UNLESS_SIMULATED();
