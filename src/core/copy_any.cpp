@@ -6,6 +6,7 @@
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -213,17 +214,59 @@ void copy_by_cpu(const Grid &grid) {
     }
 }
 
-Status start_grid(CopyEngine &engine, const Grid &grid, CopyTicket *ticket) {
-    const CopyPiece &first = grid.first;
-    if (first.length == 0) {
-        return Status::ok;
+/** Whether rows at `address` are in one allocation, or all in memory that the driver does not know: elements of
+ *  absolute addresses may lie at equal distances by chance. */
+bool lie_together(const void *address, size_t pitch, const Grid &grid) {
+    constexpr size_t kPage = 4096;  // the least that one kind of memory takes
+    const auto *begin = static_cast<const unsigned char *>(address);
+    const size_t span = (grid.rows.count - 1) * pitch + grid.first.length;
+    const MemoryInfo info = query_memory(address);
+    if (info.base != nullptr) {
+        const size_t offset = static_cast<size_t>(begin - static_cast<unsigned char *>(info.base));
+        return span <= info.length && offset <= info.length - span;
     }
+    for (size_t look = kPage; look < span + kPage; look += kPage) {
+        const size_t row = std::min(look / pitch, grid.rows.count - 1);
+        if (query_memory(begin + row * pitch).base != nullptr) {
+            return false;
+        }
+    }
+    return true;
+}
+
+Status start_together(CopyEngine &engine, const Grid &grid, CopyTicket *ticket) {
+    const CopyPiece &first = grid.first;
     const Sides sides = sides_of(first.destination, first.source, first.length);
     if (sides.gpu_side) {
         return engine.start({first.destination, first.source, first.length, *sides.gpu_side,
                              sides.direction, false, grid.rows}, ticket);
     }
     copy_by_cpu(grid);
+    return Status::ok;
+}
+
+/** Adds what has to be waited for to `tickets`. */
+Status start_grid(CopyEngine &engine, const Grid &grid, std::vector<CopyTicket> *tickets) {
+    const CopyPiece &first = grid.first;
+    const bool together =
+        grid.rows.count == 1 || (lie_together(first.destination, grid.rows.destination_pitch, grid) &&
+                                 lie_together(first.source, grid.rows.source_pitch, grid));
+    auto *destination = static_cast<unsigned char *>(first.destination);
+    const auto *source = static_cast<const unsigned char *>(first.source);
+    Status status = Status::ok;
+    for (size_t row = 0; row < (together ? 1 : grid.rows.count); ++row) {
+        CopyTicket ticket;
+        status = first.length == 0 ? Status::ok
+                 : together        ? start_together(engine, grid, &ticket)
+                                   : start_any(engine, destination + row * grid.rows.destination_pitch,
+                                               source + row * grid.rows.source_pitch, first.length,
+                                               &ticket);
+        if (status == Status::in_progress) {
+            tickets->push_back(std::move(ticket));
+        } else if (status != Status::ok) {
+            return status;
+        }
+    }
     return Status::ok;
 }
 
@@ -234,16 +277,13 @@ Status copy_together(const std::vector<CopyPiece> &pieces) {
     {
         CopyEngine::Scope scope(*engine);
         for (const Grid &grid : find_grids(pieces)) {
-            CopyTicket ticket;
-            status = start_grid(*engine, grid, &ticket);
-            if (status == Status::in_progress) {
-                tickets.push_back(std::move(ticket));
-            } else if (status != Status::ok) {
+            status = start_grid(*engine, grid, &tickets);
+            if (status != Status::ok) {
                 break;
             }
         }
         const Status ended = wait_all(*engine, tickets);
-        status = ended != Status::ok ? ended : status == Status::in_progress ? Status::ok : status;
+        status = ended != Status::ok ? ended : status;
     }
     if (status == Status::ok) {
         engine_pool().put_back(std::move(engine));

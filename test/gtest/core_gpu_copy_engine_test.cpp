@@ -3,6 +3,7 @@
 #include "core/copy_any.hpp"
 #include "core_gpu_support.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -116,6 +117,39 @@ TEST_P(CopyAny, TakesPiecesOfAllShapes) {
         EXPECT_EQ(read(destination, kBytes), expected)
             << memory_kind_name(from) << " to " << memory_kind_name(to) << ", list "
             << &list - lists.data();
+    }
+}
+
+/** Two pieces always have some distance: they are no rows when they lie in two kinds of memory. */
+TEST_F(CopyEngineTest, CopiesPiecesOfDifferentMemoryInOneList) {
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (const MemoryKind kind : {MemoryKind::host, MemoryKind::device, MemoryKind::managed,
+                                  MemoryKind::pinned, MemoryKind::device, MemoryKind::host}) {
+        buffers.push_back(std::make_unique<Buffer>(kind, 6000));
+    }
+    uint64_t seed = 9000;
+    for (const auto &from : buffers) {
+        for (const auto &to : buffers) {
+            std::vector<CopyPiece> pieces;
+            Buffer packed(MemoryKind::host, 3000);
+            from->fill(++seed);
+            to->fill(++seed);
+            packed.fill(++seed);
+            pieces.push_back({packed.data(), from->data(), 1000});
+            pieces.push_back({to == from ? packed.data() + 1000 : to->data() + 3000,
+                              to == from ? from->data() + 2000 : from->data() + 1000, 1000});
+            std::sort(pieces.begin(), pieces.end(), [](const CopyPiece &a, const CopyPiece &b) {
+                return a.destination < b.destination;
+            });
+            ASSERT_EQ(copy_pieces(pieces), Status::ok);
+            for (const CopyPiece &piece : pieces) {
+                unsigned char here[1000];
+                unsigned char there[1000];
+                ASSERT_EQ(copy_any(here, piece.destination, 1000), Status::ok);
+                ASSERT_EQ(copy_any(there, piece.source, 1000), Status::ok);
+                EXPECT_EQ(memcmp(here, there, 1000), 0);
+            }
+        }
     }
 }
 

@@ -20,7 +20,8 @@ namespace gpushm::ucp_test {
     X(cuMemcpy) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoHAsync) X(cuMemcpyAsync)             \
     X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)                  \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)                           \
-    X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)
+    X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)                             \
+    X(cuPointerGetAttribute)
 
 // What a test asks for before it calls it; null where the driver does not have it.
 #define GPUSHM_TEST_CUDA_OPTIONAL(X)                                                              \

@@ -154,6 +154,7 @@ for proto in $protos; do
         peer "freed while mapped" freed-while-mapped --deadline=$limit
     fi
     peer "application opens IPC handles" own-ipc-handle --deadline=$limit
+    peer "memory that UCX allocates" allocated-by-ucx --deadline=$limit
     peer "device reset" context-reset --deadline=$limit
     peer "fork" fork --deadline=$limit
     peer "other current contexts" other-contexts --deadline=$limit

@@ -82,6 +82,9 @@ void cuda_after_ucx(Peer &peer);
 /** In the steady state the driver is not asked for the kind of a buffer. */
 void lookups(Peer &peer);
 
+/** GPU memory that UCX allocates and frees; one process (ucx_memory.cpp). */
+void allocated_by_ucx(Peer &peer);
+
 // While the standby kernel does the small copies (standby.cpp, standby_work.cpp); all run without it as well.
 /** Messages of all sizes and alignments between `--from` and `--to`, in a row and in windows. */
 void standby_messages(Peer &peer);

@@ -98,6 +98,7 @@ constexpr Scenario kScenarios[] = {
     {"cuda-before", 1, cuda_before_ucx},
     {"cuda-after", 1, cuda_after_ucx},
     {"lookups", 2, lookups},
+    {"allocated-by-ucx", 1, allocated_by_ucx},
     {"foreign", 2, foreign_peer},
     {"standby-messages", 2, standby_messages},
     {"standby-visibility", 2, standby_visibility},

@@ -107,6 +107,7 @@ const Case kCases[] = {
     {"cuda_before_ucx", {"cuda-before"}},
     {"cuda_after_ucx", {"cuda-after"}},
     {"lookups", {"lookups"}},
+    {"allocated_by_ucx", {"allocated-by-ucx"}},
 };
 
 std::string case_name(const ::testing::TestParamInfo<std::tuple<Case, const char *>> &info) {
