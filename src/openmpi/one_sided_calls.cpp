@@ -6,7 +6,11 @@
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/opal_datatype.hpp"
 
+#include <dlfcn.h>
+
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <list>
 #include <mutex>
 
@@ -178,6 +182,42 @@ int free_window(void **window) {
     return delivered(state().mpi.free(window), handle, kEveryTarget);
 }
 
+// ---------------------------------------------------------------- UCX's newer protocols for windows
+
+using ReadConfig = int8_t (*)(const char *prefix, const char *file, void **config);  // ucs_status_t
+using ModifyConfig = int8_t (*)(void *config, const char *name, const char *value);
+using GetVersion = void (*)(unsigned *major, unsigned *minor, unsigned *release);
+
+constexpr int8_t kUcxOk = 0;
+
+bool is_set(const char *variable) { return getenv(variable) != nullptr; }
+
+/** In place of ucp_config_read in osc/ucx, the component that serves windows and makes a UCP context of its own
+ *  for them. The older protocols of UCX take every local buffer of put and get for host memory (1.13,
+ *  src/ucp/rma/rma_send.c); before 1.16 they are the default. */
+int8_t read_config_of_windows(const char *prefix, const char *file, void **config) {
+    void *const ucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    const auto read = reinterpret_cast<ReadConfig>(dlsym(ucp, "ucp_config_read"));
+    const auto modify = reinterpret_cast<ModifyConfig>(dlsym(ucp, "ucp_config_modify"));
+    const auto get_version = reinterpret_cast<GetVersion>(dlsym(ucp, "ucp_get_version"));
+    const int8_t status = read(prefix, file, config);
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned release = 0;
+    get_version(&major, &minor, &release);
+    if (status == kUcxOk && major == 1 && minor < 16 && !is_set("UCX_PROTO_ENABLE") &&
+        !is_set("UCX_MPI_PROTO_ENABLE")) {
+        modify(*config, "PROTO_ENABLE", "y");
+    }
+    return status;
+}
+
+/** Only where osc/ucx is a file of its own, as in Debian's and Ubuntu's Open MPI 4.1, which have such a UCX. */
+void redirect_config_of_windows(CallRedirection *redirection) {
+    redirection->add("ucp_config_read", reinterpret_cast<void *>(&read_config_of_windows),
+                     "mca_osc_ucx.so");
+}
+
 }  // namespace
 
 void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
@@ -192,6 +232,7 @@ void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *re
         redirect_mpi_call(library, redirection, "Win_flush_local", &mpi.flush_local, flush_local) &&
         redirect_mpi_call(library, redirection, "Win_flush_local_all", &mpi.flush_local_all, flush_local_all) &&
         redirect_mpi_call(library, redirection, "Win_free", &mpi.free, free_window);
+    redirect_config_of_windows(redirection);
     if (completions) {
         redirect_mpi_call(library, redirection, "Fetch_and_op", &mpi.fetch_and_op, fetch_and_op);
         redirect_mpi_call(library, redirection, "Compare_and_swap", &mpi.compare_and_swap, compare_and_swap);
