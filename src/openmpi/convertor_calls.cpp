@@ -10,6 +10,7 @@
 #include "openmpi/suspended_walks.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <utility>
@@ -128,6 +129,60 @@ int32_t unpack(void *handle, iovec *iov, uint32_t *count, size_t *bytes) {
                                          : opal().unpack(handle, iov, count, bytes);
 }
 
+/** The memory between the first and the last byte of pieces. */
+struct Span {
+    uintptr_t begin = UINTPTR_MAX;
+    uintptr_t end = 0;
+
+    void add(const void *address, size_t length) {
+        const auto place = reinterpret_cast<uintptr_t>(address);
+        begin = std::min(begin, place);
+        end = std::max(end, place + length);
+    }
+    bool overlaps(const Span &other) const { return begin < other.end && other.begin < end; }
+};
+
+bool may_overlap(const std::vector<CopyPiece> &pieces) {
+    Span to;
+    Span from;
+    for (const CopyPiece &piece : pieces) {
+        to.add(piece.destination, piece.length);
+        from.add(piece.source, piece.length);
+    }
+    return to.overlaps(from);
+}
+
+/** Pieces that are copied in any order, or onto each other, go by way of host memory: Bruck's allgather moves blocks
+ *  down in the receive buffer (ompi_coll_base_allgather_intra_bruck). */
+bool move_pieces(const std::vector<CopyPiece> &pieces) {
+    size_t bytes = 0;
+    for (const CopyPiece &piece : pieces) {
+        bytes += piece.length;
+    }
+    const std::unique_ptr<char[]> between(new char[bytes]);
+    std::vector<CopyPiece> first;
+    std::vector<CopyPiece> second;
+    char *place = between.get();
+    for (const CopyPiece &piece : pieces) {
+        first.push_back({place, piece.source, piece.length});
+        second.push_back({piece.destination, place, piece.length});
+        place += piece.length;
+    }
+    return copy_or_report(first, "copying") && copy_or_report(second, "copying");
+}
+
+int32_t copy_gpu_content(const void *datatype, size_t count, char *destination, char *source) {
+    BorrowedWalk walk;
+    walk->start(datatype, count, source);
+    std::vector<CopyPiece> pieces;
+    for (Block block = walk->next(SIZE_MAX); block.length > 0; block = walk->next(SIZE_MAX)) {
+        pieces.push_back({destination + (block.address - source), block.address, block.length});
+    }
+    const bool copied =
+        may_overlap(pieces) ? move_pieces(pieces) : copy_or_report(pieces, "copying");
+    return copied ? 0 : -1;
+}
+
 /** From one place to another, both of the same datatype. */
 int32_t copy_content(const void *datatype, int32_t count, char *destination, char *source) {
     const OpalDatatype type(datatype);
@@ -135,13 +190,7 @@ int32_t copy_content(const void *datatype, int32_t count, char *destination, cha
         return opal().copy_content(datatype, count, destination, source);
     }
     try {
-        BorrowedWalk walk;
-        walk->start(datatype, static_cast<size_t>(count), source);
-        std::vector<CopyPiece> pieces;
-        for (Block block = walk->next(SIZE_MAX); block.length > 0; block = walk->next(SIZE_MAX)) {
-            pieces.push_back({destination + (block.address - source), block.address, block.length});
-        }
-        return copy_or_report(pieces, "copying") ? 0 : -1;
+        return copy_gpu_content(datatype, static_cast<size_t>(count), destination, source);
     } catch (const std::bad_alloc &) {
         return report_no_memory("copying");
     }
