@@ -247,10 +247,14 @@ Status start_together(CopyEngine &engine, const Grid &grid, CopyTicket *ticket) 
 
 /** Adds what has to be waited for to `tickets`. */
 Status start_grid(CopyEngine &engine, const Grid &grid, std::vector<CopyTicket> *tickets) {
+    // Fewer are better off among the single copies of a batch (0.65 us each, and 3 us for a call).
+    constexpr size_t kLeastRows = 6;
     const CopyPiece &first = grid.first;
     const bool together =
-        grid.rows.count == 1 || (lie_together(first.destination, grid.rows.destination_pitch, grid) &&
-                                 lie_together(first.source, grid.rows.source_pitch, grid));
+        grid.rows.count == 1 ||
+        (grid.rows.count >= kLeastRows &&
+         lie_together(first.destination, grid.rows.destination_pitch, grid) &&
+         lie_together(first.source, grid.rows.source_pitch, grid));
     auto *destination = static_cast<unsigned char *>(first.destination);
     const auto *source = static_cast<const unsigned char *>(first.source);
     Status status = Status::ok;
