@@ -13,6 +13,8 @@ declare -A titles=(
     [no_driver]="MPI ranks without a CUDA driver"
     [pairs]="MPI ranks, all pairs of memory kinds, up to 64 MiB, two devices"
     [same_device]="MPI ranks, all pairs, both on one device"
+    [operations]="every MPI operation on GPU buffers, one to eight ranks"
+    [component]="plain mpirun with the component of Open MPI"
     [perftest]="ucx_perftest in nine pairs"
     [ucx_info]="ucx_info lists component and settings"
     [bad_settings]="bad settings are refused"
@@ -45,6 +47,8 @@ simulated() {
     choose_driver "$plain" simulated
     say "driver: $driver"
 }
+
+. "$(dirname "${BASH_SOURCE[0]}")/mpi_ranks.sh"
 
 # configure_in DIR OPTIONS...: an out-of-tree build.
 configure_in() {
@@ -139,6 +143,39 @@ step_pairs() {
 step_same_device() {
     simulated
     "$run" mpirun -n 2 "$plain/test/mpi/pairs" --same-device --quick --timeout 120
+}
+
+step_operations() {
+    simulated
+    mpi_operations 1 "$plain" --kinds=device
+    mpi_operations 2 "$plain" --kinds=device
+    mpi_operations 2 "$plain" --kinds=mixed
+    mpi_operations 3 "$plain" --kinds=managed --only=llgather --only=lltoall --only=educe --only=cat
+    mpi_operations 8 "$plain" --kinds=host
+}
+
+step_component() {
+    local mpi=$prefix/bin/gpushm-openmpi program=$plain/test/mpi/operations
+    simulated
+    make -C "$plain" -j"$jobs" test/mpi/operations
+    export HOME=$root/tmp/home
+    mkdir "$HOME"
+    "$mpi" | grep 'not in use'
+    "$mpi" --enable
+    "$mpi" | grep "in use: $HOME"
+    mpirun -n 2 "$program" --quick --kinds=device --only=Allreduce --only=Send
+    # What is set stays, and one variable switches it off.
+    mpirun -n 2 --mca pml ob1 "$program" --quick --kinds=host --only=Send
+    absent mpirun -n 2 -x UCX_GPUSHM_OPENMPI=n -x OMPI_MCA_pml_base_verbose=10 "$program" --quick \
+        --kinds=host --only=Sendrecv 2>&1 | grep 'selected ucx'
+    "$mpi" --disable
+    "$mpi" | grep 'not in use'
+    "$mpi" --nonsense && exit 1
+    rm "$prefix/lib/gpushm/libuct_gpushm.so.0"
+    "$mpi" --enable
+    mpirun -n 2 "$program" --quick --kinds=host --only=Sendrecv 2>&1 | tee "$root/tmp/output"
+    grep 'install gpushm again' "$root/tmp/output"
+    make -C "$plain" install
 }
 
 step_perftest() {

@@ -6,7 +6,7 @@
 ranks() {
     local n=$1
     shift
-    UCX_TLS=gpushm,self timeout 120 "$run" mpirun -n "$n" "$@"
+    UCX_TLS=gpushm,self timeout 240 "$run" mpirun -n "$n" "$@"
 }
 
 # mpi4py_collectives N PYTHON
@@ -15,4 +15,13 @@ mpi4py_collectives() {
     output=$(ranks "$1" "$2" "$source_dir/test/scale/collectives_mpi4py.py" 2>&1) || status=$?
     say "$output"
     [ $status = 0 ] && [[ $output == *"$1 ranks passed"* ]]
+}
+
+# mpi_operations N BUILD_DIR OPTIONS...: test/mpi/operations, made if need be; what is wrong is the
+# end of the output.
+mpi_operations() {
+    local n=$1 build=$2
+    shift 2
+    [ ! -f "$build/Makefile" ] || [ ! -w "$build" ] || make -C "$build" -j"${jobs:-2}" test/mpi/operations
+    ranks "$n" "$build/test/mpi/operations" --quick --timeout=100 "$@" 2>&1 | tail -n 30
 }

@@ -4,7 +4,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/mpi_ranks.sh"
 
 smoke_programs() {
-    make -C "$plain" -j"$jobs" test/ucp/ucp_peer test/mpi/pairs test/simcuda/libcuda.la
+    make -C "$plain" -j"$jobs" test/ucp/ucp_peer test/mpi/pairs test/mpi/operations \
+        test/simcuda/libcuda.la
 }
 
 step_perftest_all() {
@@ -29,6 +30,7 @@ smoke_mpi_wheel() {
     (
         export PATH=$dir/bin:$PATH LD_LIBRARY_PATH=$dir/lib:$plain/test/simcuda/.libs
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60 || exit
+        mpi_operations 2 "$plain" --kinds=device || exit
         export PYTHONPATH=$mpi4py
         mpi4py_collectives 2 python3 && mpi4py_collectives 8 python3
     )
@@ -60,6 +62,7 @@ release_packages=ucx-utils,openmpi-bin,libstdc++6,libhwloc15,$mpi_packages
 smoke_release() {
     local dir=$root/tmp/$1
     make -C "$plain" -j"$jobs" check TESTS=
+    make -C "$plain" -j"$jobs" test/mpi/operations
     unpack_debian "$dir" "$@"
     tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" \
         "${source_dir#/}/test" "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
@@ -70,7 +73,8 @@ smoke_release() {
     # shellcheck disable=SC2016 # for the shell in there
     in_chroot "$dir" env UCX_TLS=gpushm,self LD_LIBRARY_PATH="$plain/test/simcuda/.libs" bash -c '
         . "$0"/contrib/lib.sh && prepare_mpi && ucx_version && mpirun --version
-        exec "$@"' "$source_dir" "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick --timeout 60
+        . "$0"/contrib/mpi_ranks.sh && "$@" && run=$3 mpi_operations 2 "$1" --kinds=device' \
+        "$source_dir" "$plain" "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick --timeout 60
 }
 
 step_trixie() { smoke_release trixie "$debian13_packages"; }

@@ -8,7 +8,10 @@
 #include "openmpi/mpi_call.hpp"
 
 #include <iterator>
+#include <mutex>
 #include <new>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -37,6 +40,12 @@ struct Operation {
 
 int fail(File file, int code);
 
+int fail_for_memory(const Operation &operation, File file, size_t count) {
+    GPUSHM_LOG(error, "no host memory for MPI_%s of %zu elements in GPU memory: use smaller pieces",
+               operation.name, count);
+    return fail(file, kMpiErrorNoMemory);
+}
+
 /** Runs `with_memory` on host memory that stands for the buffer. */
 template <typename Run>
 int run_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
@@ -51,9 +60,7 @@ int run_in_host_memory(const Operation &operation, File file, void *buffer, size
         const bool stored = operation.access == Access::write || mirror.store(operation.name);
         return stored ? result : fail(file, kMpiErrorOther);
     } catch (const std::bad_alloc &) {
-        GPUSHM_LOG(error, "no host memory for MPI_%s of %zu elements in GPU memory: use smaller pieces",
-                   operation.name, count);
-        return fail(file, kMpiErrorNoMemory);
+        return fail_for_memory(operation, file, count);
     }
 }
 
@@ -66,18 +73,13 @@ struct Requests {
     int (*start)(int (*query)(void *, MpiStatus *), int (*free)(void *), int (*cancel)(void *, int),
                  void *argument, Request *request);
     int (*complete)(Request request);
+    int (*wait)(Request *request, MpiStatus *status);
 };
 Requests mpi;
 
 int fail(File file, int code) {
     mpi.call_errhandler(file, code);
     return code;
-}
-
-int refuse(const Operation &operation, File file) {
-    GPUSHM_LOG(error, "MPI_%s does not take GPU memory: use MPI_File_read_at_all or MPI_File_write_at_all, or a buffer "
-               "in host memory", operation.name);
-    return fail(file, kMpiErrorUnsupportedOperation);
 }
 
 // A request that is complete from the start (MPI 3.1, section 12.2, "Generalized Requests").
@@ -141,57 +143,61 @@ int at_offset(File file, Offset offset, void *buffer, int count, Datatype dataty
 
 // ---------------------------------------------------------------- nonblocking
 
-/** With the blocking operation that does the same, an index of the lists above; what is collective has none: a
- *  rank may do something else before it lets the others go on. */
-struct NonblockingOperation {
-    Operation operation;
-    int blocking;
-};
-constexpr int kNone = -1;
-constexpr NonblockingOperation kStartAtPointer[] = {
-    {{"File_iread", Access::read}, 0},         {{"File_iwrite", Access::write}, 1},
-    {{"File_iread_shared", Access::read}, 4},  {{"File_iwrite_shared", Access::write}, 5},
-    {{"File_iread_all", Access::read}, kNone}, {{"File_iwrite_all", Access::write}, kNone}};
-constexpr NonblockingOperation kStartAtOffset[] = {
-    {{"File_iread_at", Access::read}, 0},
-    {{"File_iwrite_at", Access::write}, 1},
-    {{"File_iread_at_all", Access::read}, kNone},
-    {{"File_iwrite_at_all", Access::write}, kNone}};
+// They end before they return. Open MPI's own collective ones do what each rank asks for without waiting for the
+// others (common_ompio_file_read.c, mca_common_ompio_file_iread_all), so nobody waits for a rank that waits here.
+constexpr Operation kStartAtPointer[] = {
+    {"File_iread", Access::read},        {"File_iwrite", Access::write},
+    {"File_iread_all", Access::read},    {"File_iwrite_all", Access::write},
+    {"File_iread_shared", Access::read}, {"File_iwrite_shared", Access::write}};
+constexpr Operation kStartAtOffset[] = {{"File_iread_at", Access::read},
+                                        {"File_iwrite_at", Access::write},
+                                        {"File_iread_at_all", Access::read},
+                                        {"File_iwrite_at_all", Access::write}};
 
 using StartPointerCall = int (*)(File, void *, int, Datatype, Request *);
 using StartOffsetCall = int (*)(File, Offset, void *, int, Datatype, Request *);
 StartPointerCall start_pointer_calls[std::size(kStartAtPointer)];
 StartOffsetCall start_offset_calls[std::size(kStartAtOffset)];
 
+/** `start` starts the operation on the memory that it gets. */
+template <typename Start>
+int run_to_its_end(const Operation &operation, File file, void *buffer, int count, Datatype datatype,
+                   Request *request, Start start) {
+    MpiStatus status = {};
+    const int result = run_in_host_memory(operation, file, buffer, static_cast<size_t>(count),
+                                          datatype, [&](void *memory) {
+                                              Request inner = nullptr;
+                                              const int started = start(memory, &inner);
+                                              return started == kMpiSuccess
+                                                         ? mpi.wait(&inner, &status)
+                                                         : started;
+                                          });
+    return result == kMpiSuccess ? complete_at_once(status, request) : result;
+}
+
 template <size_t Index>
 int start_at_pointer(File file, void *buffer, int count, Datatype datatype, Request *request) {
-    constexpr NonblockingOperation kThis = kStartAtPointer[Index];
+    const StartPointerCall original = start_pointer_calls[Index];
     if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
-        return start_pointer_calls[Index](file, buffer, count, datatype, request);
+        return original(file, buffer, count, datatype, request);
     }
-    if constexpr (kThis.blocking == kNone) {
-        return refuse(kThis.operation, file);
-    } else {
-        MpiStatus status = {};
-        const int result = at_pointer<kThis.blocking>(file, buffer, count, datatype, &status);
-        return result == kMpiSuccess ? complete_at_once(status, request) : result;
-    }
+    return run_to_its_end(kStartAtPointer[Index], file, buffer, count, datatype, request,
+                          [&](void *memory, Request *inner) {
+                              return original(file, memory, count, datatype, inner);
+                          });
 }
 
 template <size_t Index>
 int start_at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype,
                     Request *request) {
-    constexpr NonblockingOperation kThis = kStartAtOffset[Index];
+    const StartOffsetCall original = start_offset_calls[Index];
     if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
-        return start_offset_calls[Index](file, offset, buffer, count, datatype, request);
+        return original(file, offset, buffer, count, datatype, request);
     }
-    if constexpr (kThis.blocking == kNone) {
-        return refuse(kThis.operation, file);
-    } else {
-        MpiStatus status = {};
-        const int result = at_offset<kThis.blocking>(file, offset, buffer, count, datatype, &status);
-        return result == kMpiSuccess ? complete_at_once(status, request) : result;
-    }
+    return run_to_its_end(kStartAtOffset[Index], file, buffer, count, datatype, request,
+                          [&](void *memory, Request *inner) {
+                              return original(file, offset, memory, count, datatype, inner);
+                          });
 }
 
 // ---------------------------------------------------------------- split collective
@@ -202,24 +208,86 @@ constexpr Operation kBeginAtPointer[] = {{"File_read_all_begin", Access::read},
                                          {"File_write_ordered_begin", Access::write}};
 constexpr Operation kBeginAtOffset[] = {{"File_read_at_all_begin", Access::read},
                                         {"File_write_at_all_begin", Access::write}};
+constexpr Operation kEnd[] = {
+    {"File_read_all_end", Access::read},     {"File_write_all_end", Access::write},
+    {"File_read_ordered_end", Access::read}, {"File_write_ordered_end", Access::write},
+    {"File_read_at_all_end", Access::read},  {"File_write_at_all_end", Access::write}};
 
 using BeginPointerCall = int (*)(File, void *, int, Datatype);
 using BeginOffsetCall = int (*)(File, Offset, void *, int, Datatype);
+using EndCall = int (*)(File, void *, MpiStatus *);
 BeginPointerCall begin_pointer_calls[std::size(kBeginAtPointer)];
 BeginOffsetCall begin_offset_calls[std::size(kBeginAtOffset)];
+EndCall end_calls[std::size(kEnd)];
+
+/** Mirrors of operations that have begun; a file has one at a time (MPI 3.1, section 13.4.5). */
+struct Begun {
+    std::mutex mutex;
+    std::unordered_map<File, HostMirror> mirrors;
+};
+
+Begun &begun() {
+    static Begun *const instance = new Begun;
+    return *instance;
+}
+
+template <typename Begin>
+int begin_in_host_memory(const Operation &operation, File file, void *buffer, int count,
+                         Datatype datatype, Begin begin) {
+    try {
+        HostMirror mirror(datatype, static_cast<size_t>(count), buffer);
+        if (!mirror.load(operation.name)) {
+            return fail(file, kMpiErrorOther);
+        }
+        void *const memory = mirror.base();
+        {
+            const std::lock_guard<std::mutex> lock(begun().mutex);
+            begun().mirrors.insert_or_assign(file, std::move(mirror));
+        }
+        return begin(memory);
+    } catch (const std::bad_alloc &) {
+        return fail_for_memory(operation, file, static_cast<size_t>(count));
+    }
+}
 
 template <size_t Index>
 int begin_at_pointer(File file, void *buffer, int count, Datatype datatype) {
-    return count > 0 && concerns_gpu(buffer, static_cast<size_t>(count), datatype)
-               ? refuse(kBeginAtPointer[Index], file)
-               : begin_pointer_calls[Index](file, buffer, count, datatype);
+    const BeginPointerCall original = begin_pointer_calls[Index];
+    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+        return original(file, buffer, count, datatype);
+    }
+    return begin_in_host_memory(kBeginAtPointer[Index], file, buffer, count, datatype,
+                                [&](void *memory) {
+                                    return original(file, memory, count, datatype);
+                                });
 }
 
 template <size_t Index>
 int begin_at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype) {
-    return count > 0 && concerns_gpu(buffer, static_cast<size_t>(count), datatype)
-               ? refuse(kBeginAtOffset[Index], file)
-               : begin_offset_calls[Index](file, offset, buffer, count, datatype);
+    const BeginOffsetCall original = begin_offset_calls[Index];
+    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+        return original(file, offset, buffer, count, datatype);
+    }
+    return begin_in_host_memory(kBeginAtOffset[Index], file, buffer, count, datatype,
+                                [&](void *memory) {
+                                    return original(file, offset, memory, count, datatype);
+                                });
+}
+
+template <size_t Index>
+int end(File file, void *buffer, MpiStatus *status) {
+    std::optional<HostMirror> mirror;
+    {
+        const std::lock_guard<std::mutex> lock(begun().mutex);
+        const auto found = begun().mirrors.find(file);
+        if (found != begun().mirrors.end()) {
+            mirror.emplace(std::move(found->second));
+            begun().mirrors.erase(found);
+        }
+    }
+    const int result = end_calls[Index](file, mirror ? mirror->base() : buffer, status);
+    const bool reads = kEnd[Index].access == Access::read;
+    return mirror && reads && !mirror->store(kEnd[Index].name) ? fail(file, kMpiErrorOther) : result;
 }
 
 // ---------------------------------------------------------------- redirection
@@ -244,12 +312,12 @@ void redirect_offset_calls(const Target &redirect, std::index_sequence<Index...>
 }
 template <size_t... Index>
 void redirect_start_pointer_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kStartAtPointer[Index].operation.name, &start_pointer_calls[Index],
+    (redirect(kStartAtPointer[Index].name, &start_pointer_calls[Index],
               start_at_pointer<Index>), ...);
 }
 template <size_t... Index>
 void redirect_start_offset_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kStartAtOffset[Index].operation.name, &start_offset_calls[Index],
+    (redirect(kStartAtOffset[Index].name, &start_offset_calls[Index],
               start_at_offset<Index>), ...);
 }
 template <size_t... Index>
@@ -261,12 +329,18 @@ void redirect_begin_offset_calls(const Target &redirect, std::index_sequence<Ind
     (redirect(kBeginAtOffset[Index].name, &begin_offset_calls[Index], begin_at_offset<Index>), ...);
 }
 
+template <size_t... Index>
+void redirect_end_calls(const Target &redirect, std::index_sequence<Index...>) {
+    (redirect(kEnd[Index].name, &end_calls[Index], end<Index>), ...);
+}
+
 }  // namespace
 
 void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
     if (!library.mpi("PMPI_File_call_errhandler", &mpi.call_errhandler) ||
         !library.mpi("PMPI_Grequest_start", &mpi.start) ||
-        !library.mpi("PMPI_Grequest_complete", &mpi.complete)) {
+        !library.mpi("PMPI_Grequest_complete", &mpi.complete) ||
+        !library.mpi("PMPI_Wait", &mpi.wait)) {
         return;
     }
     const Target target = {library, redirection};
@@ -276,6 +350,7 @@ void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirec
     redirect_start_offset_calls(target, std::make_index_sequence<std::size(kStartAtOffset)>());
     redirect_begin_pointer_calls(target, std::make_index_sequence<std::size(kBeginAtPointer)>());
     redirect_begin_offset_calls(target, std::make_index_sequence<std::size(kBeginAtOffset)>());
+    redirect_end_calls(target, std::make_index_sequence<std::size(kEnd)>());
 }
 
 }  // namespace gpushm::openmpi

@@ -8,8 +8,7 @@
 namespace gpushm::openmpi {
 
 /** Gives MPI-IO copies in host memory, since files are read and written by system calls, which know nothing of GPU
- *  memory. Nonblocking collective and split collective operations on GPU memory return
- *  MPI_ERR_UNSUPPORTED_OPERATION instead, with a line in the log. */
+ *  memory. Nonblocking operations on GPU memory end before they return. */
 void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

@@ -18,6 +18,9 @@ public:
     /** Throws std::bad_alloc. */
     HostMirror(const void *datatype, size_t count, void *base);
 
+    HostMirror(HostMirror &&) = default;
+    HostMirror &operator=(HostMirror &&) = default;
+
     /** In place of `base`. */
     void *base() const { return base_; }
     bool is_copy() const { return memory_ != nullptr; }

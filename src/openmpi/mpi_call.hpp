@@ -13,7 +13,6 @@ namespace gpushm::openmpi {
 constexpr int kMpiSuccess = 0;
 constexpr int kMpiErrorOther = 16;
 constexpr int kMpiErrorNoMemory = 39;
-constexpr int kMpiErrorUnsupportedOperation = 52;
 
 /** Has calls of MPI_<name> and PMPI_<name> go to `replacement`; `*original` is what they reached. False when this
  *  Open MPI has no such function. */

@@ -76,6 +76,11 @@ std::vector<abi::Option> options() {
          "large messages straight from and to it; a buffer is locked when it is used repeatedly.\n"
          "0: none.",
          OptionType::memory_size, offsetof(InterfaceConfig, host_pin_limit)},
+        {"OPENMPI", "y",
+         "Make Open MPI's own functions work on GPU buffers, too: derived datatypes, reductions, files.\n"
+         "Read from the environment only. n also keeps gpushm's component of Open MPI from having Open\n"
+         "MPI send through UCX (gpushm-openmpi).",
+         OptionType::boolean, offsetof(InterfaceConfig, openmpi)},
         {"STANDBY", "auto",
          "Copy small messages by a kernel of gpushm's own that is already on the GPU when they come,\n"
          "in half the time that a copy of the driver takes. It is there only while the process waits\n"

@@ -19,6 +19,7 @@ struct InterfaceConfig {
     int peer_mapping;
     int cma;
     size_t host_pin_limit;
+    int openmpi;  // of the documentation: openmpi/attachment.cpp reads the environment, where it comes too early
     int standby;
     double standby_life;
     double standby_beat;

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI has the same forms for reading and writing; they differ in the type of the buffer only, which
+// is `const void*` where it is written to the file.
+#include "operations_file_access.hpp"
+
+namespace gpushm::mpi_test::operations {
+namespace {
+
+template <typename Buffer>
+using AtOffset = int (*)(MPI_File, MPI_Offset, Buffer, int, MPI_Datatype, MPI_Status*);
+template <typename Buffer>
+using StartAtOffset = int (*)(MPI_File, MPI_Offset, Buffer, int, MPI_Datatype, MPI_Request*);
+template <typename Buffer>
+using BeginAtOffset = int (*)(MPI_File, MPI_Offset, Buffer, int, MPI_Datatype);
+template <typename Buffer>
+using AtPointer = int (*)(MPI_File, Buffer, int, MPI_Datatype, MPI_Status*);
+template <typename Buffer>
+using StartAtPointer = int (*)(MPI_File, Buffer, int, MPI_Datatype, MPI_Request*);
+template <typename Buffer>
+using BeginAtPointer = int (*)(MPI_File, Buffer, int, MPI_Datatype);
+template <typename Buffer>
+using End = int (*)(MPI_File, Buffer, MPI_Status*);
+
+int wait_unless(int code, MPI_Request& request)
+{
+    return code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
+}
+
+int seek(const FilePart& part)
+{
+    return MPI_File_seek(part.file, part.offset, MPI_SEEK_SET);
+}
+
+template <typename Buffer>
+int access(const FilePart& part, AtOffset<Buffer> call)
+{
+    const Items& items = part.items;
+    return call(part.file, part.offset, items.address(), items.count(), items.type(),
+                MPI_STATUS_IGNORE);
+}
+
+template <typename Buffer>
+int access(const FilePart& part, StartAtOffset<Buffer> call)
+{
+    const Items& items = part.items;
+    MPI_Request request = MPI_REQUEST_NULL;
+    return wait_unless(
+            call(part.file, part.offset, items.address(), items.count(), items.type(), &request),
+            request);
+}
+
+template <typename Buffer>
+int access(const FilePart& part, BeginAtOffset<Buffer> begin, End<Buffer> end)
+{
+    const Items& items = part.items;
+    const int code = begin(part.file, part.offset, items.address(), items.count(), items.type());
+    return code == MPI_SUCCESS ? end(part.file, items.address(), MPI_STATUS_IGNORE) : code;
+}
+
+// At a pointer of the file: the one of this rank, which has to be moved, or the shared one.
+template <typename Buffer>
+int access_here(const FilePart& part, AtPointer<Buffer> call)
+{
+    const Items& items = part.items;
+    return call(part.file, items.address(), items.count(), items.type(), MPI_STATUS_IGNORE);
+}
+
+template <typename Buffer>
+int access_here(const FilePart& part, StartAtPointer<Buffer> call)
+{
+    const Items& items = part.items;
+    MPI_Request request = MPI_REQUEST_NULL;
+    return wait_unless(call(part.file, items.address(), items.count(), items.type(), &request),
+                       request);
+}
+
+template <typename Buffer>
+int access_here(const FilePart& part, BeginAtPointer<Buffer> begin, End<Buffer> end)
+{
+    const Items& items = part.items;
+    const int code = begin(part.file, items.address(), items.count(), items.type());
+    return code == MPI_SUCCESS ? end(part.file, items.address(), MPI_STATUS_IGNORE) : code;
+}
+
+template <typename... Calls>
+int access_moved(const FilePart& part, Calls... calls)
+{
+    const int seek_code = seek(part);
+    const int code = access_here(part, calls...);
+    return seek_code == MPI_SUCCESS ? code : seek_code;
+}
+
+// Without order among the ranks: one after the other.
+template <typename Call>
+int access_in_turn(const FilePart& part, Call call)
+{
+    int rank = 0;
+    int size = 0;
+    MPI_Comm_rank(part.comm, &rank);
+    MPI_Comm_size(part.comm, &size);
+    int code = MPI_SUCCESS;
+    for (int turn = 0; turn < size; ++turn) {
+        if (turn == rank) {
+            code = access_here(part, call);
+        }
+        MPI_Barrier(part.comm);
+    }
+    return code;
+}
+
+std::vector<FileAccess> accesses_at_offset()
+{
+    return {
+            {"File_write_at", "File_read_at",
+             [](const FilePart& part) { return access<const void*>(part, MPI_File_write_at); },
+             [](const FilePart& part) { return access<void*>(part, MPI_File_read_at); }},
+            {"File_write_at_all", "File_read_at_all",
+             [](const FilePart& part) { return access<const void*>(part, MPI_File_write_at_all); },
+             [](const FilePart& part) { return access<void*>(part, MPI_File_read_at_all); }},
+            {"File_iwrite_at", "File_iread_at",
+             [](const FilePart& part) { return access<const void*>(part, MPI_File_iwrite_at); },
+             [](const FilePart& part) { return access<void*>(part, MPI_File_iread_at); }},
+            {"File_iwrite_at_all", "File_iread_at_all",
+             [](const FilePart& part) { return access<const void*>(part, MPI_File_iwrite_at_all); },
+             [](const FilePart& part) { return access<void*>(part, MPI_File_iread_at_all); }},
+            {"File_write_at_all_begin", "File_read_at_all_begin",
+             [](const FilePart& part) {
+        return access<const void*>(part, MPI_File_write_at_all_begin, MPI_File_write_at_all_end);
+             },
+             [](const FilePart& part) {
+        return access<void*>(part, MPI_File_read_at_all_begin, MPI_File_read_at_all_end);
+            }},
+            };
+}
+
+std::vector<FileAccess> accesses_at_own_pointer()
+{
+    return {
+            {"File_write", "File_read",
+             [](const FilePart& part) {
+        return access_moved<AtPointer<const void*>>(part, MPI_File_write);
+             },
+             [](const FilePart& part) {
+        return access_moved<AtPointer<void*>>(part, MPI_File_read);
+            }},
+            {"File_write_all", "File_read_all",
+             [](const FilePart& part) {
+        return access_moved<AtPointer<const void*>>(part, MPI_File_write_all);
+             },
+             [](const FilePart& part) {
+        return access_moved<AtPointer<void*>>(part, MPI_File_read_all);
+            }},
+            {"File_iwrite", "File_iread",
+             [](const FilePart& part) {
+        return access_moved<StartAtPointer<const void*>>(part, MPI_File_iwrite);
+             },
+             [](const FilePart& part) {
+        return access_moved<StartAtPointer<void*>>(part, MPI_File_iread);
+            }},
+            {"File_iwrite_all", "File_iread_all",
+             [](const FilePart& part) {
+        return access_moved<StartAtPointer<const void*>>(part, MPI_File_iwrite_all);
+             },
+             [](const FilePart& part) {
+        return access_moved<StartAtPointer<void*>>(part, MPI_File_iread_all);
+            }},
+            {"File_write_all_begin", "File_read_all_begin",
+             [](const FilePart& part) {
+        return access_moved<BeginAtPointer<const void*>, End<const void*>>(
+                part, MPI_File_write_all_begin, MPI_File_write_all_end);
+             },
+             [](const FilePart& part) {
+        return access_moved<BeginAtPointer<void*>, End<void*>>(part, MPI_File_read_all_begin,
+                                                               MPI_File_read_all_end);
+            }},
+            };
+}
+
+std::vector<FileAccess> accesses_at_shared_pointer()
+{
+    return {
+            {"File_write_shared", "File_read_shared",
+             [](const FilePart& part) {
+        return access_in_turn<AtPointer<const void*>>(part, MPI_File_write_shared);
+             },
+             [](const FilePart& part) {
+        return access_in_turn<AtPointer<void*>>(part, MPI_File_read_shared);
+            }},
+            {"File_iwrite_shared", "File_iread_shared",
+             [](const FilePart& part) {
+        return access_in_turn<StartAtPointer<const void*>>(part, MPI_File_iwrite_shared);
+             },
+             [](const FilePart& part) {
+        return access_in_turn<StartAtPointer<void*>>(part, MPI_File_iread_shared);
+            }},
+            {"File_write_ordered", "File_read_ordered",
+             [](const FilePart& part) {
+        return access_here<const void*>(part, MPI_File_write_ordered);
+             },
+             [](const FilePart& part) { return access_here<void*>(part, MPI_File_read_ordered); }},
+            {"File_write_ordered_begin", "File_read_ordered_begin",
+             [](const FilePart& part) {
+        return access_here<const void*>(part, MPI_File_write_ordered_begin,
+                                        MPI_File_write_ordered_end);
+             },
+             [](const FilePart& part) {
+        return access_here<void*>(part, MPI_File_read_ordered_begin, MPI_File_read_ordered_end);
+            }},
+            };
+}
+
+} // namespace
+
+std::vector<FileAccess> file_accesses()
+{
+    std::vector<FileAccess> accesses = accesses_at_offset();
+    for (const FileAccess& access : accesses_at_own_pointer()) {
+        accesses.push_back(access);
+    }
+    for (const FileAccess& access : accesses_at_shared_pointer()) {
+        accesses.push_back(access);
+    }
+    return accesses;
+}
+
+FileAccess collective_file_access()
+{
+    return {"File_write_all through a view", "File_read_all through a view",
+            [](const FilePart& part) { return access_here<const void*>(part, MPI_File_write_all); },
+            [](const FilePart& part) { return access_here<void*>(part, MPI_File_read_all); }};
+}
+
+} // namespace gpushm::mpi_test::operations

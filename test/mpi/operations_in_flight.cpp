@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Many messages at once, of different types and lengths and from different buffers.
+#include "operations_registry.hpp"
+#include "operations_types.hpp"
+
+#include <array>
+
+namespace gpushm::mpi_test::operations {
+namespace {
+
+constexpr int kMessages = 12; // each way
+
+// Message i has tag i; the buffers of odd messages swap their roles, so that one rank has messages
+// in several kinds of memory.
+struct Window {
+    explicit Window(Trial& trial) : group(trial.group()), exchange(trial, "12 messages each way")
+    {
+        constexpr std::array<int, 5> kCounts{1, 40, 1000, 3, 20000};
+        for (int i = 0; i < kMessages; ++i) {
+            const Layout& layout = *layouts[static_cast<size_t>(i) % layouts.size()];
+            const int count = kCounts[static_cast<size_t>(i) % kCounts.size()];
+            const bool swap = i % 2 != 0;
+            out.push_back(exchange.blank(swap ? Role::destination : Role::source, layout, count));
+            out.back().fill(0, exchange.sent(group.rank, layout, count, i));
+            in.push_back(exchange.blank(swap ? Role::source : Role::destination, layout, count));
+            in.back().expect(0, exchange.sent(trial.left(), layout, count, i));
+        }
+        left = trial.left();
+        right = trial.right();
+    }
+
+    void start_receives()
+    {
+        for (int i = 0; i < kMessages; ++i) {
+            const Items& items = in[static_cast<size_t>(i)];
+            requests.push_back(MPI_REQUEST_NULL);
+            exchange.require(MPI_Irecv(items.address(), items.count(), items.type(), left, i,
+                                       group.comm, &requests.back()),
+                             "MPI_Irecv");
+        }
+    }
+
+    void start_sends()
+    {
+        for (int i = 0; i < kMessages; ++i) {
+            const Items& items = out[static_cast<size_t>(i)];
+            requests.push_back(MPI_REQUEST_NULL);
+            exchange.require(MPI_Isend(items.address(), items.count(), items.type(), right, i,
+                                       group.comm, &requests.back()),
+                             "MPI_Isend");
+        }
+    }
+
+    int request_count() const { return static_cast<int>(requests.size()); }
+
+    const Group& group;
+    std::vector<LayoutPtr> layouts{make_int(), make_vector(), make_struct()};
+    Exchange exchange;
+    int left = 0;
+    int right = 0;
+    std::vector<Items> out;
+    std::vector<Items> in;
+    std::vector<MPI_Request> requests;
+};
+
+void test_waitall(Trial& trial)
+{
+    Window window(trial);
+    window.exchange.run([&] {
+        window.start_receives();
+        window.start_sends();
+        window.exchange.wait_all(window.requests);
+    });
+}
+
+void test_unexpected(Trial& trial)
+{
+    Window window(trial);
+    window.exchange.run([&] {
+        window.start_sends();
+        MPI_Barrier(window.group.comm);
+        window.start_receives();
+        window.exchange.wait_all(window.requests);
+    });
+}
+
+void test_waitany(Trial& trial)
+{
+    Window window(trial);
+    window.exchange.run([&] {
+        window.start_receives();
+        window.start_sends();
+        for (int i = 0; i < 2 * kMessages; ++i) {
+            int index = 0;
+            window.exchange.require(MPI_Waitany(window.request_count(), window.requests.data(),
+                                                &index, MPI_STATUS_IGNORE),
+                                    "MPI_Waitany");
+        }
+    });
+}
+
+void test_testsome(Trial& trial)
+{
+    Window window(trial);
+    window.exchange.run([&] {
+        window.start_receives();
+        window.start_sends();
+        std::array<int, 2 * kMessages> indices{};
+        for (int done = 0; done < 2 * kMessages;) {
+            int count = 0;
+            if (!window.exchange.require(MPI_Testsome(window.request_count(),
+                                                      window.requests.data(), &count,
+                                                      indices.data(), MPI_STATUSES_IGNORE),
+                                         "MPI_Testsome")) {
+                break;
+            }
+            done += count;
+        }
+    });
+}
+
+void test_persistent(Trial& trial)
+{
+    Window window(trial);
+    Exchange& exchange = window.exchange;
+    for (int i = 0; i < kMessages; ++i) {
+        const Items& in = window.in[static_cast<size_t>(i)];
+        const Items& out = window.out[static_cast<size_t>(i)];
+        MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+        exchange.require(MPI_Recv_init(in.address(), in.count(), in.type(), window.left, i,
+                                       window.group.comm, &requests[0]),
+                         "MPI_Recv_init");
+        exchange.require(MPI_Send_init(out.address(), out.count(), out.type(), window.right, i,
+                                       window.group.comm, &requests[1]),
+                         "MPI_Send_init");
+        window.requests.insert(window.requests.end(), requests, requests + 2);
+    }
+    for (int start = 0; start < 3; ++start) {
+        exchange.run([&] {
+            exchange.require(MPI_Startall(window.request_count(), window.requests.data()),
+                             "MPI_Startall");
+            exchange.wait_all(window.requests);
+        });
+    }
+    for (MPI_Request& request : window.requests) {
+        MPI_Request_free(&request);
+    }
+}
+
+} // namespace
+
+void add_messages_in_flight(Registry& registry)
+{
+    registry.add("Isend/Irecv, 12 in flight, Waitall", test_waitall);
+    registry.add("Isend/Irecv, 12 in flight, unexpected", test_unexpected);
+    registry.add("Isend/Irecv, 12 in flight, Waitany", test_waitany);
+    registry.add("Isend/Irecv, 12 in flight, Testsome", test_testsome);
+    registry.add("Send_init/Recv_init, 12 in flight, Startall", test_persistent);
+}
+
+} // namespace gpushm::mpi_test::operations

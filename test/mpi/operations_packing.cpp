@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_Pack and MPI_Unpack, and messages that are packed on one side only.
+#include "operations_counts.hpp"
+#include "operations_registry.hpp"
+#include "operations_types.hpp"
+
+namespace gpushm::mpi_test::operations {
+namespace {
+
+constexpr int kTag = 7;
+const char* const kExternal = "external32";
+
+int pack_size(Exchange& exchange, const Layout& layout, int count, MPI_Comm comm)
+{
+    int size = 0;
+    exchange.require(MPI_Pack_size(count, layout.type(), comm, &size), "MPI_Pack_size");
+    return size;
+}
+
+// Packs the first item and then the others. Returns how many bytes that makes.
+int pack(Exchange& exchange, const Items& items, const Items& packed, MPI_Comm comm)
+{
+    int position = 0;
+    exchange.require(MPI_Pack(items.address(), 1, items.type(), packed.address(), packed.count(),
+                              &position, comm),
+                     "MPI_Pack");
+    exchange.require(MPI_Pack(items.address(1), items.count() - 1, items.type(), packed.address(),
+                              packed.count(), &position, comm),
+                     "MPI_Pack");
+    packed.ignore(static_cast<size_t>(position));
+    return position;
+}
+
+void unpack(Exchange& exchange, const Items& packed, int size, const Items& items, MPI_Comm comm)
+{
+    int position = 0;
+    exchange.require(
+            MPI_Unpack(packed.address(), size, &position, items.address(), 1, items.type(), comm),
+            "MPI_Unpack");
+    exchange.require(MPI_Unpack(packed.address(), size, &position, items.address(1),
+                                items.count() - 1, items.type(), comm),
+                     "MPI_Unpack");
+    if (position != size) {
+        exchange.fail(text("%d B were packed, %d unpacked", size, position));
+    }
+}
+
+// `role`: of the packed data's memory.
+void test_there_and_back(Trial& trial, const TypePair& types, Role role)
+{
+    const MPI_Comm comm = trial.group().comm;
+    for (int units : unit_counts(trial, types, large_if_ints(types))) {
+        const int count = units * types.send_unit;
+        Exchange exchange(trial, text("count %d", count));
+        const LayoutPtr bytes = make_byte();
+        const Items from = exchange.source(*types.send, count);
+        const Items packed =
+                exchange.blank(role, *bytes, pack_size(exchange, *types.send, count, comm));
+        const Items to = exchange.destination(*types.receive, units * types.receive_unit);
+        to.expect(0, from.pack(0, count));
+        exchange.run([&] {
+            const int size = pack(exchange, from, packed, comm);
+            unpack(exchange, packed, size, to, comm);
+        });
+    }
+}
+
+void test_packed_send(Trial& trial, const TypePair& types)
+{
+    const Group& group = trial.group();
+    for (int units : unit_counts(trial, types)) {
+        const int count = units * types.send_unit;
+        Exchange exchange(trial, text("count %d", count));
+        const LayoutPtr bytes = make_byte();
+        const Items from = exchange.source(*types.send, count);
+        const Items packed = exchange.blank(Role::source, *bytes,
+                                            pack_size(exchange, *types.send, count, group.comm));
+        const Items to = exchange.destination(*types.receive, units * types.receive_unit);
+        to.expect(0, exchange.sent(trial.left(), *types.send, count));
+        exchange.run([&] {
+            const int size = pack(exchange, from, packed, group.comm);
+            MPI_Status status{};
+            exchange.require(MPI_Sendrecv(packed.address(), size, MPI_PACKED, trial.right(), kTag,
+                                          to.address(), to.count(), to.type(), trial.left(), kTag,
+                                          group.comm, &status),
+                             "MPI_Sendrecv");
+            exchange.check_status(status, trial.left(), kTag, to.type(), to.count());
+        });
+    }
+}
+
+void test_packed_receive(Trial& trial, const TypePair& types)
+{
+    const Group& group = trial.group();
+    for (int units : unit_counts(trial, types)) {
+        const int count = units * types.send_unit;
+        Exchange exchange(trial, text("count %d", count));
+        const LayoutPtr bytes = make_byte();
+        const Items from = exchange.source(*types.send, count);
+        const Items packed = exchange.blank(Role::destination, *bytes,
+                                            pack_size(exchange, *types.send, count, group.comm));
+        const Items to = exchange.destination(*types.receive, units * types.receive_unit);
+        to.expect(0, exchange.sent(trial.left(), *types.send, count));
+        exchange.run([&] {
+            MPI_Status status{};
+            exchange.require(MPI_Sendrecv(from.address(), count, from.type(), trial.right(), kTag,
+                                          packed.address(), packed.count(), MPI_PACKED,
+                                          trial.left(), kTag, group.comm, &status),
+                             "MPI_Sendrecv");
+            int size = 0;
+            exchange.require(MPI_Get_count(&status, MPI_PACKED, &size), "MPI_Get_count");
+            packed.ignore(static_cast<size_t>(size));
+            unpack(exchange, packed, size, to, group.comm);
+        });
+    }
+}
+
+// Of external32 every byte is known.
+void test_external(Trial& trial, const TypePair& types)
+{
+    for (int units : unit_counts(trial, types, large_if_ints(types))) {
+        const int count = units * types.send_unit;
+        Exchange exchange(trial, text("count %d", count));
+        const LayoutPtr bytes = make_byte();
+        const Items from = exchange.source(*types.send, count);
+        const Bytes external = to_external(*types.send, from.pack(0, count));
+        const Items packed = exchange.destination(*bytes, static_cast<int>(external.size()));
+        packed.expect(0, external);
+        const Items to = exchange.destination(*types.receive, units * types.receive_unit);
+        to.expect(0, from.pack(0, count));
+        exchange.run([&] {
+            MPI_Aint position = 0;
+            exchange.require(MPI_Pack_external(kExternal, from.address(), count, from.type(),
+                                               packed.address(), packed.count(), &position),
+                             "MPI_Pack_external");
+            if (position != static_cast<MPI_Aint>(external.size())) {
+                exchange.fail(text("packed %td B, not %zu", position, external.size()));
+            }
+            position = 0;
+            exchange.require(MPI_Unpack_external(kExternal, packed.address(), packed.count(),
+                                                 &position, to.address(), to.count(), to.type()),
+                             "MPI_Unpack_external");
+        });
+    }
+}
+
+} // namespace
+
+void add_packing(Registry& registry)
+{
+    for (const TypePair& types : all_types()) {
+        registry.add("Pack/Unpack, " + types.name,
+                     [types](Trial& trial) { test_there_and_back(trial, types, Role::source); });
+    }
+    for (const TypePair& types : few_types()) {
+        registry.add("Pack/Unpack by a receive buffer, " + types.name, [types](Trial& trial) {
+            test_there_and_back(trial, types, Role::destination);
+        });
+        registry.add("Pack and send, " + types.name,
+                     [types](Trial& trial) { test_packed_send(trial, types); });
+        registry.add("Receive and Unpack, " + types.name,
+                     [types](Trial& trial) { test_packed_receive(trial, types); });
+    }
+    for (const TypePair& types : portable_types()) {
+        registry.add("Pack_external/Unpack_external, " + types.name,
+                     [types](Trial& trial) { test_external(trial, types); });
+    }
+}
+
+} // namespace gpushm::mpi_test::operations
