@@ -42,7 +42,7 @@ void on_crash(int)
 
 void start_watchdog(int rank, unsigned seconds)
 {
-    std::snprintf(prefix, sizeof(prefix), "pairs: rank %d ", rank);
+    std::snprintf(prefix, sizeof(prefix), "%s: rank %d ", program_invocation_short_name, rank);
     limit_seconds = seconds;
 
     struct sigaction action {};
