@@ -2,6 +2,7 @@
 // One alarm and the signals of a crash; the handlers use async-signal-safe calls only.
 #include "watchdog.hpp"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
