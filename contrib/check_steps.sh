@@ -166,8 +166,9 @@ step_component() {
     mpirun -n 2 "$program" --quick --kinds=device --only=Allreduce --only=Send
     # What is set stays, and one variable switches it off.
     mpirun -n 2 --mca pml ob1 "$program" --quick --kinds=host --only=Send
-    absent mpirun -n 2 -x UCX_GPUSHM_OPENMPI=n -x OMPI_MCA_pml_base_verbose=10 "$program" --quick \
-        --kinds=host --only=Sendrecv 2>&1 | grep 'selected ucx'
+    mpirun -n 2 -x UCX_GPUSHM_OPENMPI=n --mca pml_base_verbose 10 "$program" --quick --kinds=host \
+        --only=Sendrecv >"$root/tmp/output" 2>&1
+    absent grep 'component ucx selected' "$root/tmp/output"
     "$mpi" --disable
     "$mpi" | grep 'not in use'
     "$mpi" --nonsense && exit 1

@@ -89,7 +89,7 @@ size_t bytes_of_variable(void *variable) {
 /** The name of the component that Open MPI has selected; null where it has no such framework. */
 char *selected_component(const OpenMpiLibrary &library) {
     auto *component =
-        static_cast<char *>(library.variable("opal_accelerator_base_selected_component"));
+        static_cast<char *>(library.as_bound("opal_accelerator_base_selected_component"));
     return component != nullptr ? component + kComponentName : nullptr;
 }
 
@@ -110,13 +110,13 @@ bool has_own_accelerator(const OpenMpiLibrary &library) {
         return strncmp(name, "null", kComponentNameBytes) != 0;
     }
     const auto *built_with_cuda =
-        static_cast<const bool *>(library.variable("opal_built_with_cuda_support"));  // 4.1
+        static_cast<const bool *>(library.as_bound("opal_built_with_cuda_support"));  // 4.1
     return built_with_cuda != nullptr && *built_with_cuda;
 }
 
 void fill_accelerator_table(const OpenMpiLibrary &library) {
     char *name = selected_component(library);
-    auto *table = static_cast<void **>(library.variable("opal_accelerator"));
+    auto *table = static_cast<void **>(library.as_bound("opal_accelerator"));
     const TableLayout *layout = table != nullptr ? find_layout(table) : nullptr;
     if (name == nullptr || layout == nullptr) {
         GPUSHM_LOG(debug, "Open MPI %s has no accelerator framework that is known", library.version());

@@ -61,7 +61,7 @@ bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation)
 }
 
 void set_error_reporting(const OpenMpiLibrary &library) {
-    comm_world = library.variable("ompi_mpi_comm_world");
+    comm_world = library.as_bound("ompi_mpi_comm_world");
     library.mpi("PMPI_Comm_call_errhandler", &call_errhandler);
 }
 

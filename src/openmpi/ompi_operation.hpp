@@ -3,21 +3,21 @@
 // ompi/op/op.h, the same in Open MPI 4.1, 5.0 and 6.0 but for the number of types.
 #pragma once
 
+#include "openmpi/foreign_struct.hpp"
+
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace gpushm::openmpi {
 
-/** An ompi_op_t, to which every MPI_Op handle of Open MPI points. Owned by Open MPI. */
-class OmpiOperation {
+/** An ompi_op_t, to which every MPI_Op handle of Open MPI points. */
+class OmpiOperation : public ForeignStruct {
 public:
-    explicit OmpiOperation(void *handle) : handle_(static_cast<char *>(handle)) {}
+    using ForeignStruct::ForeignStruct;
 
-    void *handle() const { return handle_; }
     /** Of opal_object_t: 1 when the next release destroys it. */
-    int32_t references() const { return read<int32_t>(8); }
-    const char *name() const { return handle_ + 16; }
+    int32_t references() const { return get<int32_t>(8); }
+    const char *name() const { return at(16); }
     bool is_predefined() const { return (flags() & 0x01) != 0; }  // OMPI_OP_FLAGS_INTRINSIC
     /** What its function gets: Fortran handles, and counts of 64 bits (Open MPI 6.0). */
     bool takes_fortran_handles() const { return (flags() & 0x02) != 0; }  // OMPI_OP_FLAGS_FORTRAN_FUNC
@@ -26,7 +26,7 @@ public:
     bool has_other_language() const { return (flags() & 0x0c) != 0; }
 
     /** The function of an operation that is not predefined. */
-    void **user_function() const { return words() + 0; }
+    void **user_function() const { return words(); }
 
     /** Of a predefined operation with `types` types: functions and their modules, with two buffers and with
      *  three. The function of a type that the operation does not permit is null. */
@@ -36,16 +36,8 @@ public:
     void **three_buffer_modules(size_t types) const { return words() + 3 * types; }
 
 private:
-    template <typename T>
-    T read(size_t offset) const {
-        T value;
-        memcpy(&value, handle_ + offset, sizeof(value));
-        return value;
-    }
-    uint32_t flags() const { return read<uint32_t>(84); }
-    void **words() const { return reinterpret_cast<void **>(handle_ + 96); }
-
-    char *handle_;
+    uint32_t flags() const { return get<uint32_t>(84); }
+    void **words() const { return reinterpret_cast<void **>(at(96)); }
 };
 
 }  // namespace gpushm::openmpi

@@ -30,7 +30,7 @@ Opal the_opal;
 
 bool find_functions(const OpenMpiLibrary &library, Opal *opal) {
     library.opal("opal_convertor_set_position_nocheck", &opal->set_position);  // not in 6.0
-    const auto *architecture = static_cast<const int32_t *>(library.variable("opal_local_arch"));
+    const auto *architecture = static_cast<const int32_t *>(library.as_bound("opal_local_arch"));
     opal->architecture = architecture != nullptr ? *architecture : 0;
     return architecture != nullptr && library.opal("opal_convertor_pack", &opal->pack) &&
            library.opal("opal_convertor_unpack", &opal->unpack) &&
@@ -83,7 +83,7 @@ static_assert(kLayout41.converted + sizeof(size_t) <= kLeastConvertorBytes &&
               kLayout60.set_position + sizeof(void *) <= kLeastConvertorBytes);
 
 bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
-    const void *integers = library.variable("opal_datatype_int4");
+    const void *integers = library.as_bound("opal_datatype_int4");
     if (integers == nullptr || !find_functions(library, opal)) {
         GPUSHM_LOG(debug, "Open MPI %s does not export all of its datatype functions",
                    library.version());
@@ -119,7 +119,7 @@ size_t OpalConvertor::find_element(size_t position) {
     const auto set_position = layout_.set_position != 0
                                   ? get<Opal::SetPosition>(layout_.set_position)
                                   : opal().set_position;
-    set_position(handle_, &position);
+    set_position(handle(), &position);
     return position;
 }
 

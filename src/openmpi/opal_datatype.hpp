@@ -5,41 +5,30 @@
 // uses them.
 #pragma once
 
+#include "openmpi/foreign_struct.hpp"
 #include "openmpi/open_mpi_library.hpp"
 
 #include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace gpushm::openmpi {
 
-/** An opal_datatype_t, which every MPI_Datatype handle of Open MPI points to. Owned by Open MPI. */
-class OpalDatatype {
+/** An opal_datatype_t, which every MPI_Datatype handle of Open MPI points to. */
+class OpalDatatype : public ForeignStruct {
 public:
-    explicit OpalDatatype(const void *handle) : handle_(static_cast<const char *>(handle)) {}
+    using ForeignStruct::ForeignStruct;
 
-    const void *handle() const { return handle_; }
-    size_t size() const { return read<size_t>(24); }            // bytes of data
-    ptrdiff_t true_lower_bound() const { return read<ptrdiff_t>(32); }
-    ptrdiff_t extent() const { return read<ptrdiff_t>(56) - read<ptrdiff_t>(48); }
+    size_t size() const { return get<size_t>(24); }            // bytes of data
+    ptrdiff_t true_lower_bound() const { return get<ptrdiff_t>(32); }
+    ptrdiff_t extent() const { return get<ptrdiff_t>(56) - get<ptrdiff_t>(48); }
     /** Elements follow each other without gaps. */
     bool is_dense() const {
-        return true_lower_bound() == 0 && read<ptrdiff_t>(48) == 0 &&
+        return true_lower_bound() == 0 && get<ptrdiff_t>(48) == 0 &&
                extent() == static_cast<ptrdiff_t>(size()) &&
-               read<ptrdiff_t>(40) == static_cast<ptrdiff_t>(size());
+               get<ptrdiff_t>(40) == static_cast<ptrdiff_t>(size());
     }
-
-private:
-    template <typename T>
-    T read(size_t offset) const {
-        T value;
-        memcpy(&value, handle_ + offset, sizeof(value));
-        return value;
-    }
-
-    const char *handle_;
 };
 
 /** Where opal_convertor_t keeps what we need, in bytes from its beginning. */
@@ -85,13 +74,12 @@ bool find_opal(const OpenMpiLibrary &library, Opal *opal);
 /** The one that find_opal() found last. */
 const Opal &opal();
 
-/** Reads and changes an opal_convertor_t, which belongs to somebody else. */
-class OpalConvertor {
+/** An opal_convertor_t. */
+class OpalConvertor : public ForeignStruct {
 public:
     OpalConvertor(void *handle, const ConvertorLayout &layout)
-        : handle_(static_cast<char *>(handle)), layout_(layout) {}
+        : ForeignStruct(handle), layout_(layout) {}
 
-    void *handle() const { return handle_; }
     OpalDatatype datatype() const { return OpalDatatype(get<const void *>(layout_.datatype)); }
     const void *description() const { return get<const void *>(layout_.description); }
     size_t count() const { return get<size_t>(layout_.count); }
@@ -123,18 +111,6 @@ public:
     }
 
 private:
-    template <typename T>
-    T get(size_t offset) const {
-        T value;
-        memcpy(&value, handle_ + offset, sizeof(value));
-        return value;
-    }
-    template <typename T>
-    void set(size_t offset, const T &value) {
-        memcpy(handle_ + offset, &value, sizeof(value));
-    }
-
-    char *handle_;
     const ConvertorLayout &layout_;
 };
 

@@ -49,7 +49,7 @@ void *OpenMpiLibrary::opal(const char *name) const { return dlsym(opal_, name); 
 
 void *OpenMpiLibrary::mpi(const char *name) const { return dlsym(mpi_, name); }
 
-void *OpenMpiLibrary::variable(const char *name) const {
+void *OpenMpiLibrary::as_bound(const char *name) const {
     // In the order in which the loader looks, unless the libraries were loaded for somebody alone.
     void *found = dlsym(RTLD_DEFAULT, name);
     found = found != nullptr ? found : dlsym(mpi_, name);
@@ -57,7 +57,7 @@ void *OpenMpiLibrary::variable(const char *name) const {
 }
 
 const char *OpenMpiLibrary::version() const {
-    const auto *text = static_cast<const char *>(variable("opal_version_string"));
+    const auto *text = static_cast<const char *>(as_bound("opal_version_string"));
     return text != nullptr ? text : "of unknown version";
 }
 

@@ -17,10 +17,11 @@ public:
     void *opal(const char *name) const;
     void *mpi(const char *name) const;
 
-    /** A variable of either; null when it is not exported. A program that names it (MPI_SUM, MPI_COMM_WORLD) may
-     *  have been linked so that it lies in the program itself (R_X86_64_COPY of the System V ABI, AMD64
-     *  supplement), and all libraries use that one. */
-    void *variable(const char *name) const;
+    /** A symbol of either as the loader binds it for everybody; null when it is not exported. A variable
+     *  that the program names (MPI_SUM, MPI_COMM_WORLD) may lie in the program itself, and all libraries
+     *  use that one (R_X86_64_COPY of the System V ABI, AMD64 supplement); a profiling tool may stand
+     *  before a function. */
+    void *as_bound(const char *name) const;
 
     /** As opal() and mpi(), with the type of the function pointer to be filled. */
     template <typename Function>

@@ -172,7 +172,7 @@ void replace(const OmpiOperation &operation, size_t index, size_t types) {
 bool replace_predefined_operations(const OpenMpiLibrary &library) {
     Operations operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {
-        operations[i] = library.variable(kSymbols[i]);
+        operations[i] = library.as_bound(kSymbols[i]);
     }
     const bool complete = std::find(operations.begin(), operations.end(), nullptr) == operations.end();
     if (complete && !OmpiOperation(operations.back()).is_predefined()) {

@@ -42,12 +42,12 @@ void forget_host_pages(void *address, size_t length) {
 void prepare_process() {
     static std::once_flag once;
     std::call_once(once, [] {
+        serve_atomics_on_gpu_memory();
         // First, for it makes libucm load what it has for CUDA.
         const bool has_events = abi::subscribe_unmap(forget_host_pages);
         if (abi::ucx_watches_cuda()) {
             return;
         }
-        serve_atomics_on_gpu_memory();
         disable_memtype_cache();
         if (!has_events) {
             GPUSHM_LOG(debug, "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
