@@ -152,6 +152,10 @@ step_operations() {
     mpi_operations 2 "$plain" --kinds=mixed
     mpi_operations 3 "$plain" --kinds=managed --only=llgather --only=lltoall --only=educe --only=cat
     mpi_operations 8 "$plain" --kinds=host
+    if need python3-mpi4py; then
+        # The system's Python, for which its packages are.
+        ranks 2 /usr/bin/python3 "$source_dir/test/mpi/device_mpi4py.py"
+    fi
 }
 
 step_component() {
