@@ -147,6 +147,7 @@ step_same_device() {
 
 step_operations() {
     simulated
+    make -C "$plain" -j"$jobs" test/mpi/operations
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=mixed

@@ -17,11 +17,10 @@ mpi4py_collectives() {
     [ $status = 0 ] && [[ $output == *"$1 ranks passed"* ]]
 }
 
-# mpi_operations N BUILD_DIR OPTIONS...: test/mpi/operations, made if need be; what is wrong is the
-# end of the output.
+# mpi_operations N BUILD_DIR OPTIONS...: test/mpi/operations, which has been made there; what is wrong
+# is at the end of the output.
 mpi_operations() {
     local n=$1 build=$2
     shift 2
-    [ ! -f "$build/Makefile" ] || [ ! -w "$build" ] || make -C "$build" -j"${jobs:-2}" test/mpi/operations
     ranks "$n" "$build/test/mpi/operations" --quick --timeout=100 "$@" 2>&1 | tail -n 30
 }

@@ -71,10 +71,15 @@ smoke_release() {
     in_chroot "$dir" bash "$source_dir/contrib/suite_one.sh" "$plain"
     in_chroot "$dir" bash "$source_dir/contrib/mpi_one.sh" "$prefix" /tmp
     # shellcheck disable=SC2016 # for the shell in there
-    in_chroot "$dir" env UCX_TLS=gpushm,self LD_LIBRARY_PATH="$plain/test/simcuda/.libs" bash -c '
-        . "$0"/contrib/lib.sh && prepare_mpi && ucx_version && mpirun --version
-        . "$0"/contrib/mpi_ranks.sh && "$@" && run=$3 mpi_operations 2 "$1" --kinds=device' \
-        "$source_dir" "$plain" "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick --timeout 60
+    in_chroot "$dir" env LD_LIBRARY_PATH="$plain/test/simcuda/.libs" bash -ec '
+        . "$0"/contrib/lib.sh
+        . "$0"/contrib/mpi_ranks.sh
+        plain=$1 run=$2
+        prepare_mpi
+        ucx_version
+        mpirun --version
+        ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60
+        mpi_operations 2 "$plain" --kinds=device' "$source_dir" "$plain" "$run"
 }
 
 step_trixie() { smoke_release trixie "$debian13_packages"; }
