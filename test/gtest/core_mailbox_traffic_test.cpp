@@ -151,7 +151,8 @@ TEST(MailboxTraffic, KillsAtAnyMomentCostTheOthersNothing) {
     uint64_t skipped = 0;
     std::map<int32_t, uint64_t> next;
     const Deadline deadline;
-    for (uint64_t stalls = 0; next[kHealthy] < kMessages;) {
+    // Until somebody was killed with a cell in his hands, which is a matter of chance.
+    for (uint64_t stalls = 0; next[kHealthy] < kMessages || skipped == 0;) {
         ReceivedCell message;
         if (mailbox->receive(&message)) {
             const int32_t mark = mailbox->sender_address(message.sender)->segment_fd;
@@ -162,8 +163,9 @@ TEST(MailboxTraffic, KillsAtAnyMomentCostTheOthersNothing) {
             continue;
         }
         skipped += mailbox->skip_dead_sender();
-        ASSERT_FALSE(deadline.passed()) << next[kHealthy] << " messages of the healthy sender";
-        if (stalls++ % 64 == 0 && victims < 200) {  // somebody probably holds the oldest cell
+        ASSERT_FALSE(deadline.passed()) << next[kHealthy] << " messages of the healthy sender, "
+                                        << skipped << " cells of killed ones";
+        if (stalls++ % 64 == 0 && (victims < 200 || skipped == 0)) {  // somebody probably holds the oldest cell
             if (victim) {
                 victim->kill_hard();
             }
@@ -176,7 +178,6 @@ TEST(MailboxTraffic, KillsAtAnyMomentCostTheOthersNothing) {
         sched_yield();
     }
     EXPECT_EQ(healthy.reap(), 0);
-    EXPECT_GT(skipped, 0u) << "nobody was killed with a cell in his hands";
 }
 
 TEST(MailboxTraffic, RoomAndReserveAgreeWhenNobodyElseMoves) {
