@@ -64,7 +64,7 @@ int run_in_host_memory(const Operation &operation, File file, void *buffer, size
     }
 }
 
-bool concerns_gpu(const void *buffer, size_t count, Datatype datatype) {
+bool concerns_gpu(const void *buffer, int count, Datatype datatype) {
     return count > 0 && is_gpu_memory(OpalDatatype(datatype), buffer);
 }
 
@@ -119,7 +119,7 @@ OffsetCall offset_calls[std::size(kAtOffset)];
 template <size_t Index>
 int at_pointer(File file, void *buffer, int count, Datatype datatype, MpiStatus *status) {
     const PointerCall original = pointer_calls[Index];
-    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+    if (!concerns_gpu(buffer, count, datatype)) {
         return original(file, buffer, count, datatype, status);
     }
     return run_in_host_memory(kAtPointer[Index], file, buffer, static_cast<size_t>(count), datatype,
@@ -132,7 +132,7 @@ template <size_t Index>
 int at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype,
               MpiStatus *status) {
     const OffsetCall original = offset_calls[Index];
-    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+    if (!concerns_gpu(buffer, count, datatype)) {
         return original(file, offset, buffer, count, datatype, status);
     }
     return run_in_host_memory(kAtOffset[Index], file, buffer, static_cast<size_t>(count), datatype,
@@ -178,7 +178,7 @@ int run_to_its_end(const Operation &operation, File file, void *buffer, int coun
 template <size_t Index>
 int start_at_pointer(File file, void *buffer, int count, Datatype datatype, Request *request) {
     const StartPointerCall original = start_pointer_calls[Index];
-    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+    if (!concerns_gpu(buffer, count, datatype)) {
         return original(file, buffer, count, datatype, request);
     }
     return run_to_its_end(kStartAtPointer[Index], file, buffer, count, datatype, request,
@@ -191,7 +191,7 @@ template <size_t Index>
 int start_at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype,
                     Request *request) {
     const StartOffsetCall original = start_offset_calls[Index];
-    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+    if (!concerns_gpu(buffer, count, datatype)) {
         return original(file, offset, buffer, count, datatype, request);
     }
     return run_to_its_end(kStartAtOffset[Index], file, buffer, count, datatype, request,
@@ -253,7 +253,7 @@ int begin_in_host_memory(const Operation &operation, File file, void *buffer, in
 template <size_t Index>
 int begin_at_pointer(File file, void *buffer, int count, Datatype datatype) {
     const BeginPointerCall original = begin_pointer_calls[Index];
-    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+    if (!concerns_gpu(buffer, count, datatype)) {
         return original(file, buffer, count, datatype);
     }
     return begin_in_host_memory(kBeginAtPointer[Index], file, buffer, count, datatype,
@@ -265,7 +265,7 @@ int begin_at_pointer(File file, void *buffer, int count, Datatype datatype) {
 template <size_t Index>
 int begin_at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype) {
     const BeginOffsetCall original = begin_offset_calls[Index];
-    if (count <= 0 || !concerns_gpu(buffer, static_cast<size_t>(count), datatype)) {
+    if (!concerns_gpu(buffer, count, datatype)) {
         return original(file, offset, buffer, count, datatype);
     }
     return begin_in_host_memory(kBeginAtOffset[Index], file, buffer, count, datatype,

@@ -23,7 +23,6 @@ public:
 
     /** In place of `base`. */
     void *base() const { return base_; }
-    bool is_copy() const { return memory_ != nullptr; }
 
     /** From GPU memory, and back to it; false when the GPU fails, which has been reported then. */
     bool load(const char *operation) const;

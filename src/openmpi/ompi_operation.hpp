@@ -17,7 +17,6 @@ public:
 
     /** Of opal_object_t: 1 when the next release destroys it. */
     int32_t references() const { return get<int32_t>(8); }
-    const char *name() const { return at(16); }
     bool is_predefined() const { return (flags() & 0x01) != 0; }  // OMPI_OP_FLAGS_INTRINSIC
     /** What its function gets: Fortran handles, and counts of 64 bits (Open MPI 6.0). */
     bool takes_fortran_handles() const { return (flags() & 0x02) != 0; }  // OMPI_OP_FLAGS_FORTRAN_FUNC
@@ -30,7 +29,7 @@ public:
 
     /** Of a predefined operation with `types` types: functions and their modules, with two buffers and with
      *  three. The function of a type that the operation does not permit is null. */
-    void **functions(size_t types) const { (void)types; return words(); }
+    void **functions() const { return words(); }
     void **modules(size_t types) const { return words() + types; }
     void **three_buffer_functions(size_t types) const { return words() + 2 * types; }
     void **three_buffer_modules(size_t types) const { return words() + 3 * types; }

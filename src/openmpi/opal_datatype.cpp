@@ -23,9 +23,6 @@ constexpr ConvertorLayout kLayout60 = {
     /*stack_size*/ 120, /*set_position*/ 136, /*completed*/ 0x04000000,
     /*contiguous*/ 0x02000000, /*homogeneous*/ 0x01000000};
 
-// Bytes from the start of an opal_convertor_t that are surely part of it, in all versions.
-constexpr size_t kLeastConvertorBytes = 144;
-
 Opal the_opal;
 
 bool find_functions(const OpenMpiLibrary &library, Opal *opal) {
@@ -52,9 +49,6 @@ bool reads_as_prepared(const OpalConvertor &convertor, const void *integers, con
 
 /** Has Open MPI prepare and use up a convertor, and looks whether `layout` shows that. */
 bool fits(const Opal &opal, const void *integers, const ConvertorLayout &layout) {
-    if (layout.set_position == 0 && opal.set_position == nullptr) {
-        return false;
-    }
     // Owned by nobody afterwards: only headers of Open MPI can release it, and it happens once a process.
     void *handle = opal.create(opal.architecture, 0);
     char buffer[12] = {};
@@ -78,9 +72,6 @@ bool datatype_fits(const OpalDatatype &integers) {
 }
 
 }  // namespace
-
-static_assert(kLayout41.converted + sizeof(size_t) <= kLeastConvertorBytes &&
-              kLayout60.set_position + sizeof(void *) <= kLeastConvertorBytes);
 
 bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
     const void *integers = library.as_bound("opal_datatype_int4");

@@ -4,7 +4,6 @@
 
 #include "core/log.hpp"
 #include "openmpi/gpu_memory.hpp"
-#include "openmpi/host_mirror.hpp"
 #include "openmpi/ompi_operation.hpp"
 
 #include <algorithm>
@@ -50,7 +49,6 @@ public:
             memory_.reset(new char[length_]);  // not initialised
         }
     }
-    bool is_copy() const { return is_copy_; }
     char *data() const { return is_copy_ ? memory_.get() : buffer_; }
     bool load() const { return !is_copy_ || copy_or_report({{data(), buffer_, length_}}, "reducing"); }
     void store() const {
@@ -153,7 +151,7 @@ size_t number_of_types(const Operations &operations) {
 }
 
 void replace(const OmpiOperation &operation, size_t index, size_t types) {
-    void **two = operation.functions(types);
+    void **two = operation.functions();
     void **three = operation.three_buffer_functions(types);
     for (size_t type = 0; type < types; ++type) {
         originals[index].two[type] = reinterpret_cast<TwoBuffers>(two[type]);
