@@ -13,10 +13,10 @@ step_debian13() {
     mkdir -p "$dir/usr/local/cuda/include" "$dir/opt/gpushm"
     cp -L "$cuda_dir/include/cuda.h" "$dir/usr/local/cuda/include/"
     # There is no nvcc, so its product is taken there.
-    if grep '^#define HAVE_STANDBY_KERNEL' "$plain/config.h"; then
-        make -C "$plain" src/core/standby_image.cpp
-        cp "$plain/src/core/standby_image.cpp" "$dir/opt/"
-        kernel=--with-standby-image=/opt/standby_image.cpp
+    if grep '^#define HAVE_KERNELS' "$plain/config.h"; then
+        make -C "$plain" src/core/kernel_image.cpp
+        cp "$plain/src/core/kernel_image.cpp" "$dir/opt/"
+        kernel=--with-kernel-image=/opt/kernel_image.cpp
     fi
     # Without what autogen.sh makes: it is to be made by the Autotools of Debian 13.
     tar -C "$source_dir" --exclude-vcs --exclude=./build --exclude=./build-aux --exclude=./m4 \

@@ -105,7 +105,7 @@ unpack_wheels() {
 }
 
 # find_cuda CACHE_DIR [OPTIONS OF CONFIGURE...]: sets cuda_dir, a folder with include/cuda.h and, for
-# the standby kernel, bin/nvcc. What this machine lacks comes from PyPI and is unpacked into
+# GPU kernels, bin/nvcc. What this machine lacks comes from PyPI and is unpacked into
 # CACHE_DIR; nothing is installed. The header alone is enough, if nvcc cannot be had.
 find_cuda() {
     local cache=$1 installed
@@ -115,7 +115,7 @@ find_cuda() {
     installed=$(installed_cuda)
     local -a candidates=(${installed:+"$installed"} "$cache/nvidia/cu13")
     if [[ " $* " != *" --without-nvcc "* && " $* " != *" --with-nvcc="* &&
-        " $* " != *" --with-standby-image="* ]]; then
+        " $* " != *" --with-kernel-image="* ]]; then
         for cuda_dir in "${candidates[@]}"; do
             [ -r "$cuda_dir/include/cuda.h" ] || continue
             { [ -x "$cuda_dir/bin/nvcc" ] || command -v nvcc >/dev/null; } && return 0
@@ -125,7 +125,7 @@ find_cuda() {
             unpack_wheels "$cache" "$header" "${compiler[@]}" && return 0
             show_log_end
         fi
-        warn "nvcc was not found and cannot be downloaded: gpushm will lack its standby kernel"
+        warn "nvcc was not found and cannot be downloaded: gpushm will lack its GPU kernels"
     fi
     for cuda_dir in "${candidates[@]}"; do
         [ -r "$cuda_dir/include/cuda.h" ] && return 0

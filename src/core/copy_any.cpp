@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <optional>
 
@@ -245,16 +246,34 @@ Status start_together(CopyEngine &engine, const Grid &grid, CopyTicket *ticket) 
     return Status::ok;
 }
 
+/** Rows of which not all are in one allocation on either side come one by one. */
+std::vector<Grid> separate_scattered(const std::vector<Grid> &grids) {
+    std::vector<Grid> separated;
+    for (const Grid &grid : grids) {
+        const CopyPiece &first = grid.first;
+        const CopyRows &rows = grid.rows;
+        if (rows.count == 1 || (lie_together(first.destination, rows.destination_pitch, grid) &&
+                                lie_together(first.source, rows.source_pitch, grid))) {
+            separated.push_back(grid);
+            continue;
+        }
+        auto *destination = static_cast<unsigned char *>(first.destination);
+        const auto *source = static_cast<const unsigned char *>(first.source);
+        for (size_t row = 0; row < rows.count; ++row) {
+            separated.push_back({{destination + row * rows.destination_pitch,
+                                  source + row * rows.source_pitch, first.length},
+                                 CopyRows()});
+        }
+    }
+    return separated;
+}
+
 /** Adds what has to be waited for to `tickets`. */
 Status start_grid(CopyEngine &engine, const Grid &grid, std::vector<CopyTicket> *tickets) {
     // Fewer are better off among the single copies of a batch (0.65 us each, and 3 us for a call).
     constexpr size_t kLeastRows = 6;
     const CopyPiece &first = grid.first;
-    const bool together =
-        grid.rows.count == 1 ||
-        (grid.rows.count >= kLeastRows &&
-         lie_together(first.destination, grid.rows.destination_pitch, grid) &&
-         lie_together(first.source, grid.rows.source_pitch, grid));
+    const bool together = grid.rows.count == 1 || grid.rows.count >= kLeastRows;
     auto *destination = static_cast<unsigned char *>(first.destination);
     const auto *source = static_cast<const unsigned char *>(first.source);
     Status status = Status::ok;
@@ -274,18 +293,68 @@ Status start_grid(CopyEngine &engine, const Grid &grid, std::vector<CopyTicket> 
     return Status::ok;
 }
 
+/** Consecutive grids that one launch can take, as far as their first bytes tell. */
+class KernelGroup {
+public:
+    /** False when `grid` begins another group. */
+    bool add(const Grid &grid) {
+        const CopyPiece &first = grid.first;
+        const Sides sides = sides_of(first.destination, first.source, first.length);
+        if (first.length == 0 || !sides.gpu_side || !fits(sides)) {
+            return false;
+        }
+        infos_.push_back(*sides.gpu_side);
+        direction_ = sides.direction;
+        jobs_.push_back({first.destination, first.source, first.length, infos_.back(), direction_,
+                         false, grid.rows});
+        return true;
+    }
+    const std::vector<CopyJob> &jobs() const { return jobs_; }
+
+private:
+    bool fits(const Sides &sides) const {
+        return jobs_.empty() ||
+               (jobs_.size() < kMostKernelJobs && direction_ == sides.direction &&
+                infos_.front().context == sides.gpu_side->context &&
+                infos_.front().device == sides.gpu_side->device);
+    }
+
+    std::deque<MemoryInfo> infos_;  // jobs refer to them
+    CopyDirection direction_ = CopyDirection::to_gpu;
+    std::vector<CopyJob> jobs_;
+};
+
+/** The same for all grids. */
+Status start_grids(CopyEngine &engine, const std::vector<Grid> &grids,
+                   std::vector<CopyTicket> *tickets) {
+    for (auto next = grids.begin(); next != grids.end();) {
+        KernelGroup group;
+        const auto begin = next;
+        while (next != grids.end() && group.add(*next)) {
+            ++next;
+        }
+        if (next == begin) {
+            ++next;
+        } else if (engine.start_by_kernel(group.jobs(), tickets)) {
+            continue;
+        }
+        for (auto grid = begin; grid != next; ++grid) {
+            const Status status = start_grid(engine, *grid, tickets);
+            if (status != Status::ok) {
+                return status;
+            }
+        }
+    }
+    return Status::ok;
+}
+
 Status copy_together(const std::vector<CopyPiece> &pieces) {
     std::unique_ptr<CopyEngine> engine = engine_pool().take();
     std::vector<CopyTicket> tickets;
     Status status = Status::ok;
     {
         CopyEngine::Scope scope(*engine);
-        for (const Grid &grid : find_grids(pieces)) {
-            status = start_grid(*engine, grid, &tickets);
-            if (status != Status::ok) {
-                break;
-            }
-        }
+        status = start_grids(*engine, separate_scattered(find_grids(pieces)), &tickets);
         const Status ended = wait_all(*engine, tickets);
         status = ended != Status::ok ? ended : status;
     }

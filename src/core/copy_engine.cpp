@@ -6,6 +6,7 @@
 #include "core/driver_hooks.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/row_copy_kernel.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -25,6 +26,7 @@ struct CopyBatch {
     std::vector<BatchedCopy> copies;
     size_t bytes = 0;  // of all
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
+    CUfunction kernel = nullptr;  // that copies them; null: the copy engine
     uint32_t standby_end = 0;  // what StandbyKernel::state() wants to know, if it was given to one
     CopyDirection direction = CopyDirection::to_gpu;  // in that case
     bool done = false;
@@ -33,6 +35,7 @@ struct CopyBatch {
         copies.clear();
         bytes = 0;
         event = nullptr;
+        kernel = nullptr;
         done = false;
     }
     void fail() {
@@ -54,6 +57,7 @@ constexpr size_t kCollectBytes = 192u << 10;
 // that they become large.
 constexpr size_t kBatchesInFlight = 2;
 constexpr size_t kCopiesPerBatch = 64;
+static_assert(kMostKernelJobs <= kMostRowCopies);
 
 // Up to here the standby kernel is quicker than the copy engine, where both sides are aligned to 16 bytes
 // and it uses its widest words (H200: with either, 8.5 us for 96 KiB between two GPUs). To a GPU less: what
@@ -195,6 +199,7 @@ CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
     context.id = id;
     context.epoch = epoch;
     context.standby = StandbyKernels::instance().find(handle, id);
+    context.kernels = KernelCodes::instance().find(handle, id);
     return &context;
 }
 
@@ -449,14 +454,16 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
 
 /** One side is memory of gpu_side, or both are. */
 bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means) {
-    const auto reach = [&](const void *address, bool pinned_by_us) {
+    const auto reach = [&](const void *address, size_t pitch, bool pinned_by_us) {
         const MemoryInfo &own = job.gpu_side;
-        return pinned_by_us ||
-               kernels_reach(covers(own, address, job.length) ? own : query_memory(address), address,
-                             job.length, own.device);
+        const size_t extent = (job.rows.count - 1) * pitch + job.length;
+        return pinned_by_us
+                   ? HostRegions::instance().contains(static_cast<const char *>(address) + extent - 1)
+                   : kernels_reach(covers(own, address, extent) ? own : query_memory(address), address,
+                                   extent, own.device);
     };
-    return reach(job.destination, means.destination_pinned) &&
-           reach(job.source, means.source_pinned);
+    return reach(job.destination, job.rows.destination_pitch, means.destination_pinned) &&
+           reach(job.source, job.rows.source_pitch, means.source_pinned);
 }
 
 /** False: the copy engine is to do it. */
@@ -575,6 +582,9 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
 /** Whether any of the copies runs; those that the driver refused are marked. */
 bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch) {
     const CudaDriver *driver = CudaDriver::get();
+    if (batch.kernel != nullptr && launch_copies(handle, stream, batch)) {
+        return true;
+    }
     const bool all_single = std::all_of(batch.copies.begin(), batch.copies.end(),
                                         [](const BatchedCopy &copy) { return copy.rows.count == 1; });
     if (batch.copies.size() > 1 && all_single && driver->has_memcpy_batch()) {
@@ -608,6 +618,108 @@ bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch
     }
     return runs;
 }
+
+// ---------------------------------------------------------------- copies by a kernel
+
+namespace {
+
+RowCopy row_copy(const BatchedCopy &copy) {
+    return {device_pointer(copy.destination), device_pointer(copy.source), copy.length,
+            copy.rows.count, copy.rows.destination_pitch, copy.rows.source_pitch};
+}
+
+uint64_t words_of(const RowCopy &copy) { return copy.length / word_bytes(copy) * copy.rows; }
+
+/** What a GPU can have under way at once, so that blocks begin as others end. */
+unsigned blocks_for(uint64_t most_words, size_t copies) {
+    constexpr uint64_t kWordsPerBlock = 4 * kRowCopyThreads;
+    constexpr uint64_t kMostBlocks = 2048;
+    const uint64_t wanted = (most_words + kWordsPerBlock - 1) / kWordsPerBlock;
+    return static_cast<unsigned>(std::clamp<uint64_t>(wanted, 1, kMostBlocks / copies));
+}
+
+/** How long the copies take, in microseconds, as measured on H200. Beside each: its share of the first call. */
+struct Estimate {
+    double copy_engine = 6.5;
+    double kernel = 8.3;
+
+    void add(const CopyJob &job, bool from_host) {
+        constexpr double kSingle = 0.65;   // in a batch
+        constexpr double kRowsCall = 2.5;  // cuMemcpy2DAsync
+        constexpr double kRow = 0.01;
+        constexpr double kHostByte = 130e-6;  // loads of page-locked memory
+        constexpr double kGpuByte = 4e-6;
+        const auto rows = static_cast<double>(job.rows.count);
+        copy_engine += job.rows.count == 1 ? kSingle : kRowsCall + rows * kRow;
+        kernel += rows * static_cast<double>(job.length) * (from_host ? kHostByte : kGpuByte);
+    }
+};
+
+}  // namespace
+
+/** Ensures that page-locked memory is, too. */
+bool CopyEngine::kernel_can_copy(const CopyJob &job) {
+    Means means;
+    return words_of(row_copy({job.destination, job.source, job.length, job.rows})) <=
+               kMostRowCopyWords &&
+           find_context(job, &means) && kernels_reach_both(job, means);
+}
+
+bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
+                                 std::vector<CopyTicket> *tickets) {
+    Scope scope(*this);
+    Estimate estimate;
+    for (const CopyJob &job : jobs) {
+        estimate.add(job, HostRegions::instance().contains(job.source));
+    }
+    Means means;
+    if (estimate.copy_engine < estimate.kernel || !find_context(jobs.front(), &means) ||
+        means.context->kernels == nullptr) {
+        return false;
+    }
+    const CUfunction kernel = means.context->kernels->function(Kernel::copy_rows);
+    const auto can_copy = [this](const CopyJob &job) { return kernel_can_copy(job); };
+    Stream *stream = kernel != nullptr && std::all_of(jobs.begin(), jobs.end(), can_copy)
+                         ? find_stream(means.handle, *means.context, 0, jobs.front().direction)
+                         : nullptr;
+    if (stream == nullptr) {
+        return false;
+    }
+    const std::shared_ptr<CopyBatch> batch = new_batch(stream->last_done);
+    for (const CopyJob &job : jobs) {
+        tickets->push_back({batch, batch->copies.size()});
+        batch->copies.push_back({job.destination, job.source, job.length, job.rows});
+    }
+    batch->kernel = kernel;
+    ++under_way_;
+    submit(means.handle, *means.context, *stream, batch);
+    return true;
+}
+
+/** False: nothing runs. */
+bool CopyEngine::launch_copies(CUcontext handle, const Stream &stream, const CopyBatch &batch) {
+    RowCopies copies;
+    copies.count = batch.copies.size();
+    uint64_t most_words = 0;
+    for (size_t i = 0; i < batch.copies.size(); ++i) {
+        copies.copy[i] = row_copy(batch.copies[i]);
+        most_words = std::max(most_words, words_of(copies.copy[i]));
+    }
+    void *parameters[] = {&copies};
+    const CUresult result = in_context(handle, [&] {
+        return CudaDriver::get()->launch_kernel(
+            batch.kernel, blocks_for(most_words, batch.copies.size()),
+            static_cast<unsigned>(batch.copies.size()), 1, kRowCopyThreads, 1, 1, 0, stream.handle,
+            parameters, nullptr);
+    });
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(debug, "the kernel that copies many pieces could not be launched (%s)",
+                   CudaDriver::get()->error_name(result));
+    }
+    return result == CUDA_SUCCESS;
+}
+
+// ---------------------------------------------------------------- progress
 
 unsigned CopyEngine::advance_all() {
     Scope scope(*this);

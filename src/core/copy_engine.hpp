@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda_driver.hpp"
+#include "core/kernel_code.hpp"
 #include "core/memory_info.hpp"
 #include "core/standby_kernel.hpp"
 #include "core/status.hpp"
@@ -35,6 +36,9 @@ struct CopyRows {
     size_t destination_pitch = 0;  // bytes from one row to the next, at least those of a row
     size_t source_pitch = 0;
 };
+
+/** The most that CopyEngine::start_by_kernel() takes. */
+constexpr size_t kMostKernelJobs = 64;
 
 /** What is to be copied. */
 struct CopyJob {
@@ -86,6 +90,11 @@ public:
     /** Copies and waits; ok or gpu_error, logged. */
     Status copy(const CopyJob &job);
 
+    /** As start(), all at once by a kernel, if that is quicker and possible: at most kMostKernelJobs of one context
+     *  and one direction. False: nothing was started. Else a ticket for each is added to `tickets`. A kernel of the
+     *  application that takes the whole GPU holds them up. */
+    bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
+
     /** The context that a copy with this `gpu_side` uses; null when there is none. */
     CUcontext context_of(const MemoryInfo &gpu_side);
     /** A context for copies between host memory and the GPU device_identity() `device`: the primary one
@@ -126,6 +135,7 @@ private:
         Stream streams[kStreams];
         std::vector<CUevent> free_events;
         std::shared_ptr<StandbyKernel> standby;          // null: none
+        std::shared_ptr<const KernelCode> kernels;       // null: none
         std::deque<std::shared_ptr<CopyBatch>> given;    // to it, of one copy each
         std::shared_ptr<CopyBatch> last_served;
     };
@@ -144,6 +154,7 @@ private:
     Stream *find_stream(CUcontext handle, Context &context, size_t length,
                         CopyDirection direction);
     static bool kernels_reach_both(const CopyJob &job, const Means &means);
+    bool kernel_can_copy(const CopyJob &job);
     bool give_to_standby(const CopyJob &job, const Means &means, uint32_t *end);
     unsigned advance_given(CUcontext handle, Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
@@ -151,6 +162,7 @@ private:
     void submit(CUcontext handle, Context &context, Stream &stream,
                 const std::shared_ptr<CopyBatch> &batch);
     bool submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch);
+    static bool launch_copies(CUcontext handle, const Stream &stream, const CopyBatch &batch);
     unsigned advance_all();
     unsigned advance(CUcontext handle, Context &context, Stream &stream);
     void forget(CUcontext handle);

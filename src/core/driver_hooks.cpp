@@ -4,6 +4,7 @@
 #include "core/driver_hooks.hpp"
 
 #include "core/allocation_table.hpp"
+#include "core/context_preparation.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
@@ -138,7 +139,7 @@ struct RetainHook {
         }
         const CUresult result = original(context, device);
         if (result == CUDA_SUCCESS && was_active == 0) {
-            StandbyKernels::instance().prepare(*context);
+            prepare_context(*context);
         }
         return result;
     }

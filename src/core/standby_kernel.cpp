@@ -4,8 +4,8 @@
 #include "core/abstract_address.hpp"
 #include "core/buffer_name.hpp"
 #include "core/driver_hooks.hpp"
+#include "core/kernel_code.hpp"
 #include "core/log.hpp"
-#include "core/standby_image.hpp"
 
 #include <sys/mman.h>
 
@@ -30,9 +30,6 @@ constexpr uint64_t kIdleBeforeLaunchNs = 1000;
 constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
 constexpr uint64_t kMostBeatIntervalNs = 1000;
-
-// In which an event of an idle context is over (10 us; more where the context is new).
-constexpr uint64_t kIdleProofNs = 1'000'000;
 
 // A kernel that runs sees within 2 us that it is to leave; one of which the GPU has stopped all, not.
 constexpr uint64_t kMostAwaitedNs = 5000;
@@ -108,8 +105,7 @@ void StandbyKernels::configure(const StandbyConfig &config) {
 }
 
 bool StandbyKernels::possible() const {
-    return config_.mode != StandbyConfig::Mode::off && CudaDriver::get() != nullptr &&
-           CudaDriver::get()->has_kernels() && standby_fatbin().data != nullptr &&
+    return config_.mode != StandbyConfig::Mode::off && KernelCodes::possible() &&
            units_are_stored_whole() && !launches_are_synchronous();
 }
 
@@ -128,63 +124,6 @@ void StandbyKernels::prepare(CUcontext context) {
         entry = kernel = std::make_shared<StandbyKernel>(context, id, config_);
     }
     kernel->load();
-}
-
-namespace {
-
-/** Whether nothing runs in a context; an older driver does not tell. */
-bool is_idle(const CudaDriver *driver, CUcontext context) {
-    CurrentContext current(driver, context);
-    CUevent event = nullptr;
-    if (current.result() != CUDA_SUCCESS ||
-        driver->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        return false;
-    }
-    CUresult result = driver->ctx_record_event(context, event);
-    if (result == CUDA_SUCCESS) {
-        const uint64_t end = nanoseconds() + kIdleProofNs;
-        while ((result = driver->event_query(event)) == CUDA_ERROR_NOT_READY &&
-               nanoseconds() < end) {
-        }
-    }
-    driver->event_destroy(event);
-    return result == CUDA_SUCCESS;
-}
-
-}  // namespace
-
-void StandbyKernels::prepare_if_idle(CUcontext context) {
-    const CudaDriver *driver = CudaDriver::get();
-    if (find(context, driver->context_id(context)) != nullptr) {
-        return;
-    }
-    if (driver->ctx_record_event == nullptr || is_idle(driver, context)) {
-        prepare(context);
-    } else {
-        GPUSHM_LOG(debug, "the GPU is at work while UCX starts: no standby kernel");
-    }
-}
-
-void StandbyKernels::prepare_all() {
-    const CudaDriver *driver = CudaDriver::get();
-    int count = 0;
-    if (!possible() || driver->primary_ctx_get_state == nullptr ||
-        driver->device_get_count(&count) != CUDA_SUCCESS) {
-        return;
-    }
-    for (int ordinal = 0; ordinal < count; ++ordinal) {
-        CUdevice device = 0;
-        unsigned flags = 0;
-        int active = 0;
-        CUcontext context = nullptr;
-        if (driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
-            driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
-            active != 0 &&
-            driver->device_primary_ctx_retain(&context, device) == CUDA_SUCCESS) {
-            prepare_if_idle(context);
-            driver->device_primary_ctx_release(device);
-        }
-    }
 }
 
 std::shared_ptr<StandbyKernel> StandbyKernels::find(CUcontext context, unsigned long long id) {
@@ -285,7 +224,10 @@ void StandbyKernel::load() {
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_);
-    const bool loaded = current.result() == CUDA_SUCCESS && load_module(driver) &&
+    const std::shared_ptr<const KernelCode> kernels =
+        KernelCodes::instance().load(context_, context_id_);
+    function_ = kernels ? kernels->function(Kernel::standby) : nullptr;
+    const bool loaded = current.result() == CUDA_SUCCESS && function_ != nullptr &&
                         make_control(driver) && convert_limits(driver) &&
                         driver->stream_create(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
     if (!loaded) {
@@ -293,12 +235,6 @@ void StandbyKernel::load() {
                    "copy engine only");
     }
     code_.store(loaded ? Code::loaded : Code::unusable, std::memory_order_release);
-}
-
-bool StandbyKernel::load_module(const CudaDriver *driver) {
-    return (driver->module_load_data(&module_, standby_fatbin().data) == CUDA_SUCCESS ||
-            driver->module_load_data(&module_, standby_ptx().data) == CUDA_SUCCESS) &&
-           driver->module_get_function(&function_, module_, kStandbyKernelName) == CUDA_SUCCESS;
 }
 
 /** What both sides share, where the GPU finds it at the address that it has here. */

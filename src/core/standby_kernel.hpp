@@ -47,9 +47,7 @@ public:
     /** Whether give() would take a command now. */
     bool alive() const;
 
-    /** Makes it ready, once; milliseconds. Waits for all work of the context, and meanwhile every other
-     *  call of the driver for that context waits too (driver 580): only for a context in which no kernel
-     *  can wait for a message. */
+    /** Makes it ready, once; loads the code if nobody has (KernelCode::load). */
     void load();
 
     /** A copy of `length` bytes, > 0 and less than 2^31. `payload`: its source is host memory that may
@@ -79,7 +77,6 @@ public:
 private:
     enum class Code { absent, loading, loaded, unusable };
 
-    bool load_module(const CudaDriver *driver);
     bool make_control(const CudaDriver *driver);
     bool convert_limits(const CudaDriver *driver);
     bool is_in_use(uint64_t now) const;
@@ -100,7 +97,6 @@ private:
     std::atomic<Code> code_{Code::absent};
     // Written by load(), constant afterwards.
     StandbyControl *control_ = nullptr;
-    CUmodule module_ = nullptr;
     CUfunction function_ = nullptr;
     CUstream stream_ = nullptr;
     uint32_t beat_limit_cycles_ = 0;
@@ -138,12 +134,8 @@ public:
     /** From now on; the first caller decides. */
     void configure(const StandbyConfig &config);
 
-    /** Loads the kernel into a context that was just made; does nothing when it was there before. */
+    /** Makes the kernel of a context ready (StandbyKernel::load); does nothing when there is one. */
     void prepare(CUcontext context);
-    /** The same for all primary contexts that there are, but for those in which the GPU is at work; for a
-     *  process that has no peers yet. Ends stream captures of such a context. */
-    void prepare_all();
-
     /** The kernel of a context; null where there is none: it is switched off, or the driver or the build
      *  lacks what it needs, or the context was not prepared. `id`: CudaDriver::context_id(). */
     std::shared_ptr<StandbyKernel> find(CUcontext context, unsigned long long id);
@@ -179,7 +171,6 @@ public:
 
 private:
     bool possible() const;
-    void prepare_if_idle(CUcontext context);
     void tend_all(bool idle);
     void begin_absence();
 

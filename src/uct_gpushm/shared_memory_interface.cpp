@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/shared_memory_interface.hpp"
 
+#include "core/context_preparation.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/host_pins.hpp"
 #include "core/host_regions.hpp"
@@ -303,7 +304,7 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     HostRegions::instance().set_pinning_enabled(settings.pin != 0);
     enable_host_pins(settings.pin != 0 ? settings.host_pin_limit : 0);
     StandbyKernels::instance().configure(standby_config(settings));
-    StandbyKernels::instance().prepare_all();
+    prepare_contexts();
     iface->port = Port::create(port_config(settings), {iface, on_active_message, on_link_failed});
     *handle = &iface->super.super;
     return UCS_OK;

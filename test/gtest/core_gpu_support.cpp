@@ -2,6 +2,7 @@
 #include "core_gpu_support.hpp"
 
 #include "core/background.hpp"
+#include "core/kernel_code.hpp"
 #include "test/simcuda/simcuda.h"
 
 #include <dlfcn.h>
@@ -92,6 +93,7 @@ GpuTest::GpuTest() {
     expect_ok(cuda_.init(0), "cuInit");
     expect_ok(cuda_.device_primary_ctx_retain(&context_, 0), "cuDevicePrimaryCtxRetain");
     expect_ok(cuda_.ctx_push_current(context_), "cuCtxPushCurrent");
+    KernelCodes::instance().load(context_, cuda_.context_id(context_));
 }
 
 GpuTest::~GpuTest() {

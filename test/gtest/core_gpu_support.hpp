@@ -44,7 +44,7 @@ void set_simulation(const char *variable, const char *value);
         GTEST_SKIP() << "needs the simulated driver"; \
     }
 
-/** The test runs with the primary context of device 0 current. */
+/** The test runs with the primary context of device 0 current, and our kernels in it. */
 class GpuTest : public testing::Test {
 protected:
     GpuTest();

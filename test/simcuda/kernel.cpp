@@ -2,6 +2,8 @@
 // The kernels that the simulation knows.
 #include "kernel.hpp"
 
+#include "core/reduction_kernel.hpp"
+#include "core/row_copy_kernel.hpp"
 #include "core/standby_protocol.hpp"
 
 #include <chrono>
@@ -36,6 +38,8 @@ CUresult run_spin(Lock& lock, Context& context, const void* parameter)
 
 constexpr Kernel kKernels[] = {
     {gpushm::kStandbyKernelName, false, sizeof(gpushm::StandbyParameters), run_standby},
+    {gpushm::kRowCopyKernelName, false, sizeof(gpushm::RowCopies), run_row_copies},
+    {gpushm::kReductionKernelName, false, sizeof(gpushm::ReductionParameters), run_reduction},
     {"simcuda_spin", true, sizeof(CUdeviceptr), run_spin},
 };
 

@@ -36,4 +36,10 @@ bool kernel_may_poll(const Context& context);
 // kStandbyKernelName, see standby_kernel.cpp.
 CUresult run_standby(Lock& lock, Context& context, const void* parameter);
 
+// kRowCopyKernelName, see row_copy_kernel.cpp.
+CUresult run_row_copies(Lock& lock, Context& context, const void* parameter);
+
+// kReductionKernelName, see reduction_kernel.cpp.
+CUresult run_reduction(Lock& lock, Context& context, const void* parameter);
+
 } // namespace simcuda

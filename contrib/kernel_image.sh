@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Compiles the standby kernel and writes it as the arrays of src/core/standby_image.hpp. For make:
-#   standby_image.sh KERNEL.cu OUTPUT.cpp NVCC [OPTION...]
+# Compiles the kernels and writes them as the arrays of src/core/kernel_image.hpp. For make:
+#   kernel_image.sh KERNELS.cu OUTPUT.cpp NVCC [OPTION...]
 set -eu
 export LC_ALL=C
 kernel=$1 output=$2
@@ -14,7 +14,7 @@ wanted="70 75 80 86 89 90 100 103 120"
 # release notes).
 ptx_versions="7.4 7.5 7.6 7.7 7.8 8.0 8.1 8.2 8.3 8.4 8.5 8.6 8.7 8.8 9.0"
 
-die() { echo "standby_image.sh: $*" >&2; exit 1; }
+die() { echo "kernel_image.sh: $*" >&2; exit 1; }
 
 work=$output.tmp
 trap 'rm -rf "$work"' EXIT
@@ -58,11 +58,11 @@ bytes() { od -An -v -tx1 "$1" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; }
 
 {
     cat <<EOF
-// Made by contrib/standby_image.sh from standby_kernel.cu.
+// Made by contrib/kernel_image.sh from $(basename "$kernel").
 // $("$nvcc" --version | grep release)
 // machine code:$names
 // PTX ISA $ptx_version: sm_$lowest
-#include "core/standby_image.hpp"
+#include "core/kernel_image.hpp"
 
 namespace gpushm {
 namespace {
@@ -81,9 +81,9 @@ EOF
 
 }  // namespace
 
-StandbyImage standby_fatbin() { return {fatbin, sizeof(fatbin)}; }
+KernelImage kernel_fatbin() { return {fatbin, sizeof(fatbin)}; }
 
-StandbyImage standby_ptx() { return {ptx, sizeof(ptx)}; }
+KernelImage kernel_ptx() { return {ptx, sizeof(ptx)}; }
 
 }  // namespace gpushm
 EOF

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The code of the standby kernel (standby_kernel.cu), as the driver's cuModuleLoadData takes it.
+// The code of the kernels (kernels.cu), as the driver's cuModuleLoadData takes it.
 //
-// contrib/standby_image.sh writes the definitions when gpushm is built. In a build without nvcc they
-// are those of no_standby_image.cpp, and config.h does not define HAVE_STANDBY_KERNEL.
+// contrib/kernel_image.sh writes the definitions when gpushm is built. In a build without nvcc they
+// are those of no_kernel_image.cpp, and config.h does not define HAVE_KERNELS.
 #pragma once
 
 #include <cstddef>
 
 namespace gpushm {
 
-struct StandbyImage {
+struct KernelImage {
     const unsigned char *data;  // null: there is none
     size_t size;                // bytes
 };
 
 /** Machine code for GPUs from sm_75 on (sm_70 where the compiler is older than CUDA 13). A driver of an
  *  older major version of CUDA than the compiler's may refuse it. Not compressed. */
-StandbyImage standby_fatbin();
+KernelImage kernel_fatbin();
 
 /** PTX, ended by a zero byte: for drivers from CUDA 11.4 on, which compile it for any GPU from sm_75
  *  (sm_70) on. */
-StandbyImage standby_ptx();
+KernelImage kernel_ptx();
 
 }  // namespace gpushm

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Loads our kernels into contexts at moments when that holds up nobody.
+#include "core/context_preparation.hpp"
+
+#include "core/cuda_driver.hpp"
+#include "core/kernel_code.hpp"
+#include "core/log.hpp"
+#include "core/standby_kernel.hpp"
+
+#include <atomic>
+#include <chrono>
+
+namespace gpushm {
+namespace {
+
+std::atomic<bool> wanted{false};
+
+void prepare(CUcontext context) {
+    KernelCodes::instance().load(context, CudaDriver::get()->context_id(context));
+    StandbyKernels::instance().prepare(context);
+}
+
+/** Whether nothing runs in a context; an older driver does not tell. */
+bool is_idle(const CudaDriver *driver, CUcontext context) {
+    // In which an event of an idle context is over (10 us; more where the context is new).
+    constexpr auto kIdleProof = std::chrono::milliseconds(1);
+    const CurrentContext current(driver, context);
+    CUevent event = nullptr;
+    if (current.result() != CUDA_SUCCESS ||
+        driver->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return false;
+    }
+    CUresult result = driver->ctx_record_event(context, event);
+    if (result == CUDA_SUCCESS) {
+        const auto end = std::chrono::steady_clock::now() + kIdleProof;
+        while ((result = driver->event_query(event)) == CUDA_ERROR_NOT_READY &&
+               std::chrono::steady_clock::now() < end) {
+        }
+    }
+    driver->event_destroy(event);
+    return result == CUDA_SUCCESS;
+}
+
+void prepare_if_idle(const CudaDriver *driver, CUcontext context) {
+    if (KernelCodes::instance().find(context, driver->context_id(context)) != nullptr) {
+        return;
+    }
+    if (driver->ctx_record_event == nullptr || is_idle(driver, context)) {
+        prepare(context);
+    } else {
+        GPUSHM_LOG(debug, "the GPU is at work while UCX starts: no kernels");
+    }
+}
+
+}  // namespace
+
+void prepare_context(CUcontext context) {
+    if (wanted.load(std::memory_order_relaxed) && KernelCodes::possible()) {
+        prepare(context);
+    }
+}
+
+void prepare_contexts() {
+    const CudaDriver *driver = CudaDriver::get();
+    wanted.store(true, std::memory_order_relaxed);
+    int count = 0;
+    if (!KernelCodes::possible() || driver->primary_ctx_get_state == nullptr ||
+        driver->device_get_count(&count) != CUDA_SUCCESS) {
+        return;
+    }
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        CUdevice device = 0;
+        unsigned flags = 0;
+        int active = 0;
+        CUcontext context = nullptr;
+        if (driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
+            driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
+            active != 0 &&
+            driver->device_primary_ctx_retain(&context, device) == CUDA_SUCCESS) {
+            prepare_if_idle(driver, context);
+            driver->device_primary_ctx_release(device);
+        }
+    }
+}
+
+}  // namespace gpushm

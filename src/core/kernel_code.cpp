@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The code of our kernels in the contexts of the process.
+#include "core/kernel_code.hpp"
+
+#include "core/kernel_image.hpp"
+#include "core/log.hpp"
+#include "core/reduction_kernel.hpp"
+#include "core/row_copy_kernel.hpp"
+#include "core/standby_protocol.hpp"
+
+namespace gpushm {
+namespace {
+
+bool load_functions(const CudaDriver *driver, CUfunction *functions) {
+    constexpr const char *kNames[] = {kStandbyKernelName, kRowCopyKernelName, kReductionKernelName};
+    CUmodule module = nullptr;
+    if (driver->module_load_data(&module, kernel_fatbin().data) != CUDA_SUCCESS &&
+        driver->module_load_data(&module, kernel_ptx().data) != CUDA_SUCCESS) {
+        return false;
+    }
+    for (const char *name : kNames) {
+        if (driver->module_get_function(functions++, module, name) != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+void KernelCode::load(CUcontext context) {
+    std::call_once(once_, [&] {
+        const CudaDriver *driver = CudaDriver::get();
+        const RelaxedCapture relaxed(driver);
+        const CurrentContext current(driver, context);
+        const bool loaded =
+            current.result() == CUDA_SUCCESS && load_functions(driver, functions_);
+        if (!loaded) {
+            GPUSHM_LOG(debug, "the GPU kernels cannot be loaded: memory is copied by copy engines only, and reductions "
+                       "are computed by the CPU");
+        }
+        loaded_.store(loaded, std::memory_order_release);
+    });
+}
+
+KernelCodes &KernelCodes::instance() {
+    // Never destroyed: at process exit the driver may be gone before us.
+    static KernelCodes *const codes = new KernelCodes;
+    return *codes;
+}
+
+bool KernelCodes::possible() {
+    return CudaDriver::get() != nullptr && CudaDriver::get()->has_kernels() &&
+           kernel_fatbin().data != nullptr;
+}
+
+std::shared_ptr<const KernelCode> KernelCodes::load(CUcontext context, unsigned long long id) {
+    if (!possible()) {
+        return nullptr;
+    }
+    std::shared_ptr<KernelCode> code;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        std::shared_ptr<KernelCode> &entry = codes_[{context, id}];
+        if (!entry) {
+            entry = std::make_shared<KernelCode>();
+        }
+        code = entry;
+    }
+    code->load(context);
+    return code;
+}
+
+std::shared_ptr<const KernelCode> KernelCodes::find(CUcontext context, unsigned long long id) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = codes_.find({context, id});
+    return found != codes_.end() ? found->second : nullptr;
+}
+
+}  // namespace gpushm

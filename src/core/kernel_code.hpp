@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The code of our kernels in the contexts of the process.
+#pragma once
+
+#include "core/cuda_driver.hpp"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace gpushm {
+
+enum class Kernel { standby, copy_rows, reduce };
+
+/** That of one context. Never unloaded: it ends with the context. Thread safe. */
+class KernelCode {
+public:
+    /** Milliseconds. Waits for all work of the context, and meanwhile every other call of the driver for that
+     *  context waits too (driver 580): only for a context in which no kernel can wait for a message. */
+    void load(CUcontext context);
+
+    /** Null when the code was not loaded or could not be. */
+    CUfunction function(Kernel kernel) const {
+        return loaded_.load(std::memory_order_acquire) ? functions_[static_cast<size_t>(kernel)]
+                                                       : nullptr;
+    }
+
+private:
+    std::once_flag once_;
+    std::atomic<bool> loaded_{false};
+    CUfunction functions_[3] = {};  // by Kernel; constant once loaded
+};
+
+/** Those of the process. Thread safe. */
+class KernelCodes {
+public:
+    static KernelCodes &instance();
+
+    /** The build has code, and the driver takes it. */
+    static bool possible();
+
+    /** That of a context, loaded by the first caller; null when it is not possible(). `id`:
+     *  CudaDriver::context_id(). */
+    std::shared_ptr<const KernelCode> load(CUcontext context, unsigned long long id);
+
+    /** What load() has made; null: nothing yet. */
+    std::shared_ptr<const KernelCode> find(CUcontext context, unsigned long long id);
+
+private:
+    std::mutex mutex_;
+    std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<KernelCode>> codes_;
+};
+
+}  // namespace gpushm

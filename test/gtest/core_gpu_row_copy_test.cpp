@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// CopyEngine::start_by_kernel: many pieces by one launch, and what does not suit it.
+#include "core/copy_any.hpp"
+#include "core/kernel_code.hpp"
+#include "core_gpu_support.hpp"
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+class RowCopyTest : public GpuTest {
+protected:
+    void SetUp() override {
+        if (!KernelCodes::possible()) {
+            GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
+        }
+    }
+
+    std::vector<unsigned char> read(const Buffer &buffer, size_t length) {
+        std::vector<unsigned char> bytes(length);
+        EXPECT_EQ(cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()),
+                                    length),
+                  CUDA_SUCCESS);
+        return bytes;
+    }
+
+    /** Small pieces of different lengths, with gaps between them. */
+    std::vector<CopyPiece> scattered(const Buffer &to, const Buffer &from, size_t count) {
+        std::vector<CopyPiece> pieces;
+        for (size_t i = 0; i < count; ++i) {
+            pieces.push_back({to.data() + 64 * i, from.data() + 64 * i + i % 5, 16 + i % 7});
+        }
+        return pieces;
+    }
+};
+
+struct Shape {
+    size_t length, rows, target, origin, destination_pitch, source_pitch;
+};
+
+/** What a kernel would get wrong: words that are wider than an address, a pitch or a length permits, the last
+ *  row, more words than threads. */
+std::vector<Shape> shapes() {
+    std::vector<Shape> all = {
+        {1, 1, 0, 0, 0, 0},          {16, 1, 1, 0, 0, 0},        {16, 3, 0, 0, 16, 16},
+        {16, 3, 0, 0, 24, 16},       {16, 3, 0, 0, 16, 20},      {12, 5, 4, 8, 36, 12},
+        {2, 7, 0, 0, 2, 6},          {3, 1000, 1, 2, 3, 7},      {4096, 9, 0, 0, 4096, 8192},
+        {1, 5000, 0, 0, 1, 2},       {100000, 1, 0, 16, 0, 0},   {99999, 2, 1, 1, 99999, 100001},
+        {512, 150, 0, 0, 512, 1024}, {8, 1, 8, 4, 0, 0},         {40, 2000, 8, 0, 40, 80},
+    };
+    std::mt19937_64 random(4711);
+    for (int i = 0; i < 60; ++i) {
+        const size_t length = 1 + random() % 300;
+        all.push_back({length, 1 + random() % 200, random() % 17, random() % 17,
+                       length + random() % 40, length + random() % 40});
+    }
+    return all;
+}
+
+TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
+    constexpr size_t kBytes = 220000;
+    for (const MemoryKind from : {MemoryKind::device, MemoryKind::pinned}) {
+        for (const MemoryKind to : {MemoryKind::device, MemoryKind::pinned}) {
+            if (from == MemoryKind::pinned && to == MemoryKind::pinned) {
+                continue;
+            }
+            Buffer source(from, kBytes);
+            Buffer destination(to, kBytes);
+            Buffer extra_source(from, 64 * 64);
+            Buffer extra_destination(to, 64 * 64);
+            const MemoryInfo info =
+                query_memory(to == MemoryKind::device ? destination.data() : source.data());
+            const CopyDirection direction = to == MemoryKind::device ? CopyDirection::to_gpu
+                                                                     : CopyDirection::from_gpu;
+            uint64_t seed = 0;
+            for (const Shape &shape : shapes()) {
+                source.fill(++seed);
+                destination.fill(++seed);
+                extra_source.fill(++seed);
+                std::vector<unsigned char> expected = read(destination, kBytes);
+                const std::vector<unsigned char> original = read(source, kBytes);
+                for (size_t row = 0; row < shape.rows; ++row) {
+                    memcpy(expected.data() + shape.target + row * shape.destination_pitch,
+                           original.data() + shape.origin + row * shape.source_pitch, shape.length);
+                }
+                // Enough of them that the kernel is worth its launch.
+                std::vector<CopyJob> jobs = {
+                    {destination.data() + shape.target, source.data() + shape.origin, shape.length,
+                     info, direction, false,
+                     {shape.rows, shape.destination_pitch, shape.source_pitch}}};
+                for (size_t i = 0; i < kMostKernelJobs - 1; ++i) {
+                    jobs.push_back({extra_destination.data() + 64 * i,
+                                    extra_source.data() + 64 * i, 60, info, direction});
+                }
+                CopyEngine engine;
+                std::vector<CopyTicket> tickets;
+                ASSERT_TRUE(engine.start_by_kernel(jobs, &tickets));
+                ASSERT_EQ(tickets.size(), jobs.size());
+                for (CopyTicket &ticket : tickets) {
+                    ASSERT_EQ(engine.wait(&ticket), Status::ok);
+                }
+                ASSERT_EQ(read(destination, kBytes), expected)
+                    << memory_kind_name(from) << " to " << memory_kind_name(to) << ": "
+                    << shape.rows << " rows of " << shape.length << ", shape " << seed / 3;
+                const std::vector<unsigned char> sent = read(extra_source, 64 * 64);
+                const std::vector<unsigned char> got = read(extra_destination, 64 * 64);
+                for (size_t i = 0; i < kMostKernelJobs - 1; ++i) {
+                    ASSERT_EQ(memcmp(got.data() + 64 * i, sent.data() + 64 * i, 60), 0);
+                }
+            }
+        }
+    }
+}
+
+/** The number of calls does not depend on that of the pieces, up to what a launch takes. */
+TEST_F(RowCopyTest, ManyPiecesAreFewLaunches) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kPieces = 1000;
+    Buffer source(MemoryKind::device, kPieces * 64);
+    Buffer destination(MemoryKind::device, kPieces * 64);
+    const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
+    ASSERT_EQ(copy_pieces(pieces), Status::ok);
+    reset_calls();
+    ASSERT_EQ(copy_pieces(pieces), Status::ok);
+    EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + kMostKernelJobs - 1) / kMostKernelJobs);
+    EXPECT_EQ(calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync") + calls("cuMemcpy2DAsync"), 0u);
+}
+
+/** A kernel that touched it would end the application's context. */
+TEST_F(RowCopyTest, LeavesMemoryAloneThatKernelsMayNotReach) {
+    constexpr size_t kPieces = 100;
+    for (const MemoryKind kind : {MemoryKind::host, MemoryKind::managed}) {
+        Buffer device(MemoryKind::device, kPieces * 64);
+        Buffer other(kind, kPieces * 64);
+        device.fill(1);
+        other.fill(2);
+        if (simulated()) {
+            reset_calls();
+        }
+        ASSERT_EQ(copy_pieces(scattered(other, device, kPieces)), Status::ok);
+        ASSERT_EQ(copy_pieces(scattered(device, other, kPieces)), Status::ok);
+        if (simulated()) {
+            EXPECT_EQ(calls("cuLaunchKernel"), 0u) << memory_kind_name(kind);
+        }
+    }
+}
+
+TEST_F(RowCopyTest, FewPiecesAreLeftToTheCopyEngine) {
+    Buffer device(MemoryKind::device, 4096);
+    Buffer pinned(MemoryKind::pinned, 4096);
+    const MemoryInfo info = query_memory(device.data());
+    CopyEngine engine;
+    std::vector<CopyTicket> tickets;
+    EXPECT_FALSE(engine.start_by_kernel(
+        {{device.data(), pinned.data(), 64, info, CopyDirection::to_gpu}}, &tickets));
+    EXPECT_TRUE(tickets.empty());
+}
+
+TEST_F(RowCopyTest, CopiesAllTheSameWhenTheLaunchFails) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kPieces = 200;
+    Buffer source(MemoryKind::device, kPieces * 64);
+    Buffer destination(MemoryKind::device, kPieces * 64);
+    source.fill(5);
+    destination.fill(6);
+    const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
+    std::vector<unsigned char> expected = read(destination, kPieces * 64);
+    const std::vector<unsigned char> original = read(source, kPieces * 64);
+    for (const CopyPiece &piece : pieces) {
+        const auto at = [](const void *address, const Buffer &buffer) {
+            return static_cast<const unsigned char *>(address) - buffer.data();
+        };
+        memcpy(expected.data() + at(piece.destination, destination),
+               original.data() + at(piece.source, source), piece.length);
+    }
+    reset_calls();
+    set_simulation("SIMCUDA_FAIL", "cuLaunchKernel:1:701");
+    EXPECT_EQ(copy_pieces(pieces), Status::ok);
+    EXPECT_EQ(calls("cuLaunchKernel"), kPieces / kMostKernelJobs + 1);
+    EXPECT_EQ(read(destination, kPieces * 64), expected);
+}
+
+}  // namespace
+}  // namespace gpushm
