@@ -2,6 +2,7 @@
 // Copies between any kinds of memory: see copy_any.hpp.
 #include "core/copy_any.hpp"
 
+#include "core/engine_pool.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <optional>
 
 namespace gpushm {
@@ -56,41 +56,13 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
 
 namespace {
 
-/** Idle engines; as many are made as threads copy at once. Never destroyed: at process exit the
- *  driver may be gone before us. */
-class EnginePool {
-public:
-    std::unique_ptr<CopyEngine> take() {
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (idle_.empty()) {
-            return std::make_unique<CopyEngine>();
-        }
-        std::unique_ptr<CopyEngine> engine = std::move(idle_.back());
-        idle_.pop_back();
-        return engine;
-    }
-    void put_back(std::unique_ptr<CopyEngine> engine) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        idle_.push_back(std::move(engine));
-    }
-
-private:
-    std::mutex mutex_;
-    std::vector<std::unique_ptr<CopyEngine>> idle_;
-};
-
-EnginePool &engine_pool() {
-    static EnginePool *pool = new EnginePool;
-    return *pool;
-}
-
-/** With an engine of the pool; a failed one is not used again. */
+/** With an engine of the pool. */
 Status copy_once(void *destination, const void *source, size_t length, const Sides &sides) {
-    std::unique_ptr<CopyEngine> engine = engine_pool().take();
+    BorrowedEngine engine;
     const Status status =
         engine->copy({destination, source, length, *sides.gpu_side, sides.direction});
-    if (status == Status::ok) {
-        engine_pool().put_back(std::move(engine));
+    if (status != Status::ok) {
+        engine.discard();
     }
     return status;
 }
@@ -349,7 +321,7 @@ Status start_grids(CopyEngine &engine, const std::vector<Grid> &grids,
 }
 
 Status copy_together(const std::vector<CopyPiece> &pieces) {
-    std::unique_ptr<CopyEngine> engine = engine_pool().take();
+    BorrowedEngine engine;
     std::vector<CopyTicket> tickets;
     Status status = Status::ok;
     {
@@ -358,8 +330,8 @@ Status copy_together(const std::vector<CopyPiece> &pieces) {
         const Status ended = wait_all(*engine, tickets);
         status = ended != Status::ok ? ended : status;
     }
-    if (status == Status::ok) {
-        engine_pool().put_back(std::move(engine));
+    if (status != Status::ok) {
+        engine.discard();
     }
     return status;
 }

@@ -392,7 +392,6 @@ Status CopyEngine::copy(const CopyJob &job) {
     if (chosen == nullptr) {
         return Status::gpu_error;
     }
-    const CudaDriver *driver = CudaDriver::get();
     const CUstream stream = chosen->handle;
     CUresult result =
         submit_copy(means.handle, *chosen, {job.destination, job.source, job.length, job.rows});
@@ -400,17 +399,24 @@ Status CopyEngine::copy(const CopyJob &job) {
         log_failure("cuMemcpyAsync", job.length, result);
         return Status::gpu_error;
     }
-    do {
-        result = in_context(means.handle, [&] { return driver->stream_query(stream); });
-    } while (result == CUDA_ERROR_NOT_READY);
-    if (result != CUDA_SUCCESS) {
-        // Whether the copy runs is not known; after this it does not any more.
-        result = in_context(means.handle, [&] { return driver->stream_synchronize(stream); });
-    }
+    result = wait_for_stream(means.handle, stream);
     if (result != CUDA_SUCCESS) {
         log_failure("cuStreamQuery", job.length, result);
     }
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
+}
+
+CUresult CopyEngine::wait_for_stream(CUcontext handle, CUstream stream) {
+    const CudaDriver *driver = CudaDriver::get();
+    CUresult result = CUDA_SUCCESS;
+    do {
+        result = in_context(handle, [&] { return driver->stream_query(stream); });
+    } while (result == CUDA_ERROR_NOT_READY);
+    if (result != CUDA_SUCCESS) {
+        // Whether what was submitted runs is not known; after this it does not any more.
+        result = in_context(handle, [&] { return driver->stream_synchronize(stream); });
+    }
+    return result;
 }
 
 // ---------------------------------------------------------------- the standby kernel
@@ -619,7 +625,7 @@ bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch
     return runs;
 }
 
-// ---------------------------------------------------------------- copies by a kernel
+// ---------------------------------------------------------------- kernels
 
 namespace {
 
@@ -678,6 +684,7 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
         return false;
     }
     const CUfunction kernel = means.context->kernels->function(Kernel::copy_rows);
+    const CurrentContext current(CudaDriver::get(), means.handle);  // for kernels_reach()
     const auto can_copy = [this](const CopyJob &job) { return kernel_can_copy(job); };
     Stream *stream = kernel != nullptr && std::all_of(jobs.begin(), jobs.end(), can_copy)
                          ? find_stream(means.handle, *means.context, 0, jobs.front().direction)
@@ -694,6 +701,53 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     ++under_way_;
     submit(means.handle, *means.context, *stream, batch);
     return true;
+}
+
+bool CopyEngine::has_kernels(const MemoryInfo &gpu_side) {
+    Scope scope(*this);
+    Means means;
+    return find_context({nullptr, nullptr, 0, gpu_side, CopyDirection::to_gpu}, &means) &&
+           means.context->kernels != nullptr &&
+           means.context->kernels->function(Kernel::reduce) != nullptr;
+}
+
+bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length) {
+    Scope scope(*this);
+    const CopyJob job = {const_cast<void *>(address), address, length, gpu_side,
+                         CopyDirection::to_gpu};
+    Means means;
+    if (!find_context(job, &means)) {
+        return false;
+    }
+    const CurrentContext current(CudaDriver::get(), means.handle);
+    return kernels_reach_both(job, means);
+}
+
+Status CopyEngine::run(const MemoryInfo &gpu_side, const KernelLaunch &launch) {
+    Scope scope(*this);
+    Means means;
+    if (!has_kernels(gpu_side) ||
+        !find_context({nullptr, nullptr, 0, gpu_side, CopyDirection::to_gpu}, &means)) {
+        return Status::gpu_error;
+    }
+    const Stream *stream = find_stream(means.handle, *means.context, 0, CopyDirection::to_gpu);
+    if (stream == nullptr) {
+        return Status::gpu_error;
+    }
+    const CudaDriver *driver = CudaDriver::get();
+    void *parameters[] = {launch.parameters};
+    CUresult result = in_context(means.handle, [&] {
+        return driver->launch_kernel(means.context->kernels->function(launch.kernel), launch.blocks,
+                                     1, 1, launch.threads, 1, 1, 0, stream->handle, parameters,
+                                     nullptr);
+    });
+    if (result == CUDA_SUCCESS) {
+        result = wait_for_stream(means.handle, stream->handle);
+    }
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(error, "a GPU kernel failed (%s)", driver->error_name(result));
+    }
+    return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
 
 /** False: nothing runs. */

@@ -61,6 +61,14 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
  *  must be current. */
 bool is_mapped_for_kernels(const void *address);
 
+/** One of our kernels, in one dimension. */
+struct KernelLaunch {
+    Kernel kernel;
+    unsigned blocks;
+    unsigned threads;  // of a block
+    void *parameters;  // the struct that is its only parameter
+};
+
 /** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine. */
 struct CopyTicket {
     std::shared_ptr<CopyBatch> batch;
@@ -94,6 +102,13 @@ public:
      *  and one direction. False: nothing was started. Else a ticket for each is added to `tickets`. A kernel of the
      *  application that takes the whole GPU holds them up. */
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
+
+    /** Whether run() finds its kernels in the context that a copy with this `gpu_side` uses. */
+    bool has_kernels(const MemoryInfo &gpu_side);
+    /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length). */
+    bool is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length);
+    /** Runs a kernel and waits. ok; or gpu_error, logged. */
+    Status run(const MemoryInfo &gpu_side, const KernelLaunch &launch);
 
     /** The context that a copy with this `gpu_side` uses; null when there is none. */
     CUcontext context_of(const MemoryInfo &gpu_side);
@@ -159,6 +174,7 @@ private:
     unsigned advance_given(CUcontext handle, Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);
+    static CUresult wait_for_stream(CUcontext handle, CUstream stream);
     void submit(CUcontext handle, Context &context, Stream &stream,
                 const std::shared_ptr<CopyBatch> &batch);
     bool submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch);

@@ -10,7 +10,7 @@ constexpr char kReductionKernelName[] = "gpushm_reduce";
 constexpr uint32_t kReductionThreads = 256;  // of a block
 
 enum class ReductionOperation : uint32_t {
-    max, min, sum, prod, land, band, lor, bor, lxor, bxor
+    max, min, sum, prod, land, band, lor, bor, lxor, bxor  // as openmpi/predefined_operations.cpp counts them
 };
 
 enum class ElementType : uint32_t {

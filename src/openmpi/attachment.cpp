@@ -5,6 +5,7 @@
 #include "core/log.hpp"
 #include "openmpi/accelerator_table.hpp"
 #include "openmpi/call_redirection.hpp"
+#include "openmpi/collective_calls.hpp"
 #include "openmpi/convertor_calls.hpp"
 #include "openmpi/file_calls.hpp"
 #include "openmpi/gpu_memory.hpp"
@@ -52,7 +53,7 @@ void *open_component(const char *file, int mode) {
 int query_cuda_support() { return 1; }
 
 void watch_components(State &attached) {
-    attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), "libopen-pal.so");
+    attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), {"libopen-pal.so"});
 }
 
 bool is_switched_off() {
@@ -78,6 +79,7 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     attached.stage = Stage::operations_missing;
     set_error_reporting(library);
     redirect_convertor_calls(&attached.redirection);
+    redirect_collective_calls(library, &attached.redirection);
     redirect_user_operations(library, &attached.redirection);
     redirect_one_sided_calls(library, &attached.redirection);
     redirect_file_calls(library, &attached.redirection);
@@ -126,7 +128,7 @@ void become_default() {
     }
     set_default(kUcxTransports);
     set_default(kUcxDevices);
-    attached.redirection.add("uct_query_components", query_components, "libucp");
+    attached.redirection.add("uct_query_components", query_components, {"libucp"});
     watch_components(attached);
     attached.redirection.apply();
 }

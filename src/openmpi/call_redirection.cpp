@@ -168,8 +168,11 @@ private:
         if (target == redirection.targets_.end()) {
             return;
         }
-        const char *only_in = target->second.only_in;
-        if (only_in != nullptr && strncmp(file_name(object), only_in, strlen(only_in)) != 0) {
+        const std::vector<std::string> &only_in = target->second.only_in;
+        const auto names_object = [&](const std::string &beginning) {
+            return strncmp(file_name(object), beginning.c_str(), beginning.size()) == 0;
+        };
+        if (!only_in.empty() && std::none_of(only_in.begin(), only_in.end(), names_object)) {
             return;
         }
         auto *place = reinterpret_cast<void **>(object.dlpi_addr + entry.r_offset);
@@ -177,7 +180,8 @@ private:
     }
 };
 
-void CallRedirection::add(const char *symbol, void *replacement, const char *only_in) {
+void CallRedirection::add(const char *symbol, void *replacement,
+                          const std::vector<std::string> &only_in) {
     targets_[symbol] = {replacement, only_in};
     done_.clear();  // not for this one
 }

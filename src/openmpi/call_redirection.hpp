@@ -15,9 +15,9 @@ namespace gpushm::openmpi {
  *  replacements must stay for the life of the process. Not thread safe. */
 class CallRedirection {
 public:
-    /** Calls of `symbol` go to `replacement`; `only_in`, if not null: those from libraries whose file
-     *  name begins so. */
-    void add(const char *symbol, void *replacement, const char *only_in = nullptr);
+    /** Calls of `symbol` go to `replacement`; `only_in`, if not empty: those from libraries whose file
+     *  name begins with one of these. */
+    void add(const char *symbol, void *replacement, const std::vector<std::string> &only_in = {});
 
     /** Changes the objects that were loaded since the last time, our own excepted, or all of them after add();
      *  the number of entries written. */
@@ -26,7 +26,7 @@ public:
 private:
     struct Target {
         void *replacement;
-        const char *only_in;
+        std::vector<std::string> only_in;
     };
 
     std::unordered_map<std::string, Target> targets_;

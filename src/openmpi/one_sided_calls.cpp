@@ -215,7 +215,7 @@ int8_t read_config_of_windows(const char *prefix, const char *file, void **confi
 /** Only where osc/ucx is a file of its own, as in Debian's and Ubuntu's Open MPI 4.1, which have such a UCX. */
 void redirect_config_of_windows(CallRedirection *redirection) {
     redirection->add("ucp_config_read", reinterpret_cast<void *>(&read_config_of_windows),
-                     "mca_osc_ucx.so");
+                     {"mca_osc_ucx.so"});
 }
 
 }  // namespace

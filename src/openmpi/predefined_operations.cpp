@@ -3,6 +3,8 @@
 #include "openmpi/predefined_operations.hpp"
 
 #include "core/log.hpp"
+#include "core/reduction.hpp"
+#include "openmpi/element_types.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/ompi_operation.hpp"
 
@@ -10,6 +12,7 @@
 #include <array>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -20,6 +23,7 @@ using TwoBuffers = void (*)(const void *in, void *inout, int *count, void **data
 using ThreeBuffers = void (*)(const void *first, const void *second, void *out, int *count,
                               void **datatype, void *module);
 
+// Those that the GPU computes come first, as ReductionOperation has them.
 constexpr std::array<const char *, 12> kSymbols = {
     "ompi_mpi_op_max",  "ompi_mpi_op_min", "ompi_mpi_op_sum",  "ompi_mpi_op_prod",
     "ompi_mpi_op_land", "ompi_mpi_op_band", "ompi_mpi_op_lor", "ompi_mpi_op_bor",
@@ -64,11 +68,27 @@ private:
     std::unique_ptr<char[]> memory_;
 };
 
+/** False: the CPU is to do it. */
+template <size_t Operation>
+bool reduced_by_gpu(void *result, const void *first, const void *second, int count,
+                    const void *datatype) {
+    if constexpr (Operation <= static_cast<size_t>(ReductionOperation::bxor)) {
+        const std::optional<ElementType> type = element_type(datatype);
+        return type && count > 0 &&
+               reduce_on_gpu(static_cast<ReductionOperation>(Operation), *type, result, first,
+                             second, static_cast<size_t>(count));
+    }
+    return false;
+}
+
 template <size_t Operation, size_t Type>
 void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) try {
     const TwoBuffers original = originals[Operation].two[Type];
     if (!is_gpu_memory(in) && !is_gpu_memory(inout)) {
         original(in, inout, count, datatype, module);
+        return;
+    }
+    if (reduced_by_gpu<Operation>(inout, inout, in, *count, *datatype)) {
         return;
     }
     const OpalDatatype type(*datatype);
@@ -88,6 +108,9 @@ void reduce_three(const void *first, const void *second, void *out, int *count, 
     const ThreeBuffers original = originals[Operation].three[Type];
     if (!is_gpu_memory(first) && !is_gpu_memory(second) && !is_gpu_memory(out)) {
         original(first, second, out, count, datatype, module);
+        return;
+    }
+    if (reduced_by_gpu<Operation>(out, first, second, *count, *datatype)) {
         return;
     }
     const OpalDatatype type(*datatype);
@@ -182,6 +205,7 @@ bool replace_predefined_operations(const OpenMpiLibrary &library) {
                    "work", library.version());
         return true;
     }
+    find_element_types(library);
     for (size_t i = 0; i < kSymbols.size(); ++i) {
         replace(OmpiOperation(operations[i]), i, types);
     }

@@ -92,7 +92,8 @@ TEST_F(RedirectionTest, KeepsToTheLibrariesThatAreNamed) {
     const int parent = getppid();
     const Caller lazy(kLazy);
     const Caller read_only(kReadOnly);
-    redirection_.add("getppid", reinterpret_cast<void *>(&answer), "redirected_caller_");
+    redirection_.add("getppid", reinterpret_cast<void *>(&answer),
+                     {"no_such_library", "redirected_caller_"});
     redirection_.apply();
     EXPECT_EQ(read_only.call(), kAnswer);
     EXPECT_EQ(lazy.call(), parent);

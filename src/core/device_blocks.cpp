@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPU memory for a short while.
+#include "core/device_blocks.hpp"
+
+#include "core/background.hpp"
+#include "core/log.hpp"
+
+#include <algorithm>
+
+namespace gpushm {
+namespace {
+
+constexpr size_t kMostIdleBytes = size_t{256} << 20;
+constexpr size_t kUnit = size_t{2} << 20;  // what the driver takes from the GPU at a time
+
+/** So that the next caller, who needs a little more, can have it, too. */
+size_t rounded(size_t bytes) { return (bytes + bytes / 8 + kUnit - 1) / kUnit * kUnit; }
+
+}  // namespace
+
+DeviceBlocks &DeviceBlocks::instance() {
+    // Never destroyed: at process exit the driver may be gone before us.
+    static DeviceBlocks *const blocks = new DeviceBlocks;
+    return *blocks;
+}
+
+/** The smallest that is large enough, but not one that is mostly wasted. Drops those whose context is gone. */
+bool DeviceBlocks::find_idle(size_t bytes, CUcontext context, Block *found) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const CudaDriver *driver = CudaDriver::get();
+    const auto is_dead = [&](const Block &block) {
+        const bool dead = !driver->context_is_alive(block.context, block.context_id);
+        idle_bytes_ -= dead ? block.length : 0;
+        return dead;
+    };
+    idle_.erase(std::remove_if(idle_.begin(), idle_.end(), is_dead), idle_.end());
+    auto best = idle_.end();
+    for (auto block = idle_.begin(); block != idle_.end(); ++block) {
+        if (block->context == context && block->length >= bytes &&
+            block->length <= 2 * rounded(bytes) &&
+            (best == idle_.end() || block->length < best->length)) {
+            best = block;
+        }
+    }
+    if (best == idle_.end()) {
+        return false;
+    }
+    *found = *best;
+    idle_bytes_ -= best->length;
+    idle_.erase(best);
+    return true;
+}
+
+bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    const CurrentContext current(driver, context);
+    CUdeviceptr address = 0;
+    const CUresult result = current.result() != CUDA_SUCCESS
+                                ? current.result()
+                                : driver->mem_alloc(&address, rounded(bytes));
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(debug, "no %zu bytes of GPU memory (%s)", rounded(bytes),
+                   driver->error_name(result));
+        return false;
+    }
+    *block = {reinterpret_cast<void *>(address), rounded(bytes), context,
+              driver->context_id(context)};
+    return true;
+}
+
+void *DeviceBlocks::take(size_t bytes, const MemoryInfo &near) {
+    Block block = {};
+    if (near.kind != MemoryKind::device || near.context == nullptr ||
+        (!find_idle(bytes, near.context, &block) && !allocate(bytes, near.context, &block))) {
+        return nullptr;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    taken_[block.address] = block;
+    taken_count_.store(taken_.size(), std::memory_order_release);
+    return block.address;
+}
+
+bool DeviceBlocks::give_back(void *address) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = taken_.find(address);
+    if (found == taken_.end()) {
+        return false;
+    }
+    const Block block = found->second;
+    taken_.erase(found);
+    taken_count_.store(taken_.size(), std::memory_order_release);
+    if (idle_bytes_ + block.length <= kMostIdleBytes) {
+        idle_.push_back(block);
+        idle_bytes_ += block.length;
+        return true;
+    }
+    run_in_background([block] {
+        const CudaDriver *driver = CudaDriver::get();
+        const RelaxedCapture relaxed(driver);
+        if (driver->context_is_alive(block.context, block.context_id)) {
+            const CurrentContext current(driver, block.context);
+            driver->mem_free(device_pointer(block.address));
+        }
+    });
+    return true;
+}
+
+}  // namespace gpushm

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPU memory for a short while.
+#pragma once
+
+#include "core/cuda_driver.hpp"
+#include "core/memory_info.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace gpushm {
+
+/** Blocks that were given back are kept for the next caller, up to 256 MiB of them: to allocate takes 0.1 to 1 ms, and
+ *  to free waits for all kernels. Thread safe. */
+class DeviceBlocks {
+public:
+    static DeviceBlocks &instance();
+
+    /** At least `bytes` bytes on the GPU of `near`, device memory; its contents are not defined. Null, logged at level
+     *  debug, when the driver has none. Whoever takes a block uses its copies and kernels to their end before he gives it
+     *  back. */
+    void *take(size_t bytes, const MemoryInfo &near);
+
+    /** False: `address` is not what take() returned. */
+    bool give_back(void *address);
+
+    /** Whether any block is taken; a load. */
+    bool any_taken() const { return taken_count_.load(std::memory_order_acquire) != 0; }
+
+private:
+    struct Block {
+        void *address;
+        size_t length;
+        CUcontext context;
+        unsigned long long context_id;  // CudaDriver::context_id(): memory goes with its context
+    };
+
+    bool find_idle(size_t bytes, CUcontext context, Block *found);
+    static bool allocate(size_t bytes, CUcontext context, Block *block);
+
+    std::mutex mutex_;
+    std::map<void *, Block> taken_;
+    std::vector<Block> idle_;
+    size_t idle_bytes_ = 0;
+    std::atomic<size_t> taken_count_{0};
+};
+
+/** One block, given back by the destructor. */
+class DeviceBlock {
+public:
+    DeviceBlock(size_t bytes, const MemoryInfo &near)
+        : address_(DeviceBlocks::instance().take(bytes, near)) {}
+    ~DeviceBlock() {
+        if (address_ != nullptr) {
+            DeviceBlocks::instance().give_back(address_);
+        }
+    }
+    DeviceBlock(const DeviceBlock &) = delete;
+    DeviceBlock &operator=(const DeviceBlock &) = delete;
+
+    /** Null: there is none. */
+    void *address() const { return address_; }
+
+private:
+    void *address_;
+};
+
+}  // namespace gpushm

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reductions of arrays in GPU memory.
+#include "core/reduction.hpp"
+
+#include "core/copy_any.hpp"
+#include "core/device_blocks.hpp"
+#include "core/engine_pool.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace gpushm {
+namespace {
+
+bool has_code(ReductionOperation operation, ElementType type) {
+    const bool floating = type == ElementType::float32 || type == ElementType::float64;
+    return !floating || operation <= ReductionOperation::prod;
+}
+
+/** An operand where the GPU of the result reaches it. */
+class Operand {
+public:
+    Operand(CopyEngine &engine, const MemoryInfo &gpu_side, const void *address, size_t bytes)
+        : address_(engine.is_in_reach(gpu_side, address, bytes) ? address : nullptr) {
+        // A copy to the GPU and a kernel take less than two copies and the CPU (15 us and 0.2 us a KiB).
+        constexpr size_t kLeastCopied = 32u << 10;
+        if (address_ == nullptr && bytes >= kLeastCopied) {
+            block_.emplace(bytes, gpu_side);
+            const bool copied = block_->address() != nullptr &&
+                                copy_any(block_->address(), address, bytes) == Status::ok;
+            address_ = copied ? block_->address() : nullptr;
+        }
+    }
+    /** Null: nowhere. */
+    const void *address() const { return address_; }
+
+private:
+    const void *address_;
+    std::optional<DeviceBlock> block_;
+};
+
+KernelLaunch launch_of(ReductionParameters *parameters) {
+    constexpr uint64_t kMostBlocks = 1056;  // 8 a multiprocessor of an H200
+    const uint64_t blocks = (parameters->count + kReductionThreads - 1) / kReductionThreads;
+    return {Kernel::reduce, static_cast<unsigned>(std::min(blocks, kMostBlocks)), kReductionThreads,
+            parameters};
+}
+
+}  // namespace
+
+size_t element_bytes(ElementType type) {
+    switch (type) {
+    case ElementType::int8:
+    case ElementType::uint8:
+        return 1;
+    case ElementType::int16:
+    case ElementType::uint16:
+        return 2;
+    case ElementType::int32:
+    case ElementType::uint32:
+    case ElementType::float32:
+        return 4;
+    default:
+        return 8;
+    }
+}
+
+bool reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
+                   const void *second, size_t count) {
+    const size_t bytes = count * element_bytes(type);
+    const MemoryInfo info = query_memory(result);
+    if (count == 0 || info.kind != MemoryKind::device || !has_code(operation, type)) {
+        return false;
+    }
+    BorrowedEngine engine;
+    const CopyEngine::Scope scope(*engine);
+    if (!engine->has_kernels(info) || !engine->is_in_reach(info, result, bytes)) {
+        return false;
+    }
+    const Operand left(*engine, info, first, bytes);
+    const Operand right(*engine, info, second, bytes);
+    if (left.address() == nullptr || right.address() == nullptr) {
+        return false;
+    }
+    ReductionParameters parameters = {device_pointer(result), device_pointer(left.address()),
+                                      device_pointer(right.address()), count, operation, type};
+    return engine->run(info, launch_of(&parameters)) == Status::ok;
+}
+
+}  // namespace gpushm

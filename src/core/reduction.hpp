@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reductions of arrays in GPU memory.
+#pragma once
+
+#include "core/reduction_kernel.hpp"
+
+#include <cstddef>
+
+namespace gpushm {
+
+/** Bytes of an element. */
+size_t element_bytes(ElementType type);
+
+/** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device memory the result is; the
+ *  result may be one of the operands. Waits. False: nothing was done, the CPU is to do it: the result is elsewhere, or the
+ *  GPU has no code for that, or it reaches an operand only by a copy that does not pay. A failing GPU is found when the
+ *  CPU copies. Thread safe. */
+bool reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
+                   const void *second, size_t count);
+
+}  // namespace gpushm

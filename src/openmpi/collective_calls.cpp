@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reductions that are collective, of buffers in GPU memory.
+//
+// Open MPI's algorithms (ompi/mca/coll/base/coll_base_allreduce.c and others) allocate by malloc() what they receive
+// into, and touch it by functions only that know GPU memory (convertor_calls.cpp, predefined_operations.cpp,
+// user_operations.cpp) and by messages.
+#include "openmpi/collective_calls.hpp"
+
+#include "core/device_blocks.hpp"
+#include "core/memory_info.hpp"
+#include "openmpi/mpi_call.hpp"
+
+#include <cctype>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+// Below, the copies to the host and back take less than the messages between GPUs. No other memory that a collective
+// operation allocates is so large: its lists have 8 bytes a rank.
+constexpr size_t kLeastBytes = 64u << 10;
+
+/** Where this thread's temporaries belong; null: in host memory. */
+thread_local const MemoryInfo *current_gpu = nullptr;
+
+void *allocate(size_t bytes) {
+    void *block = current_gpu != nullptr && bytes >= kLeastBytes
+                      ? DeviceBlocks::instance().take(bytes, *current_gpu)
+                      : nullptr;
+    return block != nullptr ? block : malloc(bytes);
+}
+
+void release(void *address) {
+    DeviceBlocks &blocks = DeviceBlocks::instance();
+    if (!blocks.any_taken() || !blocks.give_back(address)) {
+        free(address);
+    }
+}
+
+/** The time of a call. */
+class Temporaries {
+public:
+    /** Either may be something else than a buffer (MPI_IN_PLACE, or of no meaning at all but the root). */
+    Temporaries(const void *send, const void *receive) : outer_(current_gpu), info_(query_memory(receive)) {
+        if (info_.kind != MemoryKind::device) {
+            info_ = query_memory(send);
+        }
+        current_gpu = info_.kind == MemoryKind::device ? &info_ : nullptr;
+    }
+    ~Temporaries() { current_gpu = outer_; }
+    Temporaries(const Temporaries &) = delete;
+    Temporaries &operator=(const Temporaries &) = delete;
+
+private:
+    const MemoryInfo *outer_;  // of a call within which an operation of the user calls MPI
+    MemoryInfo info_;
+};
+
+/** A function of MPI whose first parameters are the buffers; `Name` tells those with the same parameters apart. */
+template <size_t Name, typename... Parameters>
+struct Reduction {
+    using Function = int (*)(const void *, void *, Parameters...);
+    static inline Function original;
+
+    static int call(const void *send, void *receive, Parameters... parameters) {
+        const Temporaries temporaries(send, receive);
+        return original(send, receive, parameters...);
+    }
+};
+
+using Handle = void *;  // MPI_Datatype, MPI_Op, MPI_Comm
+using Requests = void **;
+using Large = ptrdiff_t;  // MPI_Count
+
+struct Target {
+    const OpenMpiLibrary &library;
+    CallRedirection *redirection;
+
+    template <size_t Name, typename Count, typename... Last>
+    void redirect(const std::string &name) const {
+        using Call = Reduction<Name, Count, Handle, Handle, Last...>;
+        redirect_mpi_call(library, redirection, name, &Call::original, &Call::call);
+    }
+
+    /** A function, its nonblocking form, and those of both with large counts (MPI 4). */
+    template <size_t Name, typename Count, typename LargeCount, typename... Last>
+    void redirect_forms(const std::string &name) const {
+        const std::string nonblocking =
+            std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
+        redirect<Name, Count, Last...>(name);
+        redirect<Name, Count, Last..., Requests>(nonblocking);
+        redirect<Name, LargeCount, Last...>(name + "_c");
+        redirect<Name, LargeCount, Last..., Requests>(nonblocking + "_c");
+    }
+};
+
+}  // namespace
+
+void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    const Target target = {library, redirection};
+    target.redirect_forms<0, int, Large, Handle>("Allreduce");
+    target.redirect_forms<1, int, Large, int, Handle>("Reduce");
+    target.redirect_forms<2, const int *, const Large *, Handle>("Reduce_scatter");
+    target.redirect_forms<3, int, Large, Handle>("Reduce_scatter_block");
+    target.redirect_forms<4, int, Large, Handle>("Scan");
+    target.redirect_forms<5, int, Large, Handle>("Exscan");
+    // Open MPI 6.0 has its collectives in libopen_mpi, some are components of their own.
+    const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
+    redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);
+    redirection->add("free", reinterpret_cast<void *>(&release), collectives);
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// DeviceBlocks: memory of the right GPU, taken once and used again.
+#include "core/device_blocks.hpp"
+#include "core_gpu_support.hpp"
+
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kMiB = 1u << 20;
+
+class DeviceBlocksTest : public GpuTest {
+protected:
+    DeviceBlocks &blocks_ = DeviceBlocks::instance();
+    Buffer buffer_{MemoryKind::device, 4096};
+    MemoryInfo near_ = query_memory(buffer_.data());
+};
+
+TEST_F(DeviceBlocksTest, AreDeviceMemoryOfTheSameContext) {
+    void *block = blocks_.take(5 * kMiB, near_);
+    ASSERT_NE(block, nullptr);
+    const MemoryInfo info = query_memory(block);
+    EXPECT_EQ(info.kind, MemoryKind::device);
+    EXPECT_EQ(info.context, near_.context);
+    EXPECT_EQ(info.device, near_.device);
+    EXPECT_GE(info.length, 5 * kMiB);
+    EXPECT_TRUE(blocks_.any_taken());
+    EXPECT_TRUE(blocks_.give_back(block));
+    EXPECT_FALSE(blocks_.any_taken());
+    EXPECT_FALSE(blocks_.give_back(block)) << "it is not taken any more";
+}
+
+TEST_F(DeviceBlocksTest, TakenTogetherAreApart) {
+    std::vector<unsigned char *> taken;
+    for (int i = 0; i < 4; ++i) {
+        taken.push_back(static_cast<unsigned char *>(blocks_.take(kMiB, near_)));
+        ASSERT_NE(taken.back(), nullptr);
+        for (int j = 0; j < i; ++j) {
+            EXPECT_TRUE(taken[j] + kMiB <= taken[i] || taken[i] + kMiB <= taken[j]);
+        }
+    }
+    for (void *block : taken) {
+        EXPECT_TRUE(blocks_.give_back(block));
+    }
+}
+
+TEST_F(DeviceBlocksTest, AreUsedAgain) {
+    SKIP_UNLESS_SIMULATED();
+    void *block = blocks_.take(20 * kMiB, near_);
+    blocks_.give_back(block);
+    reset_calls();
+    for (const size_t bytes : {20 * kMiB, 19 * kMiB, 21 * kMiB}) {
+        EXPECT_EQ(blocks_.take(bytes, near_), block) << bytes;
+        blocks_.give_back(block);
+    }
+    EXPECT_EQ(calls("cuMemAlloc"), 0u);
+}
+
+TEST_F(DeviceBlocksTest, KnowNothingOfOtherMemory) {
+    EXPECT_FALSE(blocks_.give_back(buffer_.data()));
+    EXPECT_FALSE(blocks_.give_back(nullptr));
+    int local = 0;
+    EXPECT_FALSE(blocks_.give_back(&local));
+}
+
+TEST_F(DeviceBlocksTest, AreNotThereForOtherKinds) {
+    for (const MemoryKind kind : {MemoryKind::host, MemoryKind::pinned, MemoryKind::managed}) {
+        Buffer other(kind, 4096);
+        EXPECT_EQ(blocks_.take(kMiB, query_memory(other.data())), nullptr);
+    }
+}
+
+/** Nobody waits for that: cuMemFree is called in the background. */
+TEST_F(DeviceBlocksTest, GoBackToTheDriverWhenTheyAreTooMany) {
+    SKIP_UNLESS_SIMULATED();
+    std::vector<void *> taken;
+    for (int i = 0; i < 5; ++i) {
+        taken.push_back(blocks_.take(60 * kMiB, near_));
+        ASSERT_NE(taken.back(), nullptr);
+    }
+    reset_calls();
+    for (void *block : taken) {
+        EXPECT_TRUE(blocks_.give_back(block));
+    }
+    // At most three of them fit what is kept.
+    await_background_calls("cuMemFree", 2);
+    EXPECT_GE(calls("cuMemFree"), 2u);
+    EXPECT_LE(calls("cuMemFree"), 5u);
+}
+
+TEST_F(DeviceBlocksTest, WithoutMemoryThereIsNone) {
+    SKIP_UNLESS_SIMULATED();
+    set_simulation("SIMCUDA_FAIL", "cuMemAlloc:1:2");
+    EXPECT_EQ(blocks_.take(97 * kMiB, near_), nullptr);
+    EXPECT_FALSE(blocks_.any_taken());
+}
+
+}  // namespace
+}  // namespace gpushm
