@@ -150,6 +150,7 @@ step_operations() {
     make -C "$plain" -j"$jobs" test/mpi/operations
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
+    mpi_reduction_on_gpu 2 "$plain"
     mpi_operations 2 "$plain" --kinds=mixed
     mpi_operations 3 "$plain" --kinds=managed --only=llgather --only=lltoall --only=educe --only=cat
     mpi_operations 8 "$plain" --kinds=host

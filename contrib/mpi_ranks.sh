@@ -24,3 +24,12 @@ mpi_operations() {
     shift 2
     ranks "$n" "$build/test/mpi/operations" --quick --timeout=100 "$@" 2>&1 | tail -n 30
 }
+
+# mpi_reduction_on_gpu N BUILD_DIR: whether a large reduction of GPU memory stays in GPU memory.
+mpi_reduction_on_gpu() {
+    local output
+    grep '^#define HAVE_KERNELS' "$2/config.h" || return 0
+    output=$(UCX_LOG_LEVEL=debug ranks "$1" "$2/test/mpi/operations" --quick --kinds=device \
+        '--only=Allreduce, MPI_SUM of MPI_INT' 2>&1) &&
+        grep -m 1 'GPU memory for temporaries' <<<"$output"
+}

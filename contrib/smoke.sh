@@ -31,6 +31,7 @@ smoke_mpi_wheel() {
         export PATH=$dir/bin:$PATH LD_LIBRARY_PATH=$dir/lib:$plain/test/simcuda/.libs
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60 || exit
         mpi_operations 2 "$plain" --kinds=device || exit
+        mpi_reduction_on_gpu 2 "$plain" || exit
         export PYTHONPATH=$mpi4py
         mpi4py_collectives 2 python3 && mpi4py_collectives 8 python3
     )
@@ -79,7 +80,8 @@ smoke_release() {
         ucx_version
         mpirun --version
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60
-        mpi_operations 2 "$plain" --kinds=device' "$source_dir" "$plain" "$run"
+        mpi_operations 2 "$plain" --kinds=device
+        mpi_reduction_on_gpu 2 "$plain"' "$source_dir" "$plain" "$run"
 }
 
 step_trixie() { smoke_release trixie "$debian13_packages"; }

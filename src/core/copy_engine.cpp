@@ -703,14 +703,6 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     return true;
 }
 
-bool CopyEngine::has_kernels(const MemoryInfo &gpu_side) {
-    Scope scope(*this);
-    Means means;
-    return find_context({nullptr, nullptr, 0, gpu_side, CopyDirection::to_gpu}, &means) &&
-           means.context->kernels != nullptr &&
-           means.context->kernels->function(Kernel::reduce) != nullptr;
-}
-
 bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length) {
     Scope scope(*this);
     const CopyJob job = {const_cast<void *>(address), address, length, gpu_side,
@@ -726,20 +718,21 @@ bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, si
 Status CopyEngine::run(const MemoryInfo &gpu_side, const KernelLaunch &launch) {
     Scope scope(*this);
     Means means;
-    if (!has_kernels(gpu_side) ||
-        !find_context({nullptr, nullptr, 0, gpu_side, CopyDirection::to_gpu}, &means)) {
-        return Status::gpu_error;
-    }
-    const Stream *stream = find_stream(means.handle, *means.context, 0, CopyDirection::to_gpu);
-    if (stream == nullptr) {
+    const Stream *stream =
+        find_context({nullptr, nullptr, 0, gpu_side, CopyDirection::to_gpu}, &means)
+            ? find_stream(means.handle, *means.context, 0, CopyDirection::to_gpu)
+            : nullptr;
+    const CUfunction function = stream != nullptr && means.context->kernels != nullptr
+                                    ? means.context->kernels->function(launch.kernel)
+                                    : nullptr;
+    if (function == nullptr) {
         return Status::gpu_error;
     }
     const CudaDriver *driver = CudaDriver::get();
     void *parameters[] = {launch.parameters};
     CUresult result = in_context(means.handle, [&] {
-        return driver->launch_kernel(means.context->kernels->function(launch.kernel), launch.blocks,
-                                     1, 1, launch.threads, 1, 1, 0, stream->handle, parameters,
-                                     nullptr);
+        return driver->launch_kernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, 0,
+                                     stream->handle, parameters, nullptr);
     });
     if (result == CUDA_SUCCESS) {
         result = wait_for_stream(means.handle, stream->handle);

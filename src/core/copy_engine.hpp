@@ -103,11 +103,10 @@ public:
      *  application that takes the whole GPU holds them up. */
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
 
-    /** Whether run() finds its kernels in the context that a copy with this `gpu_side` uses. */
-    bool has_kernels(const MemoryInfo &gpu_side);
     /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length). */
     bool is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length);
-    /** Runs a kernel and waits. ok; or gpu_error, logged. */
+    /** Runs a kernel in the context that a copy with this `gpu_side` uses, where KernelCode is loaded, and waits. ok; or
+     *  gpu_error, logged. */
     Status run(const MemoryInfo &gpu_side, const KernelLaunch &launch);
 
     /** The context that a copy with this `gpu_side` uses; null when there is none. */

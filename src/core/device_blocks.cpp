@@ -64,6 +64,7 @@ bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
                    driver->error_name(result));
         return false;
     }
+    GPUSHM_LOG(debug, "allocated %zu bytes of GPU memory for temporaries", rounded(bytes));
     *block = {reinterpret_cast<void *>(address), rounded(bytes), context,
               driver->context_id(context)};
     return true;

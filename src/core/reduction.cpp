@@ -5,17 +5,13 @@
 #include "core/copy_any.hpp"
 #include "core/device_blocks.hpp"
 #include "core/engine_pool.hpp"
+#include "core/kernel_code.hpp"
 
 #include <algorithm>
 #include <optional>
 
 namespace gpushm {
 namespace {
-
-bool has_code(ReductionOperation operation, ElementType type) {
-    const bool floating = type == ElementType::float32 || type == ElementType::float64;
-    return !floating || operation <= ReductionOperation::prod;
-}
 
 /** An operand where the GPU of the result reaches it. */
 class Operand {
@@ -65,16 +61,29 @@ size_t element_bytes(ElementType type) {
     }
 }
 
+bool is_reduction(ReductionOperation operation, ElementType type) {
+    const bool floating = type == ElementType::float32 || type == ElementType::float64;
+    return !floating || operation <= ReductionOperation::prod;
+}
+
+bool gpu_can_reduce(const MemoryInfo &gpu_side) {
+    const auto kernels = gpu_side.kind == MemoryKind::device && gpu_side.context != nullptr
+                             ? KernelCodes::instance().find(
+                                   gpu_side.context, CudaDriver::get()->context_id(gpu_side.context))
+                             : nullptr;
+    return kernels != nullptr && kernels->function(Kernel::reduce) != nullptr;
+}
+
 bool reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
                    const void *second, size_t count) {
     const size_t bytes = count * element_bytes(type);
     const MemoryInfo info = query_memory(result);
-    if (count == 0 || info.kind != MemoryKind::device || !has_code(operation, type)) {
+    if (count == 0 || !is_reduction(operation, type) || !gpu_can_reduce(info)) {
         return false;
     }
     BorrowedEngine engine;
     const CopyEngine::Scope scope(*engine);
-    if (!engine->has_kernels(info) || !engine->is_in_reach(info, result, bytes)) {
+    if (!engine->is_in_reach(info, result, bytes)) {
         return false;
     }
     const Operand left(*engine, info, first, bytes);

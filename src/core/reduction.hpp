@@ -2,6 +2,7 @@
 // Reductions of arrays in GPU memory.
 #pragma once
 
+#include "core/memory_info.hpp"
 #include "core/reduction_kernel.hpp"
 
 #include <cstddef>
@@ -10,6 +11,12 @@ namespace gpushm {
 
 /** Bytes of an element. */
 size_t element_bytes(ElementType type);
+
+/** Whether GPUs have code for it. */
+bool is_reduction(ReductionOperation operation, ElementType type);
+
+/** Whether the GPU that `gpu_side` is memory of has it in that memory's context. */
+bool gpu_can_reduce(const MemoryInfo &gpu_side);
 
 /** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device memory the result is; the
  *  result may be one of the operands. Waits. False: nothing was done, the CPU is to do it: the result is elsewhere, or the

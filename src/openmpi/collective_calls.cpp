@@ -8,7 +8,9 @@
 
 #include "core/device_blocks.hpp"
 #include "core/memory_info.hpp"
+#include "core/reduction.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/predefined_operations.hpp"
 
 #include <cctype>
 #include <cstddef>
@@ -43,12 +45,15 @@ void release(void *address) {
 /** The time of a call. */
 class Temporaries {
 public:
-    /** Either may be something else than a buffer (MPI_IN_PLACE, or of no meaning at all but the root). */
-    Temporaries(const void *send, const void *receive) : outer_(current_gpu), info_(query_memory(receive)) {
+    /** Either may be something else than a buffer (MPI_IN_PLACE, or of no meaning at all but at the root). */
+    Temporaries(const void *send, const void *receive, const void *datatype, const void *operation)
+        : outer_(current_gpu), info_(query_memory(receive)) {
         if (info_.kind != MemoryKind::device) {
             info_ = query_memory(send);
         }
-        current_gpu = info_.kind == MemoryKind::device ? &info_ : nullptr;
+        // What the CPU computes is better off in host memory.
+        const bool on_gpu = gpus_compute(operation, datatype) && gpu_can_reduce(info_);
+        current_gpu = on_gpu ? &info_ : nullptr;
     }
     ~Temporaries() { current_gpu = outer_; }
     Temporaries(const Temporaries &) = delete;
@@ -59,19 +64,21 @@ private:
     MemoryInfo info_;
 };
 
-/** A function of MPI whose first parameters are the buffers; `Name` tells those with the same parameters apart. */
-template <size_t Name, typename... Parameters>
+using Handle = void *;  // MPI_Datatype, MPI_Op, MPI_Comm
+
+/** A function of MPI that begins with these parameters; `Name` tells those with the same parameters apart. */
+template <size_t Name, typename Count, typename... Last>
 struct Reduction {
-    using Function = int (*)(const void *, void *, Parameters...);
+    using Function = int (*)(const void *, void *, Count, Handle, Handle, Last...);
     static inline Function original;
 
-    static int call(const void *send, void *receive, Parameters... parameters) {
-        const Temporaries temporaries(send, receive);
-        return original(send, receive, parameters...);
+    static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
+                    Last... last) {
+        const Temporaries temporaries(send, receive, datatype, operation);
+        return original(send, receive, count, datatype, operation, last...);
     }
 };
 
-using Handle = void *;  // MPI_Datatype, MPI_Op, MPI_Comm
 using Requests = void **;
 using Large = ptrdiff_t;  // MPI_Count
 
@@ -81,7 +88,7 @@ struct Target {
 
     template <size_t Name, typename Count, typename... Last>
     void redirect(const std::string &name) const {
-        using Call = Reduction<Name, Count, Handle, Handle, Last...>;
+        using Call = Reduction<Name, Count, Last...>;
         redirect_mpi_call(library, redirection, name, &Call::original, &Call::call);
     }
 

@@ -161,6 +161,8 @@ bool has_types(const OmpiOperation &operation, size_t types) {
 
 using Operations = std::array<void *, kSymbols.size()>;
 
+Operations handles;  // of those that were replaced
+
 /** 0 when they fit no number that we know. */
 size_t number_of_types(const Operations &operations) {
     for (const size_t types : kTypes) {
@@ -190,6 +192,14 @@ void replace(const OmpiOperation &operation, size_t index, size_t types) {
 
 }  // namespace
 
+bool gpus_compute(const void *operation, const void *datatype) {
+    const std::optional<ElementType> type = element_type(datatype);
+    const auto found = std::find(handles.begin(), handles.end(), operation);
+    const auto index = static_cast<size_t>(found - handles.begin());
+    return type && index <= static_cast<size_t>(ReductionOperation::bxor) &&
+           is_reduction(static_cast<ReductionOperation>(index), *type);
+}
+
 bool replace_predefined_operations(const OpenMpiLibrary &library) {
     Operations operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {
@@ -206,6 +216,7 @@ bool replace_predefined_operations(const OpenMpiLibrary &library) {
         return true;
     }
     find_element_types(library);
+    handles = operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {
         replace(OmpiOperation(operations[i]), i, types);
     }

@@ -11,4 +11,7 @@ namespace gpushm::openmpi {
  *  when Open MPI has not filled them yet. To be called until it is true. */
 bool replace_predefined_operations(const OpenMpiLibrary &library);
 
+/** Whether GPUs compute the predefined operation, an MPI_Op, of this MPI_Datatype. */
+bool gpus_compute(const void *operation, const void *datatype);
+
 }  // namespace gpushm::openmpi
