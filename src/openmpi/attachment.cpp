@@ -10,6 +10,7 @@
 #include "openmpi/file_calls.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mca_defaults.hpp"
+#include "openmpi/message_calls.hpp"
 #include "openmpi/one_sided_calls.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/predefined_operations.hpp"
@@ -79,6 +80,7 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     attached.stage = Stage::operations_missing;
     set_error_reporting(library);
     redirect_convertor_calls(&attached.redirection);
+    redirect_message_calls(&attached.redirection);
     redirect_collective_calls(library, &attached.redirection);
     redirect_user_operations(library, &attached.redirection);
     redirect_one_sided_calls(library, &attached.redirection);

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Messages of derived datatypes in GPU memory.
+//
+// In place of the functions of UCP that Open MPI's pml/ucx calls (ompi/mca/pml/ucx/pml_ucx.c, the same in 4.1, 5.0 and
+// 6.0). Messages of contiguous data, and all of host memory, pass as they are.
+#include "openmpi/message_calls.hpp"
+
+#include "openmpi/generic_datatypes.hpp"
+#include "openmpi/staged_message.hpp"
+#include "openmpi/ucp_functions.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+/** What is left of the parameters of a message whose buffer is one of ours. */
+ucp_request_param_t parameters_of(const ucp_request_param_t *original) {
+    constexpr uint32_t kKept = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FLAG_NO_IMM_CMPL |
+                               UCP_OP_ATTR_FLAG_FAST_CMPL | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL |
+                               UCP_OP_ATTR_FLAG_MULTI_SEND;
+    ucp_request_param_t parameters = {};
+    parameters.op_attr_mask = original->op_attr_mask & kKept;
+    if ((original->op_attr_mask & UCP_OP_ATTR_FIELD_REQUEST) != 0) {
+        parameters.request = original->request;
+    }
+    return parameters;
+}
+
+ucp_datatype_t datatype_of(const ucp_request_param_t *parameters) {
+    return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? parameters->datatype
+                                                                        : ucp_dt_make_contig(1);
+}
+
+void *user_data_of(const ucp_request_param_t *parameters) {
+    return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_USER_DATA) != 0 ? parameters->user_data
+                                                                         : nullptr;
+}
+
+bool has_callback(const ucp_request_param_t *parameters) {
+    return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0;
+}
+
+// ---------------------------------------------------------------- sends
+
+void on_sent(void *request, ucs_status_t status, void *message) {
+    static_cast<StagedMessage *>(message)->end(request, [&](const Completion &completion) {
+        completion.sent(request, status);
+    });
+}
+
+/** Null: it goes as it is. */
+std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_datatype_t datatype) {
+    std::unique_ptr<StagedMessage> message =
+        StagedMessage::create(const_cast<void *>(buffer), count, datatype);
+    return message != nullptr && message->pack() ? std::move(message) : nullptr;
+}
+
+template <typename Send>
+ucs_status_ptr_t send(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
+                      const Completion &completion, Send send) {
+    message->set_completion(completion);
+    parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    parameters.cb.send = on_sent;
+    parameters.user_data = message.get();
+    const ucs_status_ptr_t request = send(message->block(), message->bytes(), &parameters);
+    StagedMessage::submitted(std::move(message), request);
+    return request;
+}
+
+ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
+                              const ucp_request_param_t *parameters) {
+    auto message = pack(buffer, count, datatype_of(parameters));
+    if (message == nullptr) {
+        return ucp().tag_send_nbx(ep, buffer, count, tag, parameters);
+    }
+    const Completion completion =
+        has_callback(parameters)
+            ? Completion::of_send(parameters->cb.send, user_data_of(parameters))
+            : Completion();
+    return send(std::move(message), parameters_of(parameters), completion,
+                [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
+                    return ucp().tag_send_nbx(ep, block, bytes, tag, ours);
+                });
+}
+
+ucs_status_ptr_t tag_send_nb(ucp_ep_h ep, const void *buffer, size_t count,
+                             ucp_datatype_t datatype, ucp_tag_t tag, ucp_send_callback_t callback) {
+    auto message = pack(buffer, count, datatype);
+    if (message == nullptr) {
+        return ucp().tag_send_nb(ep, buffer, count, datatype, tag, callback);
+    }
+    return send(std::move(message), {}, Completion::of_send(callback),
+                [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
+                    return ucp().tag_send_nbx(ep, block, bytes, tag, ours);
+                });
+}
+
+ucs_status_ptr_t tag_send_sync_nb(ucp_ep_h ep, const void *buffer, size_t count,
+                                  ucp_datatype_t datatype, ucp_tag_t tag,
+                                  ucp_send_callback_t callback) {
+    auto message = pack(buffer, count, datatype);
+    if (message == nullptr) {
+        return ucp().tag_send_sync_nb(ep, buffer, count, datatype, tag, callback);
+    }
+    return send(std::move(message), {}, Completion::of_send(callback),
+                [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
+                    return ucp().tag_send_sync_nbx(ep, block, bytes, tag, ours);
+                });
+}
+
+// ---------------------------------------------------------------- receives
+
+void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                 void *argument) {
+    auto *message = static_cast<StagedMessage *>(argument);
+    if (status == UCS_OK && !message->unpack(info->length)) {
+        status = UCS_ERR_IO_ERROR;
+    }
+    message->end(request, [&](const Completion &completion) {
+        completion.received(request, status, info);
+    });
+}
+
+/** Its callback is called in any case, also when it is complete at once. */
+template <typename Receive>
+ucs_status_ptr_t receive(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
+                         const Completion &completion, Receive receive) {
+    message->set_completion(completion);
+    parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                               UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    parameters.cb.recv = on_received;
+    parameters.user_data = message.get();
+    const ucs_status_ptr_t request = receive(message->block(), message->bytes(), &parameters);
+    StagedMessage::submitted(std::move(message), request);
+    return request;
+}
+
+ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
+                              ucp_tag_t mask, const ucp_request_param_t *parameters) {
+    auto message = StagedMessage::create(buffer, count, datatype_of(parameters));
+    if (message == nullptr) {
+        return ucp().tag_recv_nbx(worker, buffer, count, tag, mask, parameters);
+    }
+    const Completion completion =
+        has_callback(parameters)
+            ? Completion::of_receive(parameters->cb.recv, user_data_of(parameters))
+            : Completion();
+    return receive(std::move(message), parameters_of(parameters), completion,
+                   [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
+                       return ucp().tag_recv_nbx(worker, block, bytes, tag, mask, ours);
+                   });
+}
+
+ucs_status_ptr_t tag_recv_nb(ucp_worker_h worker, void *buffer, size_t count,
+                             ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
+                             ucp_tag_recv_callback_t callback) {
+    auto message = StagedMessage::create(buffer, count, datatype);
+    if (message == nullptr) {
+        return ucp().tag_recv_nb(worker, buffer, count, datatype, tag, mask, callback);
+    }
+    return receive(std::move(message), {}, Completion::of_receive(callback),
+                   [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
+                       return ucp().tag_recv_nbx(worker, block, bytes, tag, mask, ours);
+                   });
+}
+
+ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count,
+                                 ucp_datatype_t datatype, ucp_tag_message_h matched,
+                                 ucp_tag_recv_callback_t callback) {
+    auto message = StagedMessage::create(buffer, count, datatype);
+    if (message == nullptr) {
+        return ucp().tag_msg_recv_nb(worker, buffer, count, datatype, matched, callback);
+    }
+    return receive(std::move(message), {}, Completion::of_receive(callback),
+                   [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
+                       return ucp().tag_msg_recv_nbx(worker, block, bytes, matched, ours);
+                   });
+}
+
+/** Of one that is under way, UCP would forget the callback. */
+void request_free(void *request) {
+    if (!StagedMessage::free_later(request)) {
+        ucp().request_free(request);
+    }
+}
+
+// ---------------------------------------------------------------- datatypes
+
+ucs_status_t dt_create_generic(const ucp_generic_dt_ops_t *operations, void *datatype,
+                               ucp_datatype_t *generic) {
+    const ucs_status_t status = ucp().dt_create_generic(operations, datatype, generic);
+    if (status == UCS_OK) {
+        GenericDatatypes::instance().add(*generic, datatype);
+    }
+    return status;
+}
+
+void dt_destroy(ucp_datatype_t datatype) {
+    GenericDatatypes::instance().remove(datatype);
+    ucp().dt_destroy(datatype);
+}
+
+}  // namespace
+
+void redirect_message_calls(CallRedirection *redirection) {
+    if (!find_ucp_functions()) {
+        return;
+    }
+    const auto redirect = [&](const char *name, auto replacement) {
+        // pml/ucx is a component, or in the library of Open MPI.
+        redirection->add(name, reinterpret_cast<void *>(replacement),
+                         {"mca_pml_ucx.so", "libmpi.so", "libopen_mpi.so"});
+    };
+    redirect("ucp_tag_send_nbx", &tag_send_nbx);
+    redirect("ucp_tag_send_nb", &tag_send_nb);
+    redirect("ucp_tag_send_sync_nb", &tag_send_sync_nb);
+    redirect("ucp_tag_recv_nbx", &tag_recv_nbx);
+    redirect("ucp_tag_recv_nb", &tag_recv_nb);
+    redirect("ucp_tag_msg_recv_nb", &tag_msg_recv_nb);
+    redirect("ucp_request_free", &request_free);
+    redirect("ucp_dt_create_generic", &dt_create_generic);
+    redirect("ucp_dt_destroy", &dt_destroy);
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The functions of UCP that Open MPI sends and receives with.
+#include "openmpi/ucp_functions.hpp"
+
+#include "core/log.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstring>
+#include <string>
+
+namespace gpushm::openmpi {
+namespace {
+
+UcpFunctions functions;
+
+/** The packages of Python's index call it libucp-<number>.so.0. */
+int note_path(dl_phdr_info *object, size_t, void *argument) {
+    const char *slash = strrchr(object->dlpi_name, '/');
+    if (slash != nullptr &&
+        (strncmp(slash, "/libucp.so", 10) == 0 || strncmp(slash, "/libucp-", 8) == 0)) {
+        *static_cast<std::string *>(argument) = object->dlpi_name;
+    }
+    return 0;
+}
+
+template <typename Function>
+bool find(void *library, const char *name, Function *function) {
+    *function = reinterpret_cast<Function>(dlsym(library, name));
+    return *function != nullptr;
+}
+
+}  // namespace
+
+bool find_ucp_functions() {
+    std::string path;
+    dl_iterate_phdr(note_path, &path);
+    void *const library =
+        path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    const bool found =
+        library != nullptr && find(library, "ucp_tag_send_nbx", &functions.tag_send_nbx) &&
+        find(library, "ucp_tag_send_sync_nbx", &functions.tag_send_sync_nbx) &&
+        find(library, "ucp_tag_recv_nbx", &functions.tag_recv_nbx) &&
+        find(library, "ucp_tag_msg_recv_nbx", &functions.tag_msg_recv_nbx) &&
+        find(library, "ucp_tag_send_nb", &functions.tag_send_nb) &&
+        find(library, "ucp_tag_send_sync_nb", &functions.tag_send_sync_nb) &&
+        find(library, "ucp_tag_recv_nb", &functions.tag_recv_nb) &&
+        find(library, "ucp_tag_msg_recv_nb", &functions.tag_msg_recv_nb) &&
+        find(library, "ucp_request_free", &functions.request_free) &&
+        find(library, "ucp_dt_create_generic", &functions.dt_create_generic) &&
+        find(library, "ucp_dt_destroy", &functions.dt_destroy);
+    if (!found) {
+        GPUSHM_LOG(debug, "a function of libucp is missing: derived datatypes are packed piece by piece");
+    }
+    return found;
+}
+
+const UcpFunctions &ucp() { return functions; }
+
+}  // namespace gpushm::openmpi
