@@ -11,6 +11,7 @@ namespace gpushm {
 namespace {
 
 constexpr size_t kMostIdleBytes = size_t{256} << 20;
+constexpr size_t kMostTakenBytes = size_t{1} << 30;
 constexpr size_t kUnit = size_t{2} << 20;  // what the driver takes from the GPU at a time
 
 /** So that the next caller, who needs a little more, can have it, too. */
@@ -70,13 +71,29 @@ bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
     return true;
 }
 
+/** Counts a block before it is there. */
+bool DeviceBlocks::reserve(size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes > kMostTakenBytes || taken_bytes_ + rounded(bytes) > kMostTakenBytes) {
+        return false;
+    }
+    taken_bytes_ += rounded(bytes);
+    return true;
+}
+
 void *DeviceBlocks::take(size_t bytes, const MemoryInfo &near) {
-    Block block = {};
-    if (near.kind != MemoryKind::device || near.context == nullptr ||
-        (!find_idle(bytes, near.context, &block) && !allocate(bytes, near.context, &block))) {
+    if (near.kind != MemoryKind::device || near.context == nullptr || !reserve(bytes)) {
         return nullptr;
     }
+    Block block = {};
+    const bool found =
+        find_idle(bytes, near.context, &block) || allocate(bytes, near.context, &block);
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (!found) {
+        taken_bytes_ -= rounded(bytes);
+        return nullptr;
+    }
+    taken_bytes_ += block.length - rounded(bytes);
     taken_[block.address] = block;
     taken_count_.store(taken_.size(), std::memory_order_release);
     return block.address;
@@ -90,6 +107,7 @@ bool DeviceBlocks::give_back(void *address) {
     }
     const Block block = found->second;
     taken_.erase(found);
+    taken_bytes_ -= block.length;
     taken_count_.store(taken_.size(), std::memory_order_release);
     if (idle_bytes_ + block.length <= kMostIdleBytes) {
         idle_.push_back(block);

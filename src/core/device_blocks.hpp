@@ -14,13 +14,14 @@
 namespace gpushm {
 
 /** Blocks that were given back are kept for the next caller, up to 256 MiB of them: to allocate takes 0.1 to 1 ms, and
- *  to free waits for all kernels. Thread safe. */
+ *  to free waits for all kernels. No more than 1 GiB is taken at once: the application wants its memory. Thread
+ *  safe. */
 class DeviceBlocks {
 public:
     static DeviceBlocks &instance();
 
-    /** At least `bytes` bytes on the GPU of `near`, device memory; its contents are not defined. Null, logged at level
-     *  debug, when the driver has none. Whoever takes a block uses its copies and kernels to their end before he gives it
+    /** At least `bytes` bytes on the GPU of `near`, device memory; its contents are not defined. Null when there is
+     *  none. Whoever takes a block uses its copies and kernels to their end before he gives it
      *  back. */
     void *take(size_t bytes, const MemoryInfo &near);
 
@@ -38,6 +39,7 @@ private:
         unsigned long long context_id;  // CudaDriver::context_id(): memory goes with its context
     };
 
+    bool reserve(size_t bytes);
     bool find_idle(size_t bytes, CUcontext context, Block *found);
     static bool allocate(size_t bytes, CUcontext context, Block *block);
 
@@ -45,6 +47,7 @@ private:
     std::map<void *, Block> taken_;
     std::vector<Block> idle_;
     size_t idle_bytes_ = 0;
+    size_t taken_bytes_ = 0;
     std::atomic<size_t> taken_count_{0};
 };
 

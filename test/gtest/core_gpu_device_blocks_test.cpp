@@ -91,6 +91,23 @@ TEST_F(DeviceBlocksTest, GoBackToTheDriverWhenTheyAreTooMany) {
     EXPECT_LE(calls("cuMemFree"), 5u);
 }
 
+TEST_F(DeviceBlocksTest, LeaveMemoryToTheApplication) {
+    EXPECT_EQ(blocks_.take(size_t{1} << 31, near_), nullptr);
+    EXPECT_EQ(blocks_.take(~size_t{0}, near_), nullptr);
+    std::vector<void *> taken;
+    for (void *block = blocks_.take(200 * kMiB, near_); block != nullptr && taken.size() < 10;
+         block = blocks_.take(200 * kMiB, near_)) {
+        taken.push_back(block);
+    }
+    EXPECT_EQ(taken.size(), 4u);
+    for (void *block : taken) {
+        EXPECT_TRUE(blocks_.give_back(block));
+    }
+    void *block = blocks_.take(200 * kMiB, near_);
+    EXPECT_NE(block, nullptr);
+    blocks_.give_back(block);
+}
+
 TEST_F(DeviceBlocksTest, WithoutMemoryThereIsNone) {
     SKIP_UNLESS_SIMULATED();
     set_simulation("SIMCUDA_FAIL", "cuMemAlloc:1:2");

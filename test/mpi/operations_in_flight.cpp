@@ -147,6 +147,25 @@ void test_persistent(Trial& trial)
     }
 }
 
+// Messages go on when nobody waits for their requests any more.
+void test_freed_requests(Trial& trial)
+{
+    Window window(trial);
+    Exchange& exchange = window.exchange;
+    exchange.run([&] {
+        MPI_Barrier(window.group.comm);
+        window.start_sends();
+        for (MPI_Request& request : window.requests) {
+            exchange.require(MPI_Request_free(&request), "MPI_Request_free");
+        }
+        window.requests.clear();
+        window.start_receives();
+        exchange.wait_all(window.requests);
+        // All have received: nobody's buffers are read any more.
+        MPI_Barrier(window.group.comm);
+    });
+}
+
 } // namespace
 
 void add_messages_in_flight(Registry& registry)
@@ -155,6 +174,7 @@ void add_messages_in_flight(Registry& registry)
     registry.add("Isend/Irecv, 12 in flight, unexpected", test_unexpected);
     registry.add("Isend/Irecv, 12 in flight, Waitany", test_waitany);
     registry.add("Isend/Irecv, 12 in flight, Testsome", test_testsome);
+    registry.add("Isend and Request_free, 12 in flight", test_freed_requests);
     registry.add("Send_init/Recv_init, 12 in flight, Startall", test_persistent);
 }
 

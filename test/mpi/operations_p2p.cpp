@@ -314,22 +314,24 @@ void test_empty_message(Trial& trial, const TypePair& types)
 // A receive that is cancelled writes nothing.
 void test_cancelled(Trial& trial, const TypePair& types)
 {
-    Exchange exchange(trial, "count 100");
-    const Items in = exchange.destination(*types.receive, 100);
-    exchange.run([&] {
-        MPI_Request request = MPI_REQUEST_NULL;
-        MPI_Status status{};
-        int cancelled = 0;
-        exchange.require(MPI_Irecv(in.address(), in.count(), in.type(), trial.left(), kTag,
-                                   trial.group().comm, &request),
-                         "MPI_Irecv");
-        exchange.require(MPI_Cancel(&request), "MPI_Cancel");
-        exchange.require(MPI_Wait(&request, &status), "MPI_Wait");
-        MPI_Test_cancelled(&status, &cancelled);
-        if (cancelled == 0) {
-            exchange.fail("the receive was not cancelled");
-        }
-    });
+    for (int count : {100, 30000}) {
+        Exchange exchange(trial, text("count %d", count));
+        const Items in = exchange.destination(*types.receive, count);
+        exchange.run([&] {
+            MPI_Request request = MPI_REQUEST_NULL;
+            MPI_Status status{};
+            int cancelled = 0;
+            exchange.require(MPI_Irecv(in.address(), in.count(), in.type(), trial.left(), kTag,
+                                       trial.group().comm, &request),
+                             "MPI_Irecv");
+            exchange.require(MPI_Cancel(&request), "MPI_Cancel");
+            exchange.require(MPI_Wait(&request, &status), "MPI_Wait");
+            MPI_Test_cancelled(&status, &cancelled);
+            if (cancelled == 0) {
+                exchange.fail("the receive was not cancelled");
+            }
+        });
+    }
 }
 
 // What comes from the left replaces what went to the right. The count of both is the same, but not
