@@ -157,6 +157,10 @@ step_operations() {
     if need python3-mpi4py; then
         # The system's Python, for which its packages are.
         ranks 2 /usr/bin/python3 "$source_dir/test/mpi/device_mpi4py.py"
+        ranks 2 /usr/bin/python3 "$source_dir/test/perf/mpi_table.py" --no-nccl --seconds 0.01 \
+            --message-sizes 65536 --sizes 8,65536 --json "$root/tmp/mpi_table"
+        python3 -c 'import json, sys; assert len(json.load(open(sys.argv[1]))) == 5 + 4 * 2' \
+            "$root/tmp/mpi_table"
     fi
 }
 
