@@ -151,6 +151,8 @@ step_operations() {
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"
+    UCX_GPUSHM_OPENMPI_STAGING=1 mpi_operations 2 "$plain" --kinds=device
+    UCX_GPUSHM_OPENMPI_STAGING=inf mpi_operations 2 "$plain" --kinds=device --only=flight --only=Allreduce
     mpi_operations 2 "$plain" --kinds=mixed
     mpi_operations 3 "$plain" --kinds=managed --only=llgather --only=lltoall --only=educe --only=cat
     mpi_operations 8 "$plain" --kinds=host

@@ -5,7 +5,6 @@
 #include "core/copy_engine.hpp"
 
 #include <cstddef>
-#include <vector>
 
 namespace gpushm {
 
@@ -17,16 +16,5 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
 /** Copies `length` bytes between any two kinds of memory and waits; for callers from any thread,
  *  each call takes an idle engine of a common pool. ok or gpu_error, logged. */
 Status copy_any(void *destination, const void *source, size_t length);
-
-/** One of several copies. */
-struct CopyPiece {
-    void *destination;
-    const void *source;
-    size_t length;  // bytes
-};
-
-/** copy_any() of all pieces, in any order and together where the driver permits. No destination may
- *  overlap another one or a source. */
-Status copy_pieces(const std::vector<CopyPiece> &pieces);
 
 }  // namespace gpushm

@@ -11,7 +11,9 @@
 #include "core/reduction.hpp"
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/predefined_operations.hpp"
+#include "openmpi/staging_limit.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <cstdlib>
@@ -21,15 +23,31 @@
 namespace gpushm::openmpi {
 namespace {
 
-// Below, the copies to the host and back take less than the messages between GPUs. No other memory that a collective
-// operation allocates is so large: its lists have 8 bytes a rank.
+// What else a collective operation allocates are lists, of 24 bytes a rank at most (MPI_Status).
 constexpr size_t kLeastBytes = 64u << 10;
+constexpr size_t kBytesOfRank = 64;
+
+struct World {
+    int (*comm_size)(void *communicator, int *size);
+    void *communicator;
+};
+World world;
+
+/** So large an allocation holds data, and is better off in GPU memory. */
+size_t least_bytes() {
+    static const size_t bytes = [] {
+        int ranks = 0;
+        world.comm_size(world.communicator, &ranks);
+        return std::max(kLeastBytes, kBytesOfRank * static_cast<size_t>(ranks));
+    }();
+    return std::max(bytes, staging_limit());
+}
 
 /** Where this thread's temporaries belong; null: in host memory. */
 thread_local const MemoryInfo *current_gpu = nullptr;
 
 void *allocate(size_t bytes) {
-    void *block = current_gpu != nullptr && bytes >= kLeastBytes
+    void *block = current_gpu != nullptr && bytes >= least_bytes()
                       ? DeviceBlocks::instance().take(bytes, *current_gpu)
                       : nullptr;
     return block != nullptr ? block : malloc(bytes);
@@ -107,6 +125,10 @@ struct Target {
 }  // namespace
 
 void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    world.communicator = library.as_bound("ompi_mpi_comm_world");
+    if (world.communicator == nullptr || !library.mpi("PMPI_Comm_size", &world.comm_size)) {
+        return;
+    }
     const Target target = {library, redirection};
     target.redirect_forms<0, int, Large, Handle>("Allreduce");
     target.redirect_forms<1, int, Large, int, Handle>("Reduce");

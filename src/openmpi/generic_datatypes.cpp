@@ -1,10 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which MPI_Datatype is behind a generic datatype of UCP.
+// Which MPI_Datatype is behind a generic datatype of UCP, and where its elements are.
 #include "openmpi/generic_datatypes.hpp"
 
+#include "openmpi/type_walk.hpp"
+
+#include <algorithm>
 #include <mutex>
 
 namespace gpushm::openmpi {
+namespace {
+
+std::shared_ptr<const PackedLayout> make_layout(const void *datatype, size_t count) {
+    std::vector<CopyPiece> pieces;
+    ptrdiff_t first_byte = PTRDIFF_MAX;
+    ptrdiff_t end = PTRDIFF_MIN;
+    uintptr_t packed = 0;
+    BorrowedWalk walk;
+    walk->start(datatype, count, nullptr);
+    for (Block block = walk->next(SIZE_MAX); block.length > 0; block = walk->next(SIZE_MAX)) {
+        pieces.push_back({reinterpret_cast<void *>(packed), block.address, block.length});
+        packed += block.length;
+        const auto begin = reinterpret_cast<ptrdiff_t>(block.address);
+        first_byte = std::min(first_byte, begin);
+        end = std::max(end, begin + static_cast<ptrdiff_t>(block.length));
+    }
+    return std::make_shared<PackedLayout>(
+        PackedLayout{count, join_pieces(pieces), first_byte, end});
+}
+
+}  // namespace
 
 GenericDatatypes &GenericDatatypes::instance() {
     // Never destroyed: MPI may be used while the process ends.
@@ -14,7 +38,7 @@ GenericDatatypes &GenericDatatypes::instance() {
 
 void GenericDatatypes::add(ucp_datatype_t generic, const void *datatype) {
     const std::lock_guard<std::shared_mutex> lock(mutex_);
-    datatypes_[generic] = datatype;
+    datatypes_[generic] = {datatype, nullptr};
 }
 
 void GenericDatatypes::remove(ucp_datatype_t generic) {
@@ -28,7 +52,27 @@ const void *GenericDatatypes::find(ucp_datatype_t datatype) const {
     }
     const std::shared_lock<std::shared_mutex> lock(mutex_);
     const auto found = datatypes_.find(datatype);
-    return found != datatypes_.end() ? found->second : nullptr;
+    return found != datatypes_.end() ? found->second.datatype : nullptr;
+}
+
+std::shared_ptr<const PackedLayout> GenericDatatypes::layout(ucp_datatype_t datatype,
+                                                             size_t count) {
+    constexpr size_t kMostKept = 4096;  // pieces
+    const void *elements = nullptr;
+    {
+        const std::shared_lock<std::shared_mutex> lock(mutex_);
+        const Known &known = datatypes_.at(datatype);
+        if (known.layout != nullptr && known.layout->count == count) {
+            return known.layout;
+        }
+        elements = known.datatype;
+    }
+    const std::shared_ptr<const PackedLayout> made = make_layout(elements, count);
+    if (made->pieces.size() <= kMostKept) {
+        const std::lock_guard<std::shared_mutex> lock(mutex_);
+        datatypes_.at(datatype).layout = made;
+    }
+    return made;
 }
 
 }  // namespace gpushm::openmpi

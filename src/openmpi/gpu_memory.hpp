@@ -2,7 +2,7 @@
 // What the replaced functions of Open MPI ask about buffers, and how they tell of a GPU that fails.
 #pragma once
 
-#include "core/copy_any.hpp"
+#include "core/copy_pieces.hpp"
 #include "openmpi/opal_datatype.hpp"
 
 #include <cstddef>

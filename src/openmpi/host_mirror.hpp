@@ -2,7 +2,7 @@
 // A copy in host memory of elements that lie in GPU memory, for code that only the CPU can run.
 #pragma once
 
-#include "core/copy_any.hpp"
+#include "core/copy_pieces.hpp"
 
 #include <cstddef>
 #include <cstdlib>

@@ -45,9 +45,7 @@ bool has_callback(const ucp_request_param_t *parameters) {
 // ---------------------------------------------------------------- sends
 
 void on_sent(void *request, ucs_status_t status, void *message) {
-    static_cast<StagedMessage *>(message)->end(request, [&](const Completion &completion) {
-        completion.sent(request, status);
-    });
+    static_cast<StagedMessage *>(message)->end(request, status, nullptr);
 }
 
 /** Null: it goes as it is. */
@@ -59,8 +57,8 @@ std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_dataty
 
 template <typename Send>
 ucs_status_ptr_t send(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
-                      const Completion &completion, Send send) {
-    message->set_completion(completion);
+                      Completion completion, Send send) {
+    message->set_completion(std::move(completion));
     parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     parameters.cb.send = on_sent;
     parameters.user_data = message.get();
@@ -69,17 +67,29 @@ ucs_status_ptr_t send(std::unique_ptr<StagedMessage> message, ucp_request_param_
     return request;
 }
 
+Completion completion_of(ucp_send_callback_t callback) {
+    return [callback](void *request, ucs_status_t status, const ucp_tag_recv_info_t *) {
+        callback(request, status);
+    };
+}
+
+Completion completion_of_send(const ucp_request_param_t *parameters) {
+    if (!has_callback(parameters)) {
+        return {};
+    }
+    return [callback = parameters->cb.send, user_data = user_data_of(parameters)](
+               void *request, ucs_status_t status, const ucp_tag_recv_info_t *) {
+        callback(request, status, user_data);
+    };
+}
+
 ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
     auto message = pack(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
         return ucp().tag_send_nbx(ep, buffer, count, tag, parameters);
     }
-    const Completion completion =
-        has_callback(parameters)
-            ? Completion::of_send(parameters->cb.send, user_data_of(parameters))
-            : Completion();
-    return send(std::move(message), parameters_of(parameters), completion,
+    return send(std::move(message), parameters_of(parameters), completion_of_send(parameters),
                 [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
                     return ucp().tag_send_nbx(ep, block, bytes, tag, ours);
                 });
@@ -91,7 +101,7 @@ ucs_status_ptr_t tag_send_nb(ucp_ep_h ep, const void *buffer, size_t count,
     if (message == nullptr) {
         return ucp().tag_send_nb(ep, buffer, count, datatype, tag, callback);
     }
-    return send(std::move(message), {}, Completion::of_send(callback),
+    return send(std::move(message), {}, completion_of(callback),
                 [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
                     return ucp().tag_send_nbx(ep, block, bytes, tag, ours);
                 });
@@ -104,7 +114,7 @@ ucs_status_ptr_t tag_send_sync_nb(ucp_ep_h ep, const void *buffer, size_t count,
     if (message == nullptr) {
         return ucp().tag_send_sync_nb(ep, buffer, count, datatype, tag, callback);
     }
-    return send(std::move(message), {}, Completion::of_send(callback),
+    return send(std::move(message), {}, completion_of(callback),
                 [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
                     return ucp().tag_send_sync_nbx(ep, block, bytes, tag, ours);
                 });
@@ -115,19 +125,15 @@ ucs_status_ptr_t tag_send_sync_nb(ucp_ep_h ep, const void *buffer, size_t count,
 void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                  void *argument) {
     auto *message = static_cast<StagedMessage *>(argument);
-    if (status == UCS_OK && !message->unpack(info->length)) {
-        status = UCS_ERR_IO_ERROR;
-    }
-    message->end(request, [&](const Completion &completion) {
-        completion.received(request, status, info);
-    });
+    const bool lost = status == UCS_OK && !message->unpack(info->length);
+    message->end(request, lost ? UCS_ERR_IO_ERROR : status, info);
 }
 
 /** Its callback is called in any case, also when it is complete at once. */
 template <typename Receive>
 ucs_status_ptr_t receive(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
-                         const Completion &completion, Receive receive) {
-    message->set_completion(completion);
+                         Completion completion, Receive receive) {
+    message->set_completion(std::move(completion));
     parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                                UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     parameters.cb.recv = on_received;
@@ -137,17 +143,31 @@ ucs_status_ptr_t receive(std::unique_ptr<StagedMessage> message, ucp_request_par
     return request;
 }
 
+Completion completion_of(ucp_tag_recv_callback_t callback) {
+    return [callback](void *request, ucs_status_t status, const ucp_tag_recv_info_t *info) {
+        ucp_tag_recv_info_t copy = *info;
+        callback(request, status, &copy);
+    };
+}
+
+Completion completion_of_receive(const ucp_request_param_t *parameters) {
+    if (!has_callback(parameters)) {
+        return {};
+    }
+    return [callback = parameters->cb.recv, user_data = user_data_of(parameters)](
+               void *request, ucs_status_t status, const ucp_tag_recv_info_t *info) {
+        callback(request, status, info, user_data);
+    };
+}
+
 ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
                               ucp_tag_t mask, const ucp_request_param_t *parameters) {
     auto message = StagedMessage::create(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
         return ucp().tag_recv_nbx(worker, buffer, count, tag, mask, parameters);
     }
-    const Completion completion =
-        has_callback(parameters)
-            ? Completion::of_receive(parameters->cb.recv, user_data_of(parameters))
-            : Completion();
-    return receive(std::move(message), parameters_of(parameters), completion,
+    return receive(std::move(message), parameters_of(parameters),
+                   completion_of_receive(parameters),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
                        return ucp().tag_recv_nbx(worker, block, bytes, tag, mask, ours);
                    });
@@ -160,7 +180,7 @@ ucs_status_ptr_t tag_recv_nb(ucp_worker_h worker, void *buffer, size_t count,
     if (message == nullptr) {
         return ucp().tag_recv_nb(worker, buffer, count, datatype, tag, mask, callback);
     }
-    return receive(std::move(message), {}, Completion::of_receive(callback),
+    return receive(std::move(message), {}, completion_of(callback),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
                        return ucp().tag_recv_nbx(worker, block, bytes, tag, mask, ours);
                    });
@@ -173,7 +193,7 @@ ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count
     if (message == nullptr) {
         return ucp().tag_msg_recv_nb(worker, buffer, count, datatype, matched, callback);
     }
-    return receive(std::move(message), {}, Completion::of_receive(callback),
+    return receive(std::move(message), {}, completion_of(callback),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
                        return ucp().tag_msg_recv_nbx(worker, block, bytes, matched, ours);
                    });

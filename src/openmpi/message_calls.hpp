@@ -7,7 +7,7 @@
 namespace gpushm::openmpi {
 
 /** Open MPI hands UCX a message of a derived datatype as callbacks that pack and unpack, which UCX calls for each
- *  32 KiB, in host memory. From 64 KiB of device memory on such a message is packed into a block of device memory at
+ *  32 KiB, in host memory. From staging_limit() on, one in device memory is packed into a block of device memory at
  *  once, and UCX gets that; or it arrives in one, and is unpacked when it is complete. What is sent stays the same:
  *  the peer may do otherwise. Nothing happens, with a line of debug output, where UCX has not the functions. */
 void redirect_message_calls(CallRedirection *redirection);

@@ -2,14 +2,13 @@
 // A message whose elements are packed in one block of GPU memory while UCX has it.
 #include "openmpi/staged_message.hpp"
 
-#include "core/copy_any.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
-#include "openmpi/generic_datatypes.hpp"
 #include "openmpi/opal_datatype.hpp"
-#include "openmpi/type_walk.hpp"
+#include "openmpi/staging_limit.hpp"
 #include "openmpi/ucp_functions.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -20,9 +19,6 @@
 
 namespace gpushm::openmpi {
 namespace {
-
-// Below, two pieces that pass through host memory take less than two launches and a message between GPUs.
-constexpr size_t kLeastBytes = 64u << 10;
 
 /** Messages under way, by their requests. */
 struct UnderWay {
@@ -39,103 +35,87 @@ UnderWay &under_way() {
 
 }  // namespace
 
-// ---------------------------------------------------------------- completions
-
-Completion Completion::of_send(ucp_send_nbx_callback_t callback, void *user_data) {
-    Completion completion;
-    completion.send_nbx_ = callback;
-    completion.user_data_ = user_data;
-    return completion;
-}
-
-Completion Completion::of_send(ucp_send_callback_t callback) {
-    Completion completion;
-    completion.send_nb_ = callback;
-    return completion;
-}
-
-Completion Completion::of_receive(ucp_tag_recv_nbx_callback_t callback, void *user_data) {
-    Completion completion;
-    completion.recv_nbx_ = callback;
-    completion.user_data_ = user_data;
-    return completion;
-}
-
-Completion Completion::of_receive(ucp_tag_recv_callback_t callback) {
-    Completion completion;
-    completion.recv_nb_ = callback;
-    return completion;
-}
-
-void Completion::sent(void *request, ucs_status_t status) const {
-    if (send_nbx_ != nullptr) {
-        send_nbx_(request, status, user_data_);
-    } else if (send_nb_ != nullptr) {
-        send_nb_(request, status);
-    }
-}
-
-void Completion::received(void *request, ucs_status_t status,
-                          const ucp_tag_recv_info_t *info) const {
-    if (recv_nbx_ != nullptr) {
-        recv_nbx_(request, status, info, user_data_);
-    } else if (recv_nb_ != nullptr) {
-        ucp_tag_recv_info_t copy = *info;
-        recv_nb_(request, status, &copy);
-    }
-}
-
 // ---------------------------------------------------------------- the message
 
 std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
                                                      ucp_datatype_t datatype) try {
-    const void *elements = GenericDatatypes::instance().find(datatype);
-    if (elements == nullptr || buffer == nullptr) {
+    GenericDatatypes &datatypes = GenericDatatypes::instance();
+    const void *elements = datatypes.find(datatype);
+    const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
+    if (elements == nullptr || bytes < staging_limit() || buffer == nullptr) {
         return nullptr;
     }
-    const OpalDatatype type(elements);
-    const size_t bytes = type.size() * count;
-    if (bytes < kLeastBytes) {
-        return nullptr;
-    }
-    const MemoryInfo info =
-        query_memory(static_cast<const char *>(buffer) + type.true_lower_bound());
+    const MemoryInfo info = query_memory(static_cast<const char *>(buffer) +
+                                         OpalDatatype(elements).true_lower_bound());
     if (info.kind != MemoryKind::device) {
         return nullptr;
     }
+    std::shared_ptr<const PackedLayout> layout = datatypes.layout(datatype, count);
+    const ptrdiff_t offset = static_cast<char *>(buffer) - static_cast<char *>(info.base);
+    if (offset + layout->first_byte < 0 ||
+        offset + layout->end > static_cast<ptrdiff_t>(info.length)) {
+        return nullptr;  // it is in several kinds of memory
+    }
     std::unique_ptr<StagedMessage> message(
-        new StagedMessage(buffer, count, elements, bytes, info));
+        new StagedMessage(buffer, bytes, std::move(layout), info));
     return message->block() != nullptr ? std::move(message) : nullptr;
 } catch (const std::bad_alloc &) {
     return nullptr;
 }
 
-StagedMessage::StagedMessage(void *buffer, size_t count, const void *datatype, size_t bytes,
-                             const MemoryInfo &info)
-    : buffer_(buffer), count_(count), datatype_(datatype), bytes_(bytes), block_(bytes, info) {
+StagedMessage::StagedMessage(void *buffer, size_t bytes,
+                             std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info)
+    : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), block_(bytes, info) {
     under_way().living.fetch_add(1, std::memory_order_relaxed);
 }
 
 StagedMessage::~StagedMessage() { under_way().living.fetch_sub(1, std::memory_order_relaxed); }
 
-bool StagedMessage::copy(Way way, size_t length) try {
+namespace {
+
+/** Those of the first `length` packed bytes, which rows follow one another in. */
+std::vector<CopyPiece> beginning(const PackedLayout &layout, size_t length) {
     std::vector<CopyPiece> pieces;
-    auto *packed = static_cast<char *>(block_.address());
-    BorrowedWalk walk;
-    walk->start(datatype_, count_, buffer_);
-    while (length > 0) {
-        const Block block = walk->next(length);
-        if (block.length == 0) {
-            break;
+    for (const CopyPiece &piece : layout.pieces) {
+        const size_t begin = reinterpret_cast<uintptr_t>(piece.destination);
+        const size_t left = begin < length ? length - begin : 0;
+        CopyPiece whole = piece;
+        whole.rows.count = std::min(piece.rows.count, left / piece.length);
+        if (whole.rows.count > 0) {
+            pieces.push_back(whole);
         }
-        pieces.push_back(way == Way::pack ? CopyPiece{packed, block.address, block.length}
-                                          : CopyPiece{block.address, packed, block.length});
-        packed += block.length;
-        length -= block.length;
+        if (whole.rows.count < piece.rows.count && left % piece.length > 0) {
+            pieces.push_back({static_cast<char *>(piece.destination) +
+                                  whole.rows.count * piece.rows.destination_pitch,
+                              static_cast<const char *>(piece.source) +
+                                  whole.rows.count * piece.rows.source_pitch,
+                              left % piece.length});
+        }
+    }
+    return pieces;
+}
+
+}  // namespace
+
+bool StagedMessage::copy(Way way, size_t length) const try {
+    const auto in = [](const void *base, const void *offset) {
+        return reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(base) +
+                                        reinterpret_cast<uintptr_t>(offset));
+    };
+    std::vector<CopyPiece> pieces =
+        length == bytes_ ? layout_->pieces : beginning(*layout_, length);
+    for (CopyPiece &piece : pieces) {
+        void *packed = in(block_.address(), piece.destination);
+        void *elements = in(buffer_, piece.source);
+        const CopyRows rows = piece.rows;
+        piece = way == Way::pack
+                    ? CopyPiece{packed, elements, piece.length, rows}
+                    : CopyPiece{elements, packed, piece.length,
+                                {rows.count, rows.source_pitch, rows.destination_pitch}};
     }
     return copy_pieces(pieces) == Status::ok;
 } catch (const std::bad_alloc &) {
-    GPUSHM_LOG(error, "no host memory to go through the elements of a datatype");
+    GPUSHM_LOG(error, "no host memory for the elements of a derived datatype");
     return false;
 }
 
@@ -146,6 +126,13 @@ void StagedMessage::submitted(std::unique_ptr<StagedMessage> message, ucs_status
     message->submitted_ = true;
     if (UCS_PTR_IS_PTR(request) && !message->ended_) {
         under_way().messages[request] = message.release();  // until end()
+    }
+}
+
+void StagedMessage::end(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info) {
+    const Completion completion = std::move(completion_);
+    if (retire(request) && completion) {
+        completion(request, status, info);
     }
 }
 

@@ -81,6 +81,11 @@ std::vector<abi::Option> options() {
          "Read from the environment only. n also keeps gpushm's component of Open MPI from having Open\n"
          "MPI send through UCX (gpushm-openmpi).",
          OptionType::boolean, offsetof(InterfaceConfig, openmpi)},
+        {"OPENMPI_STAGING", "64k",
+         "From this size on, messages of derived datatypes in device memory are packed there as a whole,\n"
+         "and the parts that Open MPI's collective reductions of device memory work on are device memory.\n"
+         "inf: never.",
+         OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
         {"STANDBY", "auto",
          "Copy small messages by a kernel of gpushm's own that is already on the GPU when they come,\n"
          "in half the time that a copy of the driver takes. It is there only while the process waits\n"

@@ -20,6 +20,7 @@ struct InterfaceConfig {
     int cma;
     size_t host_pin_limit;
     int openmpi;  // of the documentation: openmpi/attachment.cpp reads the environment, where it comes too early
+    size_t openmpi_staging;
     int standby;
     double standby_life;
     double standby_beat;

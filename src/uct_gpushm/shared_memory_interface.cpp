@@ -7,6 +7,7 @@
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/standby_kernel.hpp"
+#include "openmpi/staging_limit.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/config.hpp"
 #include "uct_gpushm/cost_model.hpp"
@@ -305,6 +306,7 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     enable_host_pins(settings.pin != 0 ? settings.host_pin_limit : 0);
     StandbyKernels::instance().configure(standby_config(settings));
     prepare_contexts();
+    openmpi::set_staging_limit(settings.openmpi_staging);
     iface->port = Port::create(port_config(settings), {iface, on_active_message, on_link_failed});
     *handle = &iface->super.super;
     return UCS_OK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine and copy_any: right bytes at the right time, and nothing of the application disturbed.
 #include "core/copy_any.hpp"
+#include "core/copy_pieces.hpp"
 #include "core_gpu_support.hpp"
 
 #include <algorithm>

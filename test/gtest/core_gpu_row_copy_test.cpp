@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine::start_by_kernel: many pieces by one launch, and what does not suit it.
-#include "core/copy_any.hpp"
+#include "core/copy_pieces.hpp"
 #include "core/kernel_code.hpp"
 #include "core_gpu_support.hpp"
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Many copies at once, between any kinds of memory.
+#pragma once
+
+#include "core/copy_engine.hpp"
+#include "core/status.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace gpushm {
+
+/** One of several copies. */
+struct CopyPiece {
+    void *destination;
+    const void *source;
+    size_t length;       // bytes of a row
+    CopyRows rows = {};  // one
+};
+
+/** The same copies in fewer pieces, in the same order: what adjoins, or lies at equal distances, is together. */
+std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces);
+
+/** Copies all of them and waits, in any order and together where the driver permits. No destination may overlap
+ *  another one or a source. For callers from any thread, as copy_any(). ok or gpu_error, logged. */
+Status copy_pieces(const std::vector<CopyPiece> &pieces);
+
+}  // namespace gpushm
