@@ -2,48 +2,16 @@
 #include "core/copy_engine.hpp"
 
 #include "core/buffer_name.hpp"
+#include "core/copy_batch.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
-#include "core/row_copy_kernel.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace gpushm {
-
-struct BatchedCopy {
-    void *destination;
-    const void *source;
-    size_t length;  // bytes of a row
-    CopyRows rows;
-    bool failed = false;
-};
-
-/** Copies that share an event. */
-struct CopyBatch {
-    std::vector<BatchedCopy> copies;
-    size_t bytes = 0;  // of all
-    CUevent event = nullptr;  // recorded behind them; null before they are submitted
-    CUfunction kernel = nullptr;  // that copies them; null: the copy engine
-    uint32_t standby_end = 0;  // what StandbyKernel::state() wants to know, if it was given to one
-    CopyDirection direction = CopyDirection::to_gpu;  // in that case
-    bool done = false;
-
-    void clear() {
-        copies.clear();
-        bytes = 0;
-        event = nullptr;
-        kernel = nullptr;
-        done = false;
-    }
-    void fail() {
-        for (BatchedCopy &copy : copies) {
-            copy.failed = true;
-        }
-    }
-};
 
 namespace {
 
@@ -57,7 +25,6 @@ constexpr size_t kCollectBytes = 192u << 10;
 // that they become large.
 constexpr size_t kBatchesInFlight = 2;
 constexpr size_t kCopiesPerBatch = 64;
-static_assert(kMostKernelJobs <= kMostRowCopies);
 
 // Up to here the standby kernel is quicker than the copy engine, where both sides are aligned to 16 bytes
 // and it uses its widest words (H200: with either, 8.5 us for 96 KiB between two GPUs). To a GPU less: what
@@ -69,43 +36,19 @@ constexpr size_t kStandbyToGpu = 12u << 10;
 // And where several are under way, so that the bandwidth counts.
 constexpr size_t kStandbyInTraffic = 16u << 10;
 
-void log_failure(const char *what, size_t length, CUresult result) {
-    GPUSHM_LOG(error, "%s failed for a GPU copy of %zu bytes (%s): see whether the application freed "
-               "the buffer too early or a kernel faulted (compute-sanitizer)", what, length,
-               CudaDriver::get()->error_name(result));
-}
-
-/** The last one again if nobody has a ticket of it any more. */
-std::shared_ptr<CopyBatch> new_batch(std::shared_ptr<CopyBatch> &last_done) {
-    if (last_done.use_count() != 1) {
-        return std::make_shared<CopyBatch>();
-    }
-    last_done->clear();
-    return std::move(last_done);
-}
-
 /** What may be a passing shortage is tried again: a message that fails ends most programs. */
 template <typename Function>
 bool tried_twice(Function function) {
     return function() || function();
 }
 
-/** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in
- *  whether functions of streams and events need a context, and memory of pools is copied in its
- *  own only (driver 580). */
-template <typename Function>
-CUresult in_context(CUcontext handle, Function function) {
-    const CUresult result = function();
-    CUcontext current = nullptr;
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ||
-        (CudaDriver::get()->ctx_get_current(&current) == CUDA_SUCCESS && current == handle)) {
-        return result;
-    }
-    CurrentContext entered(CudaDriver::get(), handle);
-    return entered.result() == CUDA_SUCCESS ? function() : entered.result();
-}
-
 }  // namespace
+
+void log_copy_failure(const char *what, size_t length, CUresult result) {
+    GPUSHM_LOG(error, "%s failed for a GPU copy of %zu bytes (%s): see whether the application freed "
+               "the buffer too early or a kernel faulted (compute-sanitizer)", what, length,
+               CudaDriver::get()->error_name(result));
+}
 
 CopyEngine::~CopyEngine() {
     while (!contexts_.empty()) {
@@ -301,7 +244,7 @@ bool CopyEngine::find_context(const CopyJob &job, Means *means) {
     means->handle = context_of(job.gpu_side);
     means->context = means->handle != nullptr ? enter(means->handle) : nullptr;
     if (means->context == nullptr) {
-        log_failure(means->handle != nullptr ? "cuCtxGetId" : "cuDevicePrimaryCtxRetain",
+        log_copy_failure(means->handle != nullptr ? "cuCtxGetId" : "cuDevicePrimaryCtxRetain",
                     job.length, CUDA_ERROR_INVALID_CONTEXT);
         return false;
     }
@@ -319,7 +262,7 @@ CopyEngine::Stream *CopyEngine::find_stream(CUcontext handle, Context &context, 
                                      (direction == CopyDirection::from_gpu ? 1 : 0)];
     relax_capture();
     if (stream.handle == nullptr && !make_stream(handle, stream)) {
-        log_failure("cuStreamCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
+        log_copy_failure("cuStreamCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
         return nullptr;
     }
     return &stream;
@@ -396,12 +339,12 @@ Status CopyEngine::copy(const CopyJob &job) {
     CUresult result =
         submit_copy(means.handle, *chosen, {job.destination, job.source, job.length, job.rows});
     if (result != CUDA_SUCCESS) {
-        log_failure("cuMemcpyAsync", job.length, result);
+        log_copy_failure("cuMemcpyAsync", job.length, result);
         return Status::gpu_error;
     }
     result = wait_for_stream(means.handle, stream);
     if (result != CUDA_SUCCESS) {
-        log_failure("cuStreamQuery", job.length, result);
+        log_copy_failure("cuStreamQuery", job.length, result);
     }
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
@@ -559,7 +502,7 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     if (batch->event != nullptr) {
         runs = submit_copies(handle, stream, *batch);
     } else {
-        log_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
+        log_copy_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
         batch->fail();
     }
     CUresult result = CUDA_SUCCESS;
@@ -575,7 +518,7 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
         // The copies run, and nobody may touch their buffers before they end.
         result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
         if (result != CUDA_SUCCESS) {
-            log_failure("cuEventRecord", batch->copies.front().length, result);
+            log_copy_failure("cuEventRecord", batch->copies.front().length, result);
             batch->fail();
         }
     }
@@ -619,151 +562,10 @@ bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch
         copy.failed = result != CUDA_SUCCESS;
         runs |= !copy.failed;
         if (copy.failed) {
-            log_failure("cuMemcpyAsync", copy.length, result);
+            log_copy_failure("cuMemcpyAsync", copy.length, result);
         }
     }
     return runs;
-}
-
-// ---------------------------------------------------------------- kernels
-
-namespace {
-
-RowCopy row_copy(const BatchedCopy &copy) {
-    return {device_pointer(copy.destination), device_pointer(copy.source), copy.length,
-            copy.rows.count, copy.rows.destination_pitch, copy.rows.source_pitch};
-}
-
-uint64_t words_of(const RowCopy &copy) { return copy.length / word_bytes(copy) * copy.rows; }
-
-/** What a GPU can have under way at once, so that blocks begin as others end. */
-unsigned blocks_for(uint64_t most_words, size_t copies) {
-    constexpr uint64_t kWordsPerBlock = 4 * kRowCopyThreads;
-    constexpr uint64_t kMostBlocks = 2048;
-    const uint64_t wanted = (most_words + kWordsPerBlock - 1) / kWordsPerBlock;
-    return static_cast<unsigned>(std::clamp<uint64_t>(wanted, 1, kMostBlocks / copies));
-}
-
-/** How long the copies take, in microseconds, as measured on H200. Beside each: its share of the first call. */
-struct Estimate {
-    double copy_engine = 6.5;
-    double kernel = 8.3;
-
-    void add(const CopyJob &job, bool from_host) {
-        constexpr double kSingle = 0.65;   // in a batch
-        constexpr double kRowsCall = 2.5;  // cuMemcpy2DAsync
-        constexpr double kRow = 0.01;
-        constexpr double kHostByte = 130e-6;  // loads of page-locked memory
-        constexpr double kGpuByte = 4e-6;
-        const auto rows = static_cast<double>(job.rows.count);
-        copy_engine += job.rows.count == 1 ? kSingle : kRowsCall + rows * kRow;
-        kernel += rows * static_cast<double>(job.length) * (from_host ? kHostByte : kGpuByte);
-    }
-};
-
-}  // namespace
-
-/** Ensures that page-locked memory is, too. */
-bool CopyEngine::kernel_can_copy(const CopyJob &job) {
-    Means means;
-    return words_of(row_copy({job.destination, job.source, job.length, job.rows})) <=
-               kMostRowCopyWords &&
-           find_context(job, &means) && kernels_reach_both(job, means);
-}
-
-bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
-                                 std::vector<CopyTicket> *tickets) {
-    Scope scope(*this);
-    Estimate estimate;
-    for (const CopyJob &job : jobs) {
-        estimate.add(job, HostRegions::instance().contains(job.source));
-    }
-    Means means;
-    if (estimate.copy_engine < estimate.kernel || !find_context(jobs.front(), &means) ||
-        means.context->kernels == nullptr) {
-        return false;
-    }
-    const CUfunction kernel = means.context->kernels->function(Kernel::copy_rows);
-    const CurrentContext current(CudaDriver::get(), means.handle);  // for kernels_reach()
-    const auto can_copy = [this](const CopyJob &job) { return kernel_can_copy(job); };
-    Stream *stream = kernel != nullptr && std::all_of(jobs.begin(), jobs.end(), can_copy)
-                         ? find_stream(means.handle, *means.context, 0, jobs.front().direction)
-                         : nullptr;
-    if (stream == nullptr) {
-        return false;
-    }
-    const std::shared_ptr<CopyBatch> batch = new_batch(stream->last_done);
-    for (const CopyJob &job : jobs) {
-        tickets->push_back({batch, batch->copies.size()});
-        batch->copies.push_back({job.destination, job.source, job.length, job.rows});
-    }
-    batch->kernel = kernel;
-    ++under_way_;
-    submit(means.handle, *means.context, *stream, batch);
-    return true;
-}
-
-bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length) {
-    Scope scope(*this);
-    const CopyJob job = {const_cast<void *>(address), address, length, gpu_side,
-                         CopyDirection::to_gpu};
-    Means means;
-    if (!find_context(job, &means)) {
-        return false;
-    }
-    const CurrentContext current(CudaDriver::get(), means.handle);
-    return kernels_reach_both(job, means);
-}
-
-Status CopyEngine::run(const MemoryInfo &gpu_side, const KernelLaunch &launch) {
-    Scope scope(*this);
-    Means means;
-    const Stream *stream =
-        find_context({nullptr, nullptr, 0, gpu_side, CopyDirection::to_gpu}, &means)
-            ? find_stream(means.handle, *means.context, 0, CopyDirection::to_gpu)
-            : nullptr;
-    const CUfunction function = stream != nullptr && means.context->kernels != nullptr
-                                    ? means.context->kernels->function(launch.kernel)
-                                    : nullptr;
-    if (function == nullptr) {
-        return Status::gpu_error;
-    }
-    const CudaDriver *driver = CudaDriver::get();
-    void *parameters[] = {launch.parameters};
-    CUresult result = in_context(means.handle, [&] {
-        return driver->launch_kernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, 0,
-                                     stream->handle, parameters, nullptr);
-    });
-    if (result == CUDA_SUCCESS) {
-        result = wait_for_stream(means.handle, stream->handle);
-    }
-    if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(error, "a GPU kernel failed (%s)", driver->error_name(result));
-    }
-    return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
-}
-
-/** False: nothing runs. */
-bool CopyEngine::launch_copies(CUcontext handle, const Stream &stream, const CopyBatch &batch) {
-    RowCopies copies;
-    copies.count = batch.copies.size();
-    uint64_t most_words = 0;
-    for (size_t i = 0; i < batch.copies.size(); ++i) {
-        copies.copy[i] = row_copy(batch.copies[i]);
-        most_words = std::max(most_words, words_of(copies.copy[i]));
-    }
-    void *parameters[] = {&copies};
-    const CUresult result = in_context(handle, [&] {
-        return CudaDriver::get()->launch_kernel(
-            batch.kernel, blocks_for(most_words, batch.copies.size()),
-            static_cast<unsigned>(batch.copies.size()), 1, kRowCopyThreads, 1, 1, 0, stream.handle,
-            parameters, nullptr);
-    });
-    if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(debug, "the kernel that copies many pieces could not be launched (%s)",
-                   CudaDriver::get()->error_name(result));
-    }
-    return result == CUDA_SUCCESS;
 }
 
 // ---------------------------------------------------------------- progress
@@ -797,7 +599,7 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
             result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
         }
         if (result != CUDA_SUCCESS) {
-            log_failure("cuEventQuery", batch->copies.front().length, result);
+            log_copy_failure("cuEventQuery", batch->copies.front().length, result);
             batch->fail();
         }
         context.free_events.push_back(batch->event);

@@ -26,17 +26,7 @@ protected:
 };
 
 class CopyAny : public GpuTest,
-                public testing::WithParamInterface<std::tuple<MemoryKind, MemoryKind>> {
-protected:
-    /** By the driver, not by the code under test. */
-    std::vector<unsigned char> read(const Buffer &buffer, size_t length) {
-        std::vector<unsigned char> bytes(length);
-        EXPECT_EQ(cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()),
-                                    length),
-                  CUDA_SUCCESS);
-        return bytes;
-    }
-};
+                public testing::WithParamInterface<std::tuple<MemoryKind, MemoryKind>> {};
 
 TEST_P(CopyAny, MovesExactlyTheBytesThatItIsTold) {
     const auto [from, to] = GetParam();

@@ -22,14 +22,6 @@ protected:
         }
     }
 
-    std::vector<unsigned char> read(const Buffer &buffer, size_t length) {
-        std::vector<unsigned char> bytes(length);
-        EXPECT_EQ(cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()),
-                                    length),
-                  CUDA_SUCCESS);
-        return bytes;
-    }
-
     /** Small pieces of different lengths, with gaps between them. */
     std::vector<CopyPiece> scattered(const Buffer &to, const Buffer &from, size_t count) {
         std::vector<CopyPiece> pieces;

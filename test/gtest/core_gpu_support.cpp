@@ -108,6 +108,13 @@ GpuTest::~GpuTest() {
     cuda_.device_primary_ctx_release(0);
 }
 
+std::vector<unsigned char> GpuTest::read(const Buffer &buffer, size_t length) const {
+    std::vector<unsigned char> bytes(length);
+    EXPECT_EQ(cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()), length),
+              CUDA_SUCCESS);
+    return bytes;
+}
+
 CUcontext current_context() {
     CUcontext context = nullptr;
     expect_ok(CudaDriver::get()->ctx_get_current(&context), "cuCtxGetCurrent");

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace gpushm::test {
 
@@ -43,16 +44,6 @@ void set_simulation(const char *variable, const char *value);
     if (!::gpushm::test::simulated()) {               \
         GTEST_SKIP() << "needs the simulated driver"; \
     }
-
-/** The test runs with the primary context of device 0 current, and our kernels in it. */
-class GpuTest : public testing::Test {
-protected:
-    GpuTest();
-    ~GpuTest() override;
-
-    const CudaDriver &cuda_ = *CudaDriver::get();
-    CUcontext context_ = nullptr;
-};
 
 CUcontext current_context();
 
@@ -89,6 +80,19 @@ private:
     size_t mapped_length_ = 0;  // exportable: a multiple of the granularity
     unsigned char *data_ = nullptr;
     bool forgotten_ = false;
+};
+
+/** The test runs with the primary context of device 0 current, and our kernels in it. */
+class GpuTest : public testing::Test {
+protected:
+    GpuTest();
+    ~GpuTest() override;
+
+    /** By the driver, not by the code under test. */
+    std::vector<unsigned char> read(const Buffer &buffer, size_t length) const;
+
+    const CudaDriver &cuda_ = *CudaDriver::get();
+    CUcontext context_ = nullptr;
 };
 
 constexpr MemoryKind kAllKinds[] = {MemoryKind::host, MemoryKind::pinned, MemoryKind::device,

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the files of CopyEngine share: copies under way, and calls of the driver for them.
+#pragma once
+
+#include "core/copy_engine.hpp"
+#include "core/cuda_driver.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace gpushm {
+
+struct BatchedCopy {
+    void *destination;
+    const void *source;
+    size_t length;  // bytes of a row
+    CopyRows rows;
+    bool failed = false;
+};
+
+/** Copies that share an event. */
+struct CopyBatch {
+    std::vector<BatchedCopy> copies;
+    size_t bytes = 0;  // of all
+    CUevent event = nullptr;  // recorded behind them; null before they are submitted
+    CUfunction kernel = nullptr;  // that copies them; null: the copy engine
+    uint32_t standby_end = 0;  // what StandbyKernel::state() wants to know, if it was given to one
+    CopyDirection direction = CopyDirection::to_gpu;  // in that case
+    bool done = false;
+
+    void clear() {
+        copies.clear();
+        bytes = 0;
+        event = nullptr;
+        kernel = nullptr;
+        done = false;
+    }
+    void fail() {
+        for (BatchedCopy &copy : copies) {
+            copy.failed = true;
+        }
+    }
+};
+
+/** One line for the user. */
+void log_copy_failure(const char *what, size_t length, CUresult result);
+
+/** The last one again if nobody has a ticket of it any more. */
+inline std::shared_ptr<CopyBatch> new_batch(std::shared_ptr<CopyBatch> &last_done) {
+    if (last_done.use_count() != 1) {
+        return std::make_shared<CopyBatch>();
+    }
+    last_done->clear();
+    return std::move(last_done);
+}
+
+/** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in
+ *  whether functions of streams and events need a context, and memory of pools is copied in its
+ *  own only (driver 580). */
+template <typename Function>
+CUresult in_context(CUcontext handle, Function function) {
+    const CUresult result = function();
+    CUcontext current = nullptr;
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ||
+        (CudaDriver::get()->ctx_get_current(&current) == CUDA_SUCCESS && current == handle)) {
+        return result;
+    }
+    CurrentContext entered(CudaDriver::get(), handle);
+    return entered.result() == CUDA_SUCCESS ? function() : entered.result();
+}
+
+}  // namespace gpushm
