@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine's kernels: copies of many pieces, and others that callers launch.
 #include "core/copy_batch.hpp"
-#include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/row_copy_kernel.hpp"
 
@@ -60,7 +59,7 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     Scope scope(*this);
     Estimate estimate;
     for (const CopyJob &job : jobs) {
-        estimate.add(job, HostRegions::instance().contains(job.source));
+        estimate.add(job, query_memory(job.source).kind != MemoryKind::device);
     }
     Means means;
     if (estimate.copy_engine < estimate.kernel || !find_context(jobs.front(), &means) ||

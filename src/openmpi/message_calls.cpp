@@ -10,6 +10,7 @@
 #include "openmpi/ucp_functions.hpp"
 
 #include <memory>
+#include <new>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -211,8 +212,12 @@ void request_free(void *request) {
 ucs_status_t dt_create_generic(const ucp_generic_dt_ops_t *operations, void *datatype,
                                ucp_datatype_t *generic) {
     const ucs_status_t status = ucp().dt_create_generic(operations, datatype, generic);
-    if (status == UCS_OK) {
-        GenericDatatypes::instance().add(*generic, datatype);
+    try {
+        if (status == UCS_OK) {
+            GenericDatatypes::instance().add(*generic, datatype);
+        }
+    } catch (const std::bad_alloc &) {
+        // Its messages go as they are.
     }
     return status;
 }

@@ -125,7 +125,12 @@ void StagedMessage::submitted(std::unique_ptr<StagedMessage> message, ucs_status
     const std::lock_guard<std::mutex> lock(under_way().mutex);
     message->submitted_ = true;
     if (UCS_PTR_IS_PTR(request) && !message->ended_) {
-        under_way().messages[request] = message.release();  // until end()
+        StagedMessage *const living = message.release();  // until end()
+        try {
+            under_way().messages[request] = living;
+        } catch (const std::bad_alloc &) {
+            GPUSHM_LOG(debug, "no host memory to note a request: it must not be freed early");
+        }
     }
 }
 
