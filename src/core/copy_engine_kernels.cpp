@@ -27,7 +27,8 @@ unsigned blocks_for(uint64_t most_words, size_t copies) {
     return static_cast<unsigned>(std::clamp<uint64_t>(wanted, 1, kMostBlocks / copies));
 }
 
-/** How long the copies take, in microseconds, as measured on H200. Beside each: its share of the first call. */
+/** How long the copies take, in microseconds: measured on H200 for single copies and for launches of a copy kernel,
+ *  assumed for rows by the copy engine and for bytes between GPUs. */
 struct Estimate {
     double copy_engine = 6.5;
     double kernel = 8.3;

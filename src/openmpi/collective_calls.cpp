@@ -43,13 +43,48 @@ size_t least_bytes() {
     return std::max(bytes, staging_limit());
 }
 
-/** Where this thread's temporaries belong; null: in host memory. */
-thread_local const MemoryInfo *current_gpu = nullptr;
+/** The reduction that this thread calls; it costs nothing until something large is allocated for it. */
+class CurrentReduction {
+public:
+    /** Either buffer may be something else (MPI_IN_PLACE, or of no meaning at all but at the root). */
+    CurrentReduction(const void *send, const void *receive, const void *datatype,
+                     const void *operation)
+        : outer_(current_), send_(send), receive_(receive), datatype_(datatype),
+          operation_(operation) {
+        current_ = this;
+    }
+    ~CurrentReduction() { current_ = outer_; }
+    CurrentReduction(const CurrentReduction &) = delete;
+    CurrentReduction &operator=(const CurrentReduction &) = delete;
+
+    static const CurrentReduction *get() { return current_; }
+
+    /** GPU memory for a part of it; null: host memory is better, or all that there is. */
+    void *take(size_t bytes) const {
+        MemoryInfo info = query_memory(receive_);
+        if (info.kind != MemoryKind::device) {
+            info = query_memory(send_);
+        }
+        // What the CPU computes is better off in host memory.
+        return gpus_compute(operation_, datatype_) && gpu_can_reduce(info)
+                   ? DeviceBlocks::instance().take(bytes, info)
+                   : nullptr;
+    }
+
+private:
+    static inline thread_local const CurrentReduction *current_ = nullptr;
+
+    const CurrentReduction *outer_;  // within which an operation of the user calls MPI
+    const void *send_;
+    const void *receive_;
+    const void *datatype_;
+    const void *operation_;
+};
 
 void *allocate(size_t bytes) {
-    void *block = current_gpu != nullptr && bytes >= least_bytes()
-                      ? DeviceBlocks::instance().take(bytes, *current_gpu)
-                      : nullptr;
+    const CurrentReduction *reduction = CurrentReduction::get();
+    void *block =
+        reduction != nullptr && bytes >= least_bytes() ? reduction->take(bytes) : nullptr;
     return block != nullptr ? block : malloc(bytes);
 }
 
@@ -59,28 +94,6 @@ void release(void *address) {
         free(address);
     }
 }
-
-/** The time of a call. */
-class Temporaries {
-public:
-    /** Either may be something else than a buffer (MPI_IN_PLACE, or of no meaning at all but at the root). */
-    Temporaries(const void *send, const void *receive, const void *datatype, const void *operation)
-        : outer_(current_gpu), info_(query_memory(receive)) {
-        if (info_.kind != MemoryKind::device) {
-            info_ = query_memory(send);
-        }
-        // What the CPU computes is better off in host memory.
-        const bool on_gpu = gpus_compute(operation, datatype) && gpu_can_reduce(info_);
-        current_gpu = on_gpu ? &info_ : nullptr;
-    }
-    ~Temporaries() { current_gpu = outer_; }
-    Temporaries(const Temporaries &) = delete;
-    Temporaries &operator=(const Temporaries &) = delete;
-
-private:
-    const MemoryInfo *outer_;  // of a call within which an operation of the user calls MPI
-    MemoryInfo info_;
-};
 
 using Handle = void *;  // MPI_Datatype, MPI_Op, MPI_Comm
 
@@ -92,7 +105,7 @@ struct Reduction {
 
     static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
                     Last... last) {
-        const Temporaries temporaries(send, receive, datatype, operation);
+        const CurrentReduction current(send, receive, datatype, operation);
         return original(send, receive, count, datatype, operation, last...);
     }
 };

@@ -43,6 +43,18 @@ bool has_callback(const ucp_request_param_t *parameters) {
     return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0;
 }
 
+/** Hands UCX a message, by `post`; `parameters` have the callback that ends it. */
+template <typename Post>
+ucs_status_ptr_t submit(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
+                        Completion completion, Post post) {
+    message->set_completion(std::move(completion));
+    parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    parameters.user_data = message.get();
+    const ucs_status_ptr_t request = post(message->block(), message->bytes(), &parameters);
+    StagedMessage::submitted(std::move(message), request);
+    return request;
+}
+
 // ---------------------------------------------------------------- sends
 
 void on_sent(void *request, ucs_status_t status, void *message) {
@@ -59,13 +71,8 @@ std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_dataty
 template <typename Send>
 ucs_status_ptr_t send(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
                       Completion completion, Send send) {
-    message->set_completion(std::move(completion));
-    parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     parameters.cb.send = on_sent;
-    parameters.user_data = message.get();
-    const ucs_status_ptr_t request = send(message->block(), message->bytes(), &parameters);
-    StagedMessage::submitted(std::move(message), request);
-    return request;
+    return submit(std::move(message), parameters, std::move(completion), send);
 }
 
 Completion completion_of(ucp_send_callback_t callback) {
@@ -134,14 +141,9 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
 template <typename Receive>
 ucs_status_ptr_t receive(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
                          Completion completion, Receive receive) {
-    message->set_completion(std::move(completion));
-    parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                               UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    parameters.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     parameters.cb.recv = on_received;
-    parameters.user_data = message.get();
-    const ucs_status_ptr_t request = receive(message->block(), message->bytes(), &parameters);
-    StagedMessage::submitted(std::move(message), request);
-    return request;
+    return submit(std::move(message), parameters, std::move(completion), receive);
 }
 
 Completion completion_of(ucp_tag_recv_callback_t callback) {

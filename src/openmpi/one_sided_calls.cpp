@@ -5,6 +5,7 @@
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/opal_datatype.hpp"
+#include "openmpi/ucp_functions.hpp"
 
 #include <dlfcn.h>
 
@@ -196,7 +197,7 @@ bool is_set(const char *variable) { return getenv(variable) != nullptr; }
  *  for them. The older protocols of UCX take every local buffer of put and get for host memory (1.13,
  *  src/ucp/rma/rma_send.c); before 1.16 they are the default. */
 int8_t read_config_of_windows(const char *prefix, const char *file, void **config) {
-    void *const ucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    void *const ucp = open_loaded_libucp();
     const auto read = reinterpret_cast<ReadConfig>(dlsym(ucp, "ucp_config_read"));
     const auto modify = reinterpret_cast<ModifyConfig>(dlsym(ucp, "ucp_config_modify"));
     const auto get_version = reinterpret_cast<GetVersion>(dlsym(ucp, "ucp_get_version"));

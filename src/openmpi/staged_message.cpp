@@ -42,7 +42,7 @@ std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
-    if (elements == nullptr || bytes < staging_limit() || buffer == nullptr) {
+    if (bytes == 0 || bytes < staging_limit() || buffer == nullptr) {
         return nullptr;
     }
     const MemoryInfo info = query_memory(static_cast<const char *>(buffer) +

@@ -33,11 +33,14 @@ bool find(void *library, const char *name, Function *function) {
 
 }  // namespace
 
-bool find_ucp_functions() {
+void *open_loaded_libucp() {
     std::string path;
     dl_iterate_phdr(note_path, &path);
-    void *const library =
-        path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+}
+
+bool find_ucp_functions() {
+    void *const library = open_loaded_libucp();
     const bool found =
         library != nullptr && find(library, "ucp_tag_send_nbx", &functions.tag_send_nbx) &&
         find(library, "ucp_tag_send_sync_nbx", &functions.tag_send_sync_nbx) &&

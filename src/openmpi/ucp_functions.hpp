@@ -6,6 +6,9 @@
 
 namespace gpushm::openmpi {
 
+/** The libucp in this process, as dlopen() returns it; null when there is none. */
+void *open_loaded_libucp();
+
 /** Public functions (UCX's ucp/api/ucp.h), of the UCX in this process; we are linked to none. */
 struct UcpFunctions {
     decltype(&ucp_tag_send_nbx) tag_send_nbx;
