@@ -5,6 +5,7 @@
 #include "core/copy_sides.hpp"
 #include "core/engine_pool.hpp"
 #include "core/log.hpp"
+#include "core/row_views.hpp"
 
 #include <cstring>
 
@@ -42,6 +43,9 @@ Status copy_once(void *destination, const void *source, size_t length, const Cop
 Status copy_synchronously(void *destination, const void *source, size_t length,
                           const MemoryInfo &gpu_side) {
     const CudaDriver *driver = CudaDriver::get();
+    if (!RowViews::instance().pack(source, length)) {  // as CopyEngine does
+        return Status::gpu_error;
+    }
     CopyEngine engine;
     CurrentContext current(driver, engine.context_of(gpu_side));
     CUresult result = driver->memcpy_sync(device_pointer(destination), device_pointer(source),

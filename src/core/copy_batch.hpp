@@ -4,6 +4,7 @@
 
 #include "core/copy_engine.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/row_copy_list.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +27,8 @@ struct CopyBatch {
     std::vector<BatchedCopy> copies;
     size_t bytes = 0;  // of all
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
-    CUfunction kernel = nullptr;  // that copies them; null: the copy engine
+    bool by_kernel = false;
+    std::unique_ptr<RowCopyList> list;  // what the kernel reads
     uint32_t standby_end = 0;  // what StandbyKernel::state() wants to know, if it was given to one
     CopyDirection direction = CopyDirection::to_gpu;  // in that case
     bool done = false;
@@ -35,7 +37,8 @@ struct CopyBatch {
         copies.clear();
         bytes = 0;
         event = nullptr;
-        kernel = nullptr;
+        by_kernel = false;
+        list.reset();
         done = false;
     }
     void fail() {

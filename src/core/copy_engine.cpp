@@ -7,6 +7,7 @@
 #include "core/driver_hooks.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/row_views.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -35,6 +36,12 @@ constexpr size_t kStandbyFromGpu = kMostStandbyBytes;
 constexpr size_t kStandbyToGpu = 12u << 10;
 // And where several are under way, so that the bandwidth counts.
 constexpr size_t kStandbyInTraffic = 16u << 10;
+
+/** The source may be a block whose contents are elsewhere still; false when they cannot be had. */
+bool complete_source(const CopyJob &job) {
+    return RowViews::instance().pack(job.source,
+                                     (job.rows.count - 1) * job.rows.source_pitch + job.length);
+}
 
 /** What may be a passing shortage is tried again: a message that fails ends most programs. */
 template <typename Function>
@@ -200,6 +207,7 @@ void CopyEngine::forget(CUcontext handle) {
 /** How it ended is known. */
 void CopyEngine::end(CopyBatch &batch) {
     batch.done = true;
+    batch.list.reset();
     --under_way_;
 }
 
@@ -273,6 +281,9 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     if (job.length == 0) {
         return Status::ok;
     }
+    if (!complete_source(job)) {
+        return Status::gpu_error;
+    }
     Scope scope(*this);
     Means means;
     if (!find_context(job, &means)) {
@@ -314,6 +325,9 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
 Status CopyEngine::copy(const CopyJob &job) {
     if (job.length == 0) {
         return Status::ok;
+    }
+    if (!complete_source(job)) {
+        return Status::gpu_error;
     }
     Scope scope(*this);
     Means means;
@@ -500,7 +514,7 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     batch->event = take_event(handle, context);
     bool runs = false;
     if (batch->event != nullptr) {
-        runs = submit_copies(handle, stream, *batch);
+        runs = submit_copies(handle, context, stream, *batch);
     } else {
         log_copy_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
         batch->fail();
@@ -529,14 +543,16 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
 }
 
 /** Whether any of the copies runs; those that the driver refused are marked. */
-bool CopyEngine::submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch) {
+bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const Stream &stream,
+                               CopyBatch &batch) {
     const CudaDriver *driver = CudaDriver::get();
-    if (batch.kernel != nullptr && launch_copies(handle, stream, batch)) {
+    if (batch.by_kernel && launch_copies(handle, context, stream, batch)) {
         return true;
     }
     const bool all_single = std::all_of(batch.copies.begin(), batch.copies.end(),
                                         [](const BatchedCopy &copy) { return copy.rows.count == 1; });
-    if (batch.copies.size() > 1 && all_single && driver->has_memcpy_batch()) {
+    const bool fits = batch.copies.size() > 1 && batch.copies.size() <= kCopiesPerBatch;
+    if (fits && all_single && driver->has_memcpy_batch()) {
         CUdeviceptr destinations[kCopiesPerBatch];
         CUdeviceptr sources[kCopiesPerBatch];
         size_t lengths[kCopiesPerBatch];

@@ -38,7 +38,7 @@ struct CopyRows {
 };
 
 /** The most that CopyEngine::start_by_kernel() takes. */
-constexpr size_t kMostKernelJobs = 64;
+constexpr size_t kMostKernelJobs = 1024;
 
 /** What is to be copied. */
 struct CopyJob {
@@ -61,12 +61,14 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
  *  must be current. */
 bool is_mapped_for_kernels(const void *address);
 
-/** One of our kernels, in one dimension. */
+/** A launch of one of our kernels. */
 struct KernelLaunch {
     Kernel kernel;
     unsigned blocks;
     unsigned threads;  // of a block
     void *parameters;  // the struct that is its only parameter
+    unsigned blocks_y = 1;
+    const void *host_memory = nullptr;  // what it reads of HostBlocks; null: nothing
 };
 
 /** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine. */
@@ -105,9 +107,9 @@ public:
 
     /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length). */
     bool is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length);
-    /** Runs a kernel in the context that a copy with this `gpu_side` uses, where KernelCode is loaded, and waits. ok; or
-     *  gpu_error, logged. */
-    Status run(const MemoryInfo &gpu_side, const KernelLaunch &launch);
+    /** Runs kernels, one after the other, in the context that a copy with this `gpu_side` uses, and waits. ok; or
+     *  gpu_error: nothing runs any more, not all may have run; logged, unless there are no kernels in this context. */
+    Status run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches);
 
     /** The context that a copy with this `gpu_side` uses; null when there is none. */
     CUcontext context_of(const MemoryInfo &gpu_side);
@@ -176,8 +178,12 @@ private:
     static CUresult wait_for_stream(CUcontext handle, CUstream stream);
     void submit(CUcontext handle, Context &context, Stream &stream,
                 const std::shared_ptr<CopyBatch> &batch);
-    bool submit_copies(CUcontext handle, const Stream &stream, CopyBatch &batch);
-    static bool launch_copies(CUcontext handle, const Stream &stream, const CopyBatch &batch);
+    static CUresult launch(CUcontext handle, const Context &context, const Stream &stream,
+                           const KernelLaunch &launch);
+    static bool submit_copies(CUcontext handle, const Context &context, const Stream &stream,
+                              CopyBatch &batch);
+    static bool launch_copies(CUcontext handle, const Context &context, const Stream &stream,
+                              CopyBatch &batch);
     unsigned advance_all();
     unsigned advance(CUcontext handle, Context &context, Stream &stream);
     void forget(CUcontext handle);

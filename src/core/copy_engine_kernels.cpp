@@ -2,13 +2,15 @@
 // CopyEngine's kernels: copies of many pieces, and others that callers launch.
 #include "core/copy_batch.hpp"
 #include "core/log.hpp"
-#include "core/row_copy_kernel.hpp"
+#include "core/host_regions.hpp"
+#include "core/row_copy_list.hpp"
 
 #include <algorithm>
+#include <memory>
 
 namespace gpushm {
 
-static_assert(kMostKernelJobs <= kMostRowCopies);
+static_assert(kMostKernelJobs <= RowCopyList::kMost);
 
 namespace {
 
@@ -17,31 +19,51 @@ RowCopy row_copy(const BatchedCopy &copy) {
             copy.rows.count, copy.rows.destination_pitch, copy.rows.source_pitch};
 }
 
-uint64_t words_of(const RowCopy &copy) { return copy.length / word_bytes(copy) * copy.rows; }
+/** Microseconds, measured on two H200 (NVLink, PCIe 5) with 16 B to 1 MB in rows of 8 bytes to 64 KB. */
+struct Costs {
+    double engine_start;   // one call until the host knows that it ended
+    double engine_single;  // one more copy of one row, in a batch
+    double engine_row;     // where rows are short
+    double engine_byte;
+    double kernel_start;
+    double kernel_row;
+    double kernel_byte;
+};
+constexpr double kOneMoreRowsCall = 2.5;  // cuMemcpy2DAsync
 
-/** What a GPU can have under way at once, so that blocks begin as others end. */
-unsigned blocks_for(uint64_t most_words, size_t copies) {
-    constexpr uint64_t kWordsPerBlock = 4 * kRowCopyThreads;
-    constexpr uint64_t kMostBlocks = 2048;
-    const uint64_t wanted = (most_words + kWordsPerBlock - 1) / kWordsPerBlock;
-    return static_cast<unsigned>(std::clamp<uint64_t>(wanted, 1, kMostBlocks / copies));
+constexpr Costs kWithinGpu = {9.3, 3.8, 0.5e-3, 1.2e-6, 9.6, 0.02e-3, 0.35e-6};
+constexpr Costs kBetweenGpus = {8.2, 0.7, 0.33e-3, 2.65e-6, 10.3, 0.05e-3, 2.75e-6};
+constexpr Costs kFromHost = {7.7, 1.0, 1.8e-3, 18.5e-6, 11, 0.33e-3, 19.5e-6};
+constexpr Costs kToHost = {7.7, 0.6, 1.3e-3, 18.5e-6, 10.5, 2e-3, 19.5e-6};
+
+const Costs &costs_of(const CopyJob &job) {
+    const MemoryInfo source = query_memory(job.source);
+    const MemoryInfo destination = query_memory(job.destination);
+    if (source.kind != MemoryKind::device) {
+        return kFromHost;
+    }
+    if (destination.kind != MemoryKind::device) {
+        return kToHost;
+    }
+    return source.device == destination.device ? kWithinGpu : kBetweenGpus;
 }
 
-/** How long the copies take, in microseconds: measured on H200 for single copies and for launches of a copy kernel,
- *  assumed for rows by the copy engine and for bytes between GPUs. */
+/** How long copies that start together take. */
 struct Estimate {
-    double copy_engine = 6.5;
-    double kernel = 8.3;
+    double copy_engine = 0;
+    double kernel = 0;
 
-    void add(const CopyJob &job, bool from_host) {
-        constexpr double kSingle = 0.65;   // in a batch
-        constexpr double kRowsCall = 2.5;  // cuMemcpy2DAsync
-        constexpr double kRow = 0.01;
-        constexpr double kHostByte = 130e-6;  // loads of page-locked memory
-        constexpr double kGpuByte = 4e-6;
+    void add(const CopyJob &job) {
+        const Costs &costs = costs_of(job);
         const auto rows = static_cast<double>(job.rows.count);
-        copy_engine += job.rows.count == 1 ? kSingle : kRowsCall + rows * kRow;
-        kernel += rows * static_cast<double>(job.length) * (from_host ? kHostByte : kGpuByte);
+        const double bytes = rows * static_cast<double>(job.length);
+        const bool first = kernel == 0;
+        copy_engine += first                 ? costs.engine_start
+                       : job.rows.count == 1 ? costs.engine_single
+                                             : kOneMoreRowsCall;
+        copy_engine += std::max(rows * costs.engine_row, bytes * costs.engine_byte);
+        kernel += (first ? costs.kernel_start : 0) +
+                  std::max(rows * costs.kernel_row, bytes * costs.kernel_byte);
     }
 };
 
@@ -52,7 +74,7 @@ bool CopyEngine::kernel_can_copy(const CopyJob &job) {
     Means means;
     return words_of(row_copy({job.destination, job.source, job.length, job.rows})) <=
                kMostRowCopyWords &&
-           find_context(job, &means) && kernels_reach_both(job, means);
+           find_context(job, &means) && (job.in_reach || kernels_reach_both(job, means));
 }
 
 bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
@@ -60,17 +82,17 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     Scope scope(*this);
     Estimate estimate;
     for (const CopyJob &job : jobs) {
-        estimate.add(job, query_memory(job.source).kind != MemoryKind::device);
+        estimate.add(job);
     }
     Means means;
     if (estimate.copy_engine < estimate.kernel || !find_context(jobs.front(), &means) ||
         means.context->kernels == nullptr) {
         return false;
     }
-    const CUfunction kernel = means.context->kernels->function(Kernel::copy_rows);
     const CurrentContext current(CudaDriver::get(), means.handle);  // for kernels_reach()
     const auto can_copy = [this](const CopyJob &job) { return kernel_can_copy(job); };
-    Stream *stream = kernel != nullptr && std::all_of(jobs.begin(), jobs.end(), can_copy)
+    Stream *stream = means.context->kernels->function(Kernel::copy_rows) != nullptr &&
+                             std::all_of(jobs.begin(), jobs.end(), can_copy)
                          ? find_stream(means.handle, *means.context, 0, jobs.front().direction)
                          : nullptr;
     if (stream == nullptr) {
@@ -81,7 +103,7 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
         tickets->push_back({batch, batch->copies.size()});
         batch->copies.push_back({job.destination, job.source, job.length, job.rows});
     }
-    batch->kernel = kernel;
+    batch->by_kernel = true;
     ++under_way_;
     submit(means.handle, *means.context, *stream, batch);
     return true;
@@ -99,50 +121,60 @@ bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, si
     return kernels_reach_both(job, means);
 }
 
-Status CopyEngine::run(const MemoryInfo &gpu_side, const KernelLaunch &launch) {
+/** What the kernel reads of host memory is page-locked before. */
+CUresult CopyEngine::launch(CUcontext handle, const Context &context, const Stream &stream,
+                            const KernelLaunch &launch) {
+    const CUfunction function =
+        context.kernels != nullptr ? context.kernels->function(launch.kernel) : nullptr;
+    const bool possible =
+        function != nullptr &&
+        (launch.host_memory == nullptr ||
+         HostRegions::instance().ensure_pinned(launch.host_memory, handle, context.id));
+    void *parameters[] = {launch.parameters};
+    return possible ? in_context(handle,
+                                 [&] {
+                                     return CudaDriver::get()->launch_kernel(
+                                         function, launch.blocks, launch.blocks_y, 1,
+                                         launch.threads, 1, 1, 0, stream.handle, parameters,
+                                         nullptr);
+                                 })
+                    : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+Status CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches) {
     Scope scope(*this);
     Means means;
     const Stream *stream =
         find_context({nullptr, nullptr, 0, gpu_side, CopyDirection::to_gpu}, &means)
             ? find_stream(means.handle, *means.context, 0, CopyDirection::to_gpu)
             : nullptr;
-    const CUfunction function = stream != nullptr && means.context->kernels != nullptr
-                                    ? means.context->kernels->function(launch.kernel)
-                                    : nullptr;
-    if (function == nullptr) {
+    if (stream == nullptr) {
         return Status::gpu_error;
     }
-    const CudaDriver *driver = CudaDriver::get();
-    void *parameters[] = {launch.parameters};
-    CUresult result = in_context(means.handle, [&] {
-        return driver->launch_kernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, 0,
-                                     stream->handle, parameters, nullptr);
-    });
-    if (result == CUDA_SUCCESS) {
-        result = wait_for_stream(means.handle, stream->handle);
+    CUresult result = CUDA_SUCCESS;
+    for (auto next = launches.begin(); next != launches.end() && result == CUDA_SUCCESS; ++next) {
+        result = launch(means.handle, *means.context, *stream, *next);
     }
-    if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(error, "a GPU kernel failed (%s)", driver->error_name(result));
+    // Also when one was refused: others may run.
+    const CUresult ended = wait_for_stream(means.handle, stream->handle);
+    result = result == CUDA_SUCCESS ? ended : result;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
+        GPUSHM_LOG(error, "a GPU kernel failed (%s)", CudaDriver::get()->error_name(result));
     }
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
 
 /** False: nothing runs. */
-bool CopyEngine::launch_copies(CUcontext handle, const Stream &stream, const CopyBatch &batch) {
-    RowCopies copies;
-    copies.count = batch.copies.size();
-    uint64_t most_words = 0;
-    for (size_t i = 0; i < batch.copies.size(); ++i) {
-        copies.copy[i] = row_copy(batch.copies[i]);
-        most_words = std::max(most_words, words_of(copies.copy[i]));
+bool CopyEngine::launch_copies(CUcontext handle, const Context &context, const Stream &stream,
+                               CopyBatch &batch) {
+    batch.list = std::make_unique<RowCopyList>(batch.copies.size());
+    if (!batch.list->has_room()) {
+        return false;
     }
-    void *parameters[] = {&copies};
-    const CUresult result = in_context(handle, [&] {
-        return CudaDriver::get()->launch_kernel(
-            batch.kernel, blocks_for(most_words, batch.copies.size()),
-            static_cast<unsigned>(batch.copies.size()), 1, kRowCopyThreads, 1, 1, 0, stream.handle,
-            parameters, nullptr);
-    });
+    for (const BatchedCopy &copy : batch.copies) {
+        batch.list->add(row_copy(copy));
+    }
+    const CUresult result = launch(handle, context, stream, batch.list->launch());
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG(debug, "the kernel that copies many pieces could not be launched (%s)",
                    CudaDriver::get()->error_name(result));

@@ -5,6 +5,7 @@
 #include "core/copy_any.hpp"
 #include "core/copy_sides.hpp"
 #include "core/engine_pool.hpp"
+#include "core/row_copy_list.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -246,6 +247,45 @@ Status copy_pieces(const std::vector<CopyPiece> &pieces) {
         }
     }
     return Status::ok;
+}
+
+// ---------------------------------------------------------------- within a GPU
+
+namespace {
+
+RowCopy row_copy(const CopyPiece &piece) {
+    return {device_pointer(piece.destination), device_pointer(piece.source), piece.length,
+            piece.rows.count, piece.rows.destination_pitch, piece.rows.source_pitch};
+}
+
+/** False: not all was copied. */
+bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
+    std::deque<RowCopyList> lists;
+    std::vector<KernelLaunch> launches;
+    for (size_t begin = 0; begin < pieces.size(); begin += RowCopyList::kMost) {
+        const size_t end = std::min(pieces.size(), begin + RowCopyList::kMost);
+        RowCopyList &list = lists.emplace_back(end - begin);
+        for (size_t i = begin; i < end; ++i) {
+            const RowCopy copy = row_copy(pieces[i]);
+            if (!list.has_room() || words_of(copy) == 0 || words_of(copy) > kMostRowCopyWords) {
+                return false;
+            }
+            list.add(copy);
+        }
+        launches.push_back(list.launch());
+    }
+    BorrowedEngine engine;
+    const Status status = engine->run(gpu_side, launches);
+    if (status != Status::ok) {
+        engine.discard();
+    }
+    return status == Status::ok;
+}
+
+}  // namespace
+
+Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
+    return copy_by_kernel(gpu_side, pieces) ? Status::ok : copy_pieces(pieces);
 }
 
 }  // namespace gpushm

@@ -25,4 +25,8 @@ std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces);
  *  another one or a source. For callers from any thread, as copy_any(). ok or gpu_error, logged. */
 Status copy_pieces(const std::vector<CopyPiece> &pieces);
 
+/** The same where kernels reach all of them (kernels_reach()) and all is memory of the GPU of `gpu_side`: by one
+ *  launch for RowCopyList::kMost pieces, whatever they look like, if our kernels are there. */
+Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces);
+
 }  // namespace gpushm

@@ -25,16 +25,19 @@ DeviceBlocks &DeviceBlocks::instance() {
     return *blocks;
 }
 
-/** The smallest that is large enough, but not one that is mostly wasted. Drops those whose context is gone. */
+/** Drops idle blocks whose context has ended. */
+void DeviceBlocks::forget_gone() {
+    const auto is_gone = [&](const Block &block) {
+        const bool gone = block.is_gone();
+        idle_bytes_ -= gone ? block.length : 0;
+        return gone;
+    };
+    idle_.erase(std::remove_if(idle_.begin(), idle_.end(), is_gone), idle_.end());
+}
+
+/** The smallest that is large enough, but not one that is mostly wasted. */
 bool DeviceBlocks::find_idle(size_t bytes, CUcontext context, Block *found) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const CudaDriver *driver = CudaDriver::get();
-    const auto is_dead = [&](const Block &block) {
-        const bool dead = !driver->context_is_alive(block.context, block.context_id);
-        idle_bytes_ -= dead ? block.length : 0;
-        return dead;
-    };
-    idle_.erase(std::remove_if(idle_.begin(), idle_.end(), is_dead), idle_.end());
     auto best = idle_.end();
     for (auto block = idle_.begin(); block != idle_.end(); ++block) {
         if (block->context == context && block->length >= bytes &&
@@ -44,6 +47,10 @@ bool DeviceBlocks::find_idle(size_t bytes, CUcontext context, Block *found) {
         }
     }
     if (best == idle_.end()) {
+        return false;
+    }
+    if (best->is_gone()) {
+        forget_gone();
         return false;
     }
     *found = *best;
@@ -66,8 +73,8 @@ bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
         return false;
     }
     GPUSHM_LOG(debug, "allocated %zu bytes of GPU memory for temporaries", rounded(bytes));
-    *block = {reinterpret_cast<void *>(address), rounded(bytes), context,
-              driver->context_id(context)};
+    auto *const memory = reinterpret_cast<void *>(address);
+    *block = {memory, rounded(bytes), context, query_memory(memory).buffer_id};
     return true;
 }
 
@@ -117,7 +124,7 @@ bool DeviceBlocks::give_back(void *address) {
     run_in_background([block] {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
-        if (driver->context_is_alive(block.context, block.context_id)) {
+        if (!block.is_gone()) {
             const CurrentContext current(driver, block.context);
             driver->mem_free(device_pointer(block.address));
         }

@@ -36,10 +36,14 @@ private:
         void *address;
         size_t length;
         CUcontext context;
-        unsigned long long context_id;  // CudaDriver::context_id(): memory goes with its context
+        unsigned long long buffer_id;  // MemoryInfo::buffer_id: memory goes with its context
+
+        /** What lies there now may be the application's. */
+        bool is_gone() const { return query_memory(address).buffer_id != buffer_id; }
     };
 
     bool reserve(size_t bytes);
+    void forget_gone();
     bool find_idle(size_t bytes, CUcontext context, Block *found);
     static bool allocate(size_t bytes, CUcontext context, Block *block);
 

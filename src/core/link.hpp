@@ -8,6 +8,7 @@
 #include "core/peer_mappings.hpp"
 #include "core/process.hpp"
 #include "core/protocol.hpp"
+#include "core/row_views.hpp"
 #include "core/staging_ring.hpp"
 #include "core/status.hpp"
 
@@ -45,6 +46,8 @@ struct RemoteMemory {
     uint64_t registration;  // RegistrationTable id in the peer
     BufferName buffer = {};  // in which it lies; the default: not known
     uint64_t head_start = 0;  // what Link::plan_head_start() of the peer returned
+    StridedRows rows = {};    // where it is in truth if it is a source of the peer's RowViews: then `buffer` is of
+                              // these; length 0: it is where it says
 };
 
 /** One thread at a time, the thread that progresses the port.
@@ -88,7 +91,9 @@ public:
                      size_t piece_count, const void *owner, const Completion &completion);
 
     /** Writes local memory of any kind to the peer's memory of any kind. in_progress; completes when
-     *  the data is in the peer's memory, visible to its CPU and to kernels launched afterwards. */
+     *  the data is in the peer's memory, visible to its CPU and to kernels launched afterwards. Waits (no_resource) for
+     *  gets of the same memory: MPI_Get_accumulate with MPI_REPLACE is a get and a put without a fence between them
+     *  (Open MPI 4.1.6, ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
     /** Reads; completes when the data is in local memory, visible likewise. */
@@ -230,6 +235,7 @@ private:
         CopyTicket ticket;
         std::shared_ptr<PeerMapping> mapping;  // null: the peer is this process
         HostPins::Hold pin;                    // null: local memory is not pageable
+        const void *filled = nullptr;          // get: RowViews destination whose rows it writes
         SharedTransfer *shared = nullptr;  // push: the peer's permission, a piece of it is claimed
         uint32_t shared_id = 0;
     };
@@ -251,6 +257,14 @@ private:
         uint32_t pieces;
         SharedUse shared;  // none: without help
         uint32_t next;     // without help: the piece that is read next
+    };
+
+    /** Local memory of a transfer. */
+    struct LocalSide {
+        const void *address;
+        MemoryInfo info;
+        bool on_gpu;      // gpu_copies()
+        uint64_t extent;  // bytes from the first to the last, gaps between rows included
     };
 
     /** Where remote memory lies in this process; null address: nowhere. */
@@ -361,12 +375,14 @@ private:
     bool start_direct_get(uint64_t id);
     bool start_direct_put(const Stream &stream);
     bool start_push(const Stream &stream, const GetRequest &request);
-    RemoteView view_remote(const BufferName &buffer, uint64_t address, const void *local,
-                           const MemoryInfo &local_info, bool local_on_gpu, uint64_t length);
+    RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
+                           const LocalSide &local, uint64_t length);
     CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
     std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
                                               double missed_seconds);
-    bool start_direct(DirectCopy copy, void *destination, const void *source,
+    static LocalSide local_side(const Stream &stream);
+    static StridedRows destination_of(const Operation &operation, const StridedRows &source);
+    bool start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
                       const RemoteView &view);
     bool same_gpu(const BufferName &buffer, const MemoryInfo &local_info) const;
     bool copies_for_both(const BufferName &buffer) const;
@@ -375,6 +391,7 @@ private:
     void remember_export(const BufferName &buffer);
     void forget_mappings();
     void request_data(uint64_t id, bool may_be_pushed);
+    bool is_being_read(uint64_t address, uint64_t length) const;
 
     // link_shared.cpp
     bool start_shared_read(uint64_t id);
@@ -404,6 +421,7 @@ private:
     uint64_t next_id_ = 1;
     uint64_t fence_id_ = 0;  // operations below it must end before anything is sent
     std::map<uint64_t, Operation> operations_;
+    uint64_t last_get_ = 0;  // the operation that began last among the gets
     std::deque<PendingFlush> flushes_;
 
     RingState ring_state_ = RingState::none;

@@ -23,6 +23,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
 
 namespace gpushm {
 namespace {
@@ -49,6 +52,18 @@ double missed_seconds(bool host, bool one_gpu, uint64_t length) {
     return host      ? bytes * kHostSecondsPerByte
            : one_gpu ? kTimeSlice
                      : kStagedStart + bytes * kStagedSecondsPerByte;
+}
+
+StridedRows in_one_row(uint64_t address, uint64_t length) { return {address, length, 1, length}; }
+
+/** What lies in one piece is taken for rows as long as the other side's. */
+void split_alike(StridedRows *one, StridedRows *other) {
+    if (one->count < other->count) {
+        std::swap(one, other);
+    }
+    if (other->count == 1) {
+        *other = {other->address, one->length, one->count, one->length};
+    }
 }
 
 }  // namespace
@@ -102,60 +117,70 @@ std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcont
     return mapping;
 }
 
-/** Where the peer's [address, +length) lies for a copy from or to `local`. */
-Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, const void *local,
-                                   const MemoryInfo &local_info, bool local_on_gpu,
-                                   uint64_t length) {
+/** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or to `local`. */
+Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
+                                   const LocalSide &local, uint64_t length) {
     RemoteView view;
     const bool own = buffer.owner == process_cookie().low;
-    const bool from_host = !local_on_gpu;
+    const bool from_host = !local.on_gpu;
     if (!port_.config().peer_mapping || CudaDriver::get() == nullptr ||
         !(own ? buffer.buffer_id != 0 : buffer.can_be_mapped()) ||
         (from_host && length < kSmallestHostCopy)) {
         return view;
     }
-    CUcontext context = context_of_copy(buffer, local_info);
+    CUcontext context = context_of_copy(buffer, local.info);
     if (context == nullptr) {
         return view;
     }
-    const double seconds = missed_seconds(from_host, same_gpu(buffer, local_info), length);
+    const double seconds = missed_seconds(from_host, same_gpu(buffer, local.info), length);
     if (from_host) {
-        view.pin = HostPins::instance().acquire(local_info, local, length, context, seconds);
+        view.pin = HostPins::instance().acquire(local.info, local.address, local.extent, context,
+                                                seconds);
     }
     if (own) {
         view.address = pointer(address);
     } else {
         view.mapping = find_mapping(buffer, context, seconds);
-        view.address = view.mapping ? view.mapping->locate(buffer, address, length) : nullptr;
+        view.address = view.mapping ? view.mapping->locate(buffer, address, extent) : nullptr;
     }
     if (from_host && view.pin == nullptr) {
         view.address = nullptr;
     }
-    view.gpu_side = local_info;
+    view.gpu_side = local.info;
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
     const bool pinned_by_us = view.pin.use_count() != 0;
-    view.in_reach =
-        view.mapping != nullptr && length <= kMostStandbyBytes &&
-        (pinned_by_us ? is_mapped_for_kernels(local)
-                      : kernels_reach(local_info, local, length, local_info.device));
+    const bool kernel_may_copy = length <= kMostStandbyBytes || extent > length ||
+                                 local.extent > length;
+    view.in_reach = view.mapping != nullptr && kernel_may_copy &&
+                    (pinned_by_us ? is_mapped_for_kernels(local.address)
+                                  : kernels_reach(local.info, local.address, local.extent,
+                                                  local.info.device));
     return view;
 }
 
 // ---------------------------------------------------------------- start
 
-bool Link::start_direct(DirectCopy copy, void *destination, const void *source,
+Link::LocalSide Link::local_side(const Stream &stream) {
+    return {stream.source, stream.source_info,
+            gpu_copies(stream.source_info, stream.source, stream.total), stream.total};
+}
+
+/** Of `copy.stream.total` bytes between two sides; false when nothing was started. */
+bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
                         const RemoteView &view) {
     // The stream is that of the direction in which bytes cross the GPU's link.
     const CopyDirection direction = copy.purpose == DirectCopy::Purpose::get
                                             && view.pin != nullptr
                                         ? CopyDirection::from_gpu
                                         : CopyDirection::to_gpu;
-    const Status status =
-        port_.engine().start({destination, source, copy.stream.total, view.gpu_side, direction,
-                              view.in_reach},
-                             &copy.ticket);
-    if (status == Status::gpu_error) {
+    const CopyJob job = {pointer(destination.address), pointer(source.address), destination.length,
+                         view.gpu_side, direction, view.in_reach,
+                         {destination.count, destination.pitch, source.pitch}};
+    std::vector<CopyTicket> tickets;
+    if (job.rows.count > 1 && port_.engine().start_by_kernel({job}, &tickets)) {
+        copy.ticket = tickets.front();
+    } else if (port_.engine().start(job, &copy.ticket) == Status::gpu_error) {
         return false;
     }
     copy.mapping = view.mapping;
@@ -181,34 +206,56 @@ bool Link::may_copy(const RemoteMemory &remote, const MemoryInfo &local_info,
            RegistrationTable::instance().covers(remote.registration, remote.address, length);
 }
 
+/** What a get writes: the rows behind its block, if the other side's are as long or it has none. */
+StridedRows Link::destination_of(const Operation &operation, const StridedRows &source) {
+    const std::optional<StridedRows> rows =
+        RowViews::instance().destination(operation.local, operation.length);
+    const bool alike =
+        rows && (source.count == 1 || rows->count == 1 || source.length == rows->length);
+    return alike ? *rows
+                 : in_one_row(reinterpret_cast<uint64_t>(operation.local), operation.length);
+}
+
 bool Link::start_direct_get(uint64_t id) {
     const Operation &operation = operations_[id];
-    if (!may_copy(operation.remote, operation.local_info, operation.length)) {
+    const RemoteMemory &remote = operation.remote;
+    if (!may_copy(remote, operation.local_info, operation.length) ||
+        (remote.rows.length != 0 && remote.rows.bytes() != operation.length)) {
         return false;
     }
-    const RemoteView view =
-        view_remote(operation.remote.buffer, operation.remote.address, operation.local,
-                    operation.local_info, operation.local_on_gpu, operation.length);
+    StridedRows source = remote.rows.length != 0 ? remote.rows
+                                                 : in_one_row(remote.address, operation.length);
+    StridedRows destination = destination_of(operation, source);
+    const bool to_rows = pointer(destination.address) != operation.local;
+    const LocalSide local = {pointer(destination.address),
+                             to_rows ? query_memory(pointer(destination.address))
+                                     : operation.local_info,
+                             operation.local_on_gpu, destination.extent()};
+    const RemoteView view = view_remote(remote.buffer, source.address, source.extent(), local,
+                                        operation.length);
     if (view.address == nullptr) {
         return false;
     }
-    DirectCopy copy = {DirectCopy::Purpose::get, {}, {}, nullptr, nullptr, nullptr};
+    source.address = reinterpret_cast<uint64_t>(view.address);
+    split_alike(&source, &destination);
+    DirectCopy copy = {DirectCopy::Purpose::get, {}, {}, nullptr, nullptr};
+    copy.filled = to_rows ? operation.local : nullptr;
     copy.stream.transfer_id = id;
     copy.stream.owner = operation.owner;
     copy.stream.total = operation.length;
-    return start_direct(std::move(copy), operation.local, view.address, view);
+    return start_direct(std::move(copy), destination, source, view);
 }
 
 bool Link::start_direct_put(const Stream &stream) {
     if (!may_copy(stream.remote, stream.source_info, stream.total)) {
         return false;
     }
-    const RemoteView view =
-        view_remote(stream.remote.buffer, stream.remote.address, stream.source, stream.source_info,
-                    gpu_copies(stream.source_info, stream.source, stream.total), stream.total);
+    const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
+                                        local_side(stream), stream.total);
     return view.address != nullptr &&
-           start_direct({DirectCopy::Purpose::put, stream, {}, nullptr, nullptr, nullptr},
-                        view.address, stream.source, view);
+           start_direct({DirectCopy::Purpose::put, stream, {}, nullptr, nullptr},
+                        in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
+                        in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
 }
 
 /** Answers a get request by a copy into the memory of the peer that it names. Not where the peer would
@@ -225,18 +272,21 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
         return false;
     }
-    const RemoteView view =
-        view_remote(buffer, request.destination, stream.source, stream.source_info,
-                    gpu_copies(stream.source_info, stream.source, stream.total), stream.total);
+    const RemoteView view = view_remote(buffer, request.destination, stream.total,
+                                        local_side(stream), stream.total);
     // Without a claim the peer has given the transfer up.
     SharedTransfer &shared = mailbox_.shared_transfer(request.shared.index);
     const uint32_t id = request.shared.id;
     if (view.address == nullptr || !shared.claim_last(id)) {
         return false;
     }
+    DirectCopy copy = {DirectCopy::Purpose::push, stream, {}, nullptr, nullptr};
+    copy.shared = &shared;
+    copy.shared_id = id;
     const bool started =
-        start_direct({DirectCopy::Purpose::push, stream, {}, nullptr, nullptr, &shared, id},
-                     view.address, stream.source, view);
+        start_direct(std::move(copy),
+                     in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
+                     in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
     if (!started) {
         shared.finish(id, false);
     }
@@ -257,6 +307,9 @@ unsigned Link::finish_direct_copies() {
         DirectCopy copy = std::move(*entry);
         direct_copies_.erase(entry);
         ++count;
+        if (copy.filled != nullptr && status == Status::ok) {
+            RowViews::instance().set_filled(copy.filled);
+        }
         if (copy.shared != nullptr) {
             copy.shared->finish(copy.shared_id, status == Status::ok);
         }

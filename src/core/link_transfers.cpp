@@ -33,11 +33,26 @@ unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char
 
 }  // namespace
 
+/** Whether a get of this process has not ended that reads some of the peer's [address, +length). */
+bool Link::is_being_read(uint64_t address, uint64_t length) const {
+    if (operations_.empty() || operations_.begin()->first > last_get_) {
+        return false;
+    }
+    return std::any_of(operations_.begin(), operations_.end(), [&](const auto &entry) {
+        const Operation &operation = entry.second;
+        return operation.local != nullptr && operation.remote.address < address + length &&
+               address < operation.remote.address + operation.length;
+    });
+}
+
 Status Link::put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                  const Completion &completion) {
     const Status status = check_startable();
     if (status != Status::ok || length == 0) {
         return status;
+    }
+    if (is_being_read(remote.address, length)) {
+        return Status::no_resource;
     }
     const uint64_t id = start_operation(owner, completion);
     const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local),
@@ -61,6 +76,7 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     operation.local_on_gpu = gpu_copies(operation.local_info, local, length);
     operation.length = length;
     operation.remote = remote;
+    last_get_ = id;
     if (!start_shared_read(id) && !start_direct_get(id)) {
         request_data(id, port_.config().peer_mapping);
     }

@@ -93,7 +93,7 @@ bool reduce_on_gpu(ReductionOperation operation, ElementType type, void *result,
     }
     ReductionParameters parameters = {device_pointer(result), device_pointer(left.address()),
                                       device_pointer(right.address()), count, operation, type};
-    return engine->run(info, launch_of(&parameters)) == Status::ok;
+    return engine->run(info, {launch_of(&parameters)}) == Status::ok;
 }
 
 }  // namespace gpushm

@@ -4,6 +4,7 @@
 
 namespace {
 
+using gpushm::RowCopies;
 using gpushm::RowCopy;
 
 // Loads that a thread has in flight: memory of hosts and peers answers after a microsecond.
@@ -34,12 +35,12 @@ private:
     const uint32_t per_row_;
 };
 
-/** All blocks of a copy together; neighbouring threads take neighbouring words. */
+/** All threads of a copy together, of which each block has a group; neighbouring threads take neighbouring words. */
 template <typename Word>
-__device__ void copy_words(const RowCopy &copy) {
+__device__ void copy_words(const RowCopy &copy, uint32_t group) {
     const Words<Word> words(copy);
-    const uint32_t threads = gridDim.x * blockDim.x;
-    const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t threads = gridDim.x * group;
+    const uint32_t first = blockIdx.x * group + threadIdx.x % group;
     for (uint32_t begin = first; begin < words.count(); begin += kLoadsInFlight * threads) {
         Word values[kLoadsInFlight];
 #pragma unroll
@@ -57,21 +58,32 @@ __device__ void copy_words(const RowCopy &copy) {
     }
 }
 
+__device__ void copy_rows(const RowCopy &copy, uint32_t group) {
+    switch (gpushm::word_bytes(copy)) {
+    case 16:
+        return copy_words<uint4>(copy, group);
+    case 8:
+        return copy_words<uint64_t>(copy, group);
+    case 4:
+        return copy_words<uint32_t>(copy, group);
+    case 2:
+        return copy_words<uint16_t>(copy, group);
+    default:
+        return copy_words<uint8_t>(copy, group);
+    }
+}
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(gpushm::kRowCopyThreads)
-    gpushm_copy_rows(const gpushm::RowCopies copies) {
-    const RowCopy &copy = copies.copy[blockIdx.y];
-    switch (gpushm::word_bytes(copy)) {
-    case 16:
-        return copy_words<uint4>(copy);
-    case 8:
-        return copy_words<uint64_t>(copy);
-    case 4:
-        return copy_words<uint32_t>(copy);
-    case 2:
-        return copy_words<uint16_t>(copy);
-    default:
-        return copy_words<uint8_t>(copy);
+    gpushm_copy_rows(const RowCopies copies) {
+    const auto *list =
+        copies.list != 0 ? reinterpret_cast<const RowCopy *>(copies.list) : copies.copy;
+    const uint32_t group = copies.threads_per_copy;
+    const uint32_t groups = blockDim.x / group;
+    for (uint64_t index = blockIdx.y * groups + threadIdx.x / group; index < copies.count;
+         index += gridDim.y * groups) {
+        const RowCopy copy = list[index];
+        copy_rows(copy, group);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the kernel of row_copy_kernel.cu is given: copies of rows, by value, among its launch's parameters. It
-// shares no memory with the CPU; who waits for the launch finds everything done.
+// What the kernel of row_copy_kernel.cu is given: copies of rows, among its launch's parameters or in page-locked
+// host memory, which the CPU has written before the launch and leaves alone until it has ended: the launch is the
+// only synchronisation (CUDA C++ Programming Guide, "Page-Locked Host Memory"). Who waits for it finds everything done.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@ namespace gpushm {
 
 constexpr char kRowCopyKernelName[] = "gpushm_copy_rows";
 constexpr uint32_t kRowCopyThreads = 256;  // of a block
-// So that they fit the 4 KiB of a launch's parameters (CUDA C++ Programming Guide, "__global__ Functions").
-constexpr uint32_t kMostRowCopies = 64;
+// Among the parameters, of which 3 KiB more make a launch 1 us longer (H200).
+constexpr uint32_t kMostRowCopyParameters = 12;
 
 // Words of a copy (word_bytes()): what the kernel can count, with room for the threads that pass the end.
 constexpr uint64_t kMostRowCopyWords = uint64_t{1} << 31;
@@ -25,12 +26,15 @@ struct RowCopy {
     uint64_t source_pitch;
 };
 
-/** Block (x, y) of the grid works on copy y < `count`. Nothing overlaps. */
+/** Blocks (0..., y) of the grid work on as many copies as they have groups of threads, then on those of all rows of
+ *  the grid behind them. Nothing overlaps. */
 struct RowCopies {
     uint64_t count;
-    RowCopy copy[kMostRowCopies];
+    uint64_t list;              // address of as many RowCopy for the GPU; 0: `copy`
+    uint32_t threads_per_copy;  // of a block; divides kRowCopyThreads
+    uint32_t unused;
+    RowCopy copy[kMostRowCopyParameters];
 };
-static_assert(sizeof(RowCopies) <= 4096);
 
 /** Bytes of the words in which the kernel copies: the widest that divide every address and length. */
 #ifdef __CUDACC__
@@ -43,5 +47,8 @@ inline uint32_t word_bytes(const RowCopy &copy) {
     }
     return static_cast<uint32_t>(bits & (~bits + 1));
 }
+
+/** Of the whole copy. */
+inline uint64_t words_of(const RowCopy &copy) { return copy.length / word_bytes(copy) * copy.rows; }
 
 }  // namespace gpushm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions that are collective, of buffers in GPU memory.
+// Collective operations on buffers in GPU memory: reductions, and small exchanges.
 //
 // Open MPI's algorithms (ompi/mca/coll/base/coll_base_allreduce.c and others) allocate by malloc() what they receive
 // into, and touch it by functions only that know GPU memory (convertor_calls.cpp, predefined_operations.cpp,
@@ -9,8 +9,10 @@
 #include "core/device_blocks.hpp"
 #include "core/memory_info.hpp"
 #include "core/reduction.hpp"
+#include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/predefined_operations.hpp"
+#include "openmpi/small_collectives.hpp"
 #include "openmpi/staging_limit.hpp"
 
 #include <algorithm>
@@ -18,13 +20,15 @@
 #include <cstddef>
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace gpushm::openmpi {
 namespace {
 
-// What else a collective operation allocates are lists, of 24 bytes a rank at most (MPI_Status).
-constexpr size_t kLeastBytes = 64u << 10;
+// Parts of what is too large for the way by host memory. What else a collective operation allocates are lists, of 24
+// bytes a rank at most (MPI_Status).
+constexpr size_t kLeastBytes = 8u << 10;
 constexpr size_t kBytesOfRank = 64;
 
 struct World {
@@ -40,7 +44,7 @@ size_t least_bytes() {
         world.comm_size(world.communicator, &ranks);
         return std::max(kLeastBytes, kBytesOfRank * static_cast<size_t>(ranks));
     }();
-    return std::max(bytes, staging_limit());
+    return bytes;
 }
 
 /** The reduction that this thread calls; it costs nothing until something large is allocated for it. */
@@ -84,7 +88,9 @@ private:
 void *allocate(size_t bytes) {
     const CurrentReduction *reduction = CurrentReduction::get();
     void *block =
-        reduction != nullptr && bytes >= least_bytes() ? reduction->take(bytes) : nullptr;
+        reduction != nullptr && staging_limit() != kNoStaging && bytes >= least_bytes()
+            ? reduction->take(bytes)
+            : nullptr;
     return block != nullptr ? block : malloc(bytes);
 }
 
@@ -95,43 +101,164 @@ void release(void *address) {
     }
 }
 
-using Handle = void *;  // MPI_Datatype, MPI_Op, MPI_Comm
+/** What MPI returns, but an error where a GPU failed. */
+template <typename Call>
+int checked(Call call) {
+    const FailureWatch watch;
+    const int result = call();
+    return result == kMpiSuccess && watch.failed() ? kMpiErrorOther : result;
+}
 
-/** A function of MPI that begins with these parameters; `Name` tells those with the same parameters apart. */
-template <size_t Name, typename Count, typename... Last>
+// ---------------------------------------------------------------- reductions
+
+enum class Name { allreduce, reduce, reduce_scatter, reduce_scatter_block, scan, exscan, allgather, alltoall };
+
+using Requests = void **;
+using Large = ptrdiff_t;  // MPI_Count
+
+/** Elements of a rank. */
+struct Share {
+    size_t input;
+    size_t result;  // 0: MPI writes nothing to the receive buffer
+};
+
+/** `count` as the call has it: a list for MPI_Reduce_scatter. `root` is of MPI_Reduce. */
+template <Name kName, typename Count>
+Share share_of(const Group &group, Count count, int root) {
+    if constexpr (kName == Name::reduce_scatter) {
+        Share share = {0, count != nullptr ? small_count(count[group.rank]) : 0};
+        for (int rank = 0; count != nullptr && rank < group.size; ++rank) {
+            share.input += small_count(count[rank]);
+        }
+        return share;
+    } else {
+        const size_t elements = small_count(count);
+        const bool has_result = (kName != Name::reduce || group.rank == root) &&
+                                (kName != Name::exscan || group.rank != 0);
+        const size_t blocks = kName == Name::reduce_scatter_block ? static_cast<size_t>(group.size) : 1;
+        return {elements * blocks, has_result ? elements : 0};
+    }
+}
+
+/** What follows the operation in a blocking reduction. */
+struct LastParameters {
+    explicit LastParameters(Handle of_communicator) : communicator(of_communicator) {}
+    LastParameters(int root_rank, Handle of_communicator)
+        : root(root_rank), communicator(of_communicator) {}
+    int root = 0;
+    Handle communicator;
+};
+
+/** Whether it goes by way of host memory; then `*own` says what of it. */
+template <Name kName, typename Count>
+bool is_small_reduction(const void *send, void *receive, Count count, Handle datatype,
+                        const LastParameters &last, OwnBuffers *own) {
+    Group group;
+    if (!concern_gpu(send, receive) || !find_group(last.communicator, &group)) {
+        return false;
+    }
+    const size_t element = small_element(datatype);
+    const Share share = share_of<kName>(group, count, last.root);
+    const size_t input = share.input * element;
+    const bool in_place = is_in_place(send);
+    *own = {send, receive, in_place ? 0 : input, 0, in_place ? input : 0, share.result * element};
+    return is_small_reduction(*own);
+}
+
+/** A function of MPI that begins with these parameters. */
+template <Name kName, typename Count, typename... Last>
 struct Reduction {
     using Function = int (*)(const void *, void *, Count, Handle, Handle, Last...);
     static inline Function original;
 
     static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
                     Last... last) {
-        const CurrentReduction current(send, receive, datatype, operation);
-        return original(send, receive, count, datatype, operation, last...);
+        const auto run = [&](const void *from, void *to) {
+            const CurrentReduction current(from, to, datatype, operation);
+            return checked([&] { return original(from, to, count, datatype, operation, last...); });
+        };
+        if constexpr (std::is_constructible_v<LastParameters, Last...>) {
+            const LastParameters parameters(last...);
+            OwnBuffers own;
+            if (is_small_reduction<kName>(send, receive, count, datatype, parameters, &own)) {
+                return run_by_host_memory(own, parameters.communicator, run);
+            }
+        }
+        return run(send, receive);
     }
 };
 
-using Requests = void **;
-using Large = ptrdiff_t;  // MPI_Count
+// ---------------------------------------------------------------- exchanges
+
+/** MPI_Allgather or MPI_Alltoall, of which only small ones are of interest. */
+template <Name kName, typename Count>
+struct Exchange {
+    using Function = int (*)(const void *, Count, Handle, void *, Count, Handle, Handle);
+    static inline Function original;
+
+    static int call(const void *send, Count send_count, Handle send_type, void *receive,
+                    Count receive_count, Handle receive_type, Handle communicator) {
+        const auto run = [&](const void *from, void *to) {
+            return checked([&] {
+                return original(from, send_count, send_type, to, receive_count, receive_type,
+                                communicator);
+            });
+        };
+        Group group;
+        if (!concern_gpu(send, receive) || !find_group(communicator, &group)) {
+            return run(send, receive);
+        }
+        // In place, the first count and type have no meaning. Elements with gaps stay where they are.
+        const size_t to_rank =
+            is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
+        const size_t from_rank = small_count(receive_count) * small_element(receive_type);
+        const OwnBuffers own = own_buffers(group, send, to_rank, receive, from_rank);
+        return is_small_exchange(own) ? run_by_host_memory(own, communicator, run)
+                                      : run(send, receive);
+    }
+
+private:
+    /** `to_rank` and `from_rank` are bytes for one rank, and from one. */
+    static OwnBuffers own_buffers(const Group &group, const void *send, size_t to_rank,
+                                  void *receive, size_t from_rank) {
+        const auto rank = static_cast<size_t>(group.rank);
+        const auto ranks = static_cast<size_t>(group.size);
+        const bool in_place = is_in_place(send);
+        const size_t all = from_rank * ranks;
+        if constexpr (kName == Name::allgather) {
+            return {send, receive, to_rank, from_rank * rank, in_place ? from_rank : 0, all};
+        } else {
+            return {send, receive, to_rank * ranks, 0, in_place ? all : 0, all};
+        }
+    }
+};
+
+// ---------------------------------------------------------------- redirection
 
 struct Target {
     const OpenMpiLibrary &library;
     CallRedirection *redirection;
 
-    template <size_t Name, typename Count, typename... Last>
+    template <typename Call>
     void redirect(const std::string &name) const {
-        using Call = Reduction<Name, Count, Last...>;
         redirect_mpi_call(library, redirection, name, &Call::original, &Call::call);
     }
 
     /** A function, its nonblocking form, and those of both with large counts (MPI 4). */
-    template <size_t Name, typename Count, typename LargeCount, typename... Last>
-    void redirect_forms(const std::string &name) const {
+    template <Name kName, typename Count, typename LargeCount, typename... Last>
+    void redirect_reductions(const std::string &name) const {
         const std::string nonblocking =
             std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
-        redirect<Name, Count, Last...>(name);
-        redirect<Name, Count, Last..., Requests>(nonblocking);
-        redirect<Name, LargeCount, Last...>(name + "_c");
-        redirect<Name, LargeCount, Last..., Requests>(nonblocking + "_c");
+        redirect<Reduction<kName, Count, Last...>>(name);
+        redirect<Reduction<kName, Count, Last..., Requests>>(nonblocking);
+        redirect<Reduction<kName, LargeCount, Last...>>(name + "_c");
+        redirect<Reduction<kName, LargeCount, Last..., Requests>>(nonblocking + "_c");
+    }
+
+    template <Name kName>
+    void redirect_exchanges(const std::string &name) const {
+        redirect<Exchange<kName, int>>(name);
+        redirect<Exchange<kName, Large>>(name + "_c");
     }
 };
 
@@ -139,16 +266,21 @@ struct Target {
 
 void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
     world.communicator = library.as_bound("ompi_mpi_comm_world");
-    if (world.communicator == nullptr || !library.mpi("PMPI_Comm_size", &world.comm_size)) {
+    if (world.communicator == nullptr || !library.mpi("PMPI_Comm_size", &world.comm_size) ||
+        !prepare_small_collectives(library)) {
         return;
     }
     const Target target = {library, redirection};
-    target.redirect_forms<0, int, Large, Handle>("Allreduce");
-    target.redirect_forms<1, int, Large, int, Handle>("Reduce");
-    target.redirect_forms<2, const int *, const Large *, Handle>("Reduce_scatter");
-    target.redirect_forms<3, int, Large, Handle>("Reduce_scatter_block");
-    target.redirect_forms<4, int, Large, Handle>("Scan");
-    target.redirect_forms<5, int, Large, Handle>("Exscan");
+    target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
+    target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");
+    target.redirect_reductions<Name::reduce_scatter, const int *, const Large *, Handle>(
+        "Reduce_scatter");
+    target.redirect_reductions<Name::reduce_scatter_block, int, Large, Handle>(
+        "Reduce_scatter_block");
+    target.redirect_reductions<Name::scan, int, Large, Handle>("Scan");
+    target.redirect_reductions<Name::exscan, int, Large, Handle>("Exscan");
+    target.redirect_exchanges<Name::allgather>("Allgather");
+    target.redirect_exchanges<Name::alltoall>("Alltoall");
     // Open MPI 6.0 has its collectives in libopen_mpi, some are components of their own.
     const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
     redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);

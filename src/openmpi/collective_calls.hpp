@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions that are collective, of buffers in GPU memory.
+// Collective operations on buffers in GPU memory: reductions, and small exchanges.
 #pragma once
 
 #include "openmpi/call_redirection.hpp"
@@ -7,9 +7,10 @@
 
 namespace gpushm::openmpi {
 
-/** While MPI_Allreduce and the like work on GPU memory, what Open MPI allocates for parts of the result is GPU memory, too,
- *  from staging_limit() and 64 KiB on: those parts come from other GPUs and are combined there, and never pass through the host. Which
- *  messages are sent does not change, so that each rank decides for itself. */
+/** Small blocking reductions, MPI_Allgather and MPI_Alltoall go by way of host memory (small_collectives.hpp). While
+ *  other reductions work on GPU memory, what Open MPI allocates for parts of the result is GPU memory, too, from
+ *  8 KiB on: those parts come from other GPUs and are combined there, and never pass through the
+ *  host. Which messages are sent does not change in either case, so that each rank decides for itself. */
 void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

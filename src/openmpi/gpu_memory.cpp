@@ -34,9 +34,12 @@ bool is_gpu_memory(const OpalDatatype &datatype, const void *base) {
     return is_gpu_memory(static_cast<const char *>(base) + datatype.true_lower_bound());
 }
 
+thread_local unsigned FailureWatch::reported_ = 0;
+
 namespace {
 
 void call_error_handler(int code) {
+    FailureWatch::note();
     if (call_errhandler != nullptr) {
         call_errhandler(comm_world, code);
     }

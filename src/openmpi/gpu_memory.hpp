@@ -25,6 +25,19 @@ bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation)
 /** The same for host memory that cannot be had; an error of OPAL. */
 int report_no_memory(const char *operation);
 
+/** Whether this thread has reported such a failure since the watch began: MPI's error handler may have returned, and what
+ *  Open MPI then returns says nothing of it. */
+class FailureWatch {
+public:
+    FailureWatch() : begin_(reported_) {}
+    bool failed() const { return reported_ != begin_; }
+    static void note() { ++reported_; }
+
+private:
+    static thread_local unsigned reported_;
+    const unsigned begin_;
+};
+
 /** To be called once, before the others. */
 void set_error_reporting(const OpenMpiLibrary &library);
 

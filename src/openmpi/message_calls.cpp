@@ -143,6 +143,7 @@ ucs_status_ptr_t receive(std::unique_ptr<StagedMessage> message, ucp_request_par
                          Completion completion, Receive receive) {
     parameters.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     parameters.cb.recv = on_received;
+    message->expect();
     return submit(std::move(message), parameters, std::move(completion), receive);
 }
 

@@ -2,9 +2,11 @@
 // A message whose elements are packed in one block of GPU memory while UCX has it.
 #include "openmpi/staged_message.hpp"
 
+#include "core/buffer_name.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
 #include "openmpi/opal_datatype.hpp"
+#include "openmpi/other_transports.hpp"
 #include "openmpi/staging_limit.hpp"
 #include "openmpi/ucp_functions.hpp"
 
@@ -65,11 +67,53 @@ std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
 
 StagedMessage::StagedMessage(void *buffer, size_t bytes,
                              std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info)
-    : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), block_(bytes, info) {
+    : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), info_(info), block_(bytes, info) {
     under_way().living.fetch_add(1, std::memory_order_relaxed);
 }
 
-StagedMessage::~StagedMessage() { under_way().living.fetch_sub(1, std::memory_order_relaxed); }
+StagedMessage::~StagedMessage() {
+    RowViews::instance().remove(block());
+    under_way().living.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// ---------------------------------------------------------------- contents
+
+/** The elements, where they are rows that copy engines of all processes reach. */
+std::optional<StridedRows> StagedMessage::rows() const {
+    if (layout_->pieces.size() != 1 || others_reach_gpu_memory()) {
+        return std::nullopt;
+    }
+    const CopyPiece &piece = layout_->pieces.front();
+    const uint64_t address =
+        reinterpret_cast<uintptr_t>(buffer_) + reinterpret_cast<uintptr_t>(piece.source);
+    const bool together = piece.rows.count == 1;
+    return StridedRows{address, piece.length, piece.rows.count,
+                       together ? piece.length : piece.rows.source_pitch};
+}
+
+bool StagedMessage::pack() const try {
+    const std::optional<StridedRows> elements = rows();
+    if (!elements || !name_buffer(info_).can_be_mapped()) {
+        return copy(Way::pack, bytes_);
+    }
+    RowViews::instance().add_source(block(), *elements);
+    return true;
+} catch (const std::bad_alloc &) {
+    return copy(Way::pack, bytes_);
+}
+
+void StagedMessage::expect() const try {
+    if (const std::optional<StridedRows> elements = rows()) {
+        RowViews::instance().add_destination(block(), *elements);
+    }
+} catch (const std::bad_alloc &) {
+    // It arrives in the block.
+}
+
+bool StagedMessage::unpack(size_t length) const {
+    return (length == bytes_ && RowViews::instance().is_filled(block())) ||
+           copy(Way::unpack, length);
+}
 
 namespace {
 
@@ -113,7 +157,10 @@ bool StagedMessage::copy(Way way, size_t length) const try {
                     : CopyPiece{elements, packed, piece.length,
                                 {rows.count, rows.source_pitch, rows.destination_pitch}};
     }
-    return copy_pieces(pieces) == Status::ok;
+    const auto *first = static_cast<const char *>(buffer_) + layout_->first_byte;
+    const auto extent = static_cast<size_t>(layout_->end - layout_->first_byte);
+    const bool in_reach = kernels_reach(info_, first, extent, info_.device);
+    return (in_reach ? copy_pieces_within(info_, pieces) : copy_pieces(pieces)) == Status::ok;
 } catch (const std::bad_alloc &) {
     GPUSHM_LOG(error, "no host memory for the elements of a derived datatype");
     return false;

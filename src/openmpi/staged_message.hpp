@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/device_blocks.hpp"
+#include "core/row_views.hpp"
 #include "openmpi/generic_datatypes.hpp"
 
 #include <ucp/api/ucp.h>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -35,9 +37,13 @@ public:
     size_t bytes() const { return bytes_; }
     void set_completion(Completion completion) { completion_ = std::move(completion); }
 
-    /** From the elements into the block, and the first `length` bytes of it back; false when the GPU fails, logged. */
-    bool pack() const { return copy(Way::pack, bytes_); }
-    bool unpack(size_t length) const { return copy(Way::unpack, length); }
+    /** Before it is sent: the elements are in the block, or will be when it is read (RowViews). False when the GPU
+     *  fails, logged. */
+    bool pack() const;
+    /** Before it is received: where what arrives may go at once. */
+    void expect() const;
+    /** The first `length` bytes have arrived: they go where the elements are. False when the GPU fails, logged. */
+    bool unpack(size_t length) const;
 
     /** UCX has returned `request`, which may be no request: null, or an error. */
     static void submitted(std::unique_ptr<StagedMessage> message, ucs_status_ptr_t request);
@@ -54,12 +60,14 @@ private:
 
     StagedMessage(void *buffer, size_t bytes, std::shared_ptr<const PackedLayout> layout,
                   const MemoryInfo &info);
+    std::optional<StridedRows> rows() const;
     bool copy(Way way, size_t length) const;
     bool retire(void *request);
 
     void *const buffer_;
     const size_t bytes_;  // packed
     const std::shared_ptr<const PackedLayout> layout_;
+    const MemoryInfo info_;  // of the elements
     const DeviceBlock block_;
     Completion completion_;
 

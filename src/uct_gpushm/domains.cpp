@@ -7,11 +7,13 @@
 #include "core/memory_info.hpp"
 #include "core/page_residency.hpp"
 #include "core/registration_table.hpp"
+#include "core/row_views.hpp"
 #include "openmpi/attachment.hpp"
 #include "uct_gpushm/memory_copy_domain.hpp"
 #include "uct_gpushm/memory_types.hpp"
 
 #include <cstring>
+#include <optional>
 
 namespace gpushm::uct {
 namespace {
@@ -28,7 +30,21 @@ struct PackedKey {
     uint64_t registration;  // RegistrationTable id in the process that packed it
     BufferName buffer;      // in which the registration begins
     uint64_t head_start;    // RemoteMemory::head_start
+    StridedRows rows;       // instead of the block at the registration's RowViews source; length 0: none
+    uint64_t block;         // that source
 };
+
+/** Whether the memory of a key is elsewhere: then the key says where. */
+bool name_rows(const void *address, size_t length, PackedKey *key) {
+    const void *block = nullptr;
+    const std::optional<StridedRows> rows =
+        RowViews::instance().name_source(address, length, &block);
+    if (rows) {
+        key->rows = *rows;
+        key->block = reinterpret_cast<uint64_t>(block);
+    }
+    return rows.has_value();
+}
 
 class SharedMemoryDomain : public Domain {
 public:
@@ -57,15 +73,19 @@ public:
     ucs_status_t mkey_pack(uct_mem_h memh, const void *announced, size_t announced_length,
                            void *rkey_buffer) override {
         // The allocation is looked up now: the handle may be older than what lies there.
-        PackedKey key = {registration_of(memh), {}, 0};
+        PackedKey key = {};
+        key.registration = registration_of(memh);
         const void *address = nullptr;
         size_t length = 0;
         if (RegistrationTable::instance().find(key.registration, &address, &length)) {
-            const MemoryInfo info = query_memory(address);
+            const bool in_rows = name_rows(address, length, &key);
+            const MemoryInfo info =
+                query_memory(in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
             const bool by_gpu = gpu_copies(info, address, length);
             key.buffer = name_buffer(info);
             key.buffer.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
-            if (Link *link = announced != nullptr && by_gpu ? Link::packing() : nullptr) {
+            const bool may_start = announced != nullptr && by_gpu && !in_rows;
+            if (Link *link = may_start ? Link::packing() : nullptr) {
                 key.head_start = link->plan_head_start(announced, announced_length);
             }
         }
@@ -106,7 +126,11 @@ ucs_status_t release_rkey(uct_rkey_t, void *handle) {
 
 RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address) {
     const auto *key = reinterpret_cast<const PackedKey *>(rkey);
-    return {address, key->registration, key->buffer, key->head_start};
+    const bool in_rows = key->rows.length != 0;
+    if (in_rows && key->block != address) {
+        return {address, key->registration};  // the buffer that the key names is that of the rows
+    }
+    return {address, key->registration, key->buffer, key->head_start, key->rows};
 }
 
 }  // namespace gpushm::uct

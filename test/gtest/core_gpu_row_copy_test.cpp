@@ -2,6 +2,7 @@
 // CopyEngine::start_by_kernel: many pieces by one launch, and what does not suit it.
 #include "core/copy_pieces.hpp"
 #include "core/kernel_code.hpp"
+#include "core/row_copy_list.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cstring>
@@ -57,6 +58,7 @@ std::vector<Shape> shapes() {
 
 TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
     constexpr size_t kBytes = 220000;
+    constexpr size_t kExtra = 100;
     for (const MemoryKind from : {MemoryKind::device, MemoryKind::pinned}) {
         for (const MemoryKind to : {MemoryKind::device, MemoryKind::pinned}) {
             if (from == MemoryKind::pinned && to == MemoryKind::pinned) {
@@ -64,8 +66,8 @@ TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
             }
             Buffer source(from, kBytes);
             Buffer destination(to, kBytes);
-            Buffer extra_source(from, 64 * 64);
-            Buffer extra_destination(to, 64 * 64);
+            Buffer extra_source(from, 64 * kExtra);
+            Buffer extra_destination(to, 64 * kExtra);
             const MemoryInfo info =
                 query_memory(to == MemoryKind::device ? destination.data() : source.data());
             const CopyDirection direction = to == MemoryKind::device ? CopyDirection::to_gpu
@@ -86,7 +88,7 @@ TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
                     {destination.data() + shape.target, source.data() + shape.origin, shape.length,
                      info, direction, false,
                      {shape.rows, shape.destination_pitch, shape.source_pitch}}};
-                for (size_t i = 0; i < kMostKernelJobs - 1; ++i) {
+                for (size_t i = 0; i < kExtra; ++i) {
                     jobs.push_back({extra_destination.data() + 64 * i,
                                     extra_source.data() + 64 * i, 60, info, direction});
                 }
@@ -100,9 +102,9 @@ TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
                 ASSERT_EQ(read(destination, kBytes), expected)
                     << memory_kind_name(from) << " to " << memory_kind_name(to) << ": "
                     << shape.rows << " rows of " << shape.length << ", shape " << seed / 3;
-                const std::vector<unsigned char> sent = read(extra_source, 64 * 64);
-                const std::vector<unsigned char> got = read(extra_destination, 64 * 64);
-                for (size_t i = 0; i < kMostKernelJobs - 1; ++i) {
+                const std::vector<unsigned char> sent = read(extra_source, 64 * kExtra);
+                const std::vector<unsigned char> got = read(extra_destination, 64 * kExtra);
+                for (size_t i = 0; i < kExtra; ++i) {
                     ASSERT_EQ(memcmp(got.data() + 64 * i, sent.data() + 64 * i, 60), 0);
                 }
             }
@@ -113,7 +115,7 @@ TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
 /** The number of calls does not depend on that of the pieces, up to what a launch takes. */
 TEST_F(RowCopyTest, ManyPiecesAreFewLaunches) {
     SKIP_UNLESS_SIMULATED();
-    constexpr size_t kPieces = 1000;
+    constexpr size_t kPieces = 3000;
     Buffer source(MemoryKind::device, kPieces * 64);
     Buffer destination(MemoryKind::device, kPieces * 64);
     const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
@@ -156,7 +158,7 @@ TEST_F(RowCopyTest, FewPiecesAreLeftToTheCopyEngine) {
 
 TEST_F(RowCopyTest, CopiesAllTheSameWhenTheLaunchFails) {
     SKIP_UNLESS_SIMULATED();
-    constexpr size_t kPieces = 200;
+    constexpr size_t kPieces = 2000;
     Buffer source(MemoryKind::device, kPieces * 64);
     Buffer destination(MemoryKind::device, kPieces * 64);
     source.fill(5);
@@ -174,8 +176,48 @@ TEST_F(RowCopyTest, CopiesAllTheSameWhenTheLaunchFails) {
     reset_calls();
     set_simulation("SIMCUDA_FAIL", "cuLaunchKernel:1:701");
     EXPECT_EQ(copy_pieces(pieces), Status::ok);
-    EXPECT_EQ(calls("cuLaunchKernel"), kPieces / kMostKernelJobs + 1);
+    EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + kMostKernelJobs - 1) / kMostKernelJobs);
     EXPECT_EQ(read(destination, kPieces * 64), expected);
+}
+
+/** From one piece, which is among the launch's parameters, to several lists, with and without kernels that start. */
+TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
+    for (const size_t count : {size_t{1}, size_t{12}, size_t{13}, RowCopyList::kMost,
+                               2 * RowCopyList::kMost + 1}) {
+        for (const bool fails : {false, true}) {
+            if (fails && !simulated()) {
+                continue;
+            }
+            const size_t long_piece = 50000;
+            const size_t bytes = count * 64 + long_piece;
+            Buffer source(MemoryKind::device, bytes);
+            Buffer destination(MemoryKind::device, bytes);
+            source.fill(count);
+            destination.fill(count + 1);
+            std::vector<CopyPiece> pieces = scattered(destination, source, count - 1);
+            pieces.push_back({destination.data() + 64 * (count - 1),
+                              source.data() + 64 * (count - 1), long_piece});
+            std::vector<unsigned char> expected = read(destination, bytes);
+            const std::vector<unsigned char> original = read(source, bytes);
+            for (const CopyPiece &piece : pieces) {
+                const auto *from = static_cast<const unsigned char *>(piece.source);
+                const auto *to = static_cast<const unsigned char *>(piece.destination);
+                memcpy(&expected[to - destination.data()], &original[from - source.data()],
+                       piece.length);
+            }
+            if (simulated()) {
+                reset_calls();
+                set_simulation("SIMCUDA_FAIL", fails ? "cuLaunchKernel:1:701" : "");
+            }
+            EXPECT_EQ(copy_pieces_within(query_memory(source.data()), pieces), Status::ok);
+            if (simulated() && !fails) {
+                EXPECT_EQ(calls("cuLaunchKernel"),
+                          (count + RowCopyList::kMost - 1) / RowCopyList::kMost);
+                EXPECT_EQ(calls("cuMemcpyAsync"), 0u);
+            }
+            EXPECT_EQ(read(destination, bytes), expected) << count;
+        }
+    }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 
@@ -15,8 +16,11 @@ namespace {
 constexpr uint8_t kCommandId = 30;
 constexpr uint8_t kAnswerId = 31;
 
+// What of remote memory a command has room for: all but rows.
+constexpr size_t kRemoteBytes = offsetof(RemoteMemory, rows);
+
 std::string bytes_of(const RemoteMemory &memory) {
-    return std::string(reinterpret_cast<const char *>(&memory), sizeof(memory));
+    return std::string(reinterpret_cast<const char *>(&memory), kRemoteBytes);
 }
 
 }  // namespace
@@ -42,7 +46,8 @@ struct Peer::Command {
     char text[80] = {};  // or a RemoteMemory
     RemoteMemory remote() const {
         RemoteMemory memory;
-        memcpy(&memory, text, sizeof(memory));
+        static_assert(kRemoteBytes <= sizeof(text));
+        memcpy(static_cast<void *>(&memory), text, kRemoteBytes);
         return memory;
     }
 };

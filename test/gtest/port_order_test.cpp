@@ -99,6 +99,38 @@ TEST_F(PortOrder, FenceHoldsBackUntilTheDataIsThere) {
     EXPECT_TRUE(data_was_there);
 }
 
+/** By every way that gets between hosts take. */
+TEST_F(PortOrder, APutWaitsForGetsOfTheSameMemoryOnly) {
+    constexpr size_t kHalf = kLong / 2;
+    for (const size_t length : {size_t{4}, kHalf}) {
+        fill_pattern(target_.data(), kLong, 7);
+        std::vector<unsigned char> local(length);
+        Outcome get;
+        ASSERT_EQ(link_.get(local.data(), length, registration_.named(), nullptr, get.completion()),
+                  Status::in_progress);
+        Outcome beside;
+        EXPECT_EQ(link_.put(source_.data(), 4, registration_.named(length), nullptr,
+                            beside.completion()),
+                  Status::in_progress);
+        Outcome overlapping;
+        EXPECT_EQ(link_.put(source_.data(), 4, registration_.named(length - 1), nullptr,
+                            overlapping.completion()),
+                  Status::no_resource);
+        ASSERT_EQ(send_when_possible(a_, b_,
+                                     [&] {
+                                         const Status status =
+                                             link_.put(source_.data(), 4, registration_.named(length - 1),
+                                                       nullptr, overlapping.completion());
+                                         return status == Status::in_progress ? Status::ok : status;
+                                     }),
+                  Status::ok);
+        EXPECT_TRUE(get.done());
+        EXPECT_EQ(pattern_mismatch(local.data(), length, 7), length);
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return beside.done() && overlapping.done(); }));
+        EXPECT_EQ(memcmp(target_.data() + length - 1, source_.data(), 4), 0);
+    }
+}
+
 TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
     struct Chain {
         PortOrder *test;

@@ -53,17 +53,38 @@ CUresult run_copy(Lock& lock, const Context& context, const RowCopy& copy)
     return CUDA_SUCCESS;
 }
 
+// The copies, which may be in host memory that kernels reach.
+CUresult find_list(const RowCopies& copies, const Context& context, const RowCopy** list)
+{
+    const std::uint32_t group = copies.threads_per_copy;
+    if (group == 0 || gpushm::kRowCopyThreads % group != 0 ||
+        (copies.list == 0 && copies.count > gpushm::kMostRowCopyParameters)) {
+        return CUDA_ERROR_LAUNCH_FAILED;
+    }
+    *list = copies.copy;
+    Span memory;
+    CUresult result = CUDA_SUCCESS;
+    if (copies.list != 0) {
+        result = find_kernel_memory(copies.list, copies.count * sizeof(RowCopy), false, context,
+                                    &memory);
+        *list = reinterpret_cast<const RowCopy*>(memory.access());
+    }
+    return result;
+}
+
 } // namespace
 
 CUresult run_row_copies(Lock& lock, Context& context, const void* parameter)
 {
     RowCopies copies;
     std::memcpy(&copies, parameter, sizeof(copies));
-    if (copies.count > gpushm::kMostRowCopies) {
-        return CUDA_ERROR_LAUNCH_FAILED;
+    const RowCopy* list = nullptr;
+    CUresult result = find_list(copies, context, &list);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     for (std::uint64_t i = 0; i < copies.count; ++i) {
-        const CUresult result = run_copy(lock, context, copies.copy[i]);
+        result = run_copy(lock, context, list[i]);
         if (result != CUDA_SUCCESS) {
             return result;
         }

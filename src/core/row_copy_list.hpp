@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copies for one launch of the kernel of row_copy_kernel.cu.
+#pragma once
+
+#include "core/copy_engine.hpp"
+#include "core/host_blocks.hpp"
+#include "core/row_copy_kernel.hpp"
+
+#include <cstddef>
+#include <optional>
+
+namespace gpushm {
+
+/** Few copies are among the parameters of a launch, more in page-locked host memory. Must live until the kernel has
+ *  ended. */
+class RowCopyList {
+public:
+    static constexpr size_t kMost = HostBlocks::kBlockBytes / sizeof(RowCopy);
+
+    /** For at most `capacity` copies, at most kMost. */
+    explicit RowCopyList(size_t capacity);
+    RowCopyList(const RowCopyList &) = delete;
+    RowCopyList &operator=(const RowCopyList &) = delete;
+
+    /** False: there is no memory for it, and nothing may be added. */
+    bool has_room() const { return copies_ != nullptr; }
+    void add(const RowCopy &copy);
+
+    /** Refers to this list. */
+    KernelLaunch launch();
+
+private:
+    RowCopies parameters_;
+    std::optional<HostBlock> block_;
+    RowCopy *copies_;
+    uint64_t most_words_ = 0;  // of a copy
+};
+
+}  // namespace gpushm
