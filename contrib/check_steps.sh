@@ -14,6 +14,8 @@ declare -A titles=(
     [pairs]="MPI ranks, all pairs of memory kinds, up to 64 MiB, two devices"
     [same_device]="MPI ranks, all pairs, both on one device"
     [operations]="every MPI operation on GPU buffers, one to eight ranks"
+    [fortran]="a Fortran program on GPU buffers, two and three ranks"
+    [driver_failures]="MPI operations while calls of the CUDA driver fail"
     [component]="plain mpirun with the component of Open MPI"
     [perftest]="ucx_perftest in nine pairs"
     [ucx_info]="ucx_info lists component and settings"
@@ -25,7 +27,7 @@ declare -A titles=(
     [debian13]="the whole on Debian 13, in a chroot"
     [wheels]="the same binary in UCX 1.14 to 1.22 and Open MPI 4.1 and 5.0 of the package index"
     [trixie]="the same binary on Debian 13, in a chroot"
-    [two_hosts]="two hosts: gpushm within each, tcp between them"
+    [two_hosts]="two hosts: gpushm within each, tcp between them; Open MPI on both"
     [scale]="32 processes on a node, all connected to all"
     [come_and_go]="peers that come and go leave nothing behind"
     [mpi_programs]="hpcc, netpipe and mpi4py of this system, two to eight ranks"
@@ -166,6 +168,16 @@ step_operations() {
     fi
 }
 
+step_fortran() {
+    need gfortran || skip "needs gfortran"
+    command -v mpifort || skip "this Open MPI has no Fortran bindings (mpifort)"
+    simulated
+    cd "$root/tmp"  # where the module files go
+    mpifort -o device_fortran "$source_dir/test/mpi/device_fortran.f90" -ldl
+    ranks 2 ./device_fortran
+    ranks 3 ./device_fortran
+}
+
 step_component() {
     local mpi=$prefix/bin/gpushm-openmpi program=$plain/test/mpi/operations
     simulated
@@ -274,6 +286,6 @@ step_distcheck() {
         DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir CXXFLAGS=-O0"
 }
 
-for file in chroot mpi_programs debian13 smoke scale hosts headers; do
+for file in chroot driver_failures mpi_programs debian13 smoke scale hosts headers; do
     . "$source_dir/contrib/$file.sh"
 done

@@ -8,6 +8,7 @@ step_two_hosts() {
         skip "needs the right to make namespaces (unshare --net --pid)"
     need iproute2 || skip "needs the program ip"
     make -C "$plain" -j"$jobs" test/scale/all_to_all test/simcuda/libcuda.la
+    make -C "$plain" -j"$jobs" test/mpi/operations
     for name in libucx-cu12==1.18.1 libucx-cu12==1.22.0; do
         dir=$(fetch_wheel "$name") && libraries+=("$(wheel_prefix "$dir")/lib")
     done

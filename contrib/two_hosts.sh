@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Runs four processes on two hosts; every two of them exchange messages of all kinds of memory,
-# which must go by gpushm within a host and by tcp between them:
+# which must go by gpushm within a host and by tcp between them; then four ranks of Open MPI:
 #   unshare --net --mount two_hosts.sh PREFIX BUILD_DIR SCRATCH_DIR [UCX_LIBRARIES...]
 # A host is a set of namespaces, one of them a network with a cable to the other host.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/mpi_hosts.sh"
 
 prefix=$1 build=$2 scratch=$3
 shift 3
@@ -88,6 +89,7 @@ for libraries in "" "$@"; do
             UCX_PROTO_ENABLE=$proto || failed=1
     done
 done
+(mpi_on_hosts) || failed=1
 remove_hosts
 # UCX's own posix and sysv would go from one to the other, since they do not look at the network.
 say "---- containers with networks of their own that share the processes of the machine"
