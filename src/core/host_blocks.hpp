@@ -8,13 +8,13 @@
 
 namespace gpushm {
 
-/** Blocks of one size in one mapping of 1 MiB. It is made when a block is taken for the first time, page-locked when a
+/** Blocks of one size in one mapping of 2 MiB. It is made when a block is taken for the first time, page-locked when a
  *  GPU first copies to or from it (HostRegions), and stays for the life of the process. A forked child makes one of its
  *  own: the driver goes on using the parent's pages. Thread safe, and takes no lock: a child never waits for a thread
  *  that it does not have. */
 class HostBlocks {
 public:
-    static constexpr size_t kBlockBytes = 64u << 10;
+    static constexpr size_t kBlockBytes = 128u << 10;
 
     /** Of the process; never destroyed. */
     static HostBlocks &instance();

@@ -162,7 +162,7 @@ bool is_small_reduction(const void *send, void *receive, Count count, Handle dat
     const size_t input = share.input * element;
     const bool in_place = is_in_place(send);
     *own = {send, receive, in_place ? 0 : input, 0, in_place ? input : 0, share.result * element};
-    return is_small_reduction(*own);
+    return is_small_reduction(*own, group);
 }
 
 /** A function of MPI that begins with these parameters. */
@@ -213,11 +213,14 @@ struct Exchange {
             is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
         const size_t from_rank = small_count(receive_count) * small_element(receive_type);
         const OwnBuffers own = own_buffers(group, send, to_rank, receive, from_rank);
-        return is_small_exchange(own) ? run_by_host_memory(own, communicator, run)
-                                      : run(send, receive);
+        return is_small(own, group) ? run_by_host_memory(own, communicator, run)
+                                    : run(send, receive);
     }
 
 private:
+    static bool is_small(const OwnBuffers &own, const Group &group) {
+        return kName == Name::allgather ? is_small_allgather(own, group) : is_small_alltoall(own);
+    }
     /** `to_rank` and `from_rank` are bytes for one rank, and from one. */
     static OwnBuffers own_buffers(const Group &group, const void *send, size_t to_rank,
                                   void *receive, size_t from_rank) {

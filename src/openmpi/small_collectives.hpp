@@ -57,11 +57,11 @@ struct OwnBuffers {
     }
 };
 
-/** Whether the way by host memory is the quicker one for a reduction, and for an exchange (MPI_Allgather and
- *  MPI_Alltoall): below staging_limit(), and below limits of their own. Not so for a call that MPI refuses because
- *  its buffers are the same. */
-bool is_small_reduction(const OwnBuffers &own);
-bool is_small_exchange(const OwnBuffers &own);
+/** Whether the way by host memory is the quicker one: up to about staging_limit(), and never for more than a block of
+ *  HostBlocks. Not so for a call that MPI refuses because its buffers are the same. */
+bool is_small_reduction(const OwnBuffers &own, const Group &group);
+bool is_small_allgather(const OwnBuffers &own, const Group &group);
+bool is_small_alltoall(const OwnBuffers &own);
 
 /** One of a rank's buffers, replaced by host memory if a GPU has to copy it. */
 class HostSide {

@@ -83,9 +83,9 @@ std::vector<abi::Option> options() {
          OptionType::boolean, offsetof(InterfaceConfig, openmpi)},
         {"OPENMPI_STAGING", "64k",
          "From this size on, messages of derived datatypes in device memory are gathered there as a whole.\n"
-         "Below, and up to 64 KiB, blocking reductions (up to 8 KiB, Allgather and Alltoall) of GPU memory\n"
-         "go by way of host memory. inf: derived datatypes and parts of reductions are never gathered in\n"
-         "device memory.",
+         "Up to about it, and to 128 KiB, blocking reductions, Allgather and Alltoall of GPU memory go by\n"
+         "way of host memory. inf: derived datatypes and parts of reductions are never gathered in device\n"
+         "memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
         {"STANDBY", "auto",
          "Copy small messages by a kernel of gpushm's own that is already on the GPU when they come,\n"
