@@ -17,6 +17,7 @@
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace gpushm {
@@ -129,6 +130,39 @@ struct AllocHook {
     static inline CUresult (*original)(CUdeviceptr *, size_t);
 };
 
+const void *pointer_to(const void *address) { return address; }
+const void *pointer_to(CUdeviceptr address) { return reinterpret_cast<const void *>(address); }
+
+template <typename Address>
+Address behind(Address address, size_t length) {
+    if constexpr (std::is_pointer_v<Address>) {
+        return static_cast<char *>(const_cast<void *>(address)) + length;
+    } else {
+        return address + length;
+    }
+}
+
+/** A copy between buffers of the application, of which we may have page-locked a part: it is done in pieces that the
+ *  driver takes (HostPins::length_of_one_copy()). */
+template <int which, typename Destination, typename Source, typename... Stream>
+struct CopyHook {
+    static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
+        const HostPins &pins = HostPins::instance();
+        for (;;) {
+            const size_t part = pins.length_of_one_copy(
+                pointer_to(destination), pins.length_of_one_copy(pointer_to(source), length));
+            const CUresult result = original(destination, source, part, stream...);
+            if (result != CUDA_SUCCESS || part == length) {
+                return result;
+            }
+            destination = behind(destination, part);
+            source = behind(source, part);
+            length -= part;
+        }
+    }
+    static inline CUresult (*original)(Destination, Source, size_t, Stream...);
+};
+
 /** Makes a context, or finds it made. */
 struct RetainHook {
     static CUresult call(CUcontext *context, CUdevice device) {
@@ -183,6 +217,30 @@ const std::vector<Hook> &all_hooks() {
                                                       "cuDevicePrimaryCtxReset"),
         hook<OwnerHook<9, CUdevice, forget_contexts>>("cuDevicePrimaryCtxReset_v2",
                                                       "cuDevicePrimaryCtxReset"),
+    };
+    return hooks;
+}
+
+/** For copies of the application from and to host memory that we have page-locked in part. */
+const std::vector<Hook> &copy_hooks() {
+    static const std::vector<Hook> hooks = {
+        hook<CopyHook<0, CUdeviceptr, const void *>>("cuMemcpyHtoD_v2", "cuMemcpyHtoD"),
+        hook<CopyHook<1, CUdeviceptr, const void *>>("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
+        hook<CopyHook<0, CUdeviceptr, const void *, CUstream>>("cuMemcpyHtoDAsync_v2",
+                                                               "cuMemcpyHtoDAsync"),
+        hook<CopyHook<1, CUdeviceptr, const void *, CUstream>>("cuMemcpyHtoDAsync_v2_ptsz",
+                                                               "cuMemcpyHtoDAsync"),
+        hook<CopyHook<0, void *, CUdeviceptr>>("cuMemcpyDtoH_v2", "cuMemcpyDtoH"),
+        hook<CopyHook<1, void *, CUdeviceptr>>("cuMemcpyDtoH_v2_ptds", "cuMemcpyDtoH"),
+        hook<CopyHook<0, void *, CUdeviceptr, CUstream>>("cuMemcpyDtoHAsync_v2",
+                                                         "cuMemcpyDtoHAsync"),
+        hook<CopyHook<1, void *, CUdeviceptr, CUstream>>("cuMemcpyDtoHAsync_v2_ptsz",
+                                                         "cuMemcpyDtoHAsync"),
+        hook<CopyHook<0, CUdeviceptr, CUdeviceptr>>("cuMemcpy", "cuMemcpy"),
+        hook<CopyHook<1, CUdeviceptr, CUdeviceptr>>("cuMemcpy_ptds", "cuMemcpy"),
+        hook<CopyHook<0, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync", "cuMemcpyAsync"),
+        hook<CopyHook<1, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync_ptsz",
+                                                              "cuMemcpyAsync"),
     };
     return hooks;
 }
@@ -260,10 +318,10 @@ bool install(PatchFunction patch) {
 }
 
 /** True when all that there are were installed. */
-bool install_standby_hooks(PatchFunction patch) {
+bool install_hooks(PatchFunction patch, const std::vector<Hook> &hooks) {
     void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     bool all = true;
-    for (const Hook &wanted : standby_hooks()) {
+    for (const Hook &wanted : hooks) {
         void *const function = dlsym(library, wanted.symbol);
         all &= function == nullptr ||
                patch(function, wanted.replacement, wanted.symbol, wanted.original);
@@ -278,8 +336,14 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
     std::call_once(once, [patch, freed] {
         freed_listener = freed;
         installed.store(install(patch), std::memory_order_release);
-        waits_hooked.store(driver_hooks_installed() && install_standby_hooks(patch),
-                           std::memory_order_release);
+        if (!driver_hooks_installed()) {
+            return;
+        }
+        waits_hooked.store(install_hooks(patch, standby_hooks()), std::memory_order_release);
+        if (!install_hooks(patch, copy_hooks())) {
+            GPUSHM_LOG(debug, "not all copies of the driver can be hooked: one that leaves host memory which gpushm has "
+                       "page-locked fails (UCX_GPUSHM_HOST_PIN_LIMIT=0)");
+        }
     });
     return driver_hooks_installed();
 }

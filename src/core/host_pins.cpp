@@ -83,11 +83,14 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
 struct HostPins::Pinned {
     void *begin;
     CUcontext context;
+    HostPins &pins;
+    Locked &slot;
     ~Pinned() {
         const RelaxedCapture relaxed(CudaDriver::get());
         // Fails harmlessly when the context is gone.
         CurrentContext current(CudaDriver::get(), context);
         CudaDriver::get()->mem_host_unregister(begin);
+        pins.release(slot);
     }
 };
 
@@ -200,25 +203,31 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
         return;
     }
     // Before it is locked, so that invalidate() meanwhile waits for this to end.
+    locked_count_.fetch_add(1, std::memory_order_release);
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
     locked_[slot].end.store(range->second.end, std::memory_order_release);
     const CUresult result = driver->mem_host_register(
         begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
-        locked_[slot].end.store(0, std::memory_order_relaxed);
+        release(locked_[slot]);
         // Part of it is page-locked by the application, or it is mapped read-only or from a device.
         GPUSHM_LOG(debug, "cannot page-lock %zu bytes of the application (%s): a CPU copies them",
                    bytes, driver->error_name(result));
         range->second.refused = true;
         return;
     }
-    range->second.pinned = std::shared_ptr<Pinned>(new Pinned{begin, context});
-    range->second.slot = slot;
+    range->second.pinned =
+        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot]});
     pinned_bytes_ += bytes;
 }
 
+/** Of memory that is not locked any more. */
+void HostPins::release(Locked &slot) {
+    slot.end.store(0, std::memory_order_release);
+    locked_count_.fetch_sub(1, std::memory_order_release);
+}
+
 void HostPins::unpin(Ranges::iterator range) {
-    locked_[range->second.slot].end.store(0, std::memory_order_relaxed);
     pinned_bytes_ -= range->second.end - range->first;
     range->second.pinned = nullptr;
 }
@@ -265,6 +274,20 @@ bool HostPins::overlaps_locked(uintptr_t begin, uintptr_t end) const {
         return begin < locked.end.load(std::memory_order_acquire) &&
                end > locked.begin.load(std::memory_order_relaxed);
     });
+}
+
+size_t HostPins::length_of_one_copy(const void *address, size_t length) const {
+    if (locked_count_.load(std::memory_order_acquire) == 0) {
+        return length;
+    }
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    for (const Locked &locked : locked_) {
+        const uintptr_t end = locked.end.load(std::memory_order_acquire);
+        if (begin < end && begin >= locked.begin.load(std::memory_order_relaxed)) {
+            return std::min<size_t>(length, end - begin);
+        }
+    }
+    return length;
 }
 
 void HostPins::invalidate(const void *address, size_t length) {

@@ -55,8 +55,18 @@ public:
      *  As invalidate(); does nothing within acquire(), which locks memory too. */
     void make_way(const void *address, size_t length);
 
+    /** How many of `length` bytes at `address` one copy of the driver can take: it refuses one that begins in memory
+     *  which is page-locked and leaves that (driver 580; test/simcuda/conformance_memory.cpp). All, where we have not
+     *  locked what is at `address`. Takes a load unless something is locked. */
+    size_t length_of_one_copy(const void *address, size_t length) const;
+
 private:
     struct Pinned;
+    /** What is locked, to be read without the mutex. Written under it, but for its end; an empty slot has end 0. */
+    struct Locked {
+        std::atomic<uintptr_t> begin{0};
+        std::atomic<uintptr_t> end{0};
+    };
     /** A page-aligned range: wanted at least once, or locked. */
     struct Range {
         uintptr_t end;
@@ -64,7 +74,6 @@ private:
         unsigned uses = 0;
         bool refused = false;
         std::shared_ptr<Pinned> pinned;
-        size_t slot = 0;  // of `locked_`, if pinned
         std::list<uintptr_t>::iterator age;
     };
     using Ranges = std::map<uintptr_t, Range>;  // by begin, disjoint
@@ -72,6 +81,7 @@ private:
     Ranges::iterator first_that_ends_behind(uintptr_t address);
     Ranges::iterator merge(uintptr_t begin, uintptr_t end);
     void pin(Ranges::iterator range, CUcontext context);
+    void release(Locked &slot);
     void unpin(Ranges::iterator range);
     void erase(Ranges::iterator range);
     void erase_overlapping(uintptr_t begin, uintptr_t end);
@@ -85,14 +95,9 @@ private:
     size_t limit_bytes_ = 0;
     size_t pinned_bytes_ = 0;
 
-    /** What is locked, for invalidate() to read without the mutex. Written under it; an empty slot has
-     *  end 0. */
     static constexpr size_t kMaxLocked = 64;
-    struct Locked {
-        std::atomic<uintptr_t> begin{0};
-        std::atomic<uintptr_t> end{0};
-    };
     Locked locked_[kMaxLocked];
+    std::atomic<size_t> locked_count_{0};  // slots that are not empty; grows before one is filled
     bool overlaps_locked(uintptr_t begin, uintptr_t end) const;
 };
 

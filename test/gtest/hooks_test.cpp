@@ -117,6 +117,49 @@ TEST_F(HooksTest, MemoryThatNobodySawIsNotReported) {
     EXPECT_TRUE(freed.empty());
 }
 
+/** The driver refuses a copy that leaves page-locked memory in which it begins. */
+TEST_F(HooksTest, TheApplicationsCopiesMayLeaveWhatGpushmHasLocked) {
+    constexpr size_t kLocked = 1 << 20;
+    constexpr size_t kBytes = 4 * kLocked;
+    const Buffer device(MemoryKind::device, kBytes);
+    Buffer host(MemoryKind::host, kBytes);
+    unsigned char *const part = host.data() + kLocked;
+    HostPins &pins = HostPins::instance();
+    pins.enable(kBytes);
+    HostPins::Hold hold;
+    for (int use = 0; use < 2; ++use) {
+        hold = pins.acquire(query_memory(part), part, kLocked, context_, 1);
+    }
+    ASSERT_NE(hold, nullptr) << "not locked";
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t)>(
+        "cuMemcpyHtoD_v2");
+    const auto from_gpu = cuda_function<CUresult (*)(void *, CUdeviceptr, size_t)>(
+        "cuMemcpyDtoH_v2");
+    const auto any_async = cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>(
+        "cuMemcpyAsync");
+    const CUdeviceptr memory = device_pointer(device.data());
+    uint64_t seed = 0;
+    for (const size_t begin : {size_t{0}, kLocked, kLocked + 4096, 2 * kLocked - 1}) {
+        const size_t length = kBytes - begin;
+        host.fill(++seed);
+        ASSERT_EQ(to_gpu(memory, host.data() + begin, length), CUDA_SUCCESS) << begin;
+        std::vector<unsigned char> sent(host.data() + begin, host.data() + kBytes);
+        EXPECT_EQ(std::vector<unsigned char>(read(device, length)), sent);
+        host.fill(++seed);
+        ASSERT_EQ(from_gpu(host.data() + begin, memory, length), CUDA_SUCCESS) << begin;
+        EXPECT_EQ(memcmp(host.data() + begin, sent.data(), length), 0);
+        host.fill(++seed);
+        ASSERT_EQ(any_async(memory, device_pointer(host.data() + begin), length, nullptr),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(memcmp(read(device, length).data(), host.data() + begin, length), 0);
+    }
+    hold = nullptr;
+    pins.invalidate(host.data(), kBytes);
+    EXPECT_EQ(pins.length_of_one_copy(part, kBytes), kBytes);
+    pins.enable(0);
+}
+
 TEST_F(HooksTest, TheApplicationMayPageLockWhatGpushmHasLocked) {
     constexpr size_t kBytes = 1 << 20;
     const Buffer buffer(MemoryKind::host, kBytes);

@@ -224,6 +224,27 @@ TEST_F(MemoryTest, memory_is_registered_once)
     }
 }
 
+TEST_F(MemoryTest, a_copy_must_not_leave_registered_memory_in_which_it_begins)
+{
+    Pages pages(3 * kMiB, MAP_PRIVATE);
+    CUdeviceptr memory = 0;
+    ASSERT_CU(cu().cuMemAlloc(&memory, 3 * kMiB));
+    ASSERT_CU(cu().cuMemHostRegister(pages.data() + kMiB, kMiB, CU_MEMHOSTREGISTER_PORTABLE));
+    const auto copy = [&](std::size_t offset, std::size_t bytes) {
+        const CUdeviceptr host = address_of(pages.data() + offset);
+        const CUresult to_gpu = cu().cuMemcpy(memory, host, bytes);
+        EXPECT_EQ(to_gpu, cu().cuMemcpy(host, memory, bytes));
+        return to_gpu;
+    };
+    EXPECT_CU(copy(kMiB + 100, 1000));
+    EXPECT_CU(copy(kMiB - 1000, 2000)) << "ends there";
+    EXPECT_CU(copy(kMiB - 1000, kMiB + 2000)) << "all around it";
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, copy(2 * kMiB - 1000, 2000));
+    EXPECT_CU(cu().cuMemHostUnregister(pages.data() + kMiB));
+    EXPECT_CU(copy(2 * kMiB - 1000, 2000));
+    EXPECT_CU(cu().cuMemFree(memory));
+}
+
 TEST_F(MemoryTest, what_is_not_memory_cannot_be_registered)
 {
     Pages pages(kMiB, MAP_PRIVATE);

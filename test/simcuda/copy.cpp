@@ -49,8 +49,11 @@ CUresult Span::make(std::uintptr_t address, std::size_t bytes, const Access& acc
     span->address_ = address;
     span->bytes_ = bytes;
     const Allocations& known = Allocations::get();
-    if (known.find_overlap(address, bytes) == nullptr) {
+    // By where it begins the driver takes it for ordinary memory, whatever of it is page-locked.
+    if (known.find(address) == nullptr) {
+        const auto overlap = known.find_overlap(address, bytes);
         const bool pageable = access.may_be_pageable && AddressRange::find(address) == nullptr &&
+                              (overlap == nullptr || !overlap->on_device()) &&
                               pages_mapped(address, bytes);
         return pageable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Functions that begin as those of the real driver do (seen in 580): programs change the first
-// instructions of the ones by which memory comes and goes, to be told of it.
+// instructions of the ones by which memory comes and goes, and of copies, to be told of it.
 #pragma once
 
 #include <cuda.h>
@@ -18,7 +18,9 @@
     X(cuMemMap) X(cuMemUnmap) X(cuIpcCloseMemHandle) X(cuCtxDestroy_v2)                            \
     X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxRelease_v2)                                   \
     X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2)                         \
-    X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuModuleUnload)
+    X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuModuleUnload)                              \
+    X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD_v2) X(cuMemcpyHtoDAsync_v2)                        \
+    X(cuMemcpyDtoH_v2) X(cuMemcpyDtoHAsync_v2)
 
 #pragma push_macro("cuDevicePrimaryCtxRelease")
 #pragma push_macro("cuDevicePrimaryCtxReset")
@@ -50,6 +52,15 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRes
 CUresult cuDevicePrimaryCtxRetain(CUcontext*, CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRetain);
 CUresult cuCtxSynchronize() SIMCUDA_BODY(cuCtxSynchronize);
 CUresult cuModuleUnload(CUmodule) SIMCUDA_BODY(cuModuleUnload);
+CUresult cuMemcpy(CUdeviceptr, CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemcpy);
+CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)
+    SIMCUDA_BODY(cuMemcpyAsync);
+CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void*, std::size_t) SIMCUDA_BODY(cuMemcpyHtoD_v2);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void*, std::size_t, CUstream)
+    SIMCUDA_BODY(cuMemcpyHtoDAsync_v2);
+CUresult cuMemcpyDtoH_v2(void*, CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemcpyDtoH_v2);
+CUresult cuMemcpyDtoHAsync_v2(void*, CUdeviceptr, std::size_t, CUstream)
+    SIMCUDA_BODY(cuMemcpyDtoHAsync_v2);
 }
 
 #pragma pop_macro("cuDevicePrimaryCtxReset")
