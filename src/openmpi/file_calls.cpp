@@ -7,10 +7,12 @@
 #include "openmpi/host_mirror.hpp"
 #include "openmpi/mpi_call.hpp"
 
+#include <cstddef>
 #include <iterator>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -21,6 +23,7 @@ using File = void *;
 using Datatype = void *;
 using Request = void *;
 using Offset = long long;  // MPI_Offset
+using Large = ptrdiff_t;   // MPI_Count
 
 /** MPI_Status of Open MPI (ompi/include/mpi.h.in). */
 struct MpiStatus {
@@ -64,7 +67,7 @@ int run_in_host_memory(const Operation &operation, File file, void *buffer, size
     }
 }
 
-bool concerns_gpu(const void *buffer, int count, Datatype datatype) {
+bool concerns_gpu(const void *buffer, Large count, Datatype datatype) {
     return count > 0 && is_gpu_memory(OpalDatatype(datatype), buffer);
 }
 
@@ -111,35 +114,21 @@ constexpr Operation kAtOffset[] = {{"File_read_at", Access::read},
                                    {"File_read_at_all", Access::read},
                                    {"File_write_at_all", Access::write}};
 
-using PointerCall = int (*)(File, void *, int, Datatype, MpiStatus *);
-using OffsetCall = int (*)(File, Offset, void *, int, Datatype, MpiStatus *);
-PointerCall pointer_calls[std::size(kAtPointer)];
-OffsetCall offset_calls[std::size(kAtOffset)];
-
-template <size_t Index>
-int at_pointer(File file, void *buffer, int count, Datatype datatype, MpiStatus *status) {
-    const PointerCall original = pointer_calls[Index];
-    if (!concerns_gpu(buffer, count, datatype)) {
-        return original(file, buffer, count, datatype, status);
+/** The operation kTable[kIndex] of MPI. `Place` is nothing, or an Offset. */
+template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
+struct Blocking {
+    static int call(File file, Place... place, void *buffer, Count count, Datatype datatype,
+                    MpiStatus *status) {
+        const auto run = [&](void *memory) {
+            return original(file, place..., memory, count, datatype, status);
+        };
+        return concerns_gpu(buffer, count, datatype)
+                   ? run_in_host_memory(kTable[kIndex], file, buffer, static_cast<size_t>(count),
+                                        datatype, run)
+                   : run(buffer);
     }
-    return run_in_host_memory(kAtPointer[Index], file, buffer, static_cast<size_t>(count), datatype,
-                              [&](void *memory) {
-                                  return original(file, memory, count, datatype, status);
-                              });
-}
-
-template <size_t Index>
-int at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype,
-              MpiStatus *status) {
-    const OffsetCall original = offset_calls[Index];
-    if (!concerns_gpu(buffer, count, datatype)) {
-        return original(file, offset, buffer, count, datatype, status);
-    }
-    return run_in_host_memory(kAtOffset[Index], file, buffer, static_cast<size_t>(count), datatype,
-                              [&](void *memory) {
-                                  return original(file, offset, memory, count, datatype, status);
-                              });
-}
+    static inline int (*original)(File, Place..., void *, Count, Datatype, MpiStatus *);
+};
 
 // ---------------------------------------------------------------- nonblocking
 
@@ -154,51 +143,34 @@ constexpr Operation kStartAtOffset[] = {{"File_iread_at", Access::read},
                                         {"File_iread_at_all", Access::read},
                                         {"File_iwrite_at_all", Access::write}};
 
-using StartPointerCall = int (*)(File, void *, int, Datatype, Request *);
-using StartOffsetCall = int (*)(File, Offset, void *, int, Datatype, Request *);
-StartPointerCall start_pointer_calls[std::size(kStartAtPointer)];
-StartOffsetCall start_offset_calls[std::size(kStartAtOffset)];
-
 /** `start` starts the operation on the memory that it gets. */
 template <typename Start>
-int run_to_its_end(const Operation &operation, File file, void *buffer, int count, Datatype datatype,
-                   Request *request, Start start) {
+int run_to_its_end(const Operation &operation, File file, void *buffer, size_t count,
+                   Datatype datatype, Request *request, Start start) {
     MpiStatus status = {};
-    const int result = run_in_host_memory(operation, file, buffer, static_cast<size_t>(count),
-                                          datatype, [&](void *memory) {
-                                              Request inner = nullptr;
-                                              const int started = start(memory, &inner);
-                                              return started == kMpiSuccess
-                                                         ? mpi.wait(&inner, &status)
-                                                         : started;
-                                          });
+    const auto run = [&](void *memory) {
+        Request inner = nullptr;
+        const int started = start(memory, &inner);
+        return started == kMpiSuccess ? mpi.wait(&inner, &status) : started;
+    };
+    const int result = run_in_host_memory(operation, file, buffer, count, datatype, run);
     return result == kMpiSuccess ? complete_at_once(status, request) : result;
 }
 
-template <size_t Index>
-int start_at_pointer(File file, void *buffer, int count, Datatype datatype, Request *request) {
-    const StartPointerCall original = start_pointer_calls[Index];
-    if (!concerns_gpu(buffer, count, datatype)) {
-        return original(file, buffer, count, datatype, request);
-    }
-    return run_to_its_end(kStartAtPointer[Index], file, buffer, count, datatype, request,
-                          [&](void *memory, Request *inner) {
-                              return original(file, memory, count, datatype, inner);
-                          });
-}
-
-template <size_t Index>
-int start_at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype,
+template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
+struct Nonblocking {
+    static int call(File file, Place... place, void *buffer, Count count, Datatype datatype,
                     Request *request) {
-    const StartOffsetCall original = start_offset_calls[Index];
-    if (!concerns_gpu(buffer, count, datatype)) {
-        return original(file, offset, buffer, count, datatype, request);
+        const auto start = [&](void *memory, Request *started) {
+            return original(file, place..., memory, count, datatype, started);
+        };
+        return concerns_gpu(buffer, count, datatype)
+                   ? run_to_its_end(kTable[kIndex], file, buffer, static_cast<size_t>(count),
+                                    datatype, request, start)
+                   : start(buffer, request);
     }
-    return run_to_its_end(kStartAtOffset[Index], file, buffer, count, datatype, request,
-                          [&](void *memory, Request *inner) {
-                              return original(file, offset, memory, count, datatype, inner);
-                          });
-}
+    static inline int (*original)(File, Place..., void *, Count, Datatype, Request *);
+};
 
 // ---------------------------------------------------------------- split collective
 
@@ -213,13 +185,6 @@ constexpr Operation kEnd[] = {
     {"File_read_ordered_end", Access::read}, {"File_write_ordered_end", Access::write},
     {"File_read_at_all_end", Access::read},  {"File_write_at_all_end", Access::write}};
 
-using BeginPointerCall = int (*)(File, void *, int, Datatype);
-using BeginOffsetCall = int (*)(File, Offset, void *, int, Datatype);
-using EndCall = int (*)(File, void *, MpiStatus *);
-BeginPointerCall begin_pointer_calls[std::size(kBeginAtPointer)];
-BeginOffsetCall begin_offset_calls[std::size(kBeginAtOffset)];
-EndCall end_calls[std::size(kEnd)];
-
 /** Mirrors of operations that have begun; a file has one at a time (MPI 3.1, section 13.4.5). */
 struct Begun {
     std::mutex mutex;
@@ -232,10 +197,10 @@ Begun &begun() {
 }
 
 template <typename Begin>
-int begin_in_host_memory(const Operation &operation, File file, void *buffer, int count,
+int begin_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
                          Datatype datatype, Begin begin) {
     try {
-        HostMirror mirror(datatype, static_cast<size_t>(count), buffer);
+        HostMirror mirror(datatype, count, buffer);
         if (!mirror.load(operation.name)) {
             return fail(file, kMpiErrorOther);
         }
@@ -246,49 +211,43 @@ int begin_in_host_memory(const Operation &operation, File file, void *buffer, in
         }
         return begin(memory);
     } catch (const std::bad_alloc &) {
-        return fail_for_memory(operation, file, static_cast<size_t>(count));
+        return fail_for_memory(operation, file, count);
     }
 }
 
-template <size_t Index>
-int begin_at_pointer(File file, void *buffer, int count, Datatype datatype) {
-    const BeginPointerCall original = begin_pointer_calls[Index];
-    if (!concerns_gpu(buffer, count, datatype)) {
-        return original(file, buffer, count, datatype);
+template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
+struct Begin {
+    static int call(File file, Place... place, void *buffer, Count count, Datatype datatype) {
+        const auto begin = [&](void *memory) {
+            return original(file, place..., memory, count, datatype);
+        };
+        return concerns_gpu(buffer, count, datatype)
+                   ? begin_in_host_memory(kTable[kIndex], file, buffer, static_cast<size_t>(count),
+                                          datatype, begin)
+                   : begin(buffer);
     }
-    return begin_in_host_memory(kBeginAtPointer[Index], file, buffer, count, datatype,
-                                [&](void *memory) {
-                                    return original(file, memory, count, datatype);
-                                });
-}
+    static inline int (*original)(File, Place..., void *, Count, Datatype);
+};
 
-template <size_t Index>
-int begin_at_offset(File file, Offset offset, void *buffer, int count, Datatype datatype) {
-    const BeginOffsetCall original = begin_offset_calls[Index];
-    if (!concerns_gpu(buffer, count, datatype)) {
-        return original(file, offset, buffer, count, datatype);
-    }
-    return begin_in_host_memory(kBeginAtOffset[Index], file, buffer, count, datatype,
-                                [&](void *memory) {
-                                    return original(file, offset, memory, count, datatype);
-                                });
-}
-
-template <size_t Index>
-int end(File file, void *buffer, MpiStatus *status) {
-    std::optional<HostMirror> mirror;
-    {
-        const std::lock_guard<std::mutex> lock(begun().mutex);
-        const auto found = begun().mirrors.find(file);
-        if (found != begun().mirrors.end()) {
-            mirror.emplace(std::move(found->second));
-            begun().mirrors.erase(found);
+template <size_t kIndex>
+struct End {
+    static int call(File file, void *buffer, MpiStatus *status) {
+        std::optional<HostMirror> mirror;
+        {
+            const std::lock_guard<std::mutex> lock(begun().mutex);
+            const auto found = begun().mirrors.find(file);
+            if (found != begun().mirrors.end()) {
+                mirror.emplace(std::move(found->second));
+                begun().mirrors.erase(found);
+            }
         }
+        const int result = original(file, mirror ? mirror->base() : buffer, status);
+        const bool reads = kEnd[kIndex].access == Access::read;
+        return mirror && reads && !mirror->store(kEnd[kIndex].name) ? fail(file, kMpiErrorOther)
+                                                                    : result;
     }
-    const int result = end_calls[Index](file, mirror ? mirror->base() : buffer, status);
-    const bool reads = kEnd[Index].access == Access::read;
-    return mirror && reads && !mirror->store(kEnd[Index].name) ? fail(file, kMpiErrorOther) : result;
-}
+    static inline int (*original)(File, void *, MpiStatus *);
+};
 
 // ---------------------------------------------------------------- redirection
 
@@ -296,43 +255,32 @@ struct Target {
     const OpenMpiLibrary &library;
     CallRedirection *redirection;
 
-    template <typename Function>
-    void operator()(const char *name, Function *original, Function replacement) const {
-        redirect_mpi_call(library, redirection, name, original, replacement);
+    template <typename Call>
+    void redirect(const std::string &name) const {
+        redirect_mpi_call(library, redirection, name, &Call::original, &Call::call);
+    }
+
+    /** All operations of a table, with their forms for large counts (MPI 4). */
+    template <template <const auto &, size_t, typename, typename...> class Call,
+              const auto &kTable, typename... Place>
+    void redirect_table() const {
+        redirect_all<Call, kTable, Place...>(std::make_index_sequence<std::size(kTable)>());
+    }
+
+    template <size_t... kIndex>
+    void redirect_ends(std::index_sequence<kIndex...>) const {
+        (redirect<End<kIndex>>(kEnd[kIndex].name), ...);
+    }
+
+private:
+    template <template <const auto &, size_t, typename, typename...> class Call,
+              const auto &kTable, typename... Place, size_t... kIndex>
+    void redirect_all(std::index_sequence<kIndex...>) const {
+        (redirect<Call<kTable, kIndex, int, Place...>>(kTable[kIndex].name), ...);
+        (redirect<Call<kTable, kIndex, Large, Place...>>(std::string(kTable[kIndex].name) + "_c"),
+         ...);
     }
 };
-
-template <size_t... Index>
-void redirect_pointer_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kAtPointer[Index].name, &pointer_calls[Index], at_pointer<Index>), ...);
-}
-template <size_t... Index>
-void redirect_offset_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kAtOffset[Index].name, &offset_calls[Index], at_offset<Index>), ...);
-}
-template <size_t... Index>
-void redirect_start_pointer_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kStartAtPointer[Index].name, &start_pointer_calls[Index],
-              start_at_pointer<Index>), ...);
-}
-template <size_t... Index>
-void redirect_start_offset_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kStartAtOffset[Index].name, &start_offset_calls[Index],
-              start_at_offset<Index>), ...);
-}
-template <size_t... Index>
-void redirect_begin_pointer_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kBeginAtPointer[Index].name, &begin_pointer_calls[Index], begin_at_pointer<Index>), ...);
-}
-template <size_t... Index>
-void redirect_begin_offset_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kBeginAtOffset[Index].name, &begin_offset_calls[Index], begin_at_offset<Index>), ...);
-}
-
-template <size_t... Index>
-void redirect_end_calls(const Target &redirect, std::index_sequence<Index...>) {
-    (redirect(kEnd[Index].name, &end_calls[Index], end<Index>), ...);
-}
 
 }  // namespace
 
@@ -344,13 +292,13 @@ void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirec
         return;
     }
     const Target target = {library, redirection};
-    redirect_pointer_calls(target, std::make_index_sequence<std::size(kAtPointer)>());
-    redirect_offset_calls(target, std::make_index_sequence<std::size(kAtOffset)>());
-    redirect_start_pointer_calls(target, std::make_index_sequence<std::size(kStartAtPointer)>());
-    redirect_start_offset_calls(target, std::make_index_sequence<std::size(kStartAtOffset)>());
-    redirect_begin_pointer_calls(target, std::make_index_sequence<std::size(kBeginAtPointer)>());
-    redirect_begin_offset_calls(target, std::make_index_sequence<std::size(kBeginAtOffset)>());
-    redirect_end_calls(target, std::make_index_sequence<std::size(kEnd)>());
+    target.redirect_table<Blocking, kAtPointer>();
+    target.redirect_table<Blocking, kAtOffset, Offset>();
+    target.redirect_table<Nonblocking, kStartAtPointer>();
+    target.redirect_table<Nonblocking, kStartAtOffset, Offset>();
+    target.redirect_table<Begin, kBeginAtPointer>();
+    target.redirect_table<Begin, kBeginAtOffset, Offset>();
+    target.redirect_ends(std::make_index_sequence<std::size(kEnd)>());
 }
 
 }  // namespace gpushm::openmpi

@@ -209,11 +209,78 @@ std::vector<FileAccess> accesses_at_shared_pointer()
             };
 }
 
+#if MPI_VERSION >= 4
+
+template <typename Call>
+int start_and_wait(const FilePart& part, Call call)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    const Items& items = part.items;
+    return wait_unless(call(part.file, part.offset, items.address(), items.count(), items.type(),
+                            &request),
+                       request);
+}
+
+// One of each form.
+std::vector<FileAccess> accesses_with_large_counts()
+{
+    return {
+            {"File_write_at_all_c", "File_read_at_all_c",
+             [](const FilePart& part) {
+        return MPI_File_write_at_all_c(part.file, part.offset, part.items.address(),
+                                       part.items.count(), part.items.type(), MPI_STATUS_IGNORE);
+             },
+             [](const FilePart& part) {
+        return MPI_File_read_at_all_c(part.file, part.offset, part.items.address(),
+                                      part.items.count(), part.items.type(), MPI_STATUS_IGNORE);
+            }},
+            {"File_write_ordered_c", "File_read_ordered_c",
+             [](const FilePart& part) {
+        return MPI_File_write_ordered_c(part.file, part.items.address(), part.items.count(),
+                                        part.items.type(), MPI_STATUS_IGNORE);
+             },
+             [](const FilePart& part) {
+        return MPI_File_read_ordered_c(part.file, part.items.address(), part.items.count(),
+                                       part.items.type(), MPI_STATUS_IGNORE);
+            }},
+            {"File_iwrite_at_c", "File_iread_at_c",
+             [](const FilePart& part) { return start_and_wait(part, MPI_File_iwrite_at_c); },
+             [](const FilePart& part) { return start_and_wait(part, MPI_File_iread_at_c); }},
+            {"File_write_at_all_begin_c", "File_read_at_all_begin_c",
+             [](const FilePart& part) {
+        const int code = MPI_File_write_at_all_begin_c(part.file, part.offset, part.items.address(),
+                                                       part.items.count(), part.items.type());
+        return code == MPI_SUCCESS ? MPI_File_write_at_all_end(part.file, part.items.address(),
+                                                               MPI_STATUS_IGNORE)
+                                   : code;
+             },
+             [](const FilePart& part) {
+        const int code = MPI_File_read_at_all_begin_c(part.file, part.offset, part.items.address(),
+                                                      part.items.count(), part.items.type());
+        return code == MPI_SUCCESS ? MPI_File_read_at_all_end(part.file, part.items.address(),
+                                                              MPI_STATUS_IGNORE)
+                                   : code;
+            }},
+            };
+}
+
+#else
+
+std::vector<FileAccess> accesses_with_large_counts()
+{
+    return {};
+}
+
+#endif
+
 } // namespace
 
 std::vector<FileAccess> file_accesses()
 {
     std::vector<FileAccess> accesses = accesses_at_offset();
+    for (const FileAccess& access : accesses_with_large_counts()) {
+        accesses.push_back(access);
+    }
     for (const FileAccess& access : accesses_at_own_pointer()) {
         accesses.push_back(access);
     }
