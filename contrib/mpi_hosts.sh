@@ -24,10 +24,10 @@ stop_remote_shell() {
     wait "$remote_shell" 2>/dev/null || true
 }
 
-# mpi_device_operations MPIRUN...: some operations of four ranks, with mpirun and its options.
+# mpi_device_operations [COMMAND]: some operations of four ranks, each by COMMAND.
 mpi_device_operations() {
-    say "-- $*"
-    on_host 0 timeout 100 "$@" -n 4 --host 10.99.0.1:2,10.99.0.2:2 -x LD_LIBRARY_PATH \
+    say "-- mpirun $*"
+    on_host 0 timeout 100 mpirun -n 4 --host 10.99.0.1:2,10.99.0.2:2 -x LD_LIBRARY_PATH "$@" \
         "$build/test/mpi/operations" --quick --kinds=device --timeout=50 --only='Bcast, int,' \
         --only='Alltoall, int,' --only='Send/Recv, vector,' \
         --only='Allreduce, MPI_SUM of MPI_INT,' 2>&1 | tee "$scratch/mpi_output"
@@ -41,10 +41,10 @@ mpi_on_hosts() {
     mkdir -p "$HOME"
     prepare_mpi
     start_remote_shell
-    # mpirun passes on the MCA parameters that gpushm-run sets, but no other variable.
-    mpi_device_operations "$run" mpirun -x LD_PRELOAD || status=1
+    # Not in front of mpirun, which passes on to other hosts nothing but MCA parameters.
+    mpi_device_operations "$run" || status=1
     "$prefix/bin/gpushm-openmpi" --enable
-    mpi_device_operations mpirun || status=1
+    mpi_device_operations || status=1
     stop_remote_shell
     return $status
 }

@@ -180,13 +180,14 @@ TEST_P(PortGpuDirectEnds, LeavesTheMemoryAlone) {
     Buffer remote(MemoryKind::device, kBytes);
     remote.fill(1);
     const Registration registration(remote.data(), kBytes);
-    const RemoteMemory memory = registration.named();
+    constexpr size_t kHalf = kBytes / 2;
     set_simulation("SIMCUDA_DELAY_US", "20000");
     Outcome outcome;
     Outcome put;
-    ASSERT_EQ(link_.get(local.data(), kBytes, memory, &kOwner, outcome.completion()),
+    ASSERT_EQ(link_.get(local.data(), kHalf, registration.named(), &kOwner, outcome.completion()),
               Status::in_progress);
-    ASSERT_EQ(link_.put(local.data(), kBytes, memory, &kOwner, put.completion()),
+    ASSERT_EQ(link_.put(local.data() + kHalf, kHalf, registration.named(kHalf), &kOwner,
+                        put.completion()),
               Status::in_progress);
     a_->progress();
     switch (GetParam()) {
