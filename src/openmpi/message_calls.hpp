@@ -4,6 +4,8 @@
 
 #include "openmpi/call_redirection.hpp"
 
+#include <cstddef>
+
 namespace gpushm::openmpi {
 
 /** Open MPI hands UCX a message of a derived datatype as callbacks that pack and unpack, which UCX calls for each
@@ -11,5 +13,9 @@ namespace gpushm::openmpi {
  *  once, and UCX gets that; or it arrives in one, and is unpacked when it is complete. What is sent stays the same:
  *  the peer may do otherwise. Nothing happens, with a line of debug output, where UCX has not the functions. */
 void redirect_message_calls(CallRedirection *redirection);
+
+/** From so many bytes on, MPI_Send of device memory may wait until the receive is posted. What collective operations
+ *  send may always. Thread safe. */
+void set_buffered_limit(size_t bytes);
 
 }  // namespace gpushm::openmpi

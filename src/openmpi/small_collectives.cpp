@@ -89,20 +89,21 @@ size_t small_count(ptrdiff_t count) {
     return std::min(static_cast<size_t>(count), kMost + 1);
 }
 
-// Where both ways take as long on two and four H200 (Open MPI 4.1.6; staging_limit() 64 KiB): by GPU memory each step
-// of an algorithm takes a message and a launch, and there are more of them the more ranks there are. An Alltoall has
-// its messages under way at once. Allreduce of 64 KiB, 2 ranks: 40 us both, 4 ranks: 99 and 52; Allgather of 16 KiB a
-// rank, 4 ranks: 46 and 33; Alltoall of 8 KiB a rank, 4 ranks: 23 and 28.
+// Where both ways take as long on H200 (Open MPI 4.1.6; staging_limit() 64 KiB): by GPU memory each step of an
+// algorithm takes a message and a launch or copy, and there are more of them the more ranks there are; an Alltoall has
+// its messages under way at once. Two ranks, by GPU and by host memory: Allreduce of 32 KiB 46 and 42 us, of 64 KiB 48
+// and 55; Allgather and Alltoall of 8 bytes 21 and 18, of 8 KiB a rank 23 and 30.
 
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
-    return is_at_most(limit() * static_cast<size_t>(std::max(group.size / 2, 1)), own);
+    return is_at_most(limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1)), own);
 }
 
 bool is_small_allgather(const OwnBuffers &own, const Group &group) {
-    return is_at_most(limit() / 4 * static_cast<size_t>(group.size), own);
+    const auto ranks = static_cast<size_t>(group.size);
+    return is_at_most(limit() / 64 * ranks * ranks, own);
 }
 
-bool is_small_alltoall(const OwnBuffers &own) { return is_at_most(limit() / 2, own); }
+bool is_small_alltoall(const OwnBuffers &own) { return is_at_most(limit() / 8, own); }
 
 HostSide::HostSide(const void *buffer, size_t bytes)
     : buffer_(const_cast<void *>(buffer)), address_(buffer_) {

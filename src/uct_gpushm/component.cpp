@@ -83,10 +83,14 @@ std::vector<abi::Option> options() {
          OptionType::boolean, offsetof(InterfaceConfig, openmpi)},
         {"OPENMPI_STAGING", "64k",
          "From this size on, messages of derived datatypes in device memory are gathered there as a whole.\n"
-         "Up to about it, and to 128 KiB, blocking reductions, Allgather and Alltoall of GPU memory go by\n"
-         "way of host memory. inf: derived datatypes and parts of reductions are never gathered in device\n"
-         "memory.",
+         "Up to about it (with many ranks to 128 KiB) blocking reductions of GPU memory, and up to parts of\n"
+         "it Allgather and Alltoall, go by way of host memory. inf: derived datatypes and parts of\n"
+         "reductions are never gathered in device memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
+        {"OPENMPI_BUFFERED", "4k",
+         "From this size on, MPI_Send of device memory may wait until the receive is posted, and is the\n"
+         "quicker for it. 0: always.",
+         OptionType::memory_size, offsetof(InterfaceConfig, openmpi_buffered)},
         {"STANDBY", "auto",
          "Copy small messages by a kernel of gpushm's own that is already on the GPU when they come,\n"
          "in half the time that a copy of the driver takes. It is there only while the process waits\n"

@@ -21,6 +21,7 @@ struct InterfaceConfig {
     size_t host_pin_limit;
     int openmpi;  // of the documentation: openmpi/attachment.cpp reads the environment, where it comes too early
     size_t openmpi_staging;
+    size_t openmpi_buffered;
     int standby;
     double standby_life;
     double standby_beat;

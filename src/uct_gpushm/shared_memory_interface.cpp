@@ -7,6 +7,7 @@
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/standby_kernel.hpp"
+#include "openmpi/message_calls.hpp"
 #include "openmpi/staging_limit.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/config.hpp"
@@ -307,6 +308,7 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     StandbyKernels::instance().configure(standby_config(settings));
     prepare_contexts();
     openmpi::set_staging_limit(settings.openmpi_staging);
+    openmpi::set_buffered_limit(settings.openmpi_buffered);
     iface->port = Port::create(port_config(settings), {iface, on_active_message, on_link_failed});
     *handle = &iface->super.super;
     return UCS_OK;

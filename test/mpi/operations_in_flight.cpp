@@ -73,6 +73,27 @@ void test_waitall(Trial& trial)
     });
 }
 
+// The standard does not promise it, but programs rely on it that a short message leaves MPI_Send before
+// the receive is posted.
+void test_send_before_receive(Trial& trial)
+{
+    constexpr int kCount = 250;
+    const LayoutPtr layout = make_int();
+    const Group& group = trial.group();
+    Exchange exchange(trial, "250 ints each way");
+    const Items out = exchange.source(*layout, kCount);
+    Items in = exchange.destination(*layout, kCount);
+    in.expect(0, exchange.sent(trial.left(), *layout, kCount));
+    exchange.run([&] {
+        exchange.require(MPI_Send(out.address(), out.count(), out.type(), trial.right(), 0,
+                                  group.comm),
+                         "MPI_Send");
+        exchange.require(MPI_Recv(in.address(), in.count(), in.type(), trial.left(), 0, group.comm,
+                                  MPI_STATUS_IGNORE),
+                         "MPI_Recv");
+    });
+}
+
 void test_unexpected(Trial& trial)
 {
     Window window(trial);
@@ -170,6 +191,7 @@ void test_freed_requests(Trial& trial)
 
 void add_messages_in_flight(Registry& registry)
 {
+    registry.add("Send before Recv, a short one", test_send_before_receive);
     registry.add("Isend/Irecv, 12 in flight, Waitall", test_waitall);
     registry.add("Isend/Irecv, 12 in flight, unexpected", test_unexpected);
     registry.add("Isend/Irecv, 12 in flight, Waitany", test_waitany);
