@@ -272,19 +272,6 @@ TEST_F(ControlsTest, a_process_ends_with_work_left)
     EXPECT_EQ(0, run_child("exit with work left").exit_status);
 }
 
-TEST_F(ControlsTest, a_copy_across_the_end_of_registered_memory_is_refused)
-{
-    Bytes host(3 << 20);
-    DeviceMemory device(host.size());
-    ASSERT_CU(cu().cuMemHostRegister(host.data() + (1 << 20), 1 << 20, 0));
-    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-              cu().cuMemcpyHtoD(device.address(), host.data(), host.size()));
-    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-              cu().cuMemcpyHtoD(device.address(), host.data() + (1 << 20), 2 << 20));
-    EXPECT_CU(cu().cuMemcpyHtoD(device.address(), host.data() + (1 << 20), 1 << 20));
-    EXPECT_CU(cu().cuMemHostUnregister(host.data() + (1 << 20)));
-}
-
 TEST_F(ControlsTest, handles_of_a_destroyed_context_are_refused)
 {
     CUcontext other = nullptr;
