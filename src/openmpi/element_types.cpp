@@ -2,6 +2,7 @@
 // Which predefined datatypes are numbers that a GPU can reduce.
 #include "openmpi/element_types.hpp"
 
+#include "core/reduction.hpp"
 #include "openmpi/opal_datatype.hpp"
 
 #include <array>
@@ -10,7 +11,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-enum class Numbers { with_sign, without_sign, floating };
+enum class Numbers { with_sign, without_sign, floating, complex };
 
 struct Known {
     const char *symbol;
@@ -35,9 +36,13 @@ constexpr Known kKnown[] = {
     {"ompi_mpi_integer2", Numbers::with_sign},      {"ompi_mpi_integer4", Numbers::with_sign},
     {"ompi_mpi_integer8", Numbers::with_sign},      {"ompi_mpi_real", Numbers::floating},
     {"ompi_mpi_real4", Numbers::floating},          {"ompi_mpi_real8", Numbers::floating},
-    {"ompi_mpi_dblprec", Numbers::floating}};
+    {"ompi_mpi_dblprec", Numbers::floating},        {"ompi_mpi_c_complex", Numbers::complex},
+    {"ompi_mpi_c_float_complex", Numbers::complex}, {"ompi_mpi_c_double_complex", Numbers::complex},
+    {"ompi_mpi_cxx_cplex", Numbers::complex},       {"ompi_mpi_cxx_dblcplex", Numbers::complex},
+    {"ompi_mpi_cplex", Numbers::complex},           {"ompi_mpi_dblcplex", Numbers::complex},
+    {"ompi_mpi_complex8", Numbers::complex},        {"ompi_mpi_complex16", Numbers::complex}};
 
-using Types = std::unordered_map<const void *, ElementType>;
+using Types = std::unordered_map<const void *, ElementNumbers>;
 
 Types &types() {
     static Types *const instance = new Types;
@@ -47,7 +52,7 @@ Types &types() {
 /** None for a size that is not among those of GPUs, as a compiler may choose for Fortran. */
 std::optional<ElementType> with_size(Numbers numbers, size_t bytes) {
     const bool sign = numbers == Numbers::with_sign;
-    if (numbers == Numbers::floating) {
+    if (numbers == Numbers::floating || numbers == Numbers::complex) {
         return bytes == 4   ? std::optional(ElementType::float32)
                : bytes == 8 ? std::optional(ElementType::float64)
                             : std::nullopt;
@@ -71,18 +76,23 @@ std::optional<ElementType> with_size(Numbers numbers, size_t bytes) {
 void find_element_types(const OpenMpiLibrary &library) {
     for (const Known &known : kKnown) {
         const void *datatype = library.as_bound(known.symbol);
+        const size_t count = known.numbers == Numbers::complex ? 2 : 1;
         const std::optional<ElementType> type =
-            datatype != nullptr ? with_size(known.numbers, OpalDatatype(datatype).size())
+            datatype != nullptr ? with_size(known.numbers, OpalDatatype(datatype).size() / count)
                                 : std::nullopt;
         if (type) {
-            types()[datatype] = *type;
+            types()[datatype] = {*type, count};
         }
     }
 }
 
-std::optional<ElementType> element_type(const void *datatype) {
+std::optional<ElementNumbers> numbers_to_reduce(ReductionOperation operation,
+                                                const void *datatype) {
     const auto found = types().find(datatype);
-    return found != types().end() ? std::optional(found->second) : std::nullopt;
+    const bool possible =
+        found != types().end() && is_reduction(operation, found->second.type) &&
+        (found->second.count == 1 || operation == ReductionOperation::sum);
+    return possible ? std::optional(found->second) : std::nullopt;
 }
 
 }  // namespace gpushm::openmpi

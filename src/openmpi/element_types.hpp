@@ -5,6 +5,7 @@
 #include "core/reduction_kernel.hpp"
 #include "openmpi/open_mpi_library.hpp"
 
+#include <cstddef>
 #include <optional>
 
 namespace gpushm::openmpi {
@@ -12,7 +13,14 @@ namespace gpushm::openmpi {
 /** Notes the datatypes of `library`; to be called once, before the others. */
 void find_element_types(const OpenMpiLibrary &library);
 
-/** The numbers that a datatype consists of; none for one that was derived, and for those that GPUs do not know. */
-std::optional<ElementType> element_type(const void *datatype);
+/** Of what an element consists. */
+struct ElementNumbers {
+    ElementType type;
+    size_t count;  // 2: a complex number
+};
+
+/** None for what GPUs do not compute: datatypes that were derived, long double, and complex numbers but for their
+ *  sums, which are those of their parts. */
+std::optional<ElementNumbers> numbers_to_reduce(ReductionOperation operation, const void *datatype);
 
 }  // namespace gpushm::openmpi

@@ -73,10 +73,11 @@ template <size_t Operation>
 bool reduced_by_gpu(void *result, const void *first, const void *second, int count,
                     const void *datatype) {
     if constexpr (Operation <= static_cast<size_t>(ReductionOperation::bxor)) {
-        const std::optional<ElementType> type = element_type(datatype);
-        return type && count > 0 &&
-               reduce_on_gpu(static_cast<ReductionOperation>(Operation), *type, result, first,
-                             second, static_cast<size_t>(count));
+        constexpr auto kOperation = static_cast<ReductionOperation>(Operation);
+        const std::optional<ElementNumbers> element = numbers_to_reduce(kOperation, datatype);
+        return element && count > 0 &&
+               reduce_on_gpu(kOperation, element->type, result, first, second,
+                             static_cast<size_t>(count) * element->count);
     }
     return false;
 }
@@ -193,11 +194,10 @@ void replace(const OmpiOperation &operation, size_t index, size_t types) {
 }  // namespace
 
 bool gpus_compute(const void *operation, const void *datatype) {
-    const std::optional<ElementType> type = element_type(datatype);
     const auto found = std::find(handles.begin(), handles.end(), operation);
     const auto index = static_cast<size_t>(found - handles.begin());
-    return type && index <= static_cast<size_t>(ReductionOperation::bxor) &&
-           is_reduction(static_cast<ReductionOperation>(index), *type);
+    return index <= static_cast<size_t>(ReductionOperation::bxor) &&
+           numbers_to_reduce(static_cast<ReductionOperation>(index), datatype).has_value();
 }
 
 bool replace_predefined_operations(const OpenMpiLibrary &library) {
