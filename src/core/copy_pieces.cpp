@@ -5,6 +5,8 @@
 #include "core/copy_any.hpp"
 #include "core/copy_sides.hpp"
 #include "core/engine_pool.hpp"
+#include "core/host_blocks.hpp"
+#include "core/kernel_code.hpp"
 #include "core/row_copy_list.hpp"
 
 #include <algorithm>
@@ -189,10 +191,20 @@ private:
     std::vector<CopyJob> jobs_;
 };
 
+// Half of what HostBlocks has for their lists.
+constexpr size_t kMostLaunches = HostBlocks::kBlocks / 2;
+
 /** The same for all pieces. */
 Status start_pieces(CopyEngine &engine, const std::vector<CopyPiece> &pieces,
                     std::vector<CopyTicket> *tickets) {
     for (auto next = pieces.begin(); next != pieces.end();) {
+        if (tickets->size() >= kMostLaunches * kMostKernelJobs) {
+            const Status ended = wait_all(engine, *tickets);
+            tickets->clear();
+            if (ended != Status::ok) {
+                return ended;
+            }
+        }
         KernelGroup group;
         const auto begin = next;
         while (next != pieces.end() && group.add(*next)) {
@@ -258,34 +270,54 @@ RowCopy row_copy(const CopyPiece &piece) {
             piece.rows.count, piece.rows.destination_pitch, piece.rows.source_pitch};
 }
 
-/** False: not all was copied. */
-bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
+/** Of pieces [begin, end); false when one is not for the kernel, or there is no memory. */
+bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, RowCopyList *list) {
+    for (size_t i = begin; i < end; ++i) {
+        const RowCopy copy = row_copy(pieces[i]);
+        if (!list->has_room() || words_of(copy) == 0 || words_of(copy) > kMostRowCopyWords) {
+            return false;
+        }
+        list->add(copy);
+    }
+    return true;
+}
+
+/** Waits for pieces [begin, end), which need at most kMostLaunches. False: not all were copied. */
+bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side,
+               const std::vector<CopyPiece> &pieces, size_t begin, size_t end) {
     std::deque<RowCopyList> lists;
     std::vector<KernelLaunch> launches;
-    for (size_t begin = 0; begin < pieces.size(); begin += RowCopyList::kMost) {
-        const size_t end = std::min(pieces.size(), begin + RowCopyList::kMost);
-        RowCopyList &list = lists.emplace_back(end - begin);
-        for (size_t i = begin; i < end; ++i) {
-            const RowCopy copy = row_copy(pieces[i]);
-            if (!list.has_room() || words_of(copy) == 0 || words_of(copy) > kMostRowCopyWords) {
-                return false;
-            }
-            list.add(copy);
+    for (size_t next = begin; next < end; next += RowCopyList::kMost) {
+        const size_t list_end = std::min(end, next + RowCopyList::kMost);
+        RowCopyList &list = lists.emplace_back(list_end - next);
+        if (!add_pieces(pieces, next, list_end, &list)) {
+            return false;
         }
         launches.push_back(list.launch());
     }
+    return engine.run(gpu_side, launches) == Status::ok;
+}
+
+/** False: not all was copied. */
+bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
+    constexpr size_t kMostAtOnce = kMostLaunches * RowCopyList::kMost;
     BorrowedEngine engine;
-    const Status status = engine->run(gpu_side, launches);
-    if (status != Status::ok) {
-        engine.discard();
+    for (size_t begin = 0; begin < pieces.size(); begin += kMostAtOnce) {
+        if (!run_lists(*engine, gpu_side, pieces, begin,
+                       std::min(pieces.size(), begin + kMostAtOnce))) {
+            engine.discard();
+            return false;
+        }
     }
-    return status == Status::ok;
+    return true;
 }
 
 }  // namespace
 
 Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
-    return copy_by_kernel(gpu_side, pieces) ? Status::ok : copy_pieces(pieces);
+    const bool copied =
+        has_kernel(gpu_side, Kernel::copy_rows) && copy_by_kernel(gpu_side, pieces);
+    return copied ? Status::ok : copy_pieces(pieces);
 }
 
 }  // namespace gpushm

@@ -15,9 +15,8 @@
 namespace gpushm {
 namespace {
 
-constexpr unsigned kBlocks = 16;  // two for each thread that is in a collective operation
-constexpr uint32_t kAllTaken = (uint32_t{1} << kBlocks) - 1;
-constexpr size_t kBytes = kBlocks * HostBlocks::kBlockBytes;
+constexpr uint32_t kAllTaken = (uint32_t{1} << HostBlocks::kBlocks) - 1;
+constexpr size_t kBytes = HostBlocks::kBlocks * HostBlocks::kBlockBytes;
 
 }  // namespace
 

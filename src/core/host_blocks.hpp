@@ -15,6 +15,7 @@ namespace gpushm {
 class HostBlocks {
 public:
     static constexpr size_t kBlockBytes = 128u << 10;
+    static constexpr size_t kBlocks = 16;
 
     /** Of the process; never destroyed. */
     static HostBlocks &instance();

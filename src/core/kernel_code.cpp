@@ -77,4 +77,13 @@ std::shared_ptr<const KernelCode> KernelCodes::find(CUcontext context, unsigned 
     return found != codes_.end() ? found->second : nullptr;
 }
 
+bool has_kernel(const MemoryInfo &gpu_side, Kernel kernel) {
+    if (gpu_side.kind != MemoryKind::device || gpu_side.context == nullptr) {
+        return false;
+    }
+    const auto kernels = KernelCodes::instance().find(
+        gpu_side.context, CudaDriver::get()->context_id(gpu_side.context));
+    return kernels != nullptr && kernels->function(kernel) != nullptr;
+}
+
 }  // namespace gpushm

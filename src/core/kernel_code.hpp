@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda_driver.hpp"
+#include "core/memory_info.hpp"
 
 #include <atomic>
 #include <map>
@@ -52,5 +53,8 @@ private:
     std::mutex mutex_;
     std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<KernelCode>> codes_;
 };
+
+/** Whether it is there in the context of device memory `gpu_side`; false for other memory. Thread safe. */
+bool has_kernel(const MemoryInfo &gpu_side, Kernel kernel);
 
 }  // namespace gpushm

@@ -66,13 +66,7 @@ bool is_reduction(ReductionOperation operation, ElementType type) {
     return !floating || operation <= ReductionOperation::prod;
 }
 
-bool gpu_can_reduce(const MemoryInfo &gpu_side) {
-    const auto kernels = gpu_side.kind == MemoryKind::device && gpu_side.context != nullptr
-                             ? KernelCodes::instance().find(
-                                   gpu_side.context, CudaDriver::get()->context_id(gpu_side.context))
-                             : nullptr;
-    return kernels != nullptr && kernels->function(Kernel::reduce) != nullptr;
-}
+bool gpu_can_reduce(const MemoryInfo &gpu_side) { return has_kernel(gpu_side, Kernel::reduce); }
 
 bool reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
                    const void *second, size_t count) {

@@ -126,6 +126,29 @@ TEST_F(RowCopyTest, ManyPiecesAreFewLaunches) {
     EXPECT_EQ(calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync") + calls("cuMemcpy2DAsync"), 0u);
 }
 
+/** There is no memory for all lists at once. */
+TEST_F(RowCopyTest, NoNumberOfPiecesIsTooMany) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kPieces = 60000;
+    Buffer source(MemoryKind::device, kPieces * 64);
+    Buffer destination(MemoryKind::device, kPieces * 64);
+    const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
+    const MemoryInfo info = query_memory(source.data());
+    for (const bool within : {true, false}) {
+        source.fill(within ? 1 : 2);
+        const std::vector<unsigned char> sent = read(source, kPieces * 64);
+        reset_calls();
+        ASSERT_EQ(within ? copy_pieces_within(info, pieces) : copy_pieces(pieces), Status::ok);
+        const size_t most = within ? RowCopyList::kMost : kMostKernelJobs;
+        EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + most - 1) / most);
+        EXPECT_EQ(calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync"), 0u);
+        const std::vector<unsigned char> got = read(destination, kPieces * 64);
+        for (size_t i = 0; i < kPieces; ++i) {
+            ASSERT_EQ(memcmp(&got[64 * i], &sent[64 * i + i % 5], 16 + i % 7), 0) << i;
+        }
+    }
+}
+
 /** A kernel that touched it would end the application's context. */
 TEST_F(RowCopyTest, LeavesMemoryAloneThatKernelsMayNotReach) {
     constexpr size_t kPieces = 100;
