@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine's kernels: copies of many pieces, and others that callers launch.
 #include "core/copy_batch.hpp"
-#include "core/log.hpp"
 #include "core/host_regions.hpp"
+#include "core/log.hpp"
 #include "core/row_copy_list.hpp"
 
 #include <algorithm>
@@ -13,11 +13,6 @@ namespace gpushm {
 static_assert(kMostKernelJobs <= RowCopyList::kMost);
 
 namespace {
-
-RowCopy row_copy(const BatchedCopy &copy) {
-    return {device_pointer(copy.destination), device_pointer(copy.source), copy.length,
-            copy.rows.count, copy.rows.destination_pitch, copy.rows.source_pitch};
-}
 
 /** Microseconds, measured on two H200 (NVLink, PCIe 5) with 16 B to 1 MB in rows of 8 bytes to 64 KB. */
 struct Costs {
@@ -72,7 +67,7 @@ struct Estimate {
 /** Ensures that page-locked memory is, too. */
 bool CopyEngine::kernel_can_copy(const CopyJob &job) {
     Means means;
-    return words_of(row_copy({job.destination, job.source, job.length, job.rows})) <=
+    return words_of(row_copy(job.destination, job.source, job.length, job.rows)) <=
                kMostRowCopyWords &&
            find_context(job, &means) && (job.in_reach || kernels_reach_both(job, means));
 }
@@ -172,7 +167,7 @@ bool CopyEngine::launch_copies(CUcontext handle, const Context &context, const S
         return false;
     }
     for (const BatchedCopy &copy : batch.copies) {
-        batch.list->add(row_copy(copy));
+        batch.list->add(row_copy(copy.destination, copy.source, copy.length, copy.rows));
     }
     const CUresult result = launch(handle, context, stream, batch.list->launch());
     if (result != CUDA_SUCCESS) {

@@ -265,15 +265,12 @@ Status copy_pieces(const std::vector<CopyPiece> &pieces) {
 
 namespace {
 
-RowCopy row_copy(const CopyPiece &piece) {
-    return {device_pointer(piece.destination), device_pointer(piece.source), piece.length,
-            piece.rows.count, piece.rows.destination_pitch, piece.rows.source_pitch};
-}
-
 /** Of pieces [begin, end); false when one is not for the kernel, or there is no memory. */
 bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, RowCopyList *list) {
     for (size_t i = begin; i < end; ++i) {
-        const RowCopy copy = row_copy(pieces[i]);
+        const CopyPiece &piece = pieces[i];
+        const RowCopy copy =
+            row_copy(piece.destination, piece.source, piece.length, piece.rows);
         if (!list->has_room() || words_of(copy) == 0 || words_of(copy) > kMostRowCopyWords) {
             return false;
         }

@@ -47,27 +47,15 @@ void RowViews::remove(const void *block) {
     count_.store(views_.size(), std::memory_order_release);
 }
 
-/** Null: none. */
-std::shared_ptr<RowViews::View> RowViews::find(const void *address, size_t length,
-                                               bool is_source) const {
+std::optional<StridedRows> RowViews::destination(const void *address, size_t length) const {
     if (!any()) {
-        return nullptr;
+        return std::nullopt;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = views_.find(address);
-    const bool is_it = found != views_.end() && found->second->is_source == is_source &&
+    const bool is_it = found != views_.end() && !found->second->is_source &&
                        found->second->rows.bytes() == length;
-    return is_it ? found->second : nullptr;
-}
-
-std::optional<StridedRows> RowViews::source(const void *address, size_t length) const {
-    const std::shared_ptr<View> view = find(address, length, true);
-    return view != nullptr && !view->packed ? std::optional(view->rows) : std::nullopt;
-}
-
-std::optional<StridedRows> RowViews::destination(const void *address, size_t length) const {
-    const std::shared_ptr<View> view = find(address, length, false);
-    return view != nullptr ? std::optional(view->rows) : std::nullopt;
+    return is_it ? std::optional(found->second->rows) : std::nullopt;
 }
 
 void RowViews::set_filled(const void *block) {

@@ -42,9 +42,7 @@ public:
     /** Both; of no effect on others. */
     void remove(const void *block);
 
-    /** Where the contents of the block at `address`, all its `length` bytes, are instead of there. */
-    std::optional<StridedRows> source(const void *address, size_t length) const;
-    /** Where what arrives there may go. */
+    /** Where what arrives at `address`, for a block of `length` bytes, may go. */
     std::optional<StridedRows> destination(const void *address, size_t length) const;
 
     /** What one key for [address, +length) can tell of: the only source in there, at `*block`. When there are several
@@ -73,7 +71,6 @@ private:
 
     bool any() const { return count_.load(std::memory_order_acquire) != 0; }
     void add(const void *block, const StridedRows &rows, bool is_source);
-    std::shared_ptr<View> find(const void *address, size_t length, bool is_source) const;
     std::vector<std::shared_ptr<View>> unpacked(const void *address, size_t length) const;
     bool pack_overlapping(const void *address, size_t length);
     static bool pack(View &view);
