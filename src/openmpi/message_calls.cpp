@@ -6,8 +6,10 @@
 #include "openmpi/message_calls.hpp"
 
 #include "core/memory_info.hpp"
+#include "openmpi/first_protocols.hpp"
 #include "openmpi/generic_datatypes.hpp"
 #include "openmpi/staged_message.hpp"
+#include "openmpi/staging_limit.hpp"
 #include "openmpi/ucp_functions.hpp"
 
 #include <atomic>
@@ -63,10 +65,15 @@ void on_sent(void *request, ucs_status_t status, void *message) {
     static_cast<StagedMessage *>(message)->end(request, status, nullptr);
 }
 
+/** Where a derived datatype may fail on its way to another host, it never leaves as one. */
+size_t limit_of_sends() {
+    return staging_limit() != kNoStaging && first_protocols_between_hosts() ? 1 : staging_limit();
+}
+
 /** Null: it goes as it is. */
 std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_datatype_t datatype) {
     std::unique_ptr<StagedMessage> message =
-        StagedMessage::create(const_cast<void *>(buffer), count, datatype);
+        StagedMessage::create(const_cast<void *>(buffer), count, datatype, limit_of_sends());
     return message != nullptr && message->pack() ? std::move(message) : nullptr;
 }
 
@@ -173,6 +180,15 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
     message->end(request, lost ? UCS_ERR_IO_ERROR : status, info);
 }
 
+/** Nor is one received as anything else there: a message from host memory may be one. */
+size_t limit_of_receives() {
+    return first_protocols_between_hosts() ? kNoStaging : staging_limit();
+}
+
+std::unique_ptr<StagedMessage> make_room(void *buffer, size_t count, ucp_datatype_t datatype) {
+    return StagedMessage::create(buffer, count, datatype, limit_of_receives());
+}
+
 /** Its callback is called in any case, also when it is complete at once. */
 template <typename Receive>
 ucs_status_ptr_t receive(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
@@ -202,7 +218,7 @@ Completion completion_of_receive(const ucp_request_param_t *parameters) {
 
 ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
                               ucp_tag_t mask, const ucp_request_param_t *parameters) {
-    auto message = StagedMessage::create(buffer, count, datatype_of(parameters));
+    auto message = make_room(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
         return ucp().tag_recv_nbx(worker, buffer, count, tag, mask, parameters);
     }
@@ -216,7 +232,7 @@ ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, u
 ucs_status_ptr_t tag_recv_nb(ucp_worker_h worker, void *buffer, size_t count,
                              ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
                              ucp_tag_recv_callback_t callback) {
-    auto message = StagedMessage::create(buffer, count, datatype);
+    auto message = make_room(buffer, count, datatype);
     if (message == nullptr) {
         return ucp().tag_recv_nb(worker, buffer, count, datatype, tag, mask, callback);
     }
@@ -229,7 +245,7 @@ ucs_status_ptr_t tag_recv_nb(ucp_worker_h worker, void *buffer, size_t count,
 ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count,
                                  ucp_datatype_t datatype, ucp_tag_message_h matched,
                                  ucp_tag_recv_callback_t callback) {
-    auto message = StagedMessage::create(buffer, count, datatype);
+    auto message = make_room(buffer, count, datatype);
     if (message == nullptr) {
         return ucp().tag_msg_recv_nb(worker, buffer, count, datatype, matched, callback);
     }

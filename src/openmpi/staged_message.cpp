@@ -7,7 +7,6 @@
 #include "core/memory_info.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/other_transports.hpp"
-#include "openmpi/staging_limit.hpp"
 #include "openmpi/ucp_functions.hpp"
 
 #include <algorithm>
@@ -40,11 +39,12 @@ UnderWay &under_way() {
 // ---------------------------------------------------------------- the message
 
 std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
-                                                     ucp_datatype_t datatype) try {
+                                                     ucp_datatype_t datatype,
+                                                     size_t limit) try {
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
-    if (bytes == 0 || bytes < staging_limit() || buffer == nullptr) {
+    if (bytes == 0 || bytes < limit || buffer == nullptr) {
         return nullptr;
     }
     const MemoryInfo info = query_memory(static_cast<const char *>(buffer) +

@@ -25,10 +25,10 @@ using Completion =
  *  time. */
 class StagedMessage {
 public:
-    /** Null when it is better off as it is: no derived datatype, short, not in device memory; or when there is no
-     *  block. Nothing is in the block yet. */
+    /** Null when it goes as it is: no derived datatype, fewer than `limit` bytes, not in device memory; or when there
+     *  is no block. Nothing is in the block yet. */
     static std::unique_ptr<StagedMessage> create(void *buffer, size_t count,
-                                                 ucp_datatype_t datatype);
+                                                 ucp_datatype_t datatype, size_t limit);
     ~StagedMessage();
     StagedMessage(const StagedMessage &) = delete;
     StagedMessage &operator=(const StagedMessage &) = delete;
