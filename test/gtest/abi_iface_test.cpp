@@ -162,7 +162,8 @@ TEST_F(AbiIface, estimate_is_told_operation_and_memory_types) {
     canvas.set(0, fields.mask_bit(F::latency));
     ASSERT_EQ(uct_.iface_estimate_perf(iface(), canvas.data()), UCS_OK);
     EXPECT_EQ(told().estimate.operation, Operation::other);
-    EXPECT_EQ(told().estimate.local_memory_type, UCS_MEMORY_TYPE_HOST);
+    EXPECT_EQ(told().estimate.local_memory_type, UCS_MEMORY_TYPE_UNKNOWN);
+    EXPECT_EQ(told().estimate.remote_memory_type, UCS_MEMORY_TYPE_UNKNOWN);
 }
 
 TEST_F(AbiIface, reachability_is_asked_with_both_addresses) {

@@ -117,9 +117,9 @@ ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
     PerfEstimate estimate{};
     estimate.operation = neutral_operation(perf_input(perf_attr, F::operation, ~0u));
     estimate.local_memory_type =
-        neutral_memory_type(perf_input(perf_attr, F::local_memory_type, 0u));
+        neutral_memory_type(perf_input(perf_attr, F::local_memory_type, ~0u));
     estimate.remote_memory_type =
-        neutral_memory_type(perf_input(perf_attr, F::remote_memory_type, 0u));
+        neutral_memory_type(perf_input(perf_attr, F::remote_memory_type, ~0u));
     estimate.send_pre_overhead = load<double>(full, fields[F::send_pre_overhead]);
     estimate.send_post_overhead = load<double>(full, fields[F::send_post_overhead]);
     estimate.recv_overhead = load<double>(full, fields[F::recv_overhead]);
