@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of derived datatypes in GPU memory.
+// Messages of derived datatypes in GPU memory, and sends that are to complete fast.
 //
 // In place of the functions of UCP that Open MPI's pml/ucx calls (ompi/mca/pml/ucx/pml_ucx.c, the same in 4.1, 5.0 and
-// 6.0). Messages of contiguous data, and all of host memory, pass as they are.
+// 6.0). Other messages of contiguous data, and all of host memory, pass as they are.
 #include "openmpi/message_calls.hpp"
 
+#include "core/copy_any.hpp"
+#include "core/host_blocks.hpp"
 #include "core/memory_info.hpp"
 #include "openmpi/first_protocols.hpp"
 #include "openmpi/generic_datatypes.hpp"
@@ -102,26 +104,34 @@ Completion completion_of_send(const ucp_request_param_t *parameters) {
 
 std::atomic<size_t> buffered_limit{4u << 10};
 
-/** From a GPU a message is there sooner if UCP does not copy it out of the way first, as it does with
- *  UCP_OP_ATTR_FLAG_FAST_CMPL up to about 30 KB (two H200, 8 bytes 7.8 us instead of 12.7, 16 KB 9.0 instead of 18.8).
- *  Open MPI asks for that in MPI_Send and in its collective operations (mca_pml_ucx_send_nbr). The latter, which have
- *  negative tags, do not need it, but a program may rely on it that an MPI_Send of little data returns before the
- *  receive is posted. */
-bool is_better_awaited(const void *buffer, size_t count, ucp_tag_t tag,
-                       const ucp_request_param_t *parameters) {
+/** How a contiguous message from GPU memory goes that UCP is asked to complete fast (UCP_OP_ATTR_FLAG_FAST_CMPL), as
+ *  Open MPI does in MPI_Send and in its collective operations (mca_pml_ucx_send_nbr). UCP copies such a one out of
+ *  the way first, up to about 30 KB: 8 bytes between two H200 take 12.7 us instead of 7.8, 16 KB 18.8 instead of 9.0. */
+enum class FastSend {
+    as_it_is,  // any other
+    awaited,   // UCP may wait for the receiver
+    buffered,  // from a copy in host memory
+};
+
+/** Collective operations, which have negative tags, need not complete before the receive is posted; nor need an
+ *  MPI_Send, but programs rely on it for little data. UCP does not promise it: to the process itself UCX 1.19 waits. */
+FastSend way_of_send(const void *buffer, size_t count, ucp_tag_t tag,
+                     const ucp_request_param_t *parameters) {
     constexpr uint32_t kUnderstood = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_DATATYPE |
                                      UCP_OP_ATTR_FLAG_FAST_CMPL;
     constexpr ucp_tag_t kNegative = ucp_tag_t{1} << 63;  // PML_UCX_MAKE_SEND_TAG (pml_ucx_request.h)
     const ucp_datatype_t datatype = datatype_of(parameters);
-    return (parameters->op_attr_mask & UCP_OP_ATTR_FLAG_FAST_CMPL) != 0 &&
-           (parameters->op_attr_mask & ~kUnderstood) == 0 &&
-           (datatype & UCP_DATATYPE_CLASS_MASK) == UCP_DATATYPE_CONTIG && count > 0 &&
-           ((tag & kNegative) != 0 || (datatype >> UCP_DATATYPE_SHIFT) * count >=
-                                          buffered_limit.load(std::memory_order_relaxed)) &&
-           query_memory(buffer).kind == MemoryKind::device;
+    if ((parameters->op_attr_mask & UCP_OP_ATTR_FLAG_FAST_CMPL) == 0 ||
+        (parameters->op_attr_mask & ~kUnderstood) != 0 ||
+        (datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || count == 0 ||
+        query_memory(buffer).kind != MemoryKind::device) {
+        return FastSend::as_it_is;
+    }
+    const bool is_short = (datatype >> UCP_DATATYPE_SHIFT) * count <
+                          buffered_limit.load(std::memory_order_relaxed);
+    return (tag & kNegative) == 0 && is_short ? FastSend::buffered : FastSend::awaited;
 }
 
-/** As it is, but that UCP may wait for the receiver. */
 ucs_status_ptr_t send_awaited(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
     ucp_request_param_t patient = parameters_of(parameters);
@@ -131,10 +141,36 @@ ucs_status_ptr_t send_awaited(ucp_ep_h ep, const void *buffer, size_t count, ucp
     return ucp().tag_send_nbx(ep, buffer, count, tag, &patient);
 }
 
+void on_copy_sent(void *, ucs_status_t, void *copy) { delete static_cast<HostBlock *>(copy); }
+
+/** As it is where there is no memory for a copy, or the GPU fails. */
+ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
+                               const ucp_request_param_t *parameters) {
+    const size_t bytes = (datatype_of(parameters) >> UCP_DATATYPE_SHIFT) * count;
+    std::unique_ptr<HostBlock> copy(new (std::nothrow) HostBlock(bytes));
+    if (copy == nullptr || copy->address() == nullptr ||
+        copy_any(copy->address(), buffer, bytes) != Status::ok) {
+        return ucp().tag_send_nbx(ep, buffer, count, tag, parameters);
+    }
+    ucp_request_param_t ours = parameters_of(parameters);
+    ours.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                         UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    ours.cb.send = on_copy_sent;
+    ours.user_data = copy.get();
+    ours.memory_type = UCS_MEMORY_TYPE_HOST;
+    const ucs_status_ptr_t request = ucp().tag_send_nbx(ep, copy->address(), bytes, tag, &ours);
+    if (UCS_PTR_IS_PTR(request)) {
+        (void)copy.release();  // until on_copy_sent()
+    }
+    return request;
+}
+
 ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
-    if (is_better_awaited(buffer, count, tag, parameters)) {
-        return send_awaited(ep, buffer, count, tag, parameters);
+    switch (way_of_send(buffer, count, tag, parameters)) {
+    case FastSend::awaited: return send_awaited(ep, buffer, count, tag, parameters);
+    case FastSend::buffered: return send_buffered(ep, buffer, count, tag, parameters);
+    case FastSend::as_it_is: break;
     }
     auto message = pack(buffer, count, datatype_of(parameters));
     if (message == nullptr) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of derived datatypes in GPU memory.
+// Messages of derived datatypes in GPU memory, and sends that are to complete fast.
 #pragma once
 
 #include "openmpi/call_redirection.hpp"
@@ -14,8 +14,8 @@ namespace gpushm::openmpi {
  *  the peer may do otherwise. Nothing happens, with a line of debug output, where UCX has not the functions. */
 void redirect_message_calls(CallRedirection *redirection);
 
-/** From so many bytes on, MPI_Send of device memory may wait until the receive is posted. What collective operations
- *  send may always. Thread safe. */
+/** From so many bytes on, MPI_Send of device memory may wait until the receive is posted; below, it sends a copy in
+ *  host memory. What collective operations send may always wait. Thread safe. */
 void set_buffered_limit(size_t bytes);
 
 }  // namespace gpushm::openmpi
