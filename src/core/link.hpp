@@ -78,9 +78,9 @@ public:
 
     /** The link whose `pack` runs in this thread and that would use a head start; null: none. */
     static Link *packing();
-    /** For that link only: its message tells the peer of memory that a GPU copies (gpu_copies())
-     *  and that he may get, all of it, while nobody writes it. If the peer is likely to ask for it
-     *  the copy into the ring begins with the message, not with the answer (link_head_start.cpp).
+    /** For that link only: its message tells the peer of memory that he may get, all of it, while
+     *  nobody writes it. If the peer is likely to ask for it through the ring, the copy into that
+     *  begins with the message, not with the answer (link_head_start.cpp).
      *  Returns what RemoteMemory::head_start of that get has to be; 0: no head start. */
     uint64_t plan_head_start(const void *address, size_t length);
 
@@ -203,6 +203,7 @@ private:
         TransferChunk chunk = {};  // chunk_ring
         uint64_t head_start = 0;   // chunk_ring: the peer has not asked for it yet
         const unsigned char *source = nullptr;  // of a head start
+        bool by_gpu = false;                    // the same
     };
 
     /** A head start that begins when its message is published. */
@@ -211,6 +212,7 @@ private:
         const unsigned char *source;
         size_t length;
         MemoryInfo info;
+        bool by_gpu;
     };
 
     /** The head starts among outgoing_spans_ that nobody has asked for yet. */
@@ -361,7 +363,7 @@ private:
     size_t pack_with_plan(Pack pack, void *destination, void *argument);
     void begin_head_start();
     bool claim_head_start(const GetRequest &request);
-    void count_staged_get(size_t length);
+    void count_staged_get(size_t length, bool by_gpu);
     bool hold_head_start(OutgoingSpan &front);
     void give_up_head_start(OutgoingSpan &out);
     void stop_waiting(OutgoingSpan &out);
@@ -432,7 +434,8 @@ private:
 
     std::optional<HeadStart> planned_;
     uint64_t last_head_start_ = 0;
-    unsigned staged_gets_ = 0;  // small gets in a row that went through the ring
+    // Small gets in a row that went through the ring: of memory that the CPU copies, that a GPU copies.
+    unsigned staged_gets_[2] = {};
     unsigned unasked_ = 0;      // messages since the last request that could not have a head start
     WaitingHeadStarts waiting_;
 

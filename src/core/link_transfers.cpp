@@ -241,8 +241,8 @@ bool Link::issue_ring_chunk(Stream &stream) {
     if (!span) {
         return false;
     }
-    if (stream.is_reply && from_gpu && length == stream.total) {
-        count_staged_get(length);
+    if (stream.is_reply && stream.issued == 0 && (length == stream.total || !from_gpu)) {
+        count_staged_get(stream.total, from_gpu);
     }
     OutgoingSpan out;
     out.span = *span;

@@ -138,6 +138,40 @@ TEST_F(PortGpuHeadStart, ManyAreUnderWayAndAskedForInAnyOrder) {
     }
 }
 
+/** Host memory that a GPU gets: in the ring when the request comes. */
+TEST_F(PortGpuHeadStart, HostMemoryIsCopiedWithTheMessage) {
+    Buffer source(MemoryKind::host, kRoom);
+    Buffer target(MemoryKind::device, kRoom);
+    Registration registration(source.data(), kRoom);
+    const auto exchange_of_host_memory = [&](size_t length, uint64_t pattern, bool overwrite) {
+        source.fill(pattern);
+        target.fill(1000 + pattern);
+        Announcement announcement = {source.data(), length, 0};
+        size_t packed = 0;
+        EXPECT_EQ(owner_.am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
+        if (overwrite) {
+            source.fill(2000 + pattern);  // no sender may, but it shows when the bytes were read
+        }
+        RemoteMemory remote = registration.at(0);
+        remote.head_start = announcement.head_start;
+        Outcome outcome;
+        EXPECT_EQ(reader_.get(target.data(), length, remote, nullptr, outcome.completion()),
+                  Status::in_progress);
+        EXPECT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+        EXPECT_EQ(outcome.status, Status::ok);
+        EXPECT_EQ(target.check(0, length, pattern, 1000 + pattern), "") << length;
+        return announcement.head_start != 0;
+    };
+    uint64_t pattern = 100;
+    EXPECT_FALSE(exchange_of_host_memory(1000, ++pattern, false))
+        << "gets of GPU memory say nothing of those of host memory";
+    exchange_of_host_memory(1000, ++pattern, false);
+    for (size_t length = 1; length <= kRoom; length += 155) {
+        EXPECT_TRUE(exchange_of_host_memory(length, ++pattern, true));
+    }
+    EXPECT_TRUE(exchange(1000)) << "of GPU memory as before";
+}
+
 /** Another message at the same address: the bytes of the earlier one must never come for it. */
 TEST_F(PortGpuHeadStart, EarlierBytesAreNotForALaterMessage) {
     source_.fill(++pattern_);
