@@ -434,7 +434,7 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_
     StandbyKernel *standby = means.context->standby.get();
     if (standby == nullptr || job.rows.count > 1 || (job.length > kStandbyInTraffic && !idle()) ||
         job.length > standby_limit(job.destination, job.source, means.destination_pinned,
-                                   means.source_pinned)) {
+                                   means.source_pinned || job.from_host)) {
         return false;
     }
     if (!job.in_reach && !kernels_reach_both(job, means)) {

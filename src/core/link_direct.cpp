@@ -170,13 +170,14 @@ Link::LocalSide Link::local_side(const Stream &stream) {
 bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
                         const RemoteView &view) {
     // The stream is that of the direction in which bytes cross the GPU's link.
-    const CopyDirection direction = copy.purpose == DirectCopy::Purpose::get
-                                            && view.pin != nullptr
-                                        ? CopyDirection::from_gpu
-                                        : CopyDirection::to_gpu;
+    const bool is_get = copy.purpose == DirectCopy::Purpose::get;
+    const bool with_host = view.pin != nullptr;
+    const CopyDirection direction = is_get && with_host ? CopyDirection::from_gpu
+                                                        : CopyDirection::to_gpu;
     const CopyJob job = {pointer(destination.address), pointer(source.address), destination.length,
                          view.gpu_side, direction, view.in_reach,
-                         {destination.count, destination.pitch, source.pitch}};
+                         {destination.count, destination.pitch, source.pitch},
+                         with_host && !is_get};
     std::vector<CopyTicket> tickets;
     if (job.rows.count > 1 && port_.engine().start_by_kernel({job}, &tickets)) {
         copy.ticket = tickets.front();

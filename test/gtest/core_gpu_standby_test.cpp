@@ -316,35 +316,41 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     kernels.prepare(context);
     const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
     CopyEngine engine;
-    Buffer source(MemoryKind::device, 4096);
-    Buffer destination(MemoryKind::device, 4096);
+    constexpr size_t kRoom = 32u << 10;
+    Buffer source(MemoryKind::device, kRoom);
+    Buffer locked(MemoryKind::pinned, kRoom);
+    Buffer destination(MemoryKind::device, kRoom);
     const MemoryInfo info = query_memory(destination.data());
-    const auto copy = [&](size_t offset) {
-        return engine.copy({destination.data() + offset, source.data() + offset, 64, info,
-                            CopyDirection::to_gpu, true});
+    const auto copy = [&](const Buffer &from, size_t offset, size_t length, bool from_host) {
+        reset_calls();
+        return engine.copy({destination.data() + offset, from.data(), length, info,
+                            CopyDirection::to_gpu, true, {}, from_host}) == Status::ok;
     };
     source.fill(1);
+    locked.fill(3);
     destination.fill(2);
     // It may leave at any time; then the copy engine copies.
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (kernel && std::chrono::steady_clock::now() < end) {
         kernels.tend(true);
-        reset_calls();
-        if (copy(64) != Status::ok) {
+        // Without the driver's hooks it is asked whether the context is still the same.
+        if (!copy(source, 64, 64, false) || calls_of_all() != calls("cuCtxGetId")) {
+            continue;
+        }
+        if (destination.check(64, 64, 1, 2) != "") {
             return 2;
         }
-        // Without the driver's hooks it is asked whether the context is still the same.
-        if (calls_of_all() == calls("cuCtxGetId")) {
-            std::vector<unsigned char> bytes(64);
-            cuda.memcpy_sync(reinterpret_cast<CUdeviceptr>(bytes.data()),
-                             reinterpret_cast<CUdeviceptr>(source.data() + 64), 64);
-            std::vector<unsigned char> copied(64);
-            cuda.memcpy_sync(reinterpret_cast<CUdeviceptr>(copied.data()),
-                             reinterpret_cast<CUdeviceptr>(destination.data() + 64), 64);
-            return bytes == copied ? 0 : 3;
+        // From the host it reads more slowly than the copy engine.
+        if (!copy(locked, 0, kRoom, true) || calls("cuMemcpyAsync") != 1 ||
+            destination.check(0, kRoom, 3, 2) != "") {
+            return 3;
         }
+        if (copy(source, 0, kRoom, false) && calls("cuMemcpyAsync") == 0) {
+            return destination.check(0, kRoom, 1, 2) == "" ? 0 : 4;
+        }
+        destination.fill(2);
     }
-    return 4;
+    return 5;
 });
 
 TEST_F(Standby, CopiesCallNoDriver) {
