@@ -8,7 +8,8 @@
 //
 // Where the last small gets of a link went through the ring, the next one most likely does too. Then the
 // copy begins with the first step, into a span that waits for its request and goes out as soon as both
-// are there. The same for host memory that a GPU gets; the CPU copies that, 0.1 us a KB.
+// are there. The same for host memory that a GPU gets, which the CPU copies, 0.1 us a KB; but only for a
+// message that is alone: in a window the CPU has no time for it (16 KiB: 3.9 instead of 3.3 us a message).
 //
 // A span that nobody asks for goes out as a chunk of no transfer when another one behind it wants to: the
 // order of the ring is kept, and nothing ever waits for a request.
@@ -76,7 +77,7 @@ uint64_t Link::plan_head_start(const void *address, size_t length) {
     const bool by_gpu = gpu_copies(info, address, length);
     const unsigned gets_before = staged_gets_[by_gpu];
     if (gets_before < kEnoughStagedGets || length > longest(by_gpu) ||
-        (by_gpu && !free_waits_for_copies(info))) {
+        (by_gpu ? !free_waits_for_copies(info) : !outgoing_spans_.empty() || !streams_.empty())) {
         return 0;
     }
     if (waiting_.count >= gets_before ||
