@@ -70,7 +70,7 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
 }
 
 uint64_t Link::plan_head_start(const void *address, size_t length) {
-    if (planned_ || length == 0) {
+    if (planned_ || length == 0 || length > kLongestHeadStart) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);
@@ -137,7 +137,8 @@ bool Link::claim_head_start(const GetRequest &request) {
         reinterpret_cast<uint64_t>(out->source) != request.address) {
         return false;
     }
-    if (out->by_gpu && same_gpu(request.buffer, query_memory(out->source)) && copies_for_both(request.buffer)) {
+    if (out->by_gpu && same_gpu(request.buffer, query_memory(out->source)) &&
+        copies_for_both(request.buffer)) {
         // Not through the ring, out of which the peer's copy would wait for a time slice.
         give_up_head_start(*out);
         publish_spans();

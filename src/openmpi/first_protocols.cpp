@@ -18,7 +18,7 @@ namespace gpushm::openmpi {
 namespace {
 
 /** Open MPI's mpirun says how many ranks there are, and how many of them are on this host; others that start ranks do
- *  not. */
+ *  not. Processes that ranks spawn on other hosts (MPI_Comm_spawn) are not seen. */
 bool may_span_hosts() {
     const char *ranks = getenv("OMPI_COMM_WORLD_SIZE");
     const char *local_ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
