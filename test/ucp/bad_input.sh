@@ -113,9 +113,12 @@ rename_ucx() {
     done
 }
 
-# opened LIBRARY=gpushm|other...: open_libraries with them. Without the CUDA modules of a UCX.
+# opened LIBRARY=gpushm|other...: open_libraries with them. Without the CUDA modules of a UCX. $brought:
+# the folder with other libraries that a wheel brings, which copies of its UCX do not find.
+brought=
 opened() {
-    gpushm UCX_MODULES=^cuda LD_LIBRARY_PATH="$work/renamed:$LD_LIBRARY_PATH" "$open" "$@"
+    gpushm UCX_MODULES=^cuda \
+        LD_LIBRARY_PATH="$work/renamed:${brought:+$brought:}$LD_LIBRARY_PATH" "$open" "$@"
 }
 
 rename_ucx "$ucx" "$work/renamed"
@@ -137,6 +140,7 @@ for wheel in "${srcdir:-.}"/build/wheels/libucx-*/libucx/lib; do
         continue
     fi
     rename_ucx "$wheel" "$work/renamed"
+    brought=$(find "$wheel/../.." -maxdepth 1 -name '*.libs')
     try "$version" 0 0 '' opened "$wheel/libucp.so.0=gpushm"
     try "$version beside another UCX" 0 1 "$second" \
         opened "$ucx/libucp.so.0=gpushm" "$renamed=other"
