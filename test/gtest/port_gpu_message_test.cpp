@@ -206,8 +206,10 @@ TEST_F(PortGpuMessages, OtherSendersAreNotDelayed) {
     a_->progress();
     ASSERT_EQ(c_.link(b_).am_short(2, 0, nullptr, 0), Status::ok);
     b_->progress();
-    ASSERT_EQ(b_.messages.size(), 1u);
-    EXPECT_EQ(b_.messages.front().id, 2);
+    // A real GPU may have copied by now; then the first message is there, too.
+    ASSERT_FALSE(b_.messages.empty());
+    EXPECT_EQ(b_.messages.back().id, 2);
+    EXPECT_TRUE(!simulated() || b_.messages.size() == 1);
     ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
 }
 
