@@ -122,27 +122,31 @@ CUcontext CopyEngine::context_near(uint64_t device_wanted) {
     return found;
 }
 
-/** What belongs to a living context; null when it is dead. */
+/** What belongs to a living context; null when it is dead, or nobody knows. */
 CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
-    const CudaDriver *driver = CudaDriver::get();
     const auto known = contexts_.find(handle);
     const uint64_t epoch = context_epoch();  // before the driver is asked
     if (known != contexts_.end() && driver_hooks_installed() && known->second.epoch == epoch) {
         return &known->second;
     }
-    if (known != contexts_.end() && driver->context_is_alive(handle, known->second.id)) {
-        known->second.epoch = epoch;
-        return &known->second;
+    unsigned long long id = 0;
+    const CUresult result = CudaDriver::get()->query_context_id(handle, &id);
+    if (result != CUDA_SUCCESS && !context_has_ended(result)) {
+        // It may be another one than before, where handles of the old one name streams and events of others.
+        return nullptr;
     }
     if (known != contexts_.end()) {
+        if (result == CUDA_SUCCESS && known->second.id == id) {
+            known->second.epoch = epoch;
+            return &known->second;
+        }
         // The streams and events of the context that had this handle before ended with it.
         fail_all(known->second);
         contexts_.erase(known);
         near_contexts_.clear();
     }
-    unsigned long long id = 0;
-    if (driver->ctx_get_id != nullptr &&
-        !tried_twice([&] { return driver->ctx_get_id(handle, &id) == CUDA_SUCCESS; })) {
+    if (context_has_ended(result) &&
+        CudaDriver::get()->query_context_id(handle, &id) != CUDA_SUCCESS) {
         return nullptr;
     }
     Context &context = contexts_[handle];

@@ -119,18 +119,31 @@ const CudaDriver *CudaDriver::get() {
     return driver;
 }
 
+bool context_has_ended(CUresult answer) {
+    return answer == CUDA_ERROR_CONTEXT_IS_DESTROYED || answer == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult CudaDriver::query_context_id(CUcontext context, unsigned long long *id) const {
+    *id = 0;
+    if (ctx_get_id == nullptr) {
+        return CUDA_SUCCESS;
+    }
+    const CUresult result = ctx_get_id(context, id);
+    return result == CUDA_SUCCESS || context_has_ended(result) ? result : ctx_get_id(context, id);
+}
+
 unsigned long long CudaDriver::context_id(CUcontext context) const {
     unsigned long long id = 0;
-    return ctx_get_id != nullptr && ctx_get_id(context, &id) == CUDA_SUCCESS ? id : 0;
+    return query_context_id(context, &id) == CUDA_SUCCESS ? id : 0;
 }
 
 bool CudaDriver::context_is_alive(CUcontext context, unsigned long long id) const {
     unsigned long long id_now = 0;
-    const CUresult result =
-        ctx_get_id != nullptr ? ctx_get_id(context, &id_now) : CUDA_SUCCESS;
-    return result == CUDA_SUCCESS
-               ? id_now == id
-               : result != CUDA_ERROR_CONTEXT_IS_DESTROYED && result != CUDA_ERROR_INVALID_CONTEXT;
+    const CUresult result = query_context_id(context, &id_now);
+    if (result != CUDA_SUCCESS) {
+        return !context_has_ended(result);
+    }
+    return ctx_get_id == nullptr || id_now == id;
 }
 
 bool CudaDriver::has_memcpy_batch() const {

@@ -6,6 +6,9 @@
 
 namespace gpushm {
 
+/** Whether an answer of the driver says that a context is not there any more. */
+bool context_has_ended(CUresult answer);
+
 /** Functions of libcuda.so.1, in the versions that cuda.h of CUDA 11.4 and later maps their names to.
  *  Thread safe, as the driver is. */
 struct CudaDriver {
@@ -17,7 +20,10 @@ struct CudaDriver {
     const char *error_name(CUresult result) const;
 
     /** Tells contexts apart that have the same handle, as the primary context of a device has before
-     *  and after cudaDeviceReset. 0 where the driver does not tell (before CUDA 12.0). */
+     *  and after cudaDeviceReset: `*id`, 0 where the driver does not tell (before CUDA 12.0). A driver
+     *  that fails is asked a second time, unless it says that the context has ended. */
+    CUresult query_context_id(CUcontext context, unsigned long long *id) const;
+    /** The same; 0 when it cannot be had. */
     unsigned long long context_id(CUcontext context) const;
 
     /** Whether `context` is still the one that had `id`. A driver that fails for another reason
