@@ -49,7 +49,7 @@ struct CopyJob {
     CopyDirection direction;
     bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
     CopyRows rows = {};
-    bool from_host = false;      // the source is page-locked host memory; else the engine knows HostRegions only
+    bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
 };
 
 /** Whether kernels of a context of `device` surely reach [address, +length), which `info` is of: what

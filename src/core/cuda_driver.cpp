@@ -140,10 +140,7 @@ unsigned long long CudaDriver::context_id(CUcontext context) const {
 bool CudaDriver::context_is_alive(CUcontext context, unsigned long long id) const {
     unsigned long long id_now = 0;
     const CUresult result = query_context_id(context, &id_now);
-    if (result != CUDA_SUCCESS) {
-        return !context_has_ended(result);
-    }
-    return ctx_get_id == nullptr || id_now == id;
+    return result == CUDA_SUCCESS ? id_now == id : !context_has_ended(result);
 }
 
 bool CudaDriver::has_memcpy_batch() const {

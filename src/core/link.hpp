@@ -80,9 +80,9 @@ public:
     static Link *packing();
     /** For that link only: its message tells the peer of memory that he may get, all of it, while
      *  nobody writes it. If the peer is likely to ask for it through the ring, the copy into that
-     *  begins with the message, not with the answer (link_head_start.cpp).
-     *  Returns what RemoteMemory::head_start of that get has to be; 0: no head start. */
-    uint64_t plan_head_start(const void *address, size_t length);
+     *  begins with the message, not with the answer (link_head_start.cpp). `by_gpu`: gpu_copies() says
+     *  so of it. Returns what RemoteMemory::head_start of that get has to be; 0: no head start. */
+    uint64_t plan_head_start(const void *address, size_t length, bool by_gpu);
 
     /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in all.
      *  in_progress when a GPU still reads a piece: `completion` is called when the pieces may be used

@@ -18,7 +18,6 @@
 // earlier message found at the same address.
 #include "core/link.hpp"
 
-#include "core/page_residency.hpp"
 #include "core/port.hpp"
 
 #include <algorithm>
@@ -69,15 +68,13 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
     return length;
 }
 
-uint64_t Link::plan_head_start(const void *address, size_t length) {
-    if (planned_ || length == 0 || length > kLongestHeadStart) {
+uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {
+    const unsigned gets_before = staged_gets_[by_gpu];
+    if (planned_ || length == 0 || length > longest(by_gpu) || gets_before < kEnoughStagedGets) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);
-    const bool by_gpu = gpu_copies(info, address, length);
-    const unsigned gets_before = staged_gets_[by_gpu];
-    if (gets_before < kEnoughStagedGets || length > longest(by_gpu) ||
-        (by_gpu ? !free_waits_for_copies(info) : !outgoing_spans_.empty() || !streams_.empty())) {
+    if (by_gpu ? !free_waits_for_copies(info) : !outgoing_spans_.empty() || !streams_.empty()) {
         return 0;
     }
     if (waiting_.count >= gets_before ||

@@ -7,8 +7,6 @@
 
 #include <ucp/api/ucp.h>
 
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -29,16 +27,13 @@ bool may_span_hosts() {
  *  a line each; empty when they cannot be had. */
 std::string ucp_settings() {
     void *const library = open_loaded_libucp();
-    if (library == nullptr) {
-        return {};
-    }
-    const auto read = reinterpret_cast<decltype(&ucp_config_read)>(dlsym(library, "ucp_config_read"));
-    const auto print =
-        reinterpret_cast<decltype(&ucp_config_print)>(dlsym(library, "ucp_config_print"));
-    const auto release =
-        reinterpret_cast<decltype(&ucp_config_release)>(dlsym(library, "ucp_config_release"));
+    decltype(&ucp_config_read) read;
+    decltype(&ucp_config_print) print;
+    decltype(&ucp_config_release) release;
     ucp_config_t *config = nullptr;
-    if (read == nullptr || print == nullptr || release == nullptr ||
+    if (!find_function(library, "ucp_config_read", &read) ||
+        !find_function(library, "ucp_config_print", &print) ||
+        !find_function(library, "ucp_config_release", &release) ||
         read("MPI", nullptr, &config) != UCS_OK) {
         return {};
     }

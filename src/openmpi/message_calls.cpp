@@ -40,6 +40,11 @@ ucp_datatype_t datatype_of(const ucp_request_param_t *parameters) {
                                                                         : ucp_dt_make_contig(1);
 }
 
+/** Of a contiguous datatype. */
+size_t bytes_of(ucp_datatype_t datatype, size_t count) {
+    return (datatype >> UCP_DATATYPE_SHIFT) * count;
+}
+
 void *user_data_of(const ucp_request_param_t *parameters) {
     return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_USER_DATA) != 0 ? parameters->user_data
                                                                          : nullptr;
@@ -127,8 +132,8 @@ FastSend way_of_send(const void *buffer, size_t count, ucp_tag_t tag,
         query_memory(buffer).kind != MemoryKind::device) {
         return FastSend::as_it_is;
     }
-    const bool is_short = (datatype >> UCP_DATATYPE_SHIFT) * count <
-                          buffered_limit.load(std::memory_order_relaxed);
+    const bool is_short =
+        bytes_of(datatype, count) < buffered_limit.load(std::memory_order_relaxed);
     return (tag & kNegative) == 0 && is_short ? FastSend::buffered : FastSend::awaited;
 }
 
@@ -146,7 +151,7 @@ void on_copy_sent(void *, ucs_status_t, void *copy) { delete static_cast<HostBlo
 /** As it is where there is no memory for a copy, or the GPU fails. */
 ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                                const ucp_request_param_t *parameters) {
-    const size_t bytes = (datatype_of(parameters) >> UCP_DATATYPE_SHIFT) * count;
+    const size_t bytes = bytes_of(datatype_of(parameters), count);
     std::unique_ptr<HostBlock> copy(new (std::nothrow) HostBlock(bytes));
     if (copy == nullptr || copy->address() == nullptr ||
         copy_any(copy->address(), buffer, bytes) != Status::ok) {

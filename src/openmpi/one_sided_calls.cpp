@@ -7,10 +7,7 @@
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/ucp_functions.hpp"
 
-#include <dlfcn.h>
-
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <list>
 #include <mutex>
@@ -185,28 +182,27 @@ int free_window(void **window) {
 
 // ---------------------------------------------------------------- UCX's newer protocols for windows
 
-using ReadConfig = int8_t (*)(const char *prefix, const char *file, void **config);  // ucs_status_t
-using ModifyConfig = int8_t (*)(void *config, const char *name, const char *value);
-using GetVersion = void (*)(unsigned *major, unsigned *minor, unsigned *release);
-
-constexpr int8_t kUcxOk = 0;
-
 bool is_set(const char *variable) { return getenv(variable) != nullptr; }
 
 /** In place of ucp_config_read in osc/ucx, the component that serves windows and makes a UCP context of its own
  *  for them. The older protocols of UCX take every local buffer of put and get for host memory (1.13,
  *  src/ucp/rma/rma_send.c); before 1.16 they are the default. */
-int8_t read_config_of_windows(const char *prefix, const char *file, void **config) {
-    void *const ucp = open_loaded_libucp();
-    const auto read = reinterpret_cast<ReadConfig>(dlsym(ucp, "ucp_config_read"));
-    const auto modify = reinterpret_cast<ModifyConfig>(dlsym(ucp, "ucp_config_modify"));
-    const auto get_version = reinterpret_cast<GetVersion>(dlsym(ucp, "ucp_get_version"));
-    const int8_t status = read(prefix, file, config);
+ucs_status_t read_config_of_windows(const char *prefix, const char *file, ucp_config_t **config) {
+    void *const library = open_loaded_libucp();
+    decltype(&ucp_config_read) read;
+    decltype(&ucp_config_modify) modify;
+    decltype(&ucp_get_version) get_version;
+    if (!find_function(library, "ucp_config_read", &read) ||
+        !find_function(library, "ucp_config_modify", &modify) ||
+        !find_function(library, "ucp_get_version", &get_version)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    const ucs_status_t status = read(prefix, file, config);
     unsigned major = 0;
     unsigned minor = 0;
     unsigned release = 0;
     get_version(&major, &minor, &release);
-    if (status == kUcxOk && major == 1 && minor < 16 && !is_set("UCX_PROTO_ENABLE") &&
+    if (status == UCS_OK && major == 1 && minor < 16 && !is_set("UCX_PROTO_ENABLE") &&
         !is_set("UCX_MPI_PROTO_ENABLE")) {
         modify(*config, "PROTO_ENABLE", "y");
     }

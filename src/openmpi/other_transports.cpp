@@ -7,7 +7,6 @@
 
 #include <uct/api/uct.h>
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,14 +25,9 @@ struct UctFunctions {
 /** libucp is linked to libuct. */
 bool find_functions(UctFunctions *functions) {
     void *const library = open_loaded_libucp();
-    const auto find = [&](const char *name, auto *function) {
-        *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(
-            library != nullptr ? dlsym(library, name) : nullptr);
-        return *function != nullptr;
-    };
-    return find("uct_query_components", &functions->query_components) &&
-           find("uct_release_component_list", &functions->release_component_list) &&
-           find("uct_component_query", &functions->component_query);
+    return find_function(library, "uct_query_components", &functions->query_components) &&
+           find_function(library, "uct_release_component_list", &functions->release_component_list) &&
+           find_function(library, "uct_component_query", &functions->component_query);
 }
 
 /** UCX's components for GPUs (src/uct/cuda, src/uct/rocm, src/uct/ze). */

@@ -4,7 +4,6 @@
 
 #include "core/log.hpp"
 
-#include <dlfcn.h>
 #include <link.h>
 
 #include <cstring>
@@ -25,12 +24,6 @@ int note_path(dl_phdr_info *object, size_t, void *argument) {
     return 0;
 }
 
-template <typename Function>
-bool find(void *library, const char *name, Function *function) {
-    *function = reinterpret_cast<Function>(dlsym(library, name));
-    return *function != nullptr;
-}
-
 }  // namespace
 
 void *open_loaded_libucp() {
@@ -42,17 +35,17 @@ void *open_loaded_libucp() {
 bool find_ucp_functions() {
     void *const library = open_loaded_libucp();
     const bool found =
-        library != nullptr && find(library, "ucp_tag_send_nbx", &functions.tag_send_nbx) &&
-        find(library, "ucp_tag_send_sync_nbx", &functions.tag_send_sync_nbx) &&
-        find(library, "ucp_tag_recv_nbx", &functions.tag_recv_nbx) &&
-        find(library, "ucp_tag_msg_recv_nbx", &functions.tag_msg_recv_nbx) &&
-        find(library, "ucp_tag_send_nb", &functions.tag_send_nb) &&
-        find(library, "ucp_tag_send_sync_nb", &functions.tag_send_sync_nb) &&
-        find(library, "ucp_tag_recv_nb", &functions.tag_recv_nb) &&
-        find(library, "ucp_tag_msg_recv_nb", &functions.tag_msg_recv_nb) &&
-        find(library, "ucp_request_free", &functions.request_free) &&
-        find(library, "ucp_dt_create_generic", &functions.dt_create_generic) &&
-        find(library, "ucp_dt_destroy", &functions.dt_destroy);
+        find_function(library, "ucp_tag_send_nbx", &functions.tag_send_nbx) &&
+        find_function(library, "ucp_tag_send_sync_nbx", &functions.tag_send_sync_nbx) &&
+        find_function(library, "ucp_tag_recv_nbx", &functions.tag_recv_nbx) &&
+        find_function(library, "ucp_tag_msg_recv_nbx", &functions.tag_msg_recv_nbx) &&
+        find_function(library, "ucp_tag_send_nb", &functions.tag_send_nb) &&
+        find_function(library, "ucp_tag_send_sync_nb", &functions.tag_send_sync_nb) &&
+        find_function(library, "ucp_tag_recv_nb", &functions.tag_recv_nb) &&
+        find_function(library, "ucp_tag_msg_recv_nb", &functions.tag_msg_recv_nb) &&
+        find_function(library, "ucp_request_free", &functions.request_free) &&
+        find_function(library, "ucp_dt_create_generic", &functions.dt_create_generic) &&
+        find_function(library, "ucp_dt_destroy", &functions.dt_destroy);
     if (!found) {
         GPUSHM_LOG(debug, "a function of libucp is missing: derived datatypes are packed piece by piece");
     }

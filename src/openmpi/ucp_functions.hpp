@@ -4,10 +4,19 @@
 
 #include <ucp/api/ucp.h>
 
+#include <dlfcn.h>
+
 namespace gpushm::openmpi {
 
 /** The libucp in this process, as dlopen() returns it; null when there is none. */
 void *open_loaded_libucp();
+
+/** Whether `library`, which open_loaded_libucp() returned, or one that it is linked to has the function. */
+template <typename Function>
+bool find_function(void *library, const char *name, Function *function) {
+    *function = reinterpret_cast<Function>(library != nullptr ? dlsym(library, name) : nullptr);
+    return *function != nullptr;
+}
 
 /** Public functions (UCX's ucp/api/ucp.h), of the UCX in this process; we are linked to none. */
 struct UcpFunctions {

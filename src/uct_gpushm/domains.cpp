@@ -86,7 +86,7 @@ public:
             key.buffer.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
             const bool may_start = announced != nullptr && !in_rows;
             if (Link *link = may_start ? Link::packing() : nullptr) {
-                key.head_start = link->plan_head_start(announced, announced_length);
+                key.head_start = link->plan_head_start(announced, announced_length, by_gpu);
             }
         }
         memcpy(rkey_buffer, &key, sizeof(key));

@@ -22,7 +22,10 @@ struct Announcement {
         auto *self = static_cast<Announcement *>(argument);
         Link *link = Link::packing();
         self->head_start =
-            link != nullptr ? link->plan_head_start(self->address, self->length) : 0;
+            link != nullptr
+                ? link->plan_head_start(self->address, self->length,
+                                        query_memory(self->address).kind == MemoryKind::device)
+                : 0;
         memcpy(destination, self, sizeof(*self));
         return sizeof(*self);
     }
