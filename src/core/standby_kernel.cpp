@@ -61,8 +61,17 @@ Word load_acquire(const Word &word) {
 /** Whether the numbers, which wrap, are in this order. */
 bool reached(uint32_t unit, uint32_t end) { return static_cast<int32_t>(unit - end) >= 0; }
 
-/** One store of 16 bytes (StandbyUnit), behind those before it. The instruction is named, for of
- *  _mm_store_si128 the compiler makes two stores of 8 bytes when that suits it (GCC 12 does). */
+bool launches_are_synchronous() {
+    const char *value = getenv("CUDA_LAUNCH_BLOCKING");
+    return value != nullptr && strcmp(value, "0") != 0 && *value != '\0';
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- units
+
+/** The instruction is named, for of _mm_store_si128 the compiler makes two stores of 8 bytes when that
+ *  suits it (GCC 12 does). */
 void store_unit(StandbyUnit &destination, const StandbyUnit &unit) {
 #ifdef __x86_64__
     __m128i value;
@@ -73,20 +82,13 @@ void store_unit(StandbyUnit &destination, const StandbyUnit &unit) {
 #endif
 }
 
-constexpr bool units_are_stored_whole() {
+bool units_are_stored_whole() {
 #ifdef __x86_64__
     return true;
 #else
     return false;
 #endif
 }
-
-bool launches_are_synchronous() {
-    const char *value = getenv("CUDA_LAUNCH_BLOCKING");
-    return value != nullptr && strcmp(value, "0") != 0 && *value != '\0';
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------- the process's kernels
 

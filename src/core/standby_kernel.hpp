@@ -16,6 +16,11 @@
 
 namespace gpushm {
 
+/** One store of 16 bytes, behind those before it. */
+void store_unit(StandbyUnit &destination, const StandbyUnit &unit);
+/** Whether the build's processor has such a store; without it there are no standby kernels. */
+bool units_are_stored_whole();
+
 /** When the kernel runs. */
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };

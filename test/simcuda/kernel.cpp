@@ -5,6 +5,7 @@
 #include "core/reduction_kernel.hpp"
 #include "core/row_copy_kernel.hpp"
 #include "core/standby_protocol.hpp"
+#include "litmus.hpp"
 
 #include <chrono>
 #include <cstring>
@@ -36,10 +37,34 @@ CUresult run_spin(Lock& lock, Context& context, const void* parameter)
     return CUDA_SUCCESS;
 }
 
+// The reader of a litmus test, see litmus.hpp.
+CUresult run_litmus(Lock& lock, Context& context, const void* parameter)
+{
+    constexpr int kPollsAtATime = 64;
+    LitmusParameters parameters;
+    std::memcpy(&parameters, parameter, sizeof(parameters));
+    Span span;
+    const CUresult result = find_kernel_memory(reinterpret_cast<std::uintptr_t>(parameters.litmus),
+                                               sizeof(Litmus), true, context, &span);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    LitmusReader reader(parameters);
+    lock.unlock();
+    for (int polls = 1; reader.poll(); ++polls) {
+        if (polls % kPollsAtATime == 0 && !kernel_may_poll(context)) {
+            break;
+        }
+    }
+    lock.lock();
+    return CUDA_SUCCESS;
+}
+
 constexpr Kernel kKernels[] = {
     {gpushm::kStandbyKernelName, false, sizeof(gpushm::StandbyParameters), run_standby},
     {gpushm::kRowCopyKernelName, false, sizeof(gpushm::RowCopies), run_row_copies},
     {gpushm::kReductionKernelName, false, sizeof(gpushm::ReductionParameters), run_reduction},
+    {kLitmusKernelName, false, sizeof(LitmusParameters), run_litmus},
     {"simcuda_spin", true, sizeof(CUdeviceptr), run_spin},
 };
 

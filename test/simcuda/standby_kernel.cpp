@@ -6,26 +6,14 @@
 #include "core/standby_protocol.hpp"
 #include "engine.hpp"
 #include "settings.hpp"
+#include "standby_unit.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <thread>
 #include <vector>
-
-// The thread sanitizer knows nothing of loads of 16 bytes.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SIMCUDA_UNITS_IN_HALVES
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || !defined(__SSE2__)
-#define SIMCUDA_UNITS_IN_HALVES
-#else
-#include <emmintrin.h>
-#endif
 
 namespace simcuda {
 
@@ -34,26 +22,6 @@ namespace {
 using gpushm::StandbyControl;
 using gpushm::StandbyParameters;
 using gpushm::StandbyUnit;
-
-// A unit in one piece, and everything that was written before it.
-StandbyUnit load(const StandbyUnit& unit)
-{
-    static_assert(sizeof(StandbyUnit) == 16 && offsetof(StandbyUnit, argument) == 8);
-    StandbyUnit loaded;
-#ifdef SIMCUDA_UNITS_IN_HALVES
-    // The half with the tag first: once that is there the other one stays as it is.
-    const auto* halves = reinterpret_cast<const std::uint64_t*>(&unit);
-    const std::uint64_t second = __atomic_load_n(&halves[1], __ATOMIC_ACQUIRE);
-    const std::uint64_t first = __atomic_load_n(&halves[0], __ATOMIC_RELAXED);
-    std::memcpy(&loaded.word, &first, sizeof(first));
-    std::memcpy(&loaded.argument, &second, sizeof(second));
-#else
-    const __m128i value = _mm_load_si128(reinterpret_cast<const __m128i*>(&unit));
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    std::memcpy(&loaded, &value, sizeof(value));
-#endif
-    return loaded;
-}
 
 bool is_inline(const StandbyUnit& first)
 {
@@ -154,9 +122,9 @@ Window Standby::look() const
 {
     Window window;
     for (std::uint32_t i = 0; i < gpushm::kStandbyWindow; ++i) {
-        window.units[i] = load(control_.units[(next_ + i) % gpushm::kStandbyUnits]);
+        window.units[i] = load_unit(control_.units[(next_ + i) % gpushm::kStandbyUnits]);
     }
-    window.beat = load(control_.beat);
+    window.beat = load_unit(control_.beat);
     return window;
 }
 
