@@ -140,6 +140,11 @@ step_no_driver() {
 step_pairs() {
     simulated
     "$run" mpirun -n 2 "$plain/test/mpi/pairs" --timeout 120
+    # Each GPU has the context of its own rank; nobody even tries to make another one (error 46).
+    SIMCUDA_EXCLUSIVE=1 SIMCUDA_TRACE="$root/tmp/trace.%p" \
+        "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick --timeout 120
+    grep -h ' 0 cuDevicePrimaryCtxRetain' "$root"/tmp/trace.*
+    absent grep -h ' 46 cu' "$root"/tmp/trace.*
 }
 
 step_same_device() {

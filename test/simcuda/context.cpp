@@ -8,6 +8,7 @@
 #include "engine.hpp"
 #include "event.hpp"
 #include "module.hpp"
+#include "settings.hpp"
 #include "stream.hpp"
 
 namespace simcuda {
@@ -33,13 +34,20 @@ Context* new_context(Device& device, bool primary)
 
 } // namespace
 
-void start_context(Lock&, Context& context)
+CUresult start_context(Lock&, Context& context)
 {
     static unsigned long long last_id = 0;
+    if (Settings::get().exclusive) {
+        context.claim = DeviceClaim::make(context.device->physical);
+        if (context.claim == nullptr) {
+            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        }
+    }
     context.alive = true;
     context.id = ++last_id;
     context.sticky_error = CUDA_SUCCESS;
     context.legacy_stream = std::make_shared<Stream>(context, Stream::Kind::legacy);
+    return CUDA_SUCCESS;
 }
 
 void end_context(Lock& lock, Context& context)
@@ -55,6 +63,7 @@ void end_context(Lock& lock, Context& context)
     destroy_modules(context);
     Allocations::get().release_all(context);
     context.legacy_stream.reset();
+    context.claim.reset();
 }
 
 Context* new_primary_context(Device& device)
@@ -89,7 +98,10 @@ static CUresult create_context(CUcontext* handle, unsigned flags, CUdevice ordin
         }
         Context* context = new_context(*device, false);
         context->flags = flags;
-        start_context(lock, *context);
+        const CUresult result = start_context(lock, *context);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
         *handle = handle_of(context);
         trace_result(*handle);
         return push_context(*context);
@@ -143,7 +155,10 @@ extern "C" CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal
         Context& context = *device->primary_context;
         if (!context.alive) {
             context.flags = device->primary_flags;
-            start_context(lock, context);
+            const CUresult result = start_context(lock, context);
+            if (result != CUDA_SUCCESS) {
+                return result;
+            }
         }
         ++device->primary_retain_count;
         *handle = handle_of(&context);

@@ -2,6 +2,7 @@
 // Contexts, and the stack of current contexts that each thread has.
 #pragma once
 
+#include "device_claim.hpp"
 #include "driver.hpp"
 
 #include <atomic>
@@ -28,6 +29,7 @@ struct Context {
     // without the lock.
     std::atomic<CUresult> sticky_error{CUDA_SUCCESS};
 
+    std::unique_ptr<DeviceClaim> claim;    // of a device in exclusive mode
     std::shared_ptr<Stream> legacy_stream; // the default stream
     std::set<Context*> peers;              // whose memory this context may access
 
@@ -37,8 +39,9 @@ private:
     static constexpr unsigned kSyncMemops = 0x80; // CU_CTX_SYNC_MEMOPS, which CUDA 12.0 lacks
 };
 
-// Brings a context to life.
-void start_context(Lock& lock, Context& context);
+// Brings a context to life. CUDA_ERROR_DEVICE_UNAVAILABLE if its device is in exclusive mode and has
+// another one.
+CUresult start_context(Lock& lock, Context& context);
 
 // Ends a context: waits for its work, frees its streams, events and memory.
 void end_context(Lock& lock, Context& context);

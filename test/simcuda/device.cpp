@@ -134,6 +134,9 @@ int attribute(const Device& device, CUdevice_attribute attribute)
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
         return 1;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+        return Settings::get().exclusive ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS
+                                         : CU_COMPUTEMODE_DEFAULT;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: // the only node
     default:
         return 0;

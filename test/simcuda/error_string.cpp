@@ -21,6 +21,8 @@ constexpr ErrorText kErrors[] = {
     SIMCUDA_ERROR(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
     SIMCUDA_ERROR(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
     SIMCUDA_ERROR(CUDA_ERROR_DEINITIALIZED, "driver shutting down"),
+    SIMCUDA_ERROR(CUDA_ERROR_DEVICE_UNAVAILABLE,
+                  "CUDA-capable device(s) is/are busy or unavailable"),
     SIMCUDA_ERROR(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
     SIMCUDA_ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
     SIMCUDA_ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),

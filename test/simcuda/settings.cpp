@@ -85,7 +85,7 @@ Settings& Settings::get()
 Settings::Settings()
 {
     for (const char* variable :
-         {"SIMCUDA_DEVICES", "SIMCUDA_NODE", "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_TRACE",
+         {"SIMCUDA_DEVICES", "SIMCUDA_NODE", "SIMCUDA_EXCLUSIVE", "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_TRACE",
           "SIMCUDA_DELAY_US", "SIMCUDA_BANDWIDTH_GBS", "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES",
           "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL", "SIMCUDA_KERNEL_START_US",
           "SIMCUDA_KERNEL_TIME_SCALE", "SIMCUDA_KERNEL_DIES", "CUDA_LAUNCH_BLOCKING"}) {
@@ -124,6 +124,10 @@ bool Settings::set_at_start(const std::string& variable, const std::string& valu
     }
     if (variable == "SIMCUDA_NODE" && parse(value, &number)) {
         node = static_cast<unsigned>(number);
+        return true;
+    }
+    if (variable == "SIMCUDA_EXCLUSIVE" && parse(value, &number) && number <= 1) {
+        exclusive = number == 1;
         return true;
     }
     if (variable == "SIMCUDA_MEMORY_MB" && parse(value, &number) && number > 0) {

@@ -42,6 +42,7 @@ public:
     std::size_t memory_bytes = std::size_t{16} << 30; // of each device
     std::string counts_file;
     std::string trace_file;
+    bool exclusive = false; // a device has one context of all processes of the machine
     bool launch_blocking = false; // CUDA_LAUNCH_BLOCKING
 
     std::atomic<double> delay_us{5.0};

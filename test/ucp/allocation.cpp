@@ -19,17 +19,17 @@ constexpr Allocator kAll[] = {Allocator::host,       Allocator::pinned, Allocato
 constexpr uint64_t kGuardSeed = 0x6775617264;  // any constant
 constexpr size_t kPage = 4096;
 
+CUdevice current_device() {
+    CUdevice device = 0;
+    require(cuda().cuCtxGetDevice_(&device), "cuCtxGetDevice");
+    return device;
+}
+
 CUmemAllocationProp physical_memory(bool exportable) {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CUcontext context = nullptr;
-    require(cuda().cuCtxGetCurrent_(&context), "cuCtxGetCurrent");
-    for (int device = 0; device < device_count(); ++device) {
-        if (primary_context(device) == context) {
-            properties.location.id = device;
-        }
-    }
+    properties.location.id = current_device();
     if (exportable) {
         properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
@@ -264,15 +264,10 @@ void Allocation::read(size_t offset, void *to, size_t bytes) const {
 }
 
 void Allocation::move_pages() const {
-    if (allocator_ != Allocator::managed_gpu) {
-        return;
-    }
-    for (int device = 0; device < device_count(); ++device) {
-        if (primary_context(device) == context_) {
-            require(cuda().prefetch(device_address(data_), bytes_, device, nullptr),
-                    "cuMemPrefetchAsync");
-            require(cuda().cuCtxSynchronize_(), "cuCtxSynchronize");
-        }
+    if (allocator_ == Allocator::managed_gpu) {
+        require(cuda().prefetch(device_address(data_), bytes_, current_device(), nullptr),
+                "cuMemPrefetchAsync");
+        require(cuda().cuCtxSynchronize_(), "cuCtxSynchronize");
     }
 }
 

@@ -109,4 +109,13 @@ void *driver_control(const char *symbol) {
     return library() != nullptr ? dlsym(library(), symbol) : nullptr;
 }
 
+bool counts_calls() {
+    return driver_control("simcuda_call_count") != nullptr;
+}
+
+unsigned long calls_of(const char *function) {
+    using Count = unsigned long (*)(const char *);
+    return reinterpret_cast<Count>(driver_control("simcuda_call_count"))(function);
+}
+
 }  // namespace gpushm::ucp_test

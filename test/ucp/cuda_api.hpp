@@ -14,6 +14,7 @@ namespace gpushm::ucp_test {
 // What every driver has.
 #define GPUSHM_TEST_CUDA_FUNCTIONS(X)                                                             \
     X(cuInit) X(cuGetErrorName) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDevicePrimaryCtxRetain)    \
+    X(cuDeviceGetAttribute) X(cuCtxGetDevice)                                                     \
     X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset) X(cuCtxGetCurrent) X(cuCtxSetCurrent) \
     X(cuCtxSynchronize) X(cuMemGetInfo) X(cuMemAlloc) X(cuMemAllocManaged) X(cuMemFree)           \
     X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)                \
@@ -65,6 +66,9 @@ void copy_by_driver(void *to, const void *from, size_t bytes);
 
 /** A control of a driver that counts its calls and makes them fail (simcuda.h); null in others. */
 void *driver_control(const char *symbol);
+/** Whether the driver counts calls, and those of a function by this process. */
+bool counts_calls();
+unsigned long calls_of(const char *function);
 
 inline CUdeviceptr device_address(const void *memory) {
     return reinterpret_cast<CUdeviceptr>(memory);

@@ -119,12 +119,6 @@ bool use_host_memory_at(Session &session, void *place, const char *before) {
     return true;
 }
 
-/** Calls of a function of the driver by this process (simcuda.h). */
-unsigned long calls_of(const char *function) {
-    using Count = unsigned long (*)(const char *);
-    return reinterpret_cast<Count>(driver_control("simcuda_call_count"))(function);
-}
-
 }  // namespace
 
 void changing_kinds(Peer &peer) {
@@ -194,7 +188,7 @@ void cuda_after_ucx(Peer &peer) {
 
 void lookups(Peer &peer) {
     use_device(0);
-    if (driver_control("simcuda_call_count") == nullptr) {
+    if (!counts_calls()) {
         skip("the driver does not count calls");
     }
     Session session(peer.channel, kAllFeatures);

@@ -404,4 +404,40 @@ void visible_devices(Peer &peer) {
     exchange.barrier();
 }
 
+void taken_device(Peer &peer) {
+    int mode = CU_COMPUTEMODE_DEFAULT;
+    require(cuda().cuDeviceGetAttribute_(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0),
+            "cuDeviceGetAttribute");
+    if (mode != CU_COMPUTEMODE_EXCLUSIVE_PROCESS) {
+        skip("needs a GPU in the compute mode EXCLUSIVE_PROCESS (nvidia-smi -c)");
+    }
+    if (peer.role == 0) {
+        use_device(0);
+    }
+    peer.channel.barrier([] {});
+    Exchange exchange(peer);
+    for (const Allocator allocator : {Allocator::host, Allocator::pinned, Allocator::device,
+                                      Allocator::managed_cpu, Allocator::managed_gpu}) {
+        GuardedAllocation memory(peer.role == 0 ? allocator : Allocator::host, 4 * kMiB);
+        for (const size_t size : {size_t{8}, 64 * kKiB, 4 * kMiB}) {
+            set_activity(std::to_string(size) + " bytes of " + to_string(allocator) +
+                         " memory and of a process without a context");
+            exchange.use_long_enough(0, memory, size);
+            exchange.use_long_enough(1, memory, size);
+        }
+    }
+    if (peer.role == 1) {
+        CUcontext context = nullptr;
+        CUdeviceptr address = 0;
+        if (counts_calls() && calls_of("cuDevicePrimaryCtxRetain") != 0) {
+            fail("gpushm asked for a context where the process has none");
+        }
+        if (cuda().cuDevicePrimaryCtxRetain_(&context, 0) != CUDA_ERROR_DEVICE_UNAVAILABLE ||
+            cuda().cuMemAlloc_(&address, 8) != CUDA_ERROR_INVALID_CONTEXT) {
+            fail("the GPU of the other process is to be had");
+        }
+    }
+    exchange.barrier();
+}
+
 }  // namespace gpushm::ucp_test

@@ -39,6 +39,8 @@ void fork_in_the_middle(Peer &peer);
 void other_contexts(Peer &peer);
 void several_devices(Peer &peer);
 void visible_devices(Peer &peer);
+/** A GPU in the compute mode EXCLUSIVE_PROCESS, which process 0 has. */
+void taken_device(Peer &peer);
 
 // Beside work of the application on the GPU (application_work.cpp).
 void visibility(Peer &peer);

@@ -85,6 +85,7 @@ constexpr Scenario kScenarios[] = {
     {"other-contexts", 2, other_contexts},
     {"several-devices", 2, several_devices},
     {"visible-devices", 2, visible_devices},
+    {"taken-device", 2, taken_device},
     {"wakeup", 2, sleeping_ping_pong},
     {"killed", 2, killed_peer, true},
     {"stopped", 2, stopped_peer},

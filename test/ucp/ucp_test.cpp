@@ -102,6 +102,7 @@ const Case kCases[] = {
     {"close_force_device", {"close-force", "--kinds=device"}},
     {"threads", {"threads", kKinds, "--threads=4", "--count=100"}},
     {"many_endpoints", {"many", "--workers=6"}},
+    {"taken_device", {"taken-device"}, {{"SIMCUDA_EXCLUSIVE", "1"}}},
     {"changing_kinds", {"changing-kinds"}},
     {"reused_addresses", {"reused-addresses"}},
     {"cuda_before_ucx", {"cuda-before"}},
