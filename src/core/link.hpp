@@ -96,7 +96,8 @@ public:
      *  (Open MPI 4.1.6, ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
-    /** Reads; completes when the data is in local memory, visible likewise. */
+    /** Reads. ok: the data is in local memory, visible likewise, and `completion` is not called;
+     *  in_progress: that is so when it is. */
     Status get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
 
@@ -396,6 +397,9 @@ private:
     bool is_being_read(uint64_t address, uint64_t length) const;
 
     // link_shared.cpp
+    bool may_read(const BufferName &buffer, bool local_on_gpu) const;
+    bool read_at_once(void *local, size_t length, const RemoteMemory &remote, bool local_on_gpu);
+    void note_refused_read(const BufferName &buffer);
     bool start_shared_read(uint64_t id);
     std::optional<uint32_t> next_piece(SharedRead &read);
     unsigned progress_shared_reads();

@@ -23,6 +23,10 @@ namespace {
 constexpr uint64_t kSmallestHelped = 192u << 10;
 
 constexpr uint64_t kSmallestPiece = 64u << 10;
+
+// What one system call reads is read within get(): to keep an account of it took 0.3 us of the 2.3 that a
+// message of 16 KiB took (H200 node).
+constexpr uint64_t kMostAtOnce = kSmallestPiece;
 constexpr uint64_t kPageBytes = 4096;
 
 // Pieces that are copied in one call of progress(), so that messages are served between.
@@ -89,11 +93,27 @@ void Link::revoke_shared_reads() {
     shared_reads_.clear();
 }
 
+/** Whether the kernel may be asked to read what the CPU copies on both sides. */
+bool Link::may_read(const BufferName &buffer, bool local_on_gpu) const {
+    return port_.config().cma && !cma_refused_ && buffer.owner != 0 && buffer.cpu_copies() &&
+           !local_on_gpu;
+}
+
+/** True when a get, of little, is over. */
+bool Link::read_at_once(void *local, size_t length, const RemoteMemory &remote, bool local_on_gpu) {
+    if (length > kMostAtOnce || !may_read(remote.buffer, local_on_gpu)) {
+        return false;
+    }
+    if (read_memory(peer_.pid, local, remote.address, length)) {
+        return true;
+    }
+    note_refused_read(remote.buffer);
+    return false;
+}
+
 bool Link::start_shared_read(uint64_t id) {
     const Operation &operation = operations_[id];
-    const BufferName &buffer = operation.remote.buffer;
-    if (!port_.config().cma || cma_refused_ || buffer.owner == 0 || !buffer.cpu_copies() ||
-        operation.local_on_gpu) {
+    if (!may_read(operation.remote.buffer, operation.local_on_gpu)) {
         return false;
     }
     SharedRead read = {};
@@ -172,13 +192,17 @@ bool Link::finish_shared_read(const SharedRead &read) {
 }
 
 /** The kernel refuses: this transfer goes through the ring, and all later ones. */
+void Link::note_refused_read(const BufferName &buffer) {
+    // Managed memory is one buffer's matter: its pages may have moved to the GPU.
+    cma_refused_ = buffer.kind != MemoryKind::managed;
+    GPUSHM_LOG(debug, "the kernel does not let this process read the memory of process %d (%s): large "
+               "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
+}
+
 void Link::give_up_shared_read() {
     const SharedRead read = shared_reads_.front();
     shared_reads_.pop_front();
-    // Managed memory is one buffer's matter: its pages may have moved to the GPU.
-    cma_refused_ = operations_[read.id].remote.buffer.kind != MemoryKind::managed;
-    GPUSHM_LOG(debug, "the kernel does not let this process read the memory of process %d (%s): large "
-               "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
+    note_refused_read(operations_[read.id].remote.buffer);
     revoke(read.shared, read.pieces);
     request_data(read.id, false);
 }

@@ -69,11 +69,16 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     if (status != Status::ok || length == 0) {
         return status;
     }
+    const MemoryInfo info = query_memory(local);
+    const bool on_gpu = gpu_copies(info, local, length);
+    if (read_at_once(local, length, remote, on_gpu)) {
+        return Status::ok;
+    }
     const uint64_t id = start_operation(owner, completion);
     Operation &operation = operations_[id];
     operation.local = static_cast<unsigned char *>(local);
-    operation.local_info = query_memory(local);
-    operation.local_on_gpu = gpu_copies(operation.local_info, local, length);
+    operation.local_info = info;
+    operation.local_on_gpu = on_gpu;
     operation.length = length;
     operation.remote = remote;
     last_get_ = id;

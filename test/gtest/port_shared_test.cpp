@@ -76,6 +76,46 @@ TEST_F(PortShared, BothCopy) {
     EXPECT_GT(copies.writes(), 2u);
 }
 
+TEST_F(PortShared, LittleIsReadWithinTheCall) {
+    constexpr size_t kMost = 64 << 10;
+    const RefusedCopies copies(kAlways, kAlways);
+    for (const size_t length : {size_t{1}, size_t{4097}, kMost}) {
+        fill_pattern(source_.data(), kBytes, ++seed_);
+        memset(local_.data(), 0, kBytes);
+        const unsigned before = copies.reads();
+        Outcome outcome;
+        EXPECT_EQ(a_.link(b_).get(local_.data(), length, host_memory(registration_), nullptr,
+                                  outcome.completion()),
+                  Status::ok);
+        EXPECT_EQ(copies.reads(), before + 1);
+        EXPECT_EQ(pattern_mismatch(local_.data(), length, seed_), length);
+        EXPECT_EQ(local_[length], 0);
+        settle({&a_, &b_});
+        EXPECT_FALSE(outcome.done());
+    }
+    EXPECT_FALSE(a_.link(b_).busy());
+    Outcome outcome;
+    EXPECT_EQ(a_.link(b_).get(local_.data(), kMost + 1, host_memory(registration_), nullptr,
+                              outcome.completion()),
+              Status::in_progress);
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+}
+
+TEST_F(PortShared, LittleThatTheKernelRefusesTakesTheRing) {
+    const RefusedCopies copies(0, kAlways);
+    for (int i = 0; i < 2; ++i) {
+        fill_pattern(source_.data(), kBytes, ++seed_);
+        Outcome outcome;
+        EXPECT_EQ(a_.link(b_).get(local_.data(), 1000, host_memory(registration_), nullptr,
+                                  outcome.completion()),
+                  Status::in_progress);
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+        EXPECT_EQ(outcome.status, Status::ok);
+        EXPECT_EQ(pattern_mismatch(local_.data(), 1000, seed_), 1000u);
+    }
+    EXPECT_EQ(copies.reads(), 1u) << "once refused, never tried again";
+}
+
 TEST_F(PortShared, ReaderDoesAllWhilePeerIsBusyElsewhere) {
     const RefusedCopies copies(kAlways, kAlways);
     Outcome outcome;
