@@ -30,15 +30,21 @@ constexpr uint32_t kMostCommands = kStandbyWindow / 2;
 // What a lane has in flight: so many words, as large as the alignment permits.
 constexpr uint32_t kInFlight = 8;
 
-/** Copies that the warps share out among themselves. */
+constexpr uint32_t kBeatLane = kStandbyWindow;
+
+struct Copy {
+    uint64_t destination;
+    uint64_t source;
+    uint32_t length;
+};
+
+/** Copies that the warps share out among themselves, in pieces. */
 struct Batch {
     uint32_t units;     // that it used up; 0: the kernel is to leave
     uint32_t copies;
     uint32_t pieces;    // of all copies
-    uint64_t destination[kMostCommands];
-    uint64_t source[kMostCommands];
-    uint32_t length[kMostCommands];
-    uint32_t piece[kMostCommands];        // bytes that a warp copies at a time
+    Copy copy[kMostCommands];
+    uint32_t piece_shift[kMostCommands];  // see piece_shift()
     uint32_t first_piece[kMostCommands];
 };
 
@@ -80,19 +86,27 @@ __device__ void store_through(uint64_t address, Word value) {
 
 // ---------------------------------------------------------------- copies
 
-/** The size of the words by which a copy goes: the largest that both addresses are aligned to. */
-__device__ uint32_t word_bytes(uint64_t destination, uint64_t source) {
-    const uint64_t alignment = destination | source;
-    return alignment % 16 == 0 ? 16 : alignment % 8 == 0 ? 8 : alignment % 4 == 0 ? 4 : 1;
+/** The size of the words by which a copy goes, the largest that both addresses are aligned to, as a
+ *  power of two. */
+__device__ uint32_t word_shift(const Copy &copy) {
+    const uint64_t alignment = copy.destination | copy.source;
+    return alignment % 16 == 0 ? 4 : alignment % 8 == 0 ? 3 : alignment % 4 == 0 ? 2 : 0;
 }
 
-__device__ uint32_t piece_bytes(uint64_t destination, uint64_t source) {
-    return kLanes * kInFlight * word_bytes(destination, source);
+/** What a warp copies at a time, in bytes, as a power of two: a division takes 0.1 us here. */
+__device__ uint32_t piece_shift(const Copy &copy) {
+    constexpr uint32_t kWordsShift = 8;
+    static_assert(kLanes * kInFlight == 1u << kWordsShift, "of all lanes");
+    return kWordsShift + word_shift(copy);
+}
+
+__device__ uint32_t pieces_of(const Copy &copy, uint32_t shift) {
+    return (copy.length + (1u << shift) - 1) >> shift;
 }
 
 /** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it. */
 template <typename Word>
-__device__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes, uint32_t lane) {
+__device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes, uint32_t lane) {
     for (uint32_t at = lane * sizeof(Word); at < bytes; at += kInFlight * kLanes * sizeof(Word)) {
         Word words[kInFlight];
 #pragma unroll
@@ -114,35 +128,38 @@ __device__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes
 
 /** Words as large as the alignment of both addresses permits; what is left over goes by bytes, which are
  *  on their way at the same time. */
-__device__ void copy_piece(uint64_t destination, uint64_t source, uint32_t bytes, uint32_t lane) {
-    const uint32_t word = word_bytes(destination, source);
-    const uint32_t whole = bytes & ~(word - 1);
-    const bool has_rest = lane < bytes - whole;
+__device__ __forceinline__ void copy_piece(const Copy &piece, uint32_t lane) {
+    const uint32_t shift = word_shift(piece);
+    const uint32_t whole = piece.length >> shift << shift;
+    const bool has_rest = lane < piece.length - whole;
     unsigned char rest;
     if (has_rest) {
-        rest = load_fresh<unsigned char>(source + whole + lane);
+        rest = load_fresh<unsigned char>(piece.source + whole + lane);
     }
-    if (word == 16) {
-        copy_words<uint4>(destination, source, whole, lane);
-    } else if (word == 8) {
-        copy_words<uint2>(destination, source, whole, lane);
-    } else if (word == 4) {
-        copy_words<uint32_t>(destination, source, whole, lane);
+    if (shift == 4) {
+        copy_words<uint4>(piece.destination, piece.source, whole, lane);
+    } else if (shift == 3) {
+        copy_words<uint2>(piece.destination, piece.source, whole, lane);
+    } else if (shift == 2) {
+        copy_words<uint32_t>(piece.destination, piece.source, whole, lane);
     } else {
-        copy_words<unsigned char>(destination, source, whole, lane);
+        copy_words<unsigned char>(piece.destination, piece.source, whole, lane);
     }
     if (has_rest) {
-        store_through(destination + whole + lane, rest);
+        store_through(piece.destination + whole + lane, rest);
     }
 }
 
 __device__ void copy_share(const Batch &batch, uint32_t warp, uint32_t lane) {
     for (uint32_t piece = warp; piece < batch.pieces; piece += kWarps) {
         const bool begins_before = lane < batch.copies && batch.first_piece[lane] <= piece;
-        const uint32_t copy = kLanes - 1 - __clz(__ballot_sync(kAllLanes, begins_before));
-        const uint32_t offset = (piece - batch.first_piece[copy]) * batch.piece[copy];
-        copy_piece(batch.destination[copy] + offset, batch.source[copy] + offset,
-                   min(batch.piece[copy], batch.length[copy] - offset), lane);
+        const uint32_t index = kLanes - 1 - __clz(__ballot_sync(kAllLanes, begins_before));
+        const Copy &copy = batch.copy[index];
+        const uint32_t shift = batch.piece_shift[index];
+        const uint32_t offset = (piece - batch.first_piece[index]) << shift;
+        copy_piece({copy.destination + offset, copy.source + offset,
+                    min(1u << shift, copy.length - offset)},
+                   lane);
     }
 }
 
@@ -155,62 +172,84 @@ struct Seen {
     uint32_t units;  // of that command
 };
 
+/** Stores what the unit at `index` of a command's payload carries. */
+__device__ void store_payload(const StandbyUnit &unit, uint32_t index, uint64_t destination,
+                              uint32_t length) {
+    const uint32_t offset = index * kStandbyUnitPayload;
+    const uint64_t to = destination + offset;
+    const uint32_t bytes = min(kStandbyUnitPayload, length - offset);
+    if (bytes >= 8 && to % 8 == 0) {
+        store_through<uint64_t>(to, unit.word);
+    } else {
+        for (uint32_t i = 0; i < min(bytes, 8u); ++i) {
+            store_through<unsigned char>(to + i, static_cast<unsigned char>(unit.word >> 8 * i));
+        }
+    }
+    if (bytes == kStandbyUnitPayload && to % 4 == 0) {
+        store_through<uint32_t>(to + 8, unit.argument);
+    } else {
+        for (uint32_t i = 8; i < bytes; ++i) {
+            store_through<unsigned char>(
+                to + i, static_cast<unsigned char>(unit.argument >> 8 * (i - 8)));
+        }
+    }
+}
+
 /** The payload of inline commands: each lane writes what its unit carries. */
 __device__ void store_inline(const Seen &seen, uint32_t begins, uint32_t units, uint32_t lane) {
     // The command that a lane's unit belongs to begins at the nearest lane at or before it.
     const uint32_t first = kLanes - 1 - __clz(begins & (kAllLanes >> (kLanes - 1 - lane)));
     const uint64_t destination = __shfl_sync(kAllLanes, seen.unit.word, first);
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, first);
-    if ((argument & kStandbyInline) == 0 || lane == first || lane >= units) {
-        return;
-    }
-    const uint32_t length = argument & ~kStandbyInline;
-    const uint32_t offset = (lane - first - 1) * kStandbyUnitPayload;
-    const uint64_t to = destination + offset;
-    const uint32_t bytes = min(kStandbyUnitPayload, length - offset);
-    if (bytes >= 8 && to % 8 == 0) {
-        store_through<uint64_t>(to, seen.unit.word);
-    } else {
-        for (uint32_t i = 0; i < min(bytes, 8u); ++i) {
-            store_through<unsigned char>(to + i, static_cast<unsigned char>(seen.unit.word >> 8 * i));
-        }
-    }
-    if (bytes == kStandbyUnitPayload && to % 4 == 0) {
-        store_through<uint32_t>(to + 8, seen.unit.argument);
-    } else {
-        for (uint32_t i = 8; i < bytes; ++i) {
-            store_through<unsigned char>(
-                to + i, static_cast<unsigned char>(seen.unit.argument >> 8 * (i - 8)));
-        }
+    if ((argument & kStandbyInline) != 0 && lane != first && lane < units) {
+        store_payload(seen.unit, lane - first - 1, destination, argument & ~kStandbyInline);
     }
 }
 
-/** Whether that was all: inline payload, and one copy at most, which one warp does at once. */
-__device__ bool serve_alone(const Seen &seen, uint32_t begins, uint32_t units, uint32_t lane) {
+/** The copy whose command begins at a lane. */
+__device__ Copy copy_at(const Seen &seen, uint32_t lane) {
+    return {__shfl_sync(kAllLanes, seen.unit.word, lane),
+            __shfl_sync(kAllLanes, seen.unit.word, lane + 1),
+            __shfl_sync(kAllLanes, seen.unit.argument, lane)};
+}
+
+/** Whether one warp copies it alone: quicker than to tell the others. */
+__device__ bool is_small(const Copy &copy) { return pieces_of(copy, piece_shift(copy)) <= 1; }
+
+/** Whether nothing is there but one command, of `units`; its first unit has `argument`. So it is mostly,
+ *  and nothing is found out sooner. */
+__device__ bool is_one_command(uint32_t there, uint32_t argument, uint32_t *units) {
+    *units = gpushm::standby_units(argument);
+    return *units <= kStandbyWindow && there == (1u << *units) - 1;
+}
+
+/** Serves inline payload; whether that was all but for one small copy, which goes to `copy`. */
+__device__ bool is_little(const Seen &seen, uint32_t begins, uint32_t units, uint32_t lane,
+                          Copy &copy) {
     store_inline(seen, begins, units, lane);
     const bool copies = seen.begins && (seen.unit.argument & kStandbyInline) == 0;
     const uint32_t all = __ballot_sync(kAllLanes, copies);
-    const uint64_t source = __shfl_down_sync(kAllLanes, seen.unit.word, 1);
-    const uint32_t large = __ballot_sync(
-        kAllLanes, copies && seen.unit.argument > piece_bytes(seen.unit.word, source));
-    if (large != 0 || __popc(all) > 1) {
-        return false;
+    if (all == 0) {
+        copy.length = 0;
+        return true;
     }
-    if (all != 0) {
-        const uint32_t first = __ffs(all) - 1;
-        copy_piece(__shfl_sync(kAllLanes, seen.unit.word, first),
-                   __shfl_sync(kAllLanes, source, first),
-                   __shfl_sync(kAllLanes, seen.unit.argument, first), lane);
-    }
-    return true;
+    copy = copy_at(seen, __ffs(all) - 1);
+    return __popc(all) == 1 && is_small(copy);
+}
+
+/** Describes one copy for all warps. */
+__device__ void list_copy(const Copy &copy, uint32_t index, uint32_t first_piece, Batch &batch) {
+    batch.copy[index] = copy;
+    batch.piece_shift[index] = piece_shift(copy);
+    batch.first_piece[index] = first_piece;
 }
 
 /** Describes the copies for all warps; each lane whose unit begins one writes its own. */
 __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     const bool copies = seen.begins && (seen.unit.argument & kStandbyInline) == 0;
-    const uint64_t source = __shfl_down_sync(kAllLanes, seen.unit.word, 1);
-    const uint32_t piece = piece_bytes(seen.unit.word, source);
-    const uint32_t mine = copies ? (seen.unit.argument + piece - 1) / piece : 0;
+    const Copy copy = {seen.unit.word, __shfl_down_sync(kAllLanes, seen.unit.word, 1),
+                       seen.unit.argument};
+    const uint32_t mine = copies ? pieces_of(copy, piece_shift(copy)) : 0;
     uint32_t end = mine;  // of the pieces of all copies up to this one
     for (uint32_t distance = 1; distance < kLanes; distance *= 2) {
         const uint32_t before = __shfl_up_sync(kAllLanes, end, distance);
@@ -218,12 +257,7 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     }
     const uint32_t all = __ballot_sync(kAllLanes, copies);
     if (copies) {
-        const uint32_t index = __popc(all & ((1u << lane) - 1));
-        batch.destination[index] = seen.unit.word;
-        batch.source[index] = source;
-        batch.length[index] = seen.unit.argument;
-        batch.piece[index] = piece;
-        batch.first_piece[index] = end - mine;
+        list_copy(copy, __popc(all & ((1u << lane) - 1)), end - mine, batch);
     }
     if (lane == kLanes - 1) {
         batch.copies = __popc(all);
@@ -244,8 +278,8 @@ __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uin
     return begins;
 }
 
-/** How long the kernel stays; the last lane, which reads the beat, decides. The clock of the processor
- *  is read in no time but may run more slowly than its limits assume; the timer takes as long as a poll. */
+/** How long the kernel stays; the lane that reads the beat decides. The clock of the processor is read in
+ *  no time but may run more slowly than its limits assume; the timer takes as long as a poll. */
 struct Patience {
     uint64_t beat = 0;
     long long beat_seen;  // when it changed
@@ -255,18 +289,57 @@ struct Patience {
     __device__ explicit Patience(const StandbyParameters &limits)
         : beat_seen(clock64()), end_of_life(nanoseconds() + limits.life_limit_ns) {}
 
-    /** Work is as good as a beat. */
+    /** Work is as good as a beat, and rarely has to wait for the timer. */
     __device__ bool ends(const StandbyUnit &unit, const StandbyParameters &limits, bool has_work) {
-        constexpr uint32_t kPollsPerTimer = 8;
+        const uint32_t polls_per_timer = has_work ? 64 : 8;
         const long long now = clock64();
         if (unit.word != beat || has_work) {
             beat = unit.word;
             beat_seen = now;
         }
         return now - beat_seen > limits.beat_limit_cycles || unit.argument == limits.launch ||
-               (++polls % kPollsPerTimer == 0 && nanoseconds() > end_of_life);
+               (++polls % polls_per_timer == 0 && nanoseconds() > end_of_life);
     }
 };
+
+enum class Work { none, little, batch };
+
+/** Finds out what there is to do, and serves inline payload. little: `*units` of it are served once the
+ *  small copy in `copy` (length 0: none) is done; batch: copies for all warps are in `batch`. */
+__device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units, Copy &copy,
+                          Batch &batch) {
+    const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
+    const bool is_one = is_one_command(there, argument, units);
+    if (is_one && (argument & kStandbyInline) != 0) {
+        const uint64_t destination = __shfl_sync(kAllLanes, seen.unit.word, 0);
+        if (lane != 0 && lane < *units) {
+            store_payload(seen.unit, lane - 1, destination, argument & ~kStandbyInline);
+        }
+        copy.length = 0;
+        return Work::little;
+    }
+    if (is_one) {
+        copy = copy_at(seen, 0);
+        if (is_small(copy)) {
+            return Work::little;
+        }
+        if (lane == 0) {
+            list_copy(copy, 0, 0, batch);
+            batch.copies = 1;
+            batch.pieces = pieces_of(copy, piece_shift(copy));
+        }
+        return Work::batch;
+    }
+    const uint32_t begins = find_commands(seen, there, lane, units);
+    if (*units == 0) {
+        return Work::none;
+    }
+    if (is_little(seen, begins, *units, lane, copy)) {
+        return Work::little;
+    }
+    list_copies(seen, lane, batch);
+    return Work::batch;
+}
 
 /** Warp 0: waits for commands and serves what is quicker done alone, inline payload and one small copy.
  *  Returns with copies for all warps in `batch`, or with no unit when the kernel is to leave. `next` is
@@ -275,6 +348,7 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
                       Patience &patience, Batch &batch) {
     StandbyControl &control = *parameters.control;
     for (;;) {
+        // One load for all lanes: a second one, of the beat alone, would double the time of a poll.
         const StandbyUnit *unit = lane < kStandbyWindow
                                       ? &control.units[(next + lane) % kStandbyUnits]
                                       : &control.beat;
@@ -283,32 +357,29 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
         const bool expected =
             lane < kStandbyWindow && (seen.unit.tag >> 1) == ((next + lane) & ~0u >> 1);
         const uint32_t there = __ballot_sync(kAllLanes, expected);
-        const bool ends =
-            lane == kStandbyWindow && patience.ends(seen.unit, parameters, there != 0);
+        const bool ends = lane == kBeatLane && patience.ends(seen.unit, parameters, there != 0);
+        uint32_t units = 0;
+        Copy copy;
+        Work work = Work::none;
         if (__any_sync(kAllLanes, ends)) {
+            work = Work::batch;  // of no unit
+        } else if (there != 0) {
+            work = find_work(seen, there, lane, &units, copy, batch);
+        }
+        if (work == Work::batch) {
             if (lane == 0) {
-                batch.units = 0;
+                batch.units = units;
             }
             return;
         }
-        uint32_t units = 0;
-        const uint32_t begins = there != 0 ? find_commands(seen, there, lane, &units) : 0;
-        if (units == 0) {
-            continue;
-        }
-        if (serve_alone(seen, begins, units, lane)) {
+        if (work == Work::little) {
+            copy_piece(copy, lane);
             __syncwarp();
             next += units;
             if (lane == 0) {
                 store_release(&control.done, next);
             }
-            continue;
         }
-        list_copies(seen, lane, batch);
-        if (lane == 0) {
-            batch.units = units;
-        }
-        return;
     }
 }
 
