@@ -7,6 +7,7 @@
 #include "core/driver_hooks.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/page_residency.hpp"
 #include "core/row_views.hpp"
 
 #include <algorithm>
@@ -28,14 +29,18 @@ constexpr size_t kBatchesInFlight = 2;
 constexpr size_t kCopiesPerBatch = 64;
 
 // Up to here the standby kernel is quicker than the copy engine, where both sides are aligned to 16 bytes
-// and it uses its widest words (H200: with either, 8.5 us for 96 KiB between two GPUs). To a GPU less: what
-// a CPU has just written comes out of its cache, and the chunks of a transfer (16 KiB) are better
-// batched (64 KiB: 11.9 us, 13.6 by the kernel).
+// and it uses its widest words (H200: with either, 8.5 us for 96 KiB between two GPUs).
 constexpr size_t kStandbyBetweenGpus = 96u << 10;
 constexpr size_t kStandbyFromGpu = kMostStandbyBytes;
+// And where several are under way, so that the bandwidth counts (windows of 64 KiB: between GPUs 2.0 us each
+// and 2.5, within one 1.7 and 5.1, to the host 2.3 and 2.8).
+constexpr size_t kStandbyInTraffic = 64u << 10;
+// To a GPU less, since what a CPU has just written comes out of its cache (a message of 32 KiB 10.4 us and
+// 13.3 by the copy engine, of 64 KiB 14.4 and 11.4; a window of 16 KiB 2.1 and 1.7).
 constexpr size_t kStandbyToGpu = 12u << 10;
-// And where several are under way, so that the bandwidth counts.
-constexpr size_t kStandbyInTraffic = 16u << 10;
+constexpr size_t kStandbyToGpuUrgent = 32u << 10;
+// The driver takes 3 to 6 us longer for each copy of managed memory (windows of 8 KiB 2.5 us each and 10.9).
+constexpr size_t kStandbyManaged = 128u << 10;
 
 /** The source may be a block whose contents are elsewhere still; false when they cannot be had. */
 bool complete_source(const CopyJob &job) {
@@ -393,11 +398,14 @@ bool covers(const MemoryInfo &info, const void *address, size_t length) {
 
 /** The largest copy that the kernel does more quickly. Addresses that are aligned less let it use
  *  narrower words. */
-size_t standby_limit(const void *destination, const void *source, bool to_host, bool from_host) {
-    const size_t limit = to_host     ? kStandbyFromGpu
-                         : from_host ? kStandbyToGpu
+size_t standby_limit(const CopyJob &job, bool to_host, bool from_host, bool alone) {
+    const size_t limit = job.gpu_side.kind == MemoryKind::managed ? kStandbyManaged
+                         : from_host ? (job.urgent ? kStandbyToGpuUrgent : kStandbyToGpu)
+                         : !alone    ? kStandbyInTraffic
+                         : to_host   ? kStandbyFromGpu
                                      : kStandbyBetweenGpus;
-    const auto bits = reinterpret_cast<uintptr_t>(destination) | reinterpret_cast<uintptr_t>(source);
+    const auto bits = reinterpret_cast<uintptr_t>(job.destination) |
+                      reinterpret_cast<uintptr_t>(job.source);
     return bits % 16 == 0 ? limit : bits % 8 == 0 ? limit / 2 : bits % 4 == 0 ? limit / 4 : limit / 32;
 }
 
@@ -419,15 +427,19 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
                                                  info.device == device;
 }
 
-/** One side is memory of gpu_side, or both are. */
-bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means) {
+/** One side is memory of gpu_side, or both are. `managed_too`: managed memory counts where kernels may read
+ *  it as it is; what lies elsewhere then comes to them page by page. */
+bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool managed_too) {
     const auto reach = [&](const void *address, size_t pitch, bool pinned_by_us) {
         const MemoryInfo &own = job.gpu_side;
         const size_t extent = (job.rows.count - 1) * pitch + job.length;
-        return pinned_by_us
-                   ? HostRegions::instance().contains(static_cast<const char *>(address) + extent - 1)
-                   : kernels_reach(covers(own, address, extent) ? own : query_memory(address), address,
-                                   extent, own.device);
+        if (pinned_by_us) {
+            return HostRegions::instance().contains(static_cast<const char *>(address) + extent - 1);
+        }
+        const MemoryInfo info = covers(own, address, extent) ? own : query_memory(address);
+        return managed_too && info.kind == MemoryKind::managed
+                   ? covers(info, address, extent) && has_concurrent_access(own.device)
+                   : kernels_reach(info, address, extent, own.device);
     };
     return reach(job.destination, job.rows.destination_pitch, means.destination_pinned) &&
            reach(job.source, job.rows.source_pitch, means.source_pinned);
@@ -436,12 +448,12 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means) {
 /** False: the copy engine is to do it. */
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_t *end) {
     StandbyKernel *standby = means.context->standby.get();
-    if (standby == nullptr || job.rows.count > 1 || (job.length > kStandbyInTraffic && !idle()) ||
-        job.length > standby_limit(job.destination, job.source, means.destination_pinned,
-                                   means.source_pinned || job.from_host)) {
+    if (standby == nullptr || job.rows.count > 1 ||
+        job.length > standby_limit(job, means.destination_pinned,
+                                   means.source_pinned || job.from_host, idle())) {
         return false;
     }
-    if (!job.in_reach && !kernels_reach_both(job, means)) {
+    if (!job.in_reach && !kernels_reach_both(job, means, true)) {
         return false;
     }
     standby->note_copy();

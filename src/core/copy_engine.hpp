@@ -50,6 +50,7 @@ struct CopyJob {
     bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
     CopyRows rows = {};
     bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
+    bool urgent = false;         // nothing else is on its way: what counts is when this is over
 };
 
 /** Whether kernels of a context of `device` surely reach [address, +length), which `info` is of: what
@@ -170,7 +171,7 @@ private:
     bool find_context(const CopyJob &job, Means *means);
     Stream *find_stream(CUcontext handle, Context &context, size_t length,
                         CopyDirection direction);
-    static bool kernels_reach_both(const CopyJob &job, const Means &means);
+    static bool kernels_reach_both(const CopyJob &job, const Means &means, bool managed_too);
     bool kernel_can_copy(const CopyJob &job);
     bool give_to_standby(const CopyJob &job, const Means &means, uint32_t *end);
     unsigned advance_given(CUcontext handle, Context &context);

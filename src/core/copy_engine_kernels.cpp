@@ -69,7 +69,7 @@ bool CopyEngine::kernel_can_copy(const CopyJob &job) {
     Means means;
     return words_of(row_copy(job.destination, job.source, job.length, job.rows)) <=
                kMostRowCopyWords &&
-           find_context(job, &means) && (job.in_reach || kernels_reach_both(job, means));
+           find_context(job, &means) && (job.in_reach || kernels_reach_both(job, means, false));
 }
 
 bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
@@ -113,7 +113,7 @@ bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, si
         return false;
     }
     const CurrentContext current(CudaDriver::get(), means.handle);
-    return kernels_reach_both(job, means);
+    return kernels_reach_both(job, means, false);
 }
 
 /** What the kernel reads of host memory is page-locked before. */

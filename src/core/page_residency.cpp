@@ -53,9 +53,10 @@ private:
     }
 };
 
-/** Without it the CPU must not touch managed memory while any kernel runs (CUDA C++ Programming Guide,
- *  "Coherency and concurrency" of unified memory). */
-bool cpu_may_touch(CUdevice device) {
+}  // namespace
+
+// See the CUDA C++ Programming Guide, "Coherency and concurrency" of unified memory.
+bool has_concurrent_access(CUdevice device) {
     constexpr size_t kMaxDevices = 64;
     static std::atomic<int> known[kMaxDevices];  // 0: not asked, else the answer + 1
     if (device < 0 || static_cast<size_t>(device) >= kMaxDevices) {
@@ -71,8 +72,6 @@ bool cpu_may_touch(CUdevice device) {
     }
     return answer == 2;
 }
-
-}  // namespace
 
 bool resides_on_cpu(const void *address, size_t length) {
     static const uintptr_t page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -92,7 +91,7 @@ bool resides_on_cpu(const void *address, size_t length) {
 bool gpu_copies(const MemoryInfo &info, const void *address, size_t length) {
     return info.kind == MemoryKind::device ||
            (info.kind == MemoryKind::managed &&
-            !(cpu_may_touch(info.device) && resides_on_cpu(address, length)));
+            !(has_concurrent_access(info.device) && resides_on_cpu(address, length)));
 }
 
 }  // namespace gpushm

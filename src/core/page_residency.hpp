@@ -14,6 +14,10 @@ namespace gpushm {
  *  make wrong: both ways copy what is there. Looks at a few pages, 0.4 us each. Thread safe. */
 bool resides_on_cpu(const void *address, size_t length);
 
+/** Whether the CPU may touch managed memory while a kernel runs on the device, and a kernel such memory while
+ *  the CPU does. Thread safe; asks the driver once for each device. */
+bool has_concurrent_access(CUdevice device);
+
 /** Whether a GPU copies this memory, of which `info` is known: device memory always, managed memory
  *  unless it resides on the CPU. */
 bool gpu_copies(const MemoryInfo &info, const void *address, size_t length);

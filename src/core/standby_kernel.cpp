@@ -6,6 +6,7 @@
 #include "core/driver_hooks.hpp"
 #include "core/kernel_code.hpp"
 #include "core/log.hpp"
+#include "core/page_residency.hpp"
 
 #include <sys/mman.h>
 
@@ -231,6 +232,7 @@ void StandbyKernel::load() {
     function_ = kernels ? kernels->function(Kernel::standby) : nullptr;
     const bool loaded = current.result() == CUDA_SUCCESS && function_ != nullptr &&
                         make_control(driver) && convert_limits(driver) &&
+                        has_concurrent_access(device_) &&
                         driver->stream_create(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
     if (!loaded) {
         GPUSHM_LOG(debug, "the standby kernel cannot be loaded: small messages are copied by the "

@@ -316,18 +316,21 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     kernels.prepare(context);
     const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
     CopyEngine engine;
-    constexpr size_t kRoom = 32u << 10;
+    constexpr size_t kRoom = 64 << 10;
     Buffer source(MemoryKind::device, kRoom);
     Buffer locked(MemoryKind::pinned, kRoom);
     Buffer destination(MemoryKind::device, kRoom);
     const MemoryInfo info = query_memory(destination.data());
+    Buffer managed(MemoryKind::managed, kRoom);
     const auto copy = [&](const Buffer &from, size_t offset, size_t length, bool from_host) {
+        const bool in_reach = &from != &managed;  // then nobody has looked
         reset_calls();
         return engine.copy({destination.data() + offset, from.data(), length, info,
-                            CopyDirection::to_gpu, true, {}, from_host}) == Status::ok;
+                            CopyDirection::to_gpu, in_reach, {}, from_host}) == Status::ok;
     };
     source.fill(1);
     locked.fill(3);
+    managed.fill(4);
     destination.fill(2);
     // It may leave at any time; then the copy engine copies.
     const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -346,7 +349,12 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
             return 3;
         }
         if (copy(source, 0, kRoom, false) && calls("cuMemcpyAsync") == 0) {
-            return destination.check(0, kRoom, 1, 2) == "" ? 0 : 4;
+            if (destination.check(0, kRoom, 1, 2) != "") {
+                return 4;
+            }
+            if (copy(managed, 0, kRoom, false) && calls("cuMemcpyAsync") == 0) {
+                return destination.check(0, kRoom, 4, 2) == "" ? 0 : 6;
+            }
         }
         destination.fill(2);
     }
