@@ -191,7 +191,7 @@ bool Link::finish_shared_read(const SharedRead &read) {
     return true;
 }
 
-/** The kernel refuses: this transfer goes through the ring, and all later ones. */
+/** The kernel refuses: later transfers go through the ring. */
 void Link::note_refused_read(const BufferName &buffer) {
     // Managed memory is one buffer's matter: its pages may have moved to the GPU.
     cma_refused_ = buffer.kind != MemoryKind::managed;
@@ -199,6 +199,7 @@ void Link::note_refused_read(const BufferName &buffer) {
                "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
 }
 
+/** This one does, too. */
 void Link::give_up_shared_read() {
     const SharedRead read = shared_reads_.front();
     shared_reads_.pop_front();

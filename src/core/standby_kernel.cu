@@ -106,7 +106,8 @@ __device__ uint32_t pieces_of(const Copy &copy, uint32_t shift) {
 
 /** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it. */
 template <typename Word>
-__device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes, uint32_t lane) {
+__device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes,
+                                           uint32_t lane) {
     for (uint32_t at = lane * sizeof(Word); at < bytes; at += kInFlight * kLanes * sizeof(Word)) {
         Word words[kInFlight];
 #pragma unroll
