@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -331,34 +332,42 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     source.fill(1);
     locked.fill(3);
     managed.fill(4);
-    destination.fill(2);
-    // It may leave at any time; then the copy engine copies.
     const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (kernel && std::chrono::steady_clock::now() < end) {
-        kernels.tend(true);
-        // Without the driver's hooks it is asked whether the context is still the same.
-        if (!copy(source, 64, 64, false) || calls_of_all() != calls("cuCtxGetId")) {
-            continue;
-        }
-        if (destination.check(64, 64, 1, 2) != "") {
-            return 2;
-        }
-        // From the host it reads more slowly than the copy engine.
-        if (!copy(locked, 0, kRoom, true) || calls("cuMemcpyAsync") != 1 ||
-            destination.check(0, kRoom, 3, 2) != "") {
-            return 3;
-        }
-        if (copy(source, 0, kRoom, false) && calls("cuMemcpyAsync") == 0) {
-            if (destination.check(0, kRoom, 1, 2) != "") {
-                return 4;
-            }
-            if (copy(managed, 0, kRoom, false) && calls("cuMemcpyAsync") == 0) {
-                return destination.check(0, kRoom, 4, 2) == "" ? 0 : 6;
-            }
-        }
+    const auto in_time = [&] { return std::chrono::steady_clock::now() < end; };
+    const auto await_kernel = [&] {
         destination.fill(2);
+        while (!kernel->alive() && in_time()) {
+            kernel->note_copy();
+            kernels.tend(true);
+        }
+    };
+    // It may leave at any time; then the copy engine copies.
+    const auto copied_by_kernel = [&](const Buffer &from, size_t offset, size_t length, uint64_t seed,
+                                      const std::function<bool()> &without_driver) {
+        while (in_time()) {
+            await_kernel();
+            if (copy(from, offset, length, false) && without_driver()) {
+                return destination.check(offset, length, seed, 2) == "";
+            }
+        }
+        return false;
+    };
+    const auto no_copy = [] { return calls("cuMemcpyAsync") == 0; };
+    // Without the driver's hooks it is asked whether the context is still the same.
+    const auto no_call = [] { return calls_of_all() == calls("cuCtxGetId"); };
+    if (!kernel || !copied_by_kernel(source, 64, 64, 1, no_call)) {
+        return 2;
     }
-    return 5;
+    if (!copied_by_kernel(source, 0, kRoom, 1, no_copy)) {
+        return 3;
+    }
+    if (!copied_by_kernel(managed, 0, kRoom, 4, no_copy)) {
+        return 4;
+    }
+    // From the host it reads more slowly than the copy engine.
+    await_kernel();
+    const bool by_engine = copy(locked, 0, kRoom, true) && calls("cuMemcpyAsync") == 1;
+    return by_engine && destination.check(0, kRoom, 3, 2) == "" ? 0 : 5;
 });
 
 TEST_F(Standby, CopiesCallNoDriver) {
