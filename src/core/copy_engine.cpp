@@ -38,7 +38,6 @@ constexpr size_t kStandbyInTraffic = 64u << 10;
 // To a GPU less, since what a CPU has just written comes out of its cache (a message of 32 KiB 10.4 us and
 // 13.3 by the copy engine, of 64 KiB 14.4 and 11.4; a window of 16 KiB 2.1 and 1.7).
 constexpr size_t kStandbyToGpu = 12u << 10;
-constexpr size_t kStandbyToGpuUrgent = 32u << 10;
 // The driver takes 3 to 6 us longer for each copy of managed memory (windows of 8 KiB 2.5 us each and 10.9).
 constexpr size_t kStandbyManaged = 128u << 10;
 
@@ -400,7 +399,7 @@ bool covers(const MemoryInfo &info, const void *address, size_t length) {
  *  narrower words. */
 size_t standby_limit(const CopyJob &job, bool to_host, bool from_host, bool alone) {
     const size_t limit = job.gpu_side.kind == MemoryKind::managed ? kStandbyManaged
-                         : from_host ? (job.urgent ? kStandbyToGpuUrgent : kStandbyToGpu)
+                         : from_host ? (job.urgent ? kMostUrgentBytes : kStandbyToGpu)
                          : !alone    ? kStandbyInTraffic
                          : to_host   ? kStandbyFromGpu
                                      : kStandbyBetweenGpus;

@@ -26,10 +26,6 @@ constexpr size_t kSmallestGpuChunk = 256u << 10;
 constexpr size_t kSmallestHostChunk = 16u << 10;
 constexpr size_t kChunkAlignment = 4096;
 
-// A transfer to a GPU, of host memory, that is quicker done by its standby kernel, chunk by chunk, if nothing
-// else is under way.
-constexpr uint64_t kMostUrgent = 32u << 10;
-
 // Puts of one peer that can be incomplete at once; more means that its words make no sense.
 constexpr size_t kMaxIncomingPuts = 1u << 16;
 
@@ -411,7 +407,8 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
     if (stored && on_gpu) {
         CopyTicket ticket;
         CopyJob job = {destination, data, length, info, CopyDirection::to_gpu};
-        job.urgent = chunk.is_reply != 0 && operations_.size() == 1 && chunk.total <= kMostUrgent;
+        job.urgent = chunk.is_reply != 0 && operations_.size() == 1 &&
+                     chunk.total <= kMostUrgentBytes;
         Status status = port_.engine().start(job, &ticket);
         if (status == Status::in_progress && from_ring) {
             incoming_copies_.push_back({ticket, chunk});
