@@ -26,7 +26,7 @@ run() {
         failed=1
         output=$(grep -v -e '^\[ RUN' -e '^\[       OK' -e ^PASS <<<"$output")
         tail -n 40 <<<"$output"
-        grep ^FAIL <<<"$output" || true
+        grep -A 3 ^FAIL <<<"$output" || true
     fi
 }
 

@@ -4,7 +4,7 @@
 //   --standby-most=N   and were launched at most so often
 #pragma once
 
-#include "options.hpp"
+#include "scenarios.hpp"
 
 #include <sys/types.h>
 
@@ -26,7 +26,9 @@ private:
     std::string folder_;  // empty: nothing is to be logged
 };
 
-/** At the end of a started process, when UCX is closed. Fails the test if the numbers are not so. */
-void check_standby_log(const Options &options);
+/** Runs the scenario in a started process, and fails the test if the numbers are not so when it has
+ *  ended and UCX is closed. How many copies a kernel gets depends on how often it runs: where others use
+ *  the processors, the scenario is run again until both processes have seen enough, for some time. */
+void run_with_standby_log(Peer &peer, void (*run)(Peer &peer));
 
 }  // namespace gpushm::ucp_test

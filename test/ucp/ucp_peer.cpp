@@ -221,7 +221,6 @@ int main(int argc, char **argv) {
     const std::string socket = options.text("socket", "-1");
     Channel channel(std::stoi(socket));
     Peer peer = {role, channel, options};
-    scenario.run(peer);
-    check_standby_log(options);
+    run_with_standby_log(peer, scenario.run);
     return 0;
 }
