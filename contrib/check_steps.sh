@@ -192,6 +192,26 @@ step_fortran() {
     ranks 3 ./device_fortran
 }
 
+# pml OPTIONS...: prints what Open MPI sends through between two ranks of this mpirun.
+pml() {
+    mpirun -n 2 --mca pml_base_verbose 10 "$@" "$plain/test/mpi/operations" --quick --kinds=host \
+        --only=Sendrecv >"$root/tmp/output" 2>&1
+    sed -n 's/.*component \([a-z0-9]*\) selected/\1/p' "$root/tmp/output" | sort -u
+}
+
+# Other Open MPI find the component in the user's folder, too: one that was built without UCX.
+without_ucx() {
+    local folder=$root/tmp/components file
+    mkdir "$folder"
+    for file in "$(ompi_info --parsable --path pkglibdir | sed 's/^path:pkglibdir://')"/mca_*; do
+        case $file in
+        *_ucx.so) ;;
+        *) ln -s "$file" "$folder" ;;
+        esac
+    done
+    pml --mca mca_base_component_path "$folder:$HOME/.openmpi/components" | grep -x ob1
+}
+
 step_component() {
     local mpi=$prefix/bin/gpushm-openmpi program=$plain/test/mpi/operations
     simulated
@@ -203,10 +223,13 @@ step_component() {
     "$mpi" | grep "in use: $HOME"
     mpirun -n 2 "$program" --quick --kinds=device --only=Allreduce --only=Send
     # What is set stays, and one variable switches it off.
-    mpirun -n 2 --mca pml ob1 "$program" --quick --kinds=host --only=Send
-    mpirun -n 2 -x UCX_GPUSHM_OPENMPI=n --mca pml_base_verbose 10 "$program" --quick --kinds=host \
-        --only=Sendrecv >"$root/tmp/output" 2>&1
-    absent grep 'component ucx selected' "$root/tmp/output"
+    pml | grep -x ucx
+    pml --mca pml ob1 | grep -x ob1
+    pml -x UCX_GPUSHM_OPENMPI=n | grep -x ob1
+    echo ' pml= ob1' >"$HOME/.openmpi/mca-params.conf"
+    pml | grep -x ob1
+    rm "$HOME/.openmpi/mca-params.conf"
+    without_ucx
     "$mpi" --disable
     "$mpi" | grep 'not in use'
     "$mpi" --nonsense && exit 1
@@ -214,6 +237,10 @@ step_component() {
     "$mpi" --enable
     mpirun -n 2 "$program" --quick --kinds=host --only=Sendrecv 2>&1 | tee "$root/tmp/output"
     grep 'install gpushm again' "$root/tmp/output"
+    rm "$prefix/lib/gpushm/openmpi/mca_hook_gpushm.so"
+    "$mpi" | grep 'left over'
+    "$mpi" --disable
+    [ -z "$("$mpi" | grep 'left over')" ]
     make -C "$plain" install
 }
 

@@ -57,21 +57,25 @@ CopyPiece nth_row(const CopyPiece &piece, size_t row) {
 
 }  // namespace
 
+void append_joined(std::vector<CopyPiece> *pieces, const CopyPiece &piece) {
+    if (piece.length == 0) {
+        return;
+    }
+    CopyPiece *last = pieces->empty() || piece.rows.count > 1 ? nullptr : &pieces->back();
+    if (last != nullptr && adjoins(*last, piece)) {
+        last->length += piece.length;
+    } else if (last != nullptr && continues(*last, piece)) {
+        last->rows = distances(*last, piece);
+        ++last->rows.count;
+    } else {
+        pieces->push_back(piece);
+    }
+}
+
 std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces) {
     std::vector<CopyPiece> joined;
     for (const CopyPiece &piece : pieces) {
-        CopyPiece *last = joined.empty() || piece.rows.count > 1 ? nullptr : &joined.back();
-        if (piece.length == 0) {
-            continue;
-        }
-        if (last != nullptr && adjoins(*last, piece)) {
-            last->length += piece.length;
-        } else if (last != nullptr && continues(*last, piece)) {
-            last->rows = distances(*last, piece);
-            ++last->rows.count;
-        } else {
-            joined.push_back(piece);
-        }
+        append_joined(&joined, piece);
     }
     return joined;
 }

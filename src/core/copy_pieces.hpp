@@ -18,7 +18,10 @@ struct CopyPiece {
     CopyRows rows = {};  // one
 };
 
-/** The same copies in fewer pieces, in the same order: what adjoins, or lies at equal distances, is together. */
+/** Adds `piece` behind the others, as a part of the last one where it adjoins it or lies at its distance. */
+void append_joined(std::vector<CopyPiece> *pieces, const CopyPiece &piece);
+
+/** The same copies in fewer pieces, in the same order. */
 std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces);
 
 /** Copies all of them and waits, in any order and together where the driver permits. No destination may overlap

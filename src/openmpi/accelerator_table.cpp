@@ -119,7 +119,10 @@ void fill_accelerator_table(const OpenMpiLibrary &library) {
     auto *table = static_cast<void **>(library.as_bound("opal_accelerator"));
     const TableLayout *layout = table != nullptr ? find_layout(table) : nullptr;
     if (name == nullptr || layout == nullptr) {
-        GPUSHM_LOG(debug, "Open MPI %s has no accelerator framework that is known", library.version());
+        GPUSHM_LOG_ONCE(debug, "Open MPI %s has no accelerator framework that is known", library.version());
+        return;
+    }
+    if (table[kCheckAddress] == reinterpret_cast<void *>(&check_address)) {
         return;
     }
     table[layout->mem_copy_async] = reinterpret_cast<void *>(&copy_async);

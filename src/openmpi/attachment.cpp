@@ -10,6 +10,7 @@
 #include "openmpi/file_calls.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mca_defaults.hpp"
+#include "openmpi/mca_parameters.hpp"
 #include "openmpi/message_calls.hpp"
 #include "openmpi/one_sided_calls.hpp"
 #include "openmpi/opal_datatype.hpp"
@@ -26,8 +27,8 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Open MPI 5.0 and later fill the tables of their operations after UCX has been initialised. */
-enum class Stage { none, operations_missing, complete };
+/** Of the Open MPI in this process: nothing is known yet, it is left alone, it works on GPU buffers. */
+enum class Stage { none, left_alone, attached };
 
 /** Never destroyed: the functions stay changed. */
 struct State {
@@ -68,16 +69,16 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     Opal opal = {};
     if (has_own_accelerator(library)) {
         GPUSHM_LOG(debug, "Open MPI %s handles GPU buffers itself", library.version());
-        attached.stage = Stage::complete;
+        attached.stage = Stage::left_alone;
         return;
     }
     if (!find_opal(library, &opal)) {
         GPUSHM_LOG(warn, "does not know Open MPI %s well enough: messages of contiguous GPU buffers work, derived "
                    "datatypes and reductions of them do not", library.version());
-        attached.stage = Stage::complete;
+        attached.stage = Stage::left_alone;
         return;
     }
-    attached.stage = Stage::operations_missing;
+    attached.stage = Stage::attached;
     set_error_reporting(library);
     redirect_convertor_calls(&attached.redirection);
     redirect_message_calls(&attached.redirection);
@@ -85,7 +86,6 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     redirect_user_operations(library, &attached.redirection);
     redirect_one_sided_calls(library, &attached.redirection);
     redirect_file_calls(library, &attached.redirection);
-    fill_accelerator_table(library);
     attached.redirection.add("MPIX_Query_cuda_support",
                              reinterpret_cast<void *>(&query_cuda_support));
     watch_components(attached);
@@ -93,9 +93,22 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
 
 /** True when it was not set. */
 bool set_default(const McaDefault &parameter) {
-    const std::string name = std::string("OMPI_MCA_") + parameter.name;
-    const bool is_set = getenv(name.c_str()) != nullptr;
-    return !is_set && setenv(name.c_str(), parameter.value, 0) == 0;
+    bool is_set = is_set_by_user(parameter.name);
+    for (const char *synonym : parameter.synonyms) {
+        is_set |= synonym != nullptr && is_set_by_user(synonym);
+    }
+    return !is_set &&
+           setenv((std::string("OMPI_MCA_") + parameter.name).c_str(), parameter.value, 0) == 0;
+}
+
+/** Only components that this Open MPI has: it ends when it is asked for another one. */
+void set_defaults(const OpenMpiLibrary &library) {
+    set_default(kPml);
+    if (has_component(library, "osc", "ucx") && set_default(kOsc)) {
+        set_default(kOscPriority);
+    }
+    set_default(kUcxTransports);
+    set_default(kUcxDevices);
 }
 
 /** uct_query_components of the preload library, which lies beside us and brings us into the UCX that calls it;
@@ -120,16 +133,15 @@ void *find_way_into_ucx() {
 void become_default() {
     State &attached = state();
     const std::lock_guard<std::mutex> lock(attached.mutex);
-    void *const query_components = is_switched_off() ? nullptr : find_way_into_ucx();
+    OpenMpiLibrary library;
+    if (is_switched_off() || !OpenMpiLibrary::find(&library) || !has_component(library, "pml", "ucx")) {
+        return;  // without UCX there is no place for us
+    }
+    void *const query_components = find_way_into_ucx();
     if (query_components == nullptr) {
         return;
     }
-    set_default(kPml);
-    if (set_default(kOsc)) {
-        set_default(kOscPriority);
-    }
-    set_default(kUcxTransports);
-    set_default(kUcxDevices);
+    set_defaults(library);
     attached.redirection.add("uct_query_components", query_components, {"libucp"});
     watch_components(attached);
     attached.redirection.apply();
@@ -139,14 +151,17 @@ void attach() {
     State &attached = state();
     const std::lock_guard<std::mutex> lock(attached.mutex);
     OpenMpiLibrary library;
-    if (attached.stage == Stage::complete || is_switched_off() || !OpenMpiLibrary::find(&library)) {
+    if (attached.stage == Stage::left_alone || is_switched_off() || !OpenMpiLibrary::find(&library)) {
         return;
     }
     if (attached.stage == Stage::none) {
         attach_to(library, attached);
     }
-    if (attached.stage == Stage::operations_missing && replace_predefined_operations(library)) {
-        attached.stage = Stage::complete;
+    if (attached.stage == Stage::attached) {
+        // Open MPI fills these tables whenever it is initialised: 5.0 and later again after the last session has
+        // ended, and that of its operations after UCX has been initialised.
+        fill_accelerator_table(library);
+        replace_predefined_operations(library);
     }
     const size_t places = attached.redirection.apply();
     GPUSHM_LOG(debug, "changed %zu places of Open MPI %s", places, library.version());

@@ -31,30 +31,14 @@ namespace {
 constexpr size_t kLeastBytes = 8u << 10;
 constexpr size_t kBytesOfRank = 64;
 
-struct World {
-    int (*comm_size)(void *communicator, int *size);
-    void *communicator;
-};
-World world;
-
-/** So large an allocation holds data, and is better off in GPU memory. */
-size_t least_bytes() {
-    static const size_t bytes = [] {
-        int ranks = 0;
-        world.comm_size(world.communicator, &ranks);
-        return std::max(kLeastBytes, kBytesOfRank * static_cast<size_t>(ranks));
-    }();
-    return bytes;
-}
-
 /** The reduction that this thread calls; it costs nothing until something large is allocated for it. */
 class CurrentReduction {
 public:
     /** Either buffer may be something else (MPI_IN_PLACE, or of no meaning at all but at the root). */
     CurrentReduction(const void *send, const void *receive, const void *datatype,
-                     const void *operation)
+                     const void *operation, Handle communicator)
         : outer_(current_), send_(send), receive_(receive), datatype_(datatype),
-          operation_(operation) {
+          operation_(operation), communicator_(communicator) {
         current_ = this;
     }
     ~CurrentReduction() { current_ = outer_; }
@@ -63,8 +47,13 @@ public:
 
     static const CurrentReduction *get() { return current_; }
 
-    /** GPU memory for a part of it; null: host memory is better, or all that there is. */
+    /** GPU memory for a part of it; null: host memory is better, or all that there is, or this is a list. */
     void *take(size_t bytes) const {
+        Group group;
+        if (bytes < kLeastBytes || !find_group(communicator_, &group) ||
+            bytes < kBytesOfRank * static_cast<size_t>(group.size)) {
+            return nullptr;
+        }
         MemoryInfo info = query_memory(receive_);
         if (info.kind != MemoryKind::device) {
             info = query_memory(send_);
@@ -83,14 +72,13 @@ private:
     const void *receive_;
     const void *datatype_;
     const void *operation_;
+    Handle communicator_;
 };
 
 void *allocate(size_t bytes) {
     const CurrentReduction *reduction = CurrentReduction::get();
     void *block =
-        reduction != nullptr && staging_limit() != kNoStaging && bytes >= least_bytes()
-            ? reduction->take(bytes)
-            : nullptr;
+        reduction != nullptr && staging_limit() != kNoStaging ? reduction->take(bytes) : nullptr;
     return block != nullptr ? block : malloc(bytes);
 }
 
@@ -149,6 +137,15 @@ struct LastParameters {
     Handle communicator;
 };
 
+template <typename... Rest>
+Handle communicator_of(Handle communicator, Rest...) {
+    return communicator;
+}
+template <typename... Rest>
+Handle communicator_of(int, Handle communicator, Rest...) {
+    return communicator;
+}
+
 /** Whether it goes by way of host memory; then `*own` says what of it. */
 template <Name kName, typename Count>
 bool is_small_reduction(const void *send, void *receive, Count count, Handle datatype,
@@ -174,7 +171,7 @@ struct Reduction {
     static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
                     Last... last) {
         const auto run = [&](const void *from, void *to) {
-            const CurrentReduction current(from, to, datatype, operation);
+            const CurrentReduction current(from, to, datatype, operation, communicator_of(last...));
             return checked([&] { return original(from, to, count, datatype, operation, last...); });
         };
         if constexpr (std::is_constructible_v<LastParameters, Last...>) {
@@ -268,9 +265,7 @@ struct Target {
 }  // namespace
 
 void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
-    world.communicator = library.as_bound("ompi_mpi_comm_world");
-    if (world.communicator == nullptr || !library.mpi("PMPI_Comm_size", &world.comm_size) ||
-        !prepare_small_collectives(library)) {
+    if (!prepare_small_collectives(library)) {
         return;
     }
     const Target target = {library, redirection};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace gpushm::openmpi {
 namespace {
@@ -18,14 +19,14 @@ std::shared_ptr<const PackedLayout> make_layout(const void *datatype, size_t cou
     BorrowedWalk walk;
     walk->start(datatype, count, nullptr);
     for (Block block = walk->next(SIZE_MAX); block.length > 0; block = walk->next(SIZE_MAX)) {
-        pieces.push_back({reinterpret_cast<void *>(packed), block.address, block.length});
+        append_joined(&pieces, {reinterpret_cast<void *>(packed), block.address, block.length});
         packed += block.length;
         const auto begin = reinterpret_cast<ptrdiff_t>(block.address);
         first_byte = std::min(first_byte, begin);
         end = std::max(end, begin + static_cast<ptrdiff_t>(block.length));
     }
     return std::make_shared<PackedLayout>(
-        PackedLayout{count, join_pieces(pieces), first_byte, end});
+        PackedLayout{count, std::move(pieces), first_byte, end});
 }
 
 }  // namespace

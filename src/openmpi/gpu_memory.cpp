@@ -19,7 +19,17 @@ bool process_uses_cuda() {
 }
 
 int (*call_errhandler)(void *communicator, int code) = nullptr;
+int (*is_initialized)(int *flag) = nullptr;
+int (*is_finalized)(int *flag) = nullptr;
 void *comm_world = nullptr;
+
+/** Open MPI 6.0 makes it in MPI_Init; a program may have sessions only. */
+bool has_comm_world() {
+    int initialized = 0;
+    int finalized = 0;
+    return call_errhandler != nullptr && is_initialized(&initialized) == kMpiSuccess &&
+           is_finalized(&finalized) == kMpiSuccess && initialized != 0 && finalized == 0;
+}
 
 }  // namespace
 
@@ -40,7 +50,7 @@ namespace {
 
 void call_error_handler(int code) {
     FailureWatch::note();
-    if (call_errhandler != nullptr) {
+    if (has_comm_world()) {
         call_errhandler(comm_world, code);
     }
 }
@@ -53,19 +63,26 @@ int report_no_memory(const char *operation) {
     return -2;  // OPAL_ERR_OUT_OF_RESOURCE
 }
 
+void report_lost(const char *operation) {
+    GPUSHM_LOG(error, "%s of a buffer in GPU memory failed, its data are lost: see the message before "
+               "this one", operation);
+    call_error_handler(kMpiErrorOther);
+}
+
 bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation) {
     if (copy_pieces(pieces) == Status::ok) {
         return true;
     }
-    GPUSHM_LOG(error, "%s of a buffer in GPU memory failed, its data are lost: see the message before "
-               "this one", operation);
-    call_error_handler(kMpiErrorOther);
+    report_lost(operation);
     return false;
 }
 
 void set_error_reporting(const OpenMpiLibrary &library) {
     comm_world = library.as_bound("ompi_mpi_comm_world");
-    library.mpi("PMPI_Comm_call_errhandler", &call_errhandler);
+    if (comm_world != nullptr && library.mpi("PMPI_Initialized", &is_initialized) &&
+        library.mpi("PMPI_Finalized", &is_finalized)) {
+        library.mpi("PMPI_Comm_call_errhandler", &call_errhandler);
+    }
 }
 
 }  // namespace gpushm::openmpi

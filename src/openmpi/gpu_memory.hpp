@@ -22,6 +22,9 @@ bool is_gpu_memory(const OpalDatatype &datatype, const void *base);
  *  that cannot fail. `operation` is for the message. False then. */
 bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation);
 
+/** Calls MPI's error handler for such a copy that has failed elsewhere. */
+void report_lost(const char *operation);
+
 /** The same for host memory that cannot be had; an error of OPAL. */
 int report_no_memory(const char *operation);
 

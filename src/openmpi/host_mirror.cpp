@@ -5,6 +5,8 @@
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/type_walk.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -16,7 +18,33 @@ namespace {
 // What separates a mirror from its allocation's beginning: as the original, so that elements stay as aligned.
 constexpr uintptr_t kAlignment = 64;
 
+// More is mapped, and takes memory only where there are elements: absolute addresses of the stack and of the heap
+// are 40 TB apart.
+constexpr size_t kMostOnHeap = 1u << 20;
+
+bool is_any_in_gpu(const std::vector<CopyPiece> &pieces) {
+    return std::any_of(pieces.begin(), pieces.end(),
+                       [](const CopyPiece &piece) { return is_gpu_memory(piece.source); });
+}
+
 }  // namespace
+
+void HostMirror::Free::operator()(char *memory) const {
+    if (mapped != 0) {
+        munmap(memory, mapped);
+    } else {
+        free(memory);
+    }
+}
+
+HostMirror::Memory HostMirror::allocate(size_t bytes) {
+    if (bytes <= kMostOnHeap) {
+        return Memory(static_cast<char *>(aligned_alloc(kAlignment, bytes)));
+    }
+    void *const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return Memory(memory != MAP_FAILED ? static_cast<char *>(memory) : nullptr, Free(bytes));
+}
 
 HostMirror::HostMirror(const void *datatype, size_t count, void *base) : base_(base) {
     if (count == 0 || !is_gpu_memory(OpalDatatype(datatype), base)) {
@@ -31,12 +59,13 @@ HostMirror::HostMirror(const void *datatype, size_t count, void *base) : base_(b
         end = std::max(end, reinterpret_cast<uintptr_t>(block.address) + block.length);
         to_mirror_.push_back({nullptr, block.address, block.length});
     }
-    if (to_mirror_.empty()) {
+    if (to_mirror_.empty() || (base == nullptr && !is_any_in_gpu(to_mirror_))) {
+        to_mirror_.clear();
         return;
     }
     begin &= ~(kAlignment - 1);
     const size_t bytes = (end - begin + kAlignment - 1) & ~(kAlignment - 1);
-    memory_.reset(static_cast<char *>(aligned_alloc(kAlignment, bytes)));
+    memory_ = allocate(bytes);
     if (memory_ == nullptr) {
         throw std::bad_alloc();
     }

@@ -5,14 +5,14 @@
 #include "core/copy_pieces.hpp"
 
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
 namespace gpushm::openmpi {
 
-/** Holds `count` elements of `datatype`, with the gaps between them, which are never copied. Where `base` is
- *  no GPU memory the mirror is that memory itself, and nothing is copied. */
+/** Holds `count` elements of `datatype`, with the gaps between them, which are never copied. Where none of it is
+ *  in GPU memory the mirror is that memory itself, and nothing is copied. A type of absolute addresses
+ *  (MPI_BOTTOM) may join memory of all kinds. */
 class HostMirror {
 public:
     /** Throws std::bad_alloc. */
@@ -29,12 +29,18 @@ public:
     bool store(const char *operation) const;
 
 private:
+    /** Of an allocation by malloc, or of a mapping of so many bytes. */
     struct Free {
-        void operator()(char *memory) const { free(memory); }
+        Free() {}
+        explicit Free(size_t bytes) : mapped(bytes) {}
+        void operator()(char *memory) const;
+        size_t mapped{0};
     };
+    using Memory = std::unique_ptr<char, Free>;
+    static Memory allocate(size_t bytes);
 
     void *base_;
-    std::unique_ptr<char, Free> memory_;  // not initialised
+    Memory memory_;  // not initialised
     std::vector<CopyPiece> to_mirror_;
 };
 

@@ -8,13 +8,16 @@ namespace gpushm::openmpi {
 struct McaDefault {
     const char *name;
     const char *value;
+    /** Other names of the same parameter: setting `name` as well would take the user's value from him. Null: none. */
+    const char *synonyms[2] = {};
 };
 
 // Open MPI takes pml/ucx by itself only on an InfiniBand device or a known GPU transport
 // (opal/mca/common/ucx/common_ucx.c), and Debian's and Ubuntu's openmpi-mca-params.conf exclude it.
 constexpr McaDefault kPml = {"pml", "ucx"};
-constexpr McaDefault kUcxTransports = {"opal_common_ucx_tls", "any"};
-constexpr McaDefault kUcxDevices = {"opal_common_ucx_devices", "any"};
+constexpr McaDefault kUcxTransports = {"opal_common_ucx_tls", "any", {"pml_ucx_tls", "osc_ucx_tls"}};
+constexpr McaDefault kUcxDevices = {
+    "opal_common_ucx_devices", "any", {"pml_ucx_devices", "osc_ucx_devices"}};
 // osc/ucx refuses MPI_Win_allocate_shared in Open MPI 4.1 (osc_ucx_component.c), so osc/sm must stay for it; but it
 // is to have no other window, since it copies by the CPU. sm's priority is 100.
 constexpr McaDefault kOsc = {"osc", "ucx,sm"};

@@ -14,9 +14,9 @@ constexpr int kMpiSuccess = 0;
 constexpr int kMpiErrorOther = 16;
 constexpr int kMpiErrorNoMemory = 39;
 
-/** Has calls of MPI_<name> and PMPI_<name> go to `replacement`; `*original` is what they reached. A profiling tool
- *  that stands before MPI_<name> keeps its place, and calls PMPI_<name> itself. False when this Open MPI has no
- *  such function. */
+/** Has calls of MPI_<name> and PMPI_<name> go to `replacement`; `*original` is what they reach in Open MPI. A
+ *  profiling tool that stands before either keeps its place; what it calls by a linked PMPI_<name> comes to us,
+ *  what it has looked up by dlsym does not. False when this Open MPI has no such function. */
 template <typename Function>
 bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection,
                        const std::string &name, Function *original, Function replacement) {
@@ -24,10 +24,10 @@ bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirecti
     if (!library.mpi(profiled.c_str(), original)) {
         return false;
     }
-    redirection->add(profiled.c_str(), reinterpret_cast<void *>(replacement));
-    const char *plain = profiled.c_str() + 1;
-    if (library.as_bound(plain) == library.mpi(plain)) {
-        redirection->add(plain, reinterpret_cast<void *>(replacement));
+    for (const char *symbol : {profiled.c_str(), profiled.c_str() + 1}) {
+        if (library.as_bound(symbol) == library.mpi(symbol)) {
+            redirection->add(symbol, reinterpret_cast<void *>(replacement));
+        }
     }
     return true;
 }

@@ -16,7 +16,8 @@ public:
     using ForeignStruct::ForeignStruct;
 
     /** Of opal_object_t: 1 when the next release destroys it. */
-    int32_t references() const { return get<int32_t>(8); }
+    int32_t references() const { return __atomic_load_n(reference_count(), __ATOMIC_ACQUIRE); }
+    void add_reference() const { __atomic_fetch_add(reference_count(), 1, __ATOMIC_ACQ_REL); }
     bool is_predefined() const { return (flags() & 0x01) != 0; }  // OMPI_OP_FLAGS_INTRINSIC
     /** What its function gets: Fortran handles, and counts of 64 bits (Open MPI 6.0). */
     bool takes_fortran_handles() const { return (flags() & 0x02) != 0; }  // OMPI_OP_FLAGS_FORTRAN_FUNC
@@ -35,6 +36,7 @@ public:
     void **three_buffer_modules(size_t types) const { return words() + 3 * types; }
 
 private:
+    int32_t *reference_count() const { return reinterpret_cast<int32_t *>(at(8)); }
     uint32_t flags() const { return get<uint32_t>(84); }
     void **words() const { return reinterpret_cast<void **>(at(96)); }
 };

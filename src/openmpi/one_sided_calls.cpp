@@ -8,9 +8,11 @@
 #include "openmpi/ucp_functions.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <list>
 #include <mutex>
+#include <vector>
 
 namespace gpushm::openmpi {
 namespace {
@@ -40,8 +42,9 @@ constexpr size_t kMostElementBytes = 64;
 struct Pending {
     void *window;
     Rank target;
-    void *result;  // in GPU memory; null: somewhere else, and Open MPI has written it
+    void *result;         // in GPU memory; null: somewhere else, and Open MPI has written it
     size_t length;
+    uint64_t posted = 0;  // the how-manieth; 0: Open MPI has not accepted it yet
     alignas(16) unsigned char origin[kMostElementBytes];
     alignas(16) unsigned char compare[kMostElementBytes];
     alignas(16) unsigned char fetched[kMostElementBytes];
@@ -49,8 +52,9 @@ struct Pending {
 
 struct State {
     Functions mpi;
-    std::mutex mutex;
+    std::mutex mutex;  // also while results are copied: who returns from MPI_Win_flush finds all of them there
     std::list<Pending> pending;
+    uint64_t posts = 0;
 };
 
 State &state() {
@@ -69,36 +73,66 @@ const void *in_host_memory(const void *element, unsigned char *room, size_t leng
     return copy_or_report({{room, element, length}}, kOperation) ? room : nullptr;
 }
 
-Pending *add_pending(void *window, Rank target, void *datatype, void *result) {
-    State &known = state();
-    const std::lock_guard<std::mutex> lock(known.mutex);
-    known.pending.emplace_back();
-    Pending &pending = known.pending.back();
-    pending.window = window;
-    pending.target = target;
-    pending.result = is_gpu_memory(result) ? result : nullptr;
-    pending.length = static_cast<size_t>(OpalDatatype(datatype).extent());
-    return &pending;
-}
-
-/** Results of operations on `target` that are complete now; of all targets if kEveryTarget. */
-void deliver(void *window, Rank target) {
-    State &known = state();
-    std::list<Pending> complete;
-    {
-        const std::lock_guard<std::mutex> lock(known.mutex);
-        for (auto next = known.pending.begin(); next != known.pending.end();) {
-            const auto pending = next++;
-            if (pending->window == window &&
-                (target == kEveryTarget || pending->target == target)) {
-                complete.splice(complete.end(), known.pending, pending);
-            }
+/** The record of an operation that is being started. It stays until the operation is complete, or goes with this
+ *  object where it was not posted. */
+class Starting {
+public:
+    Starting(void *window, Rank target, void *datatype, void *result) {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        pending_ = state().pending.emplace(state().pending.end());
+        pending_->window = window;
+        pending_->target = target;
+        pending_->result = is_gpu_memory(result) ? result : nullptr;
+        pending_->length = static_cast<size_t>(OpalDatatype(datatype).extent());
+    }
+    ~Starting() {
+        if (!is_posted_) {
+            const std::lock_guard<std::mutex> lock(state().mutex);
+            state().pending.erase(pending_);
         }
     }
-    for (const Pending &pending : complete) {
-        if (pending.result != nullptr) {
-            copy_or_report({{pending.result, pending.fetched, pending.length}}, kOperation);
+    Starting(const Starting &) = delete;
+    Starting &operator=(const Starting &) = delete;
+
+    Pending &operator*() const { return *pending_; }
+
+    /** What MPI returned. From a success on the record may be gone. */
+    int posted(int result) {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        is_posted_ = result == kMpiSuccess;
+        pending_->posted = is_posted_ ? ++state().posts : 0;
+        return result;
+    }
+
+private:
+    std::list<Pending>::iterator pending_;
+    bool is_posted_ = false;
+};
+
+/** Ends the operations on `target`, all targets if kEveryTarget, that were the first `posts` to be posted, and are
+ *  complete now: those of other threads that came later may not be. */
+void deliver(void *window, Rank target, uint64_t posts) {
+    State &known = state();
+    bool delivered = true;
+    {
+        const std::lock_guard<std::mutex> lock(known.mutex);
+        std::vector<CopyPiece> pieces;
+        std::list<Pending> complete;
+        for (auto next = known.pending.begin(); next != known.pending.end();) {
+            const auto pending = next++;
+            if (pending->window != window || pending->posted == 0 || pending->posted > posts ||
+                (target != kEveryTarget && pending->target != target)) {
+                continue;
+            }
+            if (pending->result != nullptr) {
+                pieces.push_back({pending->result, pending->fetched, pending->length});
+            }
+            complete.splice(complete.end(), known.pending, pending);
         }
+        delivered = copy_pieces(pieces) == Status::ok;
+    }
+    if (!delivered) {
+        report_lost(kOperation);  // MPI's error handler may call MPI
     }
 }
 
@@ -113,15 +147,17 @@ int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
     if ((!is_gpu_memory(origin) && !is_gpu_memory(result)) || !fits(datatype)) {
         return mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window);
     }
-    Pending *pending = add_pending(window, target, datatype, result);
+    Starting starting(window, target, datatype, result);
+    Pending &pending = *starting;
     // Null is permitted with MPI_NO_OP, which reads nothing.
     const void *element =
-        origin != nullptr ? in_host_memory(origin, pending->origin, pending->length) : origin;
+        origin != nullptr ? in_host_memory(origin, pending.origin, pending.length) : origin;
     if (element == nullptr && origin != nullptr) {
         return kMpiErrorOther;
     }
-    return mpi.fetch_and_op(element, pending->result != nullptr ? pending->fetched : result, datatype,
-                            target, displacement, operation, window);
+    return starting.posted(mpi.fetch_and_op(element,
+                                            pending.result != nullptr ? pending.fetched : result,
+                                            datatype, target, displacement, operation, window));
 }
 
 int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
@@ -131,53 +167,62 @@ int compare_and_swap(const void *origin, const void *compare, void *result, void
         !fits(datatype)) {
         return mpi.compare_and_swap(origin, compare, result, datatype, target, displacement, window);
     }
-    Pending *pending = add_pending(window, target, datatype, result);
-    const void *element = in_host_memory(origin, pending->origin, pending->length);
-    const void *expected = in_host_memory(compare, pending->compare, pending->length);
+    Starting starting(window, target, datatype, result);
+    Pending &pending = *starting;
+    const void *element = in_host_memory(origin, pending.origin, pending.length);
+    const void *expected = in_host_memory(compare, pending.compare, pending.length);
     if (element == nullptr || expected == nullptr) {
         return kMpiErrorOther;
     }
-    return mpi.compare_and_swap(element, expected,
-                                pending->result != nullptr ? pending->fetched : result, datatype,
-                                target, displacement, window);
+    return starting.posted(mpi.compare_and_swap(element, expected,
+                                                pending.result != nullptr ? pending.fetched : result,
+                                                datatype, target, displacement, window));
 }
 
 // ---------------------------------------------------------------- calls that complete operations
 
-int delivered(int result, void *window, Rank target) {
+uint64_t posts() {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    return state().posts;
+}
+
+/** A call that completes what was posted before it. */
+template <typename Function, typename... Arguments>
+int completing(void *window, Rank target, Function function, Arguments... arguments) {
+    const uint64_t before = posts();
+    const int result = function(arguments...);
     if (result == kMpiSuccess) {
-        deliver(window, target);
+        deliver(window, target, before);
     }
     return result;
 }
 
 int fence(int assertion, void *window) {
-    return delivered(state().mpi.fence(assertion, window), window, kEveryTarget);
+    return completing(window, kEveryTarget, state().mpi.fence, assertion, window);
 }
 int complete(void *window) {
-    return delivered(state().mpi.complete(window), window, kEveryTarget);
+    return completing(window, kEveryTarget, state().mpi.complete, window);
 }
 int unlock(Rank target, void *window) {
-    return delivered(state().mpi.unlock(target, window), window, target);
+    return completing(window, target, state().mpi.unlock, target, window);
 }
 int unlock_all(void *window) {
-    return delivered(state().mpi.unlock_all(window), window, kEveryTarget);
+    return completing(window, kEveryTarget, state().mpi.unlock_all, window);
 }
 int flush(Rank target, void *window) {
-    return delivered(state().mpi.flush(target, window), window, target);
+    return completing(window, target, state().mpi.flush, target, window);
 }
 int flush_all(void *window) {
-    return delivered(state().mpi.flush_all(window), window, kEveryTarget);
+    return completing(window, kEveryTarget, state().mpi.flush_all, window);
 }
 int flush_local(Rank target, void *window) {
-    return delivered(state().mpi.flush_local(target, window), window, target);
+    return completing(window, target, state().mpi.flush_local, target, window);
 }
 int flush_local_all(void *window) {
-    return delivered(state().mpi.flush_local_all(window), window, kEveryTarget);
+    return completing(window, kEveryTarget, state().mpi.flush_local_all, window);
 }
 int free_window(void **window) {
-    void *const handle = *window;
-    return delivered(state().mpi.free(window), handle, kEveryTarget);
+    return completing(*window, kEveryTarget, state().mpi.free, window);
 }
 
 // ---------------------------------------------------------------- UCX's newer protocols for windows

@@ -176,18 +176,22 @@ size_t number_of_types(const Operations &operations) {
     return 0;
 }
 
-void replace(const OmpiOperation &operation, size_t index, size_t types) {
+/** Null: the operation does not permit the type. */
+template <typename Function>
+void replace(void **place, Function replacement, Function *original) {
+    void *const ours = reinterpret_cast<void *>(replacement);
+    if (*place != nullptr && *place != ours) {
+        *original = reinterpret_cast<Function>(*place);
+        *place = ours;
+    }
+}
+
+void replace_all(const OmpiOperation &operation, size_t index, size_t types) {
     void **two = operation.functions();
     void **three = operation.three_buffer_functions(types);
     for (size_t type = 0; type < types; ++type) {
-        originals[index].two[type] = reinterpret_cast<TwoBuffers>(two[type]);
-        originals[index].three[type] = reinterpret_cast<ThreeBuffers>(three[type]);
-        if (two[type] != nullptr) {
-            two[type] = reinterpret_cast<void *>(kTwo[index][type]);
-        }
-        if (three[type] != nullptr) {
-            three[type] = reinterpret_cast<void *>(kThree[index][type]);
-        }
+        replace(&two[type], kTwo[index][type], &originals[index].two[type]);
+        replace(&three[type], kThree[index][type], &originals[index].three[type]);
     }
 }
 
@@ -200,27 +204,26 @@ bool gpus_compute(const void *operation, const void *datatype) {
            numbers_to_reduce(static_cast<ReductionOperation>(index), datatype).has_value();
 }
 
-bool replace_predefined_operations(const OpenMpiLibrary &library) {
+void replace_predefined_operations(const OpenMpiLibrary &library) {
     Operations operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {
         operations[i] = library.as_bound(kSymbols[i]);
     }
     const bool complete = std::find(operations.begin(), operations.end(), nullptr) == operations.end();
     if (complete && !OmpiOperation(operations.back()).is_predefined()) {
-        return false;
+        return;  // Open MPI has not set them up yet
     }
     const size_t types = complete ? number_of_types(operations) : 0;
     if (types == 0) {
-        GPUSHM_LOG(warn, "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do not "
-                   "work", library.version());
-        return true;
+        GPUSHM_LOG_ONCE(warn, "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do "
+                        "not work", library.version());
+        return;
     }
     find_element_types(library);
     handles = operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {
-        replace(OmpiOperation(operations[i]), i, types);
+        replace_all(OmpiOperation(operations[i]), i, types);
     }
-    return true;
 }
 
 }  // namespace gpushm::openmpi

@@ -8,6 +8,7 @@
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/ompi_operation.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <mutex>
@@ -29,6 +30,7 @@ constexpr size_t kSlots = 256;  // operations of the application at a time
 struct Slot {
     void *operation = nullptr;  // null: free
     UserFunction function = nullptr;
+    bool is_ours = false;  // the application has freed it, and we hold a reference until its last request has ended
 };
 
 struct State {
@@ -85,13 +87,37 @@ constexpr std::array<UserFunction, sizeof...(Index)> functions_of(std::index_seq
 }
 constexpr auto kFunctions = functions_of(std::make_index_sequence<kSlots>());
 
+/** Null: the operation has none. */
+Slot *find_slot(const void *operation) {
+    std::array<Slot, kSlots> &slots = state().slots;
+    const auto found = std::find_if(slots.begin(), slots.end(), [operation](const Slot &slot) {
+        return slot.operation != nullptr && slot.operation == operation;
+    });
+    return found != slots.end() ? &*found : nullptr;
+}
+
+/** Frees operations that were freed while a nonblocking reduction used them, where that has ended. */
+void free_ended() {
+    for (Slot &slot : state().slots) {
+        if (slot.is_ours && OmpiOperation(slot.operation).references() == 1) {
+            void *operation = slot.operation;
+            slot = Slot();
+            state().free(&operation);
+        }
+    }
+}
+
 void take_slot(const OmpiOperation &operation) {
     State &known = state();
     const std::lock_guard<std::mutex> lock(known.mutex);
+    free_ended();
+    if (Slot *const stale = find_slot(operation.handle())) {
+        *stale = Slot();  // it was freed by a library whose calls do not come here
+    }
     for (size_t i = 0; i < kSlots; ++i) {
         if (known.slots[i].operation == nullptr) {
             known.slots[i] = {operation.handle(),
-                              reinterpret_cast<UserFunction>(*operation.user_function())};
+                              reinterpret_cast<UserFunction>(*operation.user_function()), false};
             *operation.user_function() = reinterpret_cast<void *>(kFunctions[i]);
             return;
         }
@@ -115,20 +141,20 @@ int create_big(UserFunction function, int commutes, void **operation) {
     return created(state().create_big(function, commutes, operation), operation);
 }
 
-/** An operation that a nonblocking reduction still uses lives on, and with it its slot. */
+/** An operation that a nonblocking reduction still uses lives on (coll_base_util.c, ompi_coll_base_retain_op), and
+ *  with it its slot. */
 int free_operation(void **operation) {
     State &known = state();
-    void *const handle = *operation;
-    const bool ends = OmpiOperation(handle).references() == 1;
-    const int result = known.free(operation);
-    if (result == kMpiSuccess && ends) {
-        const std::lock_guard<std::mutex> lock(known.mutex);
-        for (Slot &slot : known.slots) {
-            if (slot.operation == handle) {
-                slot = Slot();
-            }
-        }
+    std::unique_lock<std::mutex> lock(known.mutex);
+    Slot *const slot = find_slot(*operation);
+    if (slot == nullptr) {
+        lock.unlock();
+        return known.free(operation);
     }
+    slot->is_ours = true;
+    OmpiOperation(slot->operation).add_reference();
+    const int result = known.free(operation);
+    free_ended();
     return result;
 }
 

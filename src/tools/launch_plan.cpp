@@ -74,16 +74,14 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
     return true;
 }
 
-/** `synonyms`: names under which Open MPI knows the same parameter; setting it as well would take the
- *  user's value from him. */
 void set_mca(const openmpi::McaDefault &parameter, const std::string &reason, const LaunchFacts &facts,
-             Environment &environment, LaunchPlan &plan,
-             const std::vector<std::string> &synonyms = {}) {
+             Environment &environment, LaunchPlan &plan) {
     const std::string name = parameter.name;
-    for (const std::string &synonym : synonyms) {
+    for (const char *other : parameter.synonyms) {
+        const std::string synonym = other != nullptr ? other : name;
         const char *present = environment.find("OMPI_MCA_" + synonym);
         const auto argument = mca_argument(facts.command, synonym);
-        if (present != nullptr || argument) {
+        if (other != nullptr && (present != nullptr || argument)) {
             plan.changes.push_back({Change::Kind::kept, "OMPI_MCA_" + synonym,
                                     argument ? *argument : present, "set already"});
             return;
@@ -115,9 +113,9 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
                              "\", not ucx: one-sided operations on " + kNoGpuBuffers);
     }
     set_mca(openmpi::kUcxTransports, "Open MPI accepts UCX whatever its transports are", facts,
-            environment, plan, {"pml_ucx_tls", "osc_ucx_tls"});
+            environment, plan);
     set_mca(openmpi::kUcxDevices, "Open MPI prefers UCX whatever its devices are",
-            facts, environment, plan, {"pml_ucx_devices", "osc_ucx_devices"});
+            facts, environment, plan);
 }
 
 /** UCX's lists are like MCA lists, but "all" names everything (src/ucs/config/parser.c). */
@@ -138,11 +136,15 @@ bool is_mpirun(const std::string &program) {
 LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
                        Environment &environment) {
     LaunchPlan plan;
-    if (!plan_loading(facts, files, environment, plan)) {
+    LaunchFacts known = facts;
+    if (!facts.command.empty() && is_mpirun(facts.command[0])) {
+        known.links_ucx = false;  // an Open MPI with its components built in links UCX into mpirun, too
+    }
+    if (!plan_loading(known, files, environment, plan)) {
         return plan;
     }
-    if (!facts.links_ucx || facts.links_mpi) {
-        plan_open_mpi(facts, environment, plan);
+    if (!known.links_ucx || known.links_mpi) {
+        plan_open_mpi(known, environment, plan);
     }
     for (std::string &note : excluding_settings(environment)) {
         plan.notes.push_back(std::move(note));

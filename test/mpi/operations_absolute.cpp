@@ -40,6 +40,17 @@ public:
         MPI_Type_commit(&type_);
     }
 
+    // An int and items of ints.
+    AbsoluteType(const int* value, const Items& items)
+    {
+        const int counts[] = {1, items.count()};
+        MPI_Aint addresses[2];
+        MPI_Get_address(value, &addresses[0]);
+        MPI_Get_address(items.address(), &addresses[1]);
+        MPI_Type_create_hindexed(2, counts, addresses, MPI_INT, &type_);
+        MPI_Type_commit(&type_);
+    }
+
     ~AbsoluteType() { MPI_Type_free(&type_); }
     AbsoluteType(const AbsoluteType&) = delete;
     AbsoluteType& operator=(const AbsoluteType&) = delete;
@@ -132,6 +143,37 @@ void test_pack(Trial& trial, const TypePair& types)
                     "MPI_Unpack");
         });
     }
+}
+
+// The stack and the heap are 40 TB apart, and one of the two may be GPU memory.
+void test_external_from_stack(Trial& trial)
+{
+    constexpr int kCount = 1000;
+    Exchange exchange(trial, "on the stack and elsewhere");
+    const LayoutPtr ints = make_int();
+    const Items from = exchange.source(*ints, kCount);
+    const Items to = exchange.destination(*ints, kCount);
+    to.expect(0, exchange.sent(trial.group().rank, *ints, kCount));
+    const int sent = 1000 + trial.group().rank;
+    int received = 0;
+    const AbsoluteType out(&sent, from);
+    const AbsoluteType in(&received, to);
+    MPI_Aint size = 0;
+    MPI_Pack_external_size("external32", 1, out.get(), &size);
+    Bytes packed(static_cast<size_t>(size));
+    exchange.run([&] {
+        MPI_Aint end = 0;
+        MPI_Aint position = 0;
+        exchange.require(MPI_Pack_external("external32", MPI_BOTTOM, 1, out.get(), packed.data(),
+                                           size, &end),
+                         "MPI_Pack_external");
+        exchange.require(MPI_Unpack_external("external32", packed.data(), end, &position,
+                                             MPI_BOTTOM, 1, in.get()),
+                         "MPI_Unpack_external");
+        if (received != sent) {
+            exchange.fail(text("%d on the stack instead of %d", received, sent));
+        }
+    });
 }
 
 void test_bcast(Trial& trial, const TypePair& types)
@@ -230,6 +272,8 @@ void add_absolute_addresses(Registry& registry)
             {"Allgather", test_allgather},
             {"Alltoall", test_alltoall},
     };
+    registry.add("Pack_external/Unpack_external with MPI_BOTTOM, stack and others",
+                 test_external_from_stack);
     for (const auto& [name, test] : tests) {
         for (const TypePair& types : few_types()) {
             registry.add(std::string(name) + " with MPI_BOTTOM, " + types.name,

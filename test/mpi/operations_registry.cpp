@@ -30,6 +30,7 @@ Registry::Registry()
     add_one_sided(*this);
     add_atomics(*this);
     add_files(*this);
+    add_lifetimes(*this);
 }
 
 Registry::~Registry()

@@ -61,5 +61,6 @@ void add_reductions(Registry& registry);
 void add_one_sided(Registry& registry);
 void add_atomics(Registry& registry);
 void add_files(Registry& registry);
+void add_lifetimes(Registry& registry);
 
 } // namespace gpushm::mpi_test::operations

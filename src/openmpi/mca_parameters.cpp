@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "openmpi/mca_parameters.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace gpushm::openmpi {
+namespace {
+
+/** `line` is "name = value", with any white space (mca_base_parse_paramfile_lex.l). */
+bool sets(const std::string &line, const std::string &parameter) {
+    constexpr char kSpace[] = " \t";
+    const size_t begin = line.find_first_not_of(kSpace);
+    if (begin == std::string::npos || line.compare(begin, parameter.size(), parameter) != 0) {
+        return false;
+    }
+    const size_t next = line.find_first_not_of(kSpace, begin + parameter.size());
+    return next != std::string::npos && line[next] == '=';
+}
+
+}  // namespace
+
+bool has_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name) {
+    const std::string component = "mca_" + framework + "_" + name;
+    const auto *path = static_cast<char *const *>(library.opal("mca_base_component_path"));
+    if (library.as_bound((component + "_component").c_str()) != nullptr || path == nullptr || *path == nullptr) {
+        return true;
+    }
+    std::istringstream folders(*path);
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        // A word stands for a default folder (mca_base_component_repository.c).
+        if (folder.empty() || folder[0] != '/' ||
+            access((folder + "/" + component + ".so").c_str(), F_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool is_set_by_user(const std::string &parameter) {
+    if (getenv(("OMPI_MCA_" + parameter).c_str()) != nullptr) {
+        return true;
+    }
+    const char *home = getenv("HOME");
+    std::ifstream file(std::string(home != nullptr ? home : "") + "/.openmpi/mca-params.conf");
+    for (std::string line; std::getline(file, line);) {
+        if (sets(line, parameter)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Handles that the program frees, and calls that fail, while MPI has something under way.
+#include "operations_registry.hpp"
+#include "operations_types.hpp"
+#include "operations_window.hpp"
+
+#include <vector>
+
+namespace gpushm::mpi_test::operations {
+namespace {
+
+constexpr int kElements = 50;
+
+void add_and_one(void* in, void* inout, int* count, MPI_Datatype*)
+{
+    const auto* left = static_cast<const int*>(in);
+    auto* right = static_cast<int*>(inout);
+    for (int i = 0; i < *count; ++i) {
+        right[i] += left[i] + 1;
+    }
+}
+
+Bytes bytes_of(const std::vector<int>& values)
+{
+    const auto* begin = reinterpret_cast<const unsigned char*>(values.data());
+    return Bytes(begin, begin + values.size() * sizeof(int));
+}
+
+// A program may free the operation of a reduction that is under way. More of them than there may be at a
+// time, beside one that lives, so that not all have the same address.
+void test_op_free(Trial& trial)
+{
+    constexpr int kRounds = 300;
+    const Group& group = trial.group();
+    for (int round = 0; round < kRounds; ++round) {
+        Exchange exchange(trial, text("operation %d", round));
+        const LayoutPtr ints = make_int();
+        const Items from = exchange.blank(Role::source, *ints, kElements);
+        const Items to = exchange.destination(*ints, kElements);
+        int sum = group.size - 1;
+        for (int rank = 0; rank < group.size; ++rank) {
+            sum += rank + round;
+        }
+        from.fill(0, bytes_of(std::vector<int>(kElements, group.rank + round)));
+        to.expect(0, bytes_of(std::vector<int>(kElements, sum)));
+        MPI_Op lasting = MPI_OP_NULL;
+        MPI_Op_create(add_and_one, 1, &lasting);
+        exchange.run([&] {
+            MPI_Op op = MPI_OP_NULL;
+            MPI_Op_create(add_and_one, 1, &op);
+            MPI_Request request = MPI_REQUEST_NULL;
+            exchange.require(MPI_Iallreduce(from.address(), to.address(), kElements, MPI_INT, op,
+                                            group.comm, &request),
+                             "MPI_Iallreduce");
+            MPI_Op_free(&op);
+            exchange.wait(request);
+        });
+        MPI_Op_free(&lasting);
+    }
+}
+
+// An operation that MPI refuses writes nothing, whatever is completed after it.
+void test_refused_fetch_and_op(Trial& trial)
+{
+    Exchange exchange(trial, "no such rank");
+    const LayoutPtr ints = make_int();
+    const Items origin = exchange.source(*ints, 1);
+    const Items result = exchange.destination(*ints, 1);
+    const Items memory = exchange.blank(Role::destination, *make_byte(), 64);
+    run_epoch(exchange, trial, Flavor::create, Epoch::lock_all, memory, [&](const Target& target) {
+        MPI_Win_set_errhandler(target.window, MPI_ERRORS_RETURN);
+        if (MPI_Fetch_and_op(origin.address(), result.address(), MPI_INT, trial.group().size + 7,
+                             target.base, MPI_SUM, target.window) == MPI_SUCCESS) {
+            exchange.fail("MPI_Fetch_and_op on a rank that there is not succeeds");
+        }
+        exchange.require(MPI_Win_flush_all(target.window), "MPI_Win_flush_all");
+    });
+}
+
+} // namespace
+
+void add_lifetimes(Registry& registry)
+{
+    registry.add("Op_free during Iallreduce", test_op_free);
+    if (can_make_windows(registry.world(), Flavor::create)) {
+        registry.add("Fetch_and_op that is refused", test_refused_fetch_and_op);
+    }
+}
+
+} // namespace gpushm::mpi_test::operations
