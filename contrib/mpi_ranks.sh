@@ -33,3 +33,17 @@ mpi_reduction_on_gpu() {
         '--only=Allreduce, MPI_SUM of MPI_INT' 2>&1) &&
         grep -m 1 'GPU memory for temporaries' <<<"$output"
 }
+
+# mpi_sessions BUILD_DIR: a rank that is alone initialises MPI again (in Open MPI 5.0.7 several may look for each
+# other where they were the first time), and two have only sessions.
+mpi_sessions() {
+    local mode n output status
+    for mode in again alone; do
+        n=2
+        [ $mode = alone ] || n=1
+        status=0
+        output=$(ranks $n "$1/test/mpi/sessions" $mode 2>&1) || status=$?
+        tail -n 12 <<<"$output"
+        [ $status = 0 ] || [[ $output == *'sessions: skipped'* ]] || return 1
+    done
+}

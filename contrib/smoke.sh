@@ -64,6 +64,7 @@ smoke_release() {
     local dir=$root/tmp/$1
     make -C "$plain" -j"$jobs" check TESTS=
     make -C "$plain" -j"$jobs" test/mpi/operations
+    make -C "$plain" -j"$jobs" test/mpi/sessions
     unpack_debian "$dir" "$@"
     tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" \
         "${source_dir#/}/test" "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
@@ -81,7 +82,8 @@ smoke_release() {
         mpirun --version
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60
         mpi_operations 2 "$plain" --kinds=device
-        mpi_reduction_on_gpu 2 "$plain"' "$source_dir" "$plain" "$run"
+        mpi_reduction_on_gpu 2 "$plain"
+        mpi_sessions "$plain"' "$source_dir" "$plain" "$run"
 }
 
 step_trixie() { smoke_release trixie "$debian13_packages"; }

@@ -296,6 +296,13 @@ ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count
                    });
 }
 
+/** UCP takes a request for complete before it calls back (ucp_request_complete, src/ucp/core/ucp_request.inl), which
+ *  another thread may be doing: there the elements are unpacked. */
+ucs_status_t request_test(void *request, ucp_tag_recv_info_t *info) {
+    return StagedMessage::is_under_way(request) ? UCS_INPROGRESS
+                                                : ucp().request_test(request, info);
+}
+
 /** Of one that is under way, UCP would forget the callback. */
 void request_free(void *request) {
     if (!StagedMessage::free_later(request)) {
@@ -342,6 +349,7 @@ void redirect_message_calls(CallRedirection *redirection) {
     redirect("ucp_tag_recv_nbx", &tag_recv_nbx);
     redirect("ucp_tag_recv_nb", &tag_recv_nb);
     redirect("ucp_tag_msg_recv_nb", &tag_msg_recv_nb);
+    redirect("ucp_request_test", &request_test);
     redirect("ucp_request_free", &request_free);
     redirect("ucp_dt_create_generic", &dt_create_generic);
     redirect("ucp_dt_destroy", &dt_destroy);

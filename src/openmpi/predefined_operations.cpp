@@ -214,6 +214,9 @@ void replace_predefined_operations(const OpenMpiLibrary &library) {
         return;  // Open MPI has not set them up yet
     }
     const size_t types = complete ? number_of_types(operations) : 0;
+    if (types == 0 && handles.back() != nullptr) {
+        return;  // nor for this time, after its last end
+    }
     if (types == 0) {
         GPUSHM_LOG_ONCE(warn, "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do "
                         "not work", library.version());

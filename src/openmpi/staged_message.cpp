@@ -207,6 +207,14 @@ bool StagedMessage::retire(void *request) {
     return !freed;
 }
 
+bool StagedMessage::is_under_way(const void *request) {
+    if (under_way().living.load(std::memory_order_relaxed) == 0) {
+        return false;
+    }
+    const std::lock_guard<std::mutex> lock(under_way().mutex);
+    return under_way().messages.count(const_cast<void *>(request)) != 0;
+}
+
 bool StagedMessage::free_later(void *request) {
     if (under_way().living.load(std::memory_order_relaxed) == 0) {
         return false;

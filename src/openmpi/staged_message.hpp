@@ -52,6 +52,9 @@ public:
      *  Ends the life of the message, if submitted() was called. */
     void end(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info);
 
+    /** Whether the message of `request` is not over, as end() will say. */
+    static bool is_under_way(const void *request);
+
     /** Open MPI does not wait for `request` any more. False: UCX may have it back now. */
     static bool free_later(void *request);
 

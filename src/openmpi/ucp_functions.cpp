@@ -43,6 +43,7 @@ bool find_ucp_functions() {
         find_function(library, "ucp_tag_send_sync_nb", &functions.tag_send_sync_nb) &&
         find_function(library, "ucp_tag_recv_nb", &functions.tag_recv_nb) &&
         find_function(library, "ucp_tag_msg_recv_nb", &functions.tag_msg_recv_nb) &&
+        find_function(library, "ucp_request_test", &functions.request_test) &&
         find_function(library, "ucp_request_free", &functions.request_free) &&
         find_function(library, "ucp_dt_create_generic", &functions.dt_create_generic) &&
         find_function(library, "ucp_dt_destroy", &functions.dt_destroy);

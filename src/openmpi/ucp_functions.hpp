@@ -28,6 +28,7 @@ struct UcpFunctions {
     decltype(&ucp_tag_send_sync_nb) tag_send_sync_nb;
     decltype(&ucp_tag_recv_nb) tag_recv_nb;
     decltype(&ucp_tag_msg_recv_nb) tag_msg_recv_nb;
+    decltype(&ucp_request_test) request_test;
     decltype(&ucp_request_free) request_free;
     decltype(&ucp_dt_create_generic) dt_create_generic;
     decltype(&ucp_dt_destroy) dt_destroy;

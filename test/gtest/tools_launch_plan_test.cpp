@@ -69,6 +69,15 @@ TEST_F(ToolsLaunchPlan, linked_ucx_from_1_22_gets_the_plugin_path_alone) {
     }
 }
 
+TEST_F(ToolsLaunchPlan, an_mpirun_that_links_ucx_itself_starts_programs_with_any) {
+    facts_.command = {"/usr/bin/mpirun", "-n", "2", "./program"};
+    facts_.links_ucx = true;
+    facts_.ucx = ucx_of(22);
+    plan();
+    EXPECT_EQ(value("LD_PRELOAD"), kPreload);
+    EXPECT_EQ(value("OMPI_MCA_pml"), "ucx");
+}
+
 TEST_F(ToolsLaunchPlan, a_program_that_may_bring_any_ucx_gets_the_preload_library) {
     plan();
     EXPECT_EQ(value("LD_PRELOAD"), kPreload);
