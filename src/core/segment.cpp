@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -32,6 +33,24 @@ int set_length(int fd, size_t length) {
         return ENOMEM;
     }
     return ftruncate(fd, static_cast<off_t>(length)) == 0 ? 0 : errno;
+}
+
+/** Reserves all pages of a file; 0 or the error. In pieces, each until no signal interrupts it (EINTR): where
+ *  the kernel takes back what an interrupted call has reserved, a timer that is quicker than one call for
+ *  all of it would keep that from ever ending. */
+int reserve_pages(int fd, size_t length) {
+    constexpr size_t kPiece = 256 << 10;  // some 50 us
+    for (size_t offset = 0; offset < length;) {
+        const size_t piece = std::min(kPiece, length - offset);
+        const int error =
+            posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(piece));
+        if (error == 0) {
+            offset += piece;
+        } else if (error != EINTR) {
+            return error;
+        }
+    }
+    return 0;
 }
 
 void log_no_memory(size_t wanted, int error) {
@@ -116,7 +135,7 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted, int numa
     Segment segment(std::move(fd), data, length);
     // The policy is the file's, so that it holds for pages that are reserved without an access.
     prefer_numa_node(data, length, numa_node);
-    if (const int error = posix_fallocate(segment.fd(), 0, static_cast<off_t>(length))) {
+    if (const int error = reserve_pages(segment.fd(), length)) {
         log_no_memory(wanted, error);
         return std::nullopt;
     }

@@ -327,6 +327,18 @@ TEST(SegmentMemory, BeyondTheFileSizeLimitIsAnErrorAndNoSignal) {
     EXPECT_EQ(child.reap(), 0);
 }
 
+TEST(SegmentMemory, SignalsDoNotKeepItFromBeingReserved) {
+    constexpr size_t kLength = (8 << 20) + 3 * 4096;
+    const test::InterruptedReservations signals(1 << 20);
+    const LogCapture log;
+    const auto segment = Segment::create("gpushm-test", kLength);
+    ASSERT_TRUE(segment);
+    struct stat status = {};
+    ASSERT_EQ(fstat(segment->fd(), &status), 0);
+    EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, kLength) << "all of it, the end too";
+    EXPECT_EQ(log.count(""), 0u);
+}
+
 TEST(SegmentMemory, NoAddressSpaceIsAnError) {
     const auto segment = Segment::create("gpushm-test", kPage);
     ASSERT_TRUE(segment);

@@ -68,6 +68,9 @@ struct Budget {
 
 Budget resources;
 const char *failed_call = nullptr;
+bool interrupt_reservations = false;
+off_t longest_reservation = 0;  // that is not interrupted
+bool last_was_interrupted = false;
 Budget read_budget;
 Budget write_budget;
 
@@ -81,6 +84,14 @@ bool fails(const char *name, int error) {
     resources = {};  // the others succeed
     errno = error;
     return true;
+}
+
+/** Whether a signal comes while `length` bytes are reserved. */
+bool is_interrupted(off_t length) {
+    std::lock_guard<std::mutex> lock(mutex);
+    last_was_interrupted =
+        interrupt_reservations && (length > longest_reservation || !last_was_interrupted);
+    return last_was_interrupted;
 }
 
 /** Copies unless that is refused, as all later ones are then. */
@@ -153,6 +164,9 @@ int __wrap_memfd_create(const char *name, unsigned flags) {
 }
 
 int __wrap_posix_fallocate(int fd, off_t offset, off_t length) {
+    if (is_interrupted(length)) {
+        return EINTR;
+    }
     return fails("posix_fallocate", ENOSPC) ? ENOSPC : __real_posix_fallocate(fd, offset, length);
 }
 
@@ -255,6 +269,17 @@ NoMappings::NoMappings() {
 NoMappings::~NoMappings() {
     std::lock_guard<std::mutex> lock(mutex);
     refuse_mappings = false;
+}
+
+InterruptedReservations::InterruptedReservations(size_t longest) {
+    std::lock_guard<std::mutex> lock(mutex);
+    interrupt_reservations = true;
+    longest_reservation = static_cast<off_t>(longest);
+}
+
+InterruptedReservations::~InterruptedReservations() {
+    std::lock_guard<std::mutex> lock(mutex);
+    interrupt_reservations = false;
 }
 
 void before_next_poll(std::function<void()> action) {

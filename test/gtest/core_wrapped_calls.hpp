@@ -3,6 +3,7 @@
 // each of them; without an object of this file they do what they always do.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 
 namespace gpushm::test {
@@ -38,6 +39,16 @@ public:
     FailingCall &operator=(const FailingCall &) = delete;
     /** Which call it was; null when there were not so many. */
     const char *name() const;
+};
+
+/** While it lives, posix_fallocate is interrupted as by a quick timer: always when it is to reserve more than
+ *  `longest` bytes, and else every other time. */
+class InterruptedReservations {
+public:
+    explicit InterruptedReservations(size_t longest);
+    ~InterruptedReservations();
+    InterruptedReservations(const InterruptedReservations &) = delete;
+    InterruptedReservations &operator=(const InterruptedReservations &) = delete;
 };
 
 /** While it lives, copies between processes work so many times and are refused (EPERM) then. */
