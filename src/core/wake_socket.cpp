@@ -13,6 +13,8 @@ namespace {
 
 constexpr char kPurpose[] = "wake";
 
+int make_socket() { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
 /** The socket of this process that wakes others; -1 when there is none. It is never closed: another
  *  thread may be about to use it. */
 int sending_socket() {
@@ -20,9 +22,16 @@ int sending_socket() {
     static int made = -1;
     const std::lock_guard<std::mutex> lock(mutex);
     if (made < 0) {
-        made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        made = make_socket();
     }
     return made;
+}
+
+/** False when it must wait for room. To one that is gone nothing need be sent. */
+bool send_nothing(int from, const sockaddr_un &address, socklen_t length) {
+    return sendto(from, nullptr, 0, MSG_DONTWAIT | MSG_NOSIGNAL,
+                  reinterpret_cast<const sockaddr *>(&address), length) >= 0 ||
+           errno != EAGAIN;
 }
 
 }  // namespace
@@ -49,9 +58,12 @@ bool can_wake() { return sending_socket() >= 0; }
 void wake(const Cookie &cookie) {
     sockaddr_un address;
     const socklen_t length = abstract_address(kPurpose, cookie, &address);
-    // A full queue (EAGAIN) wakes the owner as well; one that is gone needs no waking.
-    (void)!sendto(sending_socket(), nullptr, 0, MSG_DONTWAIT | MSG_NOSIGNAL,
-                  reinterpret_cast<sockaddr *>(&address), length);
+    if (!send_nothing(sending_socket(), address, length)) {
+        // All that was sent from there and is unread fills its send buffer: 278 sleepers will do. From a
+        // socket of its own only the owner's queue can be full, and that wakes him as well.
+        const UniqueFd fresh(make_socket());
+        send_nothing(fresh.get(), address, length);
+    }
 }
 
 }  // namespace gpushm

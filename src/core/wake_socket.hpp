@@ -33,7 +33,7 @@ private:
 bool can_wake();
 
 /** Wakes the owner of the mailbox `cookie`, after can_wake() has returned true. Never waits. One system
- *  call. Thread safe. */
+ *  call; more when hundreds sleep whom this process has woken, and a descriptor then. Thread safe. */
 void wake(const Cookie &cookie);
 
 }  // namespace gpushm
