@@ -55,6 +55,9 @@ struct MailboxAddress {
     uint32_t protocol_version = kProtocolVersion;
 };
 
+/** Ids of active messages are below it: UCT_AM_ID_MAX of every UCX. */
+constexpr uint8_t kActiveMessageIds = 32;
+
 /** What a cell carries. The values are part of the protocol. */
 enum class CellKind : uint8_t {
     am_inline = 1,      // active message, in the cell

@@ -132,14 +132,23 @@ unsigned Port::receive_messages() {
     return count;
 }
 
+/** The id is an index to whoever receives the message. */
+void Port::deliver(uint8_t am_id, void *data, size_t length) {
+    if (am_id >= kActiveMessageIds) {
+        GPUSHM_LOG_ONCE(error, "a peer sent a message with the impossible id %u: it is dropped; look for "
+                        "memory corruption in the job's processes", am_id);
+        return;
+    }
+    callbacks_.active_message(callbacks_.argument, am_id, data, length);
+}
+
 void Port::dispatch(const ReceivedCell &message) {
     switch (message.kind) {
     case CellKind::am_inline:
-        callbacks_.active_message(callbacks_.argument, message.am_id, message.payload,
-                                  message.length);
+        deliver(message.am_id, message.payload, message.length);
         break;
     case CellKind::am_slot:
-        callbacks_.active_message(callbacks_.argument, message.am_id, message.slot, message.length);
+        deliver(message.am_id, message.slot, message.length);
         break;
     case CellKind::close:
         forget_sender(message.sender);
@@ -188,7 +197,7 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
     if (message.kind == CellKind::am_ring && read_payload(message, &span) &&
         span.length <= kSlotBytes) {
         if (unsigned char *data = link->open_span(span)) {
-            callbacks_.active_message(callbacks_.argument, message.am_id, data, span.length);
+            deliver(message.am_id, data, span.length);
             link->close_span(span);
         }
     } else if (message.kind == CellKind::ring_offer && read_payload(message, &offer)) {

@@ -31,7 +31,7 @@ struct PortConfig {
 /** What a port tells its user; called from progress(). */
 struct PortCallbacks {
     void *argument;
-    /** `data` is valid during the call. */
+    /** `am_id` < kActiveMessageIds; `data` is valid during the call. */
     void (*active_message)(void *argument, uint8_t am_id, void *data, size_t length);
     void (*link_failed)(void *argument, Link &link);
 };
@@ -94,6 +94,7 @@ private:
     Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox);
     unsigned receive_messages();
     void dispatch(const ReceivedCell &message);
+    void deliver(uint8_t am_id, void *data, size_t length);
     void dispatch_to_link(const ReceivedCell &message);
     void forget_sender(uint16_t sender);
     Link *find_link(const MailboxAddress &peer) const;

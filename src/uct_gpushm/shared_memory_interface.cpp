@@ -162,6 +162,8 @@ ucs_status_t event_arm(uct_iface_h handle, unsigned) {
     return armed ? UCS_OK : UCS_ERR_BUSY;
 }
 
+static_assert(kActiveMessageIds <= UCT_AM_ID_MAX, "as many handlers as an interface has");
+
 void on_active_message(void *argument, uint8_t am_id, void *data, size_t length) {
     abi::invoke_am(&static_cast<SharedMemoryInterface *>(argument)->super, am_id, data, length, 0);
 }

@@ -317,7 +317,7 @@ private:
         }
         memcpy(cell.cell->payload, payload, length);
         cell.cell->kind = static_cast<uint8_t>(kind);
-        cell.cell->am_id = static_cast<uint8_t>(random_.next());
+        cell.cell->am_id = static_cast<uint8_t>(mutated(1));
         cell.cell->length = static_cast<uint32_t>(stated);
         cell.cell->sender = static_cast<uint16_t>(sender != ~0u ? sender : 0);
         uint64_t state = cell.ticket + 1;

@@ -19,11 +19,11 @@ protected:
         sender_ = MailboxSender::attach(victim_->address(), mailbox_->address(), &why);
     }
     template <typename Payload>
-    void send(CellKind kind, const Payload &payload) {
+    void send(CellKind kind, const Payload &payload, uint8_t am_id = 0) {
         ReservedCell cell;
         ASSERT_TRUE(sender_->reserve(&cell));
         memcpy(cell.cell->payload, &payload, sizeof(payload));
-        sender_->publish(cell, kind, 0, sizeof(payload));
+        sender_->publish(cell, kind, am_id, sizeof(payload));
     }
 
     TestPort victim_;
@@ -78,6 +78,27 @@ TEST_F(PortLies, MessageLongerThanAnyMayBeIsDropped) {
     ASSERT_EQ(victim_.messages.size(), 2u);
     EXPECT_EQ(victim_.messages[0].bytes.size(), kSlotBytes);
     EXPECT_EQ(victim_.messages[1].bytes.size(), 10u);
+}
+
+TEST_F(PortLies, MessageWithAnIdThatNoneMayHaveIsDropped) {
+    const LogCapture log;
+    auto ring = StagingRingSender::create(8 * kSlotBytes);
+    send(CellKind::ring_offer, RingOffer{ring->cookie(), ring->segment_fd()});
+    for (unsigned id = 0; id < 256; ++id) {
+        const auto am_id = static_cast<uint8_t>(id);
+        const std::optional<RingSpan> span = ring->allocate(kSlotBytes);
+        ASSERT_TRUE(span) << "those that were dropped take no room";
+        send(CellKind::am_inline, uint64_t{0}, am_id);
+        send(CellKind::am_slot, uint64_t{0}, am_id);
+        send(CellKind::am_ring, *span, am_id);
+        settle({&victim_});
+        for (const Message &message : victim_.messages) {
+            EXPECT_EQ(message.id, id);
+        }
+        EXPECT_EQ(victim_.messages.size(), id < 32 ? 3u : 0u) << id;
+        victim_.messages.clear();
+    }
+    EXPECT_LE(log.count("impossible id"), 1u) << "it is told once in a process";
 }
 
 /** What is told of senders that cannot be answered, when each of `marks` sends four messages. */
