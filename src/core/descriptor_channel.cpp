@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace gpushm {
 namespace {
@@ -23,6 +24,18 @@ struct Attached {
     bool same_user = false;
 };
 
+/** The only descriptor of a part; none when there are several. All are taken, so that none stays open. */
+UniqueFd take_descriptors(cmsghdr *part) {
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    UniqueFd taken;
+    for (size_t i = 0; i < count; ++i) {
+        int descriptor;
+        memcpy(&descriptor, CMSG_DATA(part) + i * sizeof(descriptor), sizeof(descriptor));
+        taken = UniqueFd(descriptor);
+    }
+    return count == 1 ? std::move(taken) : UniqueFd();
+}
+
 Attached take_attached(msghdr &message) {
     Attached attached;
     for (cmsghdr *part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -30,10 +43,8 @@ Attached take_attached(msghdr &message) {
         if (part->cmsg_level != SOL_SOCKET) {
             continue;
         }
-        if (part->cmsg_type == SCM_RIGHTS && part->cmsg_len == CMSG_LEN(sizeof(int))) {
-            int descriptor;
-            memcpy(&descriptor, CMSG_DATA(part), sizeof(descriptor));
-            attached.descriptor = UniqueFd(descriptor);
+        if (part->cmsg_type == SCM_RIGHTS) {
+            attached.descriptor = take_descriptors(part);
         } else if (part->cmsg_type == SCM_CREDENTIALS) {
             ucred sender;
             memcpy(&sender, CMSG_DATA(part), sizeof(sender));

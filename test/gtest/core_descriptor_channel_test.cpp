@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptors from one process to another: what is taken, and that nothing else is left.
+#include "core/descriptor_channel.hpp"
+
+#include "core/abstract_address.hpp"
+
+#include "core_support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using test::open_descriptors;
+
+/** Sends descriptors together, as any process that knows the name may. */
+void send_together(const Cookie &cookie, uint64_t tag, const std::vector<int> &descriptors) {
+    const UniqueFd sender(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const size_t bytes = descriptors.size() * sizeof(int);
+    std::vector<cmsghdr> control(CMSG_SPACE(bytes) / sizeof(cmsghdr) + 1);
+    sockaddr_un address;
+    iovec data = {&tag, sizeof(tag)};
+    msghdr message = {};
+    message.msg_name = &address;
+    message.msg_namelen = abstract_address("descriptors", cookie, &address);
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr *part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(part), descriptors.data(), bytes);
+    ASSERT_EQ(sendmsg(sender.get(), &message, MSG_DONTWAIT), static_cast<ssize_t>(sizeof(tag)));
+}
+
+class DescriptorChannel : public testing::Test {
+protected:
+    DescriptorChannel() {
+        EXPECT_TRUE(receiver_.open(cookie_));
+        before_ = open_descriptors();
+    }
+
+    const Cookie cookie_ = Cookie::random();
+    DescriptorReceiver receiver_;
+    const UniqueFd file_{open("/dev/null", O_RDWR | O_CLOEXEC)};
+    size_t before_ = 0;
+};
+
+TEST_F(DescriptorChannel, TakesTheOneOfTheTagAndDropsOthers) {
+    ASSERT_TRUE(send_descriptor(cookie_, 6, file_));
+    ASSERT_TRUE(send_descriptor(cookie_, 7, file_));
+    {
+        const UniqueFd received = receiver_.receive(7);
+        ASSERT_TRUE(received);
+        struct stat sent;
+        struct stat came;
+        ASSERT_EQ(fstat(file_.get(), &sent), 0);
+        ASSERT_EQ(fstat(received.get(), &came), 0);
+        EXPECT_EQ(came.st_rdev, sent.st_rdev);
+        EXPECT_EQ(open_descriptors(), before_ + 1);
+    }
+    EXPECT_FALSE(receiver_.receive(7)) << "there is no other";
+    EXPECT_EQ(open_descriptors(), before_);
+}
+
+TEST_F(DescriptorChannel, OfSeveralThatComeTogetherNoneIsKept) {
+    for (size_t count = 2; count < 10; ++count) {
+        send_together(cookie_, 7, std::vector<int>(count, file_.get()));
+        EXPECT_FALSE(receiver_.receive(7)) << count;
+        EXPECT_EQ(open_descriptors(), before_) << count;
+    }
+    send_together(cookie_, 7, {file_.get()});
+    EXPECT_TRUE(receiver_.receive(7));
+}
+
+}  // namespace
+}  // namespace gpushm
