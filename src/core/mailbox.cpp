@@ -384,7 +384,9 @@ void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t
     cell->sender = sender_;
     cell->length = length;
     cell->state.store(reserved.ticket + 1, std::memory_order_release);
-    record()->reserving.store(0, std::memory_order_release);
+    if (kind != CellKind::close) {  // from then on the record may be another's
+        record()->reserving.store(0, std::memory_order_release);
+    }
     if (reserved.armed) {
         wake_owner();
     }

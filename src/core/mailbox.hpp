@@ -16,7 +16,7 @@
 //   2  tail: t -> t + 1, compare-and-swap: t is his
 //   3  fills cell and slot
 //   4  Cell::state = t + 1  (release)  -------------->  polls the state of cell `head` (acquire)
-//   5  reserving = 0                                    uses the message
+//   5  reserving = 0, but for CellKind::close           uses the message
 //   6  wakes the owner if step 2 saw the armed bit      head = t + 1  (release)
 //
 // So that a message costs few transfers between caches, every word has a line of its own and the
@@ -108,10 +108,12 @@ struct alignas(128) SenderRecord {
     MailboxAddress address;
 
     /** h + 1 while the sender may be about to reserve ticket h, or has reserved and not published it;
-     *  else 0 or the ticket of an attempt that failed. Written by the record's holder only: h + 1
-     *  (relaxed) before each compare-and-swap of MailboxHeader::tail, which releases it; 0 (release)
-     *  after he has published, and when he gives up. Thus he holds one reservation at a time. A new
-     *  holder stores 0 before the low bit of `owner`.
+     *  else 0, the ticket of an attempt that failed, or that of his CellKind::close. Written by the
+     *  record's holder only: h + 1 (relaxed) before each compare-and-swap of MailboxHeader::tail, which
+     *  releases it; 0 (release) after he has published, and when he gives up. Thus he holds one
+     *  reservation at a time. CellKind::close ends that: once it is published the record may be freed
+     *  and have a new holder, whose h + 1 he must not overwrite, so he leaves the ticket as it is, which
+     *  nobody waits for any more. A new holder stores 0 before the low bit of `owner`.
      *
      *  Read (acquire) by an owner who waits at ticket h, which tail shows as reserved and the cell as
      *  unpublished, to learn whether anybody is left who may publish it. He skips h when no record of

@@ -187,6 +187,25 @@ TEST_F(MailboxFaults, ReservationsOfARecordEndWithItsHolder) {
     EXPECT_EQ(raw_.record(1).reserving.load(), 0u);
 }
 
+TEST_F(MailboxFaults, RecordIsNotWrittenByWhoHasClosed) {
+    MailboxSender leaving = attach_sender(mailbox_.address(), 1);
+    ReservedCell cell;
+    ASSERT_TRUE(leaving.reserve(&cell));
+    leaving.publish(cell, CellKind::close, 0, 0);
+    EXPECT_EQ(raw_.record(1).reserving.load(), sent_ + 1)
+        << "the owner may have freed it, and another may be about to reserve";
+    ReceivedCell message;
+    ASSERT_TRUE(mailbox_.receive(&message));
+    mailbox_.release();
+    ++sent_;
+    // What is left there holds up nobody, though its process lives.
+    const auto child = reserve_in_child(mailbox_.address());
+    child->kill_hard();
+    EXPECT_TRUE(mailbox_.skip_dead_sender());
+    ++sent_;
+    expect_works();
+}
+
 TEST_F(MailboxFaults, RecordOfADeadSenderStaysWhileItsMessageWaitsBehindAnother) {
     MailboxSender slow = attach_sender(mailbox_.address(), 1);
     ReservedCell cell;
