@@ -55,7 +55,7 @@ void Link::remove_user() {
 bool Link::finished() const { return !busy() && (failed_ || peer_gone()); }
 
 void Link::release_memory() {
-    if (peer_gone()) {
+    if (peer_ended()) {  // no less: what is discarded is lost to him
         mailbox_.discard();
     }
     rx_ring_.reset();

@@ -66,6 +66,8 @@ public:
     bool failed() const { return failed_; }
     /** Asks the kernel; a few hundred nanoseconds. */
     bool peer_alive() const { return watch_ && watch_->alive(); }
+    /** Whether the peer's port is closed, by its own word, or its process dead. */
+    bool peer_ended() const { return mailbox_.closed() || !peer_alive(); }
 
     /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
     Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length);
@@ -320,7 +322,7 @@ private:
     void end_operation(uint64_t id, Status status);
     void complete_flushes(Status status);
 
-    bool peer_gone() const { return closed_ || mailbox_.closed() || !peer_alive(); }
+    bool peer_gone() const { return closed_ || peer_ended(); }
 
     void offer_ring(const MemoryInfo &source);
     void drop_ring();

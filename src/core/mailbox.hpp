@@ -69,7 +69,7 @@ enum class CellKind : uint8_t {
     chunk_ring = 7,     // the same, data in the sender's staging ring
     get_request = 8,    // GetRequest in the cell
     transfer_done = 9,  // TransferDone in the cell
-    close = 10,         // the sender drops its link: nothing of it follows
+    close = 10,         // the sender, whose own mailbox is closed, drops its link: nothing of it follows
     map_request = 11,   // MapRequest in the cell
     map_answer = 12,    // MapAnswer in the cell
     unmap_notice = 13,  // UnmapNotice in the cell

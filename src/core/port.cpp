@@ -151,7 +151,7 @@ void Port::dispatch(const ReceivedCell &message) {
         deliver(message.am_id, message.slot, message.length);
         break;
     case CellKind::close:
-        forget_sender(message.sender);
+        receive_close(message.sender);
         break;
     default:
         dispatch_to_link(message);
@@ -165,6 +165,18 @@ Link *Port::known_link(uint16_t sender) const {
     }
     const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
     return address ? find_link(*address) : nullptr;
+}
+
+/** A port closes its mailbox before it says so. What a broken peer says in the name of another is not
+ *  believed, where the other can be asked. */
+void Port::receive_close(uint16_t sender) {
+    const Link *link = known_link(sender);
+    if (link != nullptr && !link->peer_ended()) {
+        GPUSHM_LOG(error, "process %d is said to be at its end, but has not closed its mailbox: ignored; "
+                   "look for memory corruption in the job's processes", link->peer().pid);
+        return;
+    }
+    forget_sender(sender);
 }
 
 /** Nothing follows of a sender; its record may serve another. */

@@ -96,6 +96,7 @@ private:
     void dispatch(const ReceivedCell &message);
     void deliver(uint8_t am_id, void *data, size_t length);
     void dispatch_to_link(const ReceivedCell &message);
+    void receive_close(uint16_t sender);
     void forget_sender(uint16_t sender);
     Link *find_link(const MailboxAddress &peer) const;
     Link *known_link(uint16_t sender) const;

@@ -124,6 +124,39 @@ TEST_F(PortLies, SenderThatCannotBeAnsweredIsToldOnceAndSoIsTheNext) {
     EXPECT_EQ(lines_of_unanswerable(victim_, {2, 3}), 2u) << "they hold the record of the first";
 }
 
+TEST_F(PortLies, GoodbyeInTheNameOfAnotherTakesNothingFromHim) {
+    const LogCapture log;
+    TestPort other;
+    Link &link = victim_.link(other);
+    ASSERT_EQ(other.link(victim_).am_short(1, 0, nullptr, 0), Status::ok);
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+        PatternMessage message = {5000, seed};
+        size_t packed;
+        ASSERT_EQ(link.am_pack(2, PatternMessage::pack, &message, &packed), Status::ok);
+    }
+    ReservedCell cell;
+    ASSERT_TRUE(sender_->reserve(&cell));
+    sender_->publish(cell, CellKind::close, 0, 0);
+    cell.cell->sender = 1;  // the record of the other one
+    settle({&victim_});
+    victim_->progress();
+    EXPECT_EQ(log.count("has not closed"), 1u);
+    settle({&other});
+    ASSERT_EQ(other.messages.size(), 10u);
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+        EXPECT_EQ(check_message(other.messages[seed], 2, 5000, seed), "");
+    }
+    EXPECT_TRUE(link.peer_alive());
+    // His own goodbye is believed.
+    const size_t mailboxes = mappings_named("gpushm-mailbox");
+    other.destroy();
+    link.remove_user();
+    settle({&victim_});
+    victim_->progress();
+    EXPECT_EQ(mappings_named("gpushm-mailbox"), mailboxes - 3) << "his own, and of both links";
+    EXPECT_EQ(log.count("has not closed"), 1u);
+}
+
 TEST_F(PortLies, NonsenseInTheRingHeaderEndsTheLink) {
     const LogCapture log;
     std::vector<unsigned char> local(1 << 20);
