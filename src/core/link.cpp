@@ -312,8 +312,13 @@ bool Link::take_failure() {
 
 void Link::send_close() {
     ReservedCell reserved;
-    if (!failed_ && mailbox_.reserve(&reserved)) {
+    if (failed_) {
+        return;
+    }
+    if (mailbox_.reserve(&reserved)) {
         mailbox_.publish(reserved, CellKind::close, 0, 0);
+    } else {
+        mailbox_.abandon();
     }
 }
 

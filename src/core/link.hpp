@@ -66,8 +66,10 @@ public:
     bool failed() const { return failed_; }
     /** Asks the kernel; a few hundred nanoseconds. */
     bool peer_alive() const { return watch_ && watch_->alive(); }
-    /** Whether the peer's port is closed, by its own word, or its process dead. */
-    bool peer_ended() const { return mailbox_.closed() || !peer_alive(); }
+    /** Whether the peer's port is closed, by its own word. */
+    bool peer_closed() const { return mailbox_.closed(); }
+    /** Whether it is that, or its process dead. */
+    bool peer_ended() const { return peer_closed() || !peer_alive(); }
 
     /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
     Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length);
@@ -137,7 +139,8 @@ public:
     void release_memory();
     bool has_memory() const { return watch_.has_value(); }
 
-    /** Tells the peer, as far as its mailbox has room, that nothing follows. */
+    /** Tells the peer that nothing follows: at once, or, where its mailbox has no room, when it has received
+     *  everything and keeps house. */
     void send_close();
 
     /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A look-up

@@ -13,6 +13,8 @@ constexpr uint64_t kMagic = 0x6d68737570670001ull;  // "gpushm", layout 1
 
 constexpr uint64_t kArmed = 1;
 
+constexpr uint64_t kNobody = 1;  // SenderRecord::owner
+
 uint64_t tail_ticket(uint64_t tail) { return tail >> 1; }
 
 constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
@@ -251,7 +253,7 @@ std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
         next_watched_ = static_cast<uint16_t>((next_watched_ + 1) % kMaxSenders);
         const uint64_t owner = sender_records()[sender].owner.load(std::memory_order_acquire);
         if (owner != 0) {
-            // In this order: a dead process reserves nothing after the mailbox was seen idle.
+            // In this order: who is dead, or nobody, reserves nothing after the mailbox was seen idle.
             const bool dead = !ProcessWatch(record_pid(owner)).alive();
             return dead && unreceived_tickets() == 0 ? std::optional<uint16_t>(sender)
                                                    : std::nullopt;
@@ -391,6 +393,12 @@ void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t
         wake_owner();
     }
     prefetch_next(reserved, kind, length);
+}
+
+void MailboxSender::abandon() {
+    uint64_t own = static_cast<uint64_t>(getpid()) << 1 | 1;
+    record()->owner.compare_exchange_strong(own, kNobody, std::memory_order_release,
+                                            std::memory_order_relaxed);
 }
 
 /** Fetches what the next message will write if it is like this one, while nobody waits for it. Not the

@@ -45,7 +45,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 8;
+constexpr uint32_t kProtocolVersion = 9;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -101,8 +101,11 @@ static_assert(sizeof(Cell) == Cell::kBytes, "a cell is two cache lines");
  *  `address`, and stores pid << 1 | 1 (release). The owner reads `address` after an acquire load that
  *  shows the low bit. Only the owner stores 0 (release): after the sender's CellKind::close, or when
  *  the sender is dead and every ticket reserved by then was received or skipped, so that no message
- *  is taken for one of the record's next holder. A sender that dies while it claims leaves the record
- *  used until the owner closes. */
+ *  is taken for one of the record's next holder. A sender that ends and finds no room for a
+ *  CellKind::close makes the record nobody's: pid << 1 | 1 -> 1 by compare-and-swap (release), the
+ *  last that it does here. The address stays, for the messages that wait; no process has the PID 0, so
+ *  the owner takes the sender for dead, and having seen the 1 (acquire) sees all that it had
+ *  reserved. A sender that dies while it claims leaves the record used until the owner closes. */
 struct alignas(128) SenderRecord {
     std::atomic<uint64_t> owner;
     MailboxAddress address;
@@ -247,8 +250,8 @@ public:
     void free_sender(uint16_t sender);
     /** Whether the mailbox `cookie` is that of a sender with a record. Reads all records. */
     bool has_sender(const Cookie &cookie) const;
-    /** Looks at the next record in use, a few system calls; its index when its process is dead and
-     *  nothing is reserved or published here, so that the caller may free it. */
+    /** Looks at the next record in use, a few system calls; its index when its process is dead, or it is
+     *  nobody's, and nothing is reserved or published here, so that the caller may free it. */
     std::optional<uint16_t> find_dead_sender();
 
     /** Readable when a sender found the mailbox armed. */
@@ -292,6 +295,9 @@ public:
      *  holds up everybody behind it. */
     bool reserve(ReservedCell *reserved);
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
+    /** At the end, in place of a CellKind::close for which there is no room: the owner frees the record when
+     *  it has received everything. Nothing may be reserved then or later. */
+    void abandon();
     /** Whether reserve() would succeed now. */
     bool has_room() const;
     /** Whether its words can be what senders and owner have written. If not, it stays full. */

@@ -303,7 +303,8 @@ void Port::housekeeping() {
         GPUSHM_LOG_ONCE(warn, "a peer died while it wrote into our mailbox: its message is dropped");
     }
     while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
-        if (Link *link = known_link(*dead)) {
+        Link *link = known_link(*dead);
+        if (link != nullptr && !link->peer_closed()) {  // else it found no room to say so
             link->fail();
         }
         forget_sender(*dead);

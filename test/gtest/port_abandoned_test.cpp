@@ -4,6 +4,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace gpushm {
@@ -88,6 +89,47 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatWereKilled) {
     }
     EXPECT_TRUE(progress_until({&port}, [&] { return port.failed_links.size() == 5; }));
     EXPECT_EQ(held_after_settling(port), before);
+}
+
+/** Records in use in the mailbox of a port of this process. */
+size_t records_in_use(TestPort &port) {
+    const char *why = "";
+    const auto segment = Segment::attach(getpid(), port->address().segment_fd, 0, &why);
+    const SenderRecord *records = MailboxGeometry::sender_records(segment->data());
+    return static_cast<size_t>(
+        std::count_if(records, records + kMaxSenders,
+                      [](const SenderRecord &record) { return record.owner != 0; }));
+}
+
+TEST(PortAbandoned, NothingIsKeptOfPeersThatFoundNoRoomForAGoodbye) {
+    TestPort port;
+    std::vector<unsigned char> bytes(100000);
+    const Registration memory(bytes.data(), bytes.size());
+    visit(port, memory);
+    const Held before = held_after_settling(port);
+    size_t sent = 0;
+    port.messages.clear();
+    for (size_t round = 1; round <= 20; ++round) {
+        {
+            TestPort peer;
+            Link &link = peer.link(port);
+            Outcome put;  // so that the port has a link, too
+            unsigned char byte = 0;
+            ASSERT_EQ(link.put(&byte, 1, memory.at(), nullptr, put.completion()),
+                      Status::in_progress);
+            ASSERT_TRUE(progress_until({&port, &peer}, [&] { return put.done(); }));
+            while (link.am_short(1, sent, nullptr, 0) == Status::ok) {
+                ++sent;
+            }
+        }
+        settle({&port});
+        EXPECT_EQ(port.messages.size(), sent) << "what they said before counts";
+    }
+    EXPECT_TRUE(progress_until({&port}, [&, poll = 0u]() mutable {
+        return ++poll % 4096 == 0 && records_in_use(port) == 0;
+    }));
+    EXPECT_EQ(held_after_settling(port), before);
+    EXPECT_TRUE(port.failed_links.empty()) << "they have ended as they should";
 }
 
 TEST(PortAbandoned, LinksThatNobodyUsedGoWithTheirPeersToo) {
