@@ -411,6 +411,7 @@ private:
     bool finish_shared_read(const SharedRead &read);
     void give_up_shared_read();
     void revoke_shared_reads();
+    void forget_served_help();
     unsigned progress_help();
     bool wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count);
     void revoke(const SharedUse &use, uint32_t pieces);

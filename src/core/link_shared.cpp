@@ -210,9 +210,22 @@ void Link::give_up_shared_read() {
 
 // ---------------------------------------------------------------- the helper
 
+/** Takes out the requests for transfers of which nothing is left to do. */
+void Link::forget_served_help() {
+    help_.erase(std::remove_if(help_.begin(), help_.end(),
+                               [this](const HelpRequest &request) {
+                                   return mailbox_.shared_transfer(request.shared.index)
+                                       .all_claimed(request.shared.id);
+                               }),
+                help_.end());
+}
+
 void Link::receive_help_request(const HelpRequest &request) {
     const uint64_t pieces =
         request.piece_bytes == 0 ? 0 : (request.length - 1) / request.piece_bytes + 1;
+    if (help_.size() >= kSharedTransfers) {
+        forget_served_help();  // the reader did them alone, and uses their words for others
+    }
     if (request.shared.index >= kSharedTransfers || request.length == 0 || pieces == 0 ||
         pieces > SharedTransfer::kMaxPieces || help_.size() >= kSharedTransfers) {
         GPUSHM_LOG(error, "process %d asked for nonsense: ignored; look for memory corruption in the "

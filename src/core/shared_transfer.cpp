@@ -11,6 +11,11 @@ uint32_t id_of(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
 uint32_t begin_of(uint64_t claims) { return claims & 0xffff; }
 uint32_t end_of(uint64_t claims) { return (claims >> 16) & 0xffff; }
 
+/** Whether pieces of that use are left. */
+bool claimable(uint64_t claims, uint32_t id) {
+    return id_of(claims) == id && begin_of(claims) < end_of(claims);
+}
+
 }  // namespace
 
 void SharedTransfer::open(uint32_t id, uint32_t pieces) {
@@ -20,7 +25,7 @@ void SharedTransfer::open(uint32_t id, uint32_t pieces) {
 
 std::optional<uint32_t> SharedTransfer::claim_first(uint32_t id) {
     uint64_t seen = claims.load(std::memory_order_acquire);
-    while (id_of(seen) == id && begin_of(seen) < end_of(seen)) {
+    while (claimable(seen, id)) {
         if (claims.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
                                          std::memory_order_acquire)) {
             return begin_of(seen);
@@ -31,7 +36,7 @@ std::optional<uint32_t> SharedTransfer::claim_first(uint32_t id) {
 
 std::optional<uint32_t> SharedTransfer::claim_last(uint32_t id) {
     uint64_t seen = claims.load(std::memory_order_acquire);
-    while (id_of(seen) == id && begin_of(seen) < end_of(seen)) {
+    while (claimable(seen, id)) {
         if (claims.compare_exchange_weak(seen, seen - (1u << 16), std::memory_order_acq_rel,
                                          std::memory_order_acquire)) {
             return end_of(seen) - 1;
@@ -56,6 +61,10 @@ SharedTransfer::Helper SharedTransfer::helper(uint32_t id, uint32_t count) const
         return Helper::failed;
     }
     return (seen & (kFailed - 1)) >= count ? Helper::done : Helper::busy;
+}
+
+bool SharedTransfer::all_claimed(uint32_t id) const {
+    return !claimable(claims.load(std::memory_order_acquire), id);
 }
 
 void SharedTransfer::finish(uint32_t id, bool written) {

@@ -59,6 +59,8 @@ struct alignas(64) SharedTransfer {
 
     // ---- the helper
     std::optional<uint32_t> claim_last(uint32_t id);
+    /** Whether claim_last() would find nothing, now and later. */
+    bool all_claimed(uint32_t id) const;
     void finish(uint32_t id, bool written);
 };
 

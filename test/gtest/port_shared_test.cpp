@@ -147,6 +147,29 @@ TEST_F(PortShared, HelpThatComesLateMeetsNoTransferOfAnotherPeer) {
     EXPECT_EQ(pattern_mismatch(local_.data(), kBytes, 99), kBytes);
 }
 
+TEST_F(PortShared, RequestsThatWaitLongerThanTheirTransfersAreNoNonsense) {
+    constexpr size_t kLength = 192 << 10;  // the least that is helped with: three pieces
+    const LogCapture log;
+    std::vector<Outcome> outcomes(200);
+    size_t begun = 0;
+    const auto begin = [&](size_t count) {
+        for (const size_t end = begun + count; begun < end; ++begun) {
+            ASSERT_EQ(a_.link(b_).get(local_.data(), kLength, host_memory(registration_), nullptr,
+                                      outcomes[begun].completion()),
+                      Status::in_progress);
+        }
+    };
+    begin(kSharedTransfers);
+    for (int i = 0; i < 4; ++i) {
+        b_->progress();  // takes sixteen requests, and claims two pieces
+    }
+    // The reader does most of them alone and begins others, before the peer comes to anything.
+    ASSERT_TRUE(progress_until({&a_}, [&] { return outcomes[40].done(); }));
+    begin(40);
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcomes[begun - 1].done(); }));
+    EXPECT_EQ(log.count("nonsense"), 0u);
+}
+
 TEST_F(PortShared, ReaderThatTheKernelRefusesTakesTheRing) {
     for (const unsigned reads : {0u, 1u, 3u}) {
         expect_ring_taken(RefusedCopies(reads, kAlways), reads + 1, 0);
