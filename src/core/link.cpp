@@ -37,6 +37,9 @@ Link::Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox)
     : port_(port), peer_(peer), watch_(ProcessWatch(peer.pid)), mailbox_(std::move(mailbox)) {}
 
 Link::~Link() {
+    if (port_.is_inherited()) {
+        return;
+    }
     wait_for_copies(nullptr);
     revoke_shared_reads();
     for (const auto &[id, operation] : operations_) {

@@ -42,6 +42,9 @@ Port::Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxRece
     : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {}
 
 Port::~Port() {
+    if (is_inherited()) {
+        return;
+    }
     mailbox_.close();
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();

@@ -8,6 +8,8 @@
 #include "core/link.hpp"
 #include "core/mailbox.hpp"
 
+#include <unistd.h>
+
 #include <array>
 #include <bitset>
 #include <cstddef>
@@ -41,7 +43,11 @@ class Port {
 public:
     /** Null, logged, when there is no memory or no descriptor. */
     static std::unique_ptr<Port> create(const PortConfig &config, const PortCallbacks &callbacks);
+    /** In a forked child it ends the child's copy only: the segments are its parent's (Segment), and so
+     *  are the copies that are under way. */
     ~Port();
+    /** Whether this is a forked child's copy. */
+    bool is_inherited() const { return getpid() != created_by_; }
 
     MailboxAddress address() const { return mailbox_.address(); }
     const PortConfig &config() const { return config_; }
@@ -106,6 +112,7 @@ private:
     void housekeeping();
     void check_exports();
 
+    const pid_t created_by_ = getpid();
     PortConfig config_;
     PortCallbacks callbacks_;
     MailboxReceiver mailbox_;

@@ -177,6 +177,38 @@ TEST(PortAbandoned, APutToAPortThatIsGoneFailsThoughItsProcessLives) {
     EXPECT_EQ(port.failed_links.size(), 1u);
 }
 
+TEST(PortAbandoned, AForkedChildEndsItsCopyAndTouchesNothing) {
+    constexpr PortConfig kWithCma = {256 << 10, 32 << 10, 16 << 10, 64, false, true};
+    TestPort port(kWithCma);
+    TestPort peer(kWithCma);
+    Link &link = port.link(peer);
+    std::vector<unsigned char> local(4 << 20);
+    std::vector<unsigned char> bytes(4 << 20);
+    fill_pattern(bytes.data(), bytes.size(), 1);
+    const Registration memory(bytes.data(), bytes.size());
+    RemoteMemory remote = memory.at();
+    remote.buffer.owner = process_cookie().low;
+    make_ring_ready(port, peer);
+    Outcome get;
+    ASSERT_EQ(link.get(local.data(), local.size(), remote, nullptr, get.completion()),
+              Status::in_progress);
+    Outcome put;
+    unsigned char byte = 1;
+    unsigned char target = 0;
+    const Registration one(&target, 1);
+    ASSERT_EQ(link.put(&byte, 1, one.at(), nullptr, put.completion()), Status::in_progress);
+    Child child([&](const Channel &) {
+        port.destroy();
+        peer.destroy();
+        return 0;
+    });
+    EXPECT_EQ(child.reap(), 0);
+    ASSERT_TRUE(progress_until({&port, &peer}, [&] { return get.done() && put.done(); }));
+    EXPECT_EQ(get.status, Status::ok);
+    EXPECT_EQ(put.status, Status::ok);
+    EXPECT_EQ(pattern_mismatch(local.data(), local.size(), 1), local.size());
+}
+
 TEST(PortAbandoned, WhatAPeerSaidBeforeItDiedIsHeardBeforeItsDeath) {
     TestPort port;
     const MailboxAddress own = port->address();
