@@ -361,6 +361,9 @@ void StandbyKernel::look_whether_it_left(uint64_t now) {
         return;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (waiting_.load(std::memory_order_acquire) != 0) {
+        return;  // given before it left: a launch would say that it was served
+    }
     const bool paid = given_ >= kCopiesThatPay || config_.mode == StandbyConfig::Mode::whenever_possible;
     pause_ns_ = paid ? 0 : std::min(kMostPauseNs, std::max(kFirstPauseNs, 2 * pause_ns_));
     next_launch_ = now + pause_ns_;

@@ -7,7 +7,11 @@
 #include "core/kernel_image.hpp"
 #include "core/standby_kernel.hpp"
 
+#include <sys/mman.h>
+
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -27,6 +31,42 @@ uint64_t now_ns() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
                                  std::chrono::nanoseconds(1));
 }
+
+/** A page whose first reader waits until it is let go on; one at a time. */
+class HeldPage {
+public:
+    HeldPage() {
+        address_ = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        reached_ = false;
+        let_go_ = false;
+        struct sigaction action = {};
+        action.sa_handler = hold;
+        sigaction(SIGSEGV, &action, &before_);
+    }
+    HeldPage(const HeldPage &) = delete;
+    HeldPage &operator=(const HeldPage &) = delete;
+    ~HeldPage() {
+        sigaction(SIGSEGV, &before_, nullptr);
+        munmap(address_, kBytes);
+    }
+    const void *address() const { return address_; }
+    bool reached() const { return reached_; }
+    void let_go() { let_go_ = true; }
+
+private:
+    static void hold(int /*signal*/) {
+        reached_ = true;
+        while (!let_go_) {
+        }
+        mprotect(address_, kBytes, PROT_READ | PROT_WRITE);
+    }
+
+    static constexpr size_t kBytes = 4096;
+    static inline void *address_;
+    static inline std::atomic<bool> reached_;
+    static inline std::atomic<bool> let_go_;
+    struct sigaction before_ = {};
+};
 
 class Standby : public GpuTest {
 protected:
@@ -246,6 +286,41 @@ TEST_F(Standby, SaysOfEachCommandWhetherItServedIt) {
         }
     }
     EXPECT_GT(served, 0);
+}
+
+/** A thread gives a command, the kernel leaves before it has all of it, another thread sees that. */
+TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
+    SKIP_UNLESS_SIMULATED();
+    Buffer destination(MemoryKind::pinned, 64);
+    memset(destination.data(), 0xee, 64);
+    HeldPage source;
+    std::atomic<bool> stop{false};
+    std::thread tender([&] {
+        while (!stop) {
+            kernel_->note_copy();
+            kernel_->tend(true, true, now_ns());
+        }
+    });
+    uint32_t end = 0;
+    std::thread giver([&] {
+        const Deadline deadline;
+        while (!kernel_->give(destination.data(), source.address(), 64, true, &end) &&
+               !deadline.passed()) {
+        }
+    });
+    const Deadline deadline;
+    while (!source.reached() && !deadline.passed()) {
+    }
+    kernel_->dismiss();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until the tender waits for the giver
+    source.let_go();
+    giver.join();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    stop = true;
+    tender.join();
+    ASSERT_TRUE(source.reached());
+    EXPECT_EQ(wait(end), State::not_served);
+    EXPECT_EQ(destination.data()[0], 0xee);
 }
 
 TEST_F(Standby, IsNotLaunchedForNothing) {
