@@ -482,6 +482,16 @@ void StandbyKernel::log_use() {
     }
 }
 
+/** It may live though the driver failed, and what it copies later would meet memory that has another use:
+ *  after this it does not run any more, for its life is short. A driver that fails is asked a second time. */
+void StandbyKernel::await_end() {
+    const CudaDriver *driver = CudaDriver::get();
+    dismiss();
+    if (driver->stream_synchronize(stream_) != CUDA_SUCCESS && !has_left()) {
+        driver->stream_synchronize(stream_);
+    }
+}
+
 /** A kernel that was killed says nothing; asked now and then. */
 bool StandbyKernel::is_dead() {
     if (++polls_ % kPollsPerQuery != 0) {
@@ -496,7 +506,10 @@ bool StandbyKernel::is_dead() {
     if (result == CUDA_ERROR_NOT_READY || (result == CUDA_SUCCESS && has_left())) {
         return false;
     }
-    give_up("it was killed", result);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+        await_end();
+    }
+    give_up("it was killed, or the driver failed", result);
     return true;
 }
 

@@ -87,6 +87,7 @@ private:
     bool is_in_use(uint64_t now) const;
     bool has_left() const;
     bool is_dead();
+    void await_end();
     void beat(uint64_t now);
     bool claim_gpu(uint64_t now);
     bool is_good_moment(bool idle, uint64_t now) const;

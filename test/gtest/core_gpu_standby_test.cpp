@@ -375,6 +375,29 @@ TEST_F(Standby, ThatDiesServesNothingMore) {
     EXPECT_FALSE(kernel_->alive());
 }
 
+/** What the driver fails to answer says nothing of the kernel, which goes on copying. */
+TEST_F(Standby, OneFailureOfTheDriverDoesNotMeanThatItIsDead) {
+    SKIP_UNLESS_SIMULATED();
+    Buffer memory(MemoryKind::pinned, 128);
+    memory.fill(1);
+    set_simulation("SIMCUDA_DELAY_US", "30000");
+    set_simulation("SIMCUDA_SEED", "1");
+    ASSERT_TRUE(await_life());
+    reset_calls();
+    set_simulation("SIMCUDA_FAIL", "cuStreamQuery:1:999");
+    uint32_t end = 0;
+    ASSERT_TRUE(kernel_->give(memory.data(), memory.data() + 64, 64, false, &end));
+    const State state = wait(end);
+    memset(memory.data(), 0xee, 64);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    set_simulation("SIMCUDA_FAIL", "");
+    set_simulation("SIMCUDA_SEED", "0");
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_EQ(memory.data()[0], 0xee) << "it copied after that";
+    EXPECT_EQ(state, State::served);
+    EXPECT_GE(calls("cuStreamQuery"), 1u) << "shows nothing";
+}
+
 /** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of its own,
  *  for the setting is the process's. */
 FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
