@@ -59,6 +59,9 @@ Word load_acquire(const Word &word) {
     return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
 }
 
+// This thread is within tend_all().
+thread_local bool tending = false;
+
 /** Whether the numbers, which wrap, are in this order. */
 bool reached(uint32_t unit, uint32_t end) { return static_cast<int32_t>(unit - end) >= 0; }
 
@@ -143,10 +146,12 @@ void StandbyKernels::tend_all(bool idle) {
     const uint64_t now = nanoseconds();
     const bool may_launch = absences_.load(std::memory_order_relaxed) == 0;
     bool wanted = false;
+    tending = true;
     for (const auto &[key, kernel] : kernels_) {
         (void)key;
         wanted |= kernel->tend(idle, may_launch, now);
     }
+    tending = false;
     wanted_.store(wanted, std::memory_order_relaxed);
 }
 
@@ -168,12 +173,16 @@ bool StandbyKernels::claim(CUdevice device) {
     return bool(claim);
 }
 
+/** Within tend_all(), which launches, it is a tool's callback that calls the driver: this thread has the mutex. */
 void StandbyKernels::begin_absence() {
     absences_.fetch_add(1, std::memory_order_relaxed);
     if (!wanted_.load(std::memory_order_relaxed)) {
         return;
     }
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    if (!tending) {
+        lock.lock();
+    }
     for (const auto &[key, kernel] : kernels_) {
         (void)key;
         kernel->dismiss();

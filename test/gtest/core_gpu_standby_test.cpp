@@ -8,6 +8,7 @@
 #include "core/standby_kernel.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -396,6 +397,44 @@ TEST_F(Standby, OneFailureOfTheDriverDoesNotMeanThatItIsDead) {
     EXPECT_EQ(memory.data()[0], 0xee) << "it copied after that";
     EXPECT_EQ(state, State::served);
     EXPECT_GE(calls("cuStreamQuery"), 1u) << "shows nothing";
+}
+
+/** A tool's callback runs within a call of the driver, and may call the driver itself. */
+FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
+    setenv("SIMCUDA_NODE", "1", 1);
+    alarm(30);
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
+        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+        return 1;
+    }
+    StandbyKernels &kernels = StandbyKernels::instance();
+    kernels.configure({StandbyConfig::Mode::whenever_possible, 200'000, 1'000'000});
+    kernels.prepare(context);
+    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
+    if (!kernel) {
+        return 2;
+    }
+    static decltype(cuda.launch_kernel) launch;
+    static bool called;
+    launch = cuda.launch_kernel;
+    const_cast<CudaDriver &>(cuda).launch_kernel = [](auto... arguments) {
+        called = true;
+        const CUresult result = launch(arguments...);
+        const StandbyKernels::Absence no_kernel;  // as cuCtxSynchronize
+        return result;
+    };
+    while (!called) {
+        kernel->note_copy();
+        kernels.tend(true);
+    }
+    return 0;
+});
+
+TEST_F(Standby, ALaunchMayBeWatchedByATool) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(launch_with_a_tool.run(), 0);
 }
 
 /** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of its own,
