@@ -511,6 +511,7 @@ CUresult copy_rows(const BatchedCopy &copy, CUstream stream) {
 /** One copy. What may be a passing shortage is tried again: UCP ends the process when a copy
  *  between memory kinds fails. */
 CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy) {
+    const OwnCopies own;
     const auto submit_once = [&] {
         return copy.rows.count > 1
                    ? copy_rows(copy, stream.handle)

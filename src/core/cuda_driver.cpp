@@ -73,6 +73,7 @@ void find_newer(void *library, CudaDriver &driver) {
                   driver.thread_exchange_capture_mode);
     find_optional(library, "cuDevicePrimaryCtxGetState", driver.primary_ctx_get_state);
     find_optional(library, "cuCtxRecordEvent", driver.ctx_record_event);
+    find_optional(library, "cuStreamIsCapturing", driver.stream_is_capturing);
     find_optional(library, "cuMemcpyBatchAsync_v2", driver.memcpy_batch_plain);
     find_optional(library, "cuMemcpyBatchAsync", driver.memcpy_batch_with_index);
     const bool virtual_memory =

@@ -83,6 +83,7 @@ struct CudaDriver {
     CUresult (*thread_exchange_capture_mode)(CUstreamCaptureMode *mode);
     CUresult (*primary_ctx_get_state)(CUdevice device, unsigned *flags, int *active);
     CUresult (*ctx_record_event)(CUcontext context, CUevent event);  // CUDA 12.5
+    CUresult (*stream_is_capturing)(CUstream stream, CUstreamCaptureStatus *status);
 
     // Virtual memory management, all of CUDA 11.2; null together.
     CUresult (*mem_retain_allocation_handle)(CUmemGenericAllocationHandle *handle, void *address);

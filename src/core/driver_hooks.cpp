@@ -29,6 +29,7 @@ std::atomic<bool> waits_hooked{false};
 std::atomic<uint64_t> contexts_gone{0};
 thread_local bool proving;
 thread_local bool proved;
+thread_local bool copies_are_own;
 
 void report(const std::vector<MemoryInfo> &gone) {
     if (freed_listener != nullptr) {
@@ -142,11 +143,40 @@ Address behind(Address address, size_t length) {
     }
 }
 
+/** What the application finds when an asynchronous copy of pageable memory returns: its source has been read, or
+ *  all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so of memory that is page-locked,
+ *  of which the application does not know. */
+CUresult await_copy(CUstream stream, bool of_thread) {
+    const CudaDriver *driver = CudaDriver::get();
+    const CUstream copied_by = stream == nullptr && of_thread ? CU_STREAM_PER_THREAD : stream;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (driver->stream_is_capturing == nullptr ||
+        driver->stream_is_capturing(copied_by, &status) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        return CUDA_SUCCESS;  // nothing was copied yet
+    }
+    const RelaxedCapture relaxed(driver);
+    return driver->stream_synchronize(copied_by);
+}
+
+/** A synchronous one is over. */
+CUresult await_copy(bool /*of_thread*/) { return CUDA_SUCCESS; }
+
 /** A copy between buffers of the application, of which we may have page-locked a part: it is done in pieces that the
- *  driver takes (HostPins::length_of_one_copy()). */
+ *  driver takes (HostPins::length_of_one_copy()). `which`: 1 where the null stream is that of the thread. */
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
+        const CUresult result = copy(destination, source, length, stream...);
+        const HostPins &pins = HostPins::instance();
+        // Asked afterwards, for another thread may have locked it before the driver looked.
+        return result == CUDA_SUCCESS && !copies_are_own &&
+                       (pins.has_locked(pointer_to(destination), length) ||
+                        pins.has_locked(pointer_to(source), length))
+                   ? await_copy(stream..., which == 1)
+                   : result;
+    }
+    static CUresult copy(Destination destination, Source source, size_t length, Stream... stream) {
         const HostPins &pins = HostPins::instance();
         for (;;) {
             const size_t part = pins.length_of_one_copy(
@@ -347,6 +377,10 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
     });
     return driver_hooks_installed();
 }
+
+OwnCopies::OwnCopies() { copies_are_own = true; }
+
+OwnCopies::~OwnCopies() { copies_are_own = false; }
 
 bool driver_waits_hooked() { return waits_hooked.load(std::memory_order_acquire); }
 

@@ -28,6 +28,16 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
 
 bool driver_hooks_installed();
 
+/** While it lives, copies that this thread submits are our own: they are as asynchronous as the driver has
+ *  them. */
+class OwnCopies {
+public:
+    OwnCopies();
+    OwnCopies(const OwnCopies &) = delete;
+    OwnCopies &operator=(const OwnCopies &) = delete;
+    ~OwnCopies();
+};
+
 /** Whether standby kernels make way for calls that wait for all work of a GPU, too. */
 bool driver_waits_hooked();
 

@@ -290,6 +290,11 @@ size_t HostPins::length_of_one_copy(const void *address, size_t length) const {
     return length;
 }
 
+bool HostPins::has_locked(const void *address, size_t length) const {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    return locked_count_.load(std::memory_order_acquire) != 0 && overlaps_locked(begin, begin + length);
+}
+
 void HostPins::invalidate(const void *address, size_t length) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     if (!overlaps_locked(begin, begin + length)) {

@@ -60,6 +60,9 @@ public:
      *  locked what is at `address`. Takes a load unless something is locked. */
     size_t length_of_one_copy(const void *address, size_t length) const;
 
+    /** Whether we have locked any of it. As cheap. */
+    bool has_locked(const void *address, size_t length) const;
+
 private:
     struct Pinned;
     /** What is locked, to be read without the mutex. Written under it, but for its end; an empty slot has end 0. */

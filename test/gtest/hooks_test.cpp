@@ -160,6 +160,67 @@ TEST_F(HooksTest, TheApplicationsCopiesMayLeaveWhatGpushmHasLocked) {
     pins.enable(0);
 }
 
+/** As of pageable memory: the source may be overwritten when the call returns, what came to the host is there. */
+TEST_F(HooksTest, TheApplicationDoesNotSeeThatItsMemoryIsLocked) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kBytes = 1 << 20;
+    const Buffer device(MemoryKind::device, kBytes);
+    Buffer host(MemoryKind::host, kBytes);
+    HostPins &pins = HostPins::instance();
+    pins.enable(kBytes);
+    HostPins::Hold hold;
+    for (int use = 0; use < 2; ++use) {
+        hold = pins.acquire(query_memory(host.data()), host.data(), kBytes, context_, 1);
+    }
+    ASSERT_NE(hold, nullptr) << "not locked";
+    using AnyAsync = CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>(
+        "cuMemcpyHtoDAsync_v2");
+    const auto from_gpu = cuda_function<CUresult (*)(void *, CUdeviceptr, size_t, CUstream)>(
+        "cuMemcpyDtoHAsync_v2");
+    const auto any = cuda_function<AnyAsync>("cuMemcpyAsync");
+    const auto begin_capture =
+        cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
+    const auto end_capture = cuda_function<CUresult (*)(CUstream, CUgraph *)>("cuStreamEndCapture");
+    CUstream made = nullptr;
+    ASSERT_EQ(cuda_.stream_create(&made, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    const CUdeviceptr memory = device_pointer(device.data());
+    const CUdeviceptr locked = device_pointer(host.data());
+    set_simulation("SIMCUDA_DELAY_US", "50000");
+    uint64_t seed = 0;
+    for (const CUstream stream : {made, CUstream(nullptr)}) {
+        for (const bool typed : {true, false}) {
+            host.fill(++seed);
+            EXPECT_EQ(typed ? to_gpu(memory, host.data(), kBytes, stream)
+                            : any(memory, locked, kBytes, stream),
+                      CUDA_SUCCESS);
+            host.fill(1000);
+            EXPECT_EQ(typed ? from_gpu(host.data(), memory, kBytes, stream)
+                            : any(locked, memory, kBytes, stream),
+                      CUDA_SUCCESS);
+            EXPECT_EQ(pattern_mismatch(host.data(), kBytes, seed), kBytes) << typed;
+        }
+    }
+    CUgraph graph = nullptr;
+    ASSERT_EQ(begin_capture(made, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    EXPECT_EQ(to_gpu(memory, host.data(), kBytes, made), CUDA_SUCCESS);
+    EXPECT_EQ(end_capture(made, &graph), CUDA_SUCCESS) << "a copy that is captured is not waited for";
+    CopyEngine engine;
+    CopyTicket ticket;
+    EXPECT_EQ(engine.start({device.data(), host.data(), kBytes, query_memory(device.data()),
+                            CopyDirection::to_gpu},
+                           &ticket),
+              Status::in_progress);
+    engine.progress();
+    EXPECT_EQ(engine.poll(&ticket), Status::in_progress) << "our own is not waited for";
+    EXPECT_EQ(engine.wait(&ticket), Status::ok);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    cuda_.stream_destroy(made);
+    hold = nullptr;
+    pins.invalidate(host.data(), kBytes);
+    pins.enable(0);
+}
+
 TEST_F(HooksTest, TheApplicationMayPageLockWhatGpushmHasLocked) {
     constexpr size_t kBytes = 1 << 20;
     const Buffer buffer(MemoryKind::host, kBytes);
