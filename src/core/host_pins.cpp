@@ -4,6 +4,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/log.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <utility>
 
 namespace gpushm {
@@ -86,6 +88,9 @@ struct HostPins::Pinned {
     HostPins &pins;
     Locked &slot;
     ~Pinned() {
+        if (slot.end.load(std::memory_order_acquire) == 0) {
+            return;  // a forked child: it is the parent's
+        }
         const RelaxedCapture relaxed(CudaDriver::get());
         // Fails harmlessly when the context is gone.
         CurrentContext current(CudaDriver::get(), context);
@@ -97,6 +102,12 @@ struct HostPins::Pinned {
 HostPins &HostPins::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static HostPins *pins = new HostPins;
+    // What the parent has locked is not locked in a forked child, where another thread may have had the mutex:
+    // there it is as new, whatever state it was in.
+    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
+        deferred = Deferred();
+        new (pins) HostPins;
+    });
     return *pins;
 }
 

@@ -8,6 +8,7 @@
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #ifdef __x86_64__
@@ -18,6 +19,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace gpushm {
 namespace {
@@ -99,6 +101,9 @@ bool units_are_stored_whole() {
 StandbyKernels &StandbyKernels::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static StandbyKernels *kernels = new StandbyKernels;
+    // A forked child has no kernels, nor the thread that may have had the mutex: there it is as new.
+    [[maybe_unused]] static const int watched =
+        pthread_atfork(nullptr, nullptr, [] { new (kernels) StandbyKernels; });
     return *kernels;
 }
 

@@ -3,8 +3,12 @@
 // and never
 // more than is allowed.
 #include "core/host_pins.hpp"
+#include "core/standby_kernel.hpp"
 
 #include "core_gpu_support.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -50,6 +54,10 @@ protected:
     HostPins::Hold acquire(size_t offset, size_t length, double seconds = kLong) {
         return pins_.acquire(query_memory(memory_ + offset), memory_ + offset, length, context_,
                              seconds);
+    }
+    /** Without asking the driver. */
+    HostPins::Hold acquire_again(size_t offset, size_t length) {
+        return pins_.acquire(MemoryInfo(), memory_ + offset, length, context_, kLong);
     }
     /** Page-locks a range by using it. */
     HostPins::Hold lock(size_t offset, size_t length) {
@@ -204,6 +212,43 @@ TEST_F(HostPinsTest, ThreadsAcquireAndInvalidateAtOnce) {
     pins_.invalidate(memory_, kBytes);
     EXPECT_EQ(calls("cuMemHostRegister"), calls("cuMemHostUnregister"));
     EXPECT_GT(held, 0u);
+}
+
+/** A forked child unmaps memory while another thread of its parent locks some, and ends. */
+TEST_F(HostPinsTest, AForkedChildWaitsForNobody) {
+    ASSERT_NE(lock(0, kMegabyte), nullptr);
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        StandbyKernels &kernels = StandbyKernels::instance();
+        for (size_t i = 0; !stop; ++i) {
+            const size_t offset = (2 + i % 8) * kMegabyte;
+            acquire_again(offset, kMegabyte);
+            pins_.invalidate(memory_ + (2 + (i + 4) % 8) * kMegabyte, kMegabyte);
+            kernels.want();
+            kernels.tend(true);
+        }
+    });
+    int ended_well = 0;
+    constexpr int kChildren = 100;
+    for (int i = 0; i < kChildren; ++i) {
+        Child child([this](const Channel &) {
+            alarm(20);
+            { const StandbyKernels::Absence no_kernel; }  // as within a call of the driver
+            HostPins::instance().invalidate(memory_, kBytes);
+            munmap(memory_ + 8 * kMegabyte, kMegabyte);
+            const HostPins::Hold hold = acquire_again(0, kMegabyte);
+            return hold == nullptr ? 0 : 1;
+        });
+        const bool well = child.reap() == 0;
+        ended_well += well ? 1 : 0;
+        if (!well) {
+            break;  // the next ones would take as long
+        }
+    }
+    stop = true;
+    other.join();
+    EXPECT_EQ(ended_well, kChildren);
+    EXPECT_TRUE(locked(0)) << "in the parent nothing has changed";
 }
 
 TEST_F(HostPinsTest, LimitHoldsAndTheOldestGo) {
