@@ -20,7 +20,13 @@ struct BatchedCopy {
     size_t length;  // bytes of a row
     CopyRows rows;
     bool failed = false;
+    unsigned long long source_id = 0;  // of the buffer that is copied, if that may be freed meanwhile
 };
+
+inline BatchedCopy batched(const CopyJob &job) {
+    return {job.destination, job.source, job.length, job.rows, false,
+            job.source_may_go ? job.gpu_side.buffer_id : 0};
+}
 
 /** Copies that share an event. */
 struct CopyBatch {

@@ -301,7 +301,7 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     uint32_t standby_end = 0;
     if (give_to_standby(job, means, &standby_end)) {
         const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
-        batch->copies.push_back({job.destination, job.source, job.length, job.rows});
+        batch->copies.push_back(batched(job));
         batch->bytes = job.length;  // of one row: the kernel gets no others
         batch->standby_end = standby_end;
         batch->direction = job.direction;
@@ -321,10 +321,13 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         ++under_way_;
     }
     *ticket = {stream.collected, stream.collected->copies.size()};
-    stream.collected->copies.push_back({job.destination, job.source, job.length, job.rows});
+    stream.collected->copies.push_back(batched(job));
     stream.collected->bytes += bytes;
     if (stream.collected->bytes >= kCollectBytes || stream.submitted.size() < kBatchesInFlight ||
         stream.collected->copies.size() >= kCopiesPerBatch) {
+        if (stream.collected->copies.size() > 1) {
+            drop_gone(*stream.collected);
+        }
         submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
     }
     return poll(ticket);
@@ -359,7 +362,7 @@ Status CopyEngine::copy(const CopyJob &job) {
     }
     const CUstream stream = chosen->handle;
     CUresult result =
-        submit_copy(means.handle, *chosen, {job.destination, job.source, job.length, job.rows});
+        submit_copy(means.handle, *chosen, batched(job));
     if (result != CUDA_SUCCESS) {
         log_copy_failure("cuMemcpyAsync", job.length, result);
         return Status::gpu_error;
@@ -475,6 +478,7 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
             end(*batch);
             context.last_served = batch;
         } else if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
+            drop_gone(*batch);
             submit(handle, context, *stream, batch);
         } else {
             batch->fail();
@@ -523,6 +527,14 @@ CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, const B
     return result == CUDA_SUCCESS ? result : in_context(handle, submit_once);
 }
 
+/** Copies that waited, of sources that were freed meanwhile: what is there now, if anything, nobody has asked
+ *  for. */
+void CopyEngine::drop_gone(CopyBatch &batch) {
+    for (BatchedCopy &copy : batch.copies) {
+        copy.failed = copy.source_id != 0 && query_memory(copy.source).buffer_id != copy.source_id;
+    }
+}
+
 /** Gives copies to the driver, behind them an event. */
 void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                         const std::shared_ptr<CopyBatch> &batch) {
@@ -558,15 +570,17 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     end(*batch);
 }
 
-/** Whether any of the copies runs; those that the driver refused are marked. */
+/** Whether any of the copies runs; those that the driver refused are marked. What is marked already is left
+ *  out. */
 bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const Stream &stream,
                                CopyBatch &batch) {
     const CudaDriver *driver = CudaDriver::get();
     if (batch.by_kernel && launch_copies(handle, context, stream, batch)) {
         return true;
     }
-    const bool all_single = std::all_of(batch.copies.begin(), batch.copies.end(),
-                                        [](const BatchedCopy &copy) { return copy.rows.count == 1; });
+    const bool all_single = std::all_of(
+        batch.copies.begin(), batch.copies.end(),
+        [](const BatchedCopy &copy) { return copy.rows.count == 1 && !copy.failed; });
     const bool fits = batch.copies.size() > 1 && batch.copies.size() <= kCopiesPerBatch;
     if (fits && all_single && driver->has_memcpy_batch()) {
         CUdeviceptr destinations[kCopiesPerBatch];
@@ -589,8 +603,10 @@ bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const S
     }
     bool runs = false;
     for (BatchedCopy &copy : batch.copies) {
-        const CUresult result =
-            submit_copy(handle, stream, copy);
+        if (copy.failed) {
+            continue;
+        }
+        const CUresult result = submit_copy(handle, stream, copy);
         copy.failed = result != CUDA_SUCCESS;
         runs |= !copy.failed;
         if (copy.failed) {
@@ -641,6 +657,7 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
         ++count;
     }
     if (stream.collected && stream.submitted.size() < kBatchesInFlight) {
+        drop_gone(*stream.collected);
         submit(handle, context, stream, std::exchange(stream.collected, nullptr));
         ++count;
     }

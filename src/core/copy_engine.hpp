@@ -55,6 +55,7 @@ struct CopyJob {
     CopyRows rows = {};
     bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
     bool urgent = false;         // nothing else is on its way: what counts is when this is over
+    bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
 };
 
 /** Whether kernels of a context of `device` surely reach [address, +length), which `info` is of: what
@@ -190,6 +191,7 @@ private:
                               CopyBatch &batch);
     static bool launch_copies(CUcontext handle, const Context &context, const Stream &stream,
                               CopyBatch &batch);
+    static void drop_gone(CopyBatch &batch);
     unsigned advance_all();
     unsigned advance(CUcontext handle, Context &context, Stream &stream);
     void forget(CUcontext handle);

@@ -46,7 +46,8 @@ thread_local Link *link_that_packs = nullptr;
 size_t longest(bool by_gpu) { return by_gpu ? kLongestHeadStart : kLongestHostHeadStart; }
 
 /** Nothing may read memory that is not there any more, and the sender's message may end without a
- *  request. cuMemFree waits for copies of what it frees; cuMemUnmap does not. */
+ *  request. cuMemFree waits for copies of what it frees; cuMemUnmap does not. Those that are submitted
+ *  only afterwards the engine drops (CopyJob::source_may_go). */
 bool free_waits_for_copies(const MemoryInfo &info) {
     return info.kind == MemoryKind::managed ||
            (info.kind == MemoryKind::device && info.ipc_capable);

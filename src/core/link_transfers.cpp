@@ -292,8 +292,9 @@ bool Link::issue_slot_chunk(Stream &stream) {
 bool Link::fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
                        const MemoryInfo &gpu_side) {
     CopyTicket ticket;
-    const Status status = port_.engine().start(
-        {destination, source, length, gpu_side, CopyDirection::from_gpu}, &ticket);
+    CopyJob job = {destination, source, length, gpu_side, CopyDirection::from_gpu};
+    job.source_may_go = out.head_start != 0;
+    const Status status = port_.engine().start(job, &ticket);
     if (status == Status::in_progress) {
         out.tickets.push_back(ticket);
     }

@@ -175,6 +175,30 @@ TEST_F(PortGpuHeadStart, HostMemoryIsCopiedWithTheMessage) {
     EXPECT_TRUE(exchange(1000)) << "of GPU memory as before";
 }
 
+/** Nobody asks for it, and its memory is freed before the copy is given to the driver. */
+TEST_F(PortGpuHeadStart, MemoryThatIsFreedMeanwhileIsNotRead) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    set_simulation("SIMCUDA_DELAY_US", "20000");
+    reset_calls();
+    EXPECT_NE(announce(1000), 0u);
+    EXPECT_NE(announce(1000), 0u);
+    {
+        const Buffer freed(MemoryKind::device, kRoom);
+        Announcement announcement = {freed.data(), 1000, 0};
+        size_t packed = 0;
+        EXPECT_EQ(owner_.am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
+        EXPECT_NE(announcement.head_start, 0u);
+        EXPECT_EQ(calls("cuMemcpyAsync"), 2u) << "not submitted yet";
+    }
+    settle({&a_, &b_});
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_EQ(calls("cuMemcpyAsync"), 2u);
+    EXPECT_EQ(log.count("failed"), 0u);
+    source_.fill(++pattern_);
+    get(1000, 0, pattern_);
+}
+
 /** Another message at the same address: the bytes of the earlier one must never come for it. */
 TEST_F(PortGpuHeadStart, EarlierBytesAreNotForALaterMessage) {
     source_.fill(++pattern_);
