@@ -59,8 +59,7 @@ unsigned char *HostBlocks::memory() {
     if (memory_.compare_exchange_strong(known, made, std::memory_order_acq_rel)) {
         return made;
     }
-    HostRegions::instance().remove(made);  // another thread was first
-    munmap(made, kBytes);
+    HostRegions::instance().unmap(made, kBytes);  // another thread was first
     return known;
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/host_regions.hpp"
 
+#include "core/background.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/log.hpp"
+
+#include <sys/mman.h>
 
 #include <algorithm>
 
@@ -23,20 +26,35 @@ void HostRegions::add(unsigned char *base, size_t length) {
     highest_ = std::max<uintptr_t>(highest_, begin + length);
 }
 
-void HostRegions::remove(unsigned char *base) {
+/** What is known of a segment, which is forgotten. */
+std::optional<HostRegions::Region> HostRegions::take(unsigned char *base) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto region = regions_.find(base);
-    if (region != regions_.end()) {
-        if (region->second.state == State::pinned) {
-            // Fails harmlessly when the driver or the context is gone already. In a thread without a
-            // context it would fail too, and the driver would take what is mapped here next for the
-            // pages that were locked.
-            const RelaxedCapture relaxed(CudaDriver::get());
-            CurrentContext current(CudaDriver::get(), region->second.context);
-            CudaDriver::get()->mem_host_unregister(base);
-        }
-        regions_.erase(region);
+    const auto found = regions_.find(base);
+    if (found == regions_.end()) {
+        return std::nullopt;
     }
+    const Region region = found->second;
+    regions_.erase(found);
+    return region;
+}
+
+void HostRegions::unmap(unsigned char *base, size_t length) {
+    const std::optional<Region> region = take(base);
+    if (!region || region->state != State::pinned) {
+        munmap(base, length);
+        return;
+    }
+    // A thread that waits for a message may do this: cuMemHostUnregister waits for kernels that run (H200, driver
+    // 580), and one of the application may run until that message is there.
+    run_in_background([base, length, context = region->context] {
+        // Fails harmlessly when the driver or the context is gone already. In a thread without a
+        // context it would fail too, and the driver would take what is mapped here next for the
+        // pages that were locked.
+        const RelaxedCapture relaxed(CudaDriver::get());
+        CurrentContext current(CudaDriver::get(), context);
+        CudaDriver::get()->mem_host_unregister(base);
+        munmap(base, length);
+    });
 }
 
 void HostRegions::set_pinning_enabled(bool enabled) {

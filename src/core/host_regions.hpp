@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 
 namespace gpushm {
 
@@ -20,8 +21,9 @@ public:
     static HostRegions &instance();
 
     void add(unsigned char *base, size_t length);
-    /** Also unlocks it; the caller unmaps it afterwards. Needs no current context. */
-    void remove(unsigned char *base);
+    /** Unlocks and unmaps it; in the background where it is page-locked, for the driver waits for kernels of the
+     *  application then. Needs no current context. */
+    void unmap(unsigned char *base, size_t length);
 
     /** Whether `address` lies in a segment: then it is host memory, which the driver need not be
      *  asked. */
@@ -49,6 +51,7 @@ private:
     using Regions = std::map<const unsigned char *, Region>;  // by base address
 
     Regions::iterator find(const void *address);
+    std::optional<Region> take(unsigned char *base);
     static bool still_pinned(Region &region, CUcontext alive, unsigned long long alive_id);
 
     std::mutex mutex_;

@@ -91,8 +91,7 @@ Segment &Segment::operator=(Segment &&other) noexcept {
 Segment::~Segment() {
     // A forked child has something else there, or nothing (MADV_DONTFORK).
     if (data_ != nullptr && mapped_by_ == getpid()) {
-        HostRegions::instance().remove(data_);
-        munmap(data_, length_);
+        HostRegions::instance().unmap(data_, length_);
     }
 }
 

@@ -215,7 +215,7 @@ StandbyKernel::~StandbyKernel() {
     if (control_ == nullptr) {
         return;
     }
-    // As in HostRegions::remove; the rest went with the context.
+    // As in HostRegions::unmap; the rest went with the context.
     const RelaxedCapture relaxed(CudaDriver::get());
     CurrentContext current(CudaDriver::get(), context_);
     CudaDriver::get()->mem_host_unregister(control_);

@@ -98,6 +98,7 @@ TEST_F(HostRegionsTest, IsUnlockedBeforeItIsUnmappedInAnyThread) {
         segment_.reset();
         EXPECT_EQ(current_context(), nullptr);
     }).join();
+    EXPECT_TRUE(await_background());
     EXPECT_EQ(query_memory(address).kind, MemoryKind::host);
     segment_ = Segment::create("gpushm-test", kBytes);
     expect_copies(2);
@@ -123,7 +124,31 @@ TEST_F(HostRegionsTest, IsRegisteredOnceInItsLife) {
     EXPECT_EQ(calls("cuMemHostRegister"), 1u);
     EXPECT_EQ(calls("cuMemHostUnregister"), 0u);
     segment_.reset();
-    EXPECT_EQ(calls("cuMemHostUnregister"), 1u);
+    EXPECT_TRUE(await_background_calls("cuMemHostUnregister", 1));
+}
+
+/** The driver waits for the work of the GPU when it unlocks memory; who closes a segment does not. */
+TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
+    SKIP_UNLESS_SIMULATED();
+    expect_copies(1);
+    const size_t mapped = mappings_named("gpushm-test");
+    const Buffer from(MemoryKind::device, 4096);
+    const Buffer to(MemoryKind::device, 4096);
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    set_simulation("SIMCUDA_DELAY_US", "500000");
+    ASSERT_EQ(cuda_.memcpy_async(device_pointer(to.data()), device_pointer(from.data()), 4096, stream),
+              CUDA_SUCCESS);
+    reset_calls();
+    segment_.reset();
+    EXPECT_EQ(Segment::create("gpushm-test", kBytes).has_value(), true) << "nor for another one";
+    EXPECT_EQ(mappings_named("gpushm-test"), mapped) << "it is locked still";
+    EXPECT_EQ(cuda_.stream_query(stream), CUDA_ERROR_NOT_READY);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_TRUE(await_background_calls("cuMemHostUnregister", 1));
+    EXPECT_LT(mappings_named("gpushm-test"), mapped);
+    EXPECT_EQ(cuda_.stream_query(stream), CUDA_SUCCESS) << "shows nothing";
+    cuda_.stream_destroy(stream);
 }
 
 TEST_F(HostRegionsTest, UntouchedSegmentMakesNoDriverCall) {

@@ -71,15 +71,18 @@ unsigned long capture_mode_calls() {
 
 void reset_calls() { cuda_function<decltype(&simcuda_reset_counts)>("simcuda_reset_counts")(); }
 
+bool await_background() {
+    const auto last = std::make_shared<std::promise<void>>();  // may outlive this call
+    run_in_background([last] { last->set_value(); });
+    return last->get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+}
+
 bool await_background_calls(const char *function, unsigned long count) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (calls(function) < count && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::yield();
     }
-    const auto last = std::make_shared<std::promise<void>>();  // may outlive this call
-    run_in_background([last] { last->set_value(); });
-    return last->get_future().wait_until(deadline) == std::future_status::ready &&
-           calls(function) == count;
+    return await_background() && calls(function) == count;
 }
 
 void set_simulation(const char *variable, const char *value) {

@@ -34,6 +34,8 @@ unsigned long calls_of_all();
  *  */
 unsigned long capture_mode_calls();
 void reset_calls();
+/** Waits until what is in the background (core/background.hpp) is done; false when it takes too long. */
+bool await_background();
 /** Waits until a function has been called `count` times and what is in the background
  *  (core/background.hpp) is done. False when it is not called so often, or more often. */
 bool await_background_calls(const char *function, unsigned long count);
