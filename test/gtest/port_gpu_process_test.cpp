@@ -106,6 +106,7 @@ int outlive(int moment) {
         target.fill(2);
         CHECK(target.check(0, 0, 0, 2).empty());
     }
+    CHECK(await_background());
     CHECK(mappings_named("memfd:gpushm") == 0);
     CHECK(open_descriptors() == descriptors);
     return 0;
