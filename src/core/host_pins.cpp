@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace gpushm {
@@ -91,6 +92,7 @@ struct HostPins::Pinned {
         if (slot.end.load(std::memory_order_acquire) == 0) {
             return;  // a forked child: it is the parent's
         }
+        slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
         // Fails harmlessly when the context is gone.
         CurrentContext current(CudaDriver::get(), context);
@@ -124,32 +126,42 @@ HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, si
     if (!ours && locked_by_application(info, begin, begin + length)) {
         return Hold(Hold(), address);  // not null, and holds nothing
     }
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (limit_bytes_ == 0 || (info.kind != MemoryKind::host && !ours) || length > limit_bytes_) {
-        return nullptr;
-    }
-    deferred.within_acquire = true;
-    const auto range = merge(page_floor(begin), page_ceiling(begin + length));
     Hold hold;
-    if (range != ranges_.end()) {
-        Range &found = range->second;
-        ages_.splice(ages_.end(), ages_, found.age);
-        ++found.uses;
-        found.missed_seconds += missed_seconds;
-        const size_t bytes = found.end - range->first;
-        const double cost = kPinSeconds + kPinSecondsPerByte * static_cast<double>(bytes);
-        if (!found.pinned && !found.refused && found.uses > 1 && found.missed_seconds >= cost &&
-            make_room(bytes)) {
-            pin(range, context);
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (limit_bytes_ == 0 || (info.kind != MemoryKind::host && !ours) || length > limit_bytes_) {
+            return nullptr;
         }
-        hold = found.pinned;
-        bound(range->first);
+        deferred.within_acquire = true;
+        hold = find_or_pin(page_floor(begin), page_ceiling(begin + length), context, missed_seconds);
+        deferred.within_acquire = false;
     }
-    deferred.within_acquire = false;
     if (deferred.count != 0) {
         hold = nullptr;
         apply_deferred();
     }
+    return hold;
+}
+
+/** A hold of whole pages if they are locked, which they become when they have come often enough. */
+HostPins::Hold HostPins::find_or_pin(uintptr_t begin, uintptr_t end, CUcontext context,
+                                     double missed_seconds) {
+    const auto range = merge(begin, end);
+    if (range == ranges_.end()) {
+        return nullptr;
+    }
+    Range &found = range->second;
+    ages_.splice(ages_.end(), ages_, found.age);
+    ++found.uses;
+    found.missed_seconds += missed_seconds;
+    const size_t bytes = found.end - range->first;
+    const double cost = kPinSeconds + kPinSecondsPerByte * static_cast<double>(bytes);
+    if (!found.pinned && !found.refused && found.uses > 1 && found.missed_seconds >= cost &&
+        make_room(bytes)) {
+        pin(range, context);
+    }
+    Hold hold = found.pinned;
+    bound(range->first);
     return hold;
 }
 
@@ -197,6 +209,9 @@ HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
 void HostPins::pin(Ranges::iterator range, CUcontext context) {
     const CudaDriver *driver = CudaDriver::get();
     const size_t bytes = range->second.end - range->first;
+    if (overlaps_locked(range->first, range->second.end)) {
+        return;  // a part is being unlocked
+    }
     size_t slot = 0;
     while (slot < kMaxLocked && locked_[slot].end.load(std::memory_order_relaxed) != 0) {
         ++slot;
@@ -215,6 +230,7 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     }
     // Before it is locked, so that invalidate() meanwhile waits for this to end.
     locked_count_.fetch_add(1, std::memory_order_release);
+    locked_[slot].unlocking.store(false, std::memory_order_relaxed);
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
     locked_[slot].end.store(range->second.end, std::memory_order_release);
     const CUresult result = driver->mem_host_register(
@@ -273,10 +289,30 @@ void HostPins::bound(uintptr_t keep) {
     }
 }
 
-void HostPins::erase_overlapping(uintptr_t begin, uintptr_t end) {
+/** Takes out what overlaps [begin, end); nothing is allocated. What only this locks is marked. */
+HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Ranges taken;
     auto range = first_that_ends_behind(begin);
     while (range != ranges_.end() && range->first < end) {
-        erase(range++);
+        if (range->second.pinned) {
+            pinned_bytes_ -= range->second.end - range->first;
+            if (range->second.pinned.use_count() == 1) {
+                range->second.pinned->slot.unlocking.store(true, std::memory_order_release);
+            }
+        }
+        ages_.erase(range->second.age);
+        taken.insert(ranges_.extract(range++));
+    }
+    return taken;
+}
+
+/** On return none of it is locked, but for what is held. Without the mutex, which threads need that wait for
+ *  messages: the driver waits for kernels that run. */
+void HostPins::unlock_overlapping(uintptr_t begin, uintptr_t end) {
+    take_overlapping(begin, end);
+    while (is_being_unlocked(begin, end)) {
+        std::this_thread::yield();  // by another thread
     }
 }
 
@@ -284,6 +320,14 @@ bool HostPins::overlaps_locked(uintptr_t begin, uintptr_t end) const {
     return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
         return begin < locked.end.load(std::memory_order_acquire) &&
                end > locked.begin.load(std::memory_order_relaxed);
+    });
+}
+
+bool HostPins::is_being_unlocked(uintptr_t begin, uintptr_t end) const {
+    return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
+        return begin < locked.end.load(std::memory_order_acquire) &&
+               end > locked.begin.load(std::memory_order_relaxed) &&
+               locked.unlocking.load(std::memory_order_acquire);
     });
 }
 
@@ -319,10 +363,9 @@ void HostPins::invalidate(const void *address, size_t length) {
         ++deferred.count;
         return;
     }
-    std::lock_guard<std::mutex> lock(mutex_);
     // Forgetting may itself give memory back.
     deferred.within_acquire = true;
-    erase_overlapping(begin, begin + length);
+    unlock_overlapping(begin, begin + length);
     deferred.within_acquire = false;
     apply_deferred();
 }
@@ -338,10 +381,10 @@ void HostPins::apply_deferred() {
         const size_t count = std::exchange(deferred.count, 0);
         deferred.within_acquire = true;
         for (size_t i = 0; i < std::min(count, Deferred::kMax); ++i) {
-            erase_overlapping(deferred.begin[i], deferred.end[i]);
+            unlock_overlapping(deferred.begin[i], deferred.end[i]);
         }
         if (count > Deferred::kMax) {
-            erase_overlapping(0, UINTPTR_MAX);
+            unlock_overlapping(0, UINTPTR_MAX);
         }
         deferred.within_acquire = false;
     }

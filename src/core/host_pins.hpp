@@ -69,6 +69,7 @@ private:
     struct Locked {
         std::atomic<uintptr_t> begin{0};
         std::atomic<uintptr_t> end{0};
+        std::atomic<bool> unlocking{false};  // somebody does it now, without the mutex
     };
     /** A page-aligned range: wanted at least once, or locked. */
     struct Range {
@@ -87,7 +88,9 @@ private:
     void release(Locked &slot);
     void unpin(Ranges::iterator range);
     void erase(Ranges::iterator range);
-    void erase_overlapping(uintptr_t begin, uintptr_t end);
+    Ranges take_overlapping(uintptr_t begin, uintptr_t end);
+    void unlock_overlapping(uintptr_t begin, uintptr_t end);
+    Hold find_or_pin(uintptr_t begin, uintptr_t end, CUcontext context, double missed_seconds);
     bool make_room(size_t bytes);
     void bound(uintptr_t keep);
     void apply_deferred();
@@ -102,6 +105,7 @@ private:
     Locked locked_[kMaxLocked];
     std::atomic<size_t> locked_count_{0};  // slots that are not empty; grows before one is filled
     bool overlaps_locked(uintptr_t begin, uintptr_t end) const;
+    bool is_being_unlocked(uintptr_t begin, uintptr_t end) const;
 };
 
 }  // namespace gpushm

@@ -214,6 +214,36 @@ TEST_F(HostPinsTest, ThreadsAcquireAndInvalidateAtOnce) {
     EXPECT_GT(held, 0u);
 }
 
+/** The driver waits for the work of the GPU: so does who unmaps the memory, and nobody else. */
+TEST_F(HostPinsTest, NobodyElseWaitsUntilItIsUnlocked) {
+    ASSERT_NE(lock(0, kMegabyte), nullptr);
+    ASSERT_NE(lock(2 * kMegabyte, kMegabyte), nullptr);
+    const Buffer from(MemoryKind::device, 4096);
+    const Buffer to(MemoryKind::device, 4096);
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    set_simulation("SIMCUDA_DELAY_US", "500000");
+    reset_calls();
+    ASSERT_EQ(cuda_.memcpy_async(device_pointer(to.data()), device_pointer(from.data()), 4096, stream),
+              CUDA_SUCCESS);
+    std::thread unmapper([this] { pins_.invalidate(memory_, kPage); });
+    while (calls("cuMemHostUnregister") == 0) {
+        std::this_thread::yield();
+    }
+    EXPECT_NE(acquire_again(2 * kMegabyte, kMegabyte), nullptr);
+    EXPECT_EQ(acquire_again(0, kMegabyte), nullptr);
+    EXPECT_EQ(acquire_again(0, kMegabyte), nullptr) << "it cannot be locked yet";
+    EXPECT_EQ(cuda_.stream_query(stream), CUDA_ERROR_NOT_READY);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    pins_.invalidate(memory_ + kMegabyte / 2, kPage);
+    EXPECT_FALSE(locked(0)) << "another part of it is unmapped at the same time";
+    unmapper.join();
+    EXPECT_EQ(cuda_.stream_query(stream), CUDA_SUCCESS) << "shows nothing";
+    acquire_again(0, kMegabyte);
+    EXPECT_NE(acquire_again(0, kMegabyte), nullptr);
+    cuda_.stream_destroy(stream);
+}
+
 /** A forked child unmaps memory while another thread of its parent locks some, and ends. */
 TEST_F(HostPinsTest, AForkedChildWaitsForNobody) {
     ASSERT_NE(lock(0, kMegabyte), nullptr);
