@@ -69,12 +69,15 @@ unsigned long capture_mode_calls() {
     return find_cuda("cuThreadExchangeStreamCaptureMode") != nullptr ? 2 : 0;
 }
 
-void reset_calls() { cuda_function<decltype(&simcuda_reset_counts)>("simcuda_reset_counts")(); }
-
 bool await_background() {
     const auto last = std::make_shared<std::promise<void>>();  // may outlive this call
     run_in_background([last] { last->set_value(); });
     return last->get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+}
+
+void reset_calls() {
+    EXPECT_TRUE(await_background());
+    cuda_function<decltype(&simcuda_reset_counts)>("simcuda_reset_counts")();
 }
 
 bool await_background_calls(const char *function, unsigned long count) {

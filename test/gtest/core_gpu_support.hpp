@@ -33,6 +33,7 @@ unsigned long calls_of_all();
 /** Of cuThreadExchangeStreamCaptureMode around driver calls: two, none where the driver is older.
  *  */
 unsigned long capture_mode_calls();
+/** Also waits until nothing that went before is in the background. */
 void reset_calls();
 /** Waits until what is in the background (core/background.hpp) is done; false when it takes too long. */
 bool await_background();
