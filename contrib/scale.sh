@@ -5,13 +5,12 @@ scale_programs() {
     make -C "$plain" -j"$jobs" test/scale/all_to_all test/scale/come_and_go
 }
 
-# Bounds are what gpushm takes today, rounded up; 256 processes: all_to_all run --processes=256
-# --report.
+# Bounds are what gpushm takes today, rounded up.
 step_scale() {
     scale_programs
     # Alone, so that what is measured is its own.
-    UCX_TLS=gpushm "$run" "$plain/test/scale/all_to_all" run --processes=32 --report \
-        --most-memory=4 --most-descriptors=80
+    UCX_TLS=gpushm "$run" "$plain/test/scale/all_to_all" run --processes=256 --report \
+        --most-memory=4 --most-descriptors=290
     # Beside UCX's own transports, by UCX's choice.
     "$run" "$plain/test/scale/all_to_all" run --processes=16 --sizes=8,9000 --neighbours=gpushm
 }
