@@ -16,7 +16,7 @@ step_scale() {
     scale_programs
     # Alone, so that what is measured is its own.
     UCX_TLS=gpushm "$run" "$plain/test/scale/all_to_all" run --processes=$processes --report \
-        --most-memory=4 --most-descriptors=290
+        --most-memory=4 --most-descriptors=$((processes + 34))
     # Beside UCX's own transports, by UCX's choice.
     "$run" "$plain/test/scale/all_to_all" run --processes=16 --sizes=8,9000 --neighbours=gpushm
 }

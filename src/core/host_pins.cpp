@@ -317,17 +317,13 @@ void HostPins::unlock_overlapping(uintptr_t begin, uintptr_t end) {
 }
 
 bool HostPins::overlaps_locked(uintptr_t begin, uintptr_t end) const {
-    return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
-        return begin < locked.end.load(std::memory_order_acquire) &&
-               end > locked.begin.load(std::memory_order_relaxed);
-    });
+    return std::any_of(std::begin(locked_), std::end(locked_),
+                       [&](const Locked &locked) { return locked.overlaps(begin, end); });
 }
 
 bool HostPins::is_being_unlocked(uintptr_t begin, uintptr_t end) const {
     return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
-        return begin < locked.end.load(std::memory_order_acquire) &&
-               end > locked.begin.load(std::memory_order_relaxed) &&
-               locked.unlocking.load(std::memory_order_acquire);
+        return locked.overlaps(begin, end) && locked.unlocking.load(std::memory_order_acquire);
     });
 }
 

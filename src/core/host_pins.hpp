@@ -70,6 +70,11 @@ private:
         std::atomic<uintptr_t> begin{0};
         std::atomic<uintptr_t> end{0};
         std::atomic<bool> unlocking{false};  // somebody does it now, without the mutex
+
+        bool overlaps(uintptr_t from, uintptr_t to) const {
+            return from < end.load(std::memory_order_acquire) &&
+                   to > begin.load(std::memory_order_relaxed);
+        }
     };
     /** A page-aligned range: wanted at least once, or locked. */
     struct Range {

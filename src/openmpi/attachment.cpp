@@ -92,10 +92,10 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
 }
 
 /** True when it was not set. */
-bool set_default(const McaDefault &parameter) {
-    bool is_set = is_set_by_user(parameter.name);
+bool set_default(const UserParameters &user, const McaDefault &parameter) {
+    bool is_set = user.set(parameter.name);
     for (const char *synonym : parameter.synonyms) {
-        is_set |= synonym != nullptr && is_set_by_user(synonym);
+        is_set |= synonym != nullptr && user.set(synonym);
     }
     return !is_set &&
            setenv((std::string("OMPI_MCA_") + parameter.name).c_str(), parameter.value, 0) == 0;
@@ -103,12 +103,13 @@ bool set_default(const McaDefault &parameter) {
 
 /** Only components that this Open MPI has: it ends when it is asked for another one. */
 void set_defaults(const OpenMpiLibrary &library) {
-    set_default(kPml);
-    if (has_component(library, "osc", "ucx") && set_default(kOsc)) {
-        set_default(kOscPriority);
+    const UserParameters user;
+    set_default(user, kPml);
+    if (has_component(library, "osc", "ucx") && set_default(user, kOsc)) {
+        set_default(user, kOscPriority);
     }
-    set_default(kUcxTransports);
-    set_default(kUcxDevices);
+    set_default(user, kUcxTransports);
+    set_default(user, kUcxDevices);
 }
 
 /** uct_query_components of the preload library, which lies beside us and brings us into the UCX that calls it;

@@ -10,15 +10,16 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** `line` is "name = value", with any white space (mca_base_parse_paramfile_lex.l). */
-bool sets(const std::string &line, const std::string &parameter) {
+/** Of a line "name = value", with any white space (mca_base_parse_paramfile_lex.l); "" where there is no such. */
+std::string name_in(const std::string &line) {
     constexpr char kSpace[] = " \t";
     const size_t begin = line.find_first_not_of(kSpace);
-    if (begin == std::string::npos || line.compare(begin, parameter.size(), parameter) != 0) {
-        return false;
+    if (begin == std::string::npos) {
+        return "";
     }
-    const size_t next = line.find_first_not_of(kSpace, begin + parameter.size());
-    return next != std::string::npos && line[next] == '=';
+    const size_t end = line.find_first_of(" \t=", begin);
+    const size_t next = line.find_first_not_of(kSpace, end);
+    return next != std::string::npos && line[next] == '=' ? line.substr(begin, end - begin) : "";
 }
 
 }  // namespace
@@ -40,18 +41,16 @@ bool has_component(const OpenMpiLibrary &library, const std::string &framework, 
     return false;
 }
 
-bool is_set_by_user(const std::string &parameter) {
-    if (getenv(("OMPI_MCA_" + parameter).c_str()) != nullptr) {
-        return true;
-    }
+UserParameters::UserParameters() {
     const char *home = getenv("HOME");
     std::ifstream file(std::string(home != nullptr ? home : "") + "/.openmpi/mca-params.conf");
     for (std::string line; std::getline(file, line);) {
-        if (sets(line, parameter)) {
-            return true;
-        }
+        in_file_.insert(name_in(line));
     }
-    return false;
+}
+
+bool UserParameters::set(const std::string &parameter) const {
+    return getenv(("OMPI_MCA_" + parameter).c_str()) != nullptr || in_file_.count(parameter) != 0;
 }
 
 }  // namespace gpushm::openmpi

@@ -4,6 +4,7 @@
 
 #include "openmpi/open_mpi_library.hpp"
 
+#include <set>
 #include <string>
 
 namespace gpushm::openmpi {
@@ -12,8 +13,16 @@ namespace gpushm::openmpi {
  *  where that cannot be found out. To be called when the MCA has read its parameters. */
 bool has_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name);
 
-/** Whether the environment (also by mpirun --mca) or the user's own ~/.openmpi/mca-params.conf sets it. Not asked is
- *  the file of the installation, in which distributions exclude UCX. */
-bool is_set_by_user(const std::string &parameter);
+/** What the environment (also by mpirun --mca) and the user's own ~/.openmpi/mca-params.conf set. Not the file of the
+ *  installation, in which distributions exclude UCX. */
+class UserParameters {
+public:
+    /** Reads the file, if there is one. */
+    UserParameters();
+    bool set(const std::string &parameter) const;
+
+private:
+    std::set<std::string> in_file_;
+};
 
 }  // namespace gpushm::openmpi
