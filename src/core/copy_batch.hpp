@@ -5,6 +5,7 @@
 #include "core/copy_engine.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/row_copy_list.hpp"
+#include "core/standby_kernel.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +36,7 @@ struct CopyBatch {
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
     bool by_kernel = false;
     std::unique_ptr<RowCopyList> list;  // what the kernel reads
-    uint32_t standby_end = 0;  // what StandbyKernel::state() wants to know, if it was given to one
+    StandbyTicket standby;  // if it was given to a StandbyKernel
     CopyDirection direction = CopyDirection::to_gpu;  // in that case
     bool done = false;
 

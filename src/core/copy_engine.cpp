@@ -298,12 +298,12 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         return Status::gpu_error;
     }
     Context &context = *means.context;
-    uint32_t standby_end = 0;
-    if (give_to_standby(job, means, &standby_end)) {
+    StandbyTicket standby;
+    if (give_to_standby(job, means, &standby)) {
         const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
         batch->copies.push_back(batched(job));
         batch->bytes = job.length;  // of one row: the kernel gets no others
-        batch->standby_end = standby_end;
+        batch->standby = standby;
         batch->direction = job.direction;
         context.given.push_back(batch);
         ++under_way_;
@@ -345,11 +345,11 @@ Status CopyEngine::copy(const CopyJob &job) {
     if (!find_context(job, &means)) {
         return Status::gpu_error;
     }
-    uint32_t standby_end = 0;
-    if (give_to_standby(job, means, &standby_end)) {
+    StandbyTicket standby;
+    if (give_to_standby(job, means, &standby)) {
         StandbyKernel::State state = StandbyKernel::State::waiting;
         while (state == StandbyKernel::State::waiting) {
-            state = means.context->standby->state(standby_end);
+            state = means.context->standby->state(&standby);
         }
         if (state == StandbyKernel::State::served) {
             return Status::ok;
@@ -396,6 +396,12 @@ bool covers(const MemoryInfo &info, const void *address, size_t length) {
     const auto *from = static_cast<const unsigned char *>(address);
     return from >= begin && length <= info.length &&
            static_cast<size_t>(from - begin) <= info.length - length;
+}
+
+/** Whether it is memory of the GPU that copies, and of no other. */
+bool is_of_gpu(const MemoryInfo &gpu_side, const void *address, size_t length) {
+    return gpu_side.kind == MemoryKind::device && gpu_side.ipc_capable &&
+           covers(gpu_side, address, length);
 }
 
 /** The largest copy that the kernel does more quickly. Addresses that are aligned less let it use
@@ -448,7 +454,7 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
 }
 
 /** False: the copy engine is to do it. */
-bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_t *end) {
+bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket) {
     StandbyKernel *standby = means.context->standby.get();
     if (standby == nullptr || job.rows.count > 1 ||
         job.length > standby_limit(job, means.destination_pinned,
@@ -459,7 +465,11 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, uint32_
         return false;
     }
     standby->note_copy();
-    return standby->give(job.destination, job.source, job.length, means.source_pinned, end);
+    StandbyJob copy = {job.destination, job.source, job.length};
+    copy.cpu_may_read = means.source_pinned;
+    copy.cpu_may_write = means.destination_pinned;
+    copy.to_own_gpu = is_of_gpu(job.gpu_side, job.destination, job.length);
+    return standby->give(copy, ticket);
 }
 
 /** What the kernel has ended; what it did not do the copy engine does now. */
@@ -467,7 +477,7 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
     unsigned count = 0;
     while (!context.given.empty()) {
         const StandbyKernel::State state =
-            context.standby->state(context.given.front()->standby_end);
+            context.standby->state(&context.given.front()->standby);
         if (state == StandbyKernel::State::waiting) {
             break;
         }

@@ -178,7 +178,7 @@ private:
                         CopyDirection direction);
     static bool kernels_reach_both(const CopyJob &job, const Means &means, bool managed_too);
     bool kernel_can_copy(const CopyJob &job);
-    bool give_to_standby(const CopyJob &job, const Means &means, uint32_t *end);
+    bool give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket);
     unsigned advance_given(CUcontext handle, Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);

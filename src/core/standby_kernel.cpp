@@ -7,13 +7,10 @@
 #include "core/kernel_code.hpp"
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
+#include "core/standby_unit.hpp"
 
 #include <pthread.h>
 #include <sys/mman.h>
-
-#ifdef __x86_64__
-#include <emmintrin.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
@@ -61,6 +58,15 @@ Word load_acquire(const Word &word) {
     return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
 }
 
+/** PCIe reads and writes of x86 processors are meant (StandbyUnit). */
+constexpr bool processor_stores_units_whole() {
+#ifdef __x86_64__
+    return true;
+#else
+    return false;
+#endif
+}
+
 // This thread is within tend_all().
 thread_local bool tending = false;
 
@@ -73,28 +79,6 @@ bool launches_are_synchronous() {
 }
 
 }  // namespace
-
-// ---------------------------------------------------------------- units
-
-/** The instruction is named, for of _mm_store_si128 the compiler makes two stores of 8 bytes when that
- *  suits it (GCC 12 does). */
-void store_unit(StandbyUnit &destination, const StandbyUnit &unit) {
-#ifdef __x86_64__
-    __m128i value;
-    memcpy(&value, &unit, sizeof(value));
-    __asm__ __volatile__("movdqa %1, %0" : "=m"(destination) : "x"(value) : "memory");
-#else
-    destination = unit;
-#endif
-}
-
-bool units_are_stored_whole() {
-#ifdef __x86_64__
-    return true;
-#else
-    return false;
-#endif
-}
 
 // ---------------------------------------------------------------- the process's kernels
 
@@ -117,7 +101,7 @@ void StandbyKernels::configure(const StandbyConfig &config) {
 
 bool StandbyKernels::possible() const {
     return config_.mode != StandbyConfig::Mode::off && KernelCodes::possible() &&
-           units_are_stored_whole() && !launches_are_synchronous();
+           processor_stores_units_whole() && !launches_are_synchronous();
 }
 
 void StandbyKernels::prepare(CUcontext context) {
@@ -425,29 +409,54 @@ void StandbyKernel::give_up(const char *why, CUresult result) {
 
 // ---------------------------------------------------------------- commands
 
-bool StandbyKernel::give(void *destination, const void *source, size_t length, bool payload,
-                         uint32_t *end) {
-    if (!alive()) {
+bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
+    if (!alive() || copy.length > kStandbyLength) {
         return false;
     }
-    const bool in_units = payload && length <= kStandbyMostInline;
-    const auto argument = static_cast<uint32_t>(length) | (in_units ? kStandbyInline : 0);
-    const uint32_t units = standby_units(argument);
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!alive() || next_ + units - load_acquire(control_->done) > kStandbyUnits) {
+    const bool answers = copy.cpu_may_write && copy.length <= kStandbyMostAnswer &&
+                         waiting_.load(std::memory_order_acquire) == 0;
+    const bool in_units =
+        copy.cpu_may_read && copy.length <= kStandbyMostInline && !answers;
+    const uint32_t argument = static_cast<uint32_t>(copy.length) |
+                              (in_units ? kStandbyInline : 0) | (answers ? kStandbyAnswer : 0) |
+                              (copy.to_own_gpu ? kStandbyOwnGpu : 0);
+    if (!alive() || next_ + standby_units(argument) - load_acquire(control_->done) > kStandbyUnits) {
         return false;
     }
-    write_unit({reinterpret_cast<uint64_t>(destination), argument, 1});
-    if (in_units) {
-        write_payload(static_cast<const unsigned char *>(source), length);
-    } else {
-        write_unit({reinterpret_cast<uint64_t>(source), 0, 0});
+    *ticket = {};
+    if (answers) {
+        ticket->answer = next_answer();
+        ticket->answer_length = copy.length;
+        ticket->answer_to = copy.destination;
     }
-    *end = next_;
+    write_command(copy, argument, ticket->answer);
+    ticket->end = next_;
     ++given_;
     ++all_given_;
     waiting_.fetch_add(1, std::memory_order_relaxed);
     return true;
+}
+
+void StandbyKernel::write_command(const StandbyJob &copy, uint32_t argument, uint32_t answer) {
+    const uint64_t destination = (argument & kStandbyAnswer) != 0
+                                     ? answer
+                                     : reinterpret_cast<uint64_t>(copy.destination);
+    write_unit({destination, argument, 1});
+    if ((argument & kStandbyInline) != 0) {
+        write_payload(static_cast<const unsigned char *>(copy.source), copy.length);
+    } else {
+        write_unit({reinterpret_cast<uint64_t>(copy.source), 0, 0});
+    }
+}
+
+/** None is under way. */
+uint32_t StandbyKernel::next_answer() {
+    if (++answers_ == 0) {
+        memset(control_->answer, 0, sizeof(control_->answer));
+        ++answers_;
+    }
+    return answers_;
 }
 
 void StandbyKernel::write_unit(StandbyUnit unit) {
@@ -467,13 +476,32 @@ void StandbyKernel::write_payload(const unsigned char *payload, size_t length) {
     }
 }
 
-StandbyKernel::State StandbyKernel::state(uint32_t end) {
+/** Whether all of it is there. Takes what has come of an answer. */
+bool StandbyKernel::has_come(StandbyTicket *ticket) const {
+    if (ticket->answer_length == 0) {
+        return reached(load_acquire(control_->done), ticket->end);
+    }
+    size_t offset = ticket->answer_units * size_t{kStandbyUnitPayload};
+    while (offset < ticket->answer_length) {
+        const StandbyUnit unit = load_unit(control_->answer[ticket->answer_units]);
+        if (unit.tag != ticket->answer) {
+            return false;
+        }
+        memcpy(static_cast<unsigned char *>(ticket->answer_to) + offset, &unit,
+               std::min<size_t>(kStandbyUnitPayload, ticket->answer_length - offset));
+        offset += kStandbyUnitPayload;
+        ++ticket->answer_units;
+    }
+    return true;
+}
+
+StandbyKernel::State StandbyKernel::state(StandbyTicket *ticket) {
     State state = State::waiting;
-    if (reached(load_acquire(control_->done), end)) {
+    if (has_come(ticket)) {
         state = State::served;
     } else if (has_left() || is_dead()) {
         // What it served it said before it left.
-        state = reached(load_acquire(control_->done), end) ? State::served : State::not_served;
+        state = has_come(ticket) ? State::served : State::not_served;
     } else {
         beat(nanoseconds());
     }

@@ -16,11 +16,6 @@
 
 namespace gpushm {
 
-/** One store of 16 bytes, behind those before it. */
-void store_unit(StandbyUnit &destination, const StandbyUnit &unit);
-/** Whether the build's processor has such a store; without it there are no standby kernels. */
-bool units_are_stored_whole();
-
 /** When the kernel runs. */
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };
@@ -29,13 +24,34 @@ struct StandbyConfig {
     uint32_t life_limit_ns = 500'000;
 };
 
+/** What a copy is for. `destination` and `source` are in reach of kernels of the context for as long as it is
+ *  under way (a wrong address destroys the context), but for what the CPU touches. */
+struct StandbyJob {
+    void *destination;
+    const void *source;
+    size_t length;  // > 0
+    /** The source is host memory that may be read now and changed afterwards. */
+    bool cpu_may_read = false;
+    /** The destination is host memory that StandbyKernel::state() may write. */
+    bool cpu_may_write = false;
+    /** The destination is memory of the context's GPU. */
+    bool to_own_gpu = false;
+};
+
+/** A copy that a kernel was given. */
+struct StandbyTicket {
+    uint32_t end = 0;  // its first unit after it
+    // An answer: what of it is still to come, and where that belongs.
+    uint32_t answer = 0;  // its number
+    uint32_t answer_units = 0;  // that were taken
+    size_t answer_length = 0;   // 0: it is none
+    void *answer_to = nullptr;
+};
+
 /** The kernel of one context. It is started while a thread of the process waits for messages and small
  *  copies have been seen lately, never in front of a copy; it takes commands once it has said that
  *  it runs, and leaves by itself soon after the waiting has stopped, and after a bounded life in any
  *  case. What it was given and did not serve, its giver copies otherwise: nothing depends on it.
- *
- *  All of a command's memory must be in reach of kernels of the context, for as long as it is under
- *  way: a wrong address destroys the context.
  *
  *  Thread safe. */
 class StandbyKernel {
@@ -55,15 +71,15 @@ public:
     /** Makes it ready, once; loads the code if nobody has (KernelCode::load). */
     void load();
 
-    /** A copy of `length` bytes, > 0 and less than 2^31. `payload`: its source is host memory that may
-     *  be read now and changed afterwards. False when no kernel takes it. Else state() is to be asked
-     *  with `*end` until it does not say `waiting`. */
-    bool give(void *destination, const void *source, size_t length, bool payload, uint32_t *end);
+    /** False when no kernel takes it. Else state() is to be asked with `*ticket` until it does not say
+     *  `waiting`. */
+    bool give(const StandbyJob &copy, StandbyTicket *ticket);
 
     enum class State { waiting, served, not_served };
     /** served: the bytes are there, visible to the CPU, to other processes and to kernels that are
-     *  launched afterwards. not_served: nothing was copied, nor will be. Keeps the kernel alive. */
-    State state(uint32_t end);
+     *  launched afterwards. not_served: nothing is copied any more; of a destination that cpu_may_write a
+     *  part may be. Keeps the kernel alive. */
+    State state(StandbyTicket *ticket);
 
     /** What it did so far, for the log. */
     void log_use();
@@ -94,8 +110,11 @@ private:
     void look_whether_it_left(uint64_t now);
     void launch(uint64_t now);
     void give_up(const char *why, CUresult result);
+    void write_command(const StandbyJob &copy, uint32_t argument, uint32_t answer);
     void write_unit(StandbyUnit unit);
     void write_payload(const unsigned char *payload, size_t length);
+    uint32_t next_answer();
+    bool has_come(StandbyTicket *ticket) const;
 
     const CUcontext context_;
     const unsigned long long context_id_;
@@ -120,6 +139,7 @@ private:
 
     std::mutex mutex_;
     uint32_t next_ = 1;   // the unit that is written next
+    uint32_t answers_ = UINT32_MAX - 100;  // number of the last one; the numbers soon begin again, at 1
     uint32_t given_ = 0;  // commands to this launch
     uint64_t launches_ = 0;
     uint64_t all_given_ = 0;

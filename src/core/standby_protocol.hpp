@@ -17,6 +17,9 @@
 //
 //   copy     {destination, length}  {source, 0}
 //   inline   {destination, length}  {12 bytes of payload}  ...
+//   answer   {number, length}       {source, 0}
+//
+// An answer goes to `answer` here, from where the CPU takes it to its destination in host memory.
 //
 // Units are numbered 0, 1, 2, ... since the process began; unit n lies at n modulo kStandbyUnits.
 #pragma once
@@ -36,11 +39,15 @@ namespace gpushm {
  *  dies in the middle of a command leaves it incomplete, which the kernel does not serve. */
 struct alignas(16) StandbyUnit {
     uint64_t word;      // first: destination; copy: source; inline: 8 bytes of payload
-    uint32_t argument;  // first: length in bytes, and kStandbyInline; inline: 4 more bytes
+    uint32_t argument;  // first: length in bytes, and flags; inline: 4 more bytes
     uint32_t tag;
 };
 
-constexpr uint32_t kStandbyInline = 1u << 31;  // in the first unit's `argument`
+// In the first unit's `argument`. kStandbyOwnGpu: the destination is memory of the kernel's own GPU.
+constexpr uint32_t kStandbyInline = 1u << 31;
+constexpr uint32_t kStandbyAnswer = 1u << 30;
+constexpr uint32_t kStandbyOwnGpu = 1u << 29;
+constexpr uint32_t kStandbyLength = kStandbyOwnGpu - 1;  // the rest
 
 constexpr uint32_t kStandbyUnits = 512;
 /** The units that the kernel looks at at a time; a command is at most as long. */
@@ -50,6 +57,10 @@ constexpr uint32_t kStandbyWindow = 31;
 constexpr uint32_t kStandbyUnitPayload = 12;
 constexpr uint32_t kStandbyMostInline = 8 * kStandbyUnitPayload;
 
+/** Units of an answer. */
+constexpr uint32_t kStandbyAnswerUnits = 96;
+constexpr uint32_t kStandbyMostAnswer = kStandbyAnswerUnits * kStandbyUnitPayload;
+
 /** How many units a command takes; `argument` is that of its first unit. */
 #ifdef __CUDACC__
 __host__ __device__
@@ -57,7 +68,7 @@ __host__ __device__
 constexpr uint32_t standby_units(uint32_t argument) {
     return (argument & kStandbyInline) == 0
                ? 2
-               : 1 + ((argument & ~kStandbyInline) + kStandbyUnitPayload - 1) / kStandbyUnitPayload;
+               : 1 + ((argument & kStandbyLength) + kStandbyUnitPayload - 1) / kStandbyUnitPayload;
 }
 
 struct StandbyControl {
@@ -71,8 +82,10 @@ struct StandbyControl {
 
     /** All units below it are served: what their commands wrote is visible to the CPU, to other
      *  processes and to kernels that are launched afterwards. Written by the kernel (store-release at
-     *  system scope, after a barrier of the block behind the copies), read by the CPU (acquire).
-     *  The CPU sets it before a launch, when no kernel is there. If the kernel is killed it stays. */
+     *  system scope, after a barrier of the block behind the copies; see standby_kernel.cu where all of
+     *  them were kStandbyOwnGpu), read by the CPU (acquire). Behind an answer it is written relaxed,
+     *  and says nothing of it. The CPU sets it before a launch, when no kernel is there. If the kernel
+     *  is killed it stays. */
     alignas(128) uint32_t done;
 
     /** The launch that runs, or ran last. Written by the kernel (release) before anything else, read by
@@ -85,6 +98,15 @@ struct StandbyControl {
      *  has the rest copied otherwise. A kernel that is killed does not write it: then the state of
      *  its stream tells. */
     alignas(8) uint64_t left;
+
+    /** What an answer brings, each unit by itself: `word` and `argument` are 12 bytes of it, `tag` is the
+     *  answer's number. Written by the kernel (relaxed stores of 16 bytes, in any order), read by the CPU
+     *  with loads of 16 bytes: a unit with the expected number is a whole one, as above, so that nothing
+     *  has to wait until the bus has taken what was stored (1.1 us of a copy to the host, H200).
+     *  One answer at a time: the CPU asks for one when all commands before it have ended. No number is
+     *  used twice: before they begin again the CPU clears all units. A kernel writes them before `left`.
+     *  If it is killed some are missing, and the state of its stream tells. */
+    alignas(128) StandbyUnit answer[kStandbyAnswerUnits];
 };
 
 /** Name and parameters of the kernel; grid of one block of kStandbyThreads. */

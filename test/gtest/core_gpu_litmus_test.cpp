@@ -6,9 +6,8 @@
 #include "core_gpu_support.hpp"
 
 #include "core/kernel_image.hpp"
-#include "core/standby_kernel.hpp"
+#include "core/standby_unit.hpp"
 #include "test/simcuda/litmus.hpp"
-#include "test/simcuda/standby_unit.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -229,8 +228,7 @@ class LitmusTest : public GpuTest {
 protected:
     /** Why the reader cannot be had here; null if it can. */
     const char *obstacle(Reader reader) const {
-        const bool by_cpu = reader == Reader::cpu || simulated();
-        if (!units_are_stored_whole() || (by_cpu && !simcuda::units_are_loaded_whole())) {
+        if (!units_are_whole()) {
             return "this build has no stores or loads of 16 bytes";
         }
         int major = 0;

@@ -110,22 +110,20 @@ protected:
         return !kernel_->alive();
     }
 
-    State wait(uint32_t end) {
+    State wait(StandbyTicket ticket) {
         State state = State::waiting;
         while (state == State::waiting) {
-            state = kernel_->state(end);
+            state = kernel_->state(&ticket);
         }
         return state;
     }
     /** Until a kernel serves it. */
-    void copy(void *destination, const void *source, size_t length, bool payload) {
+    void copy(const StandbyJob &copy) {
         State state = State::not_served;
         for (int i = 0; i < 100 && state != State::served; ++i) {
             ASSERT_TRUE(await_life());
-            uint32_t end = 0;
-            state = kernel_->give(destination, source, length, payload, &end)
-                        ? wait(end)
-                        : State::not_served;
+            StandbyTicket ticket;
+            state = kernel_->give(copy, &ticket) ? wait(ticket) : State::not_served;
         }
         ASSERT_EQ(state, State::served);
     }
@@ -152,7 +150,7 @@ TEST_F(Standby, CopiesExactlyTheBytesThatItIsTold) {
                         ASSERT_EQ(copy_any(source.data() + offset, original.data(), length),
                                   Status::ok);
                         destination.fill(seed + 1);
-                        copy(destination.data() + target, source.data() + offset, length, false);
+                        copy({destination.data() + target, source.data() + offset, length});
                         EXPECT_EQ(destination.check(target, length, seed, seed + 1), "")
                             << memory_kind_name(from) << " to " << memory_kind_name(to) << ", "
                             << length << " bytes from " << offset << " to " << target;
@@ -172,7 +170,7 @@ TEST_F(Standby, WritesNothingAround) {
     for (size_t length = 1; length < 130; ++length) {
         const size_t offset = 100 + length % 33;
         destination.fill(2);
-        copy(destination.data() + offset, source.data(), length, false);
+        copy({destination.data() + offset, source.data(), length});
         EXPECT_EQ(destination.check(offset, length, 1, 2), "") << length;
     }
 }
@@ -189,12 +187,13 @@ TEST_F(Standby, CarriesSmallPayloadInTheCommand) {
             State state = State::not_served;
             while (state != State::served) {
                 ASSERT_TRUE(await_life());
-                uint32_t end = 0;
-                if (kernel_->give(destination.data() + offset, source.data(), length, true, &end)) {
+                StandbyTicket ticket;
+                if (kernel_->give({destination.data() + offset, source.data(), length, true},
+                                  &ticket)) {
                     // Pageable memory, which no GPU reads, and which changes at once.
                     std::vector<unsigned char> kept(source.data(), source.data() + kBytes);
                     memset(source.data(), 0xee, kBytes);
-                    state = wait(end);
+                    state = wait(ticket);
                     memcpy(source.data(), kept.data(), kBytes);
                 }
             }
@@ -202,6 +201,99 @@ TEST_F(Standby, CarriesSmallPayloadInTheCommand) {
                 << length << " bytes to " << offset;
         }
     }
+}
+
+/** What goes to the host comes in units, which the CPU puts where it belongs, pageable memory too. More of
+ *  them than there are numbers before the first one comes again. */
+TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
+    constexpr size_t kBytes = 2048;
+    Buffer original(MemoryKind::host, kBytes);
+    Buffer destination(MemoryKind::host, kBytes);
+    uint64_t seed = 0;
+    for (const MemoryKind from : {MemoryKind::device, MemoryKind::pinned}) {
+        Buffer source(from, kBytes);
+        for (const size_t length :
+             {size_t{1}, size_t{7}, size_t{8}, size_t{11}, size_t{12}, size_t{13}, size_t{24},
+              size_t{383}, size_t{384}, size_t{385}, size_t{1024}, size_t{kStandbyMostAnswer}}) {
+            for (const size_t offset : {0, 1, 2, 4, 8, 64}) {
+                original.fill(++seed);
+                ASSERT_EQ(copy_any(source.data() + offset, original.data(), length), Status::ok);
+                destination.fill(seed + 1);
+                StandbyJob answered = {destination.data() + 100 + offset, source.data() + offset,
+                                        length};
+                answered.cpu_may_write = true;
+                copy(answered);
+                EXPECT_EQ(destination.check(100 + offset, length, seed, seed + 1), "")
+                    << length << " bytes from " << offset;
+                ++seed;
+            }
+        }
+    }
+}
+
+/** One that is asked for between others, which are longer than an answer or find one under way. */
+TEST_F(Standby, AnswersAmongOtherCopies) {
+    constexpr size_t kPiece = 4096;
+    constexpr size_t kPieces = 16;
+    Buffer source(MemoryKind::device, kPieces * kPiece);
+    Buffer destination(MemoryKind::pinned, kPieces * kPiece);
+    for (uint64_t round = 1; round <= 200; ++round) {
+        source.fill(round);
+        destination.fill(1000 + round);
+        Buffer expected(MemoryKind::host, kPieces * kPiece);
+        expected.fill(1000 + round);
+        ASSERT_TRUE(await_life());
+        std::vector<StandbyTicket> tickets;
+        for (size_t i = 0; i < kPieces; ++i) {
+            const size_t length = (i + round) % 3 == 0 ? 2 * kStandbyMostAnswer : 1 + 37 * i;
+            StandbyJob copy = {destination.data() + i * kPiece, source.data() + i * kPiece, length};
+            copy.cpu_may_write = true;
+            StandbyTicket ticket;
+            if (!kernel_->give(copy, &ticket)) {
+                break;
+            }
+            tickets.push_back(ticket);
+        }
+        for (size_t i = 0; i < tickets.size(); ++i) {
+            const size_t length = (i + round) % 3 == 0 ? 2 * kStandbyMostAnswer : 1 + 37 * i;
+            if (wait(tickets[i]) == State::served) {
+                ASSERT_EQ(copy_any(expected.data() + i * kPiece, source.data() + i * kPiece, length),
+                          Status::ok);
+            }
+        }
+        EXPECT_EQ(memcmp(expected.data(), destination.data(), kPieces * kPiece), 0) << round;
+    }
+}
+
+/** Each unit is seen whole, and none of another answer: what is behind all of them changes each time. */
+TEST_F(Standby, AnswersAreNeverTorn) {
+    constexpr size_t kWords = kStandbyMostAnswer / sizeof(uint64_t);
+    const int rounds = simulated() ? 3000 : 200'000;
+    Buffer source(MemoryKind::pinned, kStandbyMostAnswer);
+    uint64_t destination[kWords];
+    int answers = 0;
+    for (int round = 1; round <= rounds; ++round) {
+        const size_t words = round % 4 == 0 ? kWords : 1 + static_cast<size_t>(round) % 5;
+        auto *numbers = reinterpret_cast<uint64_t *>(source.data());
+        for (size_t i = 0; i < words; ++i) {
+            numbers[i] = (static_cast<uint64_t>(round) << 32 | i) * 0x9e3779b97f4a7c15u;
+        }
+        memset(destination, 0xee, sizeof(destination));
+        StandbyJob asked = {destination, source.data(), words * sizeof(uint64_t)};
+        asked.cpu_may_write = true;
+        kernel_->note_copy();
+        kernel_->tend(true, true, now_ns());
+        StandbyTicket ticket;
+        if (kernel_->give(asked, &ticket) && wait(ticket) == State::served) {
+            ++answers;
+            for (size_t i = 0; i < words; ++i) {
+                ASSERT_EQ(destination[i],
+                          (static_cast<uint64_t>(round) << 32 | i) * 0x9e3779b97f4a7c15u)
+                    << "answer " << round << ", word " << i;
+            }
+        }
+    }
+    EXPECT_GT(answers, rounds / 10);
 }
 
 /** Many commands at once, of all lengths, more than the ring takes in one round. */
@@ -216,19 +308,20 @@ TEST_F(Standby, ServesAWindowInOrderAndRefusesMoreThanFits) {
         destination.fill(100 + round);
         size_t served = 0;
         size_t given = 0;
-        std::vector<uint32_t> ends;
+        std::vector<StandbyTicket> tickets;
         ASSERT_TRUE(await_life());
         for (; given < kPieces; ++given) {
-            uint32_t end = 0;
+            StandbyTicket ticket;
             const size_t length = 1 + given * 37 % kPiece;
-            if (!kernel_->give(destination.data() + given * kPiece, source.data() + given * kPiece,
-                               length, false, &end)) {
+            if (!kernel_->give({destination.data() + given * kPiece,
+                                source.data() + given * kPiece, length},
+                               &ticket)) {
                 break;
             }
-            ends.push_back(end);
+            tickets.push_back(ticket);
         }
-        for (size_t i = 0; i < ends.size(); ++i) {
-            const bool was_served = wait(ends[i]) == State::served;
+        for (size_t i = 0; i < tickets.size(); ++i) {
+            const bool was_served = wait(tickets[i]) == State::served;
             EXPECT_TRUE(!was_served || served == i) << "a later one without an earlier one";
             served += was_served ? 1 : 0;
         }
@@ -249,9 +342,9 @@ TEST_F(Standby, ServesAWindowInOrderAndRefusesMoreThanFits) {
 TEST_F(Standby, LeavesWhenNobodyWaits) {
     ASSERT_TRUE(await_life());
     EXPECT_TRUE(await_death());
-    uint32_t end = 0;
+    StandbyTicket ticket;
     Buffer memory(MemoryKind::device, 64);
-    EXPECT_FALSE(kernel_->give(memory.data(), memory.data() + 32, 32, false, &end));
+    EXPECT_FALSE(kernel_->give({memory.data(), memory.data() + 32, 32}, &ticket));
     EXPECT_TRUE(await_life()) << "it does not come again";
 }
 
@@ -276,10 +369,10 @@ TEST_F(Standby, SaysOfEachCommandWhetherItServedIt) {
         const size_t offset = 64 * static_cast<size_t>(i % 60);
         kernel_->note_copy();
         kernel_->tend(true, true, now_ns());
-        uint32_t end = 0;
+        StandbyTicket ticket;
         memset(destination.data(), i, kBytes);
-        if (kernel_->give(destination.data() + offset, source.data() + offset, 64, false, &end)) {
-            const bool was_served = wait(end) == State::served;
+        if (kernel_->give({destination.data() + offset, source.data() + offset, 64}, &ticket)) {
+            const bool was_served = wait(ticket) == State::served;
             const bool is_there =
                 memcmp(destination.data() + offset, source.data() + offset, 64) == 0;
             ASSERT_EQ(was_served, is_there) << i;
@@ -302,10 +395,10 @@ TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
             kernel_->tend(true, true, now_ns());
         }
     });
-    uint32_t end = 0;
+    StandbyTicket ticket;
     std::thread giver([&] {
         const Deadline deadline;
-        while (!kernel_->give(destination.data(), source.address(), 64, true, &end) &&
+        while (!kernel_->give({destination.data(), source.address(), 64, true}, &ticket) &&
                !deadline.passed()) {
         }
     });
@@ -320,7 +413,7 @@ TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
     stop = true;
     tender.join();
     ASSERT_TRUE(source.reached());
-    EXPECT_EQ(wait(end), State::not_served);
+    EXPECT_EQ(wait(ticket), State::not_served);
     EXPECT_EQ(destination.data()[0], 0xee);
 }
 
@@ -346,8 +439,8 @@ TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
             kernel_->note_copy();
             kernel_->tend(true, true, now_ns());
             std::this_thread::sleep_for(std::chrono::microseconds(200));
-            uint32_t end = 0;
-            EXPECT_FALSE(kernel_->give(this, this, 8, false, &end)) << failing;
+            StandbyTicket ticket;
+            EXPECT_FALSE(kernel_->give({this, this, 8}, &ticket)) << failing;
         }
         set_simulation("SIMCUDA_FAIL", "");
     }
@@ -363,11 +456,11 @@ TEST_F(Standby, OneFailureOfTheDriverDoesNotMeanThatItIsDead) {
     reset_calls();
     ASSERT_TRUE(await_life());
     set_simulation("SIMCUDA_FAIL", "cuStreamQuery:1:999");
-    uint32_t end = 0;
-    while (!kernel_->give(memory.data(), memory.data() + 64, 64, false, &end)) {
+    StandbyTicket ticket;
+    while (!kernel_->give({memory.data(), memory.data() + 64, 64}, &ticket)) {
         ASSERT_TRUE(await_life());  // that one's life was over
     }
-    const State state = wait(end);
+    const State state = wait(ticket);
     memset(memory.data(), 0xee, 64);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     set_simulation("SIMCUDA_FAIL", "");
@@ -385,16 +478,16 @@ TEST_F(Standby, ThatDiesServesNothingMore) {
     memory.fill(1);
     set_simulation("SIMCUDA_KERNEL_DIES", "2");
     ASSERT_TRUE(await_life());
-    std::vector<uint32_t> ends;
+    std::vector<StandbyTicket> tickets;
     for (size_t i = 0; i < 6; ++i) {
-        uint32_t end = 0;
-        if (kernel_->give(memory.data() + 64 * i, memory.data() + 2048 + 64 * i, 64, false, &end)) {
-            ends.push_back(end);
+        StandbyTicket ticket;
+        if (kernel_->give({memory.data() + 64 * i, memory.data() + 2048 + 64 * i, 64}, &ticket)) {
+            tickets.push_back(ticket);
         }
     }
     size_t served = 0;
-    for (const uint32_t end : ends) {
-        served += wait(end) == State::served ? 1 : 0;
+    for (const StandbyTicket &ticket : tickets) {
+        served += wait(ticket) == State::served ? 1 : 0;
     }
     set_simulation("SIMCUDA_KERNEL_DIES", "0");
     EXPECT_LE(served, 2u);

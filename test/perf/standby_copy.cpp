@@ -82,7 +82,7 @@ private:
 
     struct Command {
         unsigned slot;
-        uint32_t end;
+        StandbyTicket ticket;
     };
 
     std::unique_ptr<Memory> make_memory(MemoryKind kind, size_t bytes) const {
@@ -131,25 +131,28 @@ private:
     /** With a kernel that takes no more, the copies before it are waited for. */
     void give(unsigned slot, size_t size) {
         const size_t at = slot * stride_of(size);
-        uint32_t end = 0;
-        while (!kernel_->give(destination_->address() + at, source_->address() + at, size,
-                              kind_.payload, &end)) {
+        StandbyJob copy = {destination_->address() + at, source_->address() + at, size};
+        copy.cpu_may_read = kind_.payload;
+        copy.cpu_may_write = kind_.destination == MemoryKind::registered;
+        copy.to_own_gpu = kind_.destination == MemoryKind::device;
+        StandbyTicket ticket;
+        while (!kernel_->give(copy, &ticket)) {
             if (given_ > 0) {
                 finish_oldest(size);
             } else {
                 be_ready();
             }
         }
-        commands_[(oldest_ + given_++) % kMostCommands] = {slot, end};
+        commands_[(oldest_ + given_++) % kMostCommands] = {slot, ticket};
     }
 
     /** What a kernel left undone at the end of its life is given to the next one. */
     void finish_oldest(size_t size) {
-        const Command command = commands_[oldest_ % kMostCommands];
+        Command command = commands_[oldest_ % kMostCommands];
         ++oldest_;
         --given_;
         StandbyKernel::State state;
-        while ((state = kernel_->state(command.end)) == StandbyKernel::State::waiting) {
+        while ((state = kernel_->state(&command.ticket)) == StandbyKernel::State::waiting) {
         }
         if (state == StandbyKernel::State::not_served) {
             give(command.slot, size);

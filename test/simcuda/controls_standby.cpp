@@ -2,6 +2,7 @@
 // The standby kernel of the simulation, by the protocol that the real one follows.
 #include "controls_support.hpp"
 #include "core/standby_protocol.hpp"
+#include "core/standby_unit.hpp"
 #include "kernel_support.hpp"
 
 #include <cstring>
@@ -69,6 +70,27 @@ public:
             std::memcpy(&unit, &payload[at], std::min<std::size_t>(12, left));
             put(unit);
         }
+    }
+
+    void ask(std::uint32_t number, CUdeviceptr from, std::size_t bytes)
+    {
+        begin(number, static_cast<std::uint32_t>(bytes) | gpushm::kStandbyAnswer);
+        put({from, 0, next_ << 1});
+    }
+
+    // Whether all of it comes.
+    bool answered(std::uint32_t number, const Bytes& expected) const
+    {
+        for (std::size_t at = 0; at < expected.size(); at += gpushm::kStandbyUnitPayload) {
+            const StandbyUnit& place = control().answer[at / gpushm::kStandbyUnitPayload];
+            const auto there = [&] { return gpushm::load_unit(place).tag == number; };
+            const StandbyUnit unit = wait_until(there) ? gpushm::load_unit(place) : StandbyUnit{};
+            if (std::memcmp(&unit, &expected[at],
+                            std::min<std::size_t>(12, expected.size() - at)) != 0) {
+                return false;
+            }
+        }
+        return true;
     }
 
     // The first unit of a command.
@@ -172,6 +194,27 @@ struct Doomed {
         return cu().cuStreamSynchronize(stream);
     }
 };
+
+TEST_F(StandbyControlsTest, answers_come_by_themselves)
+{
+    const Bytes data = fresh_bytes(gpushm::kStandbyMostAnswer);
+    DeviceMemory from(data);
+    for (const char* seed : {"0", "1", "2"}) {
+        set("SIMCUDA_SEED", seed);
+        Giver giver;
+        Stream stream;
+        ASSERT_CU(giver.launch(stream));
+        ASSERT_TRUE(giver.started());
+        giver.ask(77, from.address(), data.size());
+        EXPECT_TRUE(giver.answered(77, data));
+        giver.ask(78, from.address() + 5, 1);
+        EXPECT_TRUE(giver.answered(78, Bytes(1, data[5])));
+        EXPECT_TRUE(giver.served());
+        giver.tell_to_leave();
+        EXPECT_TRUE(giver.has_left());
+        ASSERT_CU(cu().cuStreamSynchronize(stream));
+    }
+}
 
 // With these seeds the kernel is slow at random places, and copies in any order.
 class StandbySeedTest : public StandbyControlsTest, public testing::WithParamInterface<int> {};

@@ -2,10 +2,10 @@
 // The reader of the litmus test, by the CPU.
 #include "litmus.hpp"
 
-#include "standby_unit.hpp"
+#include "core/standby_unit.hpp"
+
 
 namespace simcuda {
-
 namespace {
 
 bool is_whole(const gpushm::StandbyUnit& unit)
@@ -20,7 +20,7 @@ void LitmusReader::poll(std::uint32_t lane)
 {
     const LitmusLane& shared = parameters_.litmus->lanes[lane];
     LitmusReport& report = reports_[lane];
-    const gpushm::StandbyUnit unit = load_unit(*shared.unit);
+    const gpushm::StandbyUnit unit = gpushm::load_unit(*shared.unit);
     if (is_whole(unit)) {
         const std::uint32_t& word = shared.line->words[unit.tag % kLitmusLineWords];
         report.stale += __atomic_load_n(&word, __ATOMIC_RELAXED) < unit.tag ? 1 : 0;

@@ -4,13 +4,14 @@
 #include "kernel.hpp"
 
 #include "core/standby_protocol.hpp"
+#include "core/standby_unit.hpp"
 #include "engine.hpp"
 #include "settings.hpp"
-#include "standby_unit.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -30,7 +31,12 @@ bool is_inline(const StandbyUnit& first)
 
 std::uint32_t length_of(const StandbyUnit& first)
 {
-    return first.argument & ~gpushm::kStandbyInline;
+    return first.argument & gpushm::kStandbyLength;
+}
+
+bool is_answer(const StandbyUnit& first)
+{
+    return (first.argument & gpushm::kStandbyAnswer) != 0;
 }
 
 // The payload that an inline command's units carry, to `target`.
@@ -69,6 +75,7 @@ private:
     bool leaves(const Window& window);
     CUresult serve(Lock& lock, Window* window);
     CUresult copy(Lock& lock, const StandbyUnit* command) const;
+    CUresult answer(Lock& lock, const StandbyUnit* command);
     bool over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const;
     void pause();
 
@@ -122,9 +129,9 @@ Window Standby::look() const
 {
     Window window;
     for (std::uint32_t i = 0; i < gpushm::kStandbyWindow; ++i) {
-        window.units[i] = load_unit(control_.units[(next_ + i) % gpushm::kStandbyUnits]);
+        window.units[i] = gpushm::load_unit(control_.units[(next_ + i) % gpushm::kStandbyUnits]);
     }
-    window.beat = load_unit(control_.beat);
+    window.beat = gpushm::load_unit(control_.beat);
     return window;
 }
 
@@ -139,7 +146,9 @@ CUresult Standby::find_commands(Window* window) const
     }
     while (window->used < there && window->commands.size() < serves_) {
         const StandbyUnit& first = window->units[window->used];
-        if (is_inline(first) && length_of(first) > gpushm::kStandbyMostInline) {
+        if ((is_inline(first) && length_of(first) > gpushm::kStandbyMostInline) ||
+            (is_answer(first) &&
+             (length_of(first) > gpushm::kStandbyMostAnswer || window->used != 0))) {
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
         const std::uint32_t units = gpushm::standby_units(first.argument);
@@ -148,6 +157,9 @@ CUresult Standby::find_commands(Window* window) const
         }
         window->commands.push_back(&first);
         window->used += units;
+        if (is_answer(first)) {
+            break;
+        }
     }
     return CUDA_SUCCESS;
 }
@@ -183,7 +195,8 @@ CUresult Standby::serve(Lock& lock, Window* window)
     }
     for (const StandbyUnit* command : commands) {
         pause();
-        const CUresult result = copy(lock, command);
+        const CUresult result =
+            is_answer(*command) ? answer(lock, command) : copy(lock, command);
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -213,6 +226,38 @@ CUresult Standby::copy(Lock& lock, const StandbyUnit* command) const
     }
     lock.unlock();
     return result;
+}
+
+// Its units come in any order.
+CUresult Standby::answer(Lock& lock, const StandbyUnit* command)
+{
+    const std::uint32_t length = length_of(*command);
+    std::vector<char> bytes(length);
+    lock.lock();
+    Span from;
+    const CUresult result =
+        find_kernel_memory(command[1].word, length, false, context_, &from);
+    if (result == CUDA_SUCCESS) {
+        std::memcpy(bytes.data(), from.access(), length);
+    }
+    lock.unlock();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    constexpr std::uint32_t kPart = gpushm::kStandbyUnitPayload;
+    std::vector<std::uint32_t> order((length + kPart - 1) / kPart);
+    std::iota(order.begin(), order.end(), 0);
+    if (seed_ != 0) {
+        std::shuffle(order.begin(), order.end(), random_);
+    }
+    for (const std::uint32_t index : order) {
+        StandbyUnit unit{};
+        const std::uint32_t at = index * kPart;
+        std::memcpy(&unit, &bytes[at], std::min(kPart, length - at));
+        unit.tag = static_cast<std::uint32_t>(command->word);
+        gpushm::store_unit(control_.answer[index], unit);
+    }
+    return CUDA_SUCCESS;
 }
 
 void Standby::pause()
