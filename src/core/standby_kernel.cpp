@@ -73,6 +73,12 @@ thread_local bool tending = false;
 /** Whether the numbers, which wrap, are in this order. */
 bool reached(uint32_t unit, uint32_t end) { return static_cast<int32_t>(unit - end) >= 0; }
 
+/** Worth it up to some hundred bytes: more units the CPU awaits no sooner than the end of a plain copy. */
+bool can_be_answer(const StandbyJob &copy) {
+    const auto bits = reinterpret_cast<uintptr_t>(copy.source) | copy.length;
+    return copy.cpu_may_write && copy.length <= kStandbyMostAnswer && bits % sizeof(uint32_t) == 0;
+}
+
 bool launches_are_synchronous() {
     const char *value = getenv("CUDA_LAUNCH_BLOCKING");
     return value != nullptr && strcmp(value, "0") != 0 && *value != '\0';
@@ -414,8 +420,7 @@ bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
         return false;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    const bool answers = copy.cpu_may_write && copy.length <= kStandbyMostAnswer &&
-                         waiting_.load(std::memory_order_acquire) == 0;
+    const bool answers = can_be_answer(copy) && waiting_.load(std::memory_order_acquire) == 0;
     const bool in_units =
         copy.cpu_may_read && copy.length <= kStandbyMostInline && !answers;
     const uint32_t argument = static_cast<uint32_t>(copy.length) |

@@ -242,59 +242,36 @@ __device__ void store_inline(const Seen &seen, uint32_t begins, uint32_t units, 
     }
 }
 
-/** Twelve bytes, or what is left of them, as a unit carries them. */
-struct Payload {
-    uint32_t words[3];
-};
-
-__device__ Payload load_payload(uint64_t source, uint32_t bytes) {
-    Payload payload = {};
-    if (source % 4 == 0 && bytes == kStandbyUnitPayload) {
-#pragma unroll
-        for (uint32_t i = 0; i < 3; ++i) {
-            payload.words[i] = load_fresh<uint32_t>(source + 4 * i);
-        }
-    } else {
-#pragma unroll
-        for (uint32_t i = 0; i < kStandbyUnitPayload; ++i) {
-            if (i < bytes) {
-                payload.words[i / 4] |= static_cast<uint32_t>(load_fresh<unsigned char>(source + i))
-                                        << 8 * (i % 4);
-            }
-        }
-    }
-    return payload;
-}
-
-/** A warp answers with what lies at the copy's source; its destination is the answer's number. */
-__device__ void store_answer(StandbyControl &control, const Copy &copy, uint32_t lane) {
-    constexpr uint32_t kMine = kStandbyAnswerUnits / kLanes;  // units of a lane
-    static_assert(kMine * kLanes == kStandbyAnswerUnits, "of all lanes");
-    Payload payload[kMine];
-#pragma unroll
-    for (uint32_t i = 0; i < kMine; ++i) {
-        const uint32_t offset = (i * kLanes + lane) * kStandbyUnitPayload;
-        if (offset < copy.length) {
-            payload[i] = load_payload(copy.source + offset,
-                                      min(kStandbyUnitPayload, copy.length - offset));
-        }
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kMine; ++i) {
-        const uint32_t unit = i * kLanes + lane;
-        if (unit * kStandbyUnitPayload < copy.length) {
-            const uint32_t *words = payload[i].words;
-            store_unit(&control.answer[unit], static_cast<uint64_t>(words[1]) << 32 | words[0],
-                       words[2], static_cast<uint32_t>(copy.destination));
-        }
-    }
-}
-
 /** The copy whose command begins at a lane. */
 __device__ Copy copy_at(const Seen &seen, uint32_t lane) {
     return {__shfl_sync(kAllLanes, seen.unit.word, lane),
             __shfl_sync(kAllLanes, seen.unit.word, lane + 1),
             __shfl_sync(kAllLanes, seen.unit.argument, lane) & kStandbyLength};
+}
+
+/** A warp answers with what lies at the copy's source; its destination is the answer's number. */
+__device__ void store_answer(StandbyControl &control, const Copy &copy, uint32_t lane) {
+    constexpr uint32_t kWords = kStandbyUnitPayload / sizeof(uint32_t);
+    static_assert(kStandbyAnswerUnits == kLanes, "a unit a lane");
+    const uint32_t offset = lane * kStandbyUnitPayload;
+    if (offset < copy.length) {
+        uint32_t words[kWords] = {};
+#pragma unroll
+        for (uint32_t i = 0; i < kWords; ++i) {
+            const uint32_t at = offset + i * static_cast<uint32_t>(sizeof(uint32_t));
+            if (at < copy.length) {
+                words[i] = load_fresh<uint32_t>(copy.source + at);
+            }
+        }
+        store_unit(&control.answer[lane], static_cast<uint64_t>(words[1]) << 32 | words[0], words[2],
+                   static_cast<uint32_t>(copy.destination));
+    }
+}
+
+/** Whether the first command asks for an answer, and is there as a whole. Nothing else is under way then. */
+__device__ bool is_answer(const Seen &seen, uint32_t there) {
+    const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
+    return (argument & kStandbyAnswer) != 0 && (there & 3) == 3;
 }
 
 /** Whether one warp copies it alone: quicker than to tell the others. */
@@ -386,27 +363,21 @@ struct Patience {
     }
 };
 
-/** Where the copies of all commands go that are there as a whole. */
-__device__ Reach reach_of(const Seen &seen) {
-    const bool far = seen.begins && (seen.unit.argument & kStandbyOwnGpu) == 0;
-    return __any_sync(kAllLanes, far) ? Reach::anywhere : Reach::own_gpu;
+/** Where the copies of the first `units` go, for lane 0. Several commands are taken for ones to anywhere: a
+ *  vote on all of them makes the whole loop slower (0.2 us; the compiler loses sight of which lanes go together). */
+__device__ Reach reach_of(const StandbyUnit &first, uint32_t units) {
+    return units == gpushm::standby_units(first.argument) && (first.argument & kStandbyOwnGpu) != 0
+               ? Reach::own_gpu
+               : Reach::anywhere;
 }
 
-enum class Work { none, answer, little, batch };
+enum class Work { none, little, batch };
 
-/** Finds out what there is to do, and serves inline payload. answer: the first `*units` ask for the one in
- *  `copy`; little: `*units` are served once the small copy in `copy` (length 0: none) is done, the copies
- *  go to `*reach`; batch: copies for all warps are in `batch`. */
+/** Finds out what there is to do, and serves inline payload. little: `*units` of it are served once the
+ *  small copy in `copy` (length 0: none) is done; batch: copies for all warps are in `batch`. */
 __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units, Copy &copy,
-                          Batch &batch, Reach *reach) {
+                          Batch &batch) {
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
-    *reach = (argument & kStandbyOwnGpu) != 0 ? Reach::own_gpu : Reach::anywhere;
-    // Nothing else is under way when it is asked for, so that it is the first.
-    if ((argument & kStandbyAnswer) != 0 && (there & 3) == 3) {
-        *units = 2;
-        copy = copy_at(seen, 0);
-        return Work::answer;
-    }
     const bool is_one = is_one_command(there, argument, units);
     if (is_one && (argument & kStandbyInline) != 0) {
         const uint64_t destination = __shfl_sync(kAllLanes, seen.unit.word, 0);
@@ -432,7 +403,6 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t *u
     if (*units == 0) {
         return Work::none;
     }
-    *reach = reach_of(seen);
     if (is_little(seen, begins, *units, lane, copy)) {
         return Work::little;
     }
@@ -459,14 +429,20 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
         const bool ends = lane == kBeatLane && patience.ends(seen.unit, parameters, there != 0);
         uint32_t units = 0;
         Copy copy;
-        Reach reach = Reach::anywhere;
         Work work = Work::none;
         if (__any_sync(kAllLanes, ends)) {
             work = Work::batch;  // of no unit
+        } else if (is_answer(seen, there)) {
+            store_answer(control, copy_at(seen, 0), lane);
+            next += 2;
+            if (lane == 0) {
+                store_relaxed(&control.done, next);
+            }
         } else if (there != 0) {
-            work = find_work(seen, there, lane, &units, copy, batch, &reach);
+            work = find_work(seen, there, lane, &units, copy, batch);
         }
         if (work == Work::batch) {
+            const Reach reach = reach_of(seen.unit, units);
             if (lane == 0) {
                 batch.units = units;
                 batch.reach = reach;
@@ -474,17 +450,12 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
             return;
         }
         if (work == Work::little) {
+            const Reach reach = reach_of(seen.unit, units);
             copy_piece(copy, lane);
             __syncwarp();
             next += units;
             if (lane == 0) {
                 publish(&control.done, next, reach);
-            }
-        } else if (work == Work::answer) {
-            store_answer(control, copy, lane);
-            next += units;
-            if (lane == 0) {
-                store_relaxed(&control.done, next);
             }
         }
     }

@@ -19,7 +19,8 @@
 //   inline   {destination, length}  {12 bytes of payload}  ...
 //   answer   {number, length}       {source, 0}
 //
-// An answer goes to `answer` here, from where the CPU takes it to its destination in host memory.
+// An answer goes to `answer` here, from where the CPU takes it to its destination in host memory; its
+// source and its length are multiples of 4.
 //
 // Units are numbered 0, 1, 2, ... since the process began; unit n lies at n modulo kStandbyUnits.
 #pragma once
@@ -58,7 +59,7 @@ constexpr uint32_t kStandbyUnitPayload = 12;
 constexpr uint32_t kStandbyMostInline = 8 * kStandbyUnitPayload;
 
 /** Units of an answer. */
-constexpr uint32_t kStandbyAnswerUnits = 96;
+constexpr uint32_t kStandbyAnswerUnits = 32;
 constexpr uint32_t kStandbyMostAnswer = kStandbyAnswerUnits * kStandbyUnitPayload;
 
 /** How many units a command takes; `argument` is that of its first unit. */

@@ -203,8 +203,43 @@ TEST_F(Standby, CarriesSmallPayloadInTheCommand) {
     }
 }
 
-/** What goes to the host comes in units, which the CPU puts where it belongs, pageable memory too. More of
- *  them than there are numbers before the first one comes again. */
+/** Short ones and others, each behind others that the kernel may see with it or without. */
+TEST_F(Standby, CarriesPayloadAmongOtherCommands) {
+    constexpr size_t kPiece = 2048;
+    constexpr size_t kPieces = 24;
+    Buffer source(MemoryKind::pinned, kPieces * kPiece);
+    Buffer destination(MemoryKind::device, kPieces * kPiece);
+    std::vector<StandbyTicket> tickets;
+    for (uint64_t round = 1; round <= 200; ++round) {
+        source.fill(round);
+        destination.fill(1000 + round);
+        ASSERT_TRUE(await_life());
+        Buffer expected(MemoryKind::host, kPieces * kPiece);
+        expected.fill(1000 + round);
+        tickets.clear();
+        const auto length_of = [&](size_t i) { return 1 + (i * 389 + round * 53) % (i % 3 == 0 ? 1200 : kStandbyMostInline); };
+        for (size_t i = 0; i < kPieces; ++i) {
+            StandbyTicket ticket;
+            if (!kernel_->give({destination.data() + i * kPiece, source.data() + i * kPiece,
+                                length_of(i), i % 4 != 3},
+                               &ticket)) {
+                break;
+            }
+            tickets.push_back(ticket);
+        }
+        for (size_t i = 0; i < tickets.size(); ++i) {
+            if (wait(tickets[i]) == State::served) {
+                memcpy(expected.data() + i * kPiece, source.data() + i * kPiece, length_of(i));
+            }
+        }
+        Buffer found(MemoryKind::host, kPieces * kPiece);
+        ASSERT_EQ(copy_any(found.data(), destination.data(), kPieces * kPiece), Status::ok);
+        EXPECT_EQ(memcmp(expected.data(), found.data(), kPieces * kPiece), 0) << round;
+    }
+}
+
+/** What goes to the host comes in units, where words are whole, and the CPU puts them where they belong,
+ *  pageable memory too. More of them than there are numbers before the first one comes again. */
 TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
     constexpr size_t kBytes = 2048;
     Buffer original(MemoryKind::host, kBytes);
@@ -213,9 +248,9 @@ TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
     for (const MemoryKind from : {MemoryKind::device, MemoryKind::pinned}) {
         Buffer source(from, kBytes);
         for (const size_t length :
-             {size_t{1}, size_t{7}, size_t{8}, size_t{11}, size_t{12}, size_t{13}, size_t{24},
-              size_t{383}, size_t{384}, size_t{385}, size_t{1024}, size_t{kStandbyMostAnswer}}) {
-            for (const size_t offset : {0, 1, 2, 4, 8, 64}) {
+             {size_t{4}, size_t{8}, size_t{12}, size_t{16}, size_t{20}, size_t{24}, size_t{128},
+              size_t{kStandbyMostAnswer - 4}, size_t{kStandbyMostAnswer}}) {
+            for (const size_t offset : {0, 4, 8, 12, 64, 100}) {
                 original.fill(++seed);
                 ASSERT_EQ(copy_any(source.data() + offset, original.data(), length), Status::ok);
                 destination.fill(seed + 1);
@@ -231,7 +266,7 @@ TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
     }
 }
 
-/** One that is asked for between others, which are longer than an answer or find one under way. */
+/** One that is asked for between others, which are none: longer, of odd words, or behind one under way. */
 TEST_F(Standby, AnswersAmongOtherCopies) {
     constexpr size_t kPiece = 4096;
     constexpr size_t kPieces = 16;
@@ -245,7 +280,7 @@ TEST_F(Standby, AnswersAmongOtherCopies) {
         ASSERT_TRUE(await_life());
         std::vector<StandbyTicket> tickets;
         for (size_t i = 0; i < kPieces; ++i) {
-            const size_t length = (i + round) % 3 == 0 ? 2 * kStandbyMostAnswer : 1 + 37 * i;
+            const size_t length = 1 + (i + round) * 37 % (2 * kStandbyMostAnswer);
             StandbyJob copy = {destination.data() + i * kPiece, source.data() + i * kPiece, length};
             copy.cpu_may_write = true;
             StandbyTicket ticket;
@@ -255,7 +290,7 @@ TEST_F(Standby, AnswersAmongOtherCopies) {
             tickets.push_back(ticket);
         }
         for (size_t i = 0; i < tickets.size(); ++i) {
-            const size_t length = (i + round) % 3 == 0 ? 2 * kStandbyMostAnswer : 1 + 37 * i;
+            const size_t length = 1 + (i + round) * 37 % (2 * kStandbyMostAnswer);
             if (wait(tickets[i]) == State::served) {
                 ASSERT_EQ(copy_any(expected.data() + i * kPiece, source.data() + i * kPiece, length),
                           Status::ok);
