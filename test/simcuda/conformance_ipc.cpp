@@ -101,6 +101,11 @@ int describe_imported_memory(const Arguments& arguments)
     void* values[] = {&managed, &ordinal, &its_context, &id, &bytes, &begin};
     CHILD_CHECK(cu().cuPointerGetAttributes(6, names, values, address + 1000) == CUDA_SUCCESS);
     CHILD_CHECK(managed == 0 && ordinal == 0 && its_context == context && id != 0);
+    int exportable = 1;
+    CHILD_CHECK(cu().cuPointerGetAttribute(&exportable,
+                                           CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                           address) == CUDA_SUCCESS);
+    CHILD_CHECK(exportable == 0);
     CHILD_CHECK(begin == address && bytes >= kBytes);
     CHILD_CHECK(cu().cuIpcCloseMemHandle(address) == CUDA_SUCCESS);
     CHILD_CHECK(open_handle(&address, arguments.at(0)) == CUDA_SUCCESS);
