@@ -15,7 +15,9 @@ namespace simcuda {
 
 namespace {
 
-constexpr auto kPollInterval = std::chrono::microseconds(2);
+// Of a kernel that waits for the CPU. In a virtual machine a timer takes some microseconds of processor
+// time: with one every 2 us kernels left little of two processors to the processes that they work for.
+constexpr auto kPollInterval = std::chrono::microseconds(20);
 
 // An application's kernel that takes the whole GPU until the word that its parameter points to is
 // not 0.
