@@ -3,40 +3,43 @@
 
 #include "core/log.hpp"
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
 namespace gpushm {
 namespace {
 
-/** Started when it is first needed; never destroyed. */
 class Background {
 public:
-    Background() {
+    void add(std::function<void()> task) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            if (running_ || start()) {
+                tasks_.push_back(std::move(task));
+                wake_.notify_one();
+                return;
+            }
+        }
+        task();
+    }
+
+private:
+    bool start() {
         try {
             std::thread([this] { run(); }).detach();
             running_ = true;
         } catch (const std::system_error &) {
-            GPUSHM_LOG(debug, "cannot start a thread: memory of the driver is freed at once");
+            GPUSHM_LOG_ONCE(debug, "cannot start a thread: memory of the driver is freed at once");
         }
+        return running_;
     }
 
-    void add(std::function<void()> task) {
-        if (!running_) {
-            task();
-            return;
-        }
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            tasks_.push_back(std::move(task));
-        }
-        wake_.notify_one();
-    }
-
-private:
     void run() {
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
@@ -55,10 +58,18 @@ private:
     bool running_ = false;
 };
 
+/** Never destroyed. Made when the plugin is loaded: a child that is forked within the first call would wait
+ *  for its end. */
+Background *const background = [] {
+    static Background *made = new Background;
+    // In a forked child there is no such thread, and what its parent's has to do is none of its business.
+    pthread_atfork(nullptr, nullptr, [] { new (made) Background; });
+    return made;
+}();
+
 }  // namespace
 
 void run_in_background(std::function<void()> task) {
-    static Background *background = new Background;
     background->add(std::move(task));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/host_pins.hpp"
 
+#include "core/background.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/log.hpp"
 
@@ -36,6 +37,9 @@ struct Deferred {
 };
 
 thread_local Deferred deferred;
+
+// This thread is within invalidate(), and unlocks at once.
+thread_local bool invalidating = false;
 
 uintptr_t page_floor(uintptr_t address) {
     static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -82,17 +86,13 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
 
 }  // namespace
 
-/** Locked pages; unlocked with the last hold. */
+/** Locked pages. */
 struct HostPins::Pinned {
     void *begin;
     CUcontext context;
     HostPins &pins;
     Locked &slot;
     ~Pinned() {
-        if (slot.end.load(std::memory_order_acquire) == 0) {
-            return;  // a forked child: it is the parent's
-        }
-        slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
         // Fails harmlessly when the context is gone.
         CurrentContext current(CudaDriver::get(), context);
@@ -100,6 +100,19 @@ struct HostPins::Pinned {
         pins.release(slot);
     }
 };
+
+/** With the last hold, and when its range is forgotten. */
+void HostPins::unlock(Pinned *pinned) {
+    if (pinned->slot.end.load(std::memory_order_acquire) == 0) {
+        return;  // a forked child: it is the parent's
+    }
+    pinned->slot.unlocking.store(true, std::memory_order_release);
+    if (invalidating) {
+        delete pinned;
+    } else {
+        run_in_background([pinned] { delete pinned; });
+    }
+}
 
 HostPins &HostPins::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
@@ -112,6 +125,9 @@ HostPins &HostPins::instance() {
     });
     return *pins;
 }
+
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] static const HostPins &made_at_load = HostPins::instance();
 
 void HostPins::enable(size_t limit_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -233,6 +249,7 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     locked_[slot].unlocking.store(false, std::memory_order_relaxed);
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
     locked_[slot].end.store(range->second.end, std::memory_order_release);
+    locked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     const CUresult result = driver->mem_host_register(
         begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
@@ -244,12 +261,15 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
         return;
     }
     range->second.pinned =
-        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot]});
+        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot]}, unlock);
     pinned_bytes_ += bytes;
 }
 
 /** Of memory that is not locked any more. */
 void HostPins::release(Locked &slot) {
+    const uintptr_t bytes = slot.end.load(std::memory_order_relaxed) -
+                            slot.begin.load(std::memory_order_relaxed);
+    locked_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     slot.end.store(0, std::memory_order_release);
     locked_count_.fetch_sub(1, std::memory_order_release);
 }
@@ -267,8 +287,8 @@ void HostPins::erase(Ranges::iterator range) {
     ranges_.erase(range);
 }
 
-/** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too much
- *  of it. */
+/** Has unlocked what was used least recently until `bytes` more may be locked; false when copies use too
+ *  much of it, or not all is unlocked yet. */
 bool HostPins::make_room(size_t bytes) {
     for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
         const auto range = ranges_.find(*age++);
@@ -276,7 +296,7 @@ bool HostPins::make_room(size_t bytes) {
             erase(range);
         }
     }
-    return pinned_bytes_ + bytes <= limit_bytes_;
+    return locked_bytes_.load(std::memory_order_relaxed) + bytes <= limit_bytes_;
 }
 
 /** Keeps what is remembered within its limit; `keep` is in use. */
@@ -310,7 +330,9 @@ HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
 /** On return none of it is locked, but for what is held. Without the mutex, which threads need that wait for
  *  messages: the driver waits for kernels that run. */
 void HostPins::unlock_overlapping(uintptr_t begin, uintptr_t end) {
+    invalidating = true;
     take_overlapping(begin, end);
+    invalidating = false;
     while (is_being_unlocked(begin, end)) {
         std::this_thread::yield();  // by another thread
     }

@@ -97,6 +97,9 @@ StandbyKernels &StandbyKernels::instance() {
     return *kernels;
 }
 
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] static const StandbyKernels &made_at_load = StandbyKernels::instance();
+
 void StandbyKernels::configure(const StandbyConfig &config) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!configured_) {
