@@ -354,6 +354,7 @@ private:
     bool is_filled(OutgoingSpan &out);
     void forget_spans();
     unsigned publish_spans();
+    bool goes_in_cell(const OutgoingSpan &out) const;
     bool publish_span(OutgoingSpan &out);
 
     unsigned finish_incoming_copies();

@@ -57,7 +57,8 @@ public:
      *  receiver has not released enough. Spans must be published in the order of their allocation. */
     std::optional<RingSpan> allocate(size_t length);
     unsigned char *data(const RingSpan &span) const;
-    /** The newest span is not needed. */
+    bool is_newest(const RingSpan &span) const { return span.position + span.length == write_; }
+    /** The newest span is not needed: it is not published. */
     void give_back(const RingSpan &span) { write_ = span.position; }
     /** The receiver wrote nonsense into `released`; the ring must not be used any more. */
     bool broken() const { return broken_; }

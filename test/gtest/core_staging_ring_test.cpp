@@ -76,6 +76,24 @@ TEST_F(StagingRing, GivesNothingThatCannotBe) {
     expect_passes(kRingBytes / 2, 1);
 }
 
+/** As often as one likes, without the receiver; and what comes next is no gap to him. */
+TEST_F(StagingRing, TheNewestSpanMayBeGivenBack) {
+    const auto first = sender_.allocate(1000);
+    ASSERT_TRUE(first);
+    for (int i = 0; i < 100; ++i) {
+        const auto span = sender_.allocate(kRingBytes / 2);
+        ASSERT_TRUE(span) << i;
+        EXPECT_TRUE(sender_.is_newest(*span));
+        EXPECT_FALSE(sender_.is_newest(*first));
+        sender_.give_back(*span);
+    }
+    ASSERT_NE(receiver_.open(*first), nullptr);
+    receiver_.close(*first);
+    expect_passes(kRingBytes / 2, 1);
+    expect_passes(1000, 2);
+    EXPECT_FALSE(sender_.broken());
+}
+
 TEST_F(StagingRing, IsFullUntilTheOldestSpanIsClosed) {
     std::vector<RingSpan> spans;
     while (const auto span = sender_.allocate(1000)) {
