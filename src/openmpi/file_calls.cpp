@@ -9,11 +9,11 @@
 
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -188,7 +188,7 @@ constexpr Operation kEnd[] = {
 /** Mirrors of operations that have begun; a file has one at a time (MPI 3.1, section 13.4.5). */
 struct Begun {
     std::mutex mutex;
-    std::unordered_map<File, HostMirror> mirrors;
+    std::map<File, HostMirror> mirrors;
 };
 
 Begun &begun() {
@@ -204,12 +204,15 @@ int begin_in_host_memory(const Operation &operation, File file, void *buffer, si
         if (!mirror.load(operation.name)) {
             return fail(file, kMpiErrorOther);
         }
-        void *const memory = mirror.base();
-        {
+        std::map<File, HostMirror> node;  // so that nothing can fail any more once it has begun
+        void *const memory = node.emplace(file, std::move(mirror)).first->second.base();
+        const int result = begin(memory);
+        if (result == kMpiSuccess) {
             const std::lock_guard<std::mutex> lock(begun().mutex);
-            begun().mirrors.insert_or_assign(file, std::move(mirror));
+            begun().mirrors.erase(file);
+            begun().mirrors.merge(node);
         }
-        return begin(memory);
+        return result;
     } catch (const std::bad_alloc &) {
         return fail_for_memory(operation, file, count);
     }

@@ -2,7 +2,6 @@
 // Which libraries a program would be given: see linked_libraries.hpp.
 #include "tools/linked_libraries.hpp"
 
-#include "tools/environment.hpp"
 #include "tools/subprocess.hpp"
 
 #include <elf.h>
@@ -81,9 +80,11 @@ std::optional<std::string> find_program(const std::string &program, const char *
     if (program.find('/') != std::string::npos) {
         return access(program.c_str(), F_OK) == 0 ? std::optional(program) : std::nullopt;
     }
-    for (const std::string &directory :
-         split(search_path != nullptr ? search_path : kDefaultSearchPath, ":")) {
-        const std::string path = directory + "/" + program;
+    const std::string list = search_path != nullptr ? search_path : kDefaultSearchPath;
+    std::istringstream directories(list + ":");
+    for (std::string directory; std::getline(directories, directory, ':');) {
+        // An empty one is the current directory.
+        const std::string path = (directory.empty() ? "." : directory) + "/" + program;
         struct stat status {};
         if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
             access(path.c_str(), X_OK) == 0) {

@@ -85,6 +85,12 @@ TEST(ToolsProgramFile, programs_are_searched_as_execvp_does) {
     EXPECT_EQ(find_program("/bin/sh", ""), "/bin/sh");
     EXPECT_EQ(find_program("sh", "/nowhere"), std::nullopt);
     EXPECT_EQ(find_program("passwd", "/etc"), std::nullopt) << "not executable";
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::current_path("/bin");
+    for (const char *path : {"", ":/nowhere", "/nowhere::/nowhere", "/nowhere:"}) {
+        EXPECT_EQ(find_program("sh", path), "./sh") << path;
+    }
+    std::filesystem::current_path(before);
 }
 
 TEST(ToolsOpenMpi, ompi_info_values_are_found_by_their_whole_key) {

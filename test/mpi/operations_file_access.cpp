@@ -49,12 +49,18 @@ int access(const FilePart& part, StartAtOffset<Buffer> call)
             request);
 }
 
+// A file has one operation that was begun; another one is refused, and changes nothing of the first.
 template <typename Buffer>
 int access(const FilePart& part, BeginAtOffset<Buffer> begin, End<Buffer> end)
 {
     const Items& items = part.items;
-    const int code = begin(part.file, part.offset, items.address(), items.count(), items.type());
-    return code == MPI_SUCCESS ? end(part.file, items.address(), MPI_STATUS_IGNORE) : code;
+    const auto call = [&] {
+        return begin(part.file, part.offset, items.address(), items.count(), items.type());
+    };
+    const int code = call();
+    const int again = code == MPI_SUCCESS ? call() : code;
+    const int ended = code == MPI_SUCCESS ? end(part.file, items.address(), MPI_STATUS_IGNORE) : code;
+    return again == MPI_SUCCESS ? MPI_ERR_OTHER : ended;
 }
 
 // At a pointer of the file: the one of this rank, which has to be moved, or the shared one.
