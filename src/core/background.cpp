@@ -20,6 +20,9 @@ public:
     void add(std::function<void()> task) {
         {
             std::lock_guard<std::mutex> lock(mutex_);
+            if (is_useless_) {
+                return;
+            }
             if (running_ || start()) {
                 tasks_.push_back(std::move(task));
                 wake_.notify_one();
@@ -27,6 +30,13 @@ public:
             }
         }
         task();
+    }
+
+    /** In a forked child, which has no such thread. */
+    void begin_anew() {
+        const bool inherits = running_ || is_useless_;
+        new (this) Background;
+        is_useless_ = inherits;
     }
 
 private:
@@ -56,14 +66,15 @@ private:
     std::condition_variable wake_;
     std::deque<std::function<void()>> tasks_;
     bool running_ = false;
+    // The parent has used the driver, so that in this process it does not work, nor is its memory ours.
+    bool is_useless_ = false;
 };
 
 /** Never destroyed. Made when the plugin is loaded: a child that is forked within the first call would wait
  *  for its end. */
 Background *const background = [] {
     static Background *made = new Background;
-    // In a forked child there is no such thread, and what its parent's has to do is none of its business.
-    pthread_atfork(nullptr, nullptr, [] { new (made) Background; });
+    pthread_atfork(nullptr, nullptr, [] { made->begin_anew(); });
     return made;
 }();
 

@@ -5,6 +5,7 @@
 #include "core/copy_batch.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
+#include "core/host_pins.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
@@ -430,9 +431,10 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
     if (!covers(info, address, length)) {
         return false;
     }
-    return info.kind == MemoryKind::pinned ? is_mapped_for_kernels(address)
-                                           : info.kind == MemoryKind::device && info.ipc_capable &&
-                                                 info.device == device;
+    // What HostPins has locked stays so only for who holds it.
+    return info.kind == MemoryKind::pinned
+               ? !HostPins::instance().has_locked(address, length) && is_mapped_for_kernels(address)
+               : info.kind == MemoryKind::device && info.ipc_capable && info.device == device;
 }
 
 /** One side is memory of gpu_side, or both are. `managed_too`: managed memory counts where kernels may read

@@ -38,9 +38,6 @@ struct Deferred {
 
 thread_local Deferred deferred;
 
-// This thread is within invalidate(), and unlocks at once.
-thread_local bool invalidating = false;
-
 uintptr_t page_floor(uintptr_t address) {
     static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     return address & ~(page - 1);
@@ -92,6 +89,7 @@ struct HostPins::Pinned {
     CUcontext context;
     HostPins &pins;
     Locked &slot;
+    std::atomic<bool> was_unmapped{false};  // so that it must not stay locked for longer than it is held
     ~Pinned() {
         const RelaxedCapture relaxed(CudaDriver::get());
         // Fails harmlessly when the context is gone.
@@ -107,7 +105,7 @@ void HostPins::unlock(Pinned *pinned) {
         return;  // a forked child: it is the parent's
     }
     pinned->slot.unlocking.store(true, std::memory_order_release);
-    if (invalidating) {
+    if (pinned->was_unmapped.load(std::memory_order_acquire)) {
         delete pinned;
     } else {
         run_in_background([pinned] { delete pinned; });
@@ -232,6 +230,9 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     while (slot < kMaxLocked && locked_[slot].end.load(std::memory_order_relaxed) != 0) {
         ++slot;
     }
+    if (slot == kMaxLocked && is_being_unlocked(0, UINTPTR_MAX)) {
+        return;  // one is about to be free
+    }
     if (slot == kMaxLocked || !may_be_locked(range->first, range->second.end)) {
         GPUSHM_LOG(debug, "%zu bytes of the application are not page-locked: they lie in a heap, or "
                    "too much is locked already", bytes);
@@ -261,7 +262,7 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
         return;
     }
     range->second.pinned =
-        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot]}, unlock);
+        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot], {}}, unlock);
     pinned_bytes_ += bytes;
 }
 
@@ -269,9 +270,9 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
 void HostPins::release(Locked &slot) {
     const uintptr_t bytes = slot.end.load(std::memory_order_relaxed) -
                             slot.begin.load(std::memory_order_relaxed);
-    locked_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     slot.end.store(0, std::memory_order_release);
     locked_count_.fetch_sub(1, std::memory_order_release);
+    locked_bytes_.fetch_sub(bytes, std::memory_order_release);
 }
 
 void HostPins::unpin(Ranges::iterator range) {
@@ -296,7 +297,7 @@ bool HostPins::make_room(size_t bytes) {
             erase(range);
         }
     }
-    return locked_bytes_.load(std::memory_order_relaxed) + bytes <= limit_bytes_;
+    return locked_bytes_.load(std::memory_order_acquire) + bytes <= limit_bytes_;
 }
 
 /** Keeps what is remembered within its limit; `keep` is in use. */
@@ -317,6 +318,7 @@ HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
     while (range != ranges_.end() && range->first < end) {
         if (range->second.pinned) {
             pinned_bytes_ -= range->second.end - range->first;
+            range->second.pinned->was_unmapped.store(true, std::memory_order_release);
             if (range->second.pinned.use_count() == 1) {
                 range->second.pinned->slot.unlocking.store(true, std::memory_order_release);
             }
@@ -330,9 +332,7 @@ HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
 /** On return none of it is locked, but for what is held. Without the mutex, which threads need that wait for
  *  messages: the driver waits for kernels that run. */
 void HostPins::unlock_overlapping(uintptr_t begin, uintptr_t end) {
-    invalidating = true;
     take_overlapping(begin, end);
-    invalidating = false;
     while (is_being_unlocked(begin, end)) {
         std::this_thread::yield();  // by another thread
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tasks run in a thread of their own, one after the other, in a forked child too.
+// Tasks run in a thread of their own, one after the other, in the process that they belong to.
 #include "core/background.hpp"
 
 #include "core_support.hpp"
@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 namespace gpushm {
@@ -34,9 +35,15 @@ bool tasks_run(int count) {
     return done == count && in_order;
 }
 
+/** The first test in its process. */
+TEST(Background, RunsTasksOfAChildWhoseParentHadNone) {
+    Child child([](const Channel &) { return tasks_run(10) ? 0 : 1; });
+    EXPECT_EQ(child.reap(), 0);
+}
+
 TEST(Background, RunsTasksInTheirOrder) { EXPECT_TRUE(tasks_run(100)); }
 
-TEST(Background, RunsTasksOfAForkedChildAndNoneOfItsParent) {
+TEST(Background, RunsNoTasksInAChildWhoseParentHadSome) {
     ASSERT_TRUE(tasks_run(1)) << "its thread is there";
     std::atomic<bool> forked{false};
     run_in_background([&forked] {
@@ -47,7 +54,11 @@ TEST(Background, RunsTasksOfAForkedChildAndNoneOfItsParent) {
     std::atomic<int> left{0};
     run_in_background([&left] { ++left; });
     {
-        Child child([&left](const Channel &) { return tasks_run(10) && left == 0 ? 0 : 1; });
+        Child child([&left](const Channel &) {
+            run_in_background([&left] { ++left; });
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            return left == 0 ? 0 : 1;
+        });
         EXPECT_EQ(child.reap(), 0);
     }
     forked = true;
