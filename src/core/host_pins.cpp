@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/host_pins.hpp"
 
-#include "core/background.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/log.hpp"
 
@@ -83,14 +82,19 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
 
 }  // namespace
 
-/** Locked pages. */
+/** Locked pages; unlocked with the last hold, by the thread that drops it. Not in the background, though the
+ *  driver waits for all work of the GPU: a copy of that memory which this thread starts meanwhile, or the
+ *  application, would lose it under way (simulated driver; a real one promises nothing else). */
 struct HostPins::Pinned {
     void *begin;
     CUcontext context;
     HostPins &pins;
     Locked &slot;
-    std::atomic<bool> was_unmapped{false};  // so that it must not stay locked for longer than it is held
     ~Pinned() {
+        if (slot.end.load(std::memory_order_acquire) == 0) {
+            return;  // a forked child: it is the parent's
+        }
+        slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
         // Fails harmlessly when the context is gone.
         CurrentContext current(CudaDriver::get(), context);
@@ -98,19 +102,6 @@ struct HostPins::Pinned {
         pins.release(slot);
     }
 };
-
-/** With the last hold, and when its range is forgotten. */
-void HostPins::unlock(Pinned *pinned) {
-    if (pinned->slot.end.load(std::memory_order_acquire) == 0) {
-        return;  // a forked child: it is the parent's
-    }
-    pinned->slot.unlocking.store(true, std::memory_order_release);
-    if (pinned->was_unmapped.load(std::memory_order_acquire)) {
-        delete pinned;
-    } else {
-        run_in_background([pinned] { delete pinned; });
-    }
-}
 
 HostPins &HostPins::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
@@ -230,9 +221,6 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     while (slot < kMaxLocked && locked_[slot].end.load(std::memory_order_relaxed) != 0) {
         ++slot;
     }
-    if (slot == kMaxLocked && is_being_unlocked(0, UINTPTR_MAX)) {
-        return;  // one is about to be free
-    }
     if (slot == kMaxLocked || !may_be_locked(range->first, range->second.end)) {
         GPUSHM_LOG(debug, "%zu bytes of the application are not page-locked: they lie in a heap, or "
                    "too much is locked already", bytes);
@@ -250,7 +238,6 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     locked_[slot].unlocking.store(false, std::memory_order_relaxed);
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
     locked_[slot].end.store(range->second.end, std::memory_order_release);
-    locked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     const CUresult result = driver->mem_host_register(
         begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
@@ -262,17 +249,14 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
         return;
     }
     range->second.pinned =
-        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot], {}}, unlock);
+        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot]});
     pinned_bytes_ += bytes;
 }
 
 /** Of memory that is not locked any more. */
 void HostPins::release(Locked &slot) {
-    const uintptr_t bytes = slot.end.load(std::memory_order_relaxed) -
-                            slot.begin.load(std::memory_order_relaxed);
     slot.end.store(0, std::memory_order_release);
     locked_count_.fetch_sub(1, std::memory_order_release);
-    locked_bytes_.fetch_sub(bytes, std::memory_order_release);
 }
 
 void HostPins::unpin(Ranges::iterator range) {
@@ -288,8 +272,8 @@ void HostPins::erase(Ranges::iterator range) {
     ranges_.erase(range);
 }
 
-/** Has unlocked what was used least recently until `bytes` more may be locked; false when copies use too
- *  much of it, or not all is unlocked yet. */
+/** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too much
+ *  of it. */
 bool HostPins::make_room(size_t bytes) {
     for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
         const auto range = ranges_.find(*age++);
@@ -297,7 +281,7 @@ bool HostPins::make_room(size_t bytes) {
             erase(range);
         }
     }
-    return locked_bytes_.load(std::memory_order_acquire) + bytes <= limit_bytes_;
+    return pinned_bytes_ + bytes <= limit_bytes_;
 }
 
 /** Keeps what is remembered within its limit; `keep` is in use. */
@@ -318,7 +302,6 @@ HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
     while (range != ranges_.end() && range->first < end) {
         if (range->second.pinned) {
             pinned_bytes_ -= range->second.end - range->first;
-            range->second.pinned->was_unmapped.store(true, std::memory_order_release);
             if (range->second.pinned.use_count() == 1) {
                 range->second.pinned->slot.unlocking.store(true, std::memory_order_release);
             }

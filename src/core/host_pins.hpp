@@ -24,9 +24,7 @@ namespace gpushm {
  *  The driver goes on using the pages that it locked when the memory is unmapped and something else is
  *  mapped at its address, also for copies of the application. So nothing is ever locked before enable()
  *  has promised that invalidate() is called before memory goes away, and it is unlocked within
- *  that call. Otherwise it is unlocked in the background, for the driver waits for all work of the GPU,
- *  where one of the application's kernels may wait for a message. invalidate() may be called within free():
- *  memory that the C library unmaps while it holds a lock of
+ *  that call. That may be within free(): memory that the C library unmaps while it holds a lock of
  *  its own (the heap, arenas of threads) is not locked at all, because to unlock it needs free()
  *  again.
  *
@@ -71,7 +69,7 @@ private:
     struct Locked {
         std::atomic<uintptr_t> begin{0};
         std::atomic<uintptr_t> end{0};
-        std::atomic<bool> unlocking{false};  // somebody does it now, or the background will
+        std::atomic<bool> unlocking{false};  // somebody does it now, without the mutex
 
         bool overlaps(uintptr_t from, uintptr_t to) const {
             return from < end.load(std::memory_order_acquire) &&
@@ -93,7 +91,6 @@ private:
     Ranges::iterator merge(uintptr_t begin, uintptr_t end);
     void pin(Ranges::iterator range, CUcontext context);
     void release(Locked &slot);
-    static void unlock(Pinned *pinned);
     void unpin(Ranges::iterator range);
     void erase(Ranges::iterator range);
     Ranges take_overlapping(uintptr_t begin, uintptr_t end);
@@ -107,8 +104,7 @@ private:
     Ranges ranges_;
     std::list<uintptr_t> ages_;  // least recently used first
     size_t limit_bytes_ = 0;
-    size_t pinned_bytes_ = 0;  // of ranges_
-    std::atomic<size_t> locked_bytes_{0};  // of those, and of what is not unlocked yet
+    size_t pinned_bytes_ = 0;
 
     static constexpr size_t kMaxLocked = 64;
     Locked locked_[kMaxLocked];

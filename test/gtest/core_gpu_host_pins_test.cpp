@@ -2,8 +2,6 @@
 // HostPins: the application's memory is page-locked when that pays, never longer than it exists, and never
 // more than is allowed.
 #include "core/host_pins.hpp"
-#include "core/kernel_code.hpp"
-#include "core/reduction.hpp"
 #include "core/standby_kernel.hpp"
 
 #include "core_gpu_support.hpp"
@@ -65,21 +63,6 @@ protected:
         acquire(offset, length);
         return acquire(offset, length);
     }
-    /** The same where something else has to be unlocked before, which happens in the background. */
-    HostPins::Hold lock_soon(size_t offset, size_t length) {
-        const Deadline deadline;
-        HostPins::Hold hold;
-        while (hold == nullptr && !deadline.passed()) {
-            hold = acquire(offset, length);
-        }
-        return hold;
-    }
-    bool unlocked_soon(size_t offset) const {
-        const Deadline deadline;
-        while (locked(offset) && !deadline.passed()) {
-        }
-        return !locked(offset);
-    }
     bool locked(size_t offset) const {
         return query_memory(memory_ + offset).kind == MemoryKind::pinned;
     }
@@ -135,7 +118,7 @@ TEST_F(HostPinsTest, WholePagesAreLocked) {
 
 TEST_F(HostPinsTest, OverlappingRangesBecomeOne) {
     lock(0, 2 * kMegabyte);
-    EXPECT_NE(lock_soon(kMegabyte, 2 * kMegabyte), nullptr) << "both were wanted";
+    EXPECT_NE(acquire(kMegabyte, 2 * kMegabyte), nullptr) << "both were wanted";
     EXPECT_TRUE(locked(0) && locked(3 * kMegabyte - 1));
     EXPECT_FALSE(locked(3 * kMegabyte));
     EXPECT_EQ(calls("cuMemHostRegister"), 2u);
@@ -145,7 +128,7 @@ TEST_F(HostPinsTest, OverlappingRangesBecomeOne) {
     // From below, and over several.
     lock(6 * kMegabyte, kMegabyte);
     lock(8 * kMegabyte, kMegabyte);
-    EXPECT_NE(lock_soon(5 * kMegabyte, 5 * kMegabyte), nullptr);
+    EXPECT_NE(acquire(5 * kMegabyte, 5 * kMegabyte), nullptr);
     EXPECT_TRUE(locked(5 * kMegabyte) && locked(10 * kMegabyte - 1));
     EXPECT_EQ(calls("cuMemHostRegister") - calls("cuMemHostUnregister"), 2u);
     // Neighbours stay what they are.
@@ -163,7 +146,8 @@ TEST_F(HostPinsTest, WhatIsHeldIsNotTakenApart) {
     EXPECT_EQ(calls("cuMemHostUnregister"), 0u);
     hold.reset();
     EXPECT_EQ(calls("cuMemHostUnregister"), 0u) << "it may come again";
-    EXPECT_NE(lock_soon(kMegabyte, 2 * kMegabyte), nullptr);
+    acquire(kMegabyte, 2 * kMegabyte);
+    EXPECT_NE(acquire(kMegabyte, 2 * kMegabyte), nullptr);
     EXPECT_TRUE(locked(0) && locked(3 * kMegabyte - 1));
 }
 
@@ -176,7 +160,7 @@ TEST_F(HostPinsTest, HeldMemoryIsUnlockedWithTheLastHold) {
     hold.reset();
     EXPECT_TRUE(locked(0));
     second.reset();
-    EXPECT_FALSE(locked(0)) << "what is mapped there now may be another memory";
+    EXPECT_FALSE(locked(0));
     EXPECT_EQ(calls("cuMemHostUnregister"), 1u);
 }
 
@@ -233,14 +217,8 @@ TEST_F(HostPinsTest, ThreadsAcquireAndInvalidateAtOnce) {
 TEST_F(HostPinsTest, NobodyElseWaitsUntilItIsUnlocked) {
     ASSERT_NE(lock(0, kMegabyte), nullptr);
     ASSERT_NE(lock(2 * kMegabyte, kMegabyte), nullptr);
-    const Buffer from(MemoryKind::device, 4096);
-    const Buffer to(MemoryKind::device, 4096);
-    CUstream stream = nullptr;
-    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    set_simulation("SIMCUDA_DELAY_US", "500000");
     reset_calls();
-    ASSERT_EQ(cuda_.memcpy_async(device_pointer(to.data()), device_pointer(from.data()), 4096, stream),
-              CUDA_SUCCESS);
+    const BusyGpu gpu(500000);
     std::thread unmapper([this] { pins_.invalidate(memory_, kPage); });
     while (calls("cuMemHostUnregister") == 0) {
         std::this_thread::yield();
@@ -248,87 +226,14 @@ TEST_F(HostPinsTest, NobodyElseWaitsUntilItIsUnlocked) {
     EXPECT_NE(acquire_again(2 * kMegabyte, kMegabyte), nullptr);
     EXPECT_EQ(acquire_again(0, kMegabyte), nullptr);
     EXPECT_EQ(acquire_again(0, kMegabyte), nullptr) << "it cannot be locked yet";
-    EXPECT_EQ(cuda_.stream_query(stream), CUDA_ERROR_NOT_READY);
-    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_TRUE(gpu.is_busy());
+    gpu.others_are_fast();
     pins_.invalidate(memory_ + kMegabyte / 2, kPage);
     EXPECT_FALSE(locked(0)) << "another part of it is unmapped at the same time";
     unmapper.join();
-    EXPECT_EQ(cuda_.stream_query(stream), CUDA_SUCCESS) << "shows nothing";
+    EXPECT_FALSE(gpu.is_busy()) << "shows nothing";
     acquire_again(0, kMegabyte);
     EXPECT_NE(acquire_again(0, kMegabyte), nullptr);
-    cuda_.stream_destroy(stream);
-}
-
-/** Where one buffer has to go for another, or is part of it, and the GPU is busy. */
-TEST_F(HostPinsTest, WhoNeedsRoomDoesNotWaitForTheGpu) {
-    pins_.enable(3 * kMegabyte);
-    ASSERT_NE(lock(0, 2 * kMegabyte), nullptr);
-    const Buffer from(MemoryKind::device, 4096);
-    const Buffer to(MemoryKind::device, 4096);
-    CUstream stream = nullptr;
-    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    set_simulation("SIMCUDA_DELAY_US", "500000");
-    ASSERT_EQ(cuda_.memcpy_async(device_pointer(to.data()), device_pointer(from.data()), 4096, stream),
-              CUDA_SUCCESS);
-    for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(acquire_again(8 * kMegabyte, 2 * kMegabyte), nullptr) << "there is no room yet";
-    }
-    EXPECT_EQ(acquire_again(kMegabyte, 2 * kMegabyte), nullptr) << "half of it is being unlocked";
-    EXPECT_EQ(cuda_.stream_query(stream), CUDA_ERROR_NOT_READY);
-    set_simulation("SIMCUDA_DELAY_US", "5");
-    EXPECT_NE(lock_soon(8 * kMegabyte, 2 * kMegabyte), nullptr);
-    EXPECT_TRUE(unlocked_soon(0));
-    cuda_.stream_destroy(stream);
-}
-
-/** What is locked without a hold may be unlocked before a kernel that was given it has begun. */
-TEST_F(HostPinsTest, KernelsDoNotTouchWhatNobodyHolds) {
-    KernelCodes::instance().load(context_, cuda_.context_id(context_));
-    pins_.enable(3 * kMegabyte);
-    Buffer result(MemoryKind::device, kMegabyte);
-    Buffer other(MemoryKind::host, kMegabyte);
-    const auto add = [&](const unsigned char *operand) {
-        return reduce_on_gpu(ReductionOperation::sum, ElementType::int32, result.data(), operand,
-                             other.data(), kMegabyte / sizeof(int32_t));
-    };
-    if (!add(other.data())) {
-        GTEST_SKIP() << "built without a CUDA compiler";
-    }
-    const Buffer from(MemoryKind::device, 4096);
-    const Buffer to(MemoryKind::device, 4096);
-    CUstream stream = nullptr;
-    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    ASSERT_NE(lock(0, 2 * kMegabyte), nullptr);
-    set_simulation("SIMCUDA_DELAY_US", "100000");
-    ASSERT_EQ(cuda_.memcpy_async(device_pointer(to.data()), device_pointer(from.data()), 4096, stream),
-              CUDA_SUCCESS);
-    acquire_again(8 * kMegabyte, 2 * kMegabyte);
-    EXPECT_EQ(acquire_again(8 * kMegabyte, 2 * kMegabyte), nullptr) << "the first is on its way out";
-    set_simulation("SIMCUDA_DELAY_US", "150000");
-    EXPECT_TRUE(add(memory_));
-    set_simulation("SIMCUDA_DELAY_US", "5");
-    EXPECT_EQ(cuda_.stream_query(stream), CUDA_SUCCESS) << "the context is gone";
-    cuda_.stream_destroy(stream);
-}
-
-/** A buffer that finds no room while another one is on its way out gets it later. */
-TEST_F(HostPinsTest, WhatWaitsForASlotIsNotRefusedForGood) {
-    for (size_t i = 0; i < 64; ++i) {
-        ASSERT_NE(lock(i * 16 * kPage, 4 * kPage), nullptr) << i;
-    }
-    const Buffer from(MemoryKind::device, 4096);
-    const Buffer to(MemoryKind::device, 4096);
-    CUstream stream = nullptr;
-    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    set_simulation("SIMCUDA_DELAY_US", "200000");
-    ASSERT_EQ(cuda_.memcpy_async(device_pointer(to.data()), device_pointer(from.data()), 4096, stream),
-              CUDA_SUCCESS);
-    EXPECT_EQ(acquire_again(2 * kPage, 8 * kPage), nullptr) << "made of the first, which has to go";
-    acquire_again(12 * kMegabyte, kMegabyte);
-    EXPECT_EQ(acquire_again(12 * kMegabyte, kMegabyte), nullptr);
-    set_simulation("SIMCUDA_DELAY_US", "5");
-    EXPECT_NE(lock_soon(12 * kMegabyte, kMegabyte), nullptr);
-    cuda_.stream_destroy(stream);
 }
 
 /** A forked child unmaps memory while another thread of its parent locks some, and ends. */
@@ -376,7 +281,7 @@ TEST_F(HostPinsTest, LimitHoldsAndTheOldestGo) {
         EXPECT_NE(lock(i * kMegabyte, kMegabyte), nullptr);
     }
     EXPECT_NE(acquire(0, kMegabyte), nullptr);  // the second is the oldest now
-    EXPECT_NE(lock_soon(4 * kMegabyte, kMegabyte), nullptr);
+    EXPECT_NE(lock(4 * kMegabyte, kMegabyte), nullptr);
     EXPECT_TRUE(locked(0));
     EXPECT_FALSE(locked(kMegabyte));
     EXPECT_TRUE(locked(2 * kMegabyte) && locked(3 * kMegabyte) && locked(4 * kMegabyte));
@@ -462,7 +367,7 @@ TEST_F(HostPinsTest, EachHoldKeepsIt) {
     EXPECT_EQ(lock(4 * kMegabyte, kMegabyte), nullptr) << "there is no room while a copy uses it";
     EXPECT_TRUE(locked(0));
     hold.reset();
-    EXPECT_NE(lock_soon(4 * kMegabyte, kMegabyte), nullptr);
+    EXPECT_NE(lock(4 * kMegabyte, kMegabyte), nullptr);
     EXPECT_FALSE(locked(0));
 }
 

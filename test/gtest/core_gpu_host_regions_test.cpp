@@ -132,23 +132,16 @@ TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
     SKIP_UNLESS_SIMULATED();
     expect_copies(1);
     const size_t mapped = mappings_named("gpushm-test");
-    const Buffer from(MemoryKind::device, 4096);
-    const Buffer to(MemoryKind::device, 4096);
-    CUstream stream = nullptr;
-    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    set_simulation("SIMCUDA_DELAY_US", "500000");
-    ASSERT_EQ(cuda_.memcpy_async(device_pointer(to.data()), device_pointer(from.data()), 4096, stream),
-              CUDA_SUCCESS);
+    const BusyGpu gpu(500000);
     reset_calls();
     segment_.reset();
     EXPECT_EQ(Segment::create("gpushm-test", kBytes).has_value(), true) << "nor for another one";
     EXPECT_EQ(mappings_named("gpushm-test"), mapped) << "it is locked still";
-    EXPECT_EQ(cuda_.stream_query(stream), CUDA_ERROR_NOT_READY);
-    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_TRUE(gpu.is_busy());
+    gpu.others_are_fast();
     EXPECT_TRUE(await_background_calls("cuMemHostUnregister", 1));
     EXPECT_LT(mappings_named("gpushm-test"), mapped);
-    EXPECT_EQ(cuda_.stream_query(stream), CUDA_SUCCESS) << "shows nothing";
-    cuda_.stream_destroy(stream);
+    EXPECT_FALSE(gpu.is_busy()) << "shows nothing";
 }
 
 TEST_F(HostRegionsTest, UntouchedSegmentMakesNoDriverCall) {

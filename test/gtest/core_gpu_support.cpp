@@ -327,6 +327,21 @@ int FreshProcess::run_named(int argc, char **argv) {
     return -1;
 }
 
+BusyGpu::BusyGpu(unsigned microseconds) {
+    EXPECT_EQ(CudaDriver::get()->stream_create(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    set_simulation("SIMCUDA_DELAY_US", std::to_string(microseconds).c_str());
+    EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(to_.data()), device_pointer(from_.data()),
+                                              4096, stream_),
+              CUDA_SUCCESS);
+}
+
+BusyGpu::~BusyGpu() {
+    others_are_fast();
+    CudaDriver::get()->stream_destroy(stream_);
+}
+
+void BusyGpu::others_are_fast() { set_simulation("SIMCUDA_DELAY_US", "5"); }
+
 }  // namespace gpushm::test
 
 int main(int argc, char **argv) {

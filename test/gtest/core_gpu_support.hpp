@@ -116,4 +116,22 @@ private:
     FreshProcess *next_;
 };
 
+/** The simulated GPU has a copy to do for so long; others that begin meanwhile take as long, unless
+ *  others_are_fast(). */
+class BusyGpu {
+public:
+    explicit BusyGpu(unsigned microseconds);
+    ~BusyGpu();
+    BusyGpu(const BusyGpu &) = delete;
+    BusyGpu &operator=(const BusyGpu &) = delete;
+
+    bool is_busy() const { return CudaDriver::get()->stream_query(stream_) == CUDA_ERROR_NOT_READY; }
+    static void others_are_fast();
+
+private:
+    Buffer from_{MemoryKind::device, 4096};
+    Buffer to_{MemoryKind::device, 4096};
+    CUstream stream_ = nullptr;
+};
+
 }  // namespace gpushm::test
