@@ -399,10 +399,10 @@ bool covers(const MemoryInfo &info, const void *address, size_t length) {
            static_cast<size_t>(from - begin) <= info.length - length;
 }
 
-/** Whether it is memory of the GPU that copies, and of no other. */
-bool is_of_gpu(const MemoryInfo &gpu_side, const void *address, size_t length) {
-    return gpu_side.kind == MemoryKind::device && gpu_side.ipc_capable &&
-           covers(gpu_side, address, length);
+/** Whether all of it is memory of the GPU that `info` names: what is imported, perhaps from another one, is not
+ *  IPC capable. */
+bool is_of_gpu(const MemoryInfo &info, const void *address, size_t length) {
+    return info.kind == MemoryKind::device && info.ipc_capable && covers(info, address, length);
 }
 
 /** The largest copy that the kernel does more quickly. Addresses that are aligned less let it use
@@ -428,13 +428,12 @@ bool is_mapped_for_kernels(const void *address) {
 }
 
 bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device) {
-    if (!covers(info, address, length)) {
-        return false;
+    if (info.kind != MemoryKind::pinned) {
+        return is_of_gpu(info, address, length) && info.device == device;
     }
     // What HostPins has locked stays so only for who holds it.
-    return info.kind == MemoryKind::pinned
-               ? !HostPins::instance().has_locked(address, length) && is_mapped_for_kernels(address)
-               : info.kind == MemoryKind::device && info.ipc_capable && info.device == device;
+    return covers(info, address, length) && !HostPins::instance().has_locked(address, length) &&
+           is_mapped_for_kernels(address);
 }
 
 /** One side is memory of gpu_side, or both are. `managed_too`: managed memory counts where kernels may read

@@ -217,7 +217,9 @@ TEST_F(Standby, CarriesPayloadAmongOtherCommands) {
         Buffer expected(MemoryKind::host, kPieces * kPiece);
         expected.fill(1000 + round);
         tickets.clear();
-        const auto length_of = [&](size_t i) { return 1 + (i * 389 + round * 53) % (i % 3 == 0 ? 1200 : kStandbyMostInline); };
+        const auto length_of = [&](size_t i) {
+            return 1 + (i * 389 + round * 53) % (i % 3 == 0 ? 1200 : kStandbyMostInline);
+        };
         for (size_t i = 0; i < kPieces; ++i) {
             StandbyTicket ticket;
             if (!kernel_->give({destination.data() + i * kPiece, source.data() + i * kPiece,
@@ -279,9 +281,12 @@ TEST_F(Standby, AnswersAmongOtherCopies) {
         expected.fill(1000 + round);
         ASSERT_TRUE(await_life());
         std::vector<StandbyTicket> tickets;
+        const auto length_of = [&](size_t i) {
+            return 1 + (i + round) * 37 % (2 * kStandbyMostAnswer);
+        };
         for (size_t i = 0; i < kPieces; ++i) {
-            const size_t length = 1 + (i + round) * 37 % (2 * kStandbyMostAnswer);
-            StandbyJob copy = {destination.data() + i * kPiece, source.data() + i * kPiece, length};
+            StandbyJob copy = {destination.data() + i * kPiece, source.data() + i * kPiece,
+                               length_of(i)};
             copy.cpu_may_write = true;
             StandbyTicket ticket;
             if (!kernel_->give(copy, &ticket)) {
@@ -290,9 +295,9 @@ TEST_F(Standby, AnswersAmongOtherCopies) {
             tickets.push_back(ticket);
         }
         for (size_t i = 0; i < tickets.size(); ++i) {
-            const size_t length = 1 + (i + round) * 37 % (2 * kStandbyMostAnswer);
             if (wait(tickets[i]) == State::served) {
-                ASSERT_EQ(copy_any(expected.data() + i * kPiece, source.data() + i * kPiece, length),
+                ASSERT_EQ(copy_any(expected.data() + i * kPiece, source.data() + i * kPiece,
+                                   length_of(i)),
                           Status::ok);
             }
         }

@@ -101,8 +101,8 @@ public:
         return wait_until([&] { return load(control().done) == next_; });
     }
 
-    void beat(std::uint64_t word) const { store({word, 0, 0}, &control().beat); }
-    void tell_to_leave() const { store({0, kLaunch, 0}, &control().beat); }
+    void beat(std::uint64_t word) const { gpushm::store_unit(control().beat, {word, 0, 0}); }
+    void tell_to_leave() const { gpushm::store_unit(control().beat, {0, kLaunch, 0}); }
 
     // 0 if no kernel has left.
     std::uint64_t left() const { return __atomic_load_n(&control().left, __ATOMIC_ACQUIRE); }
@@ -118,21 +118,11 @@ private:
         return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
     }
 
-    // In halves, the tag last, which is as good here as one store.
-    static void store(const StandbyUnit& unit, StandbyUnit* place)
-    {
-        std::uint64_t halves[2];
-        std::memcpy(halves, &unit, sizeof(unit));
-        auto* to = reinterpret_cast<std::uint64_t*>(place);
-        __atomic_store_n(&to[0], halves[0], __ATOMIC_RELAXED);
-        __atomic_store_n(&to[1], halves[1], __ATOMIC_RELEASE);
-    }
-
     void put(const StandbyUnit& unit)
     {
         const auto room = [&] { return next_ - load(control().done) < gpushm::kStandbyUnits; };
         EXPECT_TRUE(wait_until(room));
-        store(unit, &control().units[next_++ % gpushm::kStandbyUnits]);
+        gpushm::store_unit(control().units[next_++ % gpushm::kStandbyUnits], unit);
     }
 
     LoadedKernel kernel_{gpushm::kStandbyKernelName};

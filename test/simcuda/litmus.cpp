@@ -4,8 +4,8 @@
 
 #include "core/standby_unit.hpp"
 
-
 namespace simcuda {
+
 namespace {
 
 bool is_whole(const gpushm::StandbyUnit& unit)
