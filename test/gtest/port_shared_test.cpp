@@ -18,6 +18,7 @@ using namespace test;
 constexpr size_t kBytes = (4 << 20) + 100;
 constexpr PortConfig kWithCma = {256 << 10, 32 << 10, 16 << 10, 64, false, true};
 constexpr unsigned kAlways = ~0u;  // a copy that is refused is none of these
+constexpr size_t kLeastHelped = 64 << 10;
 
 /** Host memory of any process: what a remote key says of it. */
 RemoteMemory host_memory(const Registration &registration) {
@@ -77,9 +78,8 @@ TEST_F(PortShared, BothCopy) {
 }
 
 TEST_F(PortShared, LittleIsReadWithinTheCall) {
-    constexpr size_t kMost = 64 << 10;
     const RefusedCopies copies(kAlways, kAlways);
-    for (const size_t length : {size_t{1}, size_t{4097}, kMost}) {
+    for (const size_t length : {size_t{1}, size_t{4097}, kLeastHelped - 1}) {
         fill_pattern(source_.data(), kBytes, ++seed_);
         memset(local_.data(), 0, kBytes);
         const unsigned before = copies.reads();
@@ -95,10 +95,30 @@ TEST_F(PortShared, LittleIsReadWithinTheCall) {
     }
     EXPECT_FALSE(a_.link(b_).busy());
     Outcome outcome;
-    EXPECT_EQ(a_.link(b_).get(local_.data(), kMost + 1, host_memory(registration_), nullptr,
+    EXPECT_EQ(a_.link(b_).get(local_.data(), kLeastHelped, host_memory(registration_), nullptr,
                               outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+}
+
+TEST_F(PortShared, LeastThatIsHelpedWithHasTwoPieces) {
+    for (const size_t length : {kLeastHelped, kLeastHelped + 1, size_t{100000}, size_t{128 << 10}}) {
+        fill_pattern(source_.data(), kBytes, ++seed_);
+        memset(local_.data(), 0, kBytes);
+        const RefusedCopies copies(kAlways, kAlways);
+        Outcome outcome;
+        ASSERT_EQ(a_.link(b_).get(local_.data(), length, host_memory(registration_), nullptr,
+                                  outcome.completion()),
+                  Status::in_progress);
+        while (copies.writes() == 0) {
+            b_->progress();  // before the reader begins
+        }
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+        EXPECT_EQ(outcome.status, Status::ok);
+        EXPECT_EQ(copies.reads() + copies.writes(), 2u) << length << " bytes";
+        EXPECT_EQ(pattern_mismatch(local_.data(), length, seed_), length);
+        EXPECT_EQ(local_[length], 0);
+    }
 }
 
 TEST_F(PortShared, LittleThatTheKernelRefusesTakesTheRing) {
@@ -148,7 +168,7 @@ TEST_F(PortShared, HelpThatComesLateMeetsNoTransferOfAnotherPeer) {
 }
 
 TEST_F(PortShared, RequestsThatWaitLongerThanTheirTransfersAreNoNonsense) {
-    constexpr size_t kLength = 192 << 10;  // the least that is helped with: three pieces
+    constexpr size_t kLength = 192 << 10;  // three pieces
     const LogCapture log;
     std::vector<Outcome> outcomes(200);
     size_t begun = 0;
