@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/cost_model.hpp"
 
+#include <strings.h>
+
+#include <cstdlib>
+#include <cstring>
+
 namespace gpushm::uct {
 namespace {
 
@@ -11,10 +16,16 @@ constexpr double kHostCopyBandwidth = 7e9;
 constexpr double kHostTransferStart = 1.5e-6;
 constexpr double kHostTransferBandwidth = 16e9;
 
-// UCX before 1.20 does not say whose memory a message is in. What a GPU's takes is added then, so that UCP
-// fetches GPU memory (get_zcopy), which begins with the announcement (link_head_start.cpp), and does not have it
-// sent when it asks, 1.5 us later. Messages of host memory go by am_bcopy instead, which is as fast.
-constexpr double kUnknownMessageStart = 1.7e-6;
+// A "zero-copy" message of host memory is copied as am_bcopy does it, and UCP registers its buffer before: 10 to 30 %
+// slower at 1 to 4 KiB (EPYC 9004, two cores). So UCP shall not choose it. UCX before 1.20 does not say whose memory a
+// message is in: then this is what a GPU's takes, so that UCP fetches GPU memory (get_zcopy), which begins with the
+// announcement (link_head_start.cpp), and does not have it sent when it asks, 1.5 us later.
+constexpr double kHostMessageStart = 1.7e-6;
+
+// UCX 1.13.1 src/ucp/core/ucp_ep.c, ucp_ep_config_get_zcopy_auto_thresh(): zero-copy begins at c / (1 / UCX_BCOPY_BW -
+// 1 / bandwidth of the interface), with the default of 5800 MB/s and our 20 GB/s at 32 KiB; the rendezvous
+// (ucp_ep_config_calc_rndv_thresh()) at about as much more as two more latencies take, 35 KiB.
+constexpr double kFirstProtocolsRegistration = 4.7e-6;
 
 // One DMA over PCIe 5 between a GPU and pinned memory: 7.1 us for 8 bytes, 8.3 us for 64 KiB.
 constexpr double kGpuCopyStart = 4e-6;
@@ -39,9 +50,7 @@ void estimate_message(abi::PerfEstimate &estimate) {
     } else if (estimate.operation == abi::Operation::am_zcopy) {
         // For am_bcopy UCP adds the copy itself.
         estimate.bandwidth_dedicated = kHostCopyBandwidth;
-        if (estimate.local_memory_type == UCS_MEMORY_TYPE_UNKNOWN) {
-            estimate.send_pre_overhead += kUnknownMessageStart;
-        }
+        estimate.send_pre_overhead += kHostMessageStart;
     }
 }
 
@@ -59,7 +68,18 @@ void estimate_transfer(abi::PerfEstimate &estimate) {
     }
 }
 
+/** UCX takes them before 1.16 unless told otherwise. */
+bool first_protocols() {
+    const char *setting = getenv("UCX_PROTO_ENABLE");
+    if (setting == nullptr) {
+        return abi::running_version().minor < 16;
+    }
+    return strcasecmp(setting, "n") == 0 || strcasecmp(setting, "no") == 0 || strcmp(setting, "0") == 0;
+}
+
 }  // namespace
+
+double registration_overhead() { return first_protocols() ? kFirstProtocolsRegistration : 0; }
 
 void estimate_shared_memory_cost(abi::PerfEstimate &estimate) {
     switch (estimate.operation) {

@@ -10,4 +10,8 @@ namespace gpushm::uct {
  *  nor what a GPU costs. Proto v2 of UCX (default from 1.16 on) chooses by it. */
 void estimate_shared_memory_cost(abi::PerfEstimate &estimate);
 
+/** The same for the first generation of protocols, which asks for no estimates: seconds that a registration is said
+ *  to take, so that UCP has host memory of up to a slot's size copied. */
+double registration_overhead();
+
 }  // namespace gpushm::uct

@@ -9,6 +9,7 @@
 #include "core/registration_table.hpp"
 #include "core/row_views.hpp"
 #include "openmpi/attachment.hpp"
+#include "uct_gpushm/cost_model.hpp"
 #include "uct_gpushm/memory_copy_domain.hpp"
 #include "uct_gpushm/memory_types.hpp"
 
@@ -57,6 +58,7 @@ public:
         attributes.reg_mem_types = kAllMemoryTypes;
         // Never a GPU type: UCP would take our interface for one that copies inside the process.
         attributes.access_mem_types = memory_type_bit(UCS_MEMORY_TYPE_HOST);
+        attributes.reg_overhead = registration_overhead();
         attributes.rkey_packed_size = sizeof(PackedKey);
     }
 

@@ -34,6 +34,7 @@ struct MdAttributes {
     uint64_t access_mem_types = 0;
     uint64_t detect_mem_types = 0;
     uint64_t alloc_mem_types = 0;
+    double reg_overhead = 0;  // seconds that a registration takes
     size_t rkey_packed_size = 0;  // at most 254; 0: the domain has no keys
 };
 

@@ -61,7 +61,7 @@ ucs_status_t query(uct_md_h md, void *md_attr) {
     store(md_attr, fields, F::exported_mkey_packed_size, size_t{0});
     store(md_attr, fields, F::required_mem_flags, uint8_t{0});
     store(md_attr, fields, F::reg_alignment, size_t{1});
-    store(md_attr, fields, F::reg_cost, ucs_linear_func_t{});
+    store(md_attr, fields, F::reg_cost, ucs_linear_func_t{attributes.reg_overhead, 0});
     store(md_attr, fields, F::max_alloc,
           attributes.alloc_mem_types != 0 ? UINT64_MAX : uint64_t{0});
     store(md_attr, fields, F::max_reg, SIZE_MAX);
