@@ -22,9 +22,9 @@ constexpr double kHostTransferBandwidth = 16e9;
 // announcement (link_head_start.cpp), and does not have it sent when it asks, 1.5 us later.
 constexpr double kHostMessageStart = 1.7e-6;
 
-// UCX 1.13.1 src/ucp/core/ucp_ep.c, ucp_ep_config_get_zcopy_auto_thresh(): zero-copy begins at c / (1 / UCX_BCOPY_BW -
-// 1 / bandwidth of the interface), with the default of 5800 MB/s and our 20 GB/s at 32 KiB; the rendezvous
-// (ucp_ep_config_calc_rndv_thresh()) at about as much more as two more latencies take, 35 KiB.
+// Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with the default of
+// 5800 MB/s and our 20 GB/s at 40 KiB, where the rendezvous has begun (UCX 1.13.1 src/ucp/core/ucp_ep.c,
+// ucp_ep_config_get_zcopy_auto_thresh()).
 constexpr double kFirstProtocolsRegistration = 4.7e-6;
 
 // One DMA over PCIe 5 between a GPU and pinned memory: 7.1 us for 8 bytes, 8.3 us for 64 KiB.

@@ -83,10 +83,10 @@ done
 expect "small messages of host memory are copied (first protocols)" 1 \
     "$(UCX_TLS=gpushm UCX_PROTO_ENABLE=n info -e -u t -D shm |
         count 'tag_send: .*egr/short>[.0-9]*<egr/bcopy>[.0-9]*<rndv>')"
-ranges=$(UCX_TLS=gpushm UCX_PROTO_ENABLE=y UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
-    ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1)
-expect "small messages of host memory are copied (second protocols)" "yes, 0" \
-    "$(echo "$ranges" | grep -q 'eager copy-in copy-out' && echo yes), $(echo "$ranges" | count 'eager zero-copy')"
+expect "small messages of host memory are copied (second protocols)" yes \
+    "$(UCX_TLS=gpushm UCX_PROTO_ENABLE=y UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
+        ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |
+        grep -q ' 105[.][.][0-9]\{4,\} .*eager copy-in copy-out' && echo yes)"
 
 if command -v readelf >/dev/null; then
     for library in "$folder"/full/*.so*; do
