@@ -115,24 +115,6 @@ void Link::complete_flushes(Status status) {
     }
 }
 
-bool Link::fence_pending() const {
-    return !operations_.empty() && operations_.begin()->first < fence_id_;
-}
-
-/** Whether anything may be started: not behind a failure, nor past a fence. */
-Status Link::check_startable() const {
-    if (failed_) {
-        return Status::peer_failed;
-    }
-    return fence_pending() ? Status::no_resource : Status::ok;
-}
-
-/** Whether an active message may be sent: it must not overtake those that a GPU still writes either. */
-Status Link::check_sendable() const {
-    const Status status = check_startable();
-    return status == Status::ok && messages_in_flight_ != 0 ? Status::no_resource : status;
-}
-
 bool Link::can_send() const {
     return check_sendable() == Status::ok && control_.empty() && mailbox_.has_room();
 }

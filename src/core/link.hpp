@@ -317,10 +317,22 @@ private:
 
     Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox);
 
-    bool fence_pending() const;
+    bool fence_pending() const {
+        return !operations_.empty() && operations_.begin()->first < fence_id_;
+    }
     bool in_flight(uint64_t id) const;
-    Status check_startable() const;
-    Status check_sendable() const;
+    /** Whether anything may be started: not behind a failure, nor past a fence. */
+    Status check_startable() const {
+        if (failed_) {
+            return Status::peer_failed;
+        }
+        return fence_pending() ? Status::no_resource : Status::ok;
+    }
+    /** Whether an active message may be sent: it must not overtake those that a GPU still writes either. */
+    Status check_sendable() const {
+        const Status status = check_startable();
+        return status == Status::ok && messages_in_flight_ != 0 ? Status::no_resource : status;
+    }
     uint64_t start_operation(const void *owner, const Completion &completion);
     void end_operation(uint64_t id, Status status);
     void complete_flushes(Status status);

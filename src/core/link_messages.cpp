@@ -78,8 +78,8 @@ Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_le
     if (!mailbox_.reserve(&reserved)) {
         return Status::no_resource;
     }
-    *packed_length = head_start_is_likely() ? pack_with_plan(pack, reserved.slot, argument)
-                                            : pack(reserved.slot, argument);
+    *packed_length = head_start_is_likely() ? pack_with_plan(pack, mailbox_.slot(reserved), argument)
+                                            : pack(mailbox_.slot(reserved), argument);
     mailbox_.publish(reserved, CellKind::am_slot, am_id, static_cast<uint32_t>(*packed_length));
     if (planned_) {
         begin_head_start();
@@ -171,7 +171,7 @@ Status Link::send_host_pieces(const Message &message) {
         return sendable != Status::ok ? sendable : Status::no_resource;
     }
     const bool fits_cell = message.length <= Cell::kInlineBytes;
-    unsigned char *destination = fits_cell ? reserved.cell->payload : reserved.slot;
+    unsigned char *destination = fits_cell ? reserved.cell->payload : mailbox_.slot(reserved);
     destination = append(destination, message.header, message.header_length);
     append(destination, message.pieces, message.piece_count);
     mailbox_.publish(reserved, fits_cell ? CellKind::am_inline : CellKind::am_slot, message.am_id,

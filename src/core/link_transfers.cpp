@@ -281,7 +281,7 @@ bool Link::issue_slot_chunk(Stream &stream) {
     if (!mailbox_.reserve(&reserved)) {
         return false;
     }
-    memcpy(reserved.slot, gathered, length);
+    memcpy(mailbox_.slot(reserved), gathered, length);
     memcpy(reserved.cell->payload, &chunk, sizeof(chunk));
     mailbox_.publish(reserved, CellKind::chunk_slot, 0, static_cast<uint32_t>(length));
     stream.issued += length;

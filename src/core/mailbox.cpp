@@ -17,12 +17,6 @@ constexpr uint64_t kNobody = 1;  // SenderRecord::owner
 
 uint64_t tail_ticket(uint64_t tail) { return tail >> 1; }
 
-constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
-static_assert(kTransfersOffset <= 4096, "Segment::discard() leaves the header as it is");
-constexpr size_t kRecordsOffset = kTransfersOffset + kSharedTransfers * sizeof(SharedTransfer);
-static_assert(kRecordsOffset % alignof(SenderRecord) == 0, "records lie on lines of their own");
-constexpr size_t kCellsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
-
 constexpr size_t kLine = 64;  // bytes of a cache line
 constexpr size_t kInFirstLine = kLine - offsetof(Cell, payload);  // bytes of an inline payload
 
@@ -49,7 +43,7 @@ void prefetch_payload(const unsigned char *payload, size_t length) {
 }
 
 SharedTransfer &transfer_of(const Segment &segment, uint32_t index) {
-    return reinterpret_cast<SharedTransfer *>(segment.data() + kTransfersOffset)[index];
+    return reinterpret_cast<SharedTransfer *>(segment.data() + MailboxGeometry::kTransfersOffset)[index];
 }
 
 pid_t record_pid(uint64_t owner) { return static_cast<pid_t>(owner >> 1); }
@@ -85,23 +79,6 @@ std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAdd
 bool MailboxGeometry::possible() const {
     return cell_count != 0 && (cell_count & (cell_count - 1)) == 0 && cell_count <= (1u << 20) &&
            slot_bytes % 64 == 0 && slot_bytes <= (1u << 26);
-}
-
-size_t MailboxGeometry::segment_bytes() const {
-    return kCellsOffset + cell_count * (sizeof(Cell) + slot_stride());
-}
-
-SenderRecord *MailboxGeometry::sender_records(unsigned char *base) {
-    return reinterpret_cast<SenderRecord *>(base + kRecordsOffset);
-}
-
-Cell *MailboxGeometry::cell(unsigned char *base, uint64_t ticket) const {
-    return reinterpret_cast<Cell *>(base + kCellsOffset) + (ticket & (cell_count - 1));
-}
-
-unsigned char *MailboxGeometry::slot(unsigned char *base, uint64_t ticket) const {
-    return base + kCellsOffset + cell_count * sizeof(Cell) +
-           (ticket & (cell_count - 1)) * slot_stride() + kSlotOffset;
 }
 
 // ---------------------------------------------------------------- receiver
@@ -150,40 +127,38 @@ MailboxAddress MailboxReceiver::address() const {
     return address;
 }
 
+/** Of a cell that is published; false when it breaks the protocol. */
 bool MailboxReceiver::take(ReceivedCell *message) {
-    while (!empty()) {
-        Cell *cell = head_cell_;
-        const uint8_t kind = cell->kind;
-        message->kind = static_cast<CellKind>(kind);
-        message->am_id = cell->am_id;
-        message->sender = cell->sender;
-        message->length = cell->length;
-        message->payload = cell->payload;
+    Cell *const cell = head_cell_;
+    const uint8_t kind = cell->kind;
+    message->kind = static_cast<CellKind>(kind);
+    message->am_id = cell->am_id;
+    message->sender = cell->sender;
+    message->length = cell->length;
+    message->payload = cell->payload;
+    message->slot = nullptr;
+    size_t limit = Cell::kInlineBytes;
+    const bool in_slot = carries_slot(message->kind);
+    if (in_slot) {
         message->slot = geometry_.slot(segment_.data(), head_);
-        const bool in_slot = carries_slot(message->kind);
-        const size_t limit = in_slot ? geometry_.slot_bytes : Cell::kInlineBytes;
-        if (known_kind(kind) && message->length <= limit && message->sender < kMaxSenders) {
-            if (in_slot) {
-                prefetch_payload(message->slot, message->length);
-            } else if (message->length > kInFirstLine) {
-                prefetch_payload(cell->payload + kInFirstLine, kLine);
-            }
-            return true;
-        }
-        GPUSHM_LOG_ONCE(error, "a peer wrote a broken message (kind %u, %u bytes, sender %u) into "
-                        "our mailbox: it is dropped; look for memory corruption in the job's "
-                        "processes", kind, message->length, message->sender);
-        advance();
+        limit = geometry_.slot_bytes;
     }
-    return false;
+    if (!known_kind(kind) || message->length > limit || message->sender >= kMaxSenders) {
+        return false;
+    }
+    if (in_slot) {
+        prefetch_payload(message->slot, message->length);
+    } else if (message->length > kInFirstLine) {
+        prefetch_payload(cell->payload + kInFirstLine, kLine);
+    }
+    return true;
 }
 
-void MailboxReceiver::release() { advance(); }
-
-void MailboxReceiver::advance() {
-    ++head_;
-    head_cell_ = geometry_.cell(segment_.data(), head_);
-    header()->head.store(head_, std::memory_order_release);
+void MailboxReceiver::drop_broken(const ReceivedCell &message) {
+    GPUSHM_LOG_ONCE(error, "a peer wrote a broken message (kind %u, %u bytes, sender %u) into our mailbox: it is "
+                    "dropped; look for memory corruption in the job's processes",
+                    static_cast<unsigned>(message.kind), message.length, message.sender);
+    release();
 }
 
 /** Tickets that senders have reserved and the owner has not passed; more than cell_count when tail
@@ -215,7 +190,7 @@ bool MailboxReceiver::skip_dead_sender() {
     if (!empty()) {
         return false;
     }
-    advance();
+    release();
     return true;
 }
 
@@ -289,7 +264,7 @@ MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, const Co
 
 std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
                                                    const MailboxAddress &self, const char **why) {
-    std::optional<Segment> segment = Segment::attach(peer.pid, peer.segment_fd, kCellsOffset, why);
+    std::optional<Segment> segment = Segment::attach(peer.pid, peer.segment_fd, MailboxGeometry::kCellsOffset, why);
     if (!segment) {
         return std::nullopt;
     }
@@ -322,10 +297,12 @@ SenderRecord *MailboxSender::record() const {
 
 /** Whether the ticket of `*tail` may be reserved. When it may not by what the caller knows, both words
  *  are read again. False: full, or they make no sense. */
-bool MailboxSender::find_room(uint64_t *tail, uint64_t *head) const {
-    if (tail_ticket(*tail) >= next_ticket_ && tail_ticket(*tail) - *head < geometry_.cell_count) {
-        return true;
-    }
+inline bool MailboxSender::find_room(uint64_t *tail, uint64_t *head) const {
+    const uint64_t ticket = tail_ticket(*tail);
+    return (ticket >= next_ticket_ && ticket - *head < geometry_.cell_count) || read_again(tail, head);
+}
+
+bool MailboxSender::read_again(uint64_t *tail, uint64_t *head) const {
     // In this order: tail is read at least as new as when the owner passed `new_head`.
     const uint64_t new_head = header()->head.load(std::memory_order_acquire);
     *tail = header()->tail.load(std::memory_order_relaxed);
@@ -342,10 +319,7 @@ bool MailboxSender::reserve(ReservedCell *reserved) {
     uint64_t tail = next_ticket_ << 1;  // a guess: right when no other sender came between
     // A round is lost to another sender's success; after more than this the words make no sense, and
     // the mailbox counts as full.
-    for (uint32_t round = 0; round < 2 * geometry_.cell_count + 16; ++round) {
-        if (!find_room(&tail, &head_)) {
-            break;
-        }
+    for (uint64_t rounds = 2 * uint64_t{geometry_.cell_count} + 16; rounds != 0 && find_room(&tail, &head_); --rounds) {
         const uint64_t ticket = tail_ticket(tail);
         Cell *cell = geometry_.cell(segment_.data(), ticket);
         prefetch_for_write(cell);
@@ -354,8 +328,7 @@ bool MailboxSender::reserve(ReservedCell *reserved) {
                                                    std::memory_order_relaxed)) {
             alone_ = ticket == next_ticket_;
             next_ticket_ = ticket + 1;
-            *reserved = {cell, geometry_.slot(segment_.data(), ticket), ticket,
-                         (tail & kArmed) != 0};
+            *reserved = {cell, ticket, (tail & kArmed) != 0};
             return true;
         }
     }
@@ -392,7 +365,9 @@ void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t
     if (reserved.armed) {
         wake_owner();
     }
-    prefetch_next(reserved, kind, length);
+    if (alone_ && (carries_slot(kind) || length > kInFirstLine)) {
+        prefetch_next(reserved, kind, length);
+    }
 }
 
 void MailboxSender::abandon() {
@@ -401,13 +376,13 @@ void MailboxSender::abandon() {
                                             std::memory_order_relaxed);
 }
 
-/** Fetches what the next message will write if it is like this one, while nobody waits for it. Not the
- *  line of its state, which the owner polls; nothing that the owner may still read or another sender
- *  may be writing. */
+/** Fetches what the next message will write behind the first line of its cell if it is like this one, while
+ *  nobody waits for it. Not that line, whose state the owner polls; nothing that the owner may still read or
+ *  another sender may be writing. */
 void MailboxSender::prefetch_next(const ReservedCell &published, CellKind kind,
                                   size_t length) const {
     const uint64_t next = published.ticket + 1;
-    if (!alone_ || next - head_ >= geometry_.cell_count) {
+    if (next - head_ >= geometry_.cell_count) {
         return;
     }
     if (carries_slot(kind)) {
@@ -415,7 +390,7 @@ void MailboxSender::prefetch_next(const ReservedCell &published, CellKind kind,
         for (size_t offset = 0; offset < std::min(length, kPrefetchBytes); offset += kLine) {
             prefetch_for_write(slot + offset);
         }
-    } else if (length > kInFirstLine) {
+    } else {
         prefetch_for_write(reinterpret_cast<unsigned char *>(geometry_.cell(segment_.data(), next)) +
                            kLine);
     }

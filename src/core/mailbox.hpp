@@ -174,7 +174,6 @@ struct MailboxHeader {
 /** A cell that the sender has reserved and fills. */
 struct ReservedCell {
     Cell *cell = nullptr;
-    unsigned char *slot = nullptr;
     uint64_t ticket = 0;
     bool armed = false;  // the owner wants to be woken
 };
@@ -187,7 +186,7 @@ struct ReceivedCell {
     uint16_t sender;  // index of a SenderRecord, < kMaxSenders
     uint32_t length;  // <= kInlineBytes for an inline payload, <= slot_bytes for one in the slot
     unsigned char *payload;
-    unsigned char *slot;
+    unsigned char *slot;  // null for a kind without one
 };
 
 /** UCP puts 8 bytes in front of the payload of most messages (ucp_eager_hdr_t, src/ucp/tag/eager.h): so it
@@ -199,16 +198,29 @@ struct MailboxGeometry {
     uint32_t cell_count;  // a power of two
     uint64_t slot_bytes;  // a multiple of 64
 
+    static constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
+    static constexpr size_t kRecordsOffset = kTransfersOffset + kSharedTransfers * sizeof(SharedTransfer);
+    static constexpr size_t kCellsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
+
     /** Whether a mailbox may have these sizes. */
     bool possible() const;
     /** From slot to slot. */
     uint64_t slot_stride() const { return slot_bytes + 64; }
-    size_t segment_bytes() const;
+    size_t segment_bytes() const { return kCellsOffset + cell_count * (sizeof(Cell) + slot_stride()); }
     /** kMaxSenders of them. */
-    static SenderRecord *sender_records(unsigned char *base);
-    Cell *cell(unsigned char *base, uint64_t ticket) const;
-    unsigned char *slot(unsigned char *base, uint64_t ticket) const;
+    static SenderRecord *sender_records(unsigned char *base) {
+        return reinterpret_cast<SenderRecord *>(base + kRecordsOffset);
+    }
+    Cell *cell(unsigned char *base, uint64_t ticket) const {
+        return reinterpret_cast<Cell *>(base + kCellsOffset) + (ticket & (cell_count - 1));
+    }
+    unsigned char *slot(unsigned char *base, uint64_t ticket) const {
+        return base + kCellsOffset + cell_count * sizeof(Cell) +
+               (ticket & (cell_count - 1)) * slot_stride() + kSlotOffset;
+    }
 };
+static_assert(MailboxGeometry::kTransfersOffset <= 4096, "Segment::discard() leaves the header as it is");
+static_assert(MailboxGeometry::kRecordsOffset % alignof(SenderRecord) == 0, "records lie on lines of their own");
 
 /** The owner's side. One thread at a time. */
 class MailboxReceiver {
@@ -221,9 +233,21 @@ public:
 
     /** The oldest message, if there is one. A message that breaks the protocol is dropped here, with
      *  a line in the log once. */
-    bool receive(ReceivedCell *message) { return !empty() && take(message); }
+    bool receive(ReceivedCell *message) {
+        while (!empty()) {
+            if (take(message)) {
+                return true;
+            }
+            drop_broken(*message);
+        }
+        return false;
+    }
     /** Gives the cell of the last message back to the senders. */
-    void release();
+    void release() {
+        ++head_;
+        head_cell_ = geometry_.cell(segment_.data(), head_);
+        header()->head.store(head_, std::memory_order_release);
+    }
     /** Whether receive() would find something now. */
     bool empty() const { return head_cell_->state.load(std::memory_order_acquire) != head_ + 1; }
 
@@ -266,8 +290,8 @@ private:
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *sender_records() const;
     bool take(ReceivedCell *message);
+    void drop_broken(const ReceivedCell &message);
     uint64_t unreceived_tickets() const;
-    void advance();
 
     Segment segment_;
     MailboxGeometry geometry_;
@@ -294,6 +318,10 @@ public:
      *  published before the next one is reserved, and without waiting for anything in between: it
      *  holds up everybody behind it. */
     bool reserve(ReservedCell *reserved);
+    /** Where a payload that does not lie in the cell begins. */
+    unsigned char *slot(const ReservedCell &reserved) const {
+        return geometry_.slot(segment_.data(), reserved.ticket);
+    }
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
     /** At the end, in place of a CellKind::close for which there is no room: the owner frees the record when
      *  it has received everything. Nothing may be reserved then or later. */
@@ -314,6 +342,7 @@ private:
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *record() const;
     bool find_room(uint64_t *tail, uint64_t *head) const;
+    bool read_again(uint64_t *tail, uint64_t *head) const;
     void prefetch_next(const ReservedCell &published, CellKind kind, size_t length) const;
     void wake_owner();
 

@@ -120,7 +120,7 @@ unsigned Port::progress() {
     if (links_may_be_finished_) {
         forget_finished_links();
     }
-    StandbyKernels::instance().tend(count == 0 && engine_.idle());
+    standby_kernels_.tend(count == 0 && engine_.idle());
     return count;
 }
 

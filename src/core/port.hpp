@@ -7,6 +7,7 @@
 #include "core/descriptor_channel.hpp"
 #include "core/link.hpp"
 #include "core/mailbox.hpp"
+#include "core/standby_kernel.hpp"
 
 #include <unistd.h>
 
@@ -130,6 +131,7 @@ private:
     std::vector<Link *> active_;
     uint32_t idle_polls_ = 0;
     const AllocationTable &allocations_ = AllocationTable::instance();
+    StandbyKernels &standby_kernels_ = StandbyKernels::instance();
     uint64_t freed_seen_ = 0;  // its generation()
 };
 

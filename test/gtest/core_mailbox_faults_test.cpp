@@ -375,7 +375,7 @@ TEST_F(MailboxFaults, NoWordConfusesASenderOrTheOwner) {
         ReservedCell cell;
         if (sender_.reserve(&cell)) {
             fill_pattern(cell.cell->payload, Cell::kInlineBytes, 1);
-            fill_pattern(cell.slot, kGeometry.slot_bytes, 1);
+            fill_pattern(sender_.slot(cell), kGeometry.slot_bytes, 1);
             sender_.publish(cell, CellKind::am_slot, 0, 256);
         }
         ReceivedCell message;

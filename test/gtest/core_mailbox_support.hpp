@@ -67,7 +67,7 @@ inline bool send_pattern(MailboxSender &sender, uint64_t seed, uint32_t length) 
         return false;
     }
     const bool in_cell = length <= Cell::kInlineBytes;
-    fill_pattern(in_cell ? cell.cell->payload : cell.slot, length, seed);
+    fill_pattern(in_cell ? cell.cell->payload : sender.slot(cell), length, seed);
     sender.publish(cell, in_cell ? CellKind::am_inline : CellKind::am_slot,
                    static_cast<uint8_t>(seed % 32), length);
     return true;

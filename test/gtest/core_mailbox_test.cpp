@@ -47,7 +47,7 @@ TEST(Mailbox, FullCellsAndSlotsDoNotTouchEachOther) {
             ReservedCell cell;
             ASSERT_TRUE(sender.reserve(&cell));
             fill_pattern(cell.cell->payload, Cell::kInlineBytes, lap * 100 + i);
-            fill_pattern(cell.slot, kSlotBytes, lap * 100 + i + 50);
+            fill_pattern(sender.slot(cell), kSlotBytes, lap * 100 + i + 50);
             sender.publish(cell, CellKind::am_slot, 1, kSlotBytes);
         }
         for (uint64_t i = 0; i < kCells; ++i) {

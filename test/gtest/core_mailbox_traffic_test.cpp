@@ -129,7 +129,7 @@ TEST(MailboxTraffic, EveryAccessIsOrderedByTheSharedWords) {
             sched_yield();
         }
         const uint64_t seed = seed_of(mark, sequence);
-        fill_pattern(cell.slot, kSlotBytes, seed);
+        fill_pattern(sender.slot(cell), kSlotBytes, seed);
         sched_yield();
         sender.publish(cell, CellKind::am_slot, static_cast<uint8_t>(seed % 32), kSlotBytes);
     }
