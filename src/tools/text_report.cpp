@@ -128,7 +128,7 @@ void add_gpus(Page &page, const GpuSurvey &survey) {
 void add_node(Page &page, const NodeLimits &limits) {
     page.heading("This node");
     page.line("attach to peers", works_or_why(limits.attach_error));
-    page.line("copy by CMA", works_or_why(limits.cma_error) + " (UCX's cma transport)");
+    page.line("copy by CMA", works_or_why(limits.cma_error) + " (large messages between hosts; UCX's cma)");
     page.line("/dev/shm", !limits.shm_size_bytes
                               ? std::string("absent; gpushm does not need it, UCX's posix does")
                               : format_bytes(*limits.shm_free_bytes) + " free of " +

@@ -41,8 +41,8 @@ std::vector<abi::Option> options() {
     using abi::OptionType;
     return {
         {"RING_SIZE", "8m",
-         "Size of the staging ring through which one process sends large messages and GPU memory "
-         "to\none other process; made when first needed. 0 sends everything in pieces of 32 KiB.",
+         "Size of the staging ring for what goes to one other process and is not copied directly (by CMA\n"
+         "or a mapping); made when first needed. 0 sends that in pieces of 32 KiB.",
          OptionType::memory_size, offsetof(InterfaceConfig, ring_size)},
         {"RING_LIMIT", "256m",
          "Memory of all staging rings of an interface together; each ring takes at most a quarter of\n"
@@ -61,7 +61,7 @@ std::vector<abi::Option> options() {
          OptionType::unsigned_integer, offsetof(InterfaceConfig, mailbox_cells)},
         {"PIN", "y",
          "Page-lock shared memory (cuMemHostRegister) when a GPU first copies from or to it. Without,\n"
-         "GPU copies are slower and not asynchronous.",
+         "GPU copies are slower and not asynchronous. n also means HOST_PIN_LIMIT=0.",
          OptionType::boolean, offsetof(InterfaceConfig, pin)},
         {"PEER_MAPPING", "y",
          "Map GPU memory of other processes (CUDA IPC, or descriptors of virtual memory management)\n"
@@ -83,9 +83,9 @@ std::vector<abi::Option> options() {
          OptionType::boolean, offsetof(InterfaceConfig, openmpi)},
         {"OPENMPI_STAGING", "64k",
          "From this size on, messages of derived datatypes in device memory are gathered there as a whole.\n"
-         "Up to about it (with many ranks to 128 KiB) blocking reductions of GPU memory, and up to parts of\n"
-         "it Allgather and Alltoall, go by way of host memory. inf: derived datatypes and parts of\n"
-         "reductions are never gathered in device memory.",
+         "Collective operations of GPU memory go by way of host memory up to a part of it: with two ranks\n"
+         "blocking reductions to 3/4, Allgather to 1/16 (both further with more ranks, to 128 KiB), Alltoall\n"
+         "to 1/8. inf: derived datatypes and parts of reductions are never gathered in device memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
         {"OPENMPI_BUFFERED", "4k",
          "From this size on, MPI_Send of device memory may wait until the receive is posted, and is the\n"
@@ -95,7 +95,7 @@ std::vector<abi::Option> options() {
          "Copy small messages by a kernel of gpushm's own that is already on the GPU when they come,\n"
          "in half the time that a copy of the driver takes. It is there only while the process waits\n"
          "for messages. auto: after several small messages, as long as that pays; yes: from the first\n"
-         "one on; no: never.",
+         "one on; no: never. On x86-64 only.",
          OptionType::ternary_auto, offsetof(InterfaceConfig, standby)},
         {"STANDBY_LIFE", "500us",
          "So long, at most, the standby kernel stays on the GPU at a time: calls that wait for all work\n"
@@ -105,7 +105,7 @@ std::vector<abi::Option> options() {
         {"STANDBY_BEAT", "200us",
          "So soon after the process has stopped waiting for messages the standby kernel leaves; at once\n"
          "when the process calls cudaDeviceSynchronize, cudaFree and the like. Where gpushm does not\n"
-         "see such calls (UCX with CUDA of its own, other processors than x86-64), at most 2us.",
+         "see such calls (UCX with CUDA of its own), at most 2us.",
          OptionType::time, offsetof(InterfaceConfig, standby_beat)},
     };
 }
