@@ -41,6 +41,7 @@ Link::~Link() {
         return;
     }
     wait_for_copies(nullptr);
+    drop_pushes();
     revoke_shared_reads();
     for (const auto &[id, operation] : operations_) {
         revoke(operation.shared, 1);
@@ -265,6 +266,7 @@ void Link::fail() {
     streams_.clear();
     incoming_copies_.clear();
     incoming_puts_.clear();
+    drop_pushes();
     direct_copies_.clear();
     revoke_shared_reads();
     help_.clear();
@@ -281,6 +283,16 @@ void Link::fail() {
     }
     complete_flushes(Status::peer_failed);
     port_.activate(*this);
+}
+
+/** After wait_for_copies(): nobody asks for their end any more, but a peer that lives may wait for it. */
+void Link::drop_pushes() {
+    direct_copies_.remove_if([](const DirectCopy &copy) {
+        if (copy.shared != nullptr) {
+            copy.shared->finish(copy.shared_id, false);
+        }
+        return copy.purpose == DirectCopy::Purpose::push;
+    });
 }
 
 void Link::forget_spans() {
@@ -316,9 +328,7 @@ void Link::receive_close() {
     exported_.clear();
     help_.clear();
     forget_mappings();  // nobody tells any more what is freed
-    direct_copies_.remove_if([](const DirectCopy &copy) {
-        return copy.purpose == DirectCopy::Purpose::push;
-    });
+    drop_pushes();
     // Nobody waits for replies.
     streams_.erase(std::remove_if(streams_.begin(), streams_.end(),
                                   [](const Stream &stream) { return stream.is_reply; }),

@@ -321,6 +321,7 @@ private:
         return !operations_.empty() && operations_.begin()->first < fence_id_;
     }
     bool in_flight(uint64_t id) const;
+    void give_up_broken_transfer();
     /** Whether anything may be started: not behind a failure, nor past a fence. */
     Status check_startable() const {
         if (failed_) {
@@ -364,6 +365,7 @@ private:
     bool fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
                      const MemoryInfo &gpu_side);
     bool is_filled(OutgoingSpan &out);
+    void drop_pushes();
     void forget_spans();
     unsigned publish_spans();
     bool goes_in_cell(const OutgoingSpan &out) const;
@@ -421,8 +423,8 @@ private:
     bool start_shared_read(uint64_t id);
     std::optional<uint32_t> next_piece(SharedRead &read);
     unsigned progress_shared_reads();
-    bool finish_shared_read(const SharedRead &read);
-    void give_up_shared_read();
+    bool finish_shared_read(size_t index);
+    void give_up_shared_read(size_t index);
     void revoke_shared_reads();
     void forget_served_help();
     unsigned progress_help();

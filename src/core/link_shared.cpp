@@ -50,8 +50,7 @@ uint64_t length_of_piece(uint64_t offset, uint64_t piece_bytes, uint64_t length)
 
 // ---------------------------------------------------------------- the permission of a helper
 
-/** Waits until a helper has ended the pieces from `first` on, which it has claimed; false when it does
- *  not. */
+/** Waits until a helper has ended the `count` pieces that it has claimed; false when it does not. */
 bool Link::wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count) {
     const auto end = std::chrono::steady_clock::now() + kHelperPatience;
     while (count != 0 && transfer.helper(id, count) == SharedTransfer::Helper::busy) {
@@ -120,7 +119,8 @@ bool Link::start_shared_read(uint64_t id) {
     read.piece_bytes = choose_piece_bytes(operation.length);
     read.pieces =
         static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
-    if (operation.length >= kSmallestHelped) {
+    // A request that had to wait would be of no use, and of a peer that makes no progress there would be ever more.
+    if (operation.length >= kSmallestHelped && control_.empty() && mailbox_.has_room()) {
         read.shared = port_.take_shared_transfer();
     }
     if (read.shared.exists()) {
@@ -145,21 +145,23 @@ std::optional<uint32_t> Link::next_piece(SharedRead &read) {
 
 unsigned Link::progress_shared_reads() {
     unsigned count = 0;
-    while (!shared_reads_.empty() && count < kPiecesPerProgress) {
-        SharedRead &read = shared_reads_.front();
+    size_t index = 0;  // those before it wait for their helpers
+    while (index < shared_reads_.size() && count < kPiecesPerProgress) {
+        SharedRead &read = shared_reads_[index];
         const Operation &operation = operations_[read.id];
         const std::optional<uint32_t> piece = next_piece(read);
         if (!piece) {
-            if (!finish_shared_read(read)) {
-                break;
+            if (finish_shared_read(index)) {
+                ++count;
+            } else {
+                ++index;
             }
-            ++count;
             continue;
         }
         const uint64_t offset = *piece * read.piece_bytes;
         if (!read_memory(peer_.pid, operation.local + offset, operation.remote.address + offset,
                          length_of_piece(offset, read.piece_bytes, operation.length))) {
-            give_up_shared_read();
+            give_up_shared_read(index);
         }
         ++count;
     }
@@ -167,8 +169,8 @@ unsigned Link::progress_shared_reads() {
 }
 
 /** All pieces are claimed: true when the helper has written his too and the get has ended. */
-bool Link::finish_shared_read(const SharedRead &read) {
-    const uint64_t id = read.id;
+bool Link::finish_shared_read(size_t index) {
+    const SharedRead read = shared_reads_[index];
     if (read.shared.exists()) {
         const uint32_t use = read.shared.id;
         SharedTransfer &transfer = port_.shared_transfer(read.shared.index);
@@ -177,7 +179,7 @@ bool Link::finish_shared_read(const SharedRead &read) {
         case SharedTransfer::Helper::busy: return false;
         case SharedTransfer::Helper::failed:
             if (helped != 0) {
-                give_up_shared_read();
+                give_up_shared_read(index);
                 return true;
             }
             break;
@@ -185,23 +187,23 @@ bool Link::finish_shared_read(const SharedRead &read) {
         }
         revoke(read.shared, read.pieces);
     }
-    shared_reads_.pop_front();
-    end_operation(id, Status::ok);
+    shared_reads_.erase(shared_reads_.begin() + static_cast<ptrdiff_t>(index));
+    end_operation(read.id, Status::ok);
     return true;
 }
 
 /** The kernel refuses: later transfers go through the ring. */
 void Link::note_refused_read(const BufferName &buffer) {
     // Managed memory is one buffer's matter: its pages may have moved to the GPU.
-    cma_refused_ = buffer.kind != MemoryKind::managed;
+    cma_refused_ |= buffer.kind != MemoryKind::managed;
     GPUSHM_LOG(debug, "the kernel does not let this process read the memory of process %d (%s): large "
                "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
 }
 
 /** This one does, too. */
-void Link::give_up_shared_read() {
-    const SharedRead read = shared_reads_.front();
-    shared_reads_.pop_front();
+void Link::give_up_shared_read(size_t index) {
+    const SharedRead read = shared_reads_[index];
+    shared_reads_.erase(shared_reads_.begin() + static_cast<ptrdiff_t>(index));
     note_refused_read(operations_[read.id].remote.buffer);
     revoke(read.shared, read.pieces);
     request_data(read.id, false);
@@ -229,6 +231,10 @@ void Link::receive_help_request(const HelpRequest &request) {
         pieces > SharedTransfer::kMaxPieces || help_.size() >= kSharedTransfers) {
         GPUSHM_LOG(error, "process %d asked for nonsense: ignored; look for memory corruption in the "
                    "job's processes", peer_.pid);
+        return;
+    }
+    // It may have waited for long: nothing is written into a process that has got the number of a dead one.
+    if (!peer_alive()) {
         return;
     }
     help_.push_back(request);

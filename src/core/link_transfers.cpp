@@ -153,6 +153,12 @@ bool Link::in_flight(uint64_t id) const {
            });
 }
 
+void Link::give_up_broken_transfer() {
+    GPUSHM_LOG(error, "process %d ended a transfer that is under way: the connection is given up; "
+               "look for memory corruption in the job's processes", peer_.pid);
+    fail();
+}
+
 void Link::receive_transfer_done(const TransferDone &done) {
     const auto found = operations_.find(done.transfer_id);
     if (found == operations_.end()) {
@@ -162,9 +168,7 @@ void Link::receive_transfer_done(const TransferDone &done) {
     const bool is_get = operation.local != nullptr;
     const bool pushed = operation.shared.exists() && operation.arrived == 0;
     if (in_flight(done.transfer_id) || (is_get && done.failed == 0 && !pushed)) {
-        GPUSHM_LOG(error, "process %d ended a transfer that is under way: the connection is given up; "
-                   "look for memory corruption in the job's processes", peer_.pid);
-        fail();
+        give_up_broken_transfer();
         return;
     }
     if (done.failed != 0) {
@@ -469,6 +473,10 @@ void Link::chunk_arrived(const TransferChunk &chunk, uint64_t length, bool store
         found->second.failed |= !stored;
         found->second.arrived += length;
         if (found->second.arrived >= found->second.length) {
+            if (in_flight(chunk.transfer_id)) {
+                give_up_broken_transfer();
+                return;
+            }
             end_operation(chunk.transfer_id,
                           found->second.failed ? Status::gpu_error : Status::ok);
         }

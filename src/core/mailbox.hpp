@@ -105,7 +105,7 @@ static_assert(sizeof(Cell) == Cell::kBytes, "a cell is two cache lines");
  *  CellKind::close makes the record nobody's: pid << 1 | 1 -> 1 by compare-and-swap (release), the
  *  last that it does here. The address stays, for the messages that wait; no process has the PID 0, so
  *  the owner takes the sender for dead, and having seen the 1 (acquire) sees all that it had
- *  reserved. A sender that dies while it claims leaves the record used until the owner closes. */
+ *  reserved. A sender that dies while it claims is found as every dead one. */
 struct alignas(128) SenderRecord {
     std::atomic<uint64_t> owner;
     MailboxAddress address;
@@ -232,15 +232,16 @@ public:
     size_t slot_bytes() const { return geometry_.slot_bytes; }
 
     /** The oldest message, if there is one. A message that breaks the protocol is dropped here, with
-     *  a line in the log once. */
+     *  a line in the log once; then false, though there may be others. */
     bool receive(ReceivedCell *message) {
-        while (!empty()) {
-            if (take(message)) {
-                return true;
-            }
+        if (empty()) {
+            return false;
+        }
+        const bool taken = take(message);
+        if (!taken) {
             drop_broken(*message);
         }
-        return false;
+        return taken;
     }
     /** Gives the cell of the last message back to the senders. */
     void release() {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/cost_model.hpp"
 
+#include "core/cuda_driver.hpp"
+
 #include <strings.h>
 
 #include <cstdlib>
-#include <cstring>
 
 namespace gpushm::uct {
 namespace {
@@ -22,10 +23,10 @@ constexpr double kHostTransferBandwidth = 16e9;
 // announcement (link_head_start.cpp), and does not have it sent when it asks, 1.5 us later.
 constexpr double kHostMessageStart = 1.7e-6;
 
-// Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with the default of
-// 5800 MB/s and our 20 GB/s at 40 KiB, where the rendezvous has begun (UCX 1.13.1 src/ucp/core/ucp_ep.c,
-// ucp_ep_config_get_zcopy_auto_thresh()).
-constexpr double kFirstProtocolsRegistration = 4.7e-6;
+// Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with our 20 GB/s and the
+// defaults of 5008 (AMD) and 5800 MiB/s at 38 and 47 KiB, where the rendezvous has begun (UCX 1.13.1
+// src/ucp/core/ucp_ep.c, ucp_ep_config_get_zcopy_auto_thresh()).
+constexpr double kFirstProtocolsRegistration = 5.5e-6;
 
 // One DMA over PCIe 5 between a GPU and pinned memory: 7.1 us for 8 bytes, 8.3 us for 64 KiB.
 constexpr double kGpuCopyStart = 4e-6;
@@ -68,18 +69,22 @@ void estimate_transfer(abi::PerfEstimate &estimate) {
     }
 }
 
-/** UCX takes them before 1.16 unless told otherwise. */
+/** UCX takes them before 1.16 unless told otherwise: what its configuration files and programs tell it is not seen here,
+ *  and then its limits between protocols are not the best ones. */
 bool first_protocols() {
     const char *setting = getenv("UCX_PROTO_ENABLE");
     if (setting == nullptr) {
         return abi::running_version().minor < 16;
     }
-    return strcasecmp(setting, "n") == 0 || strcasecmp(setting, "no") == 0 || strcmp(setting, "0") == 0;
+    const auto is = [setting](const char *value) { return strcasecmp(setting, value) == 0; };
+    return is("n") || is("no") || is("off") || is("0");
 }
 
 }  // namespace
 
-double registration_overhead() { return first_protocols() ? kFirstProtocolsRegistration : 0; }
+double registration_overhead() {
+    return first_protocols() && CudaDriver::get() == nullptr ? kFirstProtocolsRegistration : 0;
+}
 
 void estimate_shared_memory_cost(abi::PerfEstimate &estimate) {
     switch (estimate.operation) {

@@ -10,8 +10,10 @@ namespace gpushm::uct {
  *  nor what a GPU costs. Proto v2 of UCX (default from 1.16 on) chooses by it. */
 void estimate_shared_memory_cost(abi::PerfEstimate &estimate);
 
-/** The same for the first generation of protocols, which asks for no estimates: seconds that a registration is said
- *  to take, so that UCP has host memory of up to a slot's size copied. */
+/** The same for the first generation of protocols: seconds that a registration is said to take, so that UCP has host
+ *  memory of up to a slot's size copied. 0 where there may be GPU memory: UCX before 1.16 takes lists of buffers
+ *  (UCP_DATATYPE_IOV) for host memory, and copies them by memcpy where it does not send them zero-copy
+ *  (1.13.1 src/ucp/tag/tag_send.c, ucp_tag_send_req_init(), and src/ucp/proto/proto_am.inl). */
 double registration_overhead();
 
 }  // namespace gpushm::uct

@@ -60,10 +60,13 @@ found=$(LD_PRELOAD=$folder/without_plugin/libgpushm_preload.so ucx_info -d 2>&1)
 expect "a missing plugin is one line" 1 "$(echo "$found" | count 'UCX goes on without gpushm')"
 expect "and UCX goes on" yes "$(echo "$found" | grep -q 'Component: self' && echo yes)"
 
+has_driver() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libcuda\.so\.1'; }
+simulated=$build/test/simcuda/.libs
+
 # In one process (-l): without a terminal the ucx_perftest of Debian 13 is an MPI program
 # (perftest.c), and it looks at the memory type only when it runs (lib/libperf.c, UCX 1.18).
-perftest() { # a memory type: prints "runs" or "refuses", or what it says
-    said=$(LD_PRELOAD=$preload timeout 60 ucx_perftest -l -t tag_lat -n 10 -w 0 -m "$1" \
+perftest() { # a memory type and other options: prints "runs" or "refuses", or what it says
+    said=$(LD_PRELOAD=$preload timeout 60 ucx_perftest -l -t tag_lat -n 10 -w 0 -m "$@" \
         </dev/null 2>&1)
     case $said in
     *[Uu]"nsupported memory type"*) echo refuses ;;
@@ -73,16 +76,24 @@ perftest() { # a memory type: prints "runs" or "refuses", or what it says
 }
 for type in cuda cuda-managed; do
     expect "ucx_perftest runs with $type where there is a driver" runs \
-        "$(LD_LIBRARY_PATH=$build/test/simcuda/.libs perftest $type)"
-    if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libcuda\.so\.1'; then
+        "$(LD_LIBRARY_PATH=$simulated perftest $type)"
+    if ! has_driver; then
         expect "and refuses it where there is none" refuses "$(LD_LIBRARY_PATH='' perftest $type)"
     fi
 done
+# A list of buffers; UCX before 1.16 takes it for host memory, and must not copy it (cost_model.hpp).
+for protocols in n y; do
+    expect "ucx_perftest runs with a list of GPU buffers (UCX_PROTO_ENABLE=$protocols)" runs \
+        "$(LD_LIBRARY_PATH=$simulated UCX_TLS=gpushm UCX_PROTO_ENABLE=$protocols \
+            perftest cuda -D iov -s 16,48,8192)"
+done
 
 # "Zero-copy" is a copy too, and registers the buffer before (cost_model.cpp).
-expect "small messages of host memory are copied (first protocols)" 1 \
-    "$(UCX_TLS=gpushm UCX_PROTO_ENABLE=n info -e -u t -D shm |
-        count 'tag_send: .*egr/short>[.0-9]*<egr/bcopy>[.0-9]*<rndv>')"
+if ! has_driver; then
+    expect "small messages of host memory are copied (first protocols)" 1 \
+        "$(LD_LIBRARY_PATH='' UCX_TLS=gpushm UCX_PROTO_ENABLE=n info -e -u t -D shm |
+            count 'tag_send: .*egr/short>[.0-9]*<egr/bcopy>[.0-9]*<rndv>')"
+fi
 expect "small messages of host memory are copied (second protocols)" yes \
     "$(UCX_TLS=gpushm UCX_PROTO_ENABLE=y UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
         ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |

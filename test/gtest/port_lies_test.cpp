@@ -67,6 +67,33 @@ TEST_F(PortLies, GetIsNotOverBeforeItsDataCame) {
     EXPECT_EQ(get.status, Status::peer_failed) << "the data is not there";
 }
 
+TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
+    TestPort victim({256 << 10, 32 << 10, 16 << 10, 64, false, true});
+    const char *why = "";
+    auto sender = MailboxSender::attach(victim->address(), mailbox_->address(), &why);
+    ASSERT_TRUE(sender) << why;
+    const LogCapture log;
+    std::vector<unsigned char> source(4 * kSlotBytes);
+    std::vector<unsigned char> local(source.size());
+    RemoteMemory remote = {reinterpret_cast<uint64_t>(source.data()), 1};
+    remote.buffer.owner = process_cookie().low;  // the kernel copies it, in pieces
+    Outcome get;
+    Link &link = victim.link(mailbox_->address());
+    ASSERT_EQ(link.get(local.data(), local.size(), remote, nullptr, get.completion()), Status::in_progress);
+    const TransferChunk chunk = {1, 0, 1, 0, 0, {}, 1, 0};  // of a total that is not the get's
+    for (size_t sent = 0; sent < local.size(); sent += kSlotBytes) {
+        ReservedCell cell;
+        ASSERT_TRUE(sender->reserve(&cell));
+        memcpy(cell.cell->payload, &chunk, sizeof(chunk));
+        sender->publish(cell, CellKind::chunk_slot, 0, kSlotBytes);
+    }
+    settle({&victim});
+    EXPECT_TRUE(link.failed());
+    EXPECT_EQ(get.calls, 1u);
+    EXPECT_EQ(get.status, Status::peer_failed);
+    EXPECT_EQ(log.count("under way"), 1u);
+}
+
 TEST_F(PortLies, MessageLongerThanAnyMayBeIsDropped) {
     const LogCapture log;
     auto ring = StagingRingSender::create(8 * kSlotBytes);

@@ -110,15 +110,67 @@ TEST_F(PortShared, LeastThatIsHelpedWithHasTwoPieces) {
         ASSERT_EQ(a_.link(b_).get(local_.data(), length, host_memory(registration_), nullptr,
                                   outcome.completion()),
                   Status::in_progress);
-        while (copies.writes() == 0) {
-            b_->progress();  // before the reader begins
-        }
+        // Before the reader begins.
+        ASSERT_TRUE(progress_until({&b_}, [&] { return copies.writes() != 0; }));
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_EQ(copies.reads() + copies.writes(), 2u) << length << " bytes";
         EXPECT_EQ(pattern_mismatch(local_.data(), length, seed_), length);
         EXPECT_EQ(local_[length], 0);
     }
+}
+
+TEST_F(PortShared, EachSideCopiesItsHalf) {
+    constexpr size_t kLength = 100000;
+    constexpr size_t kHalf = 53248;  // whole pages
+    fill_pattern(source_.data(), kBytes, ++seed_);
+    const RefusedCopies copies(kAlways, kAlways);
+    Outcome outcome;
+    ASSERT_EQ(a_.link(b_).get(local_.data(), kLength, host_memory(registration_), nullptr,
+                              outcome.completion()),
+              Status::in_progress);
+    SharedTransfer &transfer = a_->shared_transfer(0);
+    ASSERT_EQ(transfer.claim_last(1), 1u);  // as the peer does
+    ASSERT_TRUE(progress_until({&a_}, [&] { return copies.reads() != 0; }));
+    a_->progress();
+    EXPECT_EQ(copies.reads(), 1u);
+    EXPECT_EQ(pattern_mismatch(local_.data(), kHalf, seed_), kHalf);
+    EXPECT_EQ(local_[kHalf], 0) << "the peer's half";
+    EXPECT_FALSE(outcome.done());
+    memcpy(local_.data() + kHalf, source_.data() + kHalf, kLength - kHalf);
+    transfer.finish(1, true);
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+    EXPECT_EQ(outcome.status, Status::ok);
+    EXPECT_EQ(copies.reads() + copies.writes(), 1u);
+    EXPECT_EQ(pattern_mismatch(local_.data(), kLength, seed_), kLength);
+}
+
+TEST_F(PortShared, GetThatWaitsForItsHelperHoldsUpNoOther) {
+    Outcome slow;
+    ASSERT_EQ(a_.link(b_).get(local_.data(), kLeastHelped, host_memory(registration_), nullptr,
+                              slow.completion()),
+              Status::in_progress);
+    ASSERT_TRUE(a_->shared_transfer(0).claim_last(1));  // by a helper that is not scheduled then
+    std::vector<unsigned char> other(kLeastHelped);
+    Outcome quick;
+    ASSERT_EQ(a_.link(b_).get(other.data(), other.size(), host_memory(registration_), nullptr,
+                              quick.completion()),
+              Status::in_progress);
+    ASSERT_TRUE(progress_until({&a_}, [&] { return quick.done(); }));
+    EXPECT_FALSE(slow.done());
+    a_->shared_transfer(0).finish(1, true);
+    ASSERT_TRUE(progress_until({&a_}, [&] { return slow.done(); }));
+}
+
+TEST_F(PortShared, PeerThatMakesNoProgressIsAskedForHelpOnlyWhileItsMailboxHasRoom) {
+    std::vector<Outcome> outcomes(4 * kWithCma.cell_count);
+    for (Outcome &outcome : outcomes) {
+        ASSERT_EQ(a_.link(b_).get(local_.data(), kLeastHelped, host_memory(registration_), nullptr,
+                                  outcome.completion()),
+                  Status::in_progress);
+        ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
+    }
+    EXPECT_FALSE(a_.link(b_).busy()) << "nothing waits to be sent";
 }
 
 TEST_F(PortShared, LittleThatTheKernelRefusesTakesTheRing) {
