@@ -34,6 +34,14 @@ constexpr unsigned kPiecesPerProgress = 2;
 // For a peer that lives and holds a piece that it does not finish (it was stopped, say).
 constexpr std::chrono::seconds kHelperPatience{2};
 
+// No process number is given to another process sooner: the kernel goes through all others before (Linux
+// kernel/pid.c, alloc_pid(): idr_alloc_cyclic()).
+constexpr int64_t kSoonestReuseNs = 1'000'000;
+
+int64_t monotonic_ns() {
+    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
 /** Equal pieces, at least two of what is helped with, whose number fits a SharedTransfer. */
 uint64_t choose_piece_bytes(uint64_t length) {
     const uint64_t pieces = std::clamp<uint64_t>((length + kUsualPiece - 1) / kUsualPiece, 2, 32);
@@ -129,7 +137,7 @@ bool Link::start_shared_read(uint64_t id) {
                      HelpRequest{operation.remote.address, operation.length,
                                  operation.remote.registration,
                                  reinterpret_cast<uint64_t>(operation.local), read.piece_bytes,
-                                 read.shared});
+                                 read.shared, monotonic_ns()});
     }
     shared_reads_.push_back(read);
     return true;
@@ -233,8 +241,10 @@ void Link::receive_help_request(const HelpRequest &request) {
                    "job's processes", peer_.pid);
         return;
     }
-    // It may have waited for long: nothing is written into a process that has got the number of a dead one.
-    if (!peer_alive()) {
+    // Nothing is written into a process that has got the number of a dead one. To ask takes 0.5 us, so only when
+    // there was time for that (or the clocks differ: other time namespaces).
+    const int64_t age = monotonic_ns() - request.asked_at;
+    if ((age < 0 || age > kSoonestReuseNs) && !peer_alive()) {
         return;
     }
     help_.push_back(request);
