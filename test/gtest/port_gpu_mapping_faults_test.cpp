@@ -269,6 +269,44 @@ TEST(PortGpuMappingFaults, PeerThatClosesItsPortIsUnmapped) {
     EXPECT_EQ(closed.run(), 0);
 }
 
+constexpr int kOtherRole = 78;  // of the two processes the other one copies; by chance
+
+/** It closes while it copies into memory of this process, on one GPU. */
+FreshProcess closed_pushing("closed-during-its-push", [] {
+    Pair pair(0);
+    CHECK(pair.start());
+    if (process_cookie().low < pair.peer.owner()) {
+        return pair.peer.finish() == 0 ? kOtherRole : 1;
+    }
+    const LogCapture log;
+    const RemoteMemory remote = pair.peer.allocate(kBytes);
+    Buffer local(MemoryKind::device, kBytes);
+    CHECK(pull(pair, remote, local, 0, kUntilMapped) == 0);
+    pair.peer.reset_calls();
+    pair.peer.simulate("SIMCUDA_DELAY_US", "500000");
+    Outcome outcome;
+    CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
+          Status::in_progress);
+    CHECK(progress_until({&*pair.port}, [&] {
+        return pair.peer.calls("cuMemcpyAsync") + pair.peer.calls("cuMemcpyBatchAsync") != 0;
+    }));
+    pair.peer.close_port();
+    CHECK(progress_until({&*pair.port}, [&] { return outcome.done(); }));
+    CHECK(outcome.calls == 1);
+    CHECK(log.count("does not end a copy") == 0);
+    pair.peer.kill();
+    return 0;
+});
+
+TEST(PortGpuMappingFaults, PeerThatClosesDuringItsPushIsNotWaitedFor) {
+    SKIP_UNLESS_SIMULATED();
+    int status = kOtherRole;
+    for (int i = 0; i < 20 && status == kOtherRole; ++i) {
+        status = closed_pushing.run();
+    }
+    EXPECT_EQ(status, 0);
+}
+
 FreshProcess destroyed("own-port-ends", [] {
     Pair pair(1);
     CHECK(pair.start());
