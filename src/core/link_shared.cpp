@@ -36,10 +36,10 @@ constexpr std::chrono::seconds kHelperPatience{2};
 
 // No process number is given to another process sooner: the kernel goes through all others before (Linux
 // kernel/pid.c, alloc_pid(): idr_alloc_cyclic()).
-constexpr int64_t kSoonestReuseNs = 1'000'000;
+constexpr uint64_t kSoonestReuseNs = 1'000'000;
 
-int64_t monotonic_ns() {
-    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+uint64_t monotonic_ns() {
+    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
 
 /** Equal pieces, at least two of what is helped with, whose number fits a SharedTransfer. */
@@ -242,9 +242,8 @@ void Link::receive_help_request(const HelpRequest &request) {
         return;
     }
     // Nothing is written into a process that has got the number of a dead one. To ask takes 0.5 us, so only when
-    // there was time for that (or the clocks differ: other time namespaces).
-    const int64_t age = monotonic_ns() - request.asked_at;
-    if ((age < 0 || age > kSoonestReuseNs) && !peer_alive()) {
+    // there was time for that (or it was asked in the future, by the clock of another time namespace).
+    if (monotonic_ns() - request.asked_at > kSoonestReuseNs && !peer_alive()) {
         return;
     }
     help_.push_back(request);

@@ -75,7 +75,7 @@ struct HelpRequest {
     uint64_t destination;  // in the sender's memory
     uint64_t piece_bytes;
     SharedUse shared;      // in the sender's mailbox
-    int64_t asked_at;      // ns of CLOCK_MONOTONIC
+    uint64_t asked_at;     // ns of CLOCK_MONOTONIC
 };
 static_assert(sizeof(HelpRequest) <= Cell::kInlineBytes, "a request fits its cell");
 

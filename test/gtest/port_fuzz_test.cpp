@@ -259,7 +259,7 @@ private:
                                    static_cast<uint32_t>(random_.below(9))};
             return put_into(payload, HelpRequest{mutated(remote.address), mutated(kRegistered),
                                                  mutated(remote.registration), value(),
-                                                 mutated(4096), use, static_cast<int64_t>(value())});
+                                                 mutated(4096), use, value()});
         }
         case CellKind::unmap_notice:
             return put_into(payload, UnmapNotice{name().owner, name().buffer_id});
