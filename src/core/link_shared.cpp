@@ -7,6 +7,7 @@
 
 #include "core/cross_memory.hpp"
 #include "core/log.hpp"
+#include "core/monotonic_clock.hpp"
 #include "core/port.hpp"
 #include "core/registration_table.hpp"
 
@@ -37,10 +38,6 @@ constexpr std::chrono::seconds kHelperPatience{2};
 // No process number is given to another process sooner: the kernel goes through all others before (Linux
 // kernel/pid.c, alloc_pid(): idr_alloc_cyclic()).
 constexpr uint64_t kSoonestReuseNs = 1'000'000;
-
-uint64_t monotonic_ns() {
-    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
-}
 
 /** Equal pieces, at least two of what is helped with, whose number fits a SharedTransfer. */
 uint64_t choose_piece_bytes(uint64_t length) {
@@ -137,7 +134,7 @@ bool Link::start_shared_read(uint64_t id) {
                      HelpRequest{operation.remote.address, operation.length,
                                  operation.remote.registration,
                                  reinterpret_cast<uint64_t>(operation.local), read.piece_bytes,
-                                 read.shared, monotonic_ns()});
+                                 read.shared, monotonic_nanoseconds()});
     }
     shared_reads_.push_back(read);
     return true;
@@ -243,7 +240,7 @@ void Link::receive_help_request(const HelpRequest &request) {
     }
     // Nothing is written into a process that has got the number of a dead one. To ask takes 0.5 us, so only when
     // there was time for that (or it was asked in the future, by the clock of another time namespace).
-    if (monotonic_ns() - request.asked_at > kSoonestReuseNs && !peer_alive()) {
+    if (monotonic_nanoseconds() - request.asked_at > kSoonestReuseNs && !peer_alive()) {
         return;
     }
     help_.push_back(request);

@@ -6,6 +6,7 @@
 #include "core/driver_hooks.hpp"
 #include "core/kernel_code.hpp"
 #include "core/log.hpp"
+#include "core/monotonic_clock.hpp"
 #include "core/page_residency.hpp"
 #include "core/standby_unit.hpp"
 
@@ -13,7 +14,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -46,12 +46,6 @@ constexpr uint64_t kMostPauseNs = 10'000'000;
 
 // A kernel that was killed does not say so; its stream is asked after so many polls (0.1 ms).
 constexpr uint32_t kPollsPerQuery = 4096;
-
-uint64_t nanoseconds() {
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                     std::chrono::steady_clock::now().time_since_epoch())
-                                     .count());
-}
 
 template <typename Word>
 Word load_acquire(const Word &word) {
@@ -141,7 +135,7 @@ void StandbyKernels::tend_all(bool idle) {
     if (!lock) {
         return;  // another thread does it
     }
-    const uint64_t now = nanoseconds();
+    const uint64_t now = monotonic_nanoseconds();
     const bool may_launch = absences_.load(std::memory_order_relaxed) == 0;
     bool wanted = false;
     tending = true;
@@ -186,10 +180,10 @@ void StandbyKernels::begin_absence() {
         kernel->dismiss();
     }
     // To find a kernel that is about to leave costs some calls 20 us and more.
-    const uint64_t end = nanoseconds() + kMostAwaitedNs;
+    const uint64_t end = monotonic_nanoseconds() + kMostAwaitedNs;
     for (const auto &[key, kernel] : kernels_) {
         (void)key;
-        while (kernel->alive() && nanoseconds() < end) {
+        while (kernel->alive() && monotonic_nanoseconds() < end) {
         }
     }
 }
@@ -216,7 +210,7 @@ StandbyKernel::~StandbyKernel() {
 }
 
 void StandbyKernel::note_copy() {
-    const uint64_t now = nanoseconds();
+    const uint64_t now = monotonic_nanoseconds();
     const bool recent = now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
     last_copy_.store(now, std::memory_order_relaxed);
     const uint32_t copies = recent ? copies_.load(std::memory_order_relaxed) + 1 : 1;
@@ -511,7 +505,7 @@ StandbyKernel::State StandbyKernel::state(StandbyTicket *ticket) {
         // What it served it said before it left.
         state = has_come(ticket) ? State::served : State::not_served;
     } else {
-        beat(nanoseconds());
+        beat(monotonic_nanoseconds());
     }
     if (state == State::not_served) {
         all_not_served_.fetch_add(1, std::memory_order_relaxed);
