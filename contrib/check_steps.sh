@@ -70,15 +70,24 @@ step_build() {
     make install
 }
 
-# checked DIR ARGUMENTS...: make of a target that runs tests; at the end of the log, where a failed step
-# is looked at, what failed in them.
+# What failed in the tests of automake below a folder, for the end of the log: what each said of it, or
+# how it ended.
+failed_tests() {
+    local result test
+    while read -r result; do
+        test=${result%.trs}.log
+        printf 'failed: %s\n' "${test#"$1/"}"
+        grep -a -E -A 3 '^FAIL  |FAILED' "$test" | cut -c -200 | tail -n 20 | grep . ||
+            tail -n 12 "$test" | cut -c -200
+    done < <(grep -l -r --include='*.trs' -E '^:global-test-result: (FAIL|ERROR)' "$1")
+}
+
+# checked DIR ARGUMENTS...: make of a target that runs tests.
 checked() {
-    local dir=$1 suite
+    local dir=$1
     shift
     make -C "$dir" -j"$jobs" "$@" && return
-    while read -r suite; do
-        grep -E -A 3 '^FAIL  |FAILED' "$suite" | cut -c -200 | tail -n 24 || true
-    done < <(find "$dir" -name test-suite.log)
+    failed_tests "$dir"
     return 1
 }
 

@@ -2,6 +2,7 @@
 #include "core/port.hpp"
 
 #include "core/log.hpp"
+#include "core/monotonic_clock.hpp"
 #include "core/spare_descriptor.hpp"
 
 #include <algorithm>
@@ -14,8 +15,11 @@ namespace {
 // Enough to amortise a call, few enough that links are served between.
 constexpr unsigned kMessagesPerProgress = 16;
 
-// A reservation that stays unpublished for this many polls is worth system calls.
-constexpr uint32_t kPollsPerHousekeeping = 1u << 16;
+// Housekeeping makes system calls. By time and not by polls: a process that yields its core in each poll,
+// on a machine with more processes than cores, polls a hundred times a second.
+constexpr uint64_t kHousekeepingNanoseconds = 1000000;
+// The clock costs as much as half an idle poll.
+constexpr uint32_t kPollsPerLookAtTheClock = 16;
 
 template <typename Payload>
 bool read_payload(const ReceivedCell &message, Payload *payload) {
@@ -114,8 +118,8 @@ unsigned Port::progress() {
     if (!active_.empty()) {
         count += progress_links();
     }
-    if (count == 0 && ++idle_polls_ >= kPollsPerHousekeeping) {
-        housekeeping();
+    if (count == 0 && ++idle_polls_ % kPollsPerLookAtTheClock == 0) {
+        keep_house_in_time();
     }
     if (links_may_be_finished_) {
         forget_finished_links();
@@ -300,8 +304,15 @@ void Port::forget_finished_links() {
     links_to_look_at_ = std::max<size_t>(16, 2 * links_.size());
 }
 
+void Port::keep_house_in_time() {
+    const uint64_t now = monotonic_nanoseconds();
+    if (now - housekept_at_ >= kHousekeepingNanoseconds) {
+        housekept_at_ = now;
+        housekeeping();
+    }
+}
+
 void Port::housekeeping() {
-    idle_polls_ = 0;
     if (mailbox_.skip_dead_sender()) {
         GPUSHM_LOG_ONCE(warn, "a peer died while it wrote into our mailbox: its message is dropped");
     }

@@ -110,6 +110,7 @@ private:
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
     void forget_finished_links();
+    void keep_house_in_time();
     void housekeeping();
     void check_exports();
 
@@ -130,6 +131,7 @@ private:
     std::bitset<kMaxSenders> unanswered_;  // senders that could not be answered; it was logged
     std::vector<Link *> active_;
     uint32_t idle_polls_ = 0;
+    uint64_t housekept_at_ = 0;  // monotonic_nanoseconds()
     const AllocationTable &allocations_ = AllocationTable::instance();
     StandbyKernels &standby_kernels_ = StandbyKernels::instance();
     uint64_t freed_seen_ = 0;  // its generation()

@@ -125,10 +125,7 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatFoundNoRoomForAGoodbye) {
         settle({&port});
         EXPECT_EQ(port.messages.size(), sent) << "what they said before counts";
     }
-    for (unsigned poll = 0; poll < 1u << 17; ++poll) {
-        port->progress();  // keeps house when 65536 of them have found nothing
-    }
-    EXPECT_EQ(records_in_use(port), 0u);
+    EXPECT_TRUE(progress_until({&port}, [&] { return records_in_use(port) == 0; }));
     EXPECT_EQ(held_after_settling(port), before);
     EXPECT_TRUE(port.failed_links.empty()) << "they have ended as they should";
 }

@@ -276,6 +276,20 @@ TEST_F(PortDeath, ReservedCellDoesNotHoldUpTheMessagesBehindIt) {
     EXPECT_TRUE(progress_until({port_.get()}, [&] { return port_->messages.size() == 10; }));
 }
 
+TEST_F(PortDeath, ReservedCellDoesNotHoldUpAProcessThatSeldomPolls) {
+    const LogCapture log;
+    TestPort other;
+    Link &link = other.link(*port_);
+    leave_reserved_cell((*port_)->address());
+    ASSERT_EQ(link.am_short(1, 0, nullptr, 0), Status::ok);
+    for (int poll = 0; poll < 100 && port_->messages.empty(); ++poll) {
+        (*port_)->progress();
+        // As one that yields its core to others.
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(port_->messages.size(), 1u);
+}
+
 TEST_F(PortDeath, ReservedCellDoesNotHoldUpASleeper) {
     const LogCapture log;
     TestPort other;
