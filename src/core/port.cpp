@@ -17,7 +17,7 @@ constexpr unsigned kMessagesPerProgress = 16;
 
 // Housekeeping makes system calls. By time and not by polls: a process that yields its core in each poll,
 // on a machine with more processes than cores, polls a hundred times a second.
-constexpr uint64_t kHousekeepingNanoseconds = 1000000;
+constexpr uint64_t kHousekeepingNanoseconds = 3000000;
 // The clock costs as much as half an idle poll.
 constexpr uint32_t kPollsPerLookAtTheClock = 16;
 

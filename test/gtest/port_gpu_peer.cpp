@@ -36,7 +36,7 @@ bool enter_primary_context(CUdevice device) {
 // ---------------------------------------------------------------- the other process
 
 enum class Peer::Operation : uint64_t {
-    allocate = 1, release, fill, holds, get, put, calls, calls_of_all, reset_calls, simulate,
+    allocate = 1, release, fill, holds, get, put, calls, calls_besides, reset_calls, simulate,
     enable_pins, close_port, sleep, finish
 };
 
@@ -123,7 +123,8 @@ private:
                                                     command.remote())),
                     {}};
         case Operation::calls: return {test::calls(command.text), {}};
-        case Operation::calls_of_all: return {test::calls_of_all(), {}};
+        case Operation::calls_besides:
+            return {test::calls_of_all() - test::calls(command.text), {}};
         case Operation::reset_calls: test::reset_calls(); return {};
         case Operation::simulate: {
             const std::string text = command.text;
@@ -200,7 +201,10 @@ unsigned long Peer::calls(const char *function) {
     return ask(Operation::calls, 0, function).value;
 }
 
-unsigned long Peer::calls_of_all() { return ask(Operation::calls_of_all).value; }
+unsigned long Peer::calls_besides(const char *function) {
+    return ask(Operation::calls_besides, 0, function).value;
+}
+
 void Peer::reset_calls() { ask(Operation::reset_calls); }
 
 void Peer::simulate(const char *variable, const char *value) {

@@ -46,7 +46,8 @@ public:
     Status get(const RemoteMemory &remote, size_t length);
     Status put(const RemoteMemory &remote, size_t length);
     unsigned long calls(const char *function);
-    unsigned long calls_of_all();
+    /** All but those of `function`, counted at one moment. */
+    unsigned long calls_besides(const char *function);
     void reset_calls();
     void simulate(const char *variable, const char *value);
     void enable_pins(size_t limit);
