@@ -10,12 +10,6 @@
 #include <cstring>
 
 namespace gpushm {
-namespace {
-
-// A waiting caller polls every few tens of nanoseconds; the kernel is asked about every 100 us.
-constexpr uint32_t kPollsPerWatch = 2048;
-
-}  // namespace
 
 std::unique_ptr<Link> Link::connect(Port &port, const MailboxAddress &peer, const char **why) {
     if (peer.protocol_version != kProtocolVersion) {
@@ -159,7 +153,7 @@ void Link::check_peer() {
     if (failed_) {
         return;
     }
-    if (!last_words_ && (++polls_ % kPollsPerWatch == 0 || check_requested_)) {
+    if (!last_words_ && (since_check_.over() || check_requested_)) {
         check_requested_ = false;
         if (peer_gone()) {
             last_words_ = port_.reserved_tickets();

@@ -6,6 +6,7 @@
 #include "core/host_pins.hpp"
 #include "core/mailbox.hpp"
 #include "core/peer_mappings.hpp"
+#include "core/poll_interval.hpp"
 #include "core/process.hpp"
 #include "core/protocol.hpp"
 #include "core/row_views.hpp"
@@ -439,7 +440,7 @@ private:
     bool failure_taken_ = false;
     bool closed_ = false;  // the peer's port is gone; what waits for it fails
     unsigned users_ = 0;
-    uint32_t polls_ = 0;
+    PollInterval since_check_{1000000};  // of the peer, by a system call
     bool check_requested_ = false;
     std::optional<uint64_t> last_words_;  // the peer is gone; what it sent ends before this ticket
 

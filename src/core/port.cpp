@@ -2,7 +2,6 @@
 #include "core/port.hpp"
 
 #include "core/log.hpp"
-#include "core/monotonic_clock.hpp"
 #include "core/spare_descriptor.hpp"
 
 #include <algorithm>
@@ -14,12 +13,6 @@ namespace {
 
 // Enough to amortise a call, few enough that links are served between.
 constexpr unsigned kMessagesPerProgress = 16;
-
-// Housekeeping makes system calls. By time and not by polls: a process that yields its core in each poll,
-// on a machine with more processes than cores, polls a hundred times a second.
-constexpr uint64_t kHousekeepingNanoseconds = 3000000;
-// The clock costs as much as half an idle poll.
-constexpr uint32_t kPollsPerLookAtTheClock = 16;
 
 template <typename Payload>
 bool read_payload(const ReceivedCell &message, Payload *payload) {
@@ -106,7 +99,7 @@ void Port::activate(Link &link) {
     }
 }
 
-unsigned Port::progress() {
+unsigned Port::advance() {
     CopyEngine::Scope scope(engine_);
     unsigned count = engine_.progress();
     count += receive_messages();
@@ -118,7 +111,7 @@ unsigned Port::progress() {
     if (!active_.empty()) {
         count += progress_links();
     }
-    if (count == 0 && ++idle_polls_ % kPollsPerLookAtTheClock == 0) {
+    if (count == 0) {
         keep_house_in_time();
     }
     if (links_may_be_finished_) {
@@ -302,14 +295,6 @@ void Port::forget_finished_links() {
     links_.erase(first, links_.end());
     // Twice as many as now: so that looking costs each new link the same.
     links_to_look_at_ = std::max<size_t>(16, 2 * links_.size());
-}
-
-void Port::keep_house_in_time() {
-    const uint64_t now = monotonic_nanoseconds();
-    if (now - housekept_at_ >= kHousekeepingNanoseconds) {
-        housekept_at_ = now;
-        housekeeping();
-    }
 }
 
 void Port::housekeeping() {

@@ -7,6 +7,7 @@
 #include "core/descriptor_channel.hpp"
 #include "core/link.hpp"
 #include "core/mailbox.hpp"
+#include "core/poll_interval.hpp"
 #include "core/standby_kernel.hpp"
 
 #include <unistd.h>
@@ -63,7 +64,14 @@ public:
     void look_for_finished_links() { links_may_be_finished_ = true; }
 
     /** Receives and advances; the number of things that happened. Not from within a callback. */
-    unsigned progress();
+    unsigned progress() {
+        if (!something_to_do()) {
+            keep_house_in_time();
+            standby_kernels_.tend(true);
+            return 0;
+        }
+        return advance();
+    }
 
     /** A descriptor that is readable when arm() has returned true and a message came. */
     int event_fd() const { return mailbox_.event_fd(); }
@@ -99,6 +107,17 @@ public:
 
 private:
     Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox);
+    /** Short: what a process that waits polls is what a message finds it in the midst of. */
+    bool something_to_do() const {
+        return !mailbox_.empty() || !engine_.idle() || !active_.empty() || links_may_be_finished_ ||
+               allocations_.generation() != freed_seen_;
+    }
+    unsigned advance();
+    void keep_house_in_time() {
+        if (since_housekeeping_.over()) {
+            housekeeping();
+        }
+    }
     unsigned receive_messages();
     void dispatch(const ReceivedCell &message);
     void deliver(uint8_t am_id, void *data, size_t length);
@@ -110,7 +129,6 @@ private:
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
     void forget_finished_links();
-    void keep_house_in_time();
     void housekeeping();
     void check_exports();
 
@@ -130,8 +148,7 @@ private:
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
     std::bitset<kMaxSenders> unanswered_;  // senders that could not be answered; it was logged
     std::vector<Link *> active_;
-    uint32_t idle_polls_ = 0;
-    uint64_t housekept_at_ = 0;  // monotonic_nanoseconds()
+    PollInterval since_housekeeping_{3000000};  // it makes system calls
     const AllocationTable &allocations_ = AllocationTable::instance();
     StandbyKernels &standby_kernels_ = StandbyKernels::instance();
     uint64_t freed_seen_ = 0;  // its generation()

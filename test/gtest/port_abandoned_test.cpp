@@ -176,9 +176,8 @@ TEST(PortAbandoned, APutToAPortThatIsGoneFailsThoughItsProcessLives) {
 }
 
 TEST(PortAbandoned, AForkedChildEndsItsCopyAndTouchesNothing) {
-    constexpr PortConfig kWithCma = {256 << 10, 32 << 10, 16 << 10, 64, false, true};
-    TestPort port(kWithCma);
-    TestPort peer(kWithCma);
+    TestPort port(kCmaPort);
+    TestPort peer(kCmaPort);
     Link &link = port.link(peer);
     std::vector<unsigned char> local(4 << 20);
     std::vector<unsigned char> bytes(4 << 20);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 namespace gpushm {
@@ -150,6 +151,23 @@ TEST_F(PortDeath, WithMessagesInFlight) {
     expect_failure({&first, &flush});
 }
 
+/** As a process polls that yields its core to others each time. */
+bool seldom_polls_until(TestPort &port, const std::function<bool()> &condition) {
+    for (int poll = 0; poll < 100 && !condition(); ++poll) {
+        port->progress();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return condition();
+}
+
+TEST_F(PortDeath, IsSeenByAProcessThatSeldomPolls) {
+    Outcome waits;
+    ASSERT_EQ(put(waits), Status::in_progress);
+    peer_.kill_hard();
+    EXPECT_TRUE(seldom_polls_until(*port_, [&] { return waits.done(); }));
+    expect_failure({&waits});
+}
+
 TEST_F(PortDeath, SenderWithoutRoomIsToldWhenItAsks) {
     while (link_->am_short(1, 0, nullptr, 0) == Status::ok) {
     }
@@ -282,12 +300,7 @@ TEST_F(PortDeath, ReservedCellDoesNotHoldUpAProcessThatSeldomPolls) {
     Link &link = other.link(*port_);
     leave_reserved_cell((*port_)->address());
     ASSERT_EQ(link.am_short(1, 0, nullptr, 0), Status::ok);
-    for (int poll = 0; poll < 100 && port_->messages.empty(); ++poll) {
-        (*port_)->progress();
-        // As one that yields its core to others.
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_EQ(port_->messages.size(), 1u);
+    EXPECT_TRUE(seldom_polls_until(*port_, [&] { return port_->messages.size() == 1; }));
 }
 
 TEST_F(PortDeath, ReservedCellDoesNotHoldUpASleeper) {

@@ -68,7 +68,7 @@ TEST_F(PortLies, GetIsNotOverBeforeItsDataCame) {
 }
 
 TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
-    TestPort victim({256 << 10, 32 << 10, 16 << 10, 64, false, true});
+    TestPort victim(kCmaPort);
     const char *why = "";
     auto sender = MailboxSender::attach(victim->address(), mailbox_->address(), &why);
     ASSERT_TRUE(sender) << why;

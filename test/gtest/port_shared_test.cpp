@@ -16,7 +16,6 @@ namespace {
 using namespace test;
 
 constexpr size_t kBytes = (4 << 20) + 100;
-constexpr PortConfig kWithCma = {256 << 10, 32 << 10, 16 << 10, 64, false, true};
 constexpr unsigned kAlways = ~0u;  // a copy that is refused is none of these
 constexpr size_t kLeastHelped = 64 << 10;
 
@@ -53,7 +52,7 @@ protected:
     }
     /** Two gets of a new reader, whose copies `copies` refuses in the first. */
     void expect_ring_taken(const RefusedCopies &copies, unsigned reads, unsigned writes) {
-        TestPort reader(kWithCma);
+        TestPort reader(kCmaPort);
         expect_get(reader);
         EXPECT_GE(copies.reads(), reads);
         EXPECT_GE(copies.writes(), writes);
@@ -62,8 +61,8 @@ protected:
         EXPECT_EQ(copies.reads() + copies.writes(), tried) << "once refused, never tried again";
     }
 
-    TestPort a_{kWithCma};
-    TestPort b_{kWithCma};
+    TestPort a_{kCmaPort};
+    TestPort b_{kCmaPort};
     std::vector<unsigned char> source_;
     std::vector<unsigned char> local_;
     Registration registration_;
@@ -163,7 +162,7 @@ TEST_F(PortShared, GetThatWaitsForItsHelperHoldsUpNoOther) {
 }
 
 TEST_F(PortShared, PeerThatMakesNoProgressIsAskedForHelpOnlyWhileItsMailboxHasRoom) {
-    std::vector<Outcome> outcomes(4 * kWithCma.cell_count);
+    std::vector<Outcome> outcomes(4 * kCmaPort.cell_count);
     for (Outcome &outcome : outcomes) {
         ASSERT_EQ(a_.link(b_).get(local_.data(), kLeastHelped, host_memory(registration_), nullptr,
                                   outcome.completion()),
@@ -205,7 +204,7 @@ TEST_F(PortShared, HelpThatComesLateMeetsNoTransferOfAnotherPeer) {
     ASSERT_TRUE(progress_until({&a_}, [&] { return first.done(); }));
     expect_data(first);
     fill_pattern(local_.data(), kBytes, 99);  // the application goes on with it
-    TestPort other(kWithCma);
+    TestPort other(kCmaPort);
     std::vector<unsigned char> second_local(kBytes);
     Outcome second;
     ASSERT_EQ(a_.link(other).get(second_local.data(), kBytes, host_memory(registration_), nullptr,
@@ -276,7 +275,7 @@ TEST_F(PortShared, WrongWordsOfATransferDoNoHarm) {
     for (const uint64_t claimed : claims) {
         for (const uint64_t done : finished) {
             for (const int moment : {0, 1, 3}) {
-                TestPort reader(kWithCma);
+                TestPort reader(kCmaPort);
                 Outcome outcome;
                 start(reader, outcome);
                 for (int i = 0; i < moment; ++i) {
@@ -376,7 +375,7 @@ protected:
     }
 
     LogCapture log_;
-    TestPort port_{kWithCma};
+    TestPort port_{kCmaPort};
     Child helper_;
     HelperAddress address_;
     std::vector<unsigned char> local_;

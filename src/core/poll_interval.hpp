@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include "core/monotonic_clock.hpp"
+
+#include <cstdint>
+
+namespace gpushm {
+
+/** Says at one of many polls that some time has passed. By time and not by polls: a process that yields its
+ *  core in each of them, on a machine with more processes than cores, polls a hundred times a second. One
+ *  thread at a time. */
+class PollInterval {
+public:
+    explicit PollInterval(uint64_t nanoseconds) : nanoseconds_(nanoseconds) {}
+
+    /** To be asked in each poll: whether so much time has passed since it last was true. */
+    bool over() {
+        if (++polls_ % kPollsPerLook != 0) {
+            return false;
+        }
+        const uint64_t now = monotonic_nanoseconds();
+        if (now - last_ < nanoseconds_) {
+            return false;
+        }
+        last_ = now;
+        return true;
+    }
+
+private:
+    static constexpr uint32_t kPollsPerLook = 16;  // the clock costs as much as half an idle poll
+
+    uint64_t nanoseconds_;
+    uint64_t last_ = 0;
+    uint32_t polls_ = 0;
+};
+
+}  // namespace gpushm
