@@ -77,7 +77,7 @@ failed_tests() {
     while read -r result; do
         test=${result%.trs}.log
         printf 'failed: %s\n' "${test#"$1/"}"
-        grep -a -E -A 3 '^FAIL  |FAILED' "$test" | cut -c -200 | tail -n 20 | grep . ||
+        grep -a -E -A 3 '^FAIL  |FAILED|: Failure$' "$test" | cut -c -200 | tail -n 20 | grep . ||
             tail -n 12 "$test" | cut -c -200
     done < <(grep -l -r --include='*.trs' -E '^:global-test-result: (FAIL|ERROR)' "$1")
 }
@@ -143,7 +143,7 @@ step_threads() {
     # With 32 bits of address randomization libtsan of gcc 12 finds its shadow memory taken
     # ("unexpected memory mapping"), so it is switched off (-R). A build without the standby kernel is
     # tried here.
-    export -f sanitized checked configure_in programs_of
+    export -f sanitized checked failed_tests configure_in programs_of
     export root source_dir cuda_dir jobs GTEST_FILTER='*Mailbox*:*Ring*'
     setarch -R bash -ec 'sanitized thread thread test/gtest/core_host_test --without-nvcc'
 }

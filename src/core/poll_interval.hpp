@@ -14,17 +14,18 @@ class PollInterval {
 public:
     explicit PollInterval(uint64_t nanoseconds) : nanoseconds_(nanoseconds) {}
 
-    /** To be asked in each poll: whether so much time has passed since it last was true. */
+    /** To be asked in each poll: whether so much time has passed since it last was true. Found late by up to
+     *  15 polls, once; as long as each poll takes that time, each is told. */
     bool over() {
-        if (++polls_ % kPollsPerLook != 0) {
+        if (++polls_ % kPollsPerLook != 0 && !over_) {
             return false;
         }
         const uint64_t now = monotonic_nanoseconds();
-        if (now - last_ < nanoseconds_) {
-            return false;
+        over_ = now - last_ >= nanoseconds_;
+        if (over_) {
+            last_ = now;
         }
-        last_ = now;
-        return true;
+        return over_;
     }
 
 private:
@@ -33,6 +34,7 @@ private:
     uint64_t nanoseconds_;
     uint64_t last_ = 0;
     uint32_t polls_ = 0;
+    bool over_ = false;  // it was true at the last look
 };
 
 }  // namespace gpushm

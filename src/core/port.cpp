@@ -322,7 +322,7 @@ bool Port::arm() {
     if (mailbox_.skip_dead_sender()) {
         return false;
     }
-    return active_.empty() && mailbox_.arm();
+    return active_.empty() && !links_may_be_finished_ && mailbox_.arm();
 }
 
 }  // namespace gpushm

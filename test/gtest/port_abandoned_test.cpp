@@ -126,6 +126,8 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatFoundNoRoomForAGoodbye) {
         EXPECT_EQ(port.messages.size(), sent) << "what they said before counts";
     }
     EXPECT_TRUE(progress_until({&port}, [&] { return records_in_use(port) == 0; }));
+    EXPECT_TRUE(progress_until({&port}, [&] { return port->arm(); }));
+    EXPECT_EQ(Held(), before) << "nor while the process sleeps";
     EXPECT_EQ(held_after_settling(port), before);
     EXPECT_TRUE(port.failed_links.empty()) << "they have ended as they should";
 }

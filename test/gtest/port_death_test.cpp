@@ -164,6 +164,7 @@ bool seldom_polls_until(TestPort &port, const std::function<bool()> &condition) 
 TEST_F(PortDeath, IsSeenByAProcessThatSeldomPolls) {
     Outcome waits;
     ASSERT_EQ(put(waits), Status::in_progress);
+    EXPECT_FALSE(seldom_polls_until(*port_, [&] { return waits.done(); })) << "it lives";
     peer_.kill_hard();
     EXPECT_TRUE(seldom_polls_until(*port_, [&] { return waits.done(); }));
     expect_failure({&waits});
@@ -299,6 +300,7 @@ TEST_F(PortDeath, ReservedCellDoesNotHoldUpAProcessThatSeldomPolls) {
     const LogCapture log;
     TestPort other;
     Link &link = other.link(*port_);
+    EXPECT_FALSE(seldom_polls_until(*port_, [&] { return !port_->messages.empty(); }));
     leave_reserved_cell((*port_)->address());
     ASSERT_EQ(link.am_short(1, 0, nullptr, 0), Status::ok);
     EXPECT_TRUE(seldom_polls_until(*port_, [&] { return port_->messages.size() == 1; }));
