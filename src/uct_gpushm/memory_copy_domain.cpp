@@ -100,7 +100,8 @@ private:
     static constexpr size_t kMostBytes = 512;  // the driver's own unit
     static constexpr size_t kMostKept = 64;
 
-    /** Unless it went with its context (cudaDeviceReset): something else may be at its address by now. */
+    /** Unless it went with its context (cudaDeviceReset): something else may be at its address by now. That is not
+     *  seen if another thread resets the device, and allocates, between this look and the driver's call. */
     static void give_back(const MemoryInfo &block) {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);

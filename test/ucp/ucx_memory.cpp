@@ -115,7 +115,7 @@ void of_the_application() {
     set_activity("memory of the application from UCX");
     constexpr size_t kCount = 500;
     constexpr size_t kMostKept = 100;
-    const std::unique_ptr<Context> context = new_context();
+    std::unique_ptr<Context> context = new_context();
     for (ucs_memory_type_t type : kTypes) {
         for (size_t bytes : {size_t{4} << 10, size_t{1} << 20}) {
             const Trace trace = UcxMemory(*context, type, bytes).trace();
@@ -135,6 +135,10 @@ void of_the_application() {
         std::count_if(traces.begin(), traces.end(), [](const Trace &one) { return one.alive(); }));
     if (kept > kMostKept) {
         fail("%zu of %zu allocations are still there when they are freed", kept, kCount);
+    }
+    context.reset();
+    for (const Trace &trace : traces) {
+        expect_end(trace, "what the context kept");  // before a reset, that is: SmallBlocks
     }
 }
 
