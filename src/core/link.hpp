@@ -440,7 +440,7 @@ private:
     bool failure_taken_ = false;
     bool closed_ = false;  // the peer's port is gone; what waits for it fails
     unsigned users_ = 0;
-    PollInterval since_check_{2000000};  // of the peer, by a system call
+    PollInterval since_check_{2'000'000};  // of the peer, by a system call
     bool check_requested_ = false;
     std::optional<uint64_t> last_words_;  // the peer is gone; what it sent ends before this ticket
 

@@ -148,7 +148,7 @@ private:
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
     std::bitset<kMaxSenders> unanswered_;  // senders that could not be answered; it was logged
     std::vector<Link *> active_;
-    PollInterval since_housekeeping_{3000000};  // it makes system calls
+    PollInterval since_housekeeping_{3'000'000};  // it makes system calls
     const AllocationTable &allocations_ = AllocationTable::instance();
     StandbyKernels &standby_kernels_ = StandbyKernels::instance();
     uint64_t freed_seen_ = 0;  // its generation()
