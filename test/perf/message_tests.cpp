@@ -9,16 +9,17 @@ constexpr ucp_tag_t kTag = 1;
 }  // namespace
 
 MessageTests::MessageTests(const MeasuringSide &here, MessageBuffers &source,
-                           MessageBuffers &destination)
+                           MessageBuffers &destination, bool one_way)
     : here_(here),
       side_(here.side),
       connection_(here.connection),
       source_(source),
-      destination_(destination) {}
+      destination_(destination),
+      one_way_(one_way) {}
 
 /** Preparing is not measured, so a round trip, which contains the other side's, cannot be used. */
-bool MessageTests::prepares() const {
-    return source_.type().needs_preparation() || destination_.type().needs_preparation();
+bool MessageTests::measures_one_way() const {
+    return one_way_ || source_.type().needs_preparation() || destination_.type().needs_preparation();
 }
 
 /** Far enough apart for the slots of a window. */
@@ -37,7 +38,7 @@ Figures MessageTests::latency(size_t size, const Effort &effort) {
     source_.prepare(size, 1);
     destination_.prepare(size, 1);
     ++contents_;
-    if (prepares()) {
+    if (measures_one_way()) {
         return measure_on_both_sides(
             here_, [this](uint64_t n) { return one_way(n, 1); }, effort, 1);
     }
