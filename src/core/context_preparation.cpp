@@ -3,12 +3,12 @@
 #include "core/context_preparation.hpp"
 
 #include "core/cuda_driver.hpp"
+#include "core/idle_context.hpp"
 #include "core/kernel_code.hpp"
 #include "core/log.hpp"
 #include "core/standby_kernel.hpp"
 
 #include <atomic>
-#include <chrono>
 
 namespace gpushm {
 namespace {
@@ -20,32 +20,14 @@ void prepare(CUcontext context) {
     StandbyKernels::instance().prepare(context);
 }
 
-/** Whether nothing runs in a context; an older driver does not tell. */
-bool is_idle(const CudaDriver *driver, CUcontext context) {
-    // In which an event of an idle context is over (10 us; more where the context is new).
-    constexpr auto kIdleProof = std::chrono::milliseconds(1);
-    const CurrentContext current(driver, context);
-    CUevent event = nullptr;
-    if (current.result() != CUDA_SUCCESS ||
-        driver->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        return false;
-    }
-    CUresult result = driver->ctx_record_event(context, event);
-    if (result == CUDA_SUCCESS) {
-        const auto end = std::chrono::steady_clock::now() + kIdleProof;
-        while ((result = driver->event_query(event)) == CUDA_ERROR_NOT_READY &&
-               std::chrono::steady_clock::now() < end) {
-        }
-    }
-    driver->event_destroy(event);
-    return result == CUDA_SUCCESS;
-}
+// In which an event of an idle context is over, be it new.
+constexpr uint64_t kIdleProofNs = 1'000'000;
 
 void prepare_if_idle(const CudaDriver *driver, CUcontext context) {
     if (KernelCodes::instance().find(context, driver->context_id(context)) != nullptr) {
         return;
     }
-    if (driver->ctx_record_event == nullptr || is_idle(driver, context)) {
+    if (driver->ctx_record_event == nullptr || context_is_idle(context, kIdleProofNs)) {
         prepare(context);
     } else {
         GPUSHM_LOG(debug, "the GPU is at work while UCX starts: no kernels");

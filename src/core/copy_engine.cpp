@@ -195,8 +195,8 @@ void CopyEngine::forget(CUcontext handle) {
     Context &context = found->second;
     Scope scope(*this);
     relax_capture();
-    CurrentContext current(driver, handle);
-    if (current.result() == CUDA_SUCCESS && driver->context_is_alive(handle, context.id)) {
+    CurrentContext current(driver, handle, context.id);
+    if (current.result() == CUDA_SUCCESS) {
         for (Stream &stream : context.streams) {
             for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
                 context.free_events.push_back(batch->event);

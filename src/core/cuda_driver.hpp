@@ -136,6 +136,12 @@ class CurrentContext {
 public:
     CurrentContext(const CudaDriver *driver, CUcontext context)
         : driver_(driver), result_(driver->ctx_push_current(context)) {}
+    /** Of a context that may have ended: to push one that was destroyed crashes (driver 580). `id`:
+     *  context_id() when it was alive. */
+    CurrentContext(const CudaDriver *driver, CUcontext context, unsigned long long id)
+        : driver_(driver),
+          result_(driver->context_is_alive(context, id) ? driver->ctx_push_current(context)
+                                                        : CUDA_ERROR_CONTEXT_IS_DESTROYED) {}
     CurrentContext(const CurrentContext &) = delete;
     CurrentContext &operator=(const CurrentContext &) = delete;
     ~CurrentContext() {

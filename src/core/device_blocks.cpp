@@ -81,7 +81,8 @@ bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
 /** Counts a block before it is there. */
 bool DeviceBlocks::reserve(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (bytes > kMostTakenBytes || taken_bytes_ + rounded(bytes) > kMostTakenBytes) {
+    if (bytes > kMostTakenBytes || 
+        taken_bytes_ + leaving_bytes_ + rounded(bytes) > kMostTakenBytes) {
         return false;
     }
     taken_bytes_ += rounded(bytes);
@@ -106,8 +107,19 @@ void *DeviceBlocks::take(size_t bytes, const MemoryInfo &near) {
     return block.address;
 }
 
-bool DeviceBlocks::give_back(void *address) {
+void DeviceBlocks::free(const Block &block) {
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    if (!block.is_gone()) {
+        const CurrentContext current(driver, block.context);
+        driver->mem_free(device_pointer(block.address));
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
+    leaving_bytes_ -= block.length;
+}
+
+bool DeviceBlocks::give_back(void *address) {
+    std::unique_lock<std::mutex> lock(mutex_);
     const auto found = taken_.find(address);
     if (found == taken_.end()) {
         return false;
@@ -121,14 +133,10 @@ bool DeviceBlocks::give_back(void *address) {
         idle_bytes_ += block.length;
         return true;
     }
-    run_in_background([block] {
-        const CudaDriver *driver = CudaDriver::get();
-        const RelaxedCapture relaxed(driver);
-        if (!block.is_gone()) {
-            const CurrentContext current(driver, block.context);
-            driver->mem_free(device_pointer(block.address));
-        }
-    });
+    leaving_bytes_ += block.length;
+    lock.unlock();
+    run_when_idle(block.context, CudaDriver::get()->context_id(block.context),
+                  [this, block] { free(block); });
     return true;
 }
 

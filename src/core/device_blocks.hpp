@@ -46,12 +46,14 @@ private:
     void forget_gone();
     bool find_idle(size_t bytes, CUcontext context, Block *found);
     static bool allocate(size_t bytes, CUcontext context, Block *block);
+    void free(const Block &block);
 
     std::mutex mutex_;
     std::map<void *, Block> taken_;
     std::vector<Block> idle_;
     size_t idle_bytes_ = 0;
     size_t taken_bytes_ = 0;
+    size_t leaving_bytes_ = 0;  // of blocks that the driver is to get back
     std::atomic<size_t> taken_count_{0};
 };
 

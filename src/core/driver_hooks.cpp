@@ -6,12 +6,12 @@
 #include "core/allocation_table.hpp"
 #include "core/context_preparation.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/driver_patch.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
+#include "core/idle_context.hpp"
 #include "core/log.hpp"
 #include "core/standby_kernel.hpp"
-
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,8 +25,10 @@ namespace {
 
 void (*freed_listener)(const MemoryInfo &);  // set before the first hook
 std::atomic<bool> installed{false};
+std::atomic<bool> contexts_watched{false};
 std::atomic<bool> waits_hooked{false};
 std::atomic<uint64_t> contexts_gone{0};
+std::atomic<unsigned> endings{0};
 thread_local bool proving;
 thread_local bool proved;
 thread_local bool copies_are_own;
@@ -43,10 +45,16 @@ void report(const std::vector<MemoryInfo> &gone) {
 template <typename Forget>
 class Ending {
 public:
-    explicit Ending(Forget forget) : forget_(forget) { report(forget_()); }
+    explicit Ending(Forget forget) : forget_(forget) {
+        endings.fetch_add(1, std::memory_order_acq_rel);
+        report(forget_());
+    }
     Ending(const Ending &) = delete;
     Ending &operator=(const Ending &) = delete;
-    ~Ending() { report(forget_()); }
+    ~Ending() {
+        report(forget_());
+        endings.fetch_sub(1, std::memory_order_acq_rel);
+    }
 
 private:
     Forget forget_;
@@ -83,6 +91,17 @@ struct OwnerHook {
         return original(handle);
     }
     static inline CUresult (*original)(Handle);
+};
+
+/** One that may end a context. */
+template <int which, typename Handle>
+struct ContextHook {
+    static CUresult call(Handle handle) {
+        const EndOfContext end;
+        return Owner::call(handle);
+    }
+    using Owner = OwnerHook<which, Handle, forget_contexts>;
+    static inline CUresult (*&original)(Handle) = Owner::original;
 };
 
 struct UnmapHook {
@@ -210,21 +229,23 @@ struct RetainHook {
     static inline CUresult (*original)(CUcontext *, CUdevice);
 };
 
-struct Hook {
-    const char *symbol;
-    const char *name;  // for cuGetProcAddress
-    void *replacement;
-    void **original;
-};
-
-template <typename HookType>
-Hook hook(const char *symbol, const char *name) {
-    return {symbol, name, reinterpret_cast<void *>(&HookType::call),
-            reinterpret_cast<void **>(&HookType::original)};
+/** What ends a context, and with it its memory. */
+const std::vector<Hook> &context_hooks() {
+    static const std::vector<Hook> hooks = {
+        hook<ContextHook<2, CUcontext>>("cuCtxDestroy", "cuCtxDestroy"),
+        hook<ContextHook<3, CUcontext>>("cuCtxDestroy_v2", "cuCtxDestroy"),
+        hook<ContextHook<4, CUcontext>>("cuCtxDetach", "cuCtxDetach"),
+        hook<ContextHook<5, void *>>("cuGreenCtxDestroy", "cuGreenCtxDestroy"),
+        hook<ContextHook<6, CUdevice>>("cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease"),
+        hook<ContextHook<7, CUdevice>>("cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease"),
+        hook<ContextHook<8, CUdevice>>("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset"),
+        hook<ContextHook<9, CUdevice>>("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset"),
+    };
+    return hooks;
 }
 
 /** Memory of pools is not here: it is never remembered (see query_memory). */
-const std::vector<Hook> &all_hooks() {
+const std::vector<Hook> &memory_hooks() {
     static const std::vector<Hook> hooks = {
         hook<FreeHook<0, CUdeviceptr>>("cuMemFree_v2", "cuMemFree"),
         hook<FreeHook<1, CUdeviceptr>>("cuIpcCloseMemHandle", "cuIpcCloseMemHandle"),
@@ -235,18 +256,6 @@ const std::vector<Hook> &all_hooks() {
         hook<UnmapHook>("cuMemUnmap", "cuMemUnmap"),
         hook<OwnerHook<0, CUmodule, forget_all>>("cuModuleUnload", "cuModuleUnload"),
         hook<OwnerHook<1, void *, forget_all>>("cuLibraryUnload", "cuLibraryUnload"),
-        hook<OwnerHook<2, CUcontext, forget_contexts>>("cuCtxDestroy", "cuCtxDestroy"),
-        hook<OwnerHook<3, CUcontext, forget_contexts>>("cuCtxDestroy_v2", "cuCtxDestroy"),
-        hook<OwnerHook<4, CUcontext, forget_contexts>>("cuCtxDetach", "cuCtxDetach"),
-        hook<OwnerHook<5, void *, forget_contexts>>("cuGreenCtxDestroy", "cuGreenCtxDestroy"),
-        hook<OwnerHook<6, CUdevice, forget_contexts>>("cuDevicePrimaryCtxRelease",
-                                                      "cuDevicePrimaryCtxRelease"),
-        hook<OwnerHook<7, CUdevice, forget_contexts>>("cuDevicePrimaryCtxRelease_v2",
-                                                      "cuDevicePrimaryCtxRelease"),
-        hook<OwnerHook<8, CUdevice, forget_contexts>>("cuDevicePrimaryCtxReset",
-                                                      "cuDevicePrimaryCtxReset"),
-        hook<OwnerHook<9, CUdevice, forget_contexts>>("cuDevicePrimaryCtxReset_v2",
-                                                      "cuDevicePrimaryCtxReset"),
     };
     return hooks;
 }
@@ -295,26 +304,6 @@ bool give_up(const char *symbol, const char *why) {
     return false;
 }
 
-/** Whether the address that the CUDA runtime gets for a function is one of those that are hooked.
- *  */
-bool runtime_meets_hook(const Hook &wanted, const std::vector<void *> &hooked, void *library) {
-    using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t);
-    const auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress"));
-    int version = 0;
-    if (get == nullptr || CudaDriver::get()->driver_get_version(&version) != CUDA_SUCCESS) {
-        return get == nullptr;  // before CUDA 11.3 there is dlsym alone
-    }
-    for (const cuuint64_t flags : {CU_GET_PROC_ADDRESS_LEGACY_STREAM,
-                                   CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) {
-        void *address = nullptr;
-        if (get(wanted.name, &address, version, flags) == CUDA_SUCCESS && address != nullptr &&
-            std::find(hooked.begin(), hooked.end(), address) == hooked.end()) {
-            return false;
-        }
-    }
-    return true;
-}
-
 bool free_reaches_hook() {
     proving = true;
     proved = false;
@@ -324,42 +313,32 @@ bool free_reaches_hook() {
 }
 
 bool install(PatchFunction patch) {
-    void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (CudaDriver::get() == nullptr || library == nullptr) {
+    if (CudaDriver::get() == nullptr) {
         return false;
     }
-    std::vector<void *> hooked;
-    for (const Hook &wanted : all_hooks()) {
-        void *const function = dlsym(library, wanted.symbol);
-        if (function == nullptr) {
-            continue;  // this driver cannot do it
-        }
-        if (!patch(function, wanted.replacement, wanted.symbol, wanted.original)) {
-            return give_up(wanted.symbol, "cannot be hooked");
-        }
-        hooked.push_back(function);
+    const Hook *missed = install_all_hooks(patch, memory_hooks());
+    if (missed != nullptr) {
+        return give_up(missed->symbol, "cannot be hooked, or not all versions of it");
     }
-    for (const Hook &wanted : all_hooks()) {
-        if (!runtime_meets_hook(wanted, hooked, library)) {
-            return give_up(wanted.name, "has a version that is not known");
-        }
+    if (!watch_contexts(patch)) {
+        return give_up("cuCtxDestroy", "cannot be hooked, or not all of its kin");
     }
     return free_reaches_hook() || give_up("cuMemFree", "does not reach its hook");
 }
 
-/** True when all that there are were installed. */
-bool install_hooks(PatchFunction patch, const std::vector<Hook> &hooks) {
-    void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    bool all = true;
-    for (const Hook &wanted : hooks) {
-        void *const function = dlsym(library, wanted.symbol);
-        all &= function == nullptr ||
-               patch(function, wanted.replacement, wanted.symbol, wanted.original);
-    }
-    return all;
+}  // namespace
+
+bool watch_contexts(PatchFunction patch) {
+    static std::once_flag once;
+    std::call_once(once, [patch] {
+        contexts_watched.store(CudaDriver::get() != nullptr &&
+                                   install_all_hooks(patch, context_hooks()) == nullptr,
+                               std::memory_order_release);
+    });
+    return contexts_are_watched();
 }
 
-}  // namespace
+bool contexts_are_watched() { return contexts_watched.load(std::memory_order_acquire); }
 
 bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation)) {
     static std::once_flag once;
@@ -369,8 +348,8 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
         if (!driver_hooks_installed()) {
             return;
         }
-        waits_hooked.store(install_hooks(patch, standby_hooks()), std::memory_order_release);
-        if (!install_hooks(patch, copy_hooks())) {
+        waits_hooked.store(install_hooks(patch, standby_hooks()) == nullptr, std::memory_order_release);
+        if (install_hooks(patch, copy_hooks()) != nullptr) {
             GPUSHM_LOG(debug, "not all copies of the driver can be hooked: one that leaves host memory which gpushm has "
                        "page-locked fails (UCX_GPUSHM_HOST_PIN_LIMIT=0)");
         }
@@ -385,6 +364,8 @@ OwnCopies::~OwnCopies() { copies_are_own = false; }
 bool driver_waits_hooked() { return waits_hooked.load(std::memory_order_acquire); }
 
 bool driver_hooks_installed() { return installed.load(std::memory_order_acquire); }
+
+bool memory_is_ending() { return endings.load(std::memory_order_acquire) != 0; }
 
 uint64_t context_epoch() { return contexts_gone.load(std::memory_order_acquire); }
 

@@ -28,6 +28,13 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
 
 bool driver_hooks_installed();
 
+/** Hooks what ends contexts, and nothing else: what install_driver_hooks() does, too, for a process whose memory
+ *  somebody else watches. False when that failed. Thread safe. */
+bool watch_contexts(PatchFunction patch);
+
+/** Whether it did. */
+bool contexts_are_watched();
+
 /** While it lives, copies that this thread submits are our own: they are as asynchronous as the driver has
  *  them. */
 class OwnCopies {
@@ -40,6 +47,10 @@ public:
 
 /** Whether standby kernels make way for calls that wait for all work of a GPU, too. */
 bool driver_waits_hooked();
+
+/** Whether some thread is in a call of the driver that ends memory or a context: it may wait for all work of a GPU,
+ *  and keep others from it. Unless driver_hooks_installed(), of contexts only. */
+bool memory_is_ending();
 
 /** Grows with every call that may destroy a context, before and after it; means nothing unless
  *  driver_hooks_installed(). While it stays, a context that was alive is alive. */

@@ -2,7 +2,9 @@
 #include "core/host_pins.hpp"
 
 #include "core/cuda_driver.hpp"
+#include "core/idle_context.hpp"
 #include "core/log.hpp"
+#include "core/monotonic_clock.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -24,6 +26,10 @@ constexpr double kPinSeconds = 0.3e-3;
 constexpr double kPinSecondsPerByte = 1.5e-10;
 
 constexpr size_t kMaxRanges = 256;
+
+// To ask whether a context has work takes 0.1 ms when it has.
+constexpr uint64_t kFirstAskPauseNs = 1'000'000;
+constexpr uint64_t kLongestAskPauseNs = 50'000'000;
 
 /** What invalidate() was told while this thread was within acquire(), by memory that the C library gives
  *  back: applied before acquire() returns. */
@@ -88,6 +94,7 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
 struct HostPins::Pinned {
     void *begin;
     CUcontext context;
+    unsigned long long context_id;
     HostPins &pins;
     Locked &slot;
     ~Pinned() {
@@ -97,7 +104,7 @@ struct HostPins::Pinned {
         slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
         // Fails harmlessly when the context is gone.
-        CurrentContext current(CudaDriver::get(), context);
+        CurrentContext current(CudaDriver::get(), context, context_id);
         CudaDriver::get()->mem_host_unregister(begin);
         pins.release(slot);
     }
@@ -179,7 +186,7 @@ HostPins::Ranges::iterator HostPins::first_that_ends_behind(uintptr_t address) {
 }
 
 /** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the end of
- *  the map when it overlaps memory that is locked and held. */
+ *  the map when it overlaps memory that is locked and held, or cannot be unlocked now. */
 HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
     auto range = first_that_ends_behind(begin);
     if (range != ranges_.end() && range->first <= begin && range->second.end >= end) {
@@ -190,7 +197,7 @@ HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
     double missed_seconds = 0;
     unsigned uses = 0;
     while (range != ranges_.end() && range->first < end) {
-        if (range->second.pinned.use_count() > 1) {
+        if (!may_erase(range->second)) {
             return ranges_.end();
         }
         missed_seconds += range->second.missed_seconds;
@@ -249,7 +256,7 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
         return;
     }
     range->second.pinned =
-        std::shared_ptr<Pinned>(new Pinned{begin, context, *this, locked_[slot]});
+        std::shared_ptr<Pinned>(new Pinned{begin, context, driver->context_id(context), *this, locked_[slot]});
     pinned_bytes_ += bytes;
 }
 
@@ -272,12 +279,28 @@ void HostPins::erase(Ranges::iterator range) {
     ranges_.erase(range);
 }
 
+/** Whether it is not locked, or may be unlocked now: nobody holds it, and the driver need not wait for a kernel
+ *  that may wait for the message of this thread. */
+bool HostPins::may_erase(const Range &range) {
+    if (range.pinned.use_count() != 1 || !work_is_known()) {
+        return range.pinned.use_count() <= 1;
+    }
+    const uint64_t now = monotonic_nanoseconds();
+    if (now < ask_again_) {
+        return false;
+    }
+    const bool may = free_of_work(range.pinned->context, range.pinned->context_id);
+    ask_pause_ = may ? 0 : std::clamp(2 * ask_pause_, kFirstAskPauseNs, kLongestAskPauseNs);
+    ask_again_ = now + ask_pause_;
+    return may;
+}
+
 /** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too much
  *  of it. */
 bool HostPins::make_room(size_t bytes) {
     for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
         const auto range = ranges_.find(*age++);
-        if (range->second.pinned.use_count() == 1) {
+        if (range->second.pinned && may_erase(range->second)) {
             erase(range);
         }
     }
@@ -288,7 +311,7 @@ bool HostPins::make_room(size_t bytes) {
 void HostPins::bound(uintptr_t keep) {
     for (auto age = ages_.begin(); age != ages_.end() && ranges_.size() > kMaxRanges;) {
         const auto range = ranges_.find(*age++);
-        if (range->first != keep && range->second.pinned.use_count() <= 1) {
+        if (range->first != keep && may_erase(range->second)) {
             erase(range);
         }
     }

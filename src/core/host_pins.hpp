@@ -93,6 +93,7 @@ private:
     void release(Locked &slot);
     void unpin(Ranges::iterator range);
     void erase(Ranges::iterator range);
+    bool may_erase(const Range &range);
     Ranges take_overlapping(uintptr_t begin, uintptr_t end);
     void unlock_overlapping(uintptr_t begin, uintptr_t end);
     Hold find_or_pin(uintptr_t begin, uintptr_t end, CUcontext context, double missed_seconds);
@@ -105,6 +106,8 @@ private:
     std::list<uintptr_t> ages_;  // least recently used first
     size_t limit_bytes_ = 0;
     size_t pinned_bytes_ = 0;
+    uint64_t ask_again_ = 0;  // whether a context has work; in ns of monotonic_nanoseconds()
+    uint64_t ask_pause_ = 0;
 
     static constexpr size_t kMaxLocked = 64;
     Locked locked_[kMaxLocked];

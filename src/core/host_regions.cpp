@@ -11,6 +11,12 @@
 #include <algorithm>
 
 namespace gpushm {
+namespace {
+
+// Where contexts have work all the time: so many regions remain locked, and then new ones are not.
+constexpr size_t kMaxWaiting = 256;
+
+}  // namespace
 
 HostRegions &HostRegions::instance() {
     // Never destroyed: segments may be closed by destructors that run at process exit.
@@ -44,14 +50,12 @@ void HostRegions::unmap(unsigned char *base, size_t length) {
         munmap(base, length);
         return;
     }
-    // A thread that waits for a message may do this: cuMemHostUnregister waits for kernels that run (H200, driver
-    // 580), and one of the application may run until that message is there.
-    run_in_background([base, length, context = region->context] {
+    run_when_idle(region->context, region->context_id, [base, length, context = region->context, id = region->context_id] {
         // Fails harmlessly when the driver or the context is gone already. In a thread without a
         // context it would fail too, and the driver would take what is mapped here next for the
         // pages that were locked.
         const RelaxedCapture relaxed(CudaDriver::get());
-        CurrentContext current(CudaDriver::get(), context);
+        CurrentContext current(CudaDriver::get(), context, id);
         CudaDriver::get()->mem_host_unregister(base);
         munmap(base, length);
     });
@@ -106,7 +110,8 @@ bool HostRegions::ensure_pinned(const void *address, CUcontext context,
         return false;
     }
     Region &region = found->second;
-    if (still_pinned(region, context, context_id) || region.state != State::pageable || !pinning_enabled_) {
+    if (still_pinned(region, context, context_id) || region.state != State::pageable || !pinning_enabled_ ||
+        waiting_for_idle() >= kMaxWaiting) {
         return region.state == State::pinned;
     }
     const CudaDriver *driver = CudaDriver::get();

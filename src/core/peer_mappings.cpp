@@ -14,6 +14,7 @@ namespace {
 // A mapping takes address space here and keeps the peer's memory from going back to the GPU when the
 // peer frees it; an entry without one is a few hundred bytes.
 constexpr size_t kMaxMapped = 128;
+constexpr size_t kMaxWaiting = 128;  // that were closed, but for the driver
 constexpr size_t kMaxEntries = 4096;
 
 // H200, driver 580: the first mapping in a process takes 10 ms, later ones 0.07; to close one 0.23.
@@ -22,11 +23,6 @@ constexpr double kUsualCost = 0.3e-3;
 constexpr double kCloseCost = 0.25e-3;
 
 unsigned char *pointer(CUdeviceptr address) { return reinterpret_cast<unsigned char *>(address); }
-
-std::shared_ptr<PeerMapping> share(PeerMapping *mapping) {
-    return std::shared_ptr<PeerMapping>(
-        mapping, [](PeerMapping *last) { run_in_background([last] { delete last; }); });
-}
 
 /** By CUDA IPC. */
 class IpcMapping : public PeerMapping {
@@ -43,14 +39,17 @@ public:
                        CudaDriver::get()->error_name(result));
             return nullptr;
         }
-        std::shared_ptr<PeerMapping> mapping = share(new IpcMapping(address, name.length, context));
+        const std::shared_ptr<PeerMapping> mapping(
+            new IpcMapping(address, name.length, context), [](IpcMapping *last) {
+                run_when_idle(last->context_, last->context_id_, [last] { delete last; });
+            });
         // The length is the owner's word; a copy beyond the end would be a fault of the GPU.
         return query_memory(pointer(address)).length >= name.length ? mapping : nullptr;
     }
     ~IpcMapping() override {
         const RelaxedCapture relaxed(CudaDriver::get());
-        CurrentContext current(CudaDriver::get(), context_);
-        if (alive()) {
+        CurrentContext current(CudaDriver::get(), context_, context_id_);
+        if (current.result() == CUDA_SUCCESS) {
             CudaDriver::get()->ipc_close_mem_handle(reinterpret_cast<CUdeviceptr>(data_));
         }
     }
@@ -83,7 +82,12 @@ public:
         }
         CUdeviceptr address = map(memory, name.length, device);
         driver->mem_release(memory);  // the mapping keeps the memory
-        return address == 0 ? nullptr : share(new DescriptorMapping(address, name.length));
+        if (address == 0) {
+            return nullptr;
+        }
+        return std::shared_ptr<PeerMapping>(
+            new DescriptorMapping(address, name.length),
+            [](PeerMapping *last) { run_in_background([last] { delete last; }); });
     }
     ~DescriptorMapping() override {
         const CudaDriver *driver = CudaDriver::get();
@@ -172,7 +176,8 @@ bool PeerMappings::missed(const BufferName &name, CUcontext context, double seco
     Entry &entry = touch({name.owner, name.buffer_id, context});
     entry.missed_seconds += seconds;
     entry.name = name;
-    const bool ask = entry.state == State::counted && entry.missed_seconds >= cost_seconds_;
+    const bool ask = entry.state == State::counted && entry.missed_seconds >= cost_seconds_ &&
+                     waiting_for_idle() < kMaxWaiting;
     if (ask) {
         entry.state = State::requested;
     }

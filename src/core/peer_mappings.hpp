@@ -17,9 +17,9 @@
 
 namespace gpushm {
 
-/** One mapped allocation of a peer. Unmapped after its last reference is gone, by a thread of its own:
- *  the driver takes 0.2 ms and waits for what the GPU does, which may be a kernel of the
- *  application that waits for a message. */
+/** One mapped allocation of a peer. Unmapped after its last reference is gone: by run_when_idle() what was
+ *  opened by CUDA IPC, for the driver takes 0.2 ms and waits for what the GPU does; in the background
+ *  what came as a descriptor. */
 class PeerMapping {
 public:
     virtual ~PeerMapping() = default;

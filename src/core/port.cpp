@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/port.hpp"
 
+#include "core/background.hpp"
 #include "core/log.hpp"
 #include "core/spare_descriptor.hpp"
 
@@ -309,6 +310,7 @@ void Port::housekeeping() {
         forget_sender(*dead);
     }
     check_exports();
+    free_idle_memory();
 }
 
 void Port::check_exports() {

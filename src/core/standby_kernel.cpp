@@ -204,7 +204,7 @@ StandbyKernel::~StandbyKernel() {
     }
     // As in HostRegions::unmap; the rest went with the context.
     const RelaxedCapture relaxed(CudaDriver::get());
-    CurrentContext current(CudaDriver::get(), context_);
+    CurrentContext current(CudaDriver::get(), context_, context_id_);
     CudaDriver::get()->mem_host_unregister(control_);
     munmap(control_, sizeof(*control_));
 }

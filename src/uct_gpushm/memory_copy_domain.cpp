@@ -8,6 +8,7 @@
 #include "core/host_pages.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
+#include "core/stream_captures.hpp"
 #include "uct_gpushm/gpu_atomics.hpp"
 #include "uct_gpushm/memory_types.hpp"
 #include "uct_gpushm/memtype_cache.hpp"
@@ -46,6 +47,8 @@ void prepare_process() {
         // First, for it makes libucm load what it has for CUDA.
         const bool has_events = abi::subscribe_unmap(forget_host_pages);
         if (abi::ucx_watches_cuda()) {
+            watch_contexts(abi::patch_function);
+            watch_stream_captures(abi::patch_function);
             return;
         }
         disable_memtype_cache();
@@ -54,6 +57,7 @@ void prepare_process() {
                        "the kind of memory in each message");
         } else if (install_driver_hooks(abi::patch_function, report_freed)) {
             HostPages::instance().trust();
+            watch_stream_captures(abi::patch_function);
         }
     });
 }
@@ -69,7 +73,8 @@ public:
     SmallBlocks &operator=(const SmallBlocks &) = delete;
     ~SmallBlocks() {
         for (const MemoryInfo &block : kept_) {
-            run_in_background([block] { give_back(block); });
+            run_when_idle(block.context, CudaDriver::get()->context_id(block.context),
+                          [block] { give_back(block); });
         }
     }
 
@@ -101,7 +106,8 @@ private:
     static constexpr size_t kMostKept = 64;
 
     /** Unless it went with its context (cudaDeviceReset): something else may be at its address by now. That is not
-     *  seen if another thread resets the device, and allocates, between this look and the driver's call. */
+     *  seen if another thread resets the device, and allocates, between this look and the driver's call, where
+     *  run_when_idle() cannot prevent it. */
     static void give_back(const MemoryInfo &block) {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // With hooks in the driver, query_memory() remembers, and is never wrong for it.
+#include "core/background.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
+#include "core/idle_context.hpp"
+#include "core/stream_captures.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
 #include "core_gpu_support.hpp"
+#include "hooks_support.hpp"
 
 #include <sys/mman.h>
 
@@ -22,37 +26,11 @@ namespace {
 
 using namespace test;
 
-std::mutex freed_mutex;
-std::vector<MemoryInfo> freed;
-
-void on_freed(const MemoryInfo &allocation) {
-    const std::lock_guard<std::mutex> lock(freed_mutex);
-    freed.push_back(allocation);
-}
-
-void forget_pages(void *address, size_t length) { HostPages::instance().forget(address, length); }
-
-bool install_all() {
-    static const bool done = [] {
-        const bool watching = abi_test::register_test_component() &&
-                              abi::subscribe_unmap(forget_pages) &&
-                              install_driver_hooks(abi::patch_function, on_freed);
-        if (watching) {
-            HostPages::instance().trust();
-        }
-        return watching;
-    }();
-    return done;
-}
-
-class HooksTest : public GpuTest {
+class HooksTest : public HookedTest {
 protected:
     void SetUp() override {
-#if !defined(__x86_64__)
-        GTEST_SKIP() << "not every libucm can";
-#endif
-        ASSERT_TRUE(install_all());
-        freed.clear();
+        HookedTest::SetUp();
+        freed().clear();
     }
 
     /** Calls of the driver that another query of the address makes. */
@@ -100,11 +78,11 @@ TEST_F(HooksTest, FreedMemoryIsForgottenAndReportedOnce) {
             const Buffer buffer(kind, 8192);
             address = buffer.data();
             info = query_memory(address);
-            freed.clear();
+            freed().clear();
         }
-        ASSERT_EQ(freed.size(), 1u) << memory_kind_name(kind);
-        EXPECT_EQ(freed[0].base, address);
-        EXPECT_EQ(freed[0].buffer_id, info.buffer_id);
+        ASSERT_EQ(freed().size(), 1u) << memory_kind_name(kind);
+        EXPECT_EQ(freed()[0].base, address);
+        EXPECT_EQ(freed()[0].buffer_id, info.buffer_id);
         // A dead pointer, as that of an empty message may be, says nothing of what will be there.
         EXPECT_EQ(query_memory(address).kind, MemoryKind::host) << memory_kind_name(kind);
         const Buffer again(kind, 8192);
@@ -114,7 +92,7 @@ TEST_F(HooksTest, FreedMemoryIsForgottenAndReportedOnce) {
 
 TEST_F(HooksTest, MemoryThatNobodySawIsNotReported) {
     { const Buffer buffer(MemoryKind::device, 4096); }
-    EXPECT_TRUE(freed.empty());
+    EXPECT_TRUE(freed().empty());
 }
 
 /** The driver refuses a copy that leaves page-locked memory in which it begins. */
@@ -317,7 +295,7 @@ TEST_F(HooksTest, TheRuntimesWayToTheDriverIsWatchedToo) {
     ASSERT_EQ(cuda_.mem_alloc(&address, 4096), CUDA_SUCCESS);
     query_memory(reinterpret_cast<void *>(address));
     ASSERT_EQ(reinterpret_cast<CUresult (*)(CUdeviceptr)>(free_function)(address), CUDA_SUCCESS);
-    EXPECT_EQ(freed.size(), 1u);
+    EXPECT_EQ(freed().size(), 1u);
     EXPECT_EQ(query_memory(reinterpret_cast<void *>(address)).kind, MemoryKind::host);
 }
 
@@ -334,7 +312,7 @@ TEST_F(HooksTest, PoolMemoryIsAskedForEachTime) {
     }
     ASSERT_EQ(release(address, nullptr), CUDA_SUCCESS);
     ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
-    EXPECT_TRUE(freed.empty());
+    EXPECT_TRUE(freed().empty());
     for (int round = 0; round < 100; ++round) {
         ASSERT_EQ(allocate(&address, 4096, nullptr), CUDA_SUCCESS);
         unsigned long long id = 0;
@@ -364,10 +342,10 @@ TEST_F(HooksTest, MappedMemoryIsForgottenWithItsMapping) {
             unsigned long long id = 0;
             ASSERT_EQ(attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address), CUDA_SUCCESS);
             EXPECT_EQ(query_memory(address).buffer_id, id);
-            freed.clear();
+            freed().clear();
         }
-        ASSERT_EQ(freed.size(), 1u);
-        EXPECT_EQ(freed[0].base, address);
+        ASSERT_EQ(freed().size(), 1u);
+        EXPECT_EQ(freed()[0].base, address);
         EXPECT_EQ(query_memory(address).kind, MemoryKind::host);
     }
 }
@@ -385,8 +363,44 @@ TEST_F(HooksTest, TheEndOfAContextEndsItsMemory) {
     ASSERT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(other), CUDA_SUCCESS);
     buffer->forget();
     EXPECT_NE(context_epoch(), epoch);
-    EXPECT_EQ(freed.size(), 1u);
+    EXPECT_EQ(freed().size(), 1u);
     EXPECT_EQ(query_memory(address).kind, MemoryKind::host);
+}
+
+/** A look whether memory is still ours, and the driver's call that frees it, are two steps. */
+TEST_F(HooksTest, NoContextEndsInTheMidstOfATaskInTheBackground) {
+    if (!work_is_known()) {
+        GTEST_SKIP() << "the driver is older than that of CUDA 12.5";
+    }
+    const CUcontext other = make_context();
+    std::atomic<bool> began{false};
+    std::atomic<bool> may_end{false};
+    std::atomic<bool> destroyed{false};
+    run_when_idle(other, cuda_.context_id(other), [&] {
+        began = true;
+        while (!may_end) {
+            std::this_thread::yield();
+        }
+        EXPECT_FALSE(destroyed);
+    });
+    std::thread waiter([&] {
+        while (!began) {
+            free_idle_memory();
+        }
+    });
+    while (!began) {
+        std::this_thread::yield();
+    }
+    std::thread destroyer([&] {
+        destroy_context(other);
+        destroyed = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(destroyed);
+    may_end = true;
+    destroyer.join();
+    waiter.join();
+    EXPECT_TRUE(destroyed);
 }
 
 TEST_F(HooksTest, AResetOfTheDeviceEndsEverything) {
@@ -456,7 +470,7 @@ bool refuse_free_host(void *function, void *hook, const char *name, void **origi
 FreshProcess refused("refused", [] {
     const CudaDriver &cuda = *CudaDriver::get();
     CUcontext context = nullptr;
-    if (!abi_test::register_test_component() || install_driver_hooks(refuse_free_host, on_freed) ||
+    if (!abi_test::register_test_component() || install_driver_hooks(refuse_free_host, nullptr) ||
         driver_hooks_installed() || cuda.init(0) != CUDA_SUCCESS ||
         cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
         cuda.ctx_push_current(context) != CUDA_SUCCESS) {

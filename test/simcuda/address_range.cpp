@@ -180,8 +180,7 @@ extern "C" CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t
 extern "C" CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes)
 {
     static Call call{"cuMemUnmap", Call::Kind::unsafe};
-    return call.given(address, bytes).initialised([&](Lock& lock) -> CUresult {
-        Engine::get().wait_for_all(lock);
+    return call.given(address, bytes).initialised([&](Lock&) -> CUresult {
         const Mapped mapped = whole_mappings(address, bytes);
         if (mapped.empty()) {
             return CUDA_ERROR_INVALID_VALUE;

@@ -32,6 +32,7 @@ struct Context {
     std::unique_ptr<DeviceClaim> claim;    // of a device in exclusive mode
     std::shared_ptr<Stream> legacy_stream; // the default stream
     std::set<Context*> peers;              // whose memory this context may access
+    unsigned frees = 0;                    // calls that wait for its work, see Engine::wait_to_free
 
     bool sync_memops() const { return (flags & kSyncMemops) != 0; }
 

@@ -174,6 +174,7 @@ TEST_F(MemoryControlsTest, mapped_memory_is_copied_only_by_devices_that_may_acce
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemcpyDtoD(other.address(), address, kBytes));
     ASSERT_CU(allow_access(address, kBytes, 0));
     EXPECT_CU(cu().cuMemcpyDtoD(other.address(), address, kBytes));
+    EXPECT_CU(cu().cuCtxSynchronize()); // nothing else waits for the copy
     ASSERT_CU(cu().cuMemUnmap(address, kBytes));
     ASSERT_CU(cu().cuMemMap(address, kBytes, 0, handle, 0));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemcpyDtoD(other.address(), address, kBytes))

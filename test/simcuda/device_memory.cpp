@@ -87,7 +87,7 @@ extern "C" CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, u
 extern "C" CUresult cuMemFree_v2(CUdeviceptr address)
 {
     static Call call{"cuMemFree", Call::Kind::unsafe};
-    return call.given(address).with_context([&](Lock& lock, Context&) -> CUresult {
+    return call.given(address).with_context([&](Lock& lock, Context& current) -> CUresult {
         if (address == 0) {
             return CUDA_SUCCESS;
         }
@@ -97,7 +97,8 @@ extern "C" CUresult cuMemFree_v2(CUdeviceptr address)
             allocation->kind == Allocation::Kind::vmm) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        Engine::get().wait_for_device(lock, *allocation->device);
+        const bool of_pool = allocation->context == nullptr;
+        Engine::get().wait_to_free(lock, of_pool ? current : *allocation->context);
         if (!allocation->live) {
             return CUDA_ERROR_INVALID_VALUE; // freed by another thread meanwhile
         }

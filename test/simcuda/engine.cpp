@@ -83,11 +83,14 @@ Clock::duration Engine::random_time(double microseconds)
         std::chrono::duration<double, std::micro>(microseconds));
 }
 
-Position Engine::enqueue(Lock&, const std::shared_ptr<Stream>& stream, Operation operation)
+Position Engine::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Operation operation)
 {
     if (stream->capture != nullptr) {
         stream->capture->operations.push_back(std::move(operation));
         return {};
+    }
+    if (!operation.passes_frees) {
+        wait_for_frees(lock, stream->context);
     }
     // CUDA driver API manual, "Stream synchronization behavior".
     if (stream->kind == Stream::Kind::legacy) {
@@ -175,15 +178,17 @@ void Engine::wait_for_context(Lock& lock, const Context& context)
     wait_for_streams(lock, [&](const Stream& stream) { return &stream.context == &context; });
 }
 
-void Engine::wait_for_device(Lock& lock, const Device& device)
+void Engine::wait_to_free(Lock& lock, Context& context)
 {
-    wait_for_streams(lock,
-                     [&](const Stream& stream) { return stream.context.device == &device; });
+    ++context.frees;
+    wait_for_context(lock, context);
+    --context.frees;
+    done_.notify_all();
 }
 
-void Engine::wait_for_all(Lock& lock)
+void Engine::wait_for_frees(Lock& lock, const Context& context)
 {
-    wait_for_streams(lock, [](const Stream&) { return true; });
+    done_.wait(lock, [&] { return context.frees == 0; });
 }
 
 void Engine::help(Lock& lock)

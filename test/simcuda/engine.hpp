@@ -49,6 +49,7 @@ struct Operation {
     std::size_t bytes = 0;        // that it moves
     Clock::duration duration{0};  // from start to end, see transfer_time
     bool fills_device = false;    // a kernel that runs only while no other one does
+    bool passes_frees = false;    // see Engine::wait_to_free
     std::vector<Position> after;  // what it must come after, besides its own stream's order
     std::function<bool()> may_run; // if set: asked again and again, until true
 
@@ -82,8 +83,13 @@ public:
 
     void wait(Lock& lock, const Position& position);
     void wait_for_context(Lock& lock, const Context& context);
-    void wait_for_device(Lock& lock, const Device& device);
-    void wait_for_all(Lock& lock);
+
+    // For a call that frees memory of the context: waits for its work, and nobody can give it more
+    // meanwhile, but for stream memory operations (seen with driver 580).
+    void wait_to_free(Lock& lock, Context& context);
+
+    // Until no such call waits.
+    void wait_for_frees(Lock& lock, const Context& context);
 
     // For callers that ask again and again whether something is complete: runs one small operation
     // whose time has come, if there is one. Spares machines with few cores a change of threads.

@@ -19,6 +19,7 @@
     X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxRelease_v2)                                   \
     X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2)                         \
     X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuModuleUnload)                              \
+    X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuStreamDestroy_v2)                         \
     X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD_v2) X(cuMemcpyHtoDAsync_v2)                        \
     X(cuMemcpyDtoH_v2) X(cuMemcpyDtoHAsync_v2)
 
@@ -52,6 +53,10 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRes
 CUresult cuDevicePrimaryCtxRetain(CUcontext*, CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRetain);
 CUresult cuCtxSynchronize() SIMCUDA_BODY(cuCtxSynchronize);
 CUresult cuModuleUnload(CUmodule) SIMCUDA_BODY(cuModuleUnload);
+CUresult cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode)
+    SIMCUDA_BODY(cuStreamBeginCapture_v2);
+CUresult cuStreamEndCapture(CUstream, CUgraph*) SIMCUDA_BODY(cuStreamEndCapture);
+CUresult cuStreamDestroy_v2(CUstream) SIMCUDA_BODY(cuStreamDestroy_v2);
 CUresult cuMemcpy(CUdeviceptr, CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemcpy);
 CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)
     SIMCUDA_BODY(cuMemcpyAsync);

@@ -76,7 +76,7 @@ extern "C" CUresult cuMemFreeHost(void* pointer)
         if (allocation == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        Engine::get().wait_for_device(lock, *allocation->device);
+        Engine::get().wait_to_free(lock, *allocation->context);
         Allocations::get().release(allocation);
         return CUDA_SUCCESS;
     });
@@ -85,7 +85,8 @@ extern "C" CUresult cuMemFreeHost(void* pointer)
 extern "C" CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned int flags)
 {
     static Call call{"cuMemHostRegister", Call::Kind::unsafe};
-    return call.given(pointer, bytes, flags).with_context([&](Lock&, Context& context) -> CUresult {
+    return call.given(pointer, bytes, flags).with_context([&](Lock& lock, Context& context) -> CUresult {
+        Engine::get().wait_for_frees(lock, context);
         constexpr unsigned kKnown =
             CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
             CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
@@ -125,7 +126,7 @@ extern "C" CUresult cuMemHostUnregister(void* pointer)
         if (allocation == nullptr) {
             return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
         }
-        Engine::get().wait_for_device(lock, *allocation->device);
+        Engine::get().wait_to_free(lock, *allocation->context);
         Allocations::get().release(allocation);
         return CUDA_SUCCESS;
     });

@@ -204,7 +204,7 @@ extern "C" CUresult cuIpcCloseMemHandle(CUdeviceptr address)
             if (allocation->base == address) {
                 if (--one->count == 0) {
                     opened().erase(one);
-                    Engine::get().wait_for_context(lock, *allocation->context);
+                    Engine::get().wait_to_free(lock, *allocation->context);
                     Allocations::get().release(allocation);
                 }
                 return CUDA_SUCCESS;

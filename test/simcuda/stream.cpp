@@ -149,7 +149,8 @@ using namespace simcuda;
 extern "C" CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority)
 {
     static Call call{"cuStreamCreateWithPriority"};
-    return call.given(flags, priority).with_context([&](Lock&, Context& context) {
+    return call.given(flags, priority).with_context([&](Lock& lock, Context& context) {
+        Engine::get().wait_for_frees(lock, context);
         return create_stream(context, handle, flags, priority);
     });
 }
@@ -157,8 +158,10 @@ extern "C" CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int fl
 extern "C" CUresult cuStreamCreate(CUstream* handle, unsigned int flags)
 {
     static Call call{"cuStreamCreate"};
-    return call.given(flags).with_context(
-        [&](Lock&, Context& context) { return create_stream(context, handle, flags, 0); });
+    return call.given(flags).with_context([&](Lock& lock, Context& context) {
+        Engine::get().wait_for_frees(lock, context);
+        return create_stream(context, handle, flags, 0);
+    });
 }
 
 extern "C" CUresult cuStreamDestroy_v2(CUstream handle)

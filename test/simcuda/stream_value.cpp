@@ -33,6 +33,7 @@ CUresult write_value(Call& call, CUstream handle, CUdeviceptr address, Value val
             return CUDA_ERROR_INVALID_VALUE;
         }
         Operation operation;
+        operation.passes_frees = true;
         operation.run = [word, value](Lock&) -> CUresult {
             auto* target = reinterpret_cast<Value*>(word.access());
             if (target == nullptr) {
@@ -78,6 +79,7 @@ CUresult wait_value(Call& call, CUstream handle, CUdeviceptr address, Value valu
             return CUDA_ERROR_INVALID_VALUE;
         }
         Operation operation;
+        operation.passes_frees = true;
         operation.may_run = [=] {
             const auto* source = reinterpret_cast<const Value*>(word.engine_address());
             return source == nullptr ||

@@ -241,9 +241,15 @@ void killed_peer(Peer &peer) {
     }
     const auto before = open_descriptors();
     survive(peer, plan, &other);
-    const auto after = open_descriptors();
+    auto after = open_descriptors();
     // With the standby kernel, one tells other processes who has the GPU, until the process ends.
     const size_t claims = plan.warm != 0 ? 1 : 0;
+    // Mappings of the GPU are given back when it has nothing to do.
+    const double until = now_seconds() + 5;
+    while (after.size() > before.size() + claims && now_seconds() < until) {
+        other.worker().progress();
+        after = open_descriptors();
+    }
     if (after.size() > before.size() + claims) {
         std::string added;
         for (const auto &[number, target] : after) {

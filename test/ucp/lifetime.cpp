@@ -2,7 +2,9 @@
 // Memory that goes away, or comes back as something else, while a transport may still know of it.
 #include "../mpi/pattern.hpp"
 #include "check.hpp"
+#include "kernels.hpp"
 #include "messenger.hpp"
+#include "watchdog.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,13 +29,21 @@ public:
 
     /** One tagged message from process `sender`; each process gives its own memory. */
     void message(int sender, GuardedAllocation &memory, size_t size) {
+        const Placement place = prepare(sender, memory, size);
+        transfer(sender, memory, place);
+        check(sender, memory, place);
+    }
+    /** Its steps. Only the second one may be done beside a kernel that waits. */
+    Placement prepare(int sender, GuardedAllocation &memory, size_t size) {
         const Placement place = {size, 0, size, mpi_test::message_seed(++n_, size)};
-        if (peer_.role == sender) {
-            memory.prepare_source(place);
-            messenger_.transfer(Operation::tag, true, memory, place);
-        } else {
-            memory.prepare_destination(place);
-            messenger_.transfer(Operation::tag, false, memory, place);
+        peer_.role == sender ? memory.prepare_source(place) : memory.prepare_destination(place);
+        return place;
+    }
+    void transfer(int sender, GuardedAllocation &memory, const Placement &place) {
+        messenger_.transfer(Operation::tag, peer_.role == sender, memory, place);
+    }
+    void check(int sender, const GuardedAllocation &memory, const Placement &place) {
+        if (peer_.role != sender) {
             memory.check(place);
         }
     }
@@ -140,6 +150,116 @@ void freed_while_mapped(Peer &peer) {
         }
         exchange.barrier();
     }
+}
+
+namespace {
+
+/** Messages both ways, whose buffers are prepared and checked apart from them. */
+class Batch {
+public:
+    Batch(Peer &peer, Exchange &exchange) : exchange_(exchange) {
+        for (int sender : {0, 1}) {
+            for (size_t size : {size_t{8}, 64 * kKiB, 4 * kMiB}) {
+                add(sender, Allocator::device, size);
+                add(sender, sender == peer.role ? Allocator::device : Allocator::host, size);
+            }
+        }
+    }
+    void prepare() {
+        for (One &one : all_) {
+            one.place = exchange_.prepare(one.sender, *one.memory, one.size);
+        }
+    }
+    void transfer() {
+        for (const One &one : all_) {
+            exchange_.transfer(one.sender, *one.memory, one.place);
+        }
+    }
+    void check() {
+        for (const One &one : all_) {
+            exchange_.check(one.sender, *one.memory, one.place);
+        }
+    }
+
+private:
+    struct One {
+        int sender;
+        size_t size;
+        std::unique_ptr<GuardedAllocation> memory;
+        Placement place;
+    };
+    void add(int sender, Allocator allocator, size_t size) {
+        all_.push_back({sender, size, std::make_unique<GuardedAllocation>(allocator, size), {}});
+    }
+
+    Exchange &exchange_;
+    std::vector<One> all_;
+};
+
+}  // namespace
+
+/** Memory that is mapped in the other process is freed while a kernel waits there: it is closed once the
+ *  kernel has ended, and messages go on meanwhile. */
+void freed_beside_kernel(Peer &peer) {
+    use_own_device(peer);
+    Exchange exchange(peer);
+    Kernels kernels;
+    const CudaApi &api = cuda();
+    constexpr size_t kBytes = 32 * kMiB;
+    void *memory = nullptr;
+    require(api.cuMemHostAlloc_(&memory, 4096, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
+    auto *const flag = static_cast<volatile uint32_t *>(memory);
+    CUstream stream = nullptr;
+    require(api.cuStreamCreate_(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    GuardedAllocation lasting(Allocator::device, kBytes);
+    Batch batch(peer, exchange);
+    const Progress progress = exchange.session().worker().progress_function();
+    for (int i = 0; i < 20; ++i) {  // what is done once is done
+        batch.prepare();
+        batch.transfer();
+    }
+    for (int round = 0; round < 4; ++round) {
+        const int owner = round % 2;
+        set_activity("messages beside a kernel, after process " + std::to_string(owner) +
+                     " freed what was mapped");
+        exchange.barrier();
+        const size_t before = free_device_memory();
+        exchange.barrier();
+        {
+            std::unique_ptr<GuardedAllocation> mapped;
+            if (peer.role == owner) {
+                mapped = std::make_unique<GuardedAllocation>(Allocator::device, kBytes);
+            }
+            exchange.use_long_enough(owner, mapped ? *mapped : lasting, kBytes);
+            batch.prepare();
+            *flag = 0;
+            if (peer.role != owner && !kernels.wait_for_flag(stream, flag)) {
+                skip("this driver has no work that waits");
+            }
+            exchange.barrier();
+        }
+        {
+            const Watchdog watchdog("a message beside a kernel, while memory is unmapped");
+            const double until = now_seconds() + 0.3;  // unmapping begins, if it does
+            while (now_seconds() < until) {
+                progress();
+            }
+            batch.transfer();
+        }
+        *flag = 1;
+        require(api.cuStreamSynchronize_(stream), "cuStreamSynchronize");
+        batch.check();
+        const double deadline = now_seconds() + 5;
+        while (peer.role == owner && free_device_memory() + kBytes / 2 < before) {
+            progress();
+            if (now_seconds() > deadline) {
+                fail("memory is still missing 5 s after it was freed and the kernel ended");
+            }
+        }
+        peer.channel.barrier(progress);
+    }
+    require(api.cuStreamDestroy_(stream), "cuStreamDestroy");
+    require(api.cuMemFreeHost_(memory), "cuMemFreeHost");
 }
 
 /** The application opens and closes by itself what the transport may have opened too. */

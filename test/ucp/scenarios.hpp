@@ -33,6 +33,7 @@ void matrix(Peer &peer);
 // Memory and contexts that come and go (lifetime.cpp).
 void reallocated(Peer &peer);
 void freed_while_mapped(Peer &peer);
+void freed_beside_kernel(Peer &peer);
 void own_ipc_handle(Peer &peer);
 void context_reset(Peer &peer);
 void fork_in_the_middle(Peer &peer);

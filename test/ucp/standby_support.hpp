@@ -7,21 +7,15 @@
 #include "check.hpp"
 #include "scenarios.hpp"
 #include "session.hpp"
+#include "watchdog.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <map>
-#include <mutex>
-#include <thread>
 
 namespace gpushm::ucp_test {
 
 constexpr size_t kKiB = size_t{1} << 10;
-
-// Far more than any call waits for a kernel of ours, for slow machines; without a bound it hangs.
-constexpr double kMostSeconds = 5;
 
 inline void use_own_device(const Peer &peer) {
     use_device(peer.options.has("same-device") ? 0 : peer.role % device_count());
@@ -68,34 +62,6 @@ private:
     Peer &peer_;
     Session session_;
     ucp_tag_t n_ = 0;
-};
-
-/** Ends the process when something does not end, also where it sits in the driver. */
-class Watchdog {
-public:
-    explicit Watchdog(const char *what) : thread_([this, what] {
-        std::unique_lock<std::mutex> lock(mutex_);
-        if (!wake_.wait_for(lock, std::chrono::duration<double>(4 * kMostSeconds),
-                            [this] { return ended_; })) {
-            fail("hangs: %s", what);
-        }
-    }) {}
-    ~Watchdog() {
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-            ended_ = true;
-        }
-        wake_.notify_one();
-        thread_.join();
-    }
-    Watchdog(const Watchdog &) = delete;
-    Watchdog &operator=(const Watchdog &) = delete;
-
-private:
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    bool ended_ = false;
-    std::thread thread_;
 };
 
 /** A call that must not take long. */

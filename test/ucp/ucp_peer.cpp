@@ -79,6 +79,7 @@ constexpr Scenario kScenarios[] = {
     {"captures", 2, captures},
     {"reallocated", 2, reallocated},
     {"freed-while-mapped", 2, freed_while_mapped},
+    {"freed-beside-kernel", 2, freed_beside_kernel},
     {"own-ipc-handle", 2, own_ipc_handle},
     {"context-reset", 2, context_reset},
     {"fork", 2, fork_in_the_middle},

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Functions of the driver that begin with a jump to one of ours.
+#pragma once
+
+#include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
+
+#include <vector>
+
+namespace gpushm {
+
+/** A function of libcuda.so.1 and what is called in its place. */
+struct Hook {
+    const char *symbol;
+    const char *name;  // for cuGetProcAddress
+    void *replacement;
+    void **original;
+};
+
+/** `HookType` has a static function `call` and a static pointer `original`, of the driver's type. */
+template <typename HookType>
+Hook hook(const char *symbol, const char *name) {
+    return {symbol, name, reinterpret_cast<void *>(&HookType::call),
+            reinterpret_cast<void **>(&HookType::original)};
+}
+
+/** Hooks what this driver has of them; null when all of that could be, else one that could not. For a
+ *  driver that is loaded. */
+const Hook *install_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
+
+/** The same for hooks that nothing may get past: one by whose name the CUDA runtime gets something else
+ *  could not be hooked either. */
+const Hook *install_all_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
+
+}  // namespace gpushm

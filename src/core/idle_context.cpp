@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/idle_context.hpp"
+
+#include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
+#include "core/monotonic_clock.hpp"
+#include "core/standby_kernel.hpp"
+#include "core/stream_captures.hpp"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <new>
+
+namespace gpushm {
+namespace {
+
+/** Never destroyed. As Background: a child may be forked while another thread holds it. */
+std::recursive_mutex *const contexts = [] {
+    static auto *made = new std::recursive_mutex;
+    pthread_atfork(nullptr, nullptr, [] { new (made) std::recursive_mutex; });
+    return made;
+}();
+
+}  // namespace
+
+bool context_is_idle(CUcontext context, uint64_t proof_ns) {
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    const CurrentContext current(driver, context);
+    CUevent event = nullptr;
+    if (driver->ctx_record_event == nullptr || current.result() != CUDA_SUCCESS ||
+        driver->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return false;
+    }
+    CUresult result = driver->ctx_record_event(context, event);
+    if (result == CUDA_SUCCESS) {
+        const uint64_t end = monotonic_nanoseconds() + proof_ns;
+        while ((result = driver->event_query(event)) == CUDA_ERROR_NOT_READY &&
+               monotonic_nanoseconds() < end) {
+        }
+    }
+    driver->event_destroy(event);
+    return result == CUDA_SUCCESS;
+}
+
+bool work_is_known() {
+    return contexts_are_watched() && stream_captures_are_known() &&
+           CudaDriver::get()->ctx_record_event != nullptr;
+}
+
+bool free_of_work(CUcontext context, unsigned long long id) {
+    constexpr uint64_t kProofNs = 100'000;  // an event of an idle context takes 10 us
+    const NoEndOfContext lives;
+    if (!lives || memory_is_ending()) {
+        return false;
+    }
+    if (!CudaDriver::get()->context_is_alive(context, id)) {
+        return true;
+    }
+    const StandbyKernels::Absence no_kernel;
+    const CapturePause pause;
+    return pause.none() && context_is_idle(context, kProofNs);
+}
+
+EndOfContext::EndOfContext() { contexts->lock(); }
+
+EndOfContext::~EndOfContext() { contexts->unlock(); }
+
+NoEndOfContext::NoEndOfContext() : has_(contexts->try_lock()) {}
+
+NoEndOfContext::~NoEndOfContext() {
+    if (has_) {
+        contexts->unlock();
+    }
+}
+
+}  // namespace gpushm

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "hooks_support.hpp"
+
+#include "core/driver_hooks.hpp"
+#include "core/host_pages.hpp"
+#include "core/stream_captures.hpp"
+#include "uct_gpushm/abi/abi.hpp"
+
+#include "abi_component.hpp"
+
+#include <mutex>
+
+namespace gpushm::test {
+namespace {
+
+std::mutex freed_mutex;
+
+void on_freed(const MemoryInfo &allocation) {
+    const std::lock_guard<std::mutex> lock(freed_mutex);
+    freed().push_back(allocation);
+}
+
+void forget_pages(void *address, size_t length) { HostPages::instance().forget(address, length); }
+
+}  // namespace
+
+std::vector<MemoryInfo> &freed() {
+    static std::vector<MemoryInfo> all;
+    return all;
+}
+
+bool install_all_hooks() {
+    static const bool done = [] {
+        const bool watching = abi_test::register_test_component() &&
+                              abi::subscribe_unmap(forget_pages) &&
+                              install_driver_hooks(abi::patch_function, on_freed);
+        if (watching) {
+            HostPages::instance().trust();
+            watch_stream_captures(abi::patch_function);
+        }
+        return watching;
+    }();
+    return done;
+}
+
+void HookedTest::SetUp() {
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "not every libucm can";
+#endif
+    ASSERT_TRUE(install_all_hooks());
+}
+
+CUcontext make_context() {
+    CUcontext made = nullptr;
+    CUcontext popped = nullptr;
+    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&made, 0,
+                                                                                           0),
+              CUDA_SUCCESS);
+    EXPECT_EQ(CudaDriver::get()->ctx_pop_current(&popped), CUDA_SUCCESS);
+    return made;
+}
+
+void destroy_context(CUcontext context) {
+    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(context), CUDA_SUCCESS);
+}
+
+}  // namespace gpushm::test
