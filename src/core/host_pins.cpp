@@ -3,6 +3,7 @@
 
 #include "core/cuda_driver.hpp"
 #include "core/idle_context.hpp"
+#include "core/lockable_memory.hpp"
 #include "core/log.hpp"
 #include "core/monotonic_clock.hpp"
 
@@ -10,9 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <new>
 #include <thread>
@@ -51,33 +49,6 @@ uintptr_t page_floor(uintptr_t address) {
 uintptr_t page_ceiling(uintptr_t address) {
     static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     return (address + page - 1) & ~(page - 1);
-}
-
-/** Whether it is memory that goes away by munmap(2) only, called with no lock of the C library held. */
-bool may_be_locked(uintptr_t begin, uintptr_t end) {
-    // glibc aligns the heaps of arenas so (malloc/arena.c, HEAP_MAX_SIZE).
-    constexpr uintptr_t kArenaAlignment = 64u << 20;
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (maps == nullptr) {
-        return false;
-    }
-    bool possible = false;
-    char line[512];
-    while (fgets(line, sizeof(line), maps) != nullptr) {
-        uintptr_t from = 0;
-        uintptr_t to = 0;
-        char access[8] = "";
-        int path_at = 0;
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s %*s %*s %*s %n", &from, &to, access,
-                   &path_at) >= 3 &&
-            begin >= from && begin < to) {
-            const char *path = line + path_at;
-            possible = end <= to && access[0] == 'r' && access[1] == 'w' && path[0] != '[' &&
-                       strncmp(path, "/dev/", 5) != 0 && from % kArenaAlignment != 0;
-        }
-    }
-    fclose(maps);
-    return possible;
 }
 
 /** Whether the application has page-locked all of it. */
