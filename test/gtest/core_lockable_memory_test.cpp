@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/lockable_memory.hpp"
 
+#include "core/malloc_arena.hpp"
+
+#include "core_mapping.hpp"
+
 #include <gtest/gtest.h>
 
-#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 
 namespace gpushm {
 namespace {
 
+using test::allocate_in_thread;
+using test::malloc_is_glibcs;
+using test::Mapping;
+
 constexpr size_t kPage = 4096;
-constexpr size_t kArena = size_t{64} << 20;
 constexpr size_t kBytes = size_t{4} << 20;
 
 bool may_be_locked(const void *address, size_t length = kPage) {
@@ -23,50 +28,10 @@ bool may_be_locked(const void *address, size_t length = kPage) {
     return gpushm::may_be_locked(begin, begin + length);
 }
 
-/** Mapped memory; unmapped at the end. Null where that is not possible. */
-class Mapping {
-public:
-    explicit Mapping(size_t length, int protection = PROT_READ | PROT_WRITE, void *at = nullptr)
-        : length_(length),
-          data_(mmap(at, length, protection,
-                     MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED_NOREPLACE), -1, 0)) {
-    }
-    ~Mapping() {
-        if (data() != nullptr) {
-            munmap(data_, length_);
-        }
-    }
-    Mapping(const Mapping &) = delete;
-    Mapping &operator=(const Mapping &) = delete;
-
-    std::byte *data() const {
-        return data_ == MAP_FAILED ? nullptr : static_cast<std::byte *>(data_);
-    }
-
-private:
-    const size_t length_;
-    void *const data_;
-};
-
 /** The first address at or above this one at which glibc may begin a heap. */
 std::byte *round_up(std::byte *address) {
-    return address + (kArena - reinterpret_cast<uintptr_t>(address) % kArena) % kArena;
-}
-
-/** Not with the address sanitizer, whose heaps are simply mapped. */
-bool malloc_is_glibcs() {
-    Dl_info found;
-    Dl_info libc;
-    return dladdr(dlsym(RTLD_DEFAULT, "malloc"), &found) != 0 &&
-           dladdr(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), &libc) != 0 &&
-           found.dli_fbase == libc.dli_fbase;
-}
-
-/** A piece of a heap that is not the main one. */
-std::shared_ptr<std::byte> allocate_in_thread() {
-    void *data = nullptr;
-    std::thread([&] { data = malloc(2 * kPage); }).join();
-    return {static_cast<std::byte *>(data), free};
+    const size_t beyond = reinterpret_cast<uintptr_t>(address) % kArenaHeapBytes;
+    return beyond == 0 ? address : address + kArenaHeapBytes - beyond;
 }
 
 TEST(LockableMemory, WhatWasMappedIs) {
@@ -78,7 +43,7 @@ TEST(LockableMemory, WhatWasMappedIs) {
 
 /** Linux 6.7 and later aligns large mappings, so that each 32nd begins where a heap could. */
 TEST(LockableMemory, AlsoWhereAHeapCouldBegin) {
-    const Mapping reserved(3 * kArena, PROT_NONE);
+    const Mapping reserved(3 * kArenaHeapBytes, PROT_NONE);
     ASSERT_NE(reserved.data(), nullptr);
     std::byte *const heap = round_up(reserved.data() + kPage);
     ASSERT_EQ(mprotect(heap, kBytes, PROT_READ | PROT_WRITE), 0);
@@ -94,7 +59,7 @@ TEST(LockableMemory, HeapsOfThreadsAreNot) {
     if (!malloc_is_glibcs()) {
         GTEST_SKIP();
     }
-    const auto data = allocate_in_thread();
+    const auto data = allocate_in_thread(2 * kPage);
     EXPECT_FALSE(may_be_locked(data.get()));
 }
 
@@ -103,8 +68,8 @@ TEST(LockableMemory, NorAreTheyWithTheirNeighbour) {
     if (!malloc_is_glibcs()) {
         GTEST_SKIP();
     }
-    const auto data = allocate_in_thread();
-    std::byte *const heap = data.get() - reinterpret_cast<uintptr_t>(data.get()) % kArena;
+    const auto data = allocate_in_thread(2 * kPage);
+    std::byte *const heap = data.get() - reinterpret_cast<uintptr_t>(data.get()) % kArenaHeapBytes;
     const Mapping neighbour(kBytes, PROT_READ | PROT_WRITE, heap - kBytes);
     if (neighbour.data() == nullptr) {
         GTEST_SKIP() << "something else is mapped there";

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Changes functions of other libraries, with what libucm has for that.
+#include "core/memory_map.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 #include <mutex>
 
@@ -44,31 +44,21 @@ size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 /** Maps a page of code into a gap between two mappings that is near enough, or MAP_FAILED. CUDA
  *  takes address space by the gigabyte, so that there may be only small ones. */
 void *map_code_near(uintptr_t function, int file) {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (maps == nullptr) {
-        return MAP_FAILED;
-    }
     const size_t page = page_bytes();
-    char line[512];
-    unsigned long begin;
-    unsigned long end;
     uintptr_t last_end = 0;
     void *found = MAP_FAILED;
-    while (found == MAP_FAILED && fgets(line, sizeof(line), maps) != nullptr) {
-        if (sscanf(line, "%lx-%lx", &begin, &end) != 2) {
-            continue;
-        }
+    for_each_mapping([&](const MemoryMapping &mapping) {
         // At the end of the gap: what grows upwards is left alone. A stack grows downwards.
-        const uintptr_t place = begin - page;
-        const bool may_grow = strstr(line, "[stack") != nullptr;
-        if (last_end != 0 && begin - last_end > 2 * page && !may_grow &&
+        const uintptr_t place = mapping.begin - page;
+        const bool may_grow = strncmp(mapping.path, "[stack", 6) == 0;
+        if (last_end != 0 && mapping.begin - last_end > 2 * page && !may_grow &&
             distance(place, function) < kReach) {
             found = mmap(reinterpret_cast<void *>(place), page, PROT_READ | PROT_EXEC,
                          MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
         }
-        last_end = end;
-    }
-    fclose(maps);
+        last_end = mapping.end;
+        return found == MAP_FAILED;
+    });
     if (found != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(found), function) >= kReach) {
         munmap(found, page);  // Linux before 4.17 takes the place for a hint
         return MAP_FAILED;
