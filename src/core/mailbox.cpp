@@ -11,51 +11,17 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6d68737570670001ull;  // "gpushm", layout 1
 
-constexpr uint64_t kArmed = 1;
+constexpr uint64_t kArmed = MailboxHeader::kArmed;
 
 constexpr uint64_t kNobody = 1;  // SenderRecord::owner
 
 uint64_t tail_ticket(uint64_t tail) { return tail >> 1; }
-
-constexpr size_t kLine = 64;  // bytes of a cache line
-constexpr size_t kInFirstLine = kLine - offsetof(Cell, payload);  // bytes of an inline payload
-
-// How far both sides fetch a payload before they touch it. What lies behind is fetched by the
-// processor, which has seen the first lines go by.
-constexpr size_t kPrefetchBytes = 4096;
-
-/** Asks for the cache line in a state in which it may be written. */
-void prefetch_for_write(const void *address) {
-#if defined(__x86_64__)
-    // Not __builtin_prefetch: for baseline x86-64 it only fetches for reading. Processors without
-    // the instruction take it for a nop (Intel SDM, PREFETCHW).
-    __asm__ volatile("prefetchw %0" : : "m"(*static_cast<const char *>(address)));
-#else
-    __builtin_prefetch(address, 1);
-#endif
-}
-
-/** Asks for the first lines of a payload that is used at once. */
-void prefetch_payload(const unsigned char *payload, size_t length) {
-    for (size_t offset = 0; offset < std::min(length, kPrefetchBytes); offset += kLine) {
-        __builtin_prefetch(payload + offset);
-    }
-}
 
 SharedTransfer &transfer_of(const Segment &segment, uint32_t index) {
     return reinterpret_cast<SharedTransfer *>(segment.data() + MailboxGeometry::kTransfersOffset)[index];
 }
 
 pid_t record_pid(uint64_t owner) { return static_cast<pid_t>(owner >> 1); }
-
-bool carries_slot(CellKind kind) {
-    return kind == CellKind::am_slot || kind == CellKind::chunk_slot;
-}
-
-bool known_kind(uint8_t kind) {
-    return kind >= static_cast<uint8_t>(CellKind::am_inline) &&
-           kind <= static_cast<uint8_t>(CellKind::help_request);
-}
 
 std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAddress &self) {
     SenderRecord *records = MailboxGeometry::sender_records(segment.data());
@@ -125,33 +91,6 @@ MailboxAddress MailboxReceiver::address() const {
     address.pid = getpid();
     address.segment_fd = segment_.fd();
     return address;
-}
-
-/** Of a cell that is published; false when it breaks the protocol. */
-bool MailboxReceiver::take(ReceivedCell *message) {
-    Cell *const cell = head_cell_;
-    const uint8_t kind = cell->kind;
-    message->kind = static_cast<CellKind>(kind);
-    message->am_id = cell->am_id;
-    message->sender = cell->sender;
-    message->length = cell->length;
-    message->payload = cell->payload;
-    message->slot = nullptr;
-    size_t limit = Cell::kInlineBytes;
-    const bool in_slot = carries_slot(message->kind);
-    if (in_slot) {
-        message->slot = geometry_.slot(segment_.data(), head_);
-        limit = geometry_.slot_bytes;
-    }
-    if (!known_kind(kind) || message->length > limit || message->sender >= kMaxSenders) {
-        return false;
-    }
-    if (in_slot) {
-        prefetch_payload(message->slot, message->length);
-    } else if (message->length > kInFirstLine) {
-        prefetch_payload(cell->payload + kInFirstLine, kLine);
-    }
-    return true;
 }
 
 void MailboxReceiver::drop_broken(const ReceivedCell &message) {
@@ -291,10 +230,6 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
     return MailboxSender(std::move(*segment), geometry, peer.cookie, *sender);
 }
 
-SenderRecord *MailboxSender::record() const {
-    return MailboxGeometry::sender_records(segment_.data()) + sender_;
-}
-
 /** Whether the ticket of `*tail` may be reserved. When it may not by what the caller knows, both words
  *  are read again. False: full, or they make no sense. */
 inline bool MailboxSender::find_room(uint64_t *tail, uint64_t *head) const {
@@ -314,25 +249,16 @@ bool MailboxSender::read_again(uint64_t *tail, uint64_t *head) const {
     return ticket - new_head < geometry_.cell_count;
 }
 
-bool MailboxSender::reserve(ReservedCell *reserved) {
-    std::atomic<uint64_t> &reserving = record()->reserving;
-    uint64_t tail = next_ticket_ << 1;  // a guess: right when no other sender came between
-    // A round is lost to another sender's success; after more than this the words make no sense, and
-    // the mailbox counts as full.
-    for (uint64_t rounds = 2 * uint64_t{geometry_.cell_count} + 16; rounds != 0 && find_room(&tail, &head_); --rounds) {
-        const uint64_t ticket = tail_ticket(tail);
-        Cell *cell = geometry_.cell(segment_.data(), ticket);
-        prefetch_for_write(cell);
-        reserving.store(ticket + 1, std::memory_order_relaxed);
-        if (header()->tail.compare_exchange_strong(tail, tail + 2, std::memory_order_acq_rel,
-                                                   std::memory_order_relaxed)) {
-            alone_ = ticket == next_ticket_;
-            next_ticket_ = ticket + 1;
-            *reserved = {cell, ticket, (tail & kArmed) != 0};
+/** `tail`: what it was seen to be, or a guess. A round is lost to another sender's success; after more than these
+ *  the words make no sense, and the mailbox counts as full. */
+bool MailboxSender::reserve_again(uint64_t tail, ReservedCell *reserved) {
+    for (uint64_t rounds = 2 * uint64_t{geometry_.cell_count} + 16;
+         rounds != 0 && find_room(&tail, &head_); --rounds) {
+        if (try_reserve(&tail, reserved)) {
             return true;
         }
     }
-    reserving.store(0, std::memory_order_release);
+    record()->reserving.store(0, std::memory_order_release);
     return false;
 }
 
@@ -349,25 +275,6 @@ bool MailboxSender::has_room() const {
     uint64_t tail = header()->tail.load(std::memory_order_relaxed);
     uint64_t head = head_;
     return find_room(&tail, &head);
-}
-
-void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id,
-                            uint32_t length) {
-    Cell *cell = reserved.cell;
-    cell->kind = static_cast<uint8_t>(kind);
-    cell->am_id = am_id;
-    cell->sender = sender_;
-    cell->length = length;
-    cell->state.store(reserved.ticket + 1, std::memory_order_release);
-    if (kind != CellKind::close) {  // from then on the record may be another's
-        record()->reserving.store(0, std::memory_order_release);
-    }
-    if (reserved.armed) {
-        wake_owner();
-    }
-    if (alone_ && (carries_slot(kind) || length > kInFirstLine)) {
-        prefetch_next(reserved, kind, length);
-    }
 }
 
 void MailboxSender::abandon() {

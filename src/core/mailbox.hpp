@@ -29,6 +29,7 @@
 // check them once at attach and use their own copies.
 #pragma once
 
+#include "core/cache_lines.hpp"
 #include "core/process.hpp"
 #include "core/segment.hpp"
 #include "core/shared_transfer.hpp"
@@ -76,6 +77,23 @@ enum class CellKind : uint8_t {
     help_request = 14,  // HelpRequest in the cell
 };
 
+/** Whether its payload lies in the slot that belongs to the cell. */
+constexpr bool carries_slot(CellKind kind) {
+    return kind == CellKind::am_slot || kind == CellKind::chunk_slot;
+}
+
+constexpr bool known_kind(CellKind kind) {
+    return kind >= CellKind::am_inline && kind <= CellKind::help_request;
+}
+
+/** What a cell says of its message: one word, so that the owner uses what it has checked. */
+struct CellLabel {
+    CellKind kind;
+    uint8_t am_id;
+    uint16_t sender;  // index of his SenderRecord
+    uint32_t length;  // bytes of payload, inline or in the slot
+};
+
 /** One cell. All but `state`, and the slot, belongs to the sender that reserved the ticket until he
  *  publishes it, and then to the owner until MailboxHeader::head passes the ticket. */
 struct alignas(128) Cell {
@@ -87,13 +105,15 @@ struct alignas(128) Cell {
      *  takes any value other than h + 1, such as one of a round before, for "not published".
      *  A sender that dies before he writes it: see SenderRecord::reserving. */
     std::atomic<uint64_t> state;
-    uint8_t kind;  // CellKind
-    uint8_t am_id;
-    uint16_t sender;  // index of his SenderRecord
-    uint32_t length;  // bytes of payload, inline or in the slot
+    /** Relaxed on both sides: `state` orders it. */
+    std::atomic<CellLabel> label;
     unsigned char payload[kInlineBytes];
 };
 static_assert(sizeof(Cell) == Cell::kBytes, "a cell is two cache lines");
+static_assert(std::atomic<CellLabel>::is_always_lock_free, "processes share it");
+
+/** Bytes of an inline payload that touch one line. */
+constexpr size_t kInFirstLine = kLine - offsetof(Cell, payload);
 
 /** How the owner finds the mailbox of a sender, to answer it.
  *
@@ -158,6 +178,7 @@ struct MailboxHeader {
      *  A sender checks that the ticket did not go back and is at most cell_count beyond head, and
      *  otherwise takes the mailbox for full. The owner receives by the cells alone. */
     alignas(128) std::atomic<uint64_t> tail;
+    static constexpr uint64_t kArmed = 1;
 
     /** Tickets below it are received or skipped, their cells may be written. Written by the owner only
      *  (release, after the last use of the cell), read by senders (acquire), who keep a copy and read
@@ -180,11 +201,7 @@ struct ReservedCell {
 
 /** A message as the owner sees it: its own copies of the cell's words, checked. Payload pointers stay
  *  valid until release(). */
-struct ReceivedCell {
-    CellKind kind;
-    uint8_t am_id;
-    uint16_t sender;  // index of a SenderRecord, < kMaxSenders
-    uint32_t length;  // <= kInlineBytes for an inline payload, <= slot_bytes for one in the slot
+struct ReceivedCell : CellLabel {  // sender < kMaxSenders, length <= kInlineBytes or slot_bytes
     unsigned char *payload;
     unsigned char *slot;  // null for a kind without one
 };
@@ -290,6 +307,7 @@ private:
                     WakeSocket wake_socket);
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *sender_records() const;
+    /** Of a cell that is published; false when it breaks the protocol. */
     bool take(ReceivedCell *message);
     void drop_broken(const ReceivedCell &message);
     uint64_t unreceived_tickets() const;
@@ -342,6 +360,8 @@ private:
     MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner, uint16_t sender);
     MailboxHeader *header() const { return reinterpret_cast<MailboxHeader *>(segment_.data()); }
     SenderRecord *record() const;
+    bool try_reserve(uint64_t *tail, ReservedCell *reserved);
+    bool reserve_again(uint64_t tail, ReservedCell *reserved);
     bool find_room(uint64_t *tail, uint64_t *head) const;
     bool read_again(uint64_t *tail, uint64_t *head) const;
     void prefetch_next(const ReservedCell &published, CellKind kind, size_t length) const;
@@ -355,5 +375,71 @@ private:
     uint64_t head_ = 0;         // MailboxHeader::head when it was read last
     bool alone_ = false;        // no other sender came between the last two messages
 };
+
+// ---------------------------------------------------------------- what each message takes
+
+inline bool MailboxReceiver::take(ReceivedCell *message) {
+    Cell *const cell = head_cell_;
+    static_cast<CellLabel &>(*message) = cell->label.load(std::memory_order_relaxed);
+    message->payload = cell->payload;
+    message->slot = nullptr;
+    size_t limit = Cell::kInlineBytes;
+    const bool in_slot = carries_slot(message->kind);
+    if (in_slot) {
+        message->slot = geometry_.slot(segment_.data(), head_);
+        limit = geometry_.slot_bytes;
+    }
+    if (!known_kind(message->kind) || message->length > limit || message->sender >= kMaxSenders) {
+        return false;
+    }
+    if (in_slot) {
+        prefetch_payload(message->slot, message->length);
+    } else if (message->length > kInFirstLine) {
+        prefetch_payload(cell->payload + kInFirstLine, kLine);
+    }
+    return true;
+}
+
+inline SenderRecord *MailboxSender::record() const {
+    return MailboxGeometry::sender_records(segment_.data()) + sender_;
+}
+
+/** Of the ticket in `*tail`, for which there is room. False: another sender was first, `*tail` is his. */
+inline bool MailboxSender::try_reserve(uint64_t *tail, ReservedCell *reserved) {
+    const uint64_t ticket = *tail >> 1;
+    Cell *const cell = geometry_.cell(segment_.data(), ticket);
+    prefetch_for_write(cell);
+    record()->reserving.store(ticket + 1, std::memory_order_relaxed);
+    if (!header()->tail.compare_exchange_strong(*tail, *tail + 2, std::memory_order_acq_rel,
+                                                std::memory_order_relaxed)) {
+        return false;
+    }
+    alone_ = ticket == next_ticket_;
+    next_ticket_ = ticket + 1;
+    *reserved = {cell, ticket, (*tail & MailboxHeader::kArmed) != 0};
+    return true;
+}
+
+inline bool MailboxSender::reserve(ReservedCell *reserved) {
+    uint64_t tail = next_ticket_ << 1;  // a guess: right when no other sender came between
+    return (next_ticket_ - head_ < geometry_.cell_count && try_reserve(&tail, reserved)) ||
+           reserve_again(tail, reserved);
+}
+
+inline void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id,
+                                   uint32_t length) {
+    Cell *const cell = reserved.cell;
+    cell->label.store({kind, am_id, sender_, length}, std::memory_order_relaxed);
+    cell->state.store(reserved.ticket + 1, std::memory_order_release);
+    if (kind != CellKind::close) {  // from then on the record may be another's
+        record()->reserving.store(0, std::memory_order_release);
+    }
+    if (reserved.armed) {
+        wake_owner();
+    }
+    if (alone_ && (carries_slot(kind) || length > kInFirstLine)) {
+        prefetch_next(reserved, kind, length);
+    }
+}
 
 }  // namespace gpushm

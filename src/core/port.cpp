@@ -122,19 +122,8 @@ unsigned Port::advance() {
     return count;
 }
 
-unsigned Port::receive_messages() {
-    unsigned count = 0;
-    ReceivedCell message;
-    while (count < kMessagesPerProgress && mailbox_.receive(&message)) {
-        dispatch(message);
-        mailbox_.release();
-        ++count;
-    }
-    return count;
-}
-
 /** The id is an index to whoever receives the message. */
-void Port::deliver(uint8_t am_id, void *data, size_t length) {
+inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
     if (am_id >= kActiveMessageIds) {
         GPUSHM_LOG_ONCE(error, "a peer sent a message with the impossible id %u: it is dropped; look for "
                         "memory corruption in the job's processes", am_id);
@@ -143,11 +132,23 @@ void Port::deliver(uint8_t am_id, void *data, size_t length) {
     callbacks_.active_message(callbacks_.argument, am_id, data, length);
 }
 
+unsigned Port::receive_messages() {
+    unsigned count = 0;
+    ReceivedCell message;
+    while (count < kMessagesPerProgress && mailbox_.receive(&message)) {
+        if (message.kind == CellKind::am_inline) {
+            deliver(message.am_id, message.payload, message.length);
+        } else {
+            dispatch(message);
+        }
+        mailbox_.release();
+        ++count;
+    }
+    return count;
+}
+
 void Port::dispatch(const ReceivedCell &message) {
     switch (message.kind) {
-    case CellKind::am_inline:
-        deliver(message.am_id, message.payload, message.length);
-        break;
     case CellKind::am_slot:
         deliver(message.am_id, message.slot, message.length);
         break;

@@ -3,9 +3,9 @@
 
 namespace gpushm::uct {
 
-ucs_status_t to_ucs(Status status) {
+ucs_status_t failure_to_ucs(Status status) {
     switch (status) {
-    case Status::ok: return UCS_OK;
+    case Status::ok: break;
     case Status::in_progress: return UCS_INPROGRESS;
     case Status::no_resource: return UCS_ERR_NO_RESOURCE;
     case Status::invalid: return UCS_ERR_INVALID_PARAM;

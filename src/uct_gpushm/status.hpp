@@ -9,7 +9,12 @@
 
 namespace gpushm::uct {
 
-ucs_status_t to_ucs(Status status);
+/** Of all but ok. */
+ucs_status_t failure_to_ucs(Status status);
+
+inline ucs_status_t to_ucs(Status status) {
+    return status == Status::ok ? UCS_OK : failure_to_ucs(status);
+}
 
 /** Counts down `completion` when it is called; nothing for null. */
 Completion to_core(uct_completion_t *completion);

@@ -237,9 +237,7 @@ TEST_F(MailboxFaults, BrokenStatesOfACellAreNoMessages) {
           uint64_t{1} << 32, uint64_t{1} << 63, ~uint64_t{0}}) {
         for (const bool reserved : {false, true}) {
             Cell &cell = raw_.cell(sent_);
-            cell.kind = static_cast<uint8_t>(CellKind::am_inline);
-            cell.sender = 0;
-            cell.length = 8;
+            cell.label.store({CellKind::am_inline, 0, 0, 8});
             cell.state.store(state == sent_ + 1 ? 0 : state);
             if (reserved) {
                 raw_.header().tail.store(tail_word(sent_ + 1));
@@ -335,7 +333,7 @@ TEST_F(MailboxFaults, SenderIndexesBeyondTheTableNeverReachTheCaller) {
         ReservedCell cell;
         ASSERT_TRUE(sender_.reserve(&cell));
         sender_.publish(cell, CellKind::am_inline, 0, 0);
-        raw_.cell(cell.ticket).sender = static_cast<uint16_t>(sender);
+        raw_.cell(cell.ticket).label.store({CellKind::am_inline, 0, static_cast<uint16_t>(sender), 0});
         ReceivedCell message;
         ASSERT_FALSE(mailbox_.receive(&message));
         EXPECT_TRUE(mailbox_.empty()) << "it is dropped";

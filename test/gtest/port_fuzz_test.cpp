@@ -316,10 +316,9 @@ private:
             }
         }
         memcpy(cell.cell->payload, payload, length);
-        cell.cell->kind = static_cast<uint8_t>(kind);
-        cell.cell->am_id = static_cast<uint8_t>(mutated(1));
-        cell.cell->length = static_cast<uint32_t>(stated);
-        cell.cell->sender = static_cast<uint16_t>(sender != ~0u ? sender : 0);
+        cell.cell->label.store({static_cast<CellKind>(kind), static_cast<uint8_t>(mutated(1)),
+                                static_cast<uint16_t>(sender != ~0u ? sender : 0),
+                                static_cast<uint32_t>(stated)});
         uint64_t state = cell.ticket + 1;
         if (random_.below(300) == 0) {
             state ^= uint64_t{1} << random_.below(64);

@@ -164,7 +164,7 @@ TEST_F(PortLies, GoodbyeInTheNameOfAnotherTakesNothingFromHim) {
     ReservedCell cell;
     ASSERT_TRUE(sender_->reserve(&cell));
     sender_->publish(cell, CellKind::close, 0, 0);
-    cell.cell->sender = 1;  // the record of the other one
+    cell.cell->label.store({CellKind::close, 0, 1, 0});  // the record of the other one
     settle({&victim_});
     victim_->progress();
     EXPECT_EQ(log.count("has not closed"), 1u);
