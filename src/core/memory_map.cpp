@@ -9,8 +9,6 @@ namespace gpushm {
 
 bool MemoryMapping::is_device() const { return strncmp(path, "/dev/", 5) == 0; }
 
-bool MemoryMapping::is_file() const { return path[0] == '/' && !is_device(); }
-
 bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit) {
     FILE *maps = fopen("/proc/self/maps", "re");
     if (maps == nullptr) {

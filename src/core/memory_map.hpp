@@ -16,10 +16,7 @@ struct MemoryMapping {
     bool executable;
     const char *path;  // of a file, a name in brackets, or empty; valid while it is visited
 
-    bool is_accessible() const { return readable || writable || executable; }
     bool is_device() const;
-    /** Of another file than a device. */
-    bool is_file() const;
 };
 
 /** Calls `visit` for each, in the order of their addresses, until it returns false. What is mapped meanwhile may be

@@ -47,7 +47,6 @@ void prepare_process() {
         // First, for it makes libucm load what it has for CUDA.
         const bool has_events = abi::subscribe_unmap(forget_host_pages);
         if (abi::ucx_watches_cuda()) {
-            forget_guard_mappings();
             watch_contexts(abi::patch_function);
             watch_stream_captures(abi::patch_function);
             return;

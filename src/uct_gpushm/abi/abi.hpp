@@ -191,9 +191,7 @@ struct Symbols {
     void (*ucm_event_enter)();
     void (*ucm_event_leave)();
     void (*ucm_event_dispatch)(int event_type, void *event);
-    // The next ones may be null.
-    ucs_status_t (*memtype_cache_lookup)(const void *address, size_t size, void *info);
-    void (*memtype_cache_remove)(const void *address, size_t size);
+    // The next three may be null.
     ucs_status_t (*ucm_set_event_handler)(int events, int priority,
                                           void (*callback)(int event_type, void *event, void *arg),
                                           void *arg);

@@ -189,8 +189,6 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     const auto want = [&](const char *name, auto *&function) {
         function = reinterpret_cast<std::decay_t<decltype(function)>>(ucx.symbol(name));
     };
-    want("ucs_memtype_cache_lookup", symbols.memtype_cache_lookup);
-    want("ucs_memtype_cache_remove", symbols.memtype_cache_remove);
     want("ucm_set_event_handler", symbols.ucm_set_event_handler);
     want("ucm_bistro_patch", symbols.ucm_bistro_patch);
     symbols.ucm_event_installer_list =
