@@ -24,7 +24,6 @@ bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit) {
                    access, &path_at) >= 3) {
             mapping.readable = access[0] == 'r';
             mapping.writable = access[1] == 'w';
-            mapping.executable = access[2] == 'x';
             mapping.path = line + path_at;
             more = visit(mapping);
         }

@@ -13,7 +13,6 @@ struct MemoryMapping {
     uintptr_t end;
     bool readable;
     bool writable;
-    bool executable;
     const char *path;  // of a file, a name in brackets, or empty; valid while it is visited
 
     bool is_device() const;
