@@ -101,7 +101,8 @@ private:
         std::chrono::steady_clock::now() + std::chrono::seconds(60);
 };
 
-/** Open descriptors of this process. */
+/** Open descriptors of this process, those included that it keeps open from its first segment and its first peer on:
+ *  the first call opens them. */
 size_t open_descriptors();
 
 /** Mappings of this process with `text` in their line of /proc/self/maps, or of another file there that

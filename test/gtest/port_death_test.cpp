@@ -56,13 +56,6 @@ int obey(const Channel &channel) {
 
 class PortDeath : public testing::Test {
 protected:
-    /** Opens what a process keeps open. */
-    static void SetUpTestSuite() {
-        TestPort one;
-        TestPort other;
-        EXPECT_EQ(one.link(other).am_short(1, 0, nullptr, 0), Status::ok);
-    }
-
     PortDeath() : peer_(obey), port_(std::make_unique<TestPort>()), local_(kBytes, 2) {
         PeerAddress address;
         EXPECT_TRUE(peer_.channel().receive(&address));
