@@ -136,7 +136,7 @@ unsigned Port::receive_messages() {
     unsigned count = 0;
     ReceivedCell message;
     while (count < kMessagesPerProgress && mailbox_.receive(&message)) {
-        if (message.kind == CellKind::am_inline) {
+        if (message.kind == CellKind::am_inline) {  // most are: no call for them
             deliver(message.am_id, message.payload, message.length);
         } else {
             dispatch(message);
@@ -147,6 +147,7 @@ unsigned Port::receive_messages() {
     return count;
 }
 
+/** But for CellKind::am_inline. */
 void Port::dispatch(const ReceivedCell &message) {
     switch (message.kind) {
     case CellKind::am_slot:
