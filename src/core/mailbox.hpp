@@ -86,8 +86,9 @@ constexpr bool known_kind(CellKind kind) {
     return kind >= CellKind::am_inline && kind <= CellKind::help_request;
 }
 
-/** What a cell says of its message: one word, so that the owner uses what it has checked. */
-struct CellLabel {
+/** What a cell says of its message: one word, so that the owner uses what it has checked. Aligned as one, without
+ *  which clang calls libatomic. */
+struct alignas(uint64_t) CellLabel {
     CellKind kind;
     uint8_t am_id;
     uint16_t sender;  // index of his SenderRecord
