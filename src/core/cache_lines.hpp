@@ -7,11 +7,11 @@
 
 namespace gpushm {
 
-constexpr size_t kLine = 64;  // bytes
+inline constexpr size_t kLine = 64;  // bytes
 
 /** How far a payload is fetched before it is touched. What lies behind is fetched by the processor, which has seen
  *  the first lines go by. */
-constexpr size_t kPrefetchBytes = 4096;
+inline constexpr size_t kPrefetchBytes = 4096;
 
 /** Asks for the line in a state in which it may be written. */
 inline void prefetch_for_write(const void *address) {

@@ -9,15 +9,16 @@
 namespace gpushm {
 
 /** Each heap of an arena has so much address space, from a multiple of it on (glibc, malloc/arena.c,
- *  HEAP_MAX_SIZE). */
+ *  HEAP_MAX_SIZE), unless malloc_takes_huge_pages(). */
 constexpr size_t kArenaHeapBytes = size_t{64} << 20;
 
-/** Where the heap would begin that `address` lies in. */
-inline uintptr_t arena_heap_begin(uintptr_t address) { return address - address % kArenaHeapBytes; }
+/** Whether GLIBC_TUNABLES has glibc.malloc.hugetlb at 2 or more: heaps then have other sizes, by that of the pages,
+ *  and the main one is mapped, too (glibc 2.35, malloc/arena.c, heap_max_size()). */
+bool malloc_takes_huge_pages();
 
-/** Whether there is one, by what glibc writes at its beginning; empty where that cannot be read. The kernel joins a
- *  heap with what is mapped below it, and begins large mappings of others at round addresses too (Linux 6.7), so
- *  that addresses do not tell. A system call. Thread safe. */
-std::optional<bool> is_in_arena(uintptr_t address);
+/** Whether a heap begins at this multiple of kArenaHeapBytes, by what glibc writes there; empty where that cannot be
+ *  read. The kernel joins a heap with what is mapped below it, and begins large mappings of others at round
+ *  addresses too (Linux 6.7), so that addresses do not tell. Some system calls. Thread safe. */
+std::optional<bool> is_arena_heap(uintptr_t address);
 
 }  // namespace gpushm

@@ -24,6 +24,7 @@ bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit) {
                    access, &path_at) >= 3) {
             mapping.readable = access[0] == 'r';
             mapping.writable = access[1] == 'w';
+            line[strcspn(line, "\n")] = '\0';
             mapping.path = line + path_at;
             more = visit(mapping);
         }

@@ -120,7 +120,7 @@ private:
     }
     unsigned receive_messages();
     void dispatch(const ReceivedCell &message);
-    void deliver(uint8_t am_id, void *data, size_t length);
+    inline void deliver(uint8_t am_id, void *data, size_t length);
     void dispatch_to_link(const ReceivedCell &message);
     void receive_close(uint16_t sender);
     void forget_sender(uint16_t sender);

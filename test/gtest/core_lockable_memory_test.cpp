@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdlib>
@@ -20,7 +21,7 @@ using test::allocate_in_thread;
 using test::malloc_is_glibcs;
 using test::Mapping;
 
-constexpr size_t kPage = 4096;
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 constexpr size_t kBytes = size_t{4} << 20;
 
 bool may_be_locked(const void *address, size_t length = kPage) {
@@ -76,6 +77,31 @@ TEST(LockableMemory, NorAreTheyWithTheirNeighbour) {
     }
     EXPECT_FALSE(may_be_locked(data.get()));
     EXPECT_TRUE(may_be_locked(neighbour.data(), kBytes));
+    EXPECT_FALSE(may_be_locked(neighbour.data(), kBytes + kPage)) << "a part is the heap's";
+}
+
+/** Whoever sets what a page is for makes several mappings of a heap. */
+TEST(LockableMemory, NorAreThePartsOfOne) {
+    if (!malloc_is_glibcs()) {
+        GTEST_SKIP();
+    }
+    const auto data = allocate_in_thread(8 * kPage);
+    std::byte *const page = data.get() + kPage - reinterpret_cast<uintptr_t>(data.get()) % kPage;
+    ASSERT_EQ(madvise(page, kPage, MADV_DONTFORK), 0);
+    EXPECT_FALSE(may_be_locked(page));
+    EXPECT_FALSE(may_be_locked(page + kPage));
+    EXPECT_EQ(madvise(page, kPage, MADV_DOFORK), 0);
+}
+
+/** Its heaps are of another size then. */
+TEST(LockableMemory, NothingIsWithAMallocOfHugePages) {
+    const Mapping mapping(kBytes);
+    ASSERT_TRUE(may_be_locked(mapping.data(), kBytes));
+    setenv("GLIBC_TUNABLES", "glibc.malloc.check=0:glibc.malloc.hugetlb=2", 1);
+    EXPECT_FALSE(may_be_locked(mapping.data(), kBytes));
+    setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1);
+    EXPECT_TRUE(may_be_locked(mapping.data(), kBytes));
+    unsetenv("GLIBC_TUNABLES");
 }
 
 TEST(LockableMemory, TheMainHeapIsNot) {
@@ -87,12 +113,13 @@ TEST(LockableMemory, TheMainHeapIsNot) {
 }
 
 TEST(LockableMemory, TheStackIsNot) {
-    const std::byte here{};
-    EXPECT_FALSE(may_be_locked(&here, 1));
+    // Not a variable's address: the address sanitizer keeps some elsewhere.
+    EXPECT_FALSE(may_be_locked(__builtin_frame_address(0), 1));
 }
 
 TEST(LockableMemory, WhatCannotBeWrittenIsNot) {
     const Mapping mapping(kBytes, PROT_READ);
+    ASSERT_NE(mapping.data(), nullptr);
     EXPECT_FALSE(may_be_locked(mapping.data(), kBytes));
 }
 

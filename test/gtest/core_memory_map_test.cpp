@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <optional>
@@ -16,7 +17,7 @@ namespace {
 
 using test::Mapping;
 
-constexpr size_t kPage = 4096;
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 struct Found {
     MemoryMapping mapping;  // but for its path
@@ -68,6 +69,7 @@ TEST(MemoryMap, TellsFiles) {
     ASSERT_TRUE(code);
     EXPECT_TRUE(code->mapping.readable);
     EXPECT_EQ(code->path.find('/'), 0u) << code->path;
+    EXPECT_EQ(access(code->path.c_str(), R_OK), 0) << code->path;
     MemoryMapping other = {};
     other.path = "/dev/nvidia-uvm";
     EXPECT_TRUE(other.is_device());
