@@ -5,6 +5,7 @@
 #include "core/standby_kernel.hpp"
 
 #include "core_gpu_support.hpp"
+#include "core_mapping.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -326,6 +327,9 @@ TEST_F(HostPinsTest, WhatTheApplicationLockedIsUsedAsItIs) {
 
 /** free() unmaps the heap of a thread, and the top of any, while it holds its own lock. */
 TEST_F(HostPinsTest, HeapsAreNotLocked) {
+    if (!malloc_is_glibcs()) {
+        GTEST_SKIP();
+    }
     std::vector<unsigned char> small(8192);
     for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(pins_.acquire(query_memory(small.data()), small.data(), small.size(), context_,
