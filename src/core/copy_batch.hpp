@@ -22,11 +22,12 @@ struct BatchedCopy {
     CopyRows rows;
     bool failed = false;
     unsigned long long source_id = 0;  // of the buffer that is copied, if that may be freed meanwhile
+    OtherSide other_side = OtherSide::unknown;
 };
 
 inline BatchedCopy batched(const CopyJob &job) {
     return {job.destination, job.source, job.length, job.rows, false,
-            job.source_may_go ? job.gpu_side.buffer_id : 0};
+            job.source_may_go ? job.gpu_side.buffer_id : 0, job.other_side};
 }
 
 /** Copies that share an event. */
@@ -54,6 +55,9 @@ struct CopyBatch {
         }
     }
 };
+
+/** Until all that was given to a stream has ended, as it turns out to be. */
+CUresult wait_for_stream(CUcontext handle, CUstream stream);
 
 /** One line for the user. */
 void log_copy_failure(const char *what, size_t length, CUresult result);

@@ -10,6 +10,7 @@
 #include "core/log.hpp"
 #include "core/page_residency.hpp"
 #include "core/row_views.hpp"
+#include "core/withdrawable_copies.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -61,6 +62,9 @@ void log_copy_failure(const char *what, size_t length, CUresult result) {
                "the buffer too early or a kernel faulted (compute-sanitizer)", what, length,
                CudaDriver::get()->error_name(result));
 }
+
+CopyEngine::Context::Context() = default;
+CopyEngine::Context::~Context() = default;
 
 CopyEngine::~CopyEngine() {
     while (!contexts_.empty()) {
@@ -220,6 +224,15 @@ void CopyEngine::end(CopyBatch &batch) {
     --under_way_;
 }
 
+unsigned CopyEngine::end_all() {
+    const auto count = static_cast<unsigned>(ended_.size());
+    for (const std::shared_ptr<CopyBatch> &batch : ended_) {
+        end(*batch);
+    }
+    ended_.clear();
+    return count;
+}
+
 /** Ends what was given to a context of which no answer will come. */
 void CopyEngine::fail_all(Context &context) {
     for (const std::shared_ptr<CopyBatch> &batch : context.given) {
@@ -227,6 +240,10 @@ void CopyEngine::fail_all(Context &context) {
         end(*batch);
     }
     context.given.clear();
+    if (context.withdrawable) {
+        context.withdrawable->abandon(&ended_);
+        end_all();
+    }
     for (Stream &stream : context.streams) {
         if (stream.collected) {
             stream.submitted.push_back(std::move(stream.collected));
@@ -311,6 +328,15 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         *ticket = {batch, 0};
         return Status::in_progress;
     }
+    if (is_within_gpu(job, means)) {
+        const std::shared_ptr<CopyBatch> batch = new_batch(context.last_withdrawable);
+        batch->copies.push_back(batched(job));
+        if (start_withdrawable(means.handle, context, batch)) {
+            ++under_way_;
+            *ticket = {batch, 0};
+            return Status::in_progress;
+        }
+    }
     const size_t bytes = job.length * job.rows.count;
     Stream *chosen = find_stream(means.handle, context, bytes, job.direction);
     if (chosen == nullptr) {
@@ -356,6 +382,11 @@ Status CopyEngine::copy(const CopyJob &job) {
             return Status::ok;
         }
     }
+    if (is_within_gpu(job, means)) {
+        CopyTicket ticket;
+        const Status status = start(job, &ticket);
+        return status == Status::in_progress ? wait(&ticket) : status;
+    }
     const Stream *chosen =
         find_stream(means.handle, *means.context, job.length, job.direction);
     if (chosen == nullptr) {
@@ -375,7 +406,7 @@ Status CopyEngine::copy(const CopyJob &job) {
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
 
-CUresult CopyEngine::wait_for_stream(CUcontext handle, CUstream stream) {
+CUresult wait_for_stream(CUcontext handle, CUstream stream) {
     const CudaDriver *driver = CudaDriver::get();
     CUresult result = CUDA_SUCCESS;
     do {
@@ -488,6 +519,8 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
         if (state == StandbyKernel::State::served) {
             end(*batch);
             context.last_served = batch;
+        } else if (was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
+            continue;
         } else if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
             drop_gone(*batch);
             submit(handle, context, *stream, batch);
@@ -497,6 +530,59 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
         }
     }
     return count;
+}
+
+// ---------------------------------------------------------------- within a GPU
+
+namespace {
+
+bool both_of_gpu(const MemoryInfo &destination, const BatchedCopy &copy) {
+    if (!is_of_gpu(destination, copy.destination, copy.length)) {
+        return false;
+    }
+    const MemoryInfo source = query_memory(copy.source);
+    return is_of_gpu(source, copy.source, copy.length) && source.device == destination.device;
+}
+
+}  // namespace
+
+/** Of a batch of one copy, which the standby kernel was given. */
+bool CopyEngine::was_within_gpu(const CopyBatch &batch) {
+    const BatchedCopy &copy = batch.copies.front();
+    return batch.direction == CopyDirection::to_gpu && copy.other_side != OtherSide::elsewhere &&
+           (copy.other_side == OtherSide::same_gpu || both_of_gpu(query_memory(copy.destination), copy));
+}
+
+/** And one that WithdrawableCopies can make. */
+bool CopyEngine::is_within_gpu(const CopyJob &job, const Means &means) {
+    const bool possible = job.direction == CopyDirection::to_gpu && job.rows.count == 1 && !job.from_host &&
+                          !means.source_pinned && !means.destination_pinned &&
+                          means.context->kernels != nullptr && !means.context->cannot_withdraw;
+    return possible && job.other_side != OtherSide::elsewhere &&
+           (job.other_side == OtherSide::same_gpu || both_of_gpu(job.gpu_side, batched(job)));
+}
+
+/** A batch of one copy. False: it is for the driver. */
+bool CopyEngine::start_withdrawable(CUcontext handle, Context &context,
+                                    const std::shared_ptr<CopyBatch> &batch) {
+    relax_capture();
+    if (!context.withdrawable) {
+        context.withdrawable = WithdrawableCopies::make(handle, context.id, context.kernels);
+        context.cannot_withdraw = context.withdrawable == nullptr;
+    }
+    return context.withdrawable && context.withdrawable->start(batch);
+}
+
+unsigned CopyEngine::advance_withdrawable(Context &context) {
+    if (!context.withdrawable || context.withdrawable->idle()) {
+        return 0;
+    }
+    relax_capture();
+    context.withdrawable->advance(&ended_);
+    if (!ended_.empty()) {
+        context.last_withdrawable = ended_.back();
+    }
+    return end_all();
 }
 
 // ---------------------------------------------------------------- the copy engine
@@ -634,6 +720,7 @@ unsigned CopyEngine::advance_all() {
     unsigned count = 0;
     for (auto &[handle, context] : contexts_) {
         count += advance_given(handle, context);
+        count += advance_withdrawable(context);
         for (Stream &stream : context.streams) {
             if (!stream.submitted.empty() || stream.collected) {
                 relax_capture();

@@ -26,6 +26,7 @@ enum class CopyDirection { to_gpu, from_gpu };
 
 struct BatchedCopy;
 struct CopyBatch;
+class WithdrawableCopies;
 
 /** No standby kernel is given a longer copy. */
 constexpr size_t kMostStandbyBytes = 192u << 10;
@@ -44,6 +45,9 @@ struct CopyRows {
 /** The most that CopyEngine::start_by_kernel() takes. */
 constexpr size_t kMostKernelJobs = 1024;
 
+/** Where the side of a copy lies that is not `gpu_side`, as far as the caller knows. */
+enum class OtherSide { unknown, same_gpu, elsewhere };
+
 /** What is to be copied. */
 struct CopyJob {
     void *destination;
@@ -56,6 +60,7 @@ struct CopyJob {
     bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
     bool urgent = false;         // nothing else is on its way: what counts is when this is over
     bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
+    OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
 };
 
 /** Whether kernels of a context of `device` surely reach [address, +length), which `info` is of: what
@@ -89,7 +94,8 @@ struct CopyTicket {
  *  stream capture in progress in any thread is not disturbed; a context is never made, but the
  *  primary one of a device whose memory names no context is retained.
  *
- *  Small copies are done by the standby kernel of the context while it is there (standby_kernel.hpp).
+ *  Small copies are done by the standby kernel of the context while it is there (standby_kernel.hpp), others
+ *  within a GPU by a kernel of ours (withdrawable_copies.hpp).
  *  Else those that are started while others run are collected and submitted together
  *  (cuMemcpyBatchAsync: 0.6 to 0.7 us each instead of 2.3, where the driver has it). */
 class CopyEngine {
@@ -153,6 +159,8 @@ private:
 
     /** Streams and events of one context, made on first use. */
     struct Context {
+        Context();
+        ~Context();
         unsigned long long id = 0;  // CudaDriver::context_id
         uint64_t epoch = 0;         // context_epoch() when it was last seen alive
         Stream streams[kStreams];
@@ -161,6 +169,9 @@ private:
         std::shared_ptr<const KernelCode> kernels;       // null: none
         std::deque<std::shared_ptr<CopyBatch>> given;    // to it, of one copy each
         std::shared_ptr<CopyBatch> last_served;
+        std::unique_ptr<WithdrawableCopies> withdrawable;  // made on first use
+        bool cannot_withdraw = false;                      // it cannot be made
+        std::shared_ptr<CopyBatch> last_withdrawable;
     };
 
     /** What a copy needs. */
@@ -180,9 +191,12 @@ private:
     bool kernel_can_copy(const CopyJob &job);
     bool give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket);
     unsigned advance_given(CUcontext handle, Context &context);
+    static bool is_within_gpu(const CopyJob &job, const Means &means);
+    static bool was_within_gpu(const CopyBatch &batch);
+    bool start_withdrawable(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
+    unsigned advance_withdrawable(Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);
-    static CUresult wait_for_stream(CUcontext handle, CUstream stream);
     void submit(CUcontext handle, Context &context, Stream &stream,
                 const std::shared_ptr<CopyBatch> &batch);
     static CUresult launch(CUcontext handle, const Context &context, const Stream &stream,
@@ -197,9 +211,11 @@ private:
     void forget(CUcontext handle);
     void fail_all(Context &context);
     void end(CopyBatch &batch);
+    unsigned end_all();
     void relax_capture();
 
     std::map<CUcontext, Context> contexts_;
+    std::vector<std::shared_ptr<CopyBatch>> ended_;  // of WithdrawableCopies; empty between calls
     std::map<CUdevice, CUcontext> primary_contexts_;
     std::map<uint64_t, CUcontext> near_contexts_;  // what context_near() found
     size_t under_way_ = 0;  // batches that are given, submitted or collected

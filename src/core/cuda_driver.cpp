@@ -94,6 +94,9 @@ void find_newer(void *library, CudaDriver &driver) {
     const bool kernels =
         find_optional(library, "cuModuleLoadData", driver.module_load_data) &&
         find_optional(library, "cuModuleGetFunction", driver.module_get_function) &&
+        find_optional(library, "cuModuleGetGlobal_v2", driver.module_get_global) &&
+        find_optional(library, "cuCtxGetStreamPriorityRange", driver.ctx_get_stream_priority_range) &&
+        find_optional(library, "cuStreamCreateWithPriority", driver.stream_create_with_priority) &&
         find_optional(library, "cuMemHostGetDevicePointer_v2",
                       driver.mem_host_get_device_pointer) &&
         find_optional(library, "cuLaunchKernel", driver.launch_kernel);

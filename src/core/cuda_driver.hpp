@@ -106,6 +106,9 @@ struct CudaDriver {
     // Kernels of our own; null together.
     CUresult (*module_load_data)(CUmodule *module, const void *image);
     CUresult (*module_get_function)(CUfunction *function, CUmodule module, const char *name);
+    CUresult (*module_get_global)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name);
+    CUresult (*ctx_get_stream_priority_range)(int *least, int *greatest);
+    CUresult (*stream_create_with_priority)(CUstream *stream, unsigned flags, int priority);
     CUresult (*launch_kernel)(CUfunction function, unsigned grid_x, unsigned grid_y,
                               unsigned grid_z, unsigned block_x, unsigned block_y,
                               unsigned block_z, unsigned shared_bytes, CUstream stream,

@@ -7,12 +7,14 @@
 #include "core/reduction_kernel.hpp"
 #include "core/row_copy_kernel.hpp"
 #include "core/standby_protocol.hpp"
+#include "core/withdrawable_copy_kernel.hpp"
 
 namespace gpushm {
 namespace {
 
-bool load_functions(const CudaDriver *driver, CUfunction *functions) {
-    constexpr const char *kNames[] = {kStandbyKernelName, kRowCopyKernelName, kReductionKernelName};
+bool load_code(const CudaDriver *driver, CUfunction *functions, CUdeviceptr *withdrawals) {
+    constexpr const char *kNames[] = {kStandbyKernelName, kRowCopyKernelName, kReductionKernelName,
+                                      kWithdrawableCopyKernelName};
     CUmodule module = nullptr;
     if (driver->module_load_data(&module, kernel_fatbin().data) != CUDA_SUCCESS &&
         driver->module_load_data(&module, kernel_ptx().data) != CUDA_SUCCESS) {
@@ -23,7 +25,9 @@ bool load_functions(const CudaDriver *driver, CUfunction *functions) {
             return false;
         }
     }
-    return true;
+    size_t bytes = 0;
+    return driver->module_get_global(withdrawals, &bytes, module, kWithdrawalsName) == CUDA_SUCCESS &&
+           bytes == kWithdrawals * sizeof(Withdrawal);
 }
 
 }  // namespace
@@ -33,14 +37,34 @@ void KernelCode::load(CUcontext context) {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
         const CurrentContext current(driver, context);
+        CUdeviceptr withdrawals = 0;
         const bool loaded =
-            current.result() == CUDA_SUCCESS && load_functions(driver, functions_);
+            current.result() == CUDA_SUCCESS && load_code(driver, functions_, &withdrawals);
         if (!loaded) {
             GPUSHM_LOG(debug, "the GPU kernels cannot be loaded: memory is copied by copy engines only, and reductions "
                        "are computed by the CPU");
         }
+        const std::lock_guard<std::mutex> lock(withdrawals_mutex_);
+        for (uint32_t i = 0; loaded && i < kWithdrawals; ++i) {
+            free_withdrawals_.push_back({withdrawals + i * sizeof(Withdrawal)});
+        }
         loaded_.store(loaded, std::memory_order_release);
     });
+}
+
+std::optional<WithdrawalSlot> KernelCode::take_withdrawal() const {
+    const std::lock_guard<std::mutex> lock(withdrawals_mutex_);
+    if (free_withdrawals_.empty()) {
+        return std::nullopt;
+    }
+    const WithdrawalSlot slot = free_withdrawals_.back();
+    free_withdrawals_.pop_back();
+    return slot;
+}
+
+void KernelCode::give_back_withdrawal(const WithdrawalSlot &slot) const {
+    const std::lock_guard<std::mutex> lock(withdrawals_mutex_);
+    free_withdrawals_.push_back(slot);
 }
 
 KernelCodes &KernelCodes::instance() {

@@ -6,14 +6,25 @@
 #include "core/memory_info.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace gpushm {
 
-enum class Kernel { standby, copy_rows, reduce };
+/** A Withdrawal (withdrawable_copy_kernel.hpp) in the memory of a GPU, and what it says while its stream is empty. */
+struct WithdrawalSlot {
+    CUdeviceptr address = 0;
+    uint32_t number = 0;     // the last one that a copy had
+    uint32_t begun = 0;
+    uint32_t withdrawn = 0;
+};
+
+enum class Kernel { standby, copy_rows, reduce, withdrawable_copy };
 
 /** That of one context. Never unloaded: it ends with the context. Thread safe. */
 class KernelCode {
@@ -28,10 +39,17 @@ public:
                                                        : nullptr;
     }
 
+    /** One that nobody else has; none when all are taken, or the code was not loaded. */
+    std::optional<WithdrawalSlot> take_withdrawal() const;
+    /** Its stream is empty. */
+    void give_back_withdrawal(const WithdrawalSlot &slot) const;
+
 private:
     std::once_flag once_;
     std::atomic<bool> loaded_{false};
-    CUfunction functions_[3] = {};  // by Kernel; constant once loaded
+    mutable std::mutex withdrawals_mutex_;
+    mutable std::vector<WithdrawalSlot> free_withdrawals_;
+    CUfunction functions_[4] = {};  // by Kernel; constant once loaded
 };
 
 /** Those of the process. Thread safe. */

@@ -3,3 +3,4 @@
 #include "core/reduction_kernel.cu"
 #include "core/row_copy_kernel.cu"
 #include "core/standby_kernel.cu"
+#include "core/withdrawable_copy_kernel.cu"

@@ -281,8 +281,9 @@ private:
         unsigned char *address = nullptr;
         std::shared_ptr<PeerMapping> mapping;
         HostPins::Hold pin;
-        MemoryInfo gpu_side;    // which GPU copies
-        bool in_reach = false;  // CopyJob::in_reach
+        MemoryInfo gpu_side;      // which GPU copies
+        bool in_reach = false;    // CopyJob::in_reach
+        OtherSide other_side = OtherSide::unknown;
     };
 
     /** A put of the peer of which not all bytes have arrived. */

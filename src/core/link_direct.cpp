@@ -132,7 +132,8 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     if (context == nullptr) {
         return view;
     }
-    const double seconds = missed_seconds(from_host, same_gpu(buffer, local.info), length);
+    const bool one_gpu = same_gpu(buffer, local.info);
+    const double seconds = missed_seconds(from_host, one_gpu, length);
     if (from_host) {
         view.pin = HostPins::instance().acquire(local.info, local.address, local.extent, context,
                                                 seconds);
@@ -151,11 +152,14 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     view.gpu_side.context = context;
     const bool pinned_by_us = view.pin.use_count() != 0;
     const bool kernel_may_copy = length <= kMostStandbyBytes || extent > length ||
-                                 local.extent > length;
+                                 local.extent > length || one_gpu;
     view.in_reach = view.mapping != nullptr && kernel_may_copy &&
                     (pinned_by_us ? is_mapped_for_kernels(local.address)
                                   : kernels_reach(local.info, local.address, local.extent,
                                                   local.info.device));
+    view.other_side = !one_gpu || local.info.kind != MemoryKind::device ? OtherSide::elsewhere
+                      : view.in_reach                                    ? OtherSide::same_gpu
+                                                                         : OtherSide::unknown;
     return view;
 }
 
@@ -174,10 +178,11 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
     const bool with_host = view.pin != nullptr;
     const CopyDirection direction = is_get && with_host ? CopyDirection::from_gpu
                                                         : CopyDirection::to_gpu;
-    const CopyJob job = {pointer(destination.address), pointer(source.address), destination.length,
+    CopyJob job = {pointer(destination.address), pointer(source.address), destination.length,
                          view.gpu_side, direction, view.in_reach,
                          {destination.count, destination.pitch, source.pitch},
                          with_host && !is_get};
+    job.other_side = view.other_side;
     std::vector<CopyTicket> tickets;
     if (job.rows.count > 1 && port_.engine().start_by_kernel({job}, &tickets)) {
         copy.ticket = tickets.front();

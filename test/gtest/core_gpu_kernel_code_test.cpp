@@ -51,14 +51,17 @@ TEST_F(KernelCodeTest, TakesTheOtherFormOfTheCode) {
 TEST_F(KernelCodeTest, HasNothingWhenAPartIsMissing) {
     SKIP_UNLESS_SIMULATED();
     for (const char *failing : {"cuModuleLoadData:1:209,cuModuleLoadData:1:218",
-                                "cuModuleGetFunction:1:500", "cuModuleGetFunction:3:500"}) {
+                                "cuModuleGetFunction:1:500", "cuModuleGetFunction:3:500",
+                                "cuModuleGetGlobal:1:500"}) {
         reset_calls();
         set_simulation("SIMCUDA_FAIL", failing);
         KernelCode code;
         code.load(context_);
-        for (const Kernel kernel : {Kernel::standby, Kernel::copy_rows, Kernel::reduce}) {
+        for (const Kernel kernel : {Kernel::standby, Kernel::copy_rows, Kernel::reduce,
+                                    Kernel::withdrawable_copy}) {
             EXPECT_EQ(code.function(kernel), nullptr) << failing;
         }
+        EXPECT_FALSE(code.take_withdrawal()) << failing;
         set_simulation("SIMCUDA_FAIL", "");
     }
 }

@@ -4,6 +4,14 @@
 
 namespace {
 
+// The variable of gpushm's kernels.
+constexpr char kVariableImage[] = R"(
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .global .align 16 .b8 gpushm_withdrawals[2048];
+)";
+
 using ModuleTest = DriverTest;
 using KernelTest = DriverTest;
 
@@ -67,6 +75,32 @@ TEST_F(ModuleTest, during_a_capture_modules_may_be_loaded_but_not_unloaded)
     EXPECT_CU(cu().cuModuleUnload(module));
 }
 
+TEST_F(ModuleTest, has_a_variable_that_is_zero_at_first)
+{
+    constexpr std::size_t kBytes = 2048;
+    CUmodule module = nullptr;
+    ASSERT_CU(cu().cuModuleLoadData(&module, kVariableImage));
+    CUdeviceptr address = 0;
+    CUdeviceptr again = 0;
+    std::size_t bytes = 0;
+    EXPECT_CU(cu().cuModuleGetGlobal(&address, &bytes, module, "gpushm_withdrawals"));
+    EXPECT_EQ(kBytes, bytes);
+    EXPECT_CU(cu().cuModuleGetGlobal(&again, nullptr, module, "gpushm_withdrawals"));
+    EXPECT_EQ(address, again);
+    EXPECT_CU(cu().cuModuleGetGlobal(nullptr, &bytes, module, "gpushm_withdrawals"));
+    EXPECT_EQ(CUDA_ERROR_NOT_FOUND,
+              cu().cuModuleGetGlobal(&again, &bytes, module, "no_variable"));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuModuleGetGlobal(&again, &bytes, module, nullptr));
+    Bytes read(kBytes, 1);
+    EXPECT_CU(cu().cuMemcpyDtoH(read.data(), address, kBytes));
+    EXPECT_EQ(Bytes(kBytes, 0), read);
+    const Bytes data = fresh_bytes(kBytes);
+    EXPECT_CU(cu().cuMemcpyHtoD(address, data.data(), kBytes));
+    EXPECT_CU(cu().cuMemcpyDtoH(read.data(), address, kBytes));
+    EXPECT_EQ(data, read);
+    EXPECT_CU(cu().cuModuleUnload(module));
+}
+
 // Whatever the work is, and whether modules are loaded lazily or not (CUDA_MODULE_LOADING).
 TEST_F(ModuleTest, loading_waits_for_the_work_of_the_context)
 {
@@ -119,6 +153,36 @@ TEST_F(KernelTest, a_stream_waits_for_its_kernel_and_others_do_not)
     gate.open();
     EXPECT_CU(cu().cuStreamSynchronize(stream));
     EXPECT_EQ(data, behind.read());
+}
+
+// For the driver makes such copies by kernels.
+TEST_F(KernelTest, a_copy_within_a_device_waits_for_a_kernel_that_fills_it)
+{
+    const Bytes data = fresh_bytes(4096);
+    DeviceMemory from(data);
+    DeviceMemory to(data.size());
+    PinnedMemory beside(data.size());
+    LoadedKernel spin;
+    Stream stream;
+    Stream other;
+    Stream third;
+    Gate gate;
+    ASSERT_CU(spin.launch(stream, gate.word(), kFillingBlocks, kFillingThreads));
+    bool waits = false;
+    for (int i = 0; i < 100 && !waits; ++i) { // the first ones may come before the kernel
+        EXPECT_CU(cu().cuMemcpyAsync(to.address(), from.address(), data.size(), other));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        waits = cu().cuStreamQuery(other) == CUDA_ERROR_NOT_READY;
+    }
+    EXPECT_TRUE(waits);
+    EXPECT_CU(cu().cuMemcpyAsync(beside.address(), from.address(), data.size(), third));
+    EXPECT_CU(cu().cuStreamSynchronize(third));
+    EXPECT_EQ(data, beside.read());
+    EXPECT_EQ(CUDA_ERROR_NOT_READY, cu().cuStreamQuery(other));
+    EXPECT_FALSE(gate.opened());
+    gate.open();
+    EXPECT_CU(cu().cuStreamSynchronize(other));
+    EXPECT_EQ(data, to.read());
 }
 
 TEST_F(KernelTest, a_context_waits_for_its_kernels)

@@ -106,6 +106,17 @@ char* Span::access() const
     return stale ? nullptr : address;
 }
 
+const Device* Span::device() const
+{
+    const bool of_device = !pageable() && allocations_.front()->on_device();
+    return of_device ? allocations_.front()->device : nullptr;
+}
+
+bool Transfer::within_device() const
+{
+    return to.device() != nullptr && to.device() == from.device();
+}
+
 CUresult Transfer::make(const Copy& what, const Device& device, Transfer* transfer)
 {
     transfer->bytes = what.bytes;
@@ -135,6 +146,7 @@ Operation several(std::vector<Transfer> transfers)
     Operation operation;
     for (const Transfer& transfer : transfers) {
         operation.bytes += transfer.bytes;
+        operation.within_device |= transfer.within_device();
     }
     operation.duration = Engine::get().transfer_time(operation.bytes);
     static std::minstd_rand& random = *new std::minstd_rand;
@@ -185,6 +197,7 @@ CUresult copy(Lock& lock, const std::shared_ptr<Stream>& stream, const Copy& wha
     }
     Operation operation;
     operation.bytes = what.bytes;
+    operation.within_device = transfer.within_device();
     operation.duration = Engine::get().transfer_time(what.bytes);
     operation.run = [transfer](Lock& held) { return transfer.run(held); };
     const Position done = Engine::get().enqueue(lock, stream, std::move(operation));

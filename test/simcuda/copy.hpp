@@ -28,6 +28,8 @@ public:
 
     bool pageable() const { return allocations_.empty(); }
     bool host() const { return pageable() || allocations_.front()->host(); }
+    // The device whose memory it is; null if it is none's, or managed.
+    const Device* device() const;
     bool sync_memops() const { return !pageable() && allocations_.front()->sync_memops; }
 
     // Copies what is there now and makes the copy the memory of the span.
@@ -62,6 +64,9 @@ struct Transfer {
     Span to;
     Span from;
     std::size_t bytes = 0;
+
+    // Both are memory of one device: the driver copies by a kernel.
+    bool within_device() const;
 
     // CUDA_ERROR_INVALID_VALUE if the device cannot copy the memory.
     static CUresult make(const Copy& what, const Device& device, Transfer* transfer);

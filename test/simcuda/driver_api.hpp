@@ -43,7 +43,7 @@
     X(cuStreamEndCapture) X(cuGraphGetNodes) X(cuGraphDestroy) X(cuGraphInstantiateWithFlags)      \
     X(cuGraphLaunch) X(cuGraphExecDestroy)                                                         \
     X(cuModuleLoadData) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction)             \
-    X(cuLaunchKernel)
+    X(cuModuleGetGlobal) X(cuLaunchKernel)
 
 struct DriverApi {
 #define X(function) decltype(&::function) function = nullptr;

@@ -268,8 +268,7 @@ std::shared_ptr<Stream> Engine::choose(Helper helper, Clock::time_point* next)
         }
         if (operation.end > now) {
             *next = std::min(*next, operation.end);
-        } else if (operation.runner == Operation::Runner::kernel && !failed &&
-                   !room_for_kernel(*stream)) {
+        } else if (!failed && !room_on_device(*stream)) {
             continue; // until one ends, which wakes the worker
         } else if (!failed && operation.may_run && !operation.may_run()) {
             *next = std::min<Clock::time_point>(*next, now + kPollInterval);
@@ -288,10 +287,14 @@ std::shared_ptr<Stream> Engine::choose(Helper helper, Clock::time_point* next)
     });
 }
 
-// Whether the kernel that comes first in the stream finds its place on the device.
-bool Engine::room_for_kernel(const Stream& stream) const
+// Whether what comes first in the stream finds its place on the device, if it needs one.
+bool Engine::room_on_device(const Stream& stream) const
 {
-    const bool fills_device = stream.queue.front().fills_device;
+    const Operation& first = stream.queue.front();
+    const bool fills_device = first.fills_device;
+    if (first.runner != Operation::Runner::kernel && !first.within_device) {
+        return true;
+    }
     return std::none_of(busy_.begin(), busy_.end(), [&](const auto& other) {
         const Operation& running = other->queue.front();
         return other->running && running.runner == Operation::Runner::kernel &&

@@ -49,6 +49,7 @@ struct Operation {
     std::size_t bytes = 0;        // that it moves
     Clock::duration duration{0};  // from start to end, see transfer_time
     bool fills_device = false;    // a kernel that runs only while no other one does
+    bool within_device = false;   // a copy that waits for a kernel which fills the device
     bool passes_frees = false;    // see Engine::wait_to_free
     std::vector<Position> after;  // what it must come after, besides its own stream's order
     std::function<bool()> may_run; // if set: asked again and again, until true
@@ -105,7 +106,7 @@ private:
     std::shared_ptr<Stream> choose(Helper helper, Clock::time_point* next);
     bool blocking_work(const Context& context) const;
     bool startable(Stream& stream, Clock::time_point now);
-    bool room_for_kernel(const Stream& stream) const;
+    bool room_on_device(const Stream& stream) const;
     void run_first(Lock& lock, const std::shared_ptr<Stream>& stream);
     void run_kernel(const std::shared_ptr<Stream>& stream);
     void run_operation(Lock& lock, const std::shared_ptr<Stream>& stream);

@@ -5,6 +5,7 @@
 #include "core/reduction_kernel.hpp"
 #include "core/row_copy_kernel.hpp"
 #include "core/standby_protocol.hpp"
+#include "core/withdrawable_copy_kernel.hpp"
 #include "litmus.hpp"
 
 #include <chrono>
@@ -66,6 +67,8 @@ constexpr Kernel kKernels[] = {
     {gpushm::kStandbyKernelName, false, sizeof(gpushm::StandbyParameters), run_standby},
     {gpushm::kRowCopyKernelName, false, sizeof(gpushm::RowCopies), run_row_copies},
     {gpushm::kReductionKernelName, false, sizeof(gpushm::ReductionParameters), run_reduction},
+    {gpushm::kWithdrawableCopyKernelName, false, sizeof(gpushm::WithdrawableCopy),
+     run_withdrawable_copy},
     {kLitmusKernelName, false, sizeof(LitmusParameters), run_litmus},
     {"simcuda_spin", true, sizeof(CUdeviceptr), run_spin},
 };
@@ -80,6 +83,11 @@ const Kernel* find_kernel(const std::string& name)
         }
     }
     return nullptr;
+}
+
+std::size_t global_bytes(const std::string& name)
+{
+    return name == gpushm::kWithdrawalsName ? gpushm::kWithdrawals * sizeof(gpushm::Withdrawal) : 0;
 }
 
 CUresult find_kernel_memory(std::uintptr_t address, std::size_t bytes, bool writes,

@@ -24,6 +24,9 @@ struct Kernel {
 // Null if the simulation has no kernel of that name.
 const Kernel* find_kernel(const std::string& name);
 
+// Bytes of the variable of that name which modules have in device memory; 0 if there is none.
+std::size_t global_bytes(const std::string& name);
+
 // Memory as a kernel in the context reaches it: CUDA_ERROR_ILLEGAL_ADDRESS, which ends the kernel,
 // if it does not.
 CUresult find_kernel_memory(std::uintptr_t address, std::size_t bytes, bool writes,
@@ -38,6 +41,9 @@ CUresult run_standby(Lock& lock, Context& context, const void* parameter);
 
 // kRowCopyKernelName, see row_copy_kernel.cpp.
 CUresult run_row_copies(Lock& lock, Context& context, const void* parameter);
+
+// kWithdrawableCopyKernelName, see withdrawable_copy_kernel.cpp.
+CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* parameter);
 
 // kReductionKernelName, see reduction_kernel.cpp.
 CUresult run_reduction(Lock& lock, Context& context, const void* parameter);

@@ -2,11 +2,8 @@
 // Kernels for the tests.
 #pragma once
 
+#include "spin_kernel.hpp"
 #include "test_support.hpp"
-
-// A kernel "simcuda_spin" that runs until the word whose address it is given is not 0, see
-// Gate::word. The simulation knows it by its name; this is PTX for a real GPU.
-extern const char* const kSpinImage;
 
 // A module of the current context with one kernel of it, whose grid is a single thread.
 class LoadedKernel {
@@ -18,10 +15,12 @@ public:
     CUfunction function() const { return function_; }
 
     template <typename Parameter>
-    CUresult launch(CUstream stream, Parameter parameter) const
+    CUresult launch(CUstream stream, Parameter parameter, unsigned blocks = 1,
+                    unsigned threads = 1) const
     {
         void* parameters[] = {&parameter};
-        return cu().cuLaunchKernel(function_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
+        return cu().cuLaunchKernel(function_, blocks, 1, 1, threads, 1, 1, 0, stream, parameters,
+                                   nullptr);
     }
 
 private:

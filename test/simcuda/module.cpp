@@ -2,11 +2,13 @@
 // Modules, whose images nobody looks at, their functions, and launches of kernels.
 #include "module.hpp"
 
+#include "allocation.hpp"
 #include "call.hpp"
 #include "kernel.hpp"
 #include "settings.hpp"
 #include "stream.hpp"
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +26,7 @@ struct Function {
 struct Module {
     Context& context;
     std::map<std::string, std::unique_ptr<Function>> functions{}; // those that were asked for
+    std::map<std::string, std::shared_ptr<Allocation>> globals{}; // as well
 };
 
 using Modules = std::map<CUmodule, std::unique_ptr<Module>>;
@@ -60,6 +63,21 @@ CUresult load(Call& call, CUmodule* handle, const void* image)
         trace_result(*handle);
         return CUDA_SUCCESS;
     });
+}
+
+// A variable of the module, 0 at first; null if there is no memory.
+std::shared_ptr<Allocation> find_global(Module& module, const std::string& name, std::size_t bytes)
+{
+    std::shared_ptr<Allocation>& known = module.globals[name];
+    if (known == nullptr) {
+        Context& context = module.context;
+        known = allocate_on_device(Allocation::Kind::device, *context.device, &context, bytes);
+        if (known != nullptr) {
+            std::memset(known->engine_base, 0, bytes);
+            Allocations::get().add(known);
+        }
+    }
+    return known;
 }
 
 struct Shape {
@@ -132,6 +150,9 @@ extern "C" CUresult cuModuleUnload(CUmodule handle)
             return CUDA_ERROR_INVALID_HANDLE;
         }
         Engine::get().wait_for_context(lock, found->second->context);
+        for (const auto& global : found->second->globals) {
+            Allocations::get().release(global.second);
+        }
         modules().erase(handle);
         return CUDA_SUCCESS;
     });
@@ -160,6 +181,38 @@ extern "C" CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module_hand
         }
         *handle = reinterpret_cast<CUfunction>(function.get());
         trace_result(*handle);
+        return CUDA_SUCCESS;
+    });
+}
+
+#undef cuModuleGetGlobal
+extern "C" CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* bytes,
+                                         CUmodule module_handle, const char* name)
+{
+    static Call call{"cuModuleGetGlobal"};
+    return call.given(module_handle).with_context([&](Lock&, Context&) -> CUresult {
+        if (name == nullptr) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const auto found = modules().find(module_handle);
+        if (found == modules().end()) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        const std::size_t size = global_bytes(name);
+        if (size == 0) {
+            return CUDA_ERROR_NOT_FOUND;
+        }
+        const auto global = find_global(*found->second, name, size);
+        if (global == nullptr) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (address != nullptr) {
+            *address = global->base;
+        }
+        if (bytes != nullptr) {
+            *bytes = size;
+        }
+        trace_result(global->base);
         return CUDA_SUCCESS;
     });
 }

@@ -168,14 +168,14 @@ for proto in $protos; do
     standby y "other kinds of memory" 200 standby-messages --from=device,host \
         --to=device,registered,vmm_shared,pool,managed_gpu
     standby auto "visible at once" 200 standby-visibility --count=$standby_messages
-    # The driver copies within a GPU by kernels (driver 580): these wait for the one that fills it.
-    words='pinned device'
-    [ -z "$simulated" ] && [ "$devices" -lt 2 ] && words=pinned
     for warm in 0 1 8 64; do
-        for word in $words; do
+        for word in pinned device; do
             standby y "GPU is full after $warm messages, $word memory" 0 standby-full-gpu \
                 --warm=$warm --word=$word
         done
+    done
+    for mode in y n; do
+        standby $mode "GPU of both is full, standby $mode" 0 standby-full-gpu --warm=8 --word=device --same-device
     done
     standby y "GPU is full before UCX is there" 0 standby-full-gpu --early --word=$word
     standby y "another thread waits for the GPU" 50 standby-other-thread

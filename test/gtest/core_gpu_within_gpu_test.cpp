@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copies within a GPU (WithdrawableCopies): right bytes, beside kernels that fill the GPU as well, and nothing
+// afterwards.
+#include "core/withdrawable_copy_kernel.hpp"
+#include "core_gpu_support.hpp"
+#include "test/simcuda/spin_kernel.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+/** A kernel of the application that fills the GPU until open(). Make it after all memory of the test. */
+class FullGpu {
+public:
+    FullGpu() {
+        const CudaDriver &driver = *CudaDriver::get();
+        CUfunction spin = nullptr;
+        EXPECT_EQ(driver.module_load_data(&module_, kSpinImage), CUDA_SUCCESS);
+        EXPECT_EQ(driver.module_get_function(&spin, module_, "simcuda_spin"), CUDA_SUCCESS);
+        EXPECT_EQ(driver.stream_create(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        EXPECT_EQ(driver.stream_create(&other_stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        write_word(0);
+        CUdeviceptr word = device_pointer(word_.data());
+        void *parameters[] = {&word};
+        EXPECT_EQ(driver.launch_kernel(spin, kFillingBlocks, 1, 1, kFillingThreads, 1, 1, 0, stream_, parameters,
+                                       nullptr),
+                  CUDA_SUCCESS);
+    }
+    ~FullGpu() {
+        open();
+        const CudaDriver &driver = *CudaDriver::get();
+        driver.stream_destroy(stream_);
+        driver.stream_destroy(other_stream_);
+        cuda_function<CUresult (*)(CUmodule)>("cuModuleUnload")(module_);
+    }
+
+    void open() {
+        write_word(1);
+        EXPECT_EQ(CudaDriver::get()->stream_synchronize(stream_), CUDA_SUCCESS);
+    }
+
+    bool is_full() const { return CudaDriver::get()->stream_query(stream_) == CUDA_ERROR_NOT_READY; }
+
+private:
+    /** By the copy engine, which works beside it. */
+    void write_word(unsigned value) {
+        *reinterpret_cast<volatile unsigned *>(source_.data()) = value;
+        EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(word_.data()), device_pointer(source_.data()),
+                                                  sizeof(value), other_stream_),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(CudaDriver::get()->stream_synchronize(other_stream_), CUDA_SUCCESS);
+    }
+
+    Buffer word_{MemoryKind::device, 64};
+    Buffer source_{MemoryKind::pinned, 64};
+    CUmodule module_ = nullptr;
+    CUstream stream_ = nullptr;
+    CUstream other_stream_ = nullptr;
+};
+
+class WithinGpu : public GpuTest {
+protected:
+    void SetUp() override {
+        if (!KernelCodes::possible()) {
+            GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
+        }
+    }
+
+    static Status start(CopyEngine &engine, const Buffer &to, size_t target, const Buffer &from, size_t origin,
+                        size_t length, CopyTicket *ticket) {
+        const MemoryInfo info = query_memory(to.data());
+        return engine.start({to.data() + target, from.data() + origin, length, info, CopyDirection::to_gpu}, ticket);
+    }
+    static Status copy(CopyEngine &engine, const Buffer &to, size_t target, const Buffer &from, size_t origin,
+                       size_t length) {
+        CopyTicket ticket;
+        const Status status = start(engine, to, target, from, origin, length, &ticket);
+        return status == Status::in_progress ? engine.wait(&ticket) : status;
+    }
+};
+
+/** What a kernel would get wrong: bytes before and behind words, words that are put together of two, several
+ *  blocks and rounds. */
+TEST_F(WithinGpu, MovesExactlyTheBytesThatItIsTold) {
+    constexpr size_t kOffsets = 33;
+    std::mt19937_64 random(4712);
+    std::vector<size_t> lengths;
+    for (size_t length = 1; length < 1400; ++length) {
+        lengths.push_back(1 + length % 70);
+    }
+    for (int i = 0; i < 100; ++i) {
+        lengths.push_back(1 + random() % (200u << 10));
+    }
+    lengths.insert(lengths.end(), {32768, 32768, 32769, 65535, 65536, (40u << 20) - 1, 40u << 20});
+    CopyEngine engine;
+    uint64_t seed = 0;
+    for (const size_t length : lengths) {
+        Buffer source(MemoryKind::device, length + kOffsets);
+        Buffer destination(MemoryKind::device, length + kOffsets);
+        const size_t target = random() % kOffsets;
+        const size_t origin = seed % 8 == 0 ? target : random() % kOffsets;
+        source.fill(++seed);
+        destination.fill(++seed);
+        std::vector<unsigned char> expected = read(destination, length + kOffsets);
+        const std::vector<unsigned char> sent = read(source, length + kOffsets);
+        std::copy_n(sent.begin() + static_cast<ptrdiff_t>(origin), length,
+                    expected.begin() + static_cast<ptrdiff_t>(target));
+        ASSERT_EQ(copy(engine, destination, target, source, origin, length), Status::ok);
+        ASSERT_TRUE(read(destination, length + kOffsets) == expected)
+            << length << " bytes from offset " << origin << " to " << target;
+    }
+}
+
+TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
+    constexpr size_t kMost = 3u << 20;
+    Buffer source(MemoryKind::device, kMost + 64);
+    Buffer destination(MemoryKind::device, kMost + 64);
+    CopyEngine engine;
+    source.fill(1);
+    destination.fill(2);
+    FullGpu gpu;
+    for (const size_t length : {size_t{8}, size_t{4099}, kMost, size_t{65536}}) {
+        for (const bool sync : {false, true}) {
+            const MemoryInfo info = query_memory(destination.data());
+            const Status status =
+                sync ? engine.copy({destination.data() + 7, source.data(), length, info, CopyDirection::to_gpu})
+                     : copy(engine, destination, 7, source, 0, length);
+            EXPECT_EQ(status, Status::ok);
+            EXPECT_TRUE(gpu.is_full());
+        }
+    }
+    // What was withdrawn is not done later.
+    EXPECT_EQ(destination.check(7, kMost, 1, 2), "");
+    destination.fill(3);
+    gpu.open();
+    EXPECT_EQ(cuda_function<CUresult (*)()>("cuCtxSynchronize")(), CUDA_SUCCESS);
+    EXPECT_EQ(destination.check(0, 0, 1, 3), "");
+    // The kernel works again.
+    reset_calls();
+    ASSERT_EQ(copy(engine, destination, 5, source, 0, 3000), Status::ok);
+    EXPECT_EQ(destination.check(5, 3000, 1, 3), "");
+    if (simulated()) {
+        EXPECT_EQ(calls("cuLaunchKernel"), 1u);
+        EXPECT_EQ(calls("cuMemcpyAsync"), 0u);
+    }
+}
+
+/** Kernels that end when copies are just being withdrawn: what began is not made twice, nor not at all. */
+TEST_F(WithinGpu, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
+    constexpr size_t kBytes = 100000;
+    constexpr int kCopies = 5;
+    const int rounds = simulated() ? 60 : 300;
+    std::mt19937_64 random(4713);
+    CopyEngine engine;
+    Buffer source(MemoryKind::device, kBytes);
+    std::vector<std::unique_ptr<Buffer>> destinations;
+    for (int i = 0; i < kCopies; ++i) {
+        destinations.push_back(std::make_unique<Buffer>(MemoryKind::device, kBytes));
+    }
+    for (int round = 0; round < rounds; ++round) {
+        const auto seed = static_cast<uint64_t>(3 * round);
+        source.fill(seed);
+        for (auto &destination : destinations) {
+            destination->fill(seed + 1);
+        }
+        {
+            FullGpu gpu;
+            std::vector<CopyTicket> tickets(kCopies);
+            const auto begin = std::chrono::steady_clock::now();
+            for (int i = 0; i < kCopies; ++i) {
+                ASSERT_EQ(start(engine, *destinations[static_cast<size_t>(i)], 1, source, 3, kBytes - 4,
+                                &tickets[static_cast<size_t>(i)]),
+                          Status::in_progress);
+            }
+            const auto opens = begin + std::chrono::microseconds(4900 + random() % 400);
+            std::thread other([&] {
+                cuda_.ctx_push_current(context_);
+                while (std::chrono::steady_clock::now() < opens) {
+                }
+                gpu.open();
+            });
+            for (CopyTicket &ticket : tickets) {
+                EXPECT_EQ(engine.wait(&ticket), Status::ok);
+            }
+            other.join();
+        }
+        const std::vector<unsigned char> sent = read(source, kBytes);
+        for (auto &destination : destinations) {
+            const std::vector<unsigned char> got = read(*destination, kBytes);
+            ASSERT_TRUE(std::equal(sent.begin() + 3, sent.end() - 1, got.begin() + 1)) << "round " << round;
+            destination->fill(seed + 2);
+        }
+        EXPECT_EQ(cuda_function<CUresult (*)()>("cuCtxSynchronize")(), CUDA_SUCCESS);
+        for (auto &destination : destinations) {
+            ASSERT_EQ(destination->check(0, 0, seed, seed + 2), "") << "round " << round;
+        }
+    }
+}
+
+TEST_F(WithinGpu, AnEngineEndsBesideAKernelThatFillsTheGpu) {
+    Buffer source(MemoryKind::device, 4096);
+    Buffer destination(MemoryKind::device, 4096);
+    source.fill(1);
+    destination.fill(2);
+    auto engine = std::make_unique<CopyEngine>();
+    FullGpu gpu;
+    ASSERT_EQ(copy(*engine, destination, 0, source, 0, 4096), Status::ok);
+    CopyTicket ticket;
+    ASSERT_EQ(start(*engine, destination, 0, source, 0, 100, &ticket), Status::in_progress);
+    engine.reset();
+    EXPECT_TRUE(gpu.is_full());
+}
+
+/** More streams than there are words for. */
+TEST_F(WithinGpu, ManyEngines) {
+    Buffer source(MemoryKind::device, 4096);
+    Buffer destination(MemoryKind::device, 4096);
+    std::vector<std::unique_ptr<CopyEngine>> engines;
+    for (uint64_t i = 0; i < kWithdrawals + 10; ++i) {
+        engines.push_back(std::make_unique<CopyEngine>());
+        source.fill(2 * i);
+        destination.fill(2 * i + 1);
+        ASSERT_EQ(copy(*engines.back(), destination, 9, source, 0, 3000), Status::ok);
+        ASSERT_EQ(destination.check(9, 3000, 2 * i, 2 * i + 1), "") << "engine " << i;
+    }
+    engines.clear();
+    reset_calls();
+    CopyEngine engine;  // with the words of one of them
+    ASSERT_EQ(copy(engine, destination, 0, source, 0, 4096), Status::ok);
+    if (simulated()) {
+        EXPECT_EQ(calls("cuLaunchKernel"), 1u);
+    }
+}
+
+struct WithinGpuFailure {
+    const char *calls;  // SIMCUDA_FAIL
+    bool full;          // beside a kernel that fills the GPU
+    Status status;
+};
+
+class WithinGpuFailures : public WithinGpu, public testing::WithParamInterface<WithinGpuFailure> {};
+
+TEST_P(WithinGpuFailures, AreTheCopysOrNobodys) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    Buffer source(MemoryKind::device, 300000);
+    Buffer destination(MemoryKind::device, 300000);
+    source.fill(1);
+    destination.fill(2);
+    CopyEngine engine;
+    {
+        const std::unique_ptr<FullGpu> gpu = GetParam().full ? std::make_unique<FullGpu>() : nullptr;
+        set_simulation("SIMCUDA_FAIL", GetParam().calls);
+        EXPECT_EQ(copy(engine, destination, 0, source, 0, 300000), GetParam().status);
+        set_simulation("SIMCUDA_FAIL", "");
+    }
+    if (GetParam().status == Status::ok) {
+        EXPECT_EQ(destination.check(0, 300000, 1, 2), "");
+    } else {
+        EXPECT_EQ(log.count("failed"), 1u);
+    }
+    destination.fill(3);
+    EXPECT_EQ(copy(engine, destination, 0, source, 0, 300000), Status::ok);
+    EXPECT_EQ(destination.check(0, 300000, 1, 3), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, WithinGpuFailures,
+    testing::Values(WithinGpuFailure{"cuLaunchKernel:1:2", false, Status::ok},
+                    WithinGpuFailure{"cuStreamCreateWithPriority:1:2", false, Status::ok},
+                    WithinGpuFailure{"cuEventCreate:1:2", false, Status::ok},
+                    WithinGpuFailure{"cuEventRecord:1:2", false, Status::ok},
+                    WithinGpuFailure{"cuEventQuery:1:2", false, Status::ok},
+                    // The words are read, written, read again; then pieces go to and fro.
+                    WithinGpuFailure{"cuMemcpyAsync:1:2", true, Status::ok},
+                    WithinGpuFailure{"cuMemcpyAsync:4:2", true, Status::gpu_error},
+                    WithinGpuFailure{"cuMemcpyAsync:5:2", true, Status::gpu_error},
+                    WithinGpuFailure{"cuMemcpyAsync:8:2", true, Status::gpu_error},
+                    WithinGpuFailure{"cuMemHostRegister:1:2", true, Status::ok}),
+    [](const auto &info) { return std::to_string(info.index); });
+
+}  // namespace
+}  // namespace gpushm

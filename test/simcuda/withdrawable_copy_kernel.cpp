@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What core/withdrawable_copy_kernel.cu does on a GPU, by one thread for all blocks.
+#include "core/withdrawable_copy_kernel.hpp"
+
+#include "kernel.hpp"
+
+#include <cstring>
+
+namespace simcuda {
+
+namespace {
+
+using gpushm::WithdrawableCopy;
+using gpushm::Withdrawal;
+
+bool is_valid(const WithdrawableCopy& copy)
+{
+    return copy.length > 0 && copy.blocks > 0 && copy.withdrawal % alignof(Withdrawal) == 0;
+}
+
+// Whether the copy is to be made: all blocks begin at once, and the first one decides.
+bool begin(const WithdrawableCopy& copy, Withdrawal* state, bool* valid)
+{
+    auto* withdrawn_and_begun = reinterpret_cast<std::uint64_t*>(&state->withdrawn);
+    const std::uint64_t before = __atomic_fetch_add(
+        withdrawn_and_begun, std::uint64_t{copy.blocks} << 32, __ATOMIC_RELAXED);
+    *valid = static_cast<std::uint32_t>(before >> 32) == copy.begun_before;
+    const bool withdrawn =
+        gpushm::is_withdrawn(static_cast<std::uint32_t>(before), copy.number);
+    const std::uint32_t wanted = withdrawn ? state->wanted : copy.number;
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(&state->decided),
+                     std::uint64_t{wanted} << 32 | copy.number, __ATOMIC_RELAXED);
+    return !withdrawn;
+}
+
+} // namespace
+
+CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* parameter)
+{
+    WithdrawableCopy copy;
+    std::memcpy(&copy, parameter, sizeof(copy));
+    Span words;
+    CUresult result =
+        find_kernel_memory(copy.withdrawal, sizeof(Withdrawal), true, context, &words);
+    if (result != CUDA_SUCCESS || !is_valid(copy)) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;
+    }
+    bool valid = false;
+    if (!begin(copy, reinterpret_cast<Withdrawal*>(words.access()), &valid)) {
+        return valid ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
+    }
+    Span to;
+    Span from;
+    result = find_kernel_memory(copy.destination, copy.length, true, context, &to);
+    if (result == CUDA_SUCCESS) {
+        result = find_kernel_memory(copy.source, copy.length, false, context, &from);
+    }
+    if (result != CUDA_SUCCESS || !valid) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;
+    }
+    char* target = to.access();
+    const char* source = from.access();
+    lock.unlock();
+    std::memcpy(target, source, copy.length);
+    lock.lock();
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda
