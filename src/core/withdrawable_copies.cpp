@@ -22,9 +22,6 @@ constexpr uint64_t kPatience = 5'000'000;  // ns
 constexpr size_t kMostLaunches = 256;
 static_assert(kMostLaunches < kMostWithdrawableCopies);
 
-// As many as fit on an SM beside each other and are worth it (H200: with one, 4 MiB take as long and 1 GiB 4 % longer).
-constexpr uint32_t kBlocksPerProcessor = 2;
-
 // Of a block of HostBlocks: what is exchanged with the GPU lies before the bytes of copies.
 constexpr size_t kExchangeBytes = 4096;
 constexpr size_t kPieceBytes = HostBlocks::kBlockBytes - kExchangeBytes;
@@ -49,20 +46,14 @@ std::unique_ptr<WithdrawableCopies> WithdrawableCopies::make(CUcontext context, 
 bool WithdrawableCopies::make_streams() {
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, context_);
-    int processors = 0;
     int least = 0;
     int greatest = 0;
-    CUdevice device = 0;
     slot_ = kernels_->take_withdrawal();
     const bool made =
         slot_ && current.result() == CUDA_SUCCESS &&
-        driver->ctx_get_device(&device) == CUDA_SUCCESS &&
-        driver->device_get_attribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) ==
-            CUDA_SUCCESS &&
         driver->ctx_get_stream_priority_range(&least, &greatest) == CUDA_SUCCESS &&
         driver->stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS &&
         driver->stream_create(&staging_stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
-    most_blocks_ = kBlocksPerProcessor * static_cast<uint32_t>(std::max(processors, 1));
     patience_ = kPatience;
     return made;
 }
@@ -167,8 +158,7 @@ WithdrawableCopy WithdrawableCopies::describe(const BatchedCopy &copy) const {
         described.number = slot_->withdrawn + 1;  // once in 2^32 copies
     }
     described.begun_before = slot_->begun;
-    described.blocks = static_cast<uint32_t>(std::clamp<uint64_t>(
-        (copy.length + kWithdrawableCopyBytes - 1) / kWithdrawableCopyBytes, 1, most_blocks_));
+    described.blocks = static_cast<uint32_t>((copy.length + kWithdrawableCopyBytes - 1) / kWithdrawableCopyBytes);
     return described;
 }
 

@@ -82,7 +82,6 @@ private:
     const unsigned long long id_;
     const std::shared_ptr<const KernelCode> kernels_;
     std::optional<WithdrawalSlot> slot_;
-    uint32_t most_blocks_ = 0;
     CUstream stream_ = nullptr;          // of the kernel
     CUstream staging_stream_ = nullptr;  // of all that no kernel may hold up
     std::vector<CUevent> free_events_;

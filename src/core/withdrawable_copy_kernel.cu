@@ -12,8 +12,8 @@ namespace {
 using gpushm::Withdrawal;
 using gpushm::WithdrawableCopy;
 
-// Words of 16 bytes that a thread has in flight.
-constexpr uint32_t kWordsInFlight = gpushm::kWithdrawableCopyBytes / gpushm::kWithdrawableCopyThreads / 16;
+// Of 16 bytes.
+constexpr uint32_t kWordsPerThread = gpushm::kWithdrawableCopyBytes / gpushm::kWithdrawableCopyThreads / 16;
 
 /** Two neighbouring words of Withdrawal: the one at the lower address is the lower half. */
 __device__ uint64_t *pair_at(uint32_t *low) { return reinterpret_cast<uint64_t *>(low); }
@@ -55,7 +55,7 @@ __device__ bool is_wanted(const WithdrawableCopy &copy) {
 class AlignedWords {
 public:
     explicit __device__ AlignedWords(uint64_t address) : words_(reinterpret_cast<const uint4 *>(address)) {}
-    __device__ uint4 operator[](uint64_t index) const { return __ldcs(&words_[index]); }
+    __device__ uint4 operator[](uint64_t index) const { return words_[index]; }
 
 private:
     const uint4 *words_;
@@ -79,39 +79,6 @@ private:
     uint32_t bits_;
 };
 
-/** What a thread has in flight, of words that all threads of the grid take in turn. */
-template <typename Source>
-class Load {
-public:
-    __device__ Load(const Source &source, uint64_t count) : source_(source), count_(count) { load(); }
-    __device__ bool has_words() const { return begin_ < count_; }
-    __device__ void store_and_load_next(uint4 *destination) {
-#pragma unroll
-        for (uint32_t i = 0; i < kWordsInFlight; ++i) {
-            if (begin_ + i * blockDim.x < count_) {
-                __stcs(&destination[begin_ + i * blockDim.x], values_[i]);
-            }
-        }
-        begin_ += uint64_t{gridDim.x} * blockDim.x * kWordsInFlight;
-        load();
-    }
-
-private:
-    __device__ void load() {
-#pragma unroll
-        for (uint32_t i = 0; i < kWordsInFlight; ++i) {
-            if (begin_ + i * blockDim.x < count_) {
-                values_[i] = source_[begin_ + i * blockDim.x];
-            }
-        }
-    }
-
-    const Source &source_;
-    const uint64_t count_;
-    uint64_t begin_ = uint64_t{blockIdx.x} * blockDim.x * kWordsInFlight + threadIdx.x;
-    uint4 values_[kWordsInFlight];
-};
-
 /** By all threads of the first block. */
 __device__ void copy_bytes(uint64_t destination, uint64_t source, uint64_t length) {
     for (uint64_t i = threadIdx.x; blockIdx.x == 0 && i < length; i += blockDim.x) {
@@ -119,12 +86,20 @@ __device__ void copy_bytes(uint64_t destination, uint64_t source, uint64_t lengt
     }
 }
 
-/** `count` words, and the bytes before and behind them. The first are on their way while the question is. */
+/** `count` words, and the bytes before and behind them. The words are on their way here while the question is. */
 template <typename Source>
 __device__ void copy_words(const WithdrawableCopy &copy, uint64_t head, uint64_t count) {
     __shared__ bool wanted;
     const Source source(copy.source + head);
-    Load<Source> load(source, count);
+    auto *destination = reinterpret_cast<uint4 *>(copy.destination + head);
+    const uint64_t begin = uint64_t{blockIdx.x} * blockDim.x * kWordsPerThread + threadIdx.x;
+    uint4 words[kWordsPerThread];
+#pragma unroll
+    for (uint32_t i = 0; i < kWordsPerThread; ++i) {
+        if (begin + i * blockDim.x < count) {
+            words[i] = source[begin + i * blockDim.x];
+        }
+    }
     if (threadIdx.x == 0) {
         wanted = is_wanted(copy);
     }
@@ -132,8 +107,11 @@ __device__ void copy_words(const WithdrawableCopy &copy, uint64_t head, uint64_t
     if (!wanted) {
         return;
     }
-    while (load.has_words()) {
-        load.store_and_load_next(reinterpret_cast<uint4 *>(copy.destination + head));
+#pragma unroll
+    for (uint32_t i = 0; i < kWordsPerThread; ++i) {
+        if (begin + i * blockDim.x < count) {
+            destination[begin + i * blockDim.x] = words[i];
+        }
     }
     const uint64_t behind = head + count * 16;
     copy_bytes(copy.destination, copy.source, head);

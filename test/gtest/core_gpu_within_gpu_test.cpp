@@ -17,22 +17,16 @@ namespace {
 
 using namespace test;
 
-/** A kernel of the application that fills the GPU until open(). Make it after all memory of the test. */
+/** A kernel of the application that fills the GPU from fill() until open(). Make it after all memory of the test. */
 class FullGpu {
 public:
     FullGpu() {
         const CudaDriver &driver = *CudaDriver::get();
-        CUfunction spin = nullptr;
         EXPECT_EQ(driver.module_load_data(&module_, kSpinImage), CUDA_SUCCESS);
-        EXPECT_EQ(driver.module_get_function(&spin, module_, "simcuda_spin"), CUDA_SUCCESS);
+        EXPECT_EQ(driver.module_get_function(&spin_, module_, "simcuda_spin"), CUDA_SUCCESS);
         EXPECT_EQ(driver.stream_create(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
         EXPECT_EQ(driver.stream_create(&other_stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
         write_word(0);
-        CUdeviceptr word = device_pointer(word_.data());
-        void *parameters[] = {&word};
-        EXPECT_EQ(driver.launch_kernel(spin, kFillingBlocks, 1, 1, kFillingThreads, 1, 1, 0, stream_, parameters,
-                                       nullptr),
-                  CUDA_SUCCESS);
     }
     ~FullGpu() {
         open();
@@ -40,6 +34,14 @@ public:
         driver.stream_destroy(stream_);
         driver.stream_destroy(other_stream_);
         cuda_function<CUresult (*)(CUmodule)>("cuModuleUnload")(module_);
+    }
+
+    void fill() {
+        CUdeviceptr word = device_pointer(word_.data());
+        void *parameters[] = {&word};
+        EXPECT_EQ(CudaDriver::get()->launch_kernel(spin_, kFillingBlocks, 1, 1, kFillingThreads, 1, 1, 0, stream_,
+                                                   parameters, nullptr),
+                  CUDA_SUCCESS);
     }
 
     void open() {
@@ -62,6 +64,7 @@ private:
     Buffer word_{MemoryKind::device, 64};
     Buffer source_{MemoryKind::pinned, 64};
     CUmodule module_ = nullptr;
+    CUfunction spin_ = nullptr;
     CUstream stream_ = nullptr;
     CUstream other_stream_ = nullptr;
 };
@@ -127,6 +130,7 @@ TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
     source.fill(1);
     destination.fill(2);
     FullGpu gpu;
+    gpu.fill();
     for (const size_t length : {size_t{8}, size_t{4099}, kMost, size_t{65536}}) {
         for (const bool sync : {false, true}) {
             const MemoryInfo info = query_memory(destination.data());
@@ -144,7 +148,9 @@ TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
     EXPECT_EQ(cuda_function<CUresult (*)()>("cuCtxSynchronize")(), CUDA_SUCCESS);
     EXPECT_EQ(destination.check(0, 0, 1, 3), "");
     // The kernel works again.
-    reset_calls();
+    if (simulated()) {
+        reset_calls();
+    }
     ASSERT_EQ(copy(engine, destination, 5, source, 0, 3000), Status::ok);
     EXPECT_EQ(destination.check(5, 3000, 1, 3), "");
     if (simulated()) {
@@ -173,6 +179,7 @@ TEST_F(WithinGpu, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
         }
         {
             FullGpu gpu;
+            gpu.fill();
             std::vector<CopyTicket> tickets(kCopies);
             const auto begin = std::chrono::steady_clock::now();
             for (int i = 0; i < kCopies; ++i) {
@@ -212,11 +219,31 @@ TEST_F(WithinGpu, AnEngineEndsBesideAKernelThatFillsTheGpu) {
     destination.fill(2);
     auto engine = std::make_unique<CopyEngine>();
     FullGpu gpu;
+    gpu.fill();
     ASSERT_EQ(copy(*engine, destination, 0, source, 0, 4096), Status::ok);
     CopyTicket ticket;
     ASSERT_EQ(start(*engine, destination, 0, source, 0, 100, &ticket), Status::in_progress);
     engine.reset();
     EXPECT_TRUE(gpu.is_full());
+}
+
+/** Not all of its blocks find a place at a time. */
+TEST_F(WithinGpu, ACopyThatHasBegunEndsBesideAKernelThatComesThen) {
+    const size_t bytes = simulated() ? 1u << 20 : 512u << 20;
+    Buffer source(MemoryKind::device, bytes);
+    Buffer destination(MemoryKind::device, bytes);
+    CopyEngine engine;
+    source.fill(1);
+    for (uint64_t round = 2; round < 6; ++round) {
+        destination.fill(round);
+        FullGpu gpu;
+        CopyTicket ticket;
+        ASSERT_EQ(start(engine, destination, 0, source, 0, bytes, &ticket), Status::in_progress);
+        gpu.fill();
+        EXPECT_EQ(engine.wait(&ticket), Status::ok);
+        EXPECT_TRUE(gpu.is_full());
+        EXPECT_EQ(destination.check(0, bytes, 1, round), "");
+    }
 }
 
 /** More streams than there are words for. */
@@ -232,7 +259,9 @@ TEST_F(WithinGpu, ManyEngines) {
         ASSERT_EQ(destination.check(9, 3000, 2 * i, 2 * i + 1), "") << "engine " << i;
     }
     engines.clear();
-    reset_calls();
+    if (simulated()) {
+        reset_calls();
+    }
     CopyEngine engine;  // with the words of one of them
     ASSERT_EQ(copy(engine, destination, 0, source, 0, 4096), Status::ok);
     if (simulated()) {
@@ -257,7 +286,10 @@ TEST_P(WithinGpuFailures, AreTheCopysOrNobodys) {
     destination.fill(2);
     CopyEngine engine;
     {
-        const std::unique_ptr<FullGpu> gpu = GetParam().full ? std::make_unique<FullGpu>() : nullptr;
+        FullGpu gpu;
+        if (GetParam().full) {
+            gpu.fill();
+        }
         set_simulation("SIMCUDA_FAIL", GetParam().calls);
         EXPECT_EQ(copy(engine, destination, 0, source, 0, 300000), GetParam().status);
         set_simulation("SIMCUDA_FAIL", "");
