@@ -328,14 +328,8 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         *ticket = {batch, 0};
         return Status::in_progress;
     }
-    if (is_within_gpu(job, means)) {
-        const std::shared_ptr<CopyBatch> batch = new_batch(context.last_withdrawable);
-        batch->copies.push_back(batched(job));
-        if (start_withdrawable(means.handle, context, batch)) {
-            ++under_way_;
-            *ticket = {batch, 0};
-            return Status::in_progress;
-        }
+    if (start_within_gpu(job, means, ticket)) {
+        return Status::in_progress;
     }
     const size_t bytes = job.length * job.rows.count;
     Stream *chosen = find_stream(means.handle, context, bytes, job.direction);
@@ -382,10 +376,9 @@ Status CopyEngine::copy(const CopyJob &job) {
             return Status::ok;
         }
     }
-    if (is_within_gpu(job, means)) {
-        CopyTicket ticket;
-        const Status status = start(job, &ticket);
-        return status == Status::in_progress ? wait(&ticket) : status;
+    CopyTicket within_gpu;
+    if (start_within_gpu(job, means, &within_gpu)) {
+        return wait(&within_gpu);
     }
     const Stream *chosen =
         find_stream(means.handle, *means.context, job.length, job.direction);
@@ -519,7 +512,7 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
         if (state == StandbyKernel::State::served) {
             end(*batch);
             context.last_served = batch;
-        } else if (was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
+        } else if (context.kernels != nullptr && was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
             continue;
         } else if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
             drop_gone(*batch);
@@ -555,22 +548,43 @@ bool CopyEngine::was_within_gpu(const CopyBatch &batch) {
 
 /** And one that WithdrawableCopies can make. */
 bool CopyEngine::is_within_gpu(const CopyJob &job, const Means &means) {
-    const bool possible = job.direction == CopyDirection::to_gpu && job.rows.count == 1 && !job.from_host &&
-                          !means.source_pinned && !means.destination_pinned &&
-                          means.context->kernels != nullptr && !means.context->cannot_withdraw;
-    return possible && job.other_side != OtherSide::elsewhere &&
-           (job.other_side == OtherSide::same_gpu || both_of_gpu(job.gpu_side, batched(job)));
+    const KernelCode *kernels = means.context->kernels.get();
+    if (job.other_side == OtherSide::elsewhere || job.direction != CopyDirection::to_gpu || job.rows.count > 1 ||
+        job.from_host || means.source_pinned || means.destination_pinned || kernels == nullptr ||
+        kernels->function(Kernel::withdrawable_copy) == nullptr) {
+        return false;
+    }
+    if (job.other_side == OtherSide::same_gpu) {
+        return true;
+    }
+    const bool is_destination = covers(job.gpu_side, job.destination, job.length);
+    return both_of_gpu(is_destination ? job.gpu_side : query_memory(job.destination), batched(job));
 }
 
 /** A batch of one copy. False: it is for the driver. */
 bool CopyEngine::start_withdrawable(CUcontext handle, Context &context,
                                     const std::shared_ptr<CopyBatch> &batch) {
+    static const bool possible = !launches_are_synchronous();
     relax_capture();
-    if (!context.withdrawable) {
+    if (possible && !context.withdrawable) {
         context.withdrawable = WithdrawableCopies::make(handle, context.id, context.kernels);
-        context.cannot_withdraw = context.withdrawable == nullptr;
     }
     return context.withdrawable && context.withdrawable->start(batch);
+}
+
+/** False: it is for the driver. */
+bool CopyEngine::start_within_gpu(const CopyJob &job, const Means &means, CopyTicket *ticket) {
+    if (!is_within_gpu(job, means)) {
+        return false;
+    }
+    const std::shared_ptr<CopyBatch> batch = new_batch(means.context->last_withdrawable);
+    batch->copies.push_back(batched(job));
+    if (!start_withdrawable(means.handle, *means.context, batch)) {
+        return false;
+    }
+    ++under_way_;
+    *ticket = {batch, 0};
+    return true;
 }
 
 unsigned CopyEngine::advance_withdrawable(Context &context) {

@@ -170,7 +170,6 @@ private:
         std::deque<std::shared_ptr<CopyBatch>> given;    // to it, of one copy each
         std::shared_ptr<CopyBatch> last_served;
         std::unique_ptr<WithdrawableCopies> withdrawable;  // made on first use
-        bool cannot_withdraw = false;                      // it cannot be made
         std::shared_ptr<CopyBatch> last_withdrawable;
     };
 
@@ -192,6 +191,7 @@ private:
     bool give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket);
     unsigned advance_given(CUcontext handle, Context &context);
     static bool is_within_gpu(const CopyJob &job, const Means &means);
+    bool start_within_gpu(const CopyJob &job, const Means &means, CopyTicket *ticket);
     static bool was_within_gpu(const CopyBatch &batch);
     bool start_withdrawable(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
     unsigned advance_withdrawable(Context &context);

@@ -77,9 +77,11 @@ void *HostBlocks::take() {
 }
 
 void HostBlocks::give_back(void *block) {
-    const auto offset = static_cast<unsigned char *>(block) - memory_.load(std::memory_order_relaxed);
-    const uint32_t bit = uint32_t{1} << (static_cast<size_t>(offset) / kBlockBytes);
-    taken_.fetch_and(~bit, std::memory_order_release);
+    const auto begin = reinterpret_cast<uintptr_t>(memory_.load(std::memory_order_relaxed));
+    const size_t index = (reinterpret_cast<uintptr_t>(block) - begin) / kBlockBytes;
+    if (begin != 0 && index < kBlocks) {
+        taken_.fetch_and(~(uint32_t{1} << index), std::memory_order_release);
+    }
 }
 
 HostBlock::HostBlock(size_t bytes)

@@ -24,7 +24,8 @@ public:
      *  is no memory. */
     void *take();
 
-    /** `block` is what take() returned, and no copy uses it any more. */
+    /** `block` is what take() returned, and no copy uses it any more. In a forked child one that its parent had
+     *  taken may be given back as well. */
     void give_back(void *block);
 
 private:

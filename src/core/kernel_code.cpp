@@ -9,6 +9,9 @@
 #include "core/standby_protocol.hpp"
 #include "core/withdrawable_copy_kernel.hpp"
 
+#include <cstdlib>
+#include <cstring>
+
 namespace gpushm {
 namespace {
 
@@ -99,6 +102,11 @@ std::shared_ptr<const KernelCode> KernelCodes::find(CUcontext context, unsigned 
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = codes_.find({context, id});
     return found != codes_.end() ? found->second : nullptr;
+}
+
+bool launches_are_synchronous() {
+    const char *value = getenv("CUDA_LAUNCH_BLOCKING");
+    return value != nullptr && strcmp(value, "0") != 0 && *value != '\0';
 }
 
 bool has_kernel(const MemoryInfo &gpu_side, Kernel kernel) {

@@ -72,6 +72,9 @@ private:
     std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<KernelCode>> codes_;
 };
 
+/** CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended. */
+bool launches_are_synchronous();
+
 /** Whether it is there in the context of device memory `gpu_side`; false for other memory. Thread safe. */
 bool has_kernel(const MemoryInfo &gpu_side, Kernel kernel);
 

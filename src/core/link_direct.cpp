@@ -157,9 +157,12 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
                     (pinned_by_us ? is_mapped_for_kernels(local.address)
                                   : kernels_reach(local.info, local.address, local.extent,
                                                   local.info.device));
-    view.other_side = !one_gpu || local.info.kind != MemoryKind::device ? OtherSide::elsewhere
-                      : view.in_reach                                    ? OtherSide::same_gpu
-                                                                         : OtherSide::unknown;
+    // A kernel that was withdrawn may still read its source: what is imported by a file descriptor may be unmapped
+    // before (DescriptorMapping), what CUDA IPC opened is closed behind all work of the context.
+    const bool may_stay = own || buffer.sharing == BufferName::Sharing::ipc_handle;
+    view.other_side = !one_gpu || !may_stay || local.info.kind != MemoryKind::device ? OtherSide::elsewhere
+                      : view.in_reach ? OtherSide::same_gpu
+                                      : OtherSide::unknown;
     return view;
 }
 

@@ -73,11 +73,6 @@ bool can_be_answer(const StandbyJob &copy) {
     return copy.cpu_may_write && copy.length <= kStandbyMostAnswer && bits % sizeof(uint32_t) == 0;
 }
 
-bool launches_are_synchronous() {
-    const char *value = getenv("CUDA_LAUNCH_BLOCKING");
-    return value != nullptr && strcmp(value, "0") != 0 && *value != '\0';
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------- the process's kernels

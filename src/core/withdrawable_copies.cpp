@@ -17,6 +17,10 @@ namespace {
 
 // Longer than what other processes on the GPU take of it at a time (2 ms, driver 580).
 constexpr uint64_t kPatience = 5'000'000;  // ns
+constexpr uint64_t kMostPatience = 1'000'000'000;
+
+// Of an exchange with the GPU.
+constexpr unsigned kMostTries = 3;
 
 // More would fill the driver's queue of a stream, which then waits.
 constexpr size_t kMostLaunches = 256;
@@ -25,6 +29,13 @@ static_assert(kMostLaunches < kMostWithdrawableCopies);
 // Of a block of HostBlocks: what is exchanged with the GPU lies before the bytes of copies.
 constexpr size_t kExchangeBytes = 4096;
 constexpr size_t kPieceBytes = HostBlocks::kBlockBytes - kExchangeBytes;
+
+/** What may be a passing failure is tried again. */
+template <typename Function>
+CUresult succeeds_in_two(Function function) {
+    const CUresult result = function();
+    return result == CUDA_SUCCESS ? result : function();
+}
 
 /** Whether of two counts modulo 2^32 `one` is less than `other`. */
 bool is_behind(uint32_t one, uint32_t other) { return static_cast<int32_t>(other - one) > 0; }
@@ -35,14 +46,12 @@ bool is_behind(uint32_t one, uint32_t other) { return static_cast<int32_t>(other
 
 std::unique_ptr<WithdrawableCopies> WithdrawableCopies::make(CUcontext context, unsigned long long id,
                                                              std::shared_ptr<const KernelCode> kernels) {
-    if (kernels == nullptr || kernels->function(Kernel::withdrawable_copy) == nullptr) {
-        return nullptr;
-    }
     std::unique_ptr<WithdrawableCopies> copies(new WithdrawableCopies(context, id, std::move(kernels)));
     return copies->make_streams() ? std::move(copies) : nullptr;
 }
 
-/** The kernel's has priority: of a copy that has begun all blocks come before those of other kernels. */
+/** They have priority: of a copy that has begun all blocks come before those of other kernels; and streams of
+ *  different priorities have different queues of the driver (CUDA_DEVICE_MAX_CONNECTIONS). */
 bool WithdrawableCopies::make_streams() {
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, context_);
@@ -53,7 +62,8 @@ bool WithdrawableCopies::make_streams() {
         slot_ && current.result() == CUDA_SUCCESS &&
         driver->ctx_get_stream_priority_range(&least, &greatest) == CUDA_SUCCESS &&
         driver->stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS &&
-        driver->stream_create(&staging_stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+        driver->stream_create_with_priority(&staging_stream_, CU_STREAM_NON_BLOCKING, greatest) ==
+            CUDA_SUCCESS;
     patience_ = kPatience;
     return made;
 }
@@ -64,11 +74,13 @@ WithdrawableCopies::~WithdrawableCopies() {
     const CurrentContext current(driver, context_, id_);
     if (current.result() == CUDA_SUCCESS) {
         drop_passed();
-        if (piece_bytes_ != 0) {
+        if (piece_bytes_ != 0 || exchange_ != Exchange::none) {
             driver->stream_synchronize(staging_stream_);  // it uses the block
         }
-        if (piece_event_ != nullptr) {
-            free_events_.push_back(piece_event_);
+        for (CUevent event : {piece_event_, exchange_event_}) {
+            if (event != nullptr) {
+                free_events_.push_back(event);
+            }
         }
         for (const Launch &launch : launches_) {
             free_events_.push_back(launch.event);
@@ -80,9 +92,6 @@ WithdrawableCopies::~WithdrawableCopies() {
             if (stream != nullptr) {
                 driver->stream_destroy(stream);
             }
-        }
-        if (block_ != nullptr) {
-            HostBlocks::instance().give_back(block_);  // not in a forked child, where it is not of them
         }
     }
     if (slot_ && launches_.empty()) {
@@ -99,26 +108,30 @@ CUevent WithdrawableCopies::take_event() {
     }
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, context_);
-    const bool made = current.result() == CUDA_SUCCESS &&
-                      driver->event_create(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+    const bool made = current.result() == CUDA_SUCCESS && succeeds_in_two([&] {
+        return driver->event_create(&event, CU_EVENT_DISABLE_TIMING);
+    }) == CUDA_SUCCESS;
     return made ? event : nullptr;
 }
 
-/** It is kept until all that was withdrawn has gone, and page-locked if the driver can. */
-bool WithdrawableCopies::take_block() {
-    if (block_ == nullptr) {
-        block_ = static_cast<unsigned char *>(HostBlocks::instance().take());
-        if (block_ != nullptr) {
-            HostRegions::instance().ensure_pinned(block_, context_, id_);
+/** Page-locked if the driver can; null: there is no memory. */
+unsigned char *WithdrawableCopies::block() {
+    if (!block_) {
+        block_.emplace(HostBlocks::kBlockBytes);
+        if (block_->address() != nullptr) {
+            HostRegions::instance().ensure_pinned(block_->address(), context_, id_);
         }
     }
-    return block_ != nullptr;
+    return static_cast<unsigned char *>(block_->address());
 }
 
 /** What an event says of what lies before it in a stream. */
 CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
     const CudaDriver *driver = CudaDriver::get();
-    const CUresult result = in_context(context_, [&] { return driver->event_query(event); });
+    CUresult result = in_context(context_, [&] { return driver->event_query(event); });
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+        result = in_context(context_, [&] { return driver->event_query(event); });
+    }
     return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY
                ? result
                // Its end is not known; after this nothing of it runs any more.
@@ -137,7 +150,7 @@ void WithdrawableCopies::drop_passed() {
 
 bool WithdrawableCopies::start(const std::shared_ptr<CopyBatch> &batch) {
     drop_passed();
-    if (is_stuck()) {
+    if (is_closed()) {
         staged_.push_back(batch);
     } else if (!waiting_.empty() || launches_.size() >= kMostLaunches) {
         waiting_.push_back(batch);
@@ -181,7 +194,9 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     }
     slot_->number = copy.number;
     slot_->begun += copy.blocks;
-    result = in_context(context_, [&] { return driver->event_record(event, stream_); });
+    result = succeeds_in_two([&] {
+        return in_context(context_, [&] { return driver->event_record(event, stream_); });
+    });
     if (result != CUDA_SUCCESS) {
         // The kernel runs. An event that was not recorded has passed, so the stream is waited for instead.
         result = in_context(context_, [&] { return driver->stream_synchronize(stream_); });
@@ -193,16 +208,16 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     if (launches_.empty()) {
         waits_since_ = monotonic_nanoseconds();
     }
-    launches_.push_back({batch, event, copy.number, copy.begun_before, false});
+    launches_.push_back({batch, event, copy.number, copy.begun_before});
     ++launched_;
     return true;
 }
 
 void WithdrawableCopies::launch_waiting() {
-    while (!waiting_.empty() && (is_stuck() || launches_.size() < kMostLaunches)) {
+    while (!waiting_.empty() && (is_closed() || launches_.size() < kMostLaunches)) {
         const std::shared_ptr<CopyBatch> batch = std::move(waiting_.front());
         waiting_.pop_front();
-        if (is_stuck() || !launch(batch)) {
+        if (is_closed() || !launch(batch)) {
             staged_.push_back(batch);
         }
     }
@@ -213,6 +228,13 @@ void WithdrawableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *
     while (!launches_.empty()) {
         const CUresult result = query(launches_.front().event, stream_);
         if (result == CUDA_ERROR_NOT_READY) {
+            return;
+        }
+        if (result == CUDA_SUCCESS && launches_.front().batch != nullptr &&
+            launches_.front().made == Made::in_doubt) {
+            if (exchange_ == Exchange::none) {
+                begin_exchange(Exchange::resolve);
+            }
             return;
         }
         const Launch launch = std::move(launches_.front());
@@ -230,68 +252,106 @@ void WithdrawableCopies::pass(const Launch &launch, CUresult result,
         return;
     }
     --launched_;
-    Withdrawal state = {};
-    if (result != CUDA_SUCCESS) {
-        log_copy_failure("cuEventQuery", launch.batch->copies.front().length, result);
-        launch.batch->fail();
-    } else if (launch.in_doubt && !exchange(nullptr, &state)) {
-        launch.batch->fail();
-    } else if (launch.in_doubt && is_behind(state.wanted, launch.number)) {
+    if (launch.made == Made::no && result == CUDA_SUCCESS) {
         staged_.push_back(launch.batch);
         return;
+    }
+    if (result != CUDA_SUCCESS || launch.made == Made::unknown) {
+        log_copy_failure("cuEventQuery", launch.batch->copies.front().length, result);
+        launch.batch->fail();
     }
     ended->push_back(launch.batch);
 }
 
 // ---------------------------------------------------------------- withdrawing
 
-/** Writes and reads the words that the kernel and we share, and waits for that: some microseconds, up to 4 ms
- *  beside a kernel that fills the GPU (H200, driver 580). False, logged: nobody knows. */
-bool WithdrawableCopies::exchange(const uint32_t *withdrawn, Withdrawal *state) {
-    const CudaDriver *driver = CudaDriver::get();
-    if (!take_block()) {
-        return false;
+/** Until one succeeds: from when on it is under way the words that the kernel reads may have changed. */
+void WithdrawableCopies::begin_exchange(Exchange exchange) {
+    exchange_ = exchange;
+    exchange_number_ = launches_.front().number;
+    exchange_tries_ = 0;
+    if (exchange == Exchange::withdraw) {
+        slot_->withdrawn = slot_->number;
+        for (Launch &launch : launches_) {
+            launch.made = Made::in_doubt;
+        }
     }
-    if (withdrawn != nullptr) {
-        std::memcpy(block_ + sizeof(Withdrawal), withdrawn, sizeof(*withdrawn));
-    }
-    const CUdeviceptr words = slot_->address;
-    const CUdeviceptr written = device_pointer(block_ + sizeof(Withdrawal));
-    const CUdeviceptr read = device_pointer(block_);
-    CUresult result = withdrawn == nullptr ? CUDA_SUCCESS : in_context(context_, [&] {
-        return driver->memcpy_async(words + offsetof(Withdrawal, withdrawn), written, sizeof(*withdrawn),
-                                    staging_stream_);
-    });
-    if (result == CUDA_SUCCESS) {
-        result = in_context(context_, [&] {
-            return driver->memcpy_async(read, words, sizeof(Withdrawal), staging_stream_);
-        });
-    }
-    const CUresult ended = wait_for_stream(context_, staging_stream_);
-    result = result == CUDA_SUCCESS ? ended : result;
-    if (result != CUDA_SUCCESS) {
-        log_copy_failure("cuMemcpyAsync", sizeof(Withdrawal), result);
-    }
-    std::memcpy(state, block_, sizeof(*state));
-    return result == CUDA_SUCCESS;
+    submit_exchange();
 }
 
-/** Nothing has begun for a while. */
-void WithdrawableCopies::withdraw() {
-    Withdrawal state = {};
-    waits_since_ = monotonic_nanoseconds();
-    patience_ *= 2;
-    if (!exchange(nullptr, &state) || is_behind(launches_.front().begun_before, state.begun)) {
-        return;  // it runs
+/** Writes, if that is asked for, and reads the words: 20 us, up to 4 ms beside a kernel that fills the GPU (H200,
+ *  driver 580). */
+void WithdrawableCopies::submit_exchange() {
+    const CudaDriver *driver = CudaDriver::get();
+    unsigned char *const own = block();
+    ++exchange_tries_;
+    exchange_event_ = exchange_event_ != nullptr ? exchange_event_ : take_event();
+    exchange_submitted_ = false;
+    if (own == nullptr || exchange_event_ == nullptr) {
+        return;
     }
-    slot_->withdrawn = slot_->number;
-    const bool known = exchange(&slot_->withdrawn, &state);
-    for (Launch &launch : launches_) {
-        if (launch.batch == nullptr) {
-            continue;
+    unsigned char *const written = own + sizeof(Withdrawal);
+    std::memcpy(written, &slot_->withdrawn, sizeof(slot_->withdrawn));
+    CUresult result = CUDA_SUCCESS;
+    if (exchange_ == Exchange::withdraw) {
+        result = in_context(context_, [&] {
+            return driver->memcpy_async(slot_->address + offsetof(Withdrawal, withdrawn), device_pointer(written),
+                                        sizeof(slot_->withdrawn), staging_stream_);
+        });
+    }
+    if (result == CUDA_SUCCESS) {
+        result = in_context(context_, [&] {
+            const CUresult read = driver->memcpy_async(device_pointer(own), slot_->address, sizeof(Withdrawal),
+                                                       staging_stream_);
+            return read == CUDA_SUCCESS ? driver->event_record(exchange_event_, staging_stream_) : read;
+        });
+    }
+    exchange_submitted_ = result == CUDA_SUCCESS;
+    if (!exchange_submitted_) {
+        in_context(context_, [&] { return driver->stream_synchronize(staging_stream_); });
+    }
+}
+
+void WithdrawableCopies::advance_exchange() {
+    if (exchange_ == Exchange::none) {
+        return;
+    }
+    const CUresult result =
+        exchange_submitted_ ? query(exchange_event_, staging_stream_) : CUDA_ERROR_UNKNOWN;
+    if (result == CUDA_SUCCESS) {
+        Withdrawal state;
+        std::memcpy(&state, block(), sizeof(state));
+        end_exchange(std::exchange(exchange_, Exchange::none), state);
+    } else if (result != CUDA_ERROR_NOT_READY && exchange_tries_ < kMostTries) {
+        submit_exchange();
+    } else if (result != CUDA_ERROR_NOT_READY) {
+        give_up_exchange();
+    }
+}
+
+void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state) {
+    if (launches_.empty() || launches_.front().number != exchange_number_) {
+        return;  // it has ended meanwhile
+    }
+    Launch &first = launches_.front();
+    if (exchange == Exchange::look) {
+        if (first.batch == nullptr || is_behind(first.begun_before, state.begun)) {
+            waits_since_ = monotonic_nanoseconds();  // it runs
+            patience_ = std::min(2 * patience_, kMostPatience);
+        } else {
+            begin_exchange(Exchange::withdraw);
         }
-        launch.in_doubt = !known || is_behind(launch.begun_before, state.begun);
-        if (!launch.in_doubt) {
+    } else if (exchange == Exchange::withdraw) {
+        leave_to_staging(state);
+    } else {
+        first.made = is_behind(state.wanted, first.number) ? Made::no : Made::yes;
+    }
+}
+
+/** All copies that had not begun when they were withdrawn. The others are the first ones. */
+void WithdrawableCopies::leave_to_staging(const Withdrawal &state) {
+    for (Launch &launch : launches_) {
+        if (launch.batch != nullptr && !is_behind(launch.begun_before, state.begun)) {
             staged_.push_back(std::exchange(launch.batch, nullptr));
             --launched_;
         }
@@ -299,12 +359,33 @@ void WithdrawableCopies::withdraw() {
     GPUSHM_LOG(debug, "a kernel fills the GPU: %zu copies within it go through host memory", staged_.size());
 }
 
+/** The driver refuses what it should not. */
+void WithdrawableCopies::give_up_exchange() {
+    if (exchange_ == Exchange::resolve && !launches_.empty() && launches_.front().number == exchange_number_) {
+        launches_.front().made = Made::unknown;
+    }
+    // What is in doubt stays so: it is withdrawn again later.
+    retries_withdrawal_ = exchange_ == Exchange::withdraw;
+    exchange_ = Exchange::none;
+    waits_since_ = monotonic_nanoseconds();
+}
+
+/** Nothing has begun for a while. */
+void WithdrawableCopies::look_if_late() {
+    if (launched_ != 0 && exchange_ == Exchange::none &&
+        (retries_withdrawal_ || launches_.front().made == Made::yes) &&
+        monotonic_nanoseconds() - waits_since_ > patience_) {
+        begin_exchange(retries_withdrawal_ ? Exchange::withdraw : Exchange::look);
+        retries_withdrawal_ = false;
+    }
+}
+
 // ---------------------------------------------------------------- host memory
 
 /** The next piece of a copy. */
 CUresult WithdrawableCopies::stage(const BatchedCopy &copy) {
     const CudaDriver *driver = CudaDriver::get();
-    const CUdeviceptr piece = device_pointer(block_ + kExchangeBytes);
+    const CUdeviceptr piece = device_pointer(block() + kExchangeBytes);
     piece_bytes_ = std::min(copy.length - staged_bytes_, kPieceBytes);
     const CUresult result = in_context(context_, [&] {
         return driver->memcpy_async(piece, device_pointer(copy.source) + staged_bytes_, piece_bytes_,
@@ -329,12 +410,11 @@ void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>>
                 return;
             }
             staged_bytes_ += std::exchange(piece_bytes_, 0);
-        } else if (!take_block()) {
-            return;  // others give theirs back
         }
         piece_event_ = piece_event_ != nullptr ? piece_event_ : take_event();
         if (result == CUDA_SUCCESS && staged_bytes_ < copy.length) {
-            result = piece_event_ != nullptr ? stage(copy) : CUDA_ERROR_OUT_OF_MEMORY;
+            const bool possible = piece_event_ != nullptr && block() != nullptr;
+            result = possible ? succeeds_in_two([&] { return stage(copy); }) : CUDA_ERROR_OUT_OF_MEMORY;
         }
         if (result != CUDA_SUCCESS) {
             in_context(context_, [&] { return driver->stream_synchronize(staging_stream_); });
@@ -353,14 +433,13 @@ void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>>
 // ---------------------------------------------------------------- progress
 
 void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended) {
+    advance_exchange();
     pass_launches(ended);
-    if (launched_ != 0 && !launches_.front().in_doubt && monotonic_nanoseconds() - waits_since_ > patience_) {
-        withdraw();
-    }
+    look_if_late();
     launch_waiting();
     advance_staging(ended);
-    if (block_ != nullptr && launches_.empty() && staged_.empty()) {
-        HostBlocks::instance().give_back(std::exchange(block_, nullptr));
+    if (exchange_ == Exchange::none && staged_.empty()) {
+        block_.reset();
     }
 }
 
@@ -371,6 +450,7 @@ void WithdrawableCopies::abandon(std::vector<std::shared_ptr<CopyBatch>> *ended)
         }
     }
     launched_ = 0;
+    exchange_ = Exchange::none;
     for (std::deque<std::shared_ptr<CopyBatch>> *queue : {&waiting_, &staged_}) {
         ended->insert(ended->end(), queue->begin(), queue->end());
         queue->clear();

@@ -4,6 +4,7 @@
 
 #include "core/copy_batch.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/host_blocks.hpp"
 #include "core/kernel_code.hpp"
 #include "core/withdrawable_copy_kernel.hpp"
 
@@ -39,7 +40,9 @@ public:
     bool start(const std::shared_ptr<CopyBatch> &batch);
 
     /** Nothing that was started is under way. */
-    bool idle() const { return launched_ == 0 && waiting_.empty() && staged_.empty(); }
+    bool idle() const {
+        return launched_ == 0 && waiting_.empty() && staged_.empty() && exchange_ == Exchange::none;
+    }
 
     /** Adds to `ended` the batches that have ended; failed() ones are marked, and logged. */
     void advance(std::vector<std::shared_ptr<CopyBatch>> *ended);
@@ -48,32 +51,50 @@ public:
     void abandon(std::vector<std::shared_ptr<CopyBatch>> *ended);
 
 private:
-    /** What is in the stream of the kernel. */
+    /** Of a copy whose kernel has ended; in_doubt: it was withdrawn, and had perhaps begun. */
+    enum class Made { yes, no, in_doubt, unknown };
+
+    /** What is in the stream of the kernel. Copies are withdrawn together, and nothing is added before those have
+     *  gone, so what is in doubt comes before what is surely not made. */
     struct Launch {
         std::shared_ptr<CopyBatch> batch;  // null: it was withdrawn, and is copied otherwise
         CUevent event = nullptr;           // behind it
         uint32_t number = 0;
         uint32_t begun_before = 0;
-        bool in_doubt = false;             // it began just when it was withdrawn
+        Made made = Made::yes;
     };
+
+    /** What we are asking the GPU: whether the first copy has begun, to leave those that have not, or whether the
+     *  first one, which was in doubt, was made. */
+    enum class Exchange { none, look, withdraw, resolve };
 
     WithdrawableCopies(CUcontext context, unsigned long long id, std::shared_ptr<const KernelCode> kernels)
         : context_(context), id_(id), kernels_(std::move(kernels)) {}
     bool make_streams();
 
     bool is_stuck() const { return !launches_.empty() && launches_.front().batch == nullptr; }
+    /** No copy may be added to the stream: what it would say of itself could be taken for others. */
+    bool is_closed() const {
+        return is_stuck() || (!launches_.empty() && launches_.front().made != Made::yes);
+    }
     bool launch(const std::shared_ptr<CopyBatch> &batch);
     WithdrawableCopy describe(const BatchedCopy &copy) const;
     CUevent take_event();
     CUresult query(CUevent event, CUstream stream) const;
-    bool take_block();
+    unsigned char *block();
     void drop_passed();
 
     void pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended);
     void pass(const Launch &launch, CUresult result, std::vector<std::shared_ptr<CopyBatch>> *ended);
     void launch_waiting();
-    void withdraw();
-    bool exchange(const uint32_t *withdrawn, Withdrawal *state);
+
+    void look_if_late();
+    void begin_exchange(Exchange exchange);
+    void submit_exchange();
+    void advance_exchange();
+    void end_exchange(Exchange exchange, const Withdrawal &state);
+    void leave_to_staging(const Withdrawal &state);
+    void give_up_exchange();
 
     void advance_staging(std::vector<std::shared_ptr<CopyBatch>> *ended);
     CUresult stage(const BatchedCopy &copy);
@@ -90,13 +111,20 @@ private:
     size_t launched_ = 0;          // of them, with a batch
     std::deque<std::shared_ptr<CopyBatch>> waiting_;  // for a place in the stream
     uint64_t waits_since_ = 0;     // monotonic_nanoseconds() when the first of them could begin
-    uint64_t patience_;            // how long it may take to begin
+    uint64_t patience_ = 0;        // how long it may take to begin
+
+    Exchange exchange_ = Exchange::none;
+    bool exchange_submitted_ = false;  // else the driver refused it
+    unsigned exchange_tries_ = 0;
+    uint32_t exchange_number_ = 0;  // of the first launch when it began
+    CUevent exchange_event_ = nullptr;
+    bool retries_withdrawal_ = false;  // it was given up
 
     std::deque<std::shared_ptr<CopyBatch>> staged_;  // to go through host memory; the first one is under way
     size_t staged_bytes_ = 0;      // of it
     size_t piece_bytes_ = 0;       // of it that are on their way; 0: none
     CUevent piece_event_ = nullptr;
-    unsigned char *block_ = nullptr;  // of HostBlocks, while something was withdrawn; null: none
+    std::optional<HostBlock> block_;  // of both; while there is something to exchange or to copy
 };
 
 }  // namespace gpushm
