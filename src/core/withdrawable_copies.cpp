@@ -73,17 +73,14 @@ WithdrawableCopies::~WithdrawableCopies() {
     const RelaxedCapture relaxed(driver);
     const CurrentContext current(driver, context_, id_);
     if (current.result() == CUDA_SUCCESS) {
+        if (staging_stream_ != nullptr) {
+            driver->stream_synchronize(staging_stream_);  // it uses the block, and the words of the slot
+        }
         drop_passed();
-        if (piece_bytes_ != 0 || exchange_ != Exchange::none) {
-            driver->stream_synchronize(staging_stream_);  // it uses the block
-        }
-        for (CUevent event : {piece_event_, exchange_event_}) {
-            if (event != nullptr) {
-                free_events_.push_back(event);
-            }
-        }
+        give_back(piece_event_);
+        give_back(exchange_event_);
         for (const Launch &launch : launches_) {
-            free_events_.push_back(launch.event);
+            give_back(launch.event);
         }
         for (CUevent event : free_events_) {
             driver->event_destroy(event);
@@ -114,6 +111,12 @@ CUevent WithdrawableCopies::take_event() {
     return made ? event : nullptr;
 }
 
+void WithdrawableCopies::give_back(CUevent event) {
+    if (event != nullptr) {
+        free_events_.push_back(event);
+    }
+}
+
 /** Page-locked if the driver can; null: there is no memory. */
 unsigned char *WithdrawableCopies::block() {
     if (!block_) {
@@ -125,17 +128,17 @@ unsigned char *WithdrawableCopies::block() {
     return static_cast<unsigned char *>(block_->address());
 }
 
-/** What an event says of what lies before it in a stream. */
+/** What an event says of what lies before it in a stream, or the stream where there is none or it cannot be asked. */
 CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
     const CudaDriver *driver = CudaDriver::get();
-    CUresult result = in_context(context_, [&] { return driver->event_query(event); });
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    if (event != nullptr) {
         result = in_context(context_, [&] { return driver->event_query(event); });
     }
-    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY
-               ? result
-               // Its end is not known; after this nothing of it runs any more.
-               : in_context(context_, [&] { return driver->stream_synchronize(stream); });
+    for (int tries = 0; tries < 2 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; ++tries) {
+        result = in_context(context_, [&] { return driver->stream_query(stream); });
+    }
+    return result;
 }
 
 // ---------------------------------------------------------------- the kernel
@@ -143,16 +146,22 @@ CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
 /** Kernels that ended without a copy. */
 void WithdrawableCopies::drop_passed() {
     while (is_stuck() && query(launches_.front().event, stream_) == CUDA_SUCCESS) {
-        free_events_.push_back(launches_.front().event);
+        give_back(launches_.front().event);
         launches_.pop_front();
     }
+}
+
+/** Numbers that were withdrawn are passed over once in 2^32 copies, with nothing before that in the stream. */
+bool WithdrawableCopies::has_room() const {
+    return launches_.empty() ||
+           (launches_.size() < kMostLaunches && !is_withdrawn(slot_->withdrawn, slot_->number + 1));
 }
 
 bool WithdrawableCopies::start(const std::shared_ptr<CopyBatch> &batch) {
     drop_passed();
     if (is_closed()) {
         staged_.push_back(batch);
-    } else if (!waiting_.empty() || launches_.size() >= kMostLaunches) {
+    } else if (!waiting_.empty() || !has_room()) {
         waiting_.push_back(batch);
     } else {
         return launch(batch);
@@ -168,7 +177,7 @@ WithdrawableCopy WithdrawableCopies::describe(const BatchedCopy &copy) const {
     described.withdrawal = slot_->address;
     described.number = slot_->number + 1;
     if (is_withdrawn(slot_->withdrawn, described.number)) {
-        described.number = slot_->withdrawn + 1;  // once in 2^32 copies
+        described.number = slot_->withdrawn + 1;
     }
     described.begun_before = slot_->begun;
     described.blocks = static_cast<uint32_t>((copy.length + kWithdrawableCopyBytes - 1) / kWithdrawableCopyBytes);
@@ -187,9 +196,7 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG(debug, "the kernel that copies within a GPU could not be launched (%s)",
                    driver->error_name(result));
-        if (event != nullptr) {
-            free_events_.push_back(event);
-        }
+        give_back(event);
         return false;
     }
     slot_->number = copy.number;
@@ -198,12 +205,7 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
         return in_context(context_, [&] { return driver->event_record(event, stream_); });
     });
     if (result != CUDA_SUCCESS) {
-        // The kernel runs. An event that was not recorded has passed, so the stream is waited for instead.
-        result = in_context(context_, [&] { return driver->stream_synchronize(stream_); });
-        if (result != CUDA_SUCCESS) {
-            log_copy_failure("cuEventRecord", copy.length, result);
-            batch->fail();
-        }
+        give_back(std::exchange(event, nullptr));  // one that was not recorded would have passed
     }
     if (launches_.empty()) {
         waits_since_ = monotonic_nanoseconds();
@@ -214,7 +216,7 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
 }
 
 void WithdrawableCopies::launch_waiting() {
-    while (!waiting_.empty() && (is_closed() || launches_.size() < kMostLaunches)) {
+    while (!waiting_.empty() && (is_closed() || has_room())) {
         const std::shared_ptr<CopyBatch> batch = std::move(waiting_.front());
         waiting_.pop_front();
         if (is_closed() || !launch(batch)) {
@@ -239,7 +241,7 @@ void WithdrawableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *
         }
         const Launch launch = std::move(launches_.front());
         launches_.pop_front();
-        free_events_.push_back(launch.event);
+        give_back(launch.event);
         pass(launch, result, ended);
         waits_since_ = monotonic_nanoseconds();
         patience_ = kPatience;
@@ -330,6 +332,9 @@ void WithdrawableCopies::advance_exchange() {
 }
 
 void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state) {
+    if (exchange == Exchange::withdraw) {
+        return leave_to_staging(state);
+    }
     if (launches_.empty() || launches_.front().number != exchange_number_) {
         return;  // it has ended meanwhile
     }
@@ -341,8 +346,6 @@ void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state
         } else {
             begin_exchange(Exchange::withdraw);
         }
-    } else if (exchange == Exchange::withdraw) {
-        leave_to_staging(state);
     } else {
         first.made = is_behind(state.wanted, first.number) ? Made::no : Made::yes;
     }
@@ -351,7 +354,7 @@ void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state
 /** All copies that had not begun when they were withdrawn. The others are the first ones. */
 void WithdrawableCopies::leave_to_staging(const Withdrawal &state) {
     for (Launch &launch : launches_) {
-        if (launch.batch != nullptr && !is_behind(launch.begun_before, state.begun)) {
+        if (launch.batch != nullptr && launch.made == Made::in_doubt && !is_behind(launch.begun_before, state.begun)) {
             staged_.push_back(std::exchange(launch.batch, nullptr));
             --launched_;
         }
@@ -365,13 +368,14 @@ void WithdrawableCopies::give_up_exchange() {
         launches_.front().made = Made::unknown;
     }
     // What is in doubt stays so: it is withdrawn again later.
-    retries_withdrawal_ = exchange_ == Exchange::withdraw;
+    retries_withdrawal_ = retries_withdrawal_ || exchange_ == Exchange::withdraw;
     exchange_ = Exchange::none;
     waits_since_ = monotonic_nanoseconds();
 }
 
 /** Nothing has begun for a while. */
 void WithdrawableCopies::look_if_late() {
+    retries_withdrawal_ = retries_withdrawal_ && !launches_.empty();
     if (launched_ != 0 && exchange_ == Exchange::none &&
         (retries_withdrawal_ || launches_.front().made == Made::yes) &&
         monotonic_nanoseconds() - waits_since_ > patience_) {
@@ -438,6 +442,10 @@ void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended)
     look_if_late();
     launch_waiting();
     advance_staging(ended);
+    if (exchange_ != Exchange::none && launched_ == 0 && waiting_.empty() && staged_.empty()) {
+        wait_for_stream(context_, staging_stream_);  // nobody may call again
+        exchange_ = Exchange::none;
+    }
     if (exchange_ == Exchange::none && staged_.empty()) {
         block_.reset();
     }
@@ -450,7 +458,6 @@ void WithdrawableCopies::abandon(std::vector<std::shared_ptr<CopyBatch>> *ended)
         }
     }
     launched_ = 0;
-    exchange_ = Exchange::none;
     for (std::deque<std::shared_ptr<CopyBatch>> *queue : {&waiting_, &staged_}) {
         ended->insert(ended->end(), queue->begin(), queue->end());
         queue->clear();

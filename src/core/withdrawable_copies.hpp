@@ -40,9 +40,7 @@ public:
     bool start(const std::shared_ptr<CopyBatch> &batch);
 
     /** Nothing that was started is under way. */
-    bool idle() const {
-        return launched_ == 0 && waiting_.empty() && staged_.empty() && exchange_ == Exchange::none;
-    }
+    bool idle() const { return launched_ == 0 && waiting_.empty() && staged_.empty(); }
 
     /** Adds to `ended` the batches that have ended; failed() ones are marked, and logged. */
     void advance(std::vector<std::shared_ptr<CopyBatch>> *ended);
@@ -58,7 +56,7 @@ private:
      *  gone, so what is in doubt comes before what is surely not made. */
     struct Launch {
         std::shared_ptr<CopyBatch> batch;  // null: it was withdrawn, and is copied otherwise
-        CUevent event = nullptr;           // behind it
+        CUevent event = nullptr;           // behind it; null: the stream is asked
         uint32_t number = 0;
         uint32_t begun_before = 0;
         Made made = Made::yes;
@@ -77,9 +75,11 @@ private:
     bool is_closed() const {
         return is_stuck() || (!launches_.empty() && launches_.front().made != Made::yes);
     }
+    bool has_room() const;
     bool launch(const std::shared_ptr<CopyBatch> &batch);
     WithdrawableCopy describe(const BatchedCopy &copy) const;
     CUevent take_event();
+    void give_back(CUevent event);
     CUresult query(CUevent event, CUstream stream) const;
     unsigned char *block();
     void drop_passed();

@@ -323,7 +323,9 @@ INSTANTIATE_TEST_SUITE_P(
                     WithinGpuFailure{"cuEventRecord:1:2", false, Status::ok},
                     WithinGpuFailure{"cuEventQuery:1:2", false, Status::ok},
                     WithinGpuFailure{"cuEventRecord:1:2", true, Status::ok},
+                    WithinGpuFailure{"cuEventRecord:1:2,cuEventRecord:1:2", true, Status::ok},
                     WithinGpuFailure{"cuEventQuery:1:2", true, Status::ok},
+                    WithinGpuFailure{"cuEventQuery:1:2,cuStreamQuery:1:2", true, Status::ok},
                     // The words are read, written, read again; then pieces go to and fro.
                     WithinGpuFailure{"cuMemcpyAsync:1:2", true, Status::ok},
                     WithinGpuFailure{"cuMemcpyAsync:2:2", true, Status::ok},
