@@ -18,7 +18,8 @@ bool is_valid(const WithdrawableCopy& copy)
     return copy.length > 0 && copy.blocks > 0 && copy.withdrawal % alignof(Withdrawal) == 0;
 }
 
-// Whether the copy is to be made: all blocks begin at once, and the first one decides.
+// Whether the copy is to be made: all blocks begin at once, and the first one decides. `valid`: it was
+// the first one that the CPU meant.
 bool begin(const WithdrawableCopy& copy, Withdrawal* state, bool* valid)
 {
     auto* withdrawn_and_begun = reinterpret_cast<std::uint64_t*>(&state->withdrawn);

@@ -175,7 +175,7 @@ for proto in $protos; do
         done
     done
     for mode in y n; do
-        standby $mode "GPU of both is full, standby $mode" 0 standby-full-gpu --warm=8 --word=device --same-device
+        standby $mode "GPU of both is full" 0 standby-full-gpu --warm=8 --word=device --same-device
     done
     standby y "GPU is full before UCX is there" 0 standby-full-gpu --early --word=$word
     standby y "another thread waits for the GPU" 50 standby-other-thread
