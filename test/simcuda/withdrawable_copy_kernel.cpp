@@ -2,9 +2,13 @@
 // What core/withdrawable_copy_kernel.cu does on a GPU, by one thread for all blocks.
 #include "core/withdrawable_copy_kernel.hpp"
 
+#include "engine.hpp"
 #include "kernel.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace simcuda {
 
@@ -34,6 +38,18 @@ bool begin(const WithdrawableCopy& copy, Withdrawal* state, bool* valid)
     return !withdrawn;
 }
 
+// Lets go of the lock for as long as a copy takes, or until another failure took the context away.
+void take_time(Lock& lock, const Context& context, std::size_t bytes)
+{
+    const auto end = Clock::now() + Engine::get().transfer_time(bytes);
+    lock.unlock();
+    for (auto now = Clock::now(); now < end && context.sticky_error == CUDA_SUCCESS;
+         now = Clock::now()) {
+        std::this_thread::sleep_until(std::min(end, now + std::chrono::milliseconds(1)));
+    }
+    lock.lock();
+}
+
 } // namespace
 
 CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* parameter)
@@ -59,8 +75,12 @@ CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* paramet
     if (result != CUDA_SUCCESS || !valid) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;
     }
+    take_time(lock, context, copy.length);
     char* target = to.access();
     const char* source = from.access();
+    if (target == nullptr || source == nullptr) {
+        return CUDA_ERROR_ILLEGAL_ADDRESS; // freed meanwhile
+    }
     lock.unlock();
     std::memcpy(target, source, copy.length);
     lock.lock();
