@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "kernels.hpp"
 
+#include "../simcuda/spin_kernel.hpp"
 #include "check.hpp"
 
 #include <time.h>
@@ -13,8 +14,6 @@ namespace {
 
 // checksum: each of 256 threads of one block sums words times (2 * index + 1) and adds its sum to
 // the result. The loads are volatile: nothing that a cache kept from before may be seen.
-// simcuda_spin: the first thread of each block reads a word until it is not 0, and the others wait for
-// it. The simulated driver has a kernel of this name, which takes the whole GPU.
 constexpr char kPtx[] = R"(
 .version 7.0
 .target sm_50
@@ -47,31 +46,9 @@ done:
     red.global.add.u32 [%result], %sum;
     ret;
 }
-
-.visible .entry simcuda_spin(.param .u64 flag)
-{
-    .reg .pred %p;
-    .reg .b32 %word, %thread;
-    .reg .b64 %flag;
-    ld.param.u64 %flag, [flag];
-    mov.u32 %thread, %tid.x;
-    setp.ne.u32 %p, %thread, 0;
-    @%p bra done;
-again:
-    ld.volatile.global.u32 %word, [%flag];
-    setp.eq.u32 %p, %word, 0;
-    @%p bra again;
-done:
-    bar.sync 0;
-    ret;
-}
 )";
 
 constexpr unsigned kThreads = 256;
-
-// More than a GPU holds, and nothing as large fits beside them: its SMs run 1536 or 2048 threads.
-constexpr unsigned kFillingBlocks = 2048;
-constexpr unsigned kFillingThreads = 512;
 
 /** Null where the driver does not know it. */
 CUfunction find_kernel(CUmodule module, const char *name) {
@@ -107,7 +84,9 @@ Kernels::Kernels() {
     }
     require(api.cuModuleLoadData_(&module_, kPtx), "cuModuleLoadData");
     checksum_ = find_kernel(module_, "checksum");
-    spin_ = find_kernel(module_, "simcuda_spin");
+    CUmodule spin = nullptr;
+    require(api.cuModuleLoadData_(&spin, kSpinImage), "cuModuleLoadData");
+    spin_ = find_kernel(spin, "simcuda_spin");
 }
 
 Kernels::~Kernels() {
