@@ -439,7 +439,7 @@ size_t standby_limit(const CopyJob &job, bool to_host, bool from_host, bool alon
                                      : kStandbyBetweenGpus;
     const auto bits = reinterpret_cast<uintptr_t>(job.destination) |
                       reinterpret_cast<uintptr_t>(job.source);
-    return bits % 16 == 0 ? limit : bits % 8 == 0 ? limit / 2 : bits % 4 == 0 ? limit / 4 : limit / 32;
+    return bits % 16 == 0 ? limit : bits % 8 == 0 ? limit / 2 : bits % 4 == 0 ? limit / 4 : limit / 16;
 }
 
 }  // namespace

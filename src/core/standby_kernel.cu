@@ -40,6 +40,11 @@ constexpr uint32_t kMostCommands = kStandbyWindow / 2;
 // What a lane has in flight: so many words, as large as the alignment permits.
 constexpr uint32_t kInFlight = 8;
 
+// Host memory comes in lines of so many bytes. Two loads of a warp that share one wait for each other: where a source
+// began 16 bytes behind a line, as what malloc gives does, 1 KiB took 5.5 us instead of 4.5, 16 KiB 9.0 instead of 5.2
+// (H100).
+constexpr uint32_t kLine = 64;
+
 constexpr uint32_t kBeatLane = kStandbyWindow;
 
 struct Copy {
@@ -135,27 +140,43 @@ __device__ uint32_t piece_shift(const Copy &copy) {
     return kWordsShift + word_shift(copy);
 }
 
+/** How far behind the beginning of a line it begins. */
+__device__ uint32_t line_offset(uint64_t address) { return static_cast<uint32_t>(address) % kLine; }
+
+/** Pieces are counted from the line in which the source begins: all but the first begin with a line. */
 __device__ uint32_t pieces_of(const Copy &copy, uint32_t shift) {
-    return (copy.length + (1u << shift) - 1) >> shift;
+    return (line_offset(copy.source) + copy.length + (1u << shift) - 1) >> shift;
 }
 
-/** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it. */
+__device__ Copy piece_of(const Copy &copy, uint32_t shift, uint32_t index) {
+    const uint32_t before = line_offset(copy.source);
+    const uint32_t begin = index == 0 ? 0 : (index << shift) - before;
+    const uint32_t end = min(((index + 1) << shift) - before, copy.length);
+    return {copy.destination + begin, copy.source + begin, end - begin};
+}
+
+/** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it. Each of its loads is
+ *  of whole lines, but for the first and the last one. */
 template <typename Word>
 __device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes,
                                            uint32_t lane) {
-    for (uint32_t at = lane * sizeof(Word); at < bytes; at += kInFlight * kLanes * sizeof(Word)) {
+    const uint32_t first = line_offset(source);
+    const uint32_t end = first + bytes;
+    source -= first;
+    destination -= first;
+    for (uint32_t at = lane * sizeof(Word); at < end; at += kInFlight * kLanes * sizeof(Word)) {
         Word words[kInFlight];
 #pragma unroll
         for (uint32_t i = 0; i < kInFlight; ++i) {
             const uint32_t offset = at + i * kLanes * static_cast<uint32_t>(sizeof(Word));
-            if (offset < bytes) {
+            if (offset >= first && offset < end) {
                 words[i] = load_fresh<Word>(source + offset);
             }
         }
 #pragma unroll
         for (uint32_t i = 0; i < kInFlight; ++i) {
             const uint32_t offset = at + i * kLanes * static_cast<uint32_t>(sizeof(Word));
-            if (offset < bytes) {
+            if (offset >= first && offset < end) {
                 store_through(destination + offset, words[i]);
             }
         }
@@ -191,11 +212,7 @@ __device__ void copy_share(const Batch &batch, uint32_t warp, uint32_t lane) {
         const bool begins_before = lane < batch.copies && batch.first_piece[lane] <= piece;
         const uint32_t index = kLanes - 1 - __clz(__ballot_sync(kAllLanes, begins_before));
         const Copy &copy = batch.copy[index];
-        const uint32_t shift = batch.piece_shift[index];
-        const uint32_t offset = (piece - batch.first_piece[index]) << shift;
-        copy_piece({copy.destination + offset, copy.source + offset,
-                    min(1u << shift, copy.length - offset)},
-                   lane);
+        copy_piece(piece_of(copy, batch.piece_shift[index], piece - batch.first_piece[index]), lane);
     }
 }
 

@@ -175,6 +175,28 @@ TEST_F(Standby, WritesNothingAround) {
     }
 }
 
+// The kernel counts its pieces from the line of 64 bytes in which a source begins.
+TEST_F(Standby, CopiesFromEachPlaceOfALine) {
+    constexpr size_t kBytes = 16384;
+    Buffer original(MemoryKind::host, kBytes);
+    Buffer source(MemoryKind::pinned, kBytes);
+    Buffer destination(MemoryKind::device, kBytes);
+    uint64_t seed = 0;
+    for (const size_t length : {1, 16, 48, 63, 64, 65, 4032, 4048, 4096, 4097, 8192, 8300}) {
+        for (size_t offset = 0; offset <= 64; ++offset) {
+            for (const size_t target : {size_t{512}, 512 + offset, 512 + offset / 4}) {
+                original.fill(++seed);
+                memcpy(source.data() + offset, original.data(), length);
+                destination.fill(seed + 1);
+                copy({destination.data() + target, source.data() + offset, length});
+                ASSERT_EQ(destination.check(target, length, seed, seed + 1), "")
+                    << length << " bytes from " << offset << " to " << target;
+                ++seed;
+            }
+        }
+    }
+}
+
 TEST_F(Standby, CarriesSmallPayloadInTheCommand) {
     constexpr size_t kBytes = 1024;
     Buffer source(MemoryKind::host, kBytes);
