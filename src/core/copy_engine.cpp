@@ -451,13 +451,42 @@ bool is_mapped_for_kernels(const void *address) {
            seen_by_gpu == device_pointer(address);
 }
 
-bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device) {
-    if (info.kind != MemoryKind::pinned) {
-        return is_of_gpu(info, address, length) && info.device == device;
+namespace {
+
+/** Of memory that names no context: that of pools, and what is mapped by virtual memory management, of which
+ *  neighbours may be mapped differently. */
+bool may_access(CUcontext context, const void *address, size_t length) {
+    constexpr CUdeviceptr kUnit = 2u << 20;  // of mappings (cuMemGetAllocationGranularity of H100, H200 and before)
+    const CudaDriver *driver = CudaDriver::get();
+    const CurrentContext current(driver, context);
+    const auto accessible = [driver](CUdeviceptr byte) {
+        int flags = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+        CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
+        void *value = &flags;
+        return driver->pointer_get_attributes(1, &attribute, &value, byte) == CUDA_SUCCESS &&
+               flags == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+    };
+    const CUdeviceptr end = device_pointer(address) + length;
+    bool all = current.result() == CUDA_SUCCESS;
+    for (CUdeviceptr byte = device_pointer(address); all && byte < end; byte = (byte / kUnit + 1) * kUnit) {
+        all = accessible(byte);
     }
-    // What HostPins has locked stays so only for who holds it.
-    return covers(info, address, length) && !HostPins::instance().has_locked(address, length) &&
-           is_mapped_for_kernels(address);
+    return all;
+}
+
+}  // namespace
+
+bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device,
+                   CUcontext context) {
+    if (info.kind == MemoryKind::pinned) {
+        // What HostPins has locked stays so only for who holds it.
+        return covers(info, address, length) && !HostPins::instance().has_locked(address, length) &&
+               is_mapped_for_kernels(address);
+    }
+    if (info.kind != MemoryKind::device || info.device != device || !covers(info, address, length)) {
+        return false;
+    }
+    return info.ipc_capable || (info.context == nullptr && may_access(context, address, length));
 }
 
 /** One side is memory of gpu_side, or both are. `managed_too`: managed memory counts where kernels may read
@@ -472,7 +501,7 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
         const MemoryInfo info = covers(own, address, extent) ? own : query_memory(address);
         return managed_too && info.kind == MemoryKind::managed
                    ? covers(info, address, extent) && has_concurrent_access(own.device)
-                   : kernels_reach(info, address, extent, own.device);
+                   : kernels_reach(info, address, extent, own.device, means.handle);
     };
     return reach(job.destination, job.rows.destination_pitch, means.destination_pinned) &&
            reach(job.source, job.rows.source_pitch, means.source_pinned);

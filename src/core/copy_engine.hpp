@@ -63,11 +63,12 @@ struct CopyJob {
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
 };
 
-/** Whether kernels of a context of `device` surely reach [address, +length), which `info` is of: what
- *  cuMemAlloc gave there, or page-locked memory that is mapped. A wrong address would end the
+/** Whether kernels of `context`, one of `device`, surely reach [address, +length), which `info` is of and which is not
+ *  empty: memory of that GPU, or page-locked memory that is mapped. A wrong address would end the
  *  application's context, where a copy engine returns an error. The context must be current for
  *  page-locked memory. */
-bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device);
+bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device,
+                   CUcontext context);
 
 /** Whether host memory is page-locked now, and kernels find it at the address that it has here. A context
  *  must be current. */

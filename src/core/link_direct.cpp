@@ -156,7 +156,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     view.in_reach = view.mapping != nullptr && kernel_may_copy &&
                     (pinned_by_us ? is_mapped_for_kernels(local.address)
                                   : kernels_reach(local.info, local.address, local.extent,
-                                                  local.info.device));
+                                                  local.info.device, context));
     // A kernel that was withdrawn may still read its source: what is imported by a file descriptor may be unmapped
     // before (DescriptorMapping), what CUDA IPC opened is closed behind all work of the context.
     const bool may_stay = own || buffer.sharing == BufferName::Sharing::ipc_handle;

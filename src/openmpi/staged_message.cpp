@@ -3,6 +3,7 @@
 #include "openmpi/staged_message.hpp"
 
 #include "core/buffer_name.hpp"
+#include "core/engine_pool.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
 #include "openmpi/opal_datatype.hpp"
@@ -159,7 +160,7 @@ bool StagedMessage::copy(Way way, size_t length) const try {
     }
     const auto *first = static_cast<const char *>(buffer_) + layout_->first_byte;
     const auto extent = static_cast<size_t>(layout_->end - layout_->first_byte);
-    const bool in_reach = kernels_reach(info_, first, extent, info_.device);
+    const bool in_reach = BorrowedEngine()->is_in_reach(info_, first, extent);
     return (in_reach ? copy_pieces_within(info_, pieces) : copy_pieces(pieces)) == Status::ok;
 } catch (const std::bad_alloc &) {
     GPUSHM_LOG(error, "no host memory for the elements of a derived datatype");

@@ -50,7 +50,7 @@ TEST_F(HostBlocksTest, ArePageLockedFromTheFirstCopyOn) {
     EXPECT_EQ(pattern_mismatch(bytes, kBytes, 3), kBytes);
     const MemoryInfo info = query_memory(bytes);
     EXPECT_EQ(info.kind, MemoryKind::pinned);
-    EXPECT_TRUE(kernels_reach(info, bytes, kBytes, 0));
+    EXPECT_TRUE(kernels_reach(info, bytes, kBytes, 0, context_));
     fill_pattern(bytes, kBytes, 4);
     ASSERT_EQ(copy_any(device.data(), bytes, kBytes), Status::ok);
     EXPECT_EQ(device.check(0, kBytes, 4, 0), "");

@@ -35,6 +35,7 @@ namespace gpushm::perf {
 #endif
 #define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)                                                          \
     X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
+    X(cuMemAllocAsync) X(cuMemFreeAsync)                                                           \
     X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 
 /** The functions as members, e.g. driver.cuMemAlloc(&address, size). One process, any thread. */

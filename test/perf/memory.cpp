@@ -66,6 +66,13 @@ void Memory::allocate() {
     case MemoryKind::device:
         driver_->require(driver_->cuMemAlloc(&device, bytes_), "cuMemAlloc");
         break;
+    case MemoryKind::pool:
+        if (driver_->cuMemAllocAsync == nullptr) {
+            throw std::runtime_error("the CUDA driver has no memory pools");
+        }
+        driver_->require(driver_->cuMemAllocAsync(&device, bytes_, nullptr), "cuMemAllocAsync");
+        driver_->require(driver_->cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+        break;
     case MemoryKind::managed:
         driver_->require(driver_->cuMemAllocManaged(&device, bytes_, CU_MEM_ATTACH_GLOBAL),
                          "cuMemAllocManaged");
@@ -85,6 +92,7 @@ Memory::~Memory() {
         break;
     case MemoryKind::device:
     case MemoryKind::managed: driver_->cuMemFree(device_pointer(address_)); break;
+    case MemoryKind::pool: driver_->cuMemFreeAsync(device_pointer(address_), nullptr); break;
     case MemoryKind::imported: break;
     }
 }

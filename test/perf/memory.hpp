@@ -10,8 +10,8 @@
 namespace gpushm::perf {
 
 /** `registered`: shared memory, page-locked afterwards, as transports between processes have it.
- *  `imported`: device memory of another process. */
-enum class MemoryKind { host, pinned, registered, device, managed, imported };
+ *  `pool`: device memory of the default memory pool. `imported`: device memory of another process. */
+enum class MemoryKind { host, pinned, registered, device, pool, managed, imported };
 
 /** GPU memory belongs to the device that is current when it is made. */
 class Memory {
@@ -43,7 +43,8 @@ public:
 private:
     void allocate();
     bool is_on_device() const {
-        return kind_ == MemoryKind::device || kind_ == MemoryKind::imported;
+        return kind_ == MemoryKind::device || kind_ == MemoryKind::pool ||
+               kind_ == MemoryKind::imported;
     }
     void write(size_t first, const unsigned char *from, size_t bytes);
     const unsigned char *read(size_t first, size_t bytes) const;

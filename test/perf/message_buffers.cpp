@@ -18,10 +18,13 @@ MemoryKind parse_kind(const std::string &text) {
     if (text == "device") {
         return MemoryKind::device;
     }
+    if (text == "pool") {
+        return MemoryKind::pool;
+    }
     if (text == "managed") {
         return MemoryKind::managed;
     }
-    throw std::runtime_error(text + ": the kinds of memory are host, pinned, device and managed");
+    throw std::runtime_error(text + ": the kinds of memory are host, pinned, device, pool and managed");
 }
 
 /** Cuts `suffix` off, if it is there. */

@@ -187,6 +187,8 @@ TEST_F(PointerTest, pool_memory_belongs_to_a_pool_and_to_no_context)
     EXPECT_EQ(nullptr, found.context);
     EXPECT_EQ(0, attribute<int>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address));
     EXPECT_EQ(pool, attribute<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address));
+    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE,
+              attribute<int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address));
     EXPECT_CU(cu().cuMemFreeAsync(address, stream));
 }
 

@@ -211,6 +211,32 @@ TEST_F(VirtualMemoryTest, access_is_what_was_set)
     EXPECT_EQ(static_cast<unsigned long long>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE), flags);
 }
 
+TEST_F(VirtualMemoryTest, the_access_flags_of_an_address_are_those_of_its_mapping)
+{
+    const std::size_t unit = granularity();
+    VirtualMemory memory(3 * unit);
+    memory.add(unit);
+    memory.add(unit);
+    const auto flags_at = [&](std::size_t offset) {
+        int flags = 77;
+        void* value = &flags;
+        CUpointer_attribute name = CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
+        EXPECT_CU(cu().cuPointerGetAttributes(1, &name, &value, memory.address() + offset));
+        return flags;
+    };
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+    ASSERT_CU(cu().cuMemSetAccess(memory.address() + unit, unit, &access, 1));
+    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, flags_at(0));
+    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, flags_at(unit - 1));
+    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ, flags_at(unit));
+    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE, flags_at(2 * unit)); // nothing is mapped
+    ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
+    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE, flags_at(0));
+    ASSERT_CU(cu().cuCtxSetCurrent(context_));
+}
+
 TEST_F(VirtualMemoryTest, memory_is_used_until_it_is_unmapped_and_its_handle_is_released)
 {
     constexpr std::size_t kBytes = 64 << 20;

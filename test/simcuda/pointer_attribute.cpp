@@ -31,6 +31,16 @@ unsigned handle_types_of(const Allocation& allocation)
                                                 : 0;
 }
 
+// Without a context only what all contexts of a GPU can access.
+unsigned access_from(const Context* current, const Allocation& allocation)
+{
+    if (current != nullptr) {
+        return allocation.access_of(*current->device);
+    }
+    return allocation.virtual_memory == nullptr ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 // Of memory that the driver knows; `current` is null if there is no current context. The types of
 // `data` are those of the manual.
 CUresult get_attribute(const Allocation& allocation, CUpointer_attribute attribute,
@@ -67,7 +77,7 @@ CUresult get_attribute(const Allocation& allocation, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         return give<std::uint64_t>(data, handle_types_of(allocation));
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: // the bits are those of CUmemAccess_flags
-        return give<int>(data, static_cast<int>(allocation.access_of(*current->device)));
+        return give<int>(data, static_cast<int>(access_from(current, allocation)));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         return give(data, pool_of(allocation));
     default:
@@ -96,17 +106,11 @@ CUresult give_default(CUpointer_attribute attribute, void* data)
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         return give<int>(data, 0);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-}
-
-// The attributes that depend on the current context.
-bool needs_context(CUpointer_attribute attribute)
-{
-    return attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
-           attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
 }
 
 // Of reserved addresses where nothing is mapped.
@@ -134,8 +138,11 @@ CUresult look_up(CUpointer_attribute attribute, CUdeviceptr address, void* data)
                                 : get_reserved_attribute(*range, attribute, data);
     }
     Context* current = nullptr;
-    if (needs_context(attribute) && current_context(&current) != CUDA_SUCCESS) {
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && current_context(&current) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
+        (void)current_context(&current); // null without one
     }
     return get_attribute(*allocation, attribute, address, current, data);
 }
