@@ -37,8 +37,9 @@ constexpr size_t kStandbyFromGpu = kMostStandbyBytes;
 // And where several are under way, so that the bandwidth counts (windows of 64 KiB: between GPUs 2.0 us each
 // and 2.5, within one 1.7 and 5.1, to the host 2.3 and 2.8).
 constexpr size_t kStandbyInTraffic = 64u << 10;
-// To a GPU less, since what a CPU has just written comes out of its cache (a message of 32 KiB 10.4 us and
-// 13.3 by the copy engine, of 64 KiB 14.4 and 11.4; a window of 16 KiB 2.1 and 1.7).
+// To a GPU less, since what a CPU has just written comes out of its cache (a window of 16 KiB 2.1 and 1.7). But of a
+// message that is alone each piece would wait for an engine to start (40 KiB 11 us and 18, 64 KiB 13 and 23, 96 KiB 19
+// and 25).
 constexpr size_t kStandbyToGpu = 12u << 10;
 // The driver takes 3 to 6 us longer for each copy of managed memory (windows of 8 KiB 2.5 us each and 10.9).
 constexpr size_t kStandbyManaged = 128u << 10;

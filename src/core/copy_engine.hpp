@@ -31,9 +31,9 @@ class WithdrawableCopies;
 /** No standby kernel is given a longer copy. */
 constexpr size_t kMostStandbyBytes = 192u << 10;
 
-/** A transfer of more than this is not urgent (CopyJob::urgent): host memory comes to a GPU more quickly by
- *  its copy engine then. */
-constexpr size_t kMostUrgentBytes = 32u << 10;
+/** A transfer of more than this is not urgent (CopyJob::urgent): host memory that a CPU copied before comes to a GPU
+ *  more quickly by its copy engine then. */
+constexpr size_t kMostUrgentBytes = 96u << 10;
 
 /** Equal pieces of memory at equal distances, which one call of the driver copies. */
 struct CopyRows {

@@ -361,6 +361,7 @@ private:
     unsigned issue_chunks();
     bool issue_ring_chunk(Stream &stream);
     bool issue_slot_chunk(Stream &stream);
+    static Stream reply_stream(const GetRequest &request);
     bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
@@ -400,6 +401,7 @@ private:
     bool start_direct_get(uint64_t id);
     bool start_direct_put(const Stream &stream);
     bool start_push(const Stream &stream, const GetRequest &request);
+    bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                            const LocalSide &local, uint64_t length);
     CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
@@ -479,6 +481,7 @@ private:
     uint64_t mapped_owner_ = 0;          // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
     bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
+    bool has_pushed_ = false;            // start_push(), once
     std::vector<BufferName> exported_;   // what the peer may have mapped
 };
 

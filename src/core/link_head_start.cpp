@@ -9,7 +9,8 @@
 // Where the last small gets of a link went through the ring, the next one most likely does too. Then the
 // copy begins with the first step, into a span that waits for its request and goes out as soon as both
 // are there. The same for host memory that a GPU gets, which the CPU copies, 0.1 us a KB; but only for a
-// message that is alone: in a window the CPU has no time for it (16 KiB: 3.9 instead of 3.3 us a message).
+// message that is alone: in a window the CPU has no time for it (16 KiB: 3.9 instead of 3.3 us a message). Nor where
+// our GPU can push it (link_direct.cpp), which is seen when the request comes.
 //
 // A span that nobody asks for goes out as a chunk of no transfer when another one behind it wants to: the
 // order of the ring is kept, and nothing ever waits for a request.
@@ -26,10 +27,8 @@
 namespace gpushm {
 namespace {
 
-// A larger one does not gain much, and takes room in the ring. Of host memory 64 KiB are there no sooner
-// than in chunks, which a GPU gets while the CPU copies the next.
+// A larger one does not gain much, and takes room in the ring.
 constexpr size_t kLongestHeadStart = 64u << 10;
-constexpr size_t kLongestHostHeadStart = 32u << 10;
 
 // So many small gets in a row through the ring make the next one likely.
 constexpr unsigned kEnoughStagedGets = 2;
@@ -42,8 +41,6 @@ constexpr unsigned kMostHeadStarts = 64;
 constexpr unsigned kEnoughUnasked = 256;
 
 thread_local Link *link_that_packs = nullptr;
-
-size_t longest(bool by_gpu) { return by_gpu ? kLongestHeadStart : kLongestHostHeadStart; }
 
 /** Nothing may read memory that is not there any more, and the sender's message may end without a
  *  request. cuMemFree waits for copies of what it frees; cuMemUnmap does not. Those that are submitted
@@ -71,11 +68,14 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
 
 uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {
     const unsigned gets_before = staged_gets_[by_gpu];
-    if (planned_ || length == 0 || length > longest(by_gpu) || gets_before < kEnoughStagedGets) {
+    if (planned_ || length == 0 || length > kLongestHeadStart || gets_before < kEnoughStagedGets) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);
-    if (by_gpu ? !free_waits_for_copies(info) : !outgoing_spans_.empty() || !streams_.empty()) {
+    const bool usual = by_gpu ? free_waits_for_copies(info)
+                              : outgoing_spans_.empty() && streams_.empty() &&
+                                    !is_for_push(info, address, length);
+    if (!usual) {
         return 0;
     }
     if (waiting_.count >= gets_before ||
@@ -135,12 +135,15 @@ bool Link::claim_head_start(const GetRequest &request) {
         reinterpret_cast<uint64_t>(out->source) != request.address) {
         return false;
     }
-    if (out->by_gpu && same_gpu(request.buffer, query_memory(out->source)) &&
-        copies_for_both(request.buffer)) {
-        // Not through the ring, out of which the peer's copy would wait for a time slice.
+    const bool pushed = !out->by_gpu && start_push(reply_stream(request), request);
+    const bool for_both = out->by_gpu && same_gpu(request.buffer, query_memory(out->source)) &&
+                          copies_for_both(request.buffer);
+    if (pushed || for_both) {
+        // Not through the ring: a GPU is quicker; or the peer's copy out of it would wait for a time slice.
         give_up_head_start(*out);
+        port_.activate(*this);
         publish_spans();
-        return false;
+        return pushed;
     }
     stop_waiting(*out);
     out->chunk.transfer_id = request.transfer_id;
@@ -153,7 +156,7 @@ bool Link::claim_head_start(const GetRequest &request) {
 
 /** For the next one: a get goes through the ring. */
 void Link::count_staged_get(size_t length, bool by_gpu) {
-    if (length <= longest(by_gpu)) {
+    if (length <= kLongestHeadStart) {
         staged_gets_[by_gpu] = std::min(staged_gets_[by_gpu] + 1, kMostHeadStarts);
     }
 }

@@ -110,6 +110,12 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     send_control(CellKind::get_request, request);
 }
 
+Link::Stream Link::reply_stream(const GetRequest &request) {
+    const unsigned char *source = pointer(request.address);
+    return {request.transfer_id, true, nullptr, source, query_memory(source), request.length, 0,
+            RemoteMemory{0, 0}, request.registration};
+}
+
 void Link::receive_get_request(const GetRequest &request) {
     if (request.length == 0 || !RegistrationTable::instance().covers(
                                    request.registration, request.address, request.length)) {
@@ -122,9 +128,7 @@ void Link::receive_get_request(const GetRequest &request) {
     if (claim_head_start(request)) {
         return;
     }
-    const unsigned char *source = pointer(request.address);
-    const Stream stream = {request.transfer_id, true, nullptr, source, query_memory(source),
-                           request.length, 0, RemoteMemory{0, 0}, request.registration};
+    const Stream stream = reply_stream(request);
     port_.activate(*this);
     if (!start_push(stream, request)) {
         streams_.push_back(stream);

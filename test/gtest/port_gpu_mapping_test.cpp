@@ -374,6 +374,46 @@ TEST(PortGpuMapping, PushFromPageLockedMemory) {
     EXPECT_EQ(pinned_push.run(), 0);
 }
 
+/** Head starts, through the ring, until the buffer is locked and the peer's memory mapped; then one copy. */
+FreshProcess push_after_head_starts("push-after-head-starts", [] {
+    constexpr size_t kLong = 64 << 10;
+    Pair pair(1);
+    CHECK(pair.start());
+    HostPins::instance().enable(size_t{1} << 30);
+    pair.peer.allocate(kLong);
+    Buffer local(MemoryKind::host, kLong);
+    const Registration registration(local.data(), kLong);
+    unsigned head_starts = 0;
+    bool pushed = false;
+    for (uint64_t i = 0; i < 1000 && !pushed; ++i) {
+        local.fill(i);
+        uint64_t head_start = 0;
+        pair.peer.reset_calls();
+        CHECK(pair.peer.get_announced(registration.named(), kLong, &head_start) == Status::ok);
+        pushed = pair.peer.calls("cuMemcpyAsync") == 0;
+        CHECK(pair.peer.holds(i));
+        head_starts += head_start != 0;
+        CHECK(!pushed || head_start != 0);  // the first push, which the request decides
+    }
+    CHECK(pushed && head_starts > 2);
+    for (uint64_t i = 0; i < 10; ++i) {
+        local.fill(5000 + i);
+        uint64_t head_start = 0;
+        reset_calls();
+        pair.peer.reset_calls();
+        CHECK(pair.peer.get_announced(registration.named(), kLong, &head_start) == Status::ok);
+        CHECK(head_start == 0);
+        CHECK(calls("cuMemcpyAsync") == 1 && pair.peer.calls("cuMemcpyAsync") == 0);
+        CHECK(pair.peer.holds(5000 + i));
+    }
+    return pair.peer.finish();
+});
+
+TEST(PortGpuMapping, APushTakesThePlaceOfHeadStarts) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(push_after_head_starts.run(), 0);
+}
+
 /** Without HostPins a pageable buffer goes through the ring, whatever is mapped. */
 FreshProcess pageable("pageable-memory", [] {
     constexpr size_t kLong = 1 << 20;

@@ -169,6 +169,10 @@ Peer::Answer Peer::ask(Operation operation, uint64_t number, const std::string &
         return link().am_short(kCommandId, static_cast<uint64_t>(operation), &command,
                                sizeof(command));
     });
+    return await_answer();
+}
+
+Peer::Answer Peer::await_answer() {
     Answer answer;
     if (!progress_until({port_}, [&] { return !port_->messages.empty(); })) {
         ADD_FAILURE() << "the peer does not answer";
@@ -191,6 +195,37 @@ bool Peer::holds(uint64_t seed) { return ask(Operation::holds, seed).value != 0;
 
 Status Peer::get(const RemoteMemory &remote, size_t length) {
     return static_cast<Status>(ask(Operation::get, length, bytes_of(remote)).value);
+}
+
+/** The command that asks for memory of its sender, with the head start that this memory gets. */
+struct Peer::Announcement {
+    RemoteMemory memory;
+    size_t length;
+
+    static size_t pack(void *destination, void *argument) {
+        auto *self = static_cast<Announcement *>(argument);
+        Link *link = Link::packing();
+        const auto *address = reinterpret_cast<const void *>(self->memory.address);
+        self->memory.head_start =
+            link != nullptr ? link->plan_head_start(address, self->length, false) : 0;
+        const Operation operation = Operation::get;
+        Command command;
+        command.number = self->length;
+        memcpy(command.text, &self->memory, kRemoteBytes);
+        memcpy(destination, &operation, sizeof(operation));
+        memcpy(static_cast<unsigned char *>(destination) + sizeof(operation), &command, sizeof(command));
+        return sizeof(operation) + sizeof(command);
+    }
+};
+
+Status Peer::get_announced(const RemoteMemory &remote, size_t length, uint64_t *head_start) {
+    Announcement announcement = {remote, length};
+    send_when_possible(*port_, *port_, [&] {
+        size_t packed = 0;
+        return link().am_pack(kCommandId, Announcement::pack, &announcement, &packed);
+    });
+    *head_start = announcement.memory.head_start;
+    return static_cast<Status>(await_answer().value);
 }
 
 Status Peer::put(const RemoteMemory &remote, size_t length) {

@@ -45,6 +45,9 @@ public:
     /** It reads or writes memory of this process with its buffer. */
     Status get(const RemoteMemory &remote, size_t length);
     Status put(const RemoteMemory &remote, size_t length);
+    /** As get() of host memory of this process; the message that asks for it announces the memory, so that there may be a
+     *  head start: its number, 0 for none. */
+    Status get_announced(const RemoteMemory &remote, size_t length, uint64_t *head_start);
     unsigned long calls(const char *function);
     /** All but those of `function`, counted at one moment. */
     unsigned long calls_besides(const char *function);
@@ -61,10 +64,12 @@ public:
 private:
     enum class Operation : uint64_t;
     struct Command;
+    struct Announcement;
     struct Answer;
     class Service;
 
     Answer ask(Operation operation, uint64_t number = 0, const std::string &text = "");
+    Answer await_answer();
 
     Child child_;
     TestPort *port_ = nullptr;
