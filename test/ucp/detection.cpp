@@ -119,6 +119,16 @@ bool use_host_memory_at(Session &session, void *place, const char *before) {
     return true;
 }
 
+/** Of the driver, for a message on one of its sides. */
+unsigned long most_lookups(Allocator allocator) {
+    switch (allocator) {
+    case Allocator::vmm_shared: return 1;  // whether kernels may access it
+    case Allocator::vmm:
+    case Allocator::pool: return 4;  // its kind as well, each time that UCP or gpushm needs it
+    default: return 0;
+    }
+}
+
 }  // namespace
 
 void changing_kinds(Peer &peer) {
@@ -195,9 +205,7 @@ void lookups(Peer &peer) {
     Messenger messenger(peer, session);
     constexpr const char *kQuery = "cuPointerGetAttributes";
     for (const Allocator allocator : allocators_of(peer.options)) {
-        if (allocator == Allocator::pool || allocator == Allocator::vmm) {
-            continue;  // looked up each time
-        }
+        const unsigned long most = most_lookups(allocator);
         for (const size_t size : {size_t{8}, size_t{4000}, size_t{1} << 20}) {
             GuardedAllocation memory(allocator, size);
             for (int sender : {0, 1}) {
@@ -222,9 +230,9 @@ void lookups(Peer &peer) {
                 for (uint64_t seed = 1; seed <= 20; ++seed) {
                     asked += exchange(warm_up + seed);
                 }
-                if (asked != 0) {
-                    fail("%lu look-ups in 20 messages of %zu bytes of %s memory, process %d %s",
-                         asked, size, to_string(allocator), peer.role,
+                if (asked > 20 * most) {
+                    fail("%lu look-ups, not %lu, in 20 messages of %zu bytes of %s memory, process %d %s",
+                         asked, 20 * most, size, to_string(allocator), peer.role,
                          peer.role == sender ? "sending" : "receiving");
                 }
             }
