@@ -14,6 +14,7 @@ namespace gpushm {
 namespace {
 
 std::atomic<bool> wanted{false};
+thread_local bool unprepared = false;
 
 void prepare(CUcontext context) {
     KernelCodes::instance().load(context, CudaDriver::get()->context_id(context));
@@ -37,10 +38,14 @@ void prepare_if_idle(const CudaDriver *driver, CUcontext context) {
 }  // namespace
 
 void prepare_context(CUcontext context) {
-    if (wanted.load(std::memory_order_relaxed) && KernelCodes::possible()) {
+    if (!unprepared && wanted.load(std::memory_order_relaxed) && KernelCodes::possible()) {
         prepare(context);
     }
 }
+
+WithoutPreparation::WithoutPreparation() : before_(unprepared) { unprepared = true; }
+
+WithoutPreparation::~WithoutPreparation() { unprepared = before_; }
 
 void prepare_contexts() {
     const CudaDriver *driver = CudaDriver::get();

@@ -2,6 +2,7 @@
 #include "core/copy_engine.hpp"
 
 #include "core/buffer_name.hpp"
+#include "core/context_preparation.hpp"
 #include "core/copy_batch.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
@@ -88,6 +89,9 @@ CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
         return known->second;
     }
     CUcontext context = nullptr;
+    // Where the application has none of its own in use, kernels of ours in it would take turns with those of the
+    // context that the application does use.
+    const WithoutPreparation unprepared;
     const bool retained = tried_twice([&] {
         return CudaDriver::get()->device_primary_ctx_retain(&context, gpu_side.device) ==
                CUDA_SUCCESS;
@@ -455,9 +459,13 @@ bool is_mapped_for_kernels(const void *address) {
 namespace {
 
 /** Of memory that names no context: that of pools, and what is mapped by virtual memory management, of which
- *  neighbours may be mapped differently. */
+ *  neighbours may be mapped differently. What would take long to ask for is taken for inaccessible. */
 bool may_access(CUcontext context, const void *address, size_t length) {
     constexpr CUdeviceptr kUnit = 2u << 20;  // of mappings (cuMemGetAllocationGranularity of H100, H200 and before)
+    constexpr size_t kMostUnits = 64;        // 6 us
+    if (length > kMostUnits * kUnit) {
+        return false;
+    }
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, context);
     const auto accessible = [driver](CUdeviceptr byte) {

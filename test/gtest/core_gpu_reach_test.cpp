@@ -72,6 +72,23 @@ TEST_F(Reach, WhatIsMappedForReadingAndWriting) {
     EXPECT_FALSE(reached(memory.data(), kUnit)) << "which may only be read";
 }
 
+TEST_F(Reach, NotWhatTakesLongToAskFor) {
+    const auto allocate =
+        cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
+    const auto release = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
+    CUdeviceptr pooled = 0;
+    ASSERT_EQ(allocate(&pooled, 200 * kUnit, nullptr), CUDA_SUCCESS);
+    const auto *address = reinterpret_cast<unsigned char *>(pooled);
+    EXPECT_TRUE(reached(address, 64 * kUnit));
+    reset_calls();
+    EXPECT_FALSE(reached(address, 200 * kUnit));
+    if (simulated()) {
+        EXPECT_EQ(calls("cuPointerGetAttributes"), 1u) << "for its kind";
+    }
+    EXPECT_EQ(release(pooled, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+}
+
 // The driver tells the reserved range, in which there may be holes.
 TEST_F(Reach, NoHoleBetweenMappings) {
     if (!Buffer::has_exportable()) {

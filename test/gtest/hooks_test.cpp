@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // With hooks in the driver, query_memory() remembers, and is never wrong for it.
 #include "core/background.hpp"
+#include "core/context_preparation.hpp"
+#include "core/copy_engine.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
 #include "core/idle_context.hpp"
+#include "core/kernel_code.hpp"
 #include "core/stream_captures.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
@@ -489,6 +492,45 @@ FreshProcess refused("refused", [] {
 });
 
 TEST(HooksProcess, WithoutAllHooksTheDriverIsAskedEachTime) { EXPECT_EQ(refused.run(), 0); }
+
+/** A primary context that only gpushm uses gets no kernels, which would take turns with the application's in another
+ *  context; one that the application makes does. */
+FreshProcess primary_context("primary-context", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    if (!install_all_hooks() || cuda.init(0) != CUDA_SUCCESS) {
+        return 1;
+    }
+    prepare_contexts();
+    const auto has_kernels = [&cuda](CUcontext context) {
+        return KernelCodes::instance().find(context, cuda.context_id(context)) != nullptr;
+    };
+    const CUcontext own = make_context();
+    MemoryInfo of_a_pool;
+    of_a_pool.kind = MemoryKind::device;
+    {
+        CopyEngine engine;
+        const CUcontext primary = engine.context_of(of_a_pool);
+        if (primary == nullptr || primary == own || has_kernels(primary)) {
+            return 2;
+        }
+    }
+    CUcontext primary = nullptr;
+    if (cuda.device_primary_ctx_retain(&primary, 0) != CUDA_SUCCESS || !has_kernels(primary)) {
+        return 3;
+    }
+    destroy_context(own);
+    return 0;
+});
+
+TEST(HooksProcess, GpushmMakesNoContextForItsKernels) {
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "not every libucm can";
+#endif
+    if (!KernelCodes::possible()) {
+        GTEST_SKIP() << "no kernels";
+    }
+    EXPECT_EQ(primary_context.run(), 0);
+}
 
 }  // namespace
 }  // namespace gpushm
