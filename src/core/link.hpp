@@ -401,6 +401,10 @@ private:
     bool start_direct_get(uint64_t id);
     bool start_direct_put(const Stream &stream);
     bool start_push(const Stream &stream, const GetRequest &request);
+    // Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us instead of
+    // 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
+    static constexpr uint64_t kSmallestHostCopy = 64u << 10;
+    size_t longest_head_start(bool by_gpu) const;
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                            const LocalSide &local, uint64_t length);
@@ -481,7 +485,8 @@ private:
     uint64_t mapped_owner_ = 0;          // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
     bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
-    bool has_pushed_ = false;            // start_push(), once
+    bool peer_gets_to_gpu_ = false;      // what it asked for last
+    bool pushes_host_memory_ = false;    // could, of kSmallestHostCopy or more, when asked last
     std::vector<BufferName> exported_;   // what the peer may have mapped
 };
 

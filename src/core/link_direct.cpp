@@ -38,10 +38,6 @@ constexpr double kStagedSecondsPerByte = 1 / 45e9;
 constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
 constexpr double kTimeSlice = 140e-6;
 
-// Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us
-// instead of 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
-constexpr uint64_t kSmallestHostCopy = 64u << 10;
-
 // More than a peer keeps mapped (PeerMappings).
 constexpr size_t kMaxExports = 1024;
 
@@ -82,7 +78,7 @@ bool Link::copies_for_both(const BufferName &buffer) const {
 
 /** Whether host memory most likely goes to a peer's GPU by a copy of ours. */
 bool Link::is_for_push(const MemoryInfo &info, const void *address, size_t length) const {
-    return has_pushed_ && length >= kSmallestHostCopy &&
+    return pushes_host_memory_ && length >= kSmallestHostCopy &&
            (info.kind == MemoryKind::pinned || HostPins::instance().has_locked(address, length));
 }
 
@@ -157,18 +153,20 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
     const bool pinned_by_us = view.pin.use_count() != 0;
+    // A kernel that was withdrawn may still read its source, be that here or there. Only what cuMemAlloc gave is there
+    // until then: cuMemFree waits for all work of the context, as the end of a mapping by CUDA IPC does; what is mapped
+    // by virtual memory management, and what is of a pool, may be unmapped before.
+    const bool may_stay = local.info.kind == MemoryKind::device && local.info.ipc_capable &&
+                          (own || buffer.sharing == BufferName::Sharing::ipc_handle);
     const bool kernel_may_copy = length <= kMostStandbyBytes || extent > length ||
-                                 local.extent > length || one_gpu;
+                                 local.extent > length || (one_gpu && may_stay);
     view.in_reach = view.mapping != nullptr && kernel_may_copy &&
                     (pinned_by_us ? is_mapped_for_kernels(local.address)
                                   : kernels_reach(local.info, local.address, local.extent,
                                                   local.info.device, context));
-    // A kernel that was withdrawn may still read its source: what is imported by a file descriptor may be unmapped
-    // before (DescriptorMapping), what CUDA IPC opened is closed behind all work of the context.
-    const bool may_stay = own || buffer.sharing == BufferName::Sharing::ipc_handle;
-    view.other_side = !one_gpu || !may_stay || local.info.kind != MemoryKind::device ? OtherSide::elsewhere
-                      : view.in_reach ? OtherSide::same_gpu
-                                      : OtherSide::unknown;
+    view.other_side = !one_gpu || !may_stay ? OtherSide::elsewhere
+                      : view.in_reach       ? OtherSide::same_gpu
+                                            : OtherSide::unknown;
     return view;
 }
 
@@ -287,8 +285,11 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
         return false;
     }
-    const RemoteView view = view_remote(buffer, request.destination, stream.total,
-                                        local_side(stream), stream.total);
+    const LocalSide local = local_side(stream);
+    const RemoteView view = view_remote(buffer, request.destination, stream.total, local, stream.total);
+    if (!local.on_gpu && stream.total >= kSmallestHostCopy) {
+        pushes_host_memory_ = view.address != nullptr;
+    }
     // Without a claim the peer has given the transfer up.
     SharedTransfer &shared = mailbox_.shared_transfer(request.shared.index);
     const uint32_t id = request.shared.id;
@@ -305,7 +306,6 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
     if (!started) {
         shared.finish(id, false);
     }
-    has_pushed_ |= started;
     return started;
 }
 

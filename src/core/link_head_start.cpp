@@ -27,8 +27,10 @@
 namespace gpushm {
 namespace {
 
-// A larger one does not gain much, and takes room in the ring.
+// A larger one does not gain much, and takes room in the ring. Where two CPUs copy, chunks that both copy at the same
+// time are there as soon (64 KiB 4.2 us instead of 4.8).
 constexpr size_t kLongestHeadStart = 64u << 10;
+constexpr size_t kLongestHeadStartToHost = 32u << 10;
 
 // So many small gets in a row through the ring make the next one likely.
 constexpr unsigned kEnoughStagedGets = 2;
@@ -66,9 +68,13 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
     return length;
 }
 
+size_t Link::longest_head_start(bool by_gpu) const {
+    return by_gpu || peer_gets_to_gpu_ ? kLongestHeadStart : kLongestHeadStartToHost;
+}
+
 uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {
     const unsigned gets_before = staged_gets_[by_gpu];
-    if (planned_ || length == 0 || length > kLongestHeadStart || gets_before < kEnoughStagedGets) {
+    if (planned_ || length == 0 || length > longest_head_start(by_gpu) || gets_before < kEnoughStagedGets) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);
@@ -135,8 +141,9 @@ bool Link::claim_head_start(const GetRequest &request) {
         reinterpret_cast<uint64_t>(out->source) != request.address) {
         return false;
     }
-    const bool pushed = !out->by_gpu && start_push(reply_stream(request), request);
-    const bool for_both = out->by_gpu && same_gpu(request.buffer, query_memory(out->source)) &&
+    const bool pushed = !out->by_gpu && request.length >= kSmallestHostCopy &&
+                        start_push(reply_stream(request), request);
+    const bool for_both = out->by_gpu && request.shared.exists() && same_gpu(request.buffer, query_memory(out->source)) &&
                           copies_for_both(request.buffer);
     if (pushed || for_both) {
         // Not through the ring: a GPU is quicker; or the peer's copy out of it would wait for a time slice.
@@ -156,7 +163,7 @@ bool Link::claim_head_start(const GetRequest &request) {
 
 /** For the next one: a get goes through the ring. */
 void Link::count_staged_get(size_t length, bool by_gpu) {
-    if (length <= kLongestHeadStart) {
+    if (length <= longest_head_start(by_gpu)) {
         staged_gets_[by_gpu] = std::min(staged_gets_[by_gpu] + 1, kMostHeadStarts);
     }
 }

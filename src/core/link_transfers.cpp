@@ -97,15 +97,14 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     request.length = operation.length;
     request.registration = operation.remote.registration;
     request.head_start = operation.remote.head_start;
-    const BufferName buffer = name_buffer(operation.local_info);
-    if (may_be_pushed && buffer.can_be_mapped()) {
+    request.buffer = name_buffer(operation.local_info);
+    if (may_be_pushed && request.buffer.can_be_mapped()) {
         operation.shared = port_.take_shared_transfer();
         request.shared = operation.shared;
     }
     if (request.shared.exists()) {
         port_.shared_transfer(request.shared.index).open(request.shared.id, 1);
         request.destination = reinterpret_cast<uint64_t>(operation.local);
-        request.buffer = buffer;
     }
     send_control(CellKind::get_request, request);
 }
@@ -125,6 +124,7 @@ void Link::receive_get_request(const GetRequest &request) {
         send_control(CellKind::transfer_done, TransferDone{request.transfer_id, 1});
         return;
     }
+    peer_gets_to_gpu_ = !request.buffer.cpu_copies();
     if (claim_head_start(request)) {
         return;
     }

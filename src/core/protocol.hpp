@@ -59,9 +59,8 @@ struct GetRequest {
     uint64_t length;   // bytes, > 0
     uint64_t registration;
     uint64_t destination;  // address in the sender's memory
-    BufferName buffer;     // where `destination` lies; may be written by the receiver of the request if
-                           // it can be mapped
-    SharedUse shared;      // of one piece, in the sender's mailbox, that permits that
+    BufferName buffer;     // where `destination` lies
+    SharedUse shared;      // of one piece, in the sender's mailbox: permits the receiver of the request to write there
     uint64_t head_start;   // 0, or what the receiver said when it told of the memory: it may have copied
 };
 static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");

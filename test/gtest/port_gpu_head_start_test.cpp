@@ -100,6 +100,7 @@ TEST_F(PortGpuHeadStart, IsNotTakenWhereOneProcessCopiesForTheGpu) {
     request.length = 1000;
     request.registration = remote.registration;
     request.buffer = name_buffer(query_memory(destination.data()));
+    request.shared = {0, 1};
     owner_.receive_get_request(request);
     EXPECT_EQ(announce(1000), 0u) << "the ring is not the way of this pair";
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return !owner_.busy(); }));

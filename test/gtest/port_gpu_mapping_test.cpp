@@ -6,6 +6,7 @@
 
 #include "core/copy_any.hpp"
 #include "core/host_pins.hpp"
+#include "core/kernel_code.hpp"
 
 #include <cstring>
 #include <optional>
@@ -191,6 +192,49 @@ TEST(PortGpuMapping, OnOneGpuOneProcessCopiesForBoth) {
     SKIP_UNLESS_SIMULATED();
     for (int i = 0; i < 6; ++i) {  // it is either
         EXPECT_EQ(one_gpu.run(), 0);
+    }
+}
+
+/** A kernel of ours that was withdrawn may still read its source, so it never gets one that may be unmapped before. */
+FreshProcess kernel_within_gpu("kernel-within-gpu", [] {
+    constexpr size_t kLong = 1 << 20;
+    Pair pair(0);
+    CHECK(pair.start());
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(cuda.ctx_get_current(&context) == CUDA_SUCCESS);
+    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    const RemoteMemory remote = pair.peer.allocate(kLong);
+    if (process_cookie().low > pair.peer.owner()) {
+        return pair.peer.finish();  // which copies for both
+    }
+    for (const Buffer::Allocator allocator : {Buffer::Allocator::device, Buffer::Allocator::exportable}) {
+        if (allocator == Buffer::Allocator::exportable && !Buffer::has_exportable()) {
+            continue;
+        }
+        Buffer local(allocator, kLong);
+        for (uint64_t i = 0; i < 60; ++i) {
+            if (i == 50) {
+                reset_calls();
+            }
+            local.fill(i);
+            CHECK(pair.put(local.data(), kLong, remote) == Status::ok);
+            CHECK(pair.peer.holds(i));
+        }
+        const bool by_kernel = allocator == Buffer::Allocator::device;
+        CHECK(calls("cuLaunchKernel") == (by_kernel ? 10 : 0));
+        CHECK(calls("cuMemcpyAsync") == (by_kernel ? 0 : 10));
+    }
+    return pair.peer.finish();
+});
+
+TEST(PortGpuMapping, AKernelCopiesWithinAGpuWhatStaysMapped) {
+    SKIP_UNLESS_SIMULATED();
+    if (!KernelCodes::possible()) {
+        GTEST_SKIP() << "no kernels";
+    }
+    for (int i = 0; i < 6; ++i) {  // either process copies
+        EXPECT_EQ(kernel_within_gpu.run(), 0);
     }
 }
 
@@ -412,6 +456,46 @@ FreshProcess push_after_head_starts("push-after-head-starts", [] {
 TEST(PortGpuMapping, APushTakesThePlaceOfHeadStarts) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(push_after_head_starts.run(), 0);
+}
+
+/** Where two CPUs copy, chunks are as quick: only for a GPU is a head start longer than 32 KiB. */
+FreshProcess head_starts_to("head-starts-to", [] {
+    constexpr size_t kLong = 64 << 10;
+    PortConfig config = kMappingPort;
+    config.peer_mapping = false;
+    config.cma = false;
+    Pair pair(1, config);
+    CHECK(pair.start(config));
+    Buffer local(MemoryKind::host, kLong);
+    const Registration registration(local.data(), kLong);
+    const auto has_head_start = [&](size_t length) {
+        uint64_t number = 0;
+        return pair.peer.get_announced(registration.named(), length, &number) == Status::ok && number != 0;
+    };
+    for (int round = 0; round < 2; ++round) {
+        pair.peer.allocate(kLong, Buffer::Allocator::host);
+        for (int i = 0; i < 6; ++i) {
+            local.fill(i);
+            CHECK(has_head_start(kLong / 2) || (round == 0 && i < 3));
+            CHECK(!has_head_start(kLong) || (round != 0 && i == 0));
+            CHECK(pair.peer.holds(i));
+        }
+        pair.peer.release();
+        pair.peer.allocate(kLong, Buffer::Allocator::device);
+        for (int i = 0; i < 6; ++i) {
+            local.fill(100 + i);
+            CHECK(has_head_start(kLong / 2));
+            CHECK(has_head_start(kLong));
+            CHECK(pair.peer.holds(100 + i));
+        }
+        pair.peer.release();
+    }
+    return pair.peer.finish();
+});
+
+TEST(PortGpuMapping, HeadStartsToAGpuMayBeLonger) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(head_starts_to.run(), 0);
 }
 
 /** Without HostPins a pageable buffer goes through the ring, whatever is mapped. */
