@@ -156,7 +156,7 @@ __device__ Copy piece_of(const Copy &copy, uint32_t shift, uint32_t index) {
 }
 
 /** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it. Each of its loads is
- *  of whole lines, but for the first and the last one. */
+ *  of whole lines (of bytes: of half a line), but for the first and the last one. */
 template <typename Word>
 __device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes,
                                            uint32_t lane) {
@@ -445,7 +445,7 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
         const uint32_t there = __ballot_sync(kAllLanes, expected);
         const bool ends = lane == kBeatLane && patience.ends(seen.unit, parameters, there != 0);
         uint32_t units = 0;
-        Copy copy;
+        Copy copy = {};
         Work work = Work::none;
         if (__any_sync(kAllLanes, ends)) {
             work = Work::batch;  // of no unit
@@ -468,7 +468,9 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
         }
         if (work == Work::little) {
             const Reach reach = reach_of(seen.unit, units);
-            copy_piece(copy, lane);
+            if (copy.length != 0) {
+                copy_piece(copy, lane);
+            }
             __syncwarp();
             next += units;
             if (lane == 0) {
