@@ -13,9 +13,25 @@ namespace {
 // One memcpy into or out of shared memory that the other side's cache holds.
 constexpr double kHostCopyBandwidth = 7e9;
 
-// The reader lets the kernel copy, once; the other process helps with long ones.
-constexpr double kHostTransferStart = 1.5e-6;
-constexpr double kHostTransferBandwidth = 16e9;
+// One memcpy into shared memory and one out of it, at the same time, as the interface says it.
+constexpr double kMessageBandwidth = 20e9;
+
+// The reader lets the kernel copy, once; the other process helps with long ones. That takes 1.5 us and 1 s for 16 GB.
+// But UCP reckons with 5008 or 5800 MiB/s (UCX_BCOPY_BW) for each copy of an eager message, which slots in the caches
+// are far from: 32 KiB take 2.2 us as an eager message and 4.5 as a transfer (UCX 1.22, EPYC 9004, cores with a common
+// cache), 3 and 8.4 where the sender has just written them; between cores far apart 7 to 8 and 5.2, 11 and 21. 64 KiB,
+// far apart, 15 and 6.4, 14 to 24 and 37. So a transfer is said to take this longer, which makes UCP begin with it
+// behind 32 KiB.
+constexpr double kHostTransferStart = 9.6e-6;
+
+// Where messages may go to a GPU's memory, which their sender cannot know. 16 KiB to it take 12.4 us as an eager message,
+// 9.3 as a transfer, in windows 10.9 and 2.9 each; 8 KiB alone 6.3 and 7.9 (UCX 1.16, H200). Between hosts of such a node
+// 16 KiB take 3.4 us either way, 3.6 and 6.9 where the sender has just written them (Xeon).
+constexpr double kHostTransferStartBesideGpu = 1.8e-6;
+
+// Of transports whose bandwidth is a fourth (UCX_MULTI_LANE_MAX_RATIO) or more of the best one's UCP has each move a
+// part of a transfer: 64 KiB took 9.1 us by gpushm and cma, 5.0 by gpushm alone. cma says 11.7 GB/s, knem 14.5.
+constexpr double kHostTransferBandwidth = 60e9;
 
 // A "zero-copy" message of host memory is copied as am_bcopy does it, and UCP registers its buffer before: 10 to 30 %
 // slower at 1 to 4 KiB (EPYC 9004, two cores). So UCP shall not choose it. UCX before 1.20 does not say whose memory a
@@ -23,10 +39,10 @@ constexpr double kHostTransferBandwidth = 16e9;
 // announcement (link_head_start.cpp), and does not have it sent when it asks, 1.5 us later.
 constexpr double kHostMessageStart = 1.7e-6;
 
-// Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with our 20 GB/s and the
-// defaults of 5008 (AMD) and 5800 MiB/s at 38 and 47 KiB, where the rendezvous has begun (UCX 1.13.1
+// Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with our 60 GB/s and the
+// defaults of 5008 (AMD) and 5800 MiB/s at 38 and 45 KiB, where the rendezvous has begun (UCX 1.13.1
 // src/ucp/core/ucp_ep.c, ucp_ep_config_get_zcopy_auto_thresh()).
-constexpr double kFirstProtocolsRegistration = 5.5e-6;
+constexpr double kFirstProtocolsRegistration = 6.8e-6;
 
 // One DMA over PCIe 5 between a GPU and pinned memory: 7.1 us for 8 bytes, 8.3 us for 64 KiB.
 constexpr double kGpuCopyStart = 4e-6;
@@ -60,7 +76,9 @@ void estimate_transfer(abi::PerfEstimate &estimate) {
     const bool remote_gpu = is_gpu_memory(estimate.remote_memory_type);
     // UCX before 1.19 does not say what the other side is: then, as UCP does, the same as here.
     const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST || remote_gpu;
-    estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : kHostTransferStart;
+    estimate.send_pre_overhead += local_gpu || remote_gpu          ? kGpuCopyStart
+                                  : CudaDriver::get() != nullptr ? kHostTransferStartBesideGpu
+                                                                 : kHostTransferStart;
     if (local_gpu && (remote_gpu || !remote_known)) {
         estimate.bandwidth_dedicated = kGpuTransferBandwidth;
     } else {
@@ -81,6 +99,8 @@ bool first_protocols() {
 }
 
 }  // namespace
+
+double interface_bandwidth() { return first_protocols() ? kHostTransferBandwidth : kMessageBandwidth; }
 
 double registration_overhead() {
     return first_protocols() && CudaDriver::get() == nullptr ? kFirstProtocolsRegistration : 0;

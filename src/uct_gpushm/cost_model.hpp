@@ -10,7 +10,11 @@ namespace gpushm::uct {
  *  nor what a GPU costs. Proto v2 of UCX (default from 1.16 on) chooses by it. */
 void estimate_shared_memory_cost(abi::PerfEstimate &estimate);
 
-/** The same for the first generation of protocols: seconds that a registration is said to take, so that UCP has host
+/** Bytes a second that the interface is said to move. The first generation of protocols divides a transfer between
+ *  transports by it. */
+double interface_bandwidth();
+
+/** For the first generation of protocols: seconds that a registration is said to take, so that UCP has host
  *  memory of up to a slot's size copied. 0 where there may be GPU memory: UCX before 1.16 takes lists of buffers
  *  (UCP_DATATYPE_IOV) for host memory, and copies them by memcpy where it does not send them zero-copy
  *  (1.13.1 src/ucp/tag/tag_send.c, ucp_tag_send_req_init(), and src/ucp/proto/proto_am.inl). */

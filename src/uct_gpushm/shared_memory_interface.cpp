@@ -53,12 +53,12 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     attr->cap.put.max_iov = attr->cap.get.max_iov = 1;
     attr->cap.put.opt_zcopy_align = attr->cap.get.opt_zcopy_align = 1;
     attr->cap.put.align_mtu = attr->cap.get.align_mtu = 1;
-    // As UCX's own shared memory says of itself (src/uct/sm/mm/base/mm_iface.c); the bandwidth a
-    // little above it (12179 MB/s) and the priority decide for us where both are there.
+    // As UCX's own shared memory says of itself (src/uct/sm/mm/base/mm_iface.c); the bandwidth
+    // above it (12179 MB/s) and the priority decide for us where both are there.
     attr->latency.c = 80e-9;
     attr->latency.m = 0;
     attr->overhead = 10e-9;
-    attr->bandwidth.dedicated = 20e9;
+    attr->bandwidth.dedicated = interface_bandwidth();
     attr->bandwidth.shared = 0;
     attr->priority = 1;
     return UCS_OK;

@@ -99,6 +99,29 @@ expect "small messages of host memory are copied (second protocols)" yes \
         ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |
         grep -q ' 105[.][.][0-9]\{4,\} .*eager copy-in copy-out' && echo yes)"
 
+# UCX's own estimate of copies would end them at 10 KiB (cost_model.cpp).
+minor=$(ucx_info -v | sed -n 's/.*ersion 1[.]\([0-9]*\)[.].*/\1/p' | head -n 1)
+if ! has_driver && [ "$minor" -ge 16 ]; then
+    expect "messages of 32 KiB of host memory are copied" yes \
+        "$([ "$(LD_LIBRARY_PATH='' UCX_TLS=gpushm UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
+            ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |
+            sed -n 's/.* \([0-9]*\)[.][.]inf .*rendezvous.*/\1/p' | sort -n | head -n 1)" -gt 32768 ] && echo yes)"
+fi
+
+# Beside another transport with get_zcopy UCP gives each a part, unless one is much faster (cost_model.cpp).
+megabytes_of() { # a transport: what it says of its bandwidth
+    UCX_PROTO_ENABLE=n info -d | sed -n "/Transport: $1\$/,/bandwidth/s/.* + \\([0-9]*\\)[.].*MB.*/\\1/p" | head -n 1
+}
+cma=$(megabytes_of cma)
+if [ -n "$cma" ]; then
+    expect "cma does no part of large messages (first protocols)" yes \
+        "$([ "$(megabytes_of gpushm)" -gt $((4 * cma)) ] && echo yes)"
+    expect "cma does no part of large messages (second protocols)" yes \
+        "$(UCX_TLS=gpushm,cma UCX_PROTO_ENABLE=y UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
+            ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |
+            grep -q 'rendezvous zero-copy read.* | gpushm/gpushm *|' && echo yes)"
+fi
+
 if command -v readelf >/dev/null; then
     for library in "$folder"/full/*.so*; do
         needed=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
