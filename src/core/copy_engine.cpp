@@ -371,8 +371,10 @@ Status CopyEngine::copy(const CopyJob &job) {
     if (!find_context(job, &means)) {
         return Status::gpu_error;
     }
+    CopyJob awaited = job;
+    awaited.urgent = true;
     StandbyTicket standby;
-    if (give_to_standby(job, means, &standby)) {
+    if (give_to_standby(awaited, means, &standby)) {
         StandbyKernel::State state = StandbyKernel::State::waiting;
         while (state == StandbyKernel::State::waiting) {
             state = means.context->standby->state(&standby);

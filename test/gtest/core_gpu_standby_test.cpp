@@ -626,11 +626,14 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     Buffer destination(MemoryKind::device, kRoom);
     const MemoryInfo info = query_memory(destination.data());
     Buffer managed(MemoryKind::managed, kRoom);
-    const auto copy = [&](const Buffer &from, size_t offset, size_t length, bool from_host) {
+    const auto job = [&](const Buffer &from, size_t offset, size_t length) {
         const bool in_reach = &from != &managed;  // then nobody has looked
+        return CopyJob{destination.data() + offset, from.data(), length, info, CopyDirection::to_gpu,
+                       in_reach, {}, &from == &locked};
+    };
+    const auto copy = [&](const Buffer &from, size_t offset, size_t length) {
         reset_calls();
-        return engine.copy({destination.data() + offset, from.data(), length, info,
-                            CopyDirection::to_gpu, in_reach, {}, from_host}) == Status::ok;
+        return engine.copy(job(from, offset, length)) == Status::ok;
     };
     source.fill(1);
     locked.fill(3);
@@ -649,7 +652,7 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
                                       const std::function<bool()> &without_driver) {
         while (in_time()) {
             await_kernel();
-            if (copy(from, offset, length, false) && without_driver()) {
+            if (copy(from, offset, length) && without_driver()) {
                 return destination.check(offset, length, seed, 2) == "";
             }
         }
@@ -667,10 +670,16 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     if (!copied_by_kernel(managed, 0, kRoom, 4, no_copy)) {
         return 4;
     }
-    // From the host it reads more slowly than the copy engine.
+    if (!copied_by_kernel(locked, 0, kRoom, 3, no_copy)) {
+        return 5;
+    }
+    // From the host it reads more slowly than the copy engine, which only counts where nobody waits.
     await_kernel();
-    const bool by_engine = copy(locked, 0, kRoom, true) && calls("cuMemcpyAsync") == 1;
-    return by_engine && destination.check(0, kRoom, 3, 2) == "" ? 0 : 5;
+    reset_calls();
+    CopyTicket ticket;
+    const bool by_engine = engine.start(job(locked, 0, kRoom), &ticket) == Status::in_progress &&
+                           engine.wait(&ticket) == Status::ok && calls("cuMemcpyAsync") == 1;
+    return by_engine && destination.check(0, kRoom, 3, 2) == "" ? 0 : 6;
 });
 
 TEST_F(Standby, CopiesCallNoDriver) {
