@@ -9,12 +9,20 @@
 #include "core/standby_kernel.hpp"
 
 #include <atomic>
+#include <cstdint>
 
 namespace gpushm {
 namespace {
 
 std::atomic<bool> wanted{false};
-thread_local bool unprepared = false;
+
+// Of devices whose primary context nobody has retained but retain_for_copies(): a bit each.
+std::atomic<uint64_t> only_for_copies{0};
+thread_local bool retaining_for_copies = false;
+
+uint64_t bit_of(CUdevice device) {
+    return device >= 0 && device < 64 ? uint64_t{1} << device : 0;
+}
 
 void prepare(CUcontext context) {
     KernelCodes::instance().load(context, CudaDriver::get()->context_id(context));
@@ -38,14 +46,37 @@ void prepare_if_idle(const CudaDriver *driver, CUcontext context) {
 }  // namespace
 
 void prepare_context(CUcontext context) {
-    if (!unprepared && wanted.load(std::memory_order_relaxed) && KernelCodes::possible()) {
+    if (wanted.load(std::memory_order_relaxed) && KernelCodes::possible()) {
         prepare(context);
     }
 }
 
-WithoutPreparation::WithoutPreparation() : before_(unprepared) { unprepared = true; }
+CUcontext retain_for_copies(CUdevice device) {
+    const CudaDriver *driver = CudaDriver::get();
+    unsigned flags = 0;
+    int active = 1;
+    if (driver->primary_ctx_get_state != nullptr) {
+        driver->primary_ctx_get_state(device, &flags, &active);
+    }
+    CUcontext context = nullptr;
+    retaining_for_copies = true;
+    const CUresult result = driver->device_primary_ctx_retain(&context, device);
+    retaining_for_copies = false;
+    if (result == CUDA_SUCCESS && active == 0) {
+        only_for_copies.fetch_or(bit_of(device));
+    }
+    return result == CUDA_SUCCESS ? context : nullptr;
+}
 
-WithoutPreparation::~WithoutPreparation() { unprepared = before_; }
+void note_retained(CUdevice device, CUcontext context, bool was_in_use) {
+    if (retaining_for_copies) {
+        return;
+    }
+    const bool was_for_copies = (only_for_copies.fetch_and(~bit_of(device)) & bit_of(device)) != 0;
+    if (!was_in_use || was_for_copies) {
+        prepare_context(context);
+    }
+}
 
 void prepare_contexts() {
     const CudaDriver *driver = CudaDriver::get();
@@ -62,7 +93,7 @@ void prepare_contexts() {
         CUcontext context = nullptr;
         if (driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
             driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
-            active != 0 &&
+            active != 0 && (only_for_copies.load() & bit_of(device)) == 0 &&
             driver->device_primary_ctx_retain(&context, device) == CUDA_SUCCESS) {
             prepare_if_idle(driver, context);
             driver->device_primary_ctx_release(device);

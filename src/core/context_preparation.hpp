@@ -10,17 +10,14 @@ namespace gpushm {
  *  prepared before. Thread safe. */
 void prepare_context(CUcontext context);
 
-/** Contexts that its thread makes while it lives are not prepared. */
-class WithoutPreparation {
-public:
-    WithoutPreparation();
-    ~WithoutPreparation();
-    WithoutPreparation(const WithoutPreparation &) = delete;
-    WithoutPreparation &operator=(const WithoutPreparation &) = delete;
+/** Retains the primary context of a device for copies of memory that names no context (cuDevicePrimaryCtxRetain, which
+ *  the caller has to undo). Where the application has no such context in use, kernels of ours in it would take turns
+ *  with those of the context that the application does use: it is prepared only when the application retains it, too.
+ *  Null when the driver refuses. Thread safe. */
+CUcontext retain_for_copies(CUdevice device);
 
-private:
-    bool before_;
-};
+/** Somebody has retained the primary context of a device, which was not in use before, or was. Thread safe. */
+void note_retained(CUdevice device, CUcontext context, bool was_in_use);
 
 /** For all primary contexts that there are, but for those in which the GPU is at work; for a process that has
  *  no peers yet. Ends stream captures of such a context. Thread safe. */

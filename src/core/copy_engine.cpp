@@ -89,12 +89,9 @@ CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
         return known->second;
     }
     CUcontext context = nullptr;
-    // Where the application has none of its own in use, kernels of ours in it would take turns with those of the
-    // context that the application does use.
-    const WithoutPreparation unprepared;
     const bool retained = tried_twice([&] {
-        return CudaDriver::get()->device_primary_ctx_retain(&context, gpu_side.device) ==
-               CUDA_SUCCESS;
+        context = retain_for_copies(gpu_side.device);
+        return context != nullptr;
     });
     if (retained) {
         primary_contexts_[gpu_side.device] = context;

@@ -221,8 +221,8 @@ struct RetainHook {
             CudaDriver::get()->primary_ctx_get_state(device, &flags, &was_active);
         }
         const CUresult result = original(context, device);
-        if (result == CUDA_SUCCESS && was_active == 0) {
-            prepare_context(*context);
+        if (result == CUDA_SUCCESS) {
+            note_retained(device, *context, was_active != 0);
         }
         return result;
     }

@@ -157,6 +157,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     // until then: cuMemFree waits for all work of the context, as the end of a mapping by CUDA IPC does; what is mapped
     // by virtual memory management, and what is of a pool, may be unmapped before.
     const bool may_stay = local.info.kind == MemoryKind::device && local.info.ipc_capable &&
+                          local.info.context != nullptr &&
                           (own || buffer.sharing == BufferName::Sharing::ipc_handle);
     const bool kernel_may_copy = length <= kMostStandbyBytes || extent > length ||
                                  local.extent > length || (one_gpu && may_stay);
@@ -275,6 +276,9 @@ bool Link::start_direct_put(const Stream &stream) {
  *  have copied itself if it could: it asks for a mapping of its own then. */
 bool Link::start_push(const Stream &stream, const GetRequest &request) {
     const BufferName &buffer = request.buffer;
+    if (!stream.source_info.needs_gpu() && stream.total >= kSmallestHostCopy) {
+        pushes_host_memory_ = false;
+    }
     if (request.shared.index >= kSharedTransfers || !buffer.can_be_mapped() ||
         buffer.owner == process_cookie().low) {
         return false;
@@ -285,11 +289,9 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
         return false;
     }
-    const LocalSide local = local_side(stream);
-    const RemoteView view = view_remote(buffer, request.destination, stream.total, local, stream.total);
-    if (!local.on_gpu && stream.total >= kSmallestHostCopy) {
-        pushes_host_memory_ = view.address != nullptr;
-    }
+    const RemoteView view = view_remote(buffer, request.destination, stream.total,
+                                        local_side(stream), stream.total);
+    pushes_host_memory_ |= view.address != nullptr && view.pin != nullptr;
     // Without a claim the peer has given the transfer up.
     SharedTransfer &shared = mailbox_.shared_transfer(request.shared.index);
     const uint32_t id = request.shared.id;

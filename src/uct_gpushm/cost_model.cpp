@@ -17,8 +17,8 @@ constexpr double kHostCopyBandwidth = 7e9;
 constexpr double kMessageBandwidth = 20e9;
 
 // The reader lets the kernel copy, once; the other process helps with long ones. That takes 1.5 us and 1 s for 16 GB.
-// But UCP reckons with 5008 or 5800 MiB/s (UCX_BCOPY_BW) for each copy of an eager message, which slots in the caches
-// are far from: 32 KiB take 2.2 us as an eager message and 4.5 as a transfer (UCX 1.22, EPYC 9004, cores with a common
+// But UCP reckons with 5 to 7 GB/s (UCX_BCOPY_BW) for each copy of an eager message, which slots in the caches are far
+// from: 32 KiB take 2.2 us as an eager message and 4.5 as a transfer (UCX 1.22, EPYC 9004, cores with a common
 // cache), 3 and 8.4 where the sender has just written them; between cores far apart 7 to 8 and 5.2, 11 and 21. 64 KiB,
 // far apart, 15 and 6.4, 14 to 24 and 37. So a transfer is said to take this longer, which makes UCP begin with it
 // behind 32 KiB.
@@ -31,7 +31,15 @@ constexpr double kHostTransferStartBesideGpu = 1.8e-6;
 
 // Of transports whose bandwidth is a fourth (UCX_MULTI_LANE_MAX_RATIO) or more of the best one's UCP has each move a
 // part of a transfer: 64 KiB took 9.1 us by gpushm and cma, 5.0 by gpushm alone. cma says 11.7 GB/s, knem 14.5.
-constexpr double kHostTransferBandwidth = 60e9;
+constexpr double kHostTransferBandwidth = 63e9;
+
+// Transfers whose chunks pass through pinned memory: a CPU copies on one side, or GPUs on both. More than a transfer
+// between hosts, so that UCP does not put a bounce buffer of its own in between; but less than a fourth of what cuda_ipc
+// says of NVLink (262 GB/s and more).
+constexpr double kHostGpuTransferBandwidth = 64e9;
+constexpr double kGpuTransferBandwidth = 65e9;
+static_assert(kHostTransferBandwidth < kHostGpuTransferBandwidth && kHostGpuTransferBandwidth < kGpuTransferBandwidth,
+              "no bounce buffer of UCP's is quicker");
 
 // A "zero-copy" message of host memory is copied as am_bcopy does it, and UCP registers its buffer before: 10 to 30 %
 // slower at 1 to 4 KiB (EPYC 9004, two cores). So UCP shall not choose it. UCX before 1.20 does not say whose memory a
@@ -39,7 +47,7 @@ constexpr double kHostTransferBandwidth = 60e9;
 // announcement (link_head_start.cpp), and does not have it sent when it asks, 1.5 us later.
 constexpr double kHostMessageStart = 1.7e-6;
 
-// Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with our 60 GB/s and the
+// Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with our 63 GB/s and the
 // defaults of 5008 (AMD) and 5800 MiB/s at 38 and 45 KiB, where the rendezvous has begun (UCX 1.13.1
 // src/ucp/core/ucp_ep.c, ucp_ep_config_get_zcopy_auto_thresh()).
 constexpr double kFirstProtocolsRegistration = 6.8e-6;
@@ -51,11 +59,6 @@ constexpr double kGpuCopyStart = 4e-6;
 // not; and each further fragment costs two more.
 constexpr double kGpuEagerBandwidth = 2e9;
 
-// A transfer whose chunks pass through pinned memory: a CPU copies on one side, or GPUs on both. More
-// than a transfer between hosts, so that UCP does not put a bounce buffer of its own in between.
-constexpr double kHostGpuTransferBandwidth = 17e9;
-constexpr double kGpuTransferBandwidth = 40e9;
-
 bool is_gpu_memory(ucs_memory_type_t type) {
     return type == UCS_MEMORY_TYPE_CUDA || type == UCS_MEMORY_TYPE_CUDA_MANAGED;
 }
@@ -65,16 +68,18 @@ void estimate_message(abi::PerfEstimate &estimate) {
         estimate.send_pre_overhead += kGpuCopyStart;
         estimate.bandwidth_dedicated = kGpuEagerBandwidth;
     } else if (estimate.operation == abi::Operation::am_zcopy) {
-        // For am_bcopy UCP adds the copy itself.
         estimate.bandwidth_dedicated = kHostCopyBandwidth;
         estimate.send_pre_overhead += kHostMessageStart;
+    } else {
+        estimate.bandwidth_dedicated = kMessageBandwidth;  // UCP adds the copies
     }
 }
 
 void estimate_transfer(abi::PerfEstimate &estimate) {
     const bool local_gpu = is_gpu_memory(estimate.local_memory_type);
     const bool remote_gpu = is_gpu_memory(estimate.remote_memory_type);
-    // UCX before 1.19 does not say what the other side is: then, as UCP does, the same as here.
+    // UCX before 1.19 does not say what the other side is: then, as UCP does, the same as here. Before 1.20 it mostly says
+    // nothing of this side either, which counts as host memory.
     const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST || remote_gpu;
     estimate.send_pre_overhead += local_gpu || remote_gpu          ? kGpuCopyStart
                                   : CudaDriver::get() != nullptr ? kHostTransferStartBesideGpu

@@ -513,10 +513,21 @@ FreshProcess primary_context("primary-context", [] {
         if (primary == nullptr || primary == own || has_kernels(primary)) {
             return 2;
         }
+        prepare_contexts();  // another worker
+        if (has_kernels(primary)) {
+            return 3;
+        }
     }
-    CUcontext primary = nullptr;
-    if (cuda.device_primary_ctx_retain(&primary, 0) != CUDA_SUCCESS || !has_kernels(primary)) {
-        return 3;
+    for (const bool in_use : {false, true}) {
+        CopyEngine engine;
+        if (in_use) {
+            engine.context_of(of_a_pool);
+        }
+        CUcontext primary = nullptr;
+        if (cuda.device_primary_ctx_retain(&primary, 0) != CUDA_SUCCESS || !has_kernels(primary)) {
+            return 4;
+        }
+        cuda.device_primary_ctx_release(0);
     }
     destroy_context(own);
     return 0;
