@@ -12,7 +12,7 @@ failures=0
 
 fail() {
     echo "FAILED: $1"
-    sed 's/^/    /' "$work/out" | head -40
+    sed 's/^/    /' "$work/out" | tail -150  # a row tells why it failed
     failures=$((failures + 1))
 }
 
