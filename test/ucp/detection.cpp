@@ -124,7 +124,7 @@ unsigned long most_lookups(Allocator allocator) {
     switch (allocator) {
     case Allocator::vmm_shared: return 1;  // whether kernels may access it
     case Allocator::vmm:
-    case Allocator::pool: return 4;  // its kind as well, each time that UCP or gpushm needs it
+    case Allocator::pool: return 8;  // its kind as well, each time that UCP, whose versions differ, or gpushm needs it
     default: return 0;
     }
 }
