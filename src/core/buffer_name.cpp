@@ -63,4 +63,10 @@ BufferName name_buffer(const MemoryInfo &info) {
     return name;
 }
 
+BufferName name_buffer(const MemoryInfo &info, bool by_gpu) {
+    BufferName name = name_buffer(info);
+    name.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
+    return name;
+}
+
 }  // namespace gpushm

@@ -42,6 +42,8 @@ struct BufferName {
 /** The name of the allocation of which `info` speaks. At most one driver call, at the first use of a
  *  device. */
 BufferName name_buffer(const MemoryInfo &info);
+/** The same, of memory that a GPU copies now, or a CPU (gpu_copies()). */
+BufferName name_buffer(const MemoryInfo &info, bool by_gpu);
 
 /** Equal for one GPU (or MIG instance) in all processes, whatever CUDA_VISIBLE_DEVICES shows them; 0
  *  when the driver does not tell. Thread safe; asks the driver once for each device. */

@@ -53,16 +53,12 @@ void prepare_context(CUcontext context) {
 
 CUcontext retain_for_copies(CUdevice device) {
     const CudaDriver *driver = CudaDriver::get();
-    unsigned flags = 0;
-    int active = 1;
-    if (driver->primary_ctx_get_state != nullptr) {
-        driver->primary_ctx_get_state(device, &flags, &active);
-    }
+    const bool was_in_use = driver->primary_context_is_active(device).value_or(true);
     CUcontext context = nullptr;
     retaining_for_copies = true;
     const CUresult result = driver->device_primary_ctx_retain(&context, device);
     retaining_for_copies = false;
-    if (result == CUDA_SUCCESS && active == 0) {
+    if (result == CUDA_SUCCESS && !was_in_use) {
         only_for_copies.fetch_or(bit_of(device));
     }
     return result == CUDA_SUCCESS ? context : nullptr;
@@ -82,18 +78,15 @@ void prepare_contexts() {
     const CudaDriver *driver = CudaDriver::get();
     wanted.store(true, std::memory_order_relaxed);
     int count = 0;
-    if (!KernelCodes::possible() || driver->primary_ctx_get_state == nullptr ||
-        driver->device_get_count(&count) != CUDA_SUCCESS) {
+    if (!KernelCodes::possible() || driver->device_get_count(&count) != CUDA_SUCCESS) {
         return;
     }
     for (int ordinal = 0; ordinal < count; ++ordinal) {
         CUdevice device = 0;
-        unsigned flags = 0;
-        int active = 0;
         CUcontext context = nullptr;
         if (driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
-            driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
-            active != 0 && (only_for_copies.load() & bit_of(device)) == 0 &&
+            driver->primary_context_is_active(device).value_or(false) &&
+            (only_for_copies.load() & bit_of(device)) == 0 &&
             driver->device_primary_ctx_retain(&context, device) == CUDA_SUCCESS) {
             prepare_if_idle(driver, context);
             driver->device_primary_ctx_release(device);

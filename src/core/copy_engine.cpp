@@ -106,18 +106,14 @@ CUcontext CopyEngine::context_near(uint64_t device_wanted) {
     }
     const CudaDriver *driver = CudaDriver::get();
     int count = 0;
-    if (driver->primary_ctx_get_state == nullptr ||
-        driver->device_get_count(&count) != CUDA_SUCCESS) {
+    if (driver->device_get_count(&count) != CUDA_SUCCESS) {
         count = 0;
     }
     CUcontext found = nullptr;
     for (int ordinal = 0; ordinal < count; ++ordinal) {
         CUdevice device = 0;
-        unsigned flags = 0;
-        int active = 0;
         if (driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
-            driver->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS &&
-            active != 0 &&
+            driver->primary_context_is_active(device).value_or(false) &&
             (found == nullptr || device_identity(device) == device_wanted)) {
             MemoryInfo info;
             info.device = device;

@@ -147,6 +147,15 @@ bool CudaDriver::context_is_alive(CUcontext context, unsigned long long id) cons
     return result == CUDA_SUCCESS ? id_now == id : !context_has_ended(result);
 }
 
+std::optional<bool> CudaDriver::primary_context_is_active(CUdevice device) const {
+    unsigned flags = 0;
+    int active = 0;
+    if (primary_ctx_get_state == nullptr || primary_ctx_get_state(device, &flags, &active) != CUDA_SUCCESS) {
+        return std::nullopt;
+    }
+    return active != 0;
+}
+
 bool CudaDriver::has_memcpy_batch() const {
     return memcpy_batch_plain != nullptr || memcpy_batch_with_index != nullptr;
 }

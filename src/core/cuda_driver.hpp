@@ -4,6 +4,8 @@
 
 #include <cuda.h>
 
+#include <optional>
+
 namespace gpushm {
 
 /** Whether an answer of the driver says that a context is not there any more. */
@@ -29,6 +31,9 @@ struct CudaDriver {
     /** Whether `context` is still the one that had `id`. A driver that fails for another reason
      *  says nothing of it: then true. */
     bool context_is_alive(CUcontext context, unsigned long long id) const;
+
+    /** Whether somebody has the primary context of a device in use; nothing when the driver does not tell. */
+    std::optional<bool> primary_context_is_active(CUdevice device) const;
 
     CUresult (*init)(unsigned flags);
     CUresult (*driver_get_version)(int *version);

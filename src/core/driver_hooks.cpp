@@ -215,14 +215,10 @@ struct CopyHook {
 /** Makes a context, or finds it made. */
 struct RetainHook {
     static CUresult call(CUcontext *context, CUdevice device) {
-        unsigned flags = 0;
-        int was_active = 1;
-        if (CudaDriver::get()->primary_ctx_get_state != nullptr) {
-            CudaDriver::get()->primary_ctx_get_state(device, &flags, &was_active);
-        }
+        const bool was_in_use = CudaDriver::get()->primary_context_is_active(device).value_or(true);
         const CUresult result = original(context, device);
         if (result == CUDA_SUCCESS) {
-            note_retained(device, *context, was_active != 0);
+            note_retained(device, *context, was_in_use);
         }
         return result;
     }

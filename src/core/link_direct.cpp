@@ -153,11 +153,9 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
     const bool pinned_by_us = view.pin.use_count() != 0;
-    // A kernel that was withdrawn may still read its source, be that here or there. Only what cuMemAlloc gave is there
-    // until then: cuMemFree waits for all work of the context, as the end of a mapping by CUDA IPC does; what is mapped
-    // by virtual memory management, and what is of a pool, may be unmapped before.
-    const bool may_stay = local.info.kind == MemoryKind::device && local.info.ipc_capable &&
-                          local.info.context != nullptr &&
+    // A kernel that was withdrawn may still read its source, be that here or there. The end of a mapping by CUDA IPC
+    // waits for it, too; what is imported by a file descriptor may be unmapped before (DescriptorMapping).
+    const bool may_stay = local.info.is_of_mem_alloc() &&
                           (own || buffer.sharing == BufferName::Sharing::ipc_handle);
     const bool kernel_may_copy = length <= kMostStandbyBytes || extent > length ||
                                  local.extent > length || (one_gpu && may_stay);

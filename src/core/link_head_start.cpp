@@ -45,11 +45,9 @@ constexpr unsigned kEnoughUnasked = 256;
 thread_local Link *link_that_packs = nullptr;
 
 /** Nothing may read memory that is not there any more, and the sender's message may end without a
- *  request. cuMemFree waits for copies of what it frees; cuMemUnmap does not. Those that are submitted
- *  only afterwards the engine drops (CopyJob::source_may_go). */
+ *  request. Copies that are submitted only afterwards the engine drops (CopyJob::source_may_go). */
 bool free_waits_for_copies(const MemoryInfo &info) {
-    return info.kind == MemoryKind::managed ||
-           (info.kind == MemoryKind::device && info.ipc_capable);
+    return info.kind == MemoryKind::managed || info.is_of_mem_alloc();
 }
 
 }  // namespace
@@ -143,8 +141,8 @@ bool Link::claim_head_start(const GetRequest &request) {
     }
     const bool pushed = !out->by_gpu && request.length >= kSmallestHostCopy &&
                         start_push(reply_stream(request), request);
-    const bool for_both = out->by_gpu && request.shared.exists() && same_gpu(request.buffer, query_memory(out->source)) &&
-                          copies_for_both(request.buffer);
+    const bool for_both = out->by_gpu && request.shared.exists() &&
+                          same_gpu(request.buffer, query_memory(out->source)) && copies_for_both(request.buffer);
     if (pushed || for_both) {
         // Not through the ring: a GPU is quicker; or the peer's copy out of it would wait for a time slice.
         give_up_head_start(*out);

@@ -97,8 +97,7 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     request.length = operation.length;
     request.registration = operation.remote.registration;
     request.head_start = operation.remote.head_start;
-    request.buffer = name_buffer(operation.local_info);
-    request.buffer.on_cpu = operation.local_on_gpu ? 0 : 1;
+    request.buffer = name_buffer(operation.local_info, operation.local_on_gpu);
     if (may_be_pushed && request.buffer.can_be_mapped()) {
         operation.shared = port_.take_shared_transfer();
         request.shared = operation.shared;

@@ -113,7 +113,7 @@ bool can_be_remembered(const MemoryInfo &info, CUmemoryPool pool) {
     case MemoryKind::pinned: return true;
     case MemoryKind::managed: return info.context != nullptr;
     case MemoryKind::device:
-        return (info.ipc_capable && info.context != nullptr) || info.exportable_by_fd;
+        return info.is_of_mem_alloc() || info.exportable_by_fd;
     }
     return false;
 }

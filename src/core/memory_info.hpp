@@ -27,6 +27,12 @@ struct MemoryInfo {
 
     /** Whether the CPU may not touch it, or should not: the GPU copies it. */
     bool needs_gpu() const { return kind == MemoryKind::device || kind == MemoryKind::managed; }
+
+    /** Whether cuMemAlloc gave it: cuMemFree waits for all work of its context. Memory of pools and of virtual memory
+     *  management may be unmapped before such work has ended. */
+    bool is_of_mem_alloc() const {
+        return kind == MemoryKind::device && ipc_capable && context != nullptr;
+    }
 };
 
 /** One call of the driver, none where there is no driver; none either, with driver_hooks.hpp, for what

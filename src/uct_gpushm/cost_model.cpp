@@ -20,7 +20,7 @@ constexpr double kMessageBandwidth = 20e9;
 // But UCP reckons with 5 to 7 GB/s (UCX_BCOPY_BW) for each copy of an eager message, which slots in the caches are far
 // from: 32 KiB take 2.2 us as an eager message and 4.5 as a transfer (UCX 1.22, EPYC 9004, cores with a common
 // cache), 3 and 8.4 where the sender has just written them; between cores far apart 7 to 8 and 5.2, 11 and 21. 64 KiB,
-// far apart, 15 and 6.4, 14 to 24 and 37. So a transfer is said to take this longer, which makes UCP begin with it
+// far apart, 15 and 6.4, 14 to 24 and 37. So a transfer is said to need this before it begins, and UCP takes it
 // behind 32 KiB.
 constexpr double kHostTransferStart = 9.6e-6;
 
@@ -81,9 +81,8 @@ void estimate_transfer(abi::PerfEstimate &estimate) {
     // UCX before 1.19 does not say what the other side is: then, as UCP does, the same as here. Before 1.20 it mostly says
     // nothing of this side either, which counts as host memory.
     const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST || remote_gpu;
-    estimate.send_pre_overhead += local_gpu || remote_gpu          ? kGpuCopyStart
-                                  : CudaDriver::get() != nullptr ? kHostTransferStartBesideGpu
-                                                                 : kHostTransferStart;
+    const double host_start = CudaDriver::get() != nullptr ? kHostTransferStartBesideGpu : kHostTransferStart;
+    estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : host_start;
     if (local_gpu && (remote_gpu || !remote_known)) {
         estimate.bandwidth_dedicated = kGpuTransferBandwidth;
     } else {

@@ -84,8 +84,7 @@ public:
             const MemoryInfo info =
                 query_memory(in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
             const bool by_gpu = gpu_copies(info, address, length);
-            key.buffer = name_buffer(info);
-            key.buffer.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
+            key.buffer = name_buffer(info, by_gpu);
             const bool may_start = announced != nullptr && !in_rows;
             if (Link *link = may_start ? Link::packing() : nullptr) {
                 key.head_start = link->plan_head_start(announced, announced_length, by_gpu);

@@ -88,6 +88,10 @@ for protocols in n y; do
             perftest cuda -D iov -s 16,48,8192)"
 done
 
+choices() { # of UCP, between protocols
+    UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1
+}
+
 # "Zero-copy" is a copy too, and registers the buffer before (cost_model.cpp).
 if ! has_driver; then
     expect "small messages of host memory are copied (first protocols)" 1 \
@@ -95,15 +99,13 @@ if ! has_driver; then
             count 'tag_send: .*egr/short>[.0-9]*<egr/bcopy>[.0-9]*<rndv>')"
 fi
 expect "small messages of host memory are copied (second protocols)" yes \
-    "$(UCX_TLS=gpushm UCX_PROTO_ENABLE=y UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
-        ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |
+    "$(UCX_TLS=gpushm UCX_PROTO_ENABLE=y choices |
         grep -q ' 105[.][.][0-9]\{4,\} .*eager copy-in copy-out' && echo yes)"
 
 # UCX's own estimate of copies would end them at 10 KiB (cost_model.cpp).
 minor=$(ucx_info -v | sed -n 's/.*ersion 1[.]\([0-9]*\)[.].*/\1/p' | head -n 1)
 if ! has_driver && [ "$minor" -ge 16 ]; then
-    begin=$(LD_LIBRARY_PATH='' UCX_TLS=gpushm UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
-        ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |
+    begin=$(LD_LIBRARY_PATH='' UCX_TLS=gpushm choices |
         sed -n 's/.* \([0-9]*\)[.][.]inf .*rendezvous.*/\1/p' | sort -n | head -n 1)
     expect "messages of 32 KiB of host memory are copied, those of 64 KiB are not" yes \
         "$([ "${begin:-0}" -gt 32768 ] && [ "$begin" -le 65536 ] && echo yes)"
@@ -118,8 +120,7 @@ if [ -n "$cma" ]; then
     expect "cma does no part of large messages (first protocols)" yes \
         "$([ "$(megabytes_of gpushm)" -gt $((4 * cma)) ] && echo yes)"
     expect "cma does no part of large messages (second protocols)" yes \
-        "$(UCX_TLS=gpushm,cma UCX_PROTO_ENABLE=y UCX_PROTO_INFO=y LD_PRELOAD=$preload timeout 60 \
-            ucx_perftest -l -t tag_lat -n 10 -w 0 </dev/null 2>&1 |
+        "$(UCX_TLS=gpushm,cma UCX_PROTO_ENABLE=y choices |
             grep -q 'rendezvous zero-copy read.* | gpushm/gpushm *|' && echo yes)"
 fi
 

@@ -23,6 +23,18 @@ protected:
         cuda_.ctx_push_current(popped);
         return is;
     }
+    /** cuMemAllocAsync and cuMemFreeAsync; what is freed is gone afterwards. */
+    static CUdeviceptr allocate_of_pool(size_t length) {
+        const auto allocate =
+            cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
+        CUdeviceptr pooled = 0;
+        EXPECT_EQ(allocate(&pooled, length, nullptr), CUDA_SUCCESS);
+        return pooled;
+    }
+    void free_of_pool(CUdeviceptr pooled) const {
+        EXPECT_EQ(cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync")(pooled, nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+    }
 };
 
 TEST_F(Reach, MemoryOfCuMemAlloc) {
@@ -41,19 +53,15 @@ TEST_F(Reach, NotHostNorManagedMemory) {
 }
 
 TEST_F(Reach, MemoryOfAPool) {
-    const auto allocate =
-        cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
-    const auto release = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
-    CUdeviceptr pooled = 0;
-    ASSERT_EQ(allocate(&pooled, 4096, nullptr), CUDA_SUCCESS);
+    const CUdeviceptr pooled = allocate_of_pool(4096);
+    ASSERT_NE(pooled, 0u);
     const auto *address = reinterpret_cast<unsigned char *>(pooled);
     EXPECT_TRUE(reached(address, 4096));
     EXPECT_TRUE(reached_without_context(address + 1, 4095));
     EXPECT_FALSE(reached(address + 1, 4096)) << "beyond its end";
     EXPECT_FALSE(reached(address, 4096, 1)) << "from another GPU";
     const MemoryInfo before = query_memory(address);
-    EXPECT_EQ(release(pooled, nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+    free_of_pool(pooled);
     EXPECT_FALSE(kernels_reach(before, address, 4096, 0, context_)) << "freed";
 }
 
@@ -73,11 +81,8 @@ TEST_F(Reach, WhatIsMappedForReadingAndWriting) {
 }
 
 TEST_F(Reach, NotWhatTakesLongToAskFor) {
-    const auto allocate =
-        cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
-    const auto release = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
-    CUdeviceptr pooled = 0;
-    ASSERT_EQ(allocate(&pooled, 200 * kUnit, nullptr), CUDA_SUCCESS);
+    const CUdeviceptr pooled = allocate_of_pool(200 * kUnit);
+    ASSERT_NE(pooled, 0u);
     const auto *address = reinterpret_cast<unsigned char *>(pooled);
     EXPECT_TRUE(reached(address, 64 * kUnit));
     if (simulated()) {
@@ -87,8 +92,7 @@ TEST_F(Reach, NotWhatTakesLongToAskFor) {
     if (simulated()) {
         EXPECT_EQ(calls("cuPointerGetAttributes"), 1u) << "for its kind";
     }
-    EXPECT_EQ(release(pooled, nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+    free_of_pool(pooled);
 }
 
 // The driver tells the reserved range, in which there may be holes.
