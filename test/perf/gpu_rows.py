@@ -55,6 +55,10 @@ ROWS = [
         "d2h", TO_HOST, standard=False),
     Row("hd-new", "host to device, new host buffer for every message", "host+new", "device",
         "h2d", TO_DEVICE, standard=False),
+    Row("host-written", "host to host, written before each message", "host+written", "host",
+        "memcpy", "memcpy", standard=False),
+    Row("hd-written", "host to device, written before each message", "host+written", "device",
+        "h2d", TO_DEVICE, standard=False),
 ]
 
 

@@ -43,6 +43,7 @@ MemoryType parse_memory_type(const std::string &text) {
     std::string rest = text;
     MemoryType type;
     type.renewed = cut(&rest, "+new");
+    type.rewritten = !type.renewed && cut(&rest, "+written");
     if (cut(&rest, "@cpu")) {
         type.place = MemoryType::Place::cpu;
     } else if (cut(&rest, "@gpu")) {
@@ -74,7 +75,7 @@ void MessageBuffers::prepare_source(uint64_t seed) {
     for (unsigned slot = 0; slot < slots_ && !has_content_; ++slot) {
         memory(slot).fill(offset(slot), size_, seed + slot);
     }
-    has_content_ = !type_.renewed;
+    has_content_ = !type_.has_new_contents();
     place();
 }
 

@@ -11,16 +11,19 @@
 
 namespace gpushm::perf {
 
-/** What the command line calls KIND[@cpu|@gpu][+new]. */
+/** What the command line calls KIND[@cpu|@gpu][+new|+written]. */
 struct MemoryType {
     enum class Place { anywhere, cpu, gpu };
 
     MemoryKind kind = MemoryKind::host;
     Place place = Place::anywhere;  // where managed pages are before each message
     bool renewed = false;           // each message has a buffer that was just allocated
+    bool rewritten = false;         // a source is written anew before each message
 
+    /** Whether each message of such a source differs from the one before. */
+    bool has_new_contents() const { return renewed || rewritten; }
     /** Whether something is to be done before each message. */
-    bool needs_preparation() const { return renewed || place != Place::anywhere; }
+    bool needs_preparation() const { return has_new_contents() || place != Place::anywhere; }
 };
 
 /** Throws std::runtime_error on what is none. */
@@ -38,7 +41,7 @@ public:
     void prepare(size_t size, unsigned slots);
 
     /** Before each message or window; `seed` must then be the one of all calls until `prepare`,
-     *  unless the buffers are renewed. */
+     *  unless the contents are new. */
     void prepare_source(uint64_t seed);
     void prepare_destination();
 

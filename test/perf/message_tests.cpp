@@ -96,7 +96,7 @@ std::vector<double> MessageTests::one_way(uint64_t count, unsigned messages) {
     const Side::Progress progress = connection_.progress_function();
     std::vector<double> times;
     for (uint64_t i = 0; i < count; ++i) {
-        contents_ += source_.type().renewed ? 1 : 0;
+        contents_ += source_.type().has_new_contents() ? 1 : 0;
         if (side_.number() == 0) {
             const double start = send_messages(messages);
             times.push_back((messages == 1 ? side_.receiver_finished() : side_.both_finished()) -
@@ -137,7 +137,7 @@ void MessageTests::receive_messages(unsigned messages) {
     connection_.wait_all(&requests_);
     side_.set_finished(now_us());
     side_.barrier(progress);
-    if (source_.type().renewed || destination_.type().renewed) {
+    if (source_.type().has_new_contents() || destination_.type().renewed) {
         destination_.check(seed_of(0));
     }
 }
