@@ -243,8 +243,10 @@ void CopyEngine::fail_all(Context &context) {
         end_all();
     }
     for (Stream &stream : context.streams) {
-        if (stream.collected) {
-            stream.submitted.push_back(std::move(stream.collected));
+        for (std::shared_ptr<CopyBatch> *rest : {&stream.unmarked, &stream.collected}) {
+            if (*rest) {
+                stream.submitted.push_back(std::move(*rest));
+            }
         }
         for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
             batch->fail();
@@ -335,6 +337,9 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         return Status::gpu_error;
     }
     Stream &stream = *chosen;
+    if (bytes >= kCollectBytes && job.joint_bytes != 0) {
+        return start_jointly(means, stream, job, ticket);
+    }
     if (!stream.collected) {
         stream.collected = new_batch(stream.last_done);
         ++under_way_;
@@ -682,7 +687,7 @@ void CopyEngine::drop_gone(CopyBatch &batch) {
 /** Gives copies to the driver, behind them an event. */
 void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                         const std::shared_ptr<CopyBatch> &batch) {
-    const CudaDriver *driver = CudaDriver::get();
+    mark_unmarked(handle, context, stream);
     batch->event = take_event(handle, context);
     bool runs = false;
     if (batch->event != nullptr) {
@@ -691,27 +696,73 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
         log_copy_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
         batch->fail();
     }
-    CUresult result = CUDA_SUCCESS;
     if (runs) {
-        result = in_context(handle,
-                            [&] { return driver->event_record(batch->event, stream.handle); });
-    }
-    if (runs && result == CUDA_SUCCESS) {
-        stream.submitted.push_back(batch);
+        mark(handle, context, stream, batch);
         return;
-    }
-    if (runs) {
-        // The copies run, and nobody may touch their buffers before they end.
-        result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
-        if (result != CUDA_SUCCESS) {
-            log_copy_failure("cuEventRecord", batch->copies.front().length, result);
-            batch->fail();
-        }
     }
     if (batch->event != nullptr) {
         context.free_events.push_back(batch->event);
     }
     end(*batch);
+}
+
+/** Has the event of a batch, whose copies run, say when they have ended. */
+void CopyEngine::mark(CUcontext handle, Context &context, Stream &stream,
+                      const std::shared_ptr<CopyBatch> &batch) {
+    const CudaDriver *driver = CudaDriver::get();
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (batch->event != nullptr) {
+        result = in_context(handle,
+                            [&] { return driver->event_record(batch->event, stream.handle); });
+    }
+    if (result == CUDA_SUCCESS) {
+        stream.submitted.push_back(batch);
+        return;
+    }
+    // Nobody may touch their buffers before they end.
+    result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+    if (result != CUDA_SUCCESS) {
+        log_copy_failure("cuEventRecord", batch->copies.front().length, result);
+        batch->fail();
+    }
+    if (batch->event != nullptr) {
+        context.free_events.push_back(batch->event);
+    }
+    end(*batch);
+}
+
+void CopyEngine::mark_unmarked(CUcontext handle, Context &context, Stream &stream) {
+    if (stream.unmarked) {
+        const std::shared_ptr<CopyBatch> batch = std::exchange(stream.unmarked, nullptr);
+        batch->event = take_event(handle, context);
+        mark(handle, context, stream, batch);
+    }
+}
+
+/** Behind each event a copy engine pauses for 2 to 3 us (4 MiB between two H100, 16 at a time: 15.0 us each with an
+ *  event behind each of them, 11.9 without). So copies that follow while one is under way get one together, when that one
+ *  has ended or they have become many. */
+Status CopyEngine::start_jointly(const Means &means, Stream &stream, const CopyJob &job, CopyTicket *ticket) {
+    Context &context = *means.context;
+    if (stream.collected) {
+        submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
+    }
+    const CUresult result = submit_copy(means.handle, stream, batched(job));
+    if (result != CUDA_SUCCESS) {
+        log_copy_failure("cuMemcpyAsync", job.length, result);
+        return Status::gpu_error;
+    }
+    if (!stream.unmarked) {
+        stream.unmarked = new_batch(stream.last_done);
+        ++under_way_;
+    }
+    *ticket = {stream.unmarked, stream.unmarked->copies.size()};
+    stream.unmarked->copies.push_back(batched(job));
+    stream.unmarked->bytes += job.length * job.rows.count;
+    if (stream.submitted.empty() || stream.unmarked->bytes >= job.joint_bytes) {
+        mark_unmarked(means.handle, context, stream);
+    }
+    return poll(ticket);
 }
 
 /** Whether any of the copies runs; those that the driver refused are marked. What is marked already is left
@@ -800,6 +851,9 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
         stream.last_done = std::move(stream.submitted.front());
         stream.submitted.pop_front();
         ++count;
+    }
+    if (stream.submitted.empty()) {
+        mark_unmarked(handle, context, stream);
     }
     if (stream.collected && stream.submitted.size() < kBatchesInFlight) {
         drop_gone(*stream.collected);
