@@ -65,6 +65,12 @@ void Link::release_memory() {
 // ---------------------------------------------------------------- operations
 
 uint64_t Link::start_operation(const void *owner, const Completion &completion) {
+    host_round_.reset();
+    return start_operation_of_round(owner, completion);
+}
+
+/** What host_round_ measures, if it does, may go on. */
+uint64_t Link::start_operation_of_round(const void *owner, const Completion &completion) {
     const uint64_t id = next_id_++;
     Operation &operation = operations_[id];
     operation.owner = owner;
@@ -82,6 +88,9 @@ void Link::end_operation(uint64_t id, Status status) {
     const Completion completion = found->second.completion;
     revoke(found->second.shared, 1);
     operations_.erase(found);
+    if (host_round_) {
+        end_host_round(status);
+    }
     if (completion.function != nullptr) {
         completion.function(completion.argument, status);
     }
@@ -245,6 +254,7 @@ void Link::cancel(const void *owner) {
         }
         ++entry;
     }
+    host_round_.reset();
     if (!flushes_.empty()) {
         port_.activate(*this);  // flushes of others may have nothing left to wait for
     }
@@ -263,6 +273,7 @@ void Link::fail() {
     drop_pushes();
     direct_copies_.clear();
     revoke_shared_reads();
+    host_round_.reset();
     help_.clear();
     control_.clear();
     forget_mappings();

@@ -4,6 +4,7 @@
 
 #include "core/copy_engine.hpp"
 #include "core/host_pins.hpp"
+#include "core/host_transfer_ways.hpp"
 #include "core/mailbox.hpp"
 #include "core/peer_mappings.hpp"
 #include "core/poll_interval.hpp"
@@ -164,6 +165,7 @@ public:
     void receive_map_answer(const MapAnswer &answer);
     void receive_unmap_notice(const UnmapNotice &notice);
     void receive_help_request(const HelpRequest &request);
+    void receive_help_piece(const HelpPiece &piece, const unsigned char *data, size_t length);
     void receive_close();
     /** Where an am_ring message lies; null, logged, when the span is impossible. */
     unsigned char *open_span(const RingSpan &span);
@@ -266,6 +268,18 @@ private:
         uint32_t pieces;
         SharedUse shared;  // none: without help
         uint32_t next;     // without help: the piece that is read next
+        bool by_slots;     // the help comes in slots
+        bool waits;        // for that, without reading anything
+        uint32_t arrived;  // pieces in slots
+    };
+
+    /** The gets between hosts since nothing was under way: what they take says which way is to be taken. */
+    struct HostRound {
+        HostTransferWays::Load load;
+        HostTransferWays::Choice choice;
+        size_t length;     // of each, or nearly
+        uint64_t started;  // monotonic_nanoseconds(), if it is timed
+        uint64_t bytes = 0;
     };
 
     /** Local memory of a transfer. */
@@ -337,6 +351,7 @@ private:
         return status == Status::ok && messages_in_flight_ != 0 ? Status::no_resource : status;
     }
     uint64_t start_operation(const void *owner, const Completion &completion);
+    uint64_t start_operation_of_round(const void *owner, const Completion &completion);
     void end_operation(uint64_t id, Status status);
     void complete_flushes(Status status);
 
@@ -387,7 +402,7 @@ private:
     size_t pack_with_plan(Pack pack, void *destination, void *argument);
     void begin_head_start();
     bool claim_head_start(const GetRequest &request);
-    void count_staged_get(size_t length, bool by_gpu);
+    void count_staged_get(const MemoryInfo &source, size_t length, bool by_gpu);
     bool hold_head_start(OutgoingSpan &front);
     void give_up_head_start(OutgoingSpan &out);
     void stop_waiting(OutgoingSpan &out);
@@ -404,7 +419,7 @@ private:
     // Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us instead of
     // 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
     static constexpr uint64_t kSmallestHostCopy = 64u << 10;
-    size_t longest_head_start(bool by_gpu) const;
+    size_t longest_head_start(const MemoryInfo &source, bool by_gpu) const;
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                            const LocalSide &local, uint64_t length);
@@ -426,9 +441,14 @@ private:
 
     // link_shared.cpp
     bool may_read(const BufferName &buffer, bool local_on_gpu) const;
-    bool read_at_once(void *local, size_t length, const RemoteMemory &remote, bool local_on_gpu);
+    std::optional<HostTransferWays::Way> choose_host_way(const RemoteMemory &remote, size_t length,
+                                                         const MemoryInfo &local, bool local_on_gpu);
+    void begin_host_round(HostTransferWays::Load load, size_t length);
+    void end_host_round(Status status);
+    bool read_at_once(void *local, size_t length, const RemoteMemory &remote);
     void note_refused_read(const BufferName &buffer);
-    bool start_shared_read(uint64_t id);
+    bool start_shared_read(uint64_t id, HostTransferWays::Way way);
+    void stop_waiting_for_pieces();
     std::optional<uint32_t> next_piece(SharedRead &read);
     unsigned progress_shared_reads();
     bool finish_shared_read(size_t index);
@@ -436,6 +456,10 @@ private:
     void revoke_shared_reads();
     void forget_served_help();
     unsigned progress_help();
+    bool help_by_slot(const HelpRequest &request);
+    bool help_by_kernel(const HelpRequest &request);
+    /** A request that had to wait would be of no use, and of a peer that makes no progress there would be ever more. */
+    bool can_ask_for_help() const { return control_.empty() && mailbox_.has_room(); }
     bool wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count);
     void revoke(const SharedUse &use, uint32_t pieces);
 
@@ -480,6 +504,14 @@ private:
     bool cma_refused_ = false;  // the kernel does not copy between the two processes
     std::deque<SharedRead> shared_reads_;
     std::deque<HelpRequest> help_;
+    HostTransferWays host_ways_;
+    std::optional<HostRound> host_round_;
+    uint64_t piece_heard_ = 0;  // monotonic_nanoseconds() when one came in a slot, or the first of them was asked for
+    // Pieces in slots that the peer has not received: few, so that messages of others are not far behind them.
+    static constexpr size_t kMostSlotPieces = 16;
+    bool sends_slots_ = false;
+    uint64_t slot_tickets_[kMostSlotPieces] = {};
+    size_t slot_pieces_ = 0;  // so far
 
     std::list<DirectCopy> direct_copies_;
     uint64_t mapped_owner_ = 0;          // BufferName::owner of the peer, once it is known

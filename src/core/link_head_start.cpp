@@ -31,6 +31,8 @@ namespace {
 // time are there as soon (64 KiB 4.2 us instead of 4.8).
 constexpr size_t kLongestHeadStart = 64u << 10;
 constexpr size_t kLongestHeadStartToHost = 32u << 10;
+// What goes in one chunk (kSmallestManagedChunk), half of it: more would keep later messages out of the ring.
+constexpr size_t kLongestManagedHeadStart = 512u << 10;
 
 // So many small gets in a row through the ring make the next one likely.
 constexpr unsigned kEnoughStagedGets = 2;
@@ -66,19 +68,21 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
     return length;
 }
 
-size_t Link::longest_head_start(bool by_gpu) const {
-    return by_gpu || peer_gets_to_gpu_ ? kLongestHeadStart : kLongestHeadStartToHost;
+size_t Link::longest_head_start(const MemoryInfo &source, bool by_gpu) const {
+    return by_gpu && source.kind == MemoryKind::managed ? kLongestManagedHeadStart
+           : by_gpu || peer_gets_to_gpu_               ? kLongestHeadStart
+                                                       : kLongestHeadStartToHost;
 }
 
 uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {
     const unsigned gets_before = staged_gets_[by_gpu];
-    if (planned_ || length == 0 || length > longest_head_start(by_gpu) || gets_before < kEnoughStagedGets) {
+    if (planned_ || length == 0 || length > kLongestManagedHeadStart || gets_before < kEnoughStagedGets) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);
-    const bool usual = by_gpu ? free_waits_for_copies(info)
-                              : outgoing_spans_.empty() && streams_.empty() &&
-                                    !is_for_push(info, address, length);
+    const bool usual = length <= longest_head_start(info, by_gpu) &&
+                       (by_gpu ? free_waits_for_copies(info)
+                               : outgoing_spans_.empty() && streams_.empty() && !is_for_push(info, address, length));
     if (!usual) {
         return 0;
     }
@@ -153,15 +157,15 @@ bool Link::claim_head_start(const GetRequest &request) {
     stop_waiting(*out);
     out->chunk.transfer_id = request.transfer_id;
     out->chunk.total = request.length;
-    count_staged_get(request.length, out->by_gpu);
+    count_staged_get(query_memory(out->source), request.length, out->by_gpu);
     port_.activate(*this);
     publish_spans();
     return true;
 }
 
 /** For the next one: a get goes through the ring. */
-void Link::count_staged_get(size_t length, bool by_gpu) {
-    if (length <= longest_head_start(by_gpu)) {
+void Link::count_staged_get(const MemoryInfo &source, size_t length, bool by_gpu) {
+    if (length <= longest_head_start(source, by_gpu)) {
         staged_gets_[by_gpu] = std::min(staged_gets_[by_gpu] + 1, kMostHeadStarts);
     }
 }

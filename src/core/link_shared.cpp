@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Transfers of a link between host memory, by the kernel (cross memory attach): one copy instead
 // of two, which the reader begins at once and in which the process that has the data helps as soon
-// as it can, so that large ones have both CPUs (SharedTransfer). Where the kernel refuses, the
-// staging ring is taken.
+// as it can, so that large ones have both CPUs (SharedTransfer). Where it proves to be quicker (HostTransferWays)
+// the other process copies all of it to slots of the reader's mailbox, and the reader from there; if it does not, since
+// it is busy, the kernel is asked after all. Where the kernel refuses, the staging ring is taken.
 #include "core/link.hpp"
 
 #include "core/cross_memory.hpp"
@@ -27,10 +28,20 @@ constexpr uint64_t kSmallestHelped = 64u << 10;
 
 constexpr uint64_t kUsualPiece = 64u << 10;
 
+// In slots: so that both sides copy at the same time. A piece costs a cell and a claim, 0.1 us.
+constexpr uint64_t kSmallestSlotPiece = 8u << 10;
+constexpr uint64_t kLargestSlotPiece = 32u << 10;
+static_assert(kLargestSlotPiece <= kSlotBytes, "it fits a slot");
+
 constexpr uint64_t kPageBytes = 4096;
 
 // Pieces that are copied in one call of progress(), so that messages are served between.
 constexpr unsigned kPiecesPerProgress = 2;
+constexpr unsigned kSlotPiecesPerProgress = 4;
+
+// Of who waits for pieces in slots, from one to the next. A helper that waits, too, sees the request within 2 us and
+// copies a piece in 1 to 6; one that does something else may do so for long, and the kernel needs no helper.
+constexpr uint64_t kPiecePatienceNs = 20'000;
 
 // For a peer that lives and holds a piece that it does not finish (it was stopped, say).
 constexpr std::chrono::seconds kHelperPatience{2};
@@ -44,6 +55,11 @@ uint64_t choose_piece_bytes(uint64_t length) {
     const uint64_t pieces = std::clamp<uint64_t>((length + kUsualPiece - 1) / kUsualPiece, 2, 32);
     const uint64_t share = (length + pieces - 1) / pieces;
     return (share + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+uint64_t choose_slot_piece(uint64_t length) {
+    const uint64_t quarter = (length / 4 + kPageBytes - 1) / kPageBytes * kPageBytes;
+    return std::clamp(quarter, kSmallestSlotPiece, kLargestSlotPiece);
 }
 
 /** The bytes of one piece: from its offset, at most to the end of the transfer. */
@@ -102,42 +118,111 @@ bool Link::may_read(const BufferName &buffer, bool local_on_gpu) const {
            !local_on_gpu;
 }
 
-/** True when a get, of little, is over. */
-bool Link::read_at_once(void *local, size_t length, const RemoteMemory &remote, bool local_on_gpu) {
-    if (length >= kSmallestHelped || !may_read(remote.buffer, local_on_gpu)) {
-        return false;
+/** Of a get between hosts that the kernel may copy; others have no choice. */
+std::optional<HostTransferWays::Way> Link::choose_host_way(const RemoteMemory &remote, size_t length,
+                                                           const MemoryInfo &local, bool local_on_gpu) {
+    using Ways = HostTransferWays;
+    const bool may_be_read = may_read(remote.buffer, local_on_gpu);
+    // Managed memory may move while the CPU copies it. A request that had to wait would be of no use.
+    const bool has_choice = may_be_read && Ways::covers(length) && local.kind != MemoryKind::managed &&
+                            remote.buffer.kind != MemoryKind::managed && can_ask_for_help();
+    if (!has_choice) {
+        host_round_.reset();
+        return may_be_read ? std::optional<Ways::Way>(Ways::Way::kernel) : std::nullopt;
     }
-    if (read_memory(peer_.pid, local, remote.address, length)) {
-        return true;
+    if (operations_.empty()) {
+        begin_host_round(Ways::Load::alone, length);
+    } else if (host_round_ && host_round_->load == Ways::Load::alone) {
+        begin_host_round(Ways::Load::crowd, length);
+    } else if (host_round_) {
+        host_ways_.count(Ways::Load::crowd, host_round_->length);
     }
-    note_refused_read(remote.buffer);
-    return false;
+    if (!host_round_ || !Ways::are_alike(length, host_round_->length)) {
+        host_round_.reset();
+        return host_ways_.best(Ways::Load::crowd, length);
+    }
+    host_round_->bytes += length;
+    return host_round_->choice.way;
 }
 
-bool Link::start_shared_read(uint64_t id) {
+void Link::begin_host_round(HostTransferWays::Load load, size_t length) {
+    const HostTransferWays::Choice choice = host_ways_.choose(load, length);
+    host_round_ = HostRound{load, choice, length, choice.is_timed ? monotonic_nanoseconds() : 0};
+}
+
+/** If none of its gets is left; `status` is that of the last one. */
+void Link::end_host_round(Status status) {
+    if (!operations_.empty()) {
+        return;
+    }
+    if (status == Status::ok && host_round_->choice.is_timed) {
+        host_ways_.note(host_round_->load, host_round_->length, host_round_->choice.way, host_round_->bytes,
+                        monotonic_nanoseconds() - host_round_->started);
+    }
+    host_round_.reset();
+}
+
+/** True when a get, of little, is over. */
+bool Link::read_at_once(void *local, size_t length, const RemoteMemory &remote) {
+    if (length >= kSmallestHelped) {
+        return false;
+    }
+    if (!read_memory(peer_.pid, local, remote.address, length)) {
+        note_refused_read(remote.buffer);
+        return false;
+    }
+    if (host_round_) {
+        end_host_round(Status::ok);
+    }
+    return true;
+}
+
+/** False: the kernel has just refused to copy. */
+bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
     const Operation &operation = operations_[id];
     if (!may_read(operation.remote.buffer, operation.local_on_gpu)) {
         return false;
     }
+    const bool by_slots = way == HostTransferWays::Way::slots;
     SharedRead read = {};
     read.id = id;
-    read.piece_bytes = choose_piece_bytes(operation.length);
+    read.piece_bytes = by_slots ? choose_slot_piece(operation.length) : choose_piece_bytes(operation.length);
     read.pieces =
         static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
-    // A request that had to wait would be of no use, and of a peer that makes no progress there would be ever more.
-    if (operation.length >= kSmallestHelped && control_.empty() && mailbox_.has_room()) {
+    if ((by_slots || operation.length >= kSmallestHelped) && can_ask_for_help()) {
         read.shared = port_.take_shared_transfer();
     }
+    if (by_slots) {
+        port_.expect_slots();
+    }
     if (read.shared.exists()) {
+        const uint64_t now = monotonic_nanoseconds();
+        read.by_slots = read.waits = by_slots;
+        const bool others_wait = std::any_of(shared_reads_.begin(), shared_reads_.end(),
+                                             [](const SharedRead &other) { return other.waits; });
+        if (by_slots && !others_wait) {
+            piece_heard_ = now;
+        }
         port_.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
         send_control(CellKind::help_request,
                      HelpRequest{operation.remote.address, operation.length,
                                  operation.remote.registration,
                                  reinterpret_cast<uint64_t>(operation.local), read.piece_bytes,
-                                 read.shared, monotonic_nanoseconds()});
+                                 read.shared, now, by_slots ? 1u : 0u, 0});
     }
     shared_reads_.push_back(read);
     return true;
+}
+
+/** When the helper is late. */
+void Link::stop_waiting_for_pieces() {
+    const bool waits = std::any_of(shared_reads_.begin(), shared_reads_.end(),
+                                   [](const SharedRead &read) { return read.waits; });
+    if (waits && monotonic_nanoseconds() - piece_heard_ >= kPiecePatienceNs) {
+        for (SharedRead &read : shared_reads_) {
+            read.waits = false;
+        }
+    }
 }
 
 /** The next piece to read; empty when none is left. */
@@ -149,12 +234,13 @@ std::optional<uint32_t> Link::next_piece(SharedRead &read) {
 }
 
 unsigned Link::progress_shared_reads() {
+    stop_waiting_for_pieces();
     unsigned count = 0;
     size_t index = 0;  // those before it wait for their helpers
     while (index < shared_reads_.size() && count < kPiecesPerProgress) {
         SharedRead &read = shared_reads_[index];
         const Operation &operation = operations_[read.id];
-        const std::optional<uint32_t> piece = next_piece(read);
+        const std::optional<uint32_t> piece = read.waits ? std::nullopt : next_piece(read);
         if (!piece) {
             if (finish_shared_read(index)) {
                 ++count;
@@ -173,14 +259,18 @@ unsigned Link::progress_shared_reads() {
     return count;
 }
 
-/** All pieces are claimed: true when the helper has written his too and the get has ended. */
+/** This process claims no pieces now: true when all are claimed, the helper has written his, and the get has ended. */
 bool Link::finish_shared_read(size_t index) {
     const SharedRead read = shared_reads_[index];
+    if (read.waits && read.arrived < read.pieces) {
+        return false;  // and does not look at words that the helper writes
+    }
     if (read.shared.exists()) {
         const uint32_t use = read.shared.id;
         SharedTransfer &transfer = port_.shared_transfer(read.shared.index);
         const uint32_t helped = read.pieces - transfer.first_of_helper(use, read.pieces);
-        switch (transfer.helper(use, helped)) {
+        const bool is_complete = !read.by_slots || (read.arrived >= helped && transfer.all_claimed(use));
+        switch (is_complete ? transfer.helper(use, helped) : SharedTransfer::Helper::busy) {
         case SharedTransfer::Helper::busy: return false;
         case SharedTransfer::Helper::failed:
             if (helped != 0) {
@@ -243,33 +333,99 @@ void Link::receive_help_request(const HelpRequest &request) {
     if (monotonic_nanoseconds() - request.asked_at > kSoonestReuseNs && !peer_alive()) {
         return;
     }
+    if (request.by_slots != 0 && !sends_slots_) {
+        sends_slots_ = true;
+        mailbox_.populate();
+    }
     help_.push_back(request);
     port_.activate(*this);
 }
 
+/** What is not of a read that waits for it comes too late, or makes no sense. */
+void Link::receive_help_piece(const HelpPiece &piece, const unsigned char *data, size_t length) {
+    const auto read = std::find_if(shared_reads_.begin(), shared_reads_.end(), [&](const SharedRead &candidate) {
+        return candidate.by_slots && candidate.shared.id == piece.shared.id;
+    });
+    if (read == shared_reads_.end() || piece.piece >= read->pieces) {
+        return;
+    }
+    const Operation &operation = operations_[read->id];
+    const uint64_t offset = piece.piece * read->piece_bytes;
+    if (length != length_of_piece(offset, read->piece_bytes, operation.length)) {
+        return;
+    }
+    memcpy(operation.local + offset, data, length);
+    ++read->arrived;
+    piece_heard_ = monotonic_nanoseconds();
+}
+
+/** The next piece; false: not now, or none is left. */
+bool Link::help_by_slot(const HelpRequest &request) {
+    SharedTransfer &transfer = mailbox_.shared_transfer(request.shared.index);
+    const uint32_t id = request.shared.id;
+    const bool are_many = slot_pieces_ >= kMostSlotPieces &&
+                          !mailbox_.is_received(slot_tickets_[slot_pieces_ % kMostSlotPieces]);
+    ReservedCell reserved;
+    if (are_many || transfer.all_claimed(id) || !mailbox_.reserve(&reserved)) {
+        return false;
+    }
+    HelpPiece piece = {SharedUse(), 0};  // of no use, if the reader was quicker
+    uint64_t length = 0;
+    if (const std::optional<uint32_t> claimed = transfer.claim_last(id)) {
+        const uint64_t offset = *claimed * request.piece_bytes;
+        length = length_of_piece(offset, request.piece_bytes, request.length);
+        const bool may_be_read = length <= kSlotBytes && RegistrationTable::instance().covers(
+                                                             request.registration, request.address, request.length);
+        if (may_be_read) {
+            piece = {request.shared, *claimed};
+            memcpy(mailbox_.slot(reserved), reinterpret_cast<const void *>(request.address + offset), length);
+        } else {
+            transfer.finish(id, false);
+            length = 0;
+        }
+    }
+    memcpy(reserved.cell->payload, &piece, sizeof(piece));
+    mailbox_.publish(reserved, CellKind::help_piece, 0, static_cast<uint32_t>(length));
+    slot_tickets_[slot_pieces_++ % kMostSlotPieces] = reserved.ticket;
+    if (length != 0) {
+        transfer.finish(id, true);
+    }
+    return true;
+}
+
+/** One piece into the reader's memory; false: none is left, or it cannot be written. */
+bool Link::help_by_kernel(const HelpRequest &request) {
+    SharedTransfer &transfer = mailbox_.shared_transfer(request.shared.index);
+    const uint32_t id = request.shared.id;
+    const std::optional<uint32_t> piece = transfer.claim_last(id);
+    if (!piece) {
+        return false;
+    }
+    const uint64_t offset = *piece * request.piece_bytes;
+    const bool written =
+        RegistrationTable::instance().covers(request.registration, request.address,
+                                             request.length) &&
+        write_memory(peer_.pid, reinterpret_cast<const void *>(request.address + offset),
+                     request.destination + offset,
+                     length_of_piece(offset, request.piece_bytes, request.length));
+    transfer.finish(id, written);
+    return written;
+}
+
 unsigned Link::progress_help() {
     unsigned count = 0;
-    while (!help_.empty() && count < kPiecesPerProgress) {
+    unsigned most = kPiecesPerProgress;
+    while (!help_.empty() && count < most) {
         const HelpRequest &request = help_.front();
-        SharedTransfer &transfer = mailbox_.shared_transfer(request.shared.index);
-        const uint32_t id = request.shared.id;
-        const std::optional<uint32_t> piece = transfer.claim_last(id);
-        if (!piece) {
-            help_.pop_front();
-            continue;
-        }
-        const uint64_t offset = *piece * request.piece_bytes;
-        const bool written =
-            RegistrationTable::instance().covers(request.registration, request.address,
-                                                 request.length) &&
-            write_memory(peer_.pid, reinterpret_cast<const void *>(request.address + offset),
-                         request.destination + offset,
-                         length_of_piece(offset, request.piece_bytes, request.length));
-        transfer.finish(id, written);
-        if (!written) {
+        most = request.by_slots != 0 ? kSlotPiecesPerProgress : kPiecesPerProgress;
+        if (request.by_slots != 0 ? help_by_slot(request) : help_by_kernel(request)) {
+            ++count;
+        } else if (request.by_slots != 0 &&
+                   !mailbox_.shared_transfer(request.shared.index).all_claimed(request.shared.id)) {
+            break;  // there is no room
+        } else {
             help_.pop_front();
         }
-        ++count;
     }
     return count;
 }

@@ -46,7 +46,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 10;
+constexpr uint32_t kProtocolVersion = 11;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -75,15 +75,16 @@ enum class CellKind : uint8_t {
     map_answer = 12,    // MapAnswer in the cell
     unmap_notice = 13,  // UnmapNotice in the cell
     help_request = 14,  // HelpRequest in the cell
+    help_piece = 15,    // HelpPiece in the cell, data in the slot
 };
 
 /** Whether its payload lies in the slot that belongs to the cell. */
 constexpr bool carries_slot(CellKind kind) {
-    return kind == CellKind::am_slot || kind == CellKind::chunk_slot;
+    return kind == CellKind::am_slot || kind == CellKind::chunk_slot || kind == CellKind::help_piece;
 }
 
 constexpr bool known_kind(CellKind kind) {
-    return kind >= CellKind::am_inline && kind <= CellKind::help_request;
+    return kind >= CellKind::am_inline && kind <= CellKind::help_piece;
 }
 
 /** What a cell says of its message: one word, so that the owner uses what it has checked. Aligned as one, without
@@ -283,6 +284,9 @@ public:
     /** `index` < kSharedTransfers. */
     SharedTransfer &shared_transfer(uint32_t index) const;
 
+    /** For many messages in slots: Segment::populate(). */
+    void populate() { segment_.populate(); }
+
     /** Senders learn that nothing is received any more. */
     void close();
     /** At the very end: what senders may still map takes no memory. */
@@ -348,8 +352,15 @@ public:
     void abandon();
     /** Whether reserve() would succeed now. */
     bool has_room() const;
+    /** Whether the owner has received, by its own word, what was published with this ticket. */
+    bool is_received(uint64_t ticket) const {
+        return header()->head.load(std::memory_order_acquire) > ticket;
+    }
     /** Whether its words can be what senders and owner have written. If not, it stays full. */
     bool makes_sense() const;
+
+    /** For many messages in slots: Segment::populate(). */
+    void populate() { segment_.populate(); }
 
     /** Gives the memory of a dead owner's mailbox back: he cannot any more. */
     void discard() { segment_.discard(); }

@@ -17,7 +17,7 @@ constexpr unsigned kMessagesPerProgress = 16;
 
 template <typename Payload>
 bool read_payload(const ReceivedCell &message, Payload *payload) {
-    if (message.kind != CellKind::chunk_slot && message.length != sizeof(Payload)) {
+    if (!carries_slot(message.kind) && message.length != sizeof(Payload)) {
         return false;
     }
     memcpy(payload, message.payload, sizeof(Payload));
@@ -209,6 +209,7 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
     MapAnswer map_answer;
     UnmapNotice unmap_notice;
     HelpRequest help_request;
+    HelpPiece help_piece;
     if (message.kind == CellKind::am_ring && read_payload(message, &span) &&
         span.length <= kSlotBytes) {
         if (unsigned char *data = link->open_span(span)) {
@@ -235,6 +236,8 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
         link->receive_unmap_notice(unmap_notice);
     } else if (message.kind == CellKind::help_request && read_payload(message, &help_request)) {
         link->receive_help_request(help_request);
+    } else if (message.kind == CellKind::help_piece && read_payload(message, &help_piece)) {
+        link->receive_help_piece(help_piece, message.slot, message.length);
     } else {
         GPUSHM_LOG_ONCE(error, "process %d sent a control message of a wrong length: it is dropped; "
                         "look for memory corruption in the job's processes", link->peer().pid);

@@ -95,6 +95,14 @@ public:
     /** A ring of that size was made, or, if it is negative, is gone. */
     void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
 
+    /** Peers will send much in slots. */
+    void expect_slots() {
+        if (!expects_slots_) {
+            expects_slots_ = true;
+            mailbox_.populate();
+        }
+    }
+
     /** A SharedTransfer that is in nobody's use; none when all are. */
     SharedUse take_shared_transfer();
     void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
@@ -139,6 +147,7 @@ private:
     CopyEngine engine_;
     DescriptorReceiver descriptors_;
     size_t ring_bytes_in_use_ = 0;
+    bool expects_slots_ = false;
     uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
     uint32_t last_shared_id_ = 0;
     static_assert(kSharedTransfers == 64, "a bit for each");

@@ -8,7 +8,8 @@
 //   get of n bytes         get_request                  <- chunk_ring ... chunk_ring (reply)
 //                                                    or <- transfer_done, when the owner of the data has
 //                                                       copied it into the memory named in the request
-//   get between hosts      help_request       both copy by the kernel, see SharedTransfer
+//   get between hosts      help_request       both copy by the kernel, see SharedTransfer;
+//                                          or <- help_piece ... help_piece
 //   the first copy that    map_request                                      <- map_answer
 //   is worth a mapping                                       later, perhaps <- unmap_notice
 //   the first use of a     ring_offer                                       <- ring_answer
@@ -66,7 +67,7 @@ struct GetRequest {
 static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");
 
 /** Asks for help with a get whose pieces the sender reads itself: the receiver writes pieces of its own
- *  memory into the sender's. */
+ *  memory into the sender's, or into slots of the sender's mailbox. */
 struct HelpRequest {
     uint64_t address;      // of the data, in the receiver's memory
     uint64_t length;       // bytes, > 0
@@ -75,8 +76,16 @@ struct HelpRequest {
     uint64_t piece_bytes;
     SharedUse shared;      // in the sender's mailbox
     uint64_t asked_at;     // ns of CLOCK_MONOTONIC
+    uint32_t by_slots;     // 1: each piece is to come as a HelpPiece; 0: into `destination`
+    uint32_t unused;
 };
 static_assert(sizeof(HelpRequest) <= Cell::kInlineBytes, "a request fits its cell");
+
+/** A piece that a helper has claimed; its data is the slot. */
+struct HelpPiece {
+    SharedUse shared;  // in the receiver's mailbox
+    uint32_t piece;
+};
 
 /** Asks for a handle of an allocation of the receiver. */
 struct MapRequest {

@@ -48,6 +48,9 @@ public:
     int fd() const { return fd_.get(); }
     /** Nobody will attach any more. */
     void close_fd() { fd_ = UniqueFd(); }
+    /** Has this process's page tables name all its pages, which the first access to each does otherwise; 0.1 ms for
+     *  2 MiB. For nothing, if the kernel cannot (before Linux 5.14). */
+    void populate();
     /** Gives the memory behind the first page back to the system, for all processes that map it; it
      *  reads as zeros, and a write takes memory again. */
     void discard();

@@ -24,7 +24,8 @@ struct SharedUse {
  *  owner reads pieces from the beginning, the process that has the data (the helper) writes pieces from
  *  the end into the owner's memory, until they meet: whoever is quicker does more, and an owner whose
  *  peer is busy does all alone. It is also the helper's permission: it writes nothing that it has not
- *  claimed here, so that an owner who gives a transfer up knows what to wait for.
+ *  claimed here, so that an owner who gives a transfer up knows what to wait for. Nor does it read anything
+ *  then: the owner may have told the program that its memory is needed no more.
  *
  *  `claims` is id << 32 | end << 16 | begin: pieces in [begin, end) are claimed by nobody. The
  *  owner opens it (store-release) before it sends the id, claims with begin + 1, and closes it
@@ -33,8 +34,8 @@ struct SharedUse {
  *
  *  `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written.
  *  The owner sets it to id << 32 before it opens `claims`; then only the helper adds to it
- *  (release), after the bytes of the piece are in the owner's memory; the owner reads it
- *  (acquire). Once failed is set the owner takes all of the helper's pieces for not written.
+ *  (release), after the bytes of the piece are in the owner's memory, or in a slot of its mailbox that is
+ *  published; the owner reads it (acquire). Once failed is set the owner takes all of the helper's pieces for not written.
  *
  *  A helper that dies with a piece claimed leaves count below the number of its claims: the owner sees
  *  that it is dead, and its copies ended with it. A helper that writes nonsense can only make the owner

@@ -184,13 +184,12 @@ private:
         }
         // Beyond the last kind now and then; rarely the one that ends it all.
         auto kind = static_cast<CellKind>(
-            1 + random_.below(static_cast<size_t>(CellKind::help_request) + 1));
+            1 + random_.below(static_cast<size_t>(CellKind::help_piece) + 1));
         if (kind == CellKind::close && random_.below(20) != 0) {
             kind = CellKind::chunk_ring;
         }
         const size_t length = fill(kind, payload);
-        const bool in_slot = kind == CellKind::chunk_slot || kind == CellKind::am_slot;
-        size_t stated = in_slot ? random_.below(kSlotBytes + 1) : length;
+        size_t stated = carries_slot(kind) ? random_.below(kSlotBytes + 1) : length;
         if (random_.below(16) == 0) {
             stated = value();
         }
@@ -259,7 +258,13 @@ private:
                                    static_cast<uint32_t>(random_.below(9))};
             return put_into(payload, HelpRequest{mutated(remote.address), mutated(kRegistered),
                                                  mutated(remote.registration), value(),
-                                                 mutated(4096), use, value()});
+                                                 mutated(4096), use, value(),
+                                                 static_cast<uint32_t>(random_.below(2)), 0});
+        }
+        case CellKind::help_piece: {
+            const SharedUse use = {static_cast<uint32_t>(mutated(0)),
+                                   static_cast<uint32_t>(random_.below(9))};
+            return put_into(payload, HelpPiece{use, static_cast<uint32_t>(random_.below(9))});
         }
         case CellKind::unmap_notice:
             return put_into(payload, UnmapNotice{name().owner, name().buffer_id});

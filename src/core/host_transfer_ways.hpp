@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// By which way bytes go from host memory to host memory, chosen by what it takes here and now.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpushm {
+
+/** Which way is quicker depends on what no process knows: where its core lies, how quickly the kernel copies here, and
+ *  whether the bytes are in the cache of the core that has just written them. Those the kernel (process_vm_readv)
+ *  fetches slowly from there, where the core that has them copies them to shared memory in no time; but bytes that lie
+ *  far away it copies once instead of twice. So for each peer and length the way is taken that was quicker before, and now
+ *  and then the other one is tried: after 16 transfers, then, as long as it stays slower, ever less often. With a peer
+ *  that gets little nothing is tried.
+ *
+ *  One thread at a time. */
+class HostTransferWays {
+public:
+    /** kernel: the reader has the kernel copy (CMA). slots: the owner copies into slots of the reader's mailbox. */
+    enum class Way : uint8_t { kernel, slots };
+
+    /** Whether a transfer is the only one of its link, or several are under way. */
+    enum class Load : uint8_t { alone, crowd };
+
+    struct Choice {
+        Way way;
+        bool is_timed;  // note() is to be told what it takes
+    };
+
+    /** Of other lengths the kernel copies. */
+    static constexpr size_t kLeast = 16u << 10;
+    static constexpr size_t kMost = 1u << 20;
+    static constexpr bool covers(size_t length) { return length >= kLeast && length <= kMost; }
+    /** Whether what one takes says something of the other. */
+    static constexpr bool are_alike(size_t one, size_t other) { return class_of(one) == class_of(other); }
+
+    /** For a transfer, or several that begin now, of a length that is covered. */
+    Choice choose(Load load, size_t length);
+    /** One more of those. */
+    void count(Load load, size_t length) { count(state(load, length)); }
+    /** For a transfer that is not measured. */
+    Way best(Load load, size_t length) const { return state(load, length).best; }
+
+    /** What was chosen has ended: `bytes` took so many nanoseconds, in transfers of this length, while nothing else was
+     *  under way. */
+    void note(Load load, size_t length, Way way, uint64_t bytes, uint64_t nanoseconds);
+
+private:
+    static constexpr size_t kWays = 2;
+    static constexpr size_t kLoads = 2;
+    static constexpr unsigned kClasses = 7;  // of lengths, from one power of two to the next
+    static_assert(kLeast << (kClasses - 1) == kMost, "all that is covered");
+
+    struct State {
+        double seconds_per_byte[kWays] = {};  // 0: not known
+        double least = 0;  // of the best way, since it was tried against the other one more often
+        Way best = Way::kernel;
+        uint32_t choices = 0;
+        uint32_t interval = 0;     // transfers between trials; 0: before the first choice
+        uint32_t until_trial = 0;  // transfers
+        bool is_trial = false;
+        uint32_t trial_left = 0;   // transfers
+        double trial = 0;          // the best seconds per byte of it; 0: none yet
+    };
+
+    static constexpr unsigned class_of(size_t length) {
+        return static_cast<unsigned>(__builtin_clzll(kLeast) - __builtin_clzll(length));
+    }
+    static void count(State &known);
+    static void end_trial(Load load, State &known);
+    static void take_better(State &known);
+    State &state(Load load, size_t length) { return states_[static_cast<size_t>(load)][class_of(length)]; }
+    const State &state(Load load, size_t length) const {
+        return states_[static_cast<size_t>(load)][class_of(length)];
+    }
+
+    State states_[kLoads][kClasses];
+};
+
+}  // namespace gpushm
