@@ -23,7 +23,7 @@ namespace {
 // From here on a copy is worth a stream of its own, so that small ones overtake it.
 constexpr size_t kBulkBytes = 1u << 20;
 
-// What copies in half the time that a submission takes; more starts at once.
+// What copies in half the time that a submission takes; more starts at once, or with CopyJob::joint_bytes.
 constexpr size_t kCollectBytes = 192u << 10;
 
 // A second batch is submitted while the first runs, so that the copy engine has no pause; more wait, so
@@ -243,10 +243,8 @@ void CopyEngine::fail_all(Context &context) {
         end_all();
     }
     for (Stream &stream : context.streams) {
-        for (std::shared_ptr<CopyBatch> *rest : {&stream.unmarked, &stream.collected}) {
-            if (*rest) {
-                stream.submitted.push_back(std::move(*rest));
-            }
+        if (stream.collected) {
+            stream.submitted.push_back(std::move(stream.collected));
         }
         for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
             batch->fail();
@@ -337,9 +335,6 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         return Status::gpu_error;
     }
     Stream &stream = *chosen;
-    if (bytes >= kCollectBytes && job.joint_bytes != 0) {
-        return start_jointly(means, stream, job, ticket);
-    }
     if (!stream.collected) {
         stream.collected = new_batch(stream.last_done);
         ++under_way_;
@@ -347,7 +342,7 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     *ticket = {stream.collected, stream.collected->copies.size()};
     stream.collected->copies.push_back(batched(job));
     stream.collected->bytes += bytes;
-    if (stream.collected->bytes >= kCollectBytes || stream.submitted.size() < kBatchesInFlight ||
+    if (stream.collected->bytes >= std::max(kCollectBytes, job.joint_bytes) || stream.submitted.size() < kBatchesInFlight ||
         stream.collected->copies.size() >= kCopiesPerBatch) {
         if (stream.collected->copies.size() > 1) {
             drop_gone(*stream.collected);
@@ -687,7 +682,7 @@ void CopyEngine::drop_gone(CopyBatch &batch) {
 /** Gives copies to the driver, behind them an event. */
 void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                         const std::shared_ptr<CopyBatch> &batch) {
-    mark_unmarked(handle, context, stream);
+    const CudaDriver *driver = CudaDriver::get();
     batch->event = take_event(handle, context);
     bool runs = false;
     if (batch->event != nullptr) {
@@ -696,73 +691,27 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
         log_copy_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
         batch->fail();
     }
+    CUresult result = CUDA_SUCCESS;
     if (runs) {
-        mark(handle, context, stream, batch);
-        return;
-    }
-    if (batch->event != nullptr) {
-        context.free_events.push_back(batch->event);
-    }
-    end(*batch);
-}
-
-/** Has the event of a batch, whose copies run, say when they have ended. */
-void CopyEngine::mark(CUcontext handle, Context &context, Stream &stream,
-                      const std::shared_ptr<CopyBatch> &batch) {
-    const CudaDriver *driver = CudaDriver::get();
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (batch->event != nullptr) {
         result = in_context(handle,
                             [&] { return driver->event_record(batch->event, stream.handle); });
     }
-    if (result == CUDA_SUCCESS) {
+    if (runs && result == CUDA_SUCCESS) {
         stream.submitted.push_back(batch);
         return;
     }
-    // Nobody may touch their buffers before they end.
-    result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
-    if (result != CUDA_SUCCESS) {
-        log_copy_failure("cuEventRecord", batch->copies.front().length, result);
-        batch->fail();
+    if (runs) {
+        // The copies run, and nobody may touch their buffers before they end.
+        result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+        if (result != CUDA_SUCCESS) {
+            log_copy_failure("cuEventRecord", batch->copies.front().length, result);
+            batch->fail();
+        }
     }
     if (batch->event != nullptr) {
         context.free_events.push_back(batch->event);
     }
     end(*batch);
-}
-
-void CopyEngine::mark_unmarked(CUcontext handle, Context &context, Stream &stream) {
-    if (stream.unmarked) {
-        const std::shared_ptr<CopyBatch> batch = std::exchange(stream.unmarked, nullptr);
-        batch->event = take_event(handle, context);
-        mark(handle, context, stream, batch);
-    }
-}
-
-/** Behind each event a copy engine pauses for 2 to 3 us (4 MiB between two H100, 16 at a time: 15.0 us each with an
- *  event behind each of them, 11.9 without). So copies that follow while one is under way get one together, when that one
- *  has ended or they have become many. */
-Status CopyEngine::start_jointly(const Means &means, Stream &stream, const CopyJob &job, CopyTicket *ticket) {
-    Context &context = *means.context;
-    if (stream.collected) {
-        submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
-    }
-    const CUresult result = submit_copy(means.handle, stream, batched(job));
-    if (result != CUDA_SUCCESS) {
-        log_copy_failure("cuMemcpyAsync", job.length, result);
-        return Status::gpu_error;
-    }
-    if (!stream.unmarked) {
-        stream.unmarked = new_batch(stream.last_done);
-        ++under_way_;
-    }
-    *ticket = {stream.unmarked, stream.unmarked->copies.size()};
-    stream.unmarked->copies.push_back(batched(job));
-    stream.unmarked->bytes += job.length * job.rows.count;
-    if (stream.submitted.empty() || stream.unmarked->bytes >= job.joint_bytes) {
-        mark_unmarked(means.handle, context, stream);
-    }
-    return poll(ticket);
 }
 
 /** Whether any of the copies runs; those that the driver refused are marked. What is marked already is left
@@ -851,9 +800,6 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
         stream.last_done = std::move(stream.submitted.front());
         stream.submitted.pop_front();
         ++count;
-    }
-    if (stream.submitted.empty()) {
-        mark_unmarked(handle, context, stream);
     }
     if (stream.collected && stream.submitted.size() < kBatchesInFlight) {
         drop_gone(*stream.collected);

@@ -61,7 +61,7 @@ struct CopyJob {
     bool urgent = false;         // nothing else is on its way: what counts is when this is over
     bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
-    size_t joint_bytes = 0;  // copies that follow one another may be seen to end together, up to so many bytes
+    size_t joint_bytes = 0;  // while others are under way it may be started with those that follow, up to so many bytes
 };
 
 /** Whether kernels of `context`, one of `device`, surely reach [address, +length), which `info` is of and which is not
@@ -153,7 +153,6 @@ private:
     struct Stream {
         CUstream handle = nullptr;  // made on first use
         std::deque<std::shared_ptr<CopyBatch>> submitted;
-        std::shared_ptr<CopyBatch> unmarked;   // behind those, without its event; null while there are none
         std::shared_ptr<CopyBatch> collected;  // not submitted yet
         std::shared_ptr<CopyBatch> last_done;
     };
@@ -200,12 +199,8 @@ private:
     unsigned advance_withdrawable(Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);
-    Status start_jointly(const Means &means, Stream &stream, const CopyJob &job, CopyTicket *ticket);
     void submit(CUcontext handle, Context &context, Stream &stream,
                 const std::shared_ptr<CopyBatch> &batch);
-    void mark(CUcontext handle, Context &context, Stream &stream,
-              const std::shared_ptr<CopyBatch> &batch);
-    void mark_unmarked(CUcontext handle, Context &context, Stream &stream);
     static CUresult launch(CUcontext handle, const Context &context, const Stream &stream,
                            const KernelLaunch &launch);
     static bool submit_copies(CUcontext handle, const Context &context, const Stream &stream,

@@ -11,8 +11,8 @@ namespace gpushm {
  *  whether the bytes are in the cache of the core that has just written them. Those the kernel (process_vm_readv)
  *  fetches slowly from there, where the core that has them copies them to shared memory in no time; but bytes that lie
  *  far away it copies once instead of twice. So for each peer and length the way is taken that was quicker before, and now
- *  and then the other one is tried: after 16 transfers, then, as long as it stays slower, ever less often. With a peer
- *  that gets little nothing is tried.
+ *  and then the other one is tried: after 16 transfers, then ever less often, down to twice in 1024. With a peer that
+ *  gets little nothing is tried.
  *
  *  One thread at a time. */
 class HostTransferWays {
@@ -35,11 +35,9 @@ public:
     /** Whether what one takes says something of the other. */
     static constexpr bool are_alike(size_t one, size_t other) { return class_of(one) == class_of(other); }
 
-    /** For a transfer, or several that begin now, of a length that is covered. */
+    /** For a transfer, or all of a crowd that begins now, of a length that is covered. */
     Choice choose(Load load, size_t length);
-    /** One more of those. */
-    void count(Load load, size_t length) { count(state(load, length)); }
-    /** For a transfer that is not measured. */
+    /** For one that is not measured. */
     Way best(Load load, size_t length) const { return state(load, length).best; }
 
     /** What was chosen has ended: `bytes` took so many nanoseconds, in transfers of this length, while nothing else was
@@ -54,20 +52,17 @@ private:
 
     struct State {
         double seconds_per_byte[kWays] = {};  // 0: not known
-        double least = 0;  // of the best way, since it was tried against the other one more often
+        double least = 0;  // of the best way, since the last change
         Way best = Way::kernel;
-        uint32_t choices = 0;
-        uint32_t interval = 0;     // transfers between trials; 0: before the first choice
-        uint32_t until_trial = 0;  // transfers
-        bool is_trial = false;
-        uint32_t trial_left = 0;   // transfers
-        double trial = 0;          // the best seconds per byte of it; 0: none yet
+        uint32_t choices = 0;      // until the clock is looked at
+        uint32_t interval = 0;     // choices between trials; 0: before the first one
+        uint32_t until_trial = 0;  // choices
+        uint32_t trial = 0;        // choices of the one that is on; 0: none is
+        uint32_t trial_left = 0;   // of them
+        double trial_sum = 0;      // seconds per byte
+        uint32_t trial_count = 0;
     };
 
-    static constexpr unsigned class_of(size_t length) {
-        return static_cast<unsigned>(__builtin_clzll(kLeast) - __builtin_clzll(length));
-    }
-    static void count(State &known);
     static void end_trial(Load load, State &known);
     static void take_better(State &known);
     State &state(Load load, size_t length) { return states_[static_cast<size_t>(load)][class_of(length)]; }
@@ -75,6 +70,9 @@ private:
         return states_[static_cast<size_t>(load)][class_of(length)];
     }
 
+    static constexpr unsigned class_of(size_t length) {
+        return static_cast<unsigned>(__builtin_clzll(kLeast) - __builtin_clzll(length));
+    }
     State states_[kLoads][kClasses];
 };
 

@@ -134,8 +134,6 @@ std::optional<HostTransferWays::Way> Link::choose_host_way(const RemoteMemory &r
         begin_host_round(Ways::Load::alone, length);
     } else if (host_round_ && host_round_->load == Ways::Load::alone) {
         begin_host_round(Ways::Load::crowd, length);
-    } else if (host_round_) {
-        host_ways_.count(Ways::Load::crowd, host_round_->length);
     }
     if (!host_round_ || !Ways::are_alike(length, host_round_->length)) {
         host_round_.reset();
