@@ -257,7 +257,7 @@ unsigned Link::progress_shared_reads() {
     return count;
 }
 
-/** This process claims no pieces now: true when all are claimed, the helper has written his, and the get has ended. */
+/** This process has no piece to claim: true when the helper has copied all of his and the get has ended. */
 bool Link::finish_shared_read(size_t index) {
     const SharedRead read = shared_reads_[index];
     if (read.waits && read.arrived < read.pieces) {
@@ -267,16 +267,13 @@ bool Link::finish_shared_read(size_t index) {
         const uint32_t use = read.shared.id;
         SharedTransfer &transfer = port_.shared_transfer(read.shared.index);
         const uint32_t helped = read.pieces - transfer.first_of_helper(use, read.pieces);
-        const bool is_complete = !read.by_slots || (read.arrived >= helped && transfer.all_claimed(use));
-        switch (is_complete ? transfer.helper(use, helped) : SharedTransfer::Helper::busy) {
-        case SharedTransfer::Helper::busy: return false;
-        case SharedTransfer::Helper::failed:
-            if (helped != 0) {
-                give_up_shared_read(index);
-                return true;
-            }
-            break;
-        case SharedTransfer::Helper::done: break;
+        const SharedTransfer::Helper state = transfer.helper(use, helped);
+        if (state == SharedTransfer::Helper::failed && helped != 0) {
+            give_up_shared_read(index);
+            return true;
+        }
+        if (state == SharedTransfer::Helper::busy || (read.by_slots && read.arrived < helped)) {
+            return false;
         }
         revoke(read.shared, read.pieces);
     }

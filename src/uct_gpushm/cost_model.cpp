@@ -24,10 +24,11 @@ constexpr double kMessageBandwidth = 20e9;
 // behind 32 KiB.
 constexpr double kHostTransferStart = 9.6e-6;
 
-// Where messages may go to a GPU's memory, which their sender cannot know. 16 KiB to it take 12.4 us as an eager message,
-// 9.3 as a transfer, in windows 10.9 and 2.9 each; 8 KiB alone 6.3 and 7.9 (UCX 1.16, H200). Between hosts of such a node
-// 16 KiB take 3.4 us either way, 3.6 and 6.9 where the sender has just written them (Xeon).
-constexpr double kHostTransferStartBesideGpu = 1.8e-6;
+// Where messages may go to a GPU's memory, which their sender cannot know: UCP takes a transfer behind 16 KiB. 16 KiB to it
+// take 8.8 us as an eager message and 10.3 as a transfer, in windows 7.4 and 3.6 each (which UCP unpacks one by one; UCX
+// 1.22 with CUDA 9.4); between hosts of such a node 3.4 either way, in windows 1.3 and 2.6, where the sender has just
+// written them 4.9 and 7.1, in windows 1.9 and 3.2 (two H100, Xeon, UCX 1.16).
+constexpr double kHostTransferStartBesideGpu = 5e-6;
 
 // Of transports whose bandwidth is a fourth (UCX_MULTI_LANE_MAX_RATIO) or more of the best one's UCP has each move a
 // part of a transfer: 64 KiB took 9.1 us by gpushm and cma, 5.0 by gpushm alone. cma says 11.7 GB/s, knem 14.5.
