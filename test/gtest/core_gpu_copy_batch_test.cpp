@@ -107,6 +107,28 @@ TEST_F(CopyBatches, OneThatIsLongDoesNotWait) {
     expect_copied(kBytes / kPiece);
 }
 
+TEST_F(CopyBatches, LongOnesThatMayWaitGoOutTogether) {
+    constexpr size_t kLong = 192 << 10;
+    constexpr size_t kCount = 10;
+    Buffer source(MemoryKind::device, kCount * kLong);
+    Buffer target(MemoryKind::pinned, kCount * kLong);
+    source.fill(5);
+    target.fill(2);
+    reset_calls();
+    for (size_t i = 0; i < kCount; ++i) {
+        CopyJob job = {target.data() + i * kLong, source.data() + i * kLong, kLong, query_memory(source.data()),
+                       CopyDirection::from_gpu};
+        job.joint_bytes = 4 * kLong;
+        tickets_.emplace_back();
+        ASSERT_EQ(engine_.start(job, &tickets_.back()), Status::in_progress);
+        EXPECT_EQ(calls("cuEventRecord"), i < 2 ? i + 1 : i < 5 ? 2 : i < 9 ? 3 : 4) << i;
+    }
+    EXPECT_EQ(calls("cuMemcpyBatchAsync"), has_batches() ? 2u : 0u);
+    EXPECT_EQ(calls("cuMemcpyAsync"), has_batches() ? kInFlight : kCount);
+    wait_for_all();
+    EXPECT_EQ(target.check(0, kCount * kLong, 5, 2), "");
+}
+
 TEST_F(CopyBatches, RefusedOneGoesOutOneByOne) {
     set_simulation("SIMCUDA_FAIL", "cuMemcpyBatchAsync:1:1");
     const LogCapture log;
