@@ -34,6 +34,7 @@ inline BatchedCopy batched(const CopyJob &job) {
 struct CopyBatch {
     std::vector<BatchedCopy> copies;
     size_t bytes = 0;  // of all
+    size_t joint_bytes = 0;  // CopyJob::joint_bytes of each
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
     bool by_kernel = false;
     std::unique_ptr<RowCopyList> list;  // what the kernel reads
@@ -44,6 +45,7 @@ struct CopyBatch {
     void clear() {
         copies.clear();
         bytes = 0;
+        joint_bytes = 0;
         event = nullptr;
         by_kernel = false;
         list.reset();

@@ -23,7 +23,8 @@ namespace {
 // From here on a copy is worth a stream of its own, so that small ones overtake it.
 constexpr size_t kBulkBytes = 1u << 20;
 
-// What copies in half the time that a submission takes; more starts at once, or with CopyJob::joint_bytes.
+// What copies in half the time that a submission takes; more starts at once, or together with others
+// (CopyJob::joint_bytes).
 constexpr size_t kCollectBytes = 192u << 10;
 
 // A second batch is submitted while the first runs, so that the copy engine has no pause; more wait, so
@@ -335,14 +336,21 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         return Status::gpu_error;
     }
     Stream &stream = *chosen;
+    // One that is not within a scope of the caller starts at once, for nobody may call again soon.
+    const size_t joint_bytes = scopes_ > 1 ? job.joint_bytes : 0;
+    if (stream.collected && (stream.collected->joint_bytes != 0) != (joint_bytes != 0)) {
+        submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
+    }
     if (!stream.collected) {
         stream.collected = new_batch(stream.last_done);
+        stream.collected->joint_bytes = joint_bytes;
         ++under_way_;
     }
     *ticket = {stream.collected, stream.collected->copies.size()};
     stream.collected->copies.push_back(batched(job));
     stream.collected->bytes += bytes;
-    if (stream.collected->bytes >= std::max(kCollectBytes, job.joint_bytes) || stream.submitted.size() < kBatchesInFlight ||
+    has_joint_ |= joint_bytes != 0;
+    if (stream.collected->bytes >= std::max(kCollectBytes, joint_bytes) || stream.submitted.size() < kBatchesInFlight ||
         stream.collected->copies.size() >= kCopiesPerBatch) {
         if (stream.collected->copies.size() > 1) {
             drop_gone(*stream.collected);
@@ -758,6 +766,27 @@ bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const S
         }
     }
     return runs;
+}
+
+/** What may wait no longer than the call in which it was started. */
+void CopyEngine::submit_joint() {
+    has_joint_ = false;
+    for (auto &[handle, context] : contexts_) {
+        for (Stream &stream : context.streams) {
+            if (stream.collected && stream.collected->joint_bytes != 0) {
+                submit(handle, context, stream, std::exchange(stream.collected, nullptr));
+            }
+        }
+    }
+}
+
+void CopyEngine::end_scope() {
+    if (scopes_ == 1 && has_joint_) {
+        submit_joint();
+    }
+    if (--scopes_ == 0) {
+        capture_.reset();
+    }
 }
 
 // ---------------------------------------------------------------- progress

@@ -61,7 +61,9 @@ struct CopyJob {
     bool urgent = false;         // nothing else is on its way: what counts is when this is over
     bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
-    size_t joint_bytes = 0;  // while others are under way it may be started with those that follow, up to so many bytes
+    // Within a Scope, and while others are under way, it may be started with those that follow, up to so many bytes. Not of
+    // copies within a GPU, which a kernel of the application may hold up.
+    size_t joint_bytes = 0;
 };
 
 /** Whether kernels of `context`, one of `device`, surely reach [address, +length), which `info` is of and which is not
@@ -145,7 +147,8 @@ public:
     /** Waits for a ticket; ok or gpu_error. */
     Status wait(CopyTicket *ticket);
 
-    /** While it lives, driver calls of the engine share one exchange of the thread's capture mode. */
+    /** While it lives, driver calls of the engine share one exchange of the thread's capture mode, and copies with
+     *  joint_bytes are collected. */
     class Scope;
 
 private:
@@ -215,6 +218,8 @@ private:
     void end(CopyBatch &batch);
     unsigned end_all();
     void relax_capture();
+    void submit_joint();
+    void end_scope();
 
     std::map<CUcontext, Context> contexts_;
     std::vector<std::shared_ptr<CopyBatch>> ended_;  // of WithdrawableCopies; empty between calls
@@ -222,17 +227,14 @@ private:
     std::map<uint64_t, CUcontext> near_contexts_;  // what context_near() found
     size_t under_way_ = 0;  // batches that are given, submitted or collected
     unsigned scopes_ = 0;
+    bool has_joint_ = false;  // something collected goes out when the last scope ends
     std::optional<RelaxedCapture> capture_;  // until the last scope ends
 };
 
 class CopyEngine::Scope {
 public:
     explicit Scope(CopyEngine &engine) : engine_(engine) { ++engine_.scopes_; }
-    ~Scope() {
-        if (--engine_.scopes_ == 0) {
-            engine_.capture_.reset();
-        }
-    }
+    ~Scope() { engine_.end_scope(); }
     Scope(const Scope &) = delete;
     Scope &operator=(const Scope &) = delete;
 

@@ -18,6 +18,9 @@ struct Plan {
 constexpr Plan kPlans[] = {{16, 1024, 8, 2},  // Load::alone
                            {4, 128, 2, 1}};   // Load::crowd
 
+// So many choices of a trial may be given back, or a trial would never end where transfers are hardly ever alone.
+constexpr uint32_t kMostGivenBack = 16;
+
 // The clock is not looked at for all of a way that is known, but for the first ones after a change.
 constexpr uint32_t kChoicesPerLook = 4;
 constexpr uint32_t kChoicesAfterChange = 8;
@@ -49,6 +52,7 @@ HostTransferWays::Choice HostTransferWays::choose(Load load, size_t length) {
     if (known.trial == 0 && known.until_trial == 0) {
         const bool is_first = known.seconds_per_byte[index_of(other_than(known.best))] == 0;
         known.trial = known.trial_left = is_first ? plan.first_trial : plan.later_trial;
+        known.given_back = 0;
         known.trial_sum = 0;
         known.trial_count = 0;
     }
@@ -61,11 +65,19 @@ HostTransferWays::Choice HostTransferWays::choose(Load load, size_t length) {
     return {known.best, known.choices <= kChoicesAfterChange || known.choices % kChoicesPerLook == 0};
 }
 
+void HostTransferWays::give_back(Load load, size_t length) {
+    State &known = state(load, length);
+    if (known.trial != 0 && known.trial_left < known.trial && known.given_back < kMostGivenBack) {
+        ++known.trial_left;
+        ++known.given_back;
+    }
+}
+
 void HostTransferWays::end_trial(Load load, State &known) {
     known.trial = 0;
     known.until_trial = known.interval;
-    known.interval = std::min(2 * known.interval, kPlans[static_cast<size_t>(load)].last_interval);
     if (known.trial_count != 0) {
+        known.interval = std::min(2 * known.interval, kPlans[static_cast<size_t>(load)].last_interval);
         known.seconds_per_byte[index_of(other_than(known.best))] = known.trial_sum / known.trial_count;
         take_better(known);
     }

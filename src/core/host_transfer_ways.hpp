@@ -37,7 +37,9 @@ public:
 
     /** For a transfer, or all of a crowd that begins now, of a length that is covered. */
     Choice choose(Load load, size_t length);
-    /** For one that is not measured. */
+    /** What choose() said was of no use: the transfer was not alone after all. */
+    void give_back(Load load, size_t length);
+    /** The one that is taken when nothing is tried. */
     Way best(Load load, size_t length) const { return state(load, length).best; }
 
     /** What was chosen has ended: `bytes` took so many nanoseconds, in transfers of this length, while nothing else was
@@ -59,6 +61,7 @@ private:
         uint32_t until_trial = 0;  // choices
         uint32_t trial = 0;        // choices of the one that is on; 0: none is
         uint32_t trial_left = 0;   // of them
+        uint32_t given_back = 0;   // of them
         double trial_sum = 0;      // seconds per byte
         uint32_t trial_count = 0;
     };

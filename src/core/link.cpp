@@ -89,7 +89,7 @@ void Link::end_operation(uint64_t id, Status status) {
     revoke(found->second.shared, 1);
     operations_.erase(found);
     if (host_round_) {
-        end_host_round(status);
+        note_end_of_gets(status);
     }
     if (completion.function != nullptr) {
         completion.function(completion.argument, status);

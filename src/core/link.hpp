@@ -273,13 +273,16 @@ private:
         uint32_t arrived;  // pieces in slots
     };
 
-    /** The gets between hosts since nothing was under way: what they take says which way is to be taken. */
+    /** Gets between hosts that began together, in one progress or while others were under way, or one that is alone: what
+     *  they take says which way is to be taken. */
     struct HostRound {
         HostTransferWays::Load load;
         HostTransferWays::Choice choice;
-        size_t length;     // of each, or nearly
-        uint64_t started;  // monotonic_nanoseconds(), if it is timed
+        size_t length;        // of each, or nearly
+        uint64_t started;     // monotonic_nanoseconds(), if it is timed
+        uint64_t ended = 0;   // the same, when none of them was under way; 0: not yet
         uint64_t bytes = 0;
+        uint32_t gets = 0;
     };
 
     /** Local memory of a transfer. */
@@ -298,6 +301,7 @@ private:
         MemoryInfo gpu_side;      // which GPU copies
         bool in_reach = false;    // CopyJob::in_reach
         OtherSide other_side = OtherSide::unknown;
+        bool one_gpu = false;  // both sides are memory of one
     };
 
     /** A put of the peer of which not all bytes have arrived. */
@@ -444,20 +448,26 @@ private:
     std::optional<HostTransferWays::Way> choose_host_way(const RemoteMemory &remote, size_t length,
                                                          const MemoryInfo &local, bool local_on_gpu);
     void begin_host_round(HostTransferWays::Load load, size_t length);
-    void end_host_round(Status status);
+    void note_end_of_gets(Status status);
+    void end_host_round();
     bool read_at_once(void *local, size_t length, const RemoteMemory &remote);
     void note_refused_read(const BufferName &buffer);
     bool start_shared_read(uint64_t id, HostTransferWays::Way way);
+    void ask_for_help(const SharedRead &read);
+    bool waits_for_pieces() const;
     void stop_waiting_for_pieces();
     std::optional<uint32_t> next_piece(SharedRead &read);
     unsigned progress_shared_reads();
     bool finish_shared_read(size_t index);
-    void give_up_shared_read(size_t index);
+    void give_up_shared_read(size_t index, bool refused);
     void revoke_shared_reads();
     void forget_served_help();
     unsigned progress_help();
-    bool help_by_slot(const HelpRequest &request);
-    bool help_by_kernel(const HelpRequest &request);
+    /** What became of an attempt to help with one piece. */
+    enum class Help { given, no_room, over };
+    Help help_by_slot(const HelpRequest &request);
+    Help help_by_kernel(const HelpRequest &request);
+    bool has_room_for_piece() const;
     /** A request that had to wait would be of no use, and of a peer that makes no progress there would be ever more. */
     bool can_ask_for_help() const { return control_.empty() && mailbox_.has_room(); }
     bool wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count);
@@ -506,12 +516,14 @@ private:
     std::deque<HelpRequest> help_;
     HostTransferWays host_ways_;
     std::optional<HostRound> host_round_;
+    uint64_t last_host_get_ = 0;  // Port::progress_number() of it
     uint64_t piece_heard_ = 0;  // monotonic_nanoseconds() when one came in a slot, or the first of them was asked for
     // Pieces in slots that the peer has not received: few, so that messages of others are not far behind them.
     static constexpr size_t kMostSlotPieces = 16;
     bool sends_slots_ = false;
     uint64_t slot_tickets_[kMostSlotPieces] = {};
     size_t slot_pieces_ = 0;  // so far
+    uint64_t slot_sent_ = 0;  // monotonic_nanoseconds() of the last one
 
     std::list<DirectCopy> direct_copies_;
     uint64_t mapped_owner_ = 0;          // BufferName::owner of the peer, once it is known

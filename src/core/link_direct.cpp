@@ -41,6 +41,7 @@ constexpr double kTimeSlice = 140e-6;
 // Copies that the driver is given together do not wait for one another's start: 4 MiB between two H100 take 14.7 us each
 // one by one, 12.3 by fours, 512 KiB 4.7 and 2.6, from and to the host 12.8 and 10.8. So many bytes take 40 to 50 us: of
 // a window messages in the middle end so much later, and all of them together sooner.
+constexpr size_t kLongestJointCopy = 4u << 20;
 constexpr size_t kJointBytesOfGpus = 16u << 20;
 constexpr size_t kJointBytesOfHost = 2u << 20;
 
@@ -155,6 +156,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     if (from_host && view.pin == nullptr) {
         view.address = nullptr;
     }
+    view.one_gpu = one_gpu;
     view.gpu_side = local.info;
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
@@ -195,7 +197,8 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
                          {destination.count, destination.pitch, source.pitch},
                          with_host && !is_get};
     job.other_side = view.other_side;
-    job.joint_bytes = with_host ? kJointBytesOfHost : kJointBytesOfGpus;
+    const bool is_long = destination.count > 1 || destination.length > kLongestJointCopy;
+    job.joint_bytes = is_long || view.one_gpu ? 0 : with_host ? kJointBytesOfHost : kJointBytesOfGpus;
     std::vector<CopyTicket> tickets;
     if (job.rows.count > 1 && port_.engine().start_by_kernel({job}, &tickets)) {
         copy.ticket = tickets.front();

@@ -31,7 +31,7 @@ namespace {
 // time are there as soon (64 KiB 4.2 us instead of 4.8).
 constexpr size_t kLongestHeadStart = 64u << 10;
 constexpr size_t kLongestHeadStartToHost = 32u << 10;
-// What goes in one chunk (kSmallestManagedChunk), half of it: more would keep later messages out of the ring.
+// A window of longer ones would fill the ring.
 constexpr size_t kLongestManagedHeadStart = 512u << 10;
 
 // So many small gets in a row through the ring make the next one likely.
@@ -69,14 +69,16 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
 }
 
 size_t Link::longest_head_start(const MemoryInfo &source, bool by_gpu) const {
-    return by_gpu && source.kind == MemoryKind::managed ? kLongestManagedHeadStart
+    // In one chunk, and with nothing behind it that would wait for it.
+    const bool is_long = by_gpu && source.kind == MemoryKind::managed && outgoing_spans_.empty();
+    return is_long ? std::max(kLongestHeadStart, std::min(kLongestManagedHeadStart, port_.config().gpu_chunk_bytes))
            : by_gpu || peer_gets_to_gpu_               ? kLongestHeadStart
                                                        : kLongestHeadStartToHost;
 }
 
 uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {
     const unsigned gets_before = staged_gets_[by_gpu];
-    if (planned_ || length == 0 || length > kLongestManagedHeadStart || gets_before < kEnoughStagedGets) {
+    if (planned_ || length == 0 || gets_before < kEnoughStagedGets) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);

@@ -39,9 +39,15 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr unsigned kPiecesPerProgress = 2;
 constexpr unsigned kSlotPiecesPerProgress = 4;
 
+// Of what is measured together: a stream of gets may never end.
+constexpr uint32_t kMostGetsOfRound = 64;
+
 // Of who waits for pieces in slots, from one to the next. A helper that waits, too, sees the request within 2 us and
 // copies a piece in 1 to 6; one that does something else may do so for long, and the kernel needs no helper.
 constexpr uint64_t kPiecePatienceNs = 20'000;
+
+// Of a helper: a reader that takes nothing out of its mailbox for so long does without it.
+constexpr uint64_t kReaderPatienceNs = 1'000'000;
 
 // For a peer that lives and holds a piece that it does not finish (it was stopped, say).
 constexpr std::chrono::seconds kHelperPatience{2};
@@ -60,6 +66,13 @@ uint64_t choose_piece_bytes(uint64_t length) {
 uint64_t choose_slot_piece(uint64_t length) {
     const uint64_t quarter = (length / 4 + kPageBytes - 1) / kPageBytes * kPageBytes;
     return std::clamp(quarter, kSmallestSlotPiece, kLargestSlotPiece);
+}
+
+/** That the peer may read, and the CPU can. */
+bool is_shared_host_memory(const HelpRequest &request) {
+    const MemoryKind kind = query_memory(reinterpret_cast<const void *>(request.address)).kind;
+    return (kind == MemoryKind::host || kind == MemoryKind::pinned) &&
+           RegistrationTable::instance().covers(request.registration, request.address, request.length);
 }
 
 /** The bytes of one piece: from its offset, at most to the end of the transfer. */
@@ -123,24 +136,34 @@ std::optional<HostTransferWays::Way> Link::choose_host_way(const RemoteMemory &r
                                                            const MemoryInfo &local, bool local_on_gpu) {
     using Ways = HostTransferWays;
     const bool may_be_read = may_read(remote.buffer, local_on_gpu);
-    // Managed memory may move while the CPU copies it. A request that had to wait would be of no use.
+    // Managed memory may move while the CPU copies it.
     const bool has_choice = may_be_read && Ways::covers(length) && local.kind != MemoryKind::managed &&
-                            remote.buffer.kind != MemoryKind::managed && can_ask_for_help();
+                            remote.buffer.kind != MemoryKind::managed;
     if (!has_choice) {
         host_round_.reset();
         return may_be_read ? std::optional<Ways::Way>(Ways::Way::kernel) : std::nullopt;
     }
-    if (operations_.empty()) {
+    const uint64_t progress = port_.progress_number();
+    const bool is_alone = operations_.empty() && progress != std::exchange(last_host_get_, progress);
+    if (is_alone) {
+        end_host_round();
         begin_host_round(Ways::Load::alone, length);
     } else if (host_round_ && host_round_->load == Ways::Load::alone) {
+        host_ways_.give_back(Ways::Load::alone, host_round_->length);
+        begin_host_round(Ways::Load::crowd, length);
+    } else if (host_round_ && host_round_->gets == kMostGetsOfRound) {
+        host_round_->ended = host_round_->choice.is_timed ? monotonic_nanoseconds() : 0;
+        end_host_round();
         begin_host_round(Ways::Load::crowd, length);
     }
     if (!host_round_ || !Ways::are_alike(length, host_round_->length)) {
         host_round_.reset();
-        return host_ways_.best(Ways::Load::crowd, length);
+        return Ways::Way::kernel;
     }
     host_round_->bytes += length;
-    return host_round_->choice.way;
+    ++host_round_->gets;
+    const bool possible = can_ask_for_help() && port_.has_many_shared_transfers();
+    return possible ? host_round_->choice.way : Ways::Way::kernel;
 }
 
 void Link::begin_host_round(HostTransferWays::Load load, size_t length) {
@@ -148,14 +171,24 @@ void Link::begin_host_round(HostTransferWays::Load load, size_t length) {
     host_round_ = HostRound{load, choice, length, choice.is_timed ? monotonic_nanoseconds() : 0};
 }
 
-/** If none of its gets is left; `status` is that of the last one. */
-void Link::end_host_round(Status status) {
-    if (!operations_.empty()) {
+/** One of the round has ended; perhaps others are still to begin. */
+void Link::note_end_of_gets(Status status) {
+    if (status != Status::ok) {
+        host_round_.reset();
         return;
     }
-    if (status == Status::ok && host_round_->choice.is_timed) {
+    if (operations_.empty() && host_round_->choice.is_timed) {
+        host_round_->ended = monotonic_nanoseconds();
+    }
+    if (operations_.empty() && host_round_->load == HostTransferWays::Load::alone) {
+        end_host_round();
+    }
+}
+
+void Link::end_host_round() {
+    if (host_round_ && host_round_->ended != 0) {
         host_ways_.note(host_round_->load, host_round_->length, host_round_->choice.way, host_round_->bytes,
-                        monotonic_nanoseconds() - host_round_->started);
+                        host_round_->ended - host_round_->started);
     }
     host_round_.reset();
 }
@@ -170,7 +203,7 @@ bool Link::read_at_once(void *local, size_t length, const RemoteMemory &remote) 
         return false;
     }
     if (host_round_) {
-        end_host_round(Status::ok);
+        note_end_of_gets(Status::ok);
     }
     return true;
 }
@@ -181,42 +214,46 @@ bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
     if (!may_read(operation.remote.buffer, operation.local_on_gpu)) {
         return false;
     }
-    const bool by_slots = way == HostTransferWays::Way::slots;
     SharedRead read = {};
     read.id = id;
-    read.piece_bytes = by_slots ? choose_slot_piece(operation.length) : choose_piece_bytes(operation.length);
-    read.pieces =
-        static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
-    if ((by_slots || operation.length >= kSmallestHelped) && can_ask_for_help()) {
+    read.by_slots = read.waits = way == HostTransferWays::Way::slots;
+    if (read.by_slots || (operation.length >= kSmallestHelped && can_ask_for_help())) {
         read.shared = port_.take_shared_transfer();
     }
-    if (by_slots) {
-        port_.expect_slots();
-    }
+    read.piece_bytes = read.by_slots ? choose_slot_piece(operation.length) : choose_piece_bytes(operation.length);
+    read.pieces =
+        static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
     if (read.shared.exists()) {
-        const uint64_t now = monotonic_nanoseconds();
-        read.by_slots = read.waits = by_slots;
-        const bool others_wait = std::any_of(shared_reads_.begin(), shared_reads_.end(),
-                                             [](const SharedRead &other) { return other.waits; });
-        if (by_slots && !others_wait) {
-            piece_heard_ = now;
-        }
-        port_.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
-        send_control(CellKind::help_request,
-                     HelpRequest{operation.remote.address, operation.length,
-                                 operation.remote.registration,
-                                 reinterpret_cast<uint64_t>(operation.local), read.piece_bytes,
-                                 read.shared, now, by_slots ? 1u : 0u, 0});
+        ask_for_help(read);
     }
     shared_reads_.push_back(read);
     return true;
 }
 
+void Link::ask_for_help(const SharedRead &read) {
+    const Operation &operation = operations_[read.id];
+    const uint64_t now = monotonic_nanoseconds();
+    if (read.by_slots) {
+        port_.expect_slots();
+        if (!waits_for_pieces()) {
+            piece_heard_ = now;
+        }
+    }
+    port_.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
+    send_control(CellKind::help_request,
+                 HelpRequest{operation.remote.address, operation.length, operation.remote.registration,
+                             reinterpret_cast<uint64_t>(operation.local), read.piece_bytes, read.shared, now,
+                             read.by_slots ? 1u : 0u, 0});
+}
+
+bool Link::waits_for_pieces() const {
+    return std::any_of(shared_reads_.begin(), shared_reads_.end(),
+                       [](const SharedRead &read) { return read.waits; });
+}
+
 /** When the helper is late. */
 void Link::stop_waiting_for_pieces() {
-    const bool waits = std::any_of(shared_reads_.begin(), shared_reads_.end(),
-                                   [](const SharedRead &read) { return read.waits; });
-    if (waits && monotonic_nanoseconds() - piece_heard_ >= kPiecePatienceNs) {
+    if (waits_for_pieces() && monotonic_nanoseconds() - piece_heard_ >= kPiecePatienceNs) {
         for (SharedRead &read : shared_reads_) {
             read.waits = false;
         }
@@ -250,7 +287,7 @@ unsigned Link::progress_shared_reads() {
         const uint64_t offset = *piece * read.piece_bytes;
         if (!read_memory(peer_.pid, operation.local + offset, operation.remote.address + offset,
                          length_of_piece(offset, read.piece_bytes, operation.length))) {
-            give_up_shared_read(index);
+            give_up_shared_read(index, true);
         }
         ++count;
     }
@@ -269,7 +306,7 @@ bool Link::finish_shared_read(size_t index) {
         const uint32_t helped = read.pieces - transfer.first_of_helper(use, read.pieces);
         const SharedTransfer::Helper state = transfer.helper(use, helped);
         if (state == SharedTransfer::Helper::failed && helped != 0) {
-            give_up_shared_read(index);
+            give_up_shared_read(index, !read.by_slots);
             return true;
         }
         if (state == SharedTransfer::Helper::busy || (read.by_slots && read.arrived < helped)) {
@@ -290,11 +327,14 @@ void Link::note_refused_read(const BufferName &buffer) {
                "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
 }
 
-/** This one does, too. */
-void Link::give_up_shared_read(size_t index) {
+/** This one does, too. `refused`: the kernel does not copy for us, or for the helper. */
+void Link::give_up_shared_read(size_t index, bool refused) {
     const SharedRead read = shared_reads_[index];
     shared_reads_.erase(shared_reads_.begin() + static_cast<ptrdiff_t>(index));
-    note_refused_read(operations_[read.id].remote.buffer);
+    if (refused) {
+        note_refused_read(operations_[read.id].remote.buffer);
+    }
+    host_round_.reset();
     revoke(read.shared, read.pieces);
     request_data(read.id, false);
 }
@@ -354,26 +394,33 @@ void Link::receive_help_piece(const HelpPiece &piece, const unsigned char *data,
     piece_heard_ = monotonic_nanoseconds();
 }
 
-/** The next piece; false: not now, or none is left. */
-bool Link::help_by_slot(const HelpRequest &request) {
-    SharedTransfer &transfer = mailbox_.shared_transfer(request.shared.index);
-    const uint32_t id = request.shared.id;
+/** Whether messages of others still find some when a piece is there, too. */
+bool Link::has_room_for_piece() const {
     const bool are_many = slot_pieces_ >= kMostSlotPieces &&
                           !mailbox_.is_received(slot_tickets_[slot_pieces_ % kMostSlotPieces]);
+    return !are_many && mailbox_.backlog() < mailbox_.cell_count() / 2;
+}
+
+/** One piece into a slot of the reader's mailbox. */
+Link::Help Link::help_by_slot(const HelpRequest &request) {
+    SharedTransfer &transfer = mailbox_.shared_transfer(request.shared.index);
+    const uint32_t id = request.shared.id;
+    if (transfer.all_claimed(id)) {
+        return Help::over;
+    }
     ReservedCell reserved;
-    if (are_many || transfer.all_claimed(id) || !mailbox_.reserve(&reserved)) {
-        return false;
+    if (!has_room_for_piece() || !mailbox_.reserve(&reserved)) {
+        return Help::no_room;
     }
     HelpPiece piece = {SharedUse(), 0};  // of no use, if the reader was quicker
     uint64_t length = 0;
     if (const std::optional<uint32_t> claimed = transfer.claim_last(id)) {
         const uint64_t offset = *claimed * request.piece_bytes;
         length = length_of_piece(offset, request.piece_bytes, request.length);
-        const bool may_be_read = length <= kSlotBytes && RegistrationTable::instance().covers(
-                                                             request.registration, request.address, request.length);
-        if (may_be_read) {
+        const void *source = reinterpret_cast<const void *>(request.address + offset);
+        if (length <= kSlotBytes && is_shared_host_memory(request)) {
             piece = {request.shared, *claimed};
-            memcpy(mailbox_.slot(reserved), reinterpret_cast<const void *>(request.address + offset), length);
+            memcpy(mailbox_.slot(reserved), source, length);
         } else {
             transfer.finish(id, false);
             length = 0;
@@ -382,19 +429,20 @@ bool Link::help_by_slot(const HelpRequest &request) {
     memcpy(reserved.cell->payload, &piece, sizeof(piece));
     mailbox_.publish(reserved, CellKind::help_piece, 0, static_cast<uint32_t>(length));
     slot_tickets_[slot_pieces_++ % kMostSlotPieces] = reserved.ticket;
+    slot_sent_ = monotonic_nanoseconds();
     if (length != 0) {
         transfer.finish(id, true);
     }
-    return true;
+    return length != 0 ? Help::given : Help::over;
 }
 
-/** One piece into the reader's memory; false: none is left, or it cannot be written. */
-bool Link::help_by_kernel(const HelpRequest &request) {
+/** One piece into the reader's memory. */
+Link::Help Link::help_by_kernel(const HelpRequest &request) {
     SharedTransfer &transfer = mailbox_.shared_transfer(request.shared.index);
     const uint32_t id = request.shared.id;
     const std::optional<uint32_t> piece = transfer.claim_last(id);
     if (!piece) {
-        return false;
+        return Help::over;
     }
     const uint64_t offset = *piece * request.piece_bytes;
     const bool written =
@@ -404,7 +452,7 @@ bool Link::help_by_kernel(const HelpRequest &request) {
                      request.destination + offset,
                      length_of_piece(offset, request.piece_bytes, request.length));
     transfer.finish(id, written);
-    return written;
+    return written ? Help::given : Help::over;
 }
 
 unsigned Link::progress_help() {
@@ -413,13 +461,13 @@ unsigned Link::progress_help() {
     while (!help_.empty() && count < most) {
         const HelpRequest &request = help_.front();
         most = request.by_slots != 0 ? kSlotPiecesPerProgress : kPiecesPerProgress;
-        if (request.by_slots != 0 ? help_by_slot(request) : help_by_kernel(request)) {
+        const Help help = request.by_slots != 0 ? help_by_slot(request) : help_by_kernel(request);
+        if (help == Help::given) {
             ++count;
-        } else if (request.by_slots != 0 &&
-                   !mailbox_.shared_transfer(request.shared.index).all_claimed(request.shared.id)) {
-            break;  // there is no room
+        } else if (help == Help::no_room && monotonic_nanoseconds() - slot_sent_ < kReaderPatienceNs) {
+            break;
         } else {
-            help_.pop_front();
+            help_.pop_front();  // a reader that takes nothing out does not wait for us either
         }
     }
     return count;

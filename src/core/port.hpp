@@ -65,6 +65,7 @@ public:
 
     /** Receives and advances; the number of things that happened. Not from within a callback. */
     unsigned progress() {
+        ++progress_number_;
         if (!something_to_do()) {
             keep_house_in_time();
             standby_kernels_.tend(true);
@@ -95,6 +96,9 @@ public:
     /** A ring of that size was made, or, if it is negative, is gone. */
     void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
 
+    /** Of the calls of progress() so far. */
+    uint64_t progress_number() const { return progress_number_; }
+
     /** Peers will send much in slots. */
     void expect_slots() {
         if (!expects_slots_) {
@@ -105,6 +109,8 @@ public:
 
     /** A SharedTransfer that is in nobody's use; none when all are. */
     SharedUse take_shared_transfer();
+    /** Whether many are left: for uses that can do without. */
+    bool has_many_shared_transfers() const { return __builtin_popcountll(~shared_in_use_) > 8; }
     void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
     SharedTransfer &shared_transfer(uint32_t index) const { return mailbox_.shared_transfer(index); }
 
@@ -148,6 +154,7 @@ private:
     DescriptorReceiver descriptors_;
     size_t ring_bytes_in_use_ = 0;
     bool expects_slots_ = false;
+    uint64_t progress_number_ = 1;
     uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
     uint32_t last_shared_id_ = 0;
     static_assert(kSharedTransfers == 64, "a bit for each");

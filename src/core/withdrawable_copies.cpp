@@ -26,11 +26,6 @@ constexpr unsigned kMostTries = 3;
 constexpr size_t kMostLaunches = 256;
 static_assert(kMostLaunches < kMostWithdrawableCopies);
 
-// Of copies that follow one another one event tells when they have ended, once in so many bytes (10 to 20 us), of which
-// each copy counts for some at least.
-constexpr size_t kMostUnmarkedBytes = 16u << 20;
-constexpr size_t kLeastUnmarkedBytes = 1u << 20;
-
 // Of a block of HostBlocks: what is exchanged with the GPU lies before the bytes of copies.
 constexpr size_t kExchangeBytes = 4096;
 constexpr size_t kPieceBytes = HostBlocks::kBlockBytes - kExchangeBytes;
@@ -133,13 +128,6 @@ unsigned char *WithdrawableCopies::block() {
     return static_cast<unsigned char *>(block_->address());
 }
 
-/** That says that the first launch has ended, and perhaps later ones; null: there is none. */
-CUevent WithdrawableCopies::next_event() const {
-    const auto marked = std::find_if(launches_.begin(), launches_.end(),
-                                     [](const Launch &launch) { return launch.event != nullptr; });
-    return marked != launches_.end() ? marked->event : nullptr;
-}
-
 /** What an event says of what lies before it in a stream, or the stream where there is none or it cannot be asked. */
 CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
     const CudaDriver *driver = CudaDriver::get();
@@ -157,7 +145,7 @@ CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
 
 /** Kernels that ended without a copy. */
 void WithdrawableCopies::drop_passed() {
-    while (is_stuck() && query(next_event(), stream_) == CUDA_SUCCESS) {
+    while (is_stuck() && query(launches_.front().event, stream_) == CUDA_SUCCESS) {
         give_back(launches_.front().event);
         launches_.pop_front();
     }
@@ -200,12 +188,8 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     const CudaDriver *driver = CudaDriver::get();
     WithdrawableCopy copy = describe(batch->copies.front());
     void *parameters[] = {&copy};
-    // 16 copies take 5.3 us each with an event behind each of them, 4.0 with one for all (512 KiB, H200).
-    const size_t bytes = std::max<size_t>(copy.length, kLeastUnmarkedBytes);
-    const bool is_marked = launches_.empty() || unmarked_bytes_ + bytes > kMostUnmarkedBytes;
-    CUevent event = is_marked ? take_event() : nullptr;
-    const bool possible = event != nullptr || !is_marked;
-    CUresult result = !possible ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, [&] {
+    CUevent event = take_event();
+    CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, [&] {
         return driver->launch_kernel(kernels_->function(Kernel::withdrawable_copy), copy.blocks, 1, 1,
                                      kWithdrawableCopyThreads, 1, 1, 0, stream_, parameters, nullptr);
     });
@@ -217,12 +201,12 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     }
     slot_->number = copy.number;
     slot_->begun += copy.blocks;
-    if (is_marked && succeeds_in_two([&] {
-            return in_context(context_, [&] { return driver->event_record(event, stream_); });
-        }) != CUDA_SUCCESS) {
+    result = succeeds_in_two([&] {
+        return in_context(context_, [&] { return driver->event_record(event, stream_); });
+    });
+    if (result != CUDA_SUCCESS) {
         give_back(std::exchange(event, nullptr));  // one that was not recorded would have passed
     }
-    unmarked_bytes_ = event != nullptr ? 0 : unmarked_bytes_ + bytes;
     if (launches_.empty()) {
         waits_since_ = monotonic_nanoseconds();
     }
@@ -243,14 +227,8 @@ void WithdrawableCopies::launch_waiting() {
 
 /** What of the kernels has ended. */
 void WithdrawableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended) {
-    CUevent asked = nullptr;
-    CUresult result = CUDA_ERROR_NOT_READY;
     while (!launches_.empty()) {
-        const CUevent event = next_event();
-        if (result != CUDA_SUCCESS || event != asked) {
-            asked = event;
-            result = query(event, stream_);
-        }
+        const CUresult result = query(launches_.front().event, stream_);
         if (result == CUDA_ERROR_NOT_READY) {
             return;
         }

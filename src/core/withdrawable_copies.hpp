@@ -56,7 +56,7 @@ private:
      *  gone, so what is in doubt comes before what is surely not made. */
     struct Launch {
         std::shared_ptr<CopyBatch> batch;  // null: it was withdrawn, and is copied otherwise
-        CUevent event = nullptr;           // behind it; null: that of a later one tells, or the stream
+        CUevent event = nullptr;           // behind it; null: the stream is asked
         uint32_t number = 0;
         uint32_t begun_before = 0;
         Made made = Made::yes;
@@ -80,7 +80,6 @@ private:
     WithdrawableCopy describe(const BatchedCopy &copy) const;
     CUevent take_event();
     void give_back(CUevent event);
-    CUevent next_event() const;
     CUresult query(CUevent event, CUstream stream) const;
     unsigned char *block();
     void drop_passed();
@@ -110,7 +109,6 @@ private:
 
     std::deque<Launch> launches_;  // in the order of the stream
     size_t launched_ = 0;          // of them, with a batch
-    size_t unmarked_bytes_ = 0;    // that were copied since the last event
     std::deque<std::shared_ptr<CopyBatch>> waiting_;  // for a place in the stream
     uint64_t waits_since_ = 0;     // monotonic_nanoseconds() when the first of them could begin
     uint64_t patience_ = 0;        // how long it may take to begin

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <vector>
 
 namespace gpushm {
@@ -109,22 +110,31 @@ TEST_F(CopyBatches, OneThatIsLongDoesNotWait) {
 
 TEST_F(CopyBatches, LongOnesThatMayWaitGoOutTogether) {
     constexpr size_t kLong = 192 << 10;
-    constexpr size_t kCount = 10;
+    constexpr size_t kCount = 9;
     Buffer source(MemoryKind::device, kCount * kLong);
     Buffer target(MemoryKind::pinned, kCount * kLong);
     source.fill(5);
     target.fill(2);
     reset_calls();
+    std::optional<CopyEngine::Scope> scope(engine_);
     for (size_t i = 0; i < kCount; ++i) {
         CopyJob job = {target.data() + i * kLong, source.data() + i * kLong, kLong, query_memory(source.data()),
                        CopyDirection::from_gpu};
         job.joint_bytes = 4 * kLong;
         tickets_.emplace_back();
         ASSERT_EQ(engine_.start(job, &tickets_.back()), Status::in_progress);
-        EXPECT_EQ(calls("cuEventRecord"), i < 2 ? i + 1 : i < 5 ? 2 : i < 9 ? 3 : 4) << i;
+        EXPECT_EQ(calls("cuEventRecord"), i < 2 ? i + 1 : i < 5 ? 2 : 3) << i;
     }
+    scope.reset();
+    EXPECT_EQ(calls("cuEventRecord"), 4u) << "nothing waits longer than the scope";
     EXPECT_EQ(calls("cuMemcpyBatchAsync"), has_batches() ? 2u : 0u);
     EXPECT_EQ(calls("cuMemcpyAsync"), has_batches() ? kInFlight : kCount);
+    // Without one each starts at once.
+    CopyJob job = {target.data(), source.data(), kLong, query_memory(source.data()), CopyDirection::from_gpu};
+    job.joint_bytes = 4 * kLong;
+    tickets_.emplace_back();
+    ASSERT_EQ(engine_.start(job, &tickets_.back()), Status::in_progress);
+    EXPECT_EQ(calls("cuEventRecord"), 5u);
     wait_for_all();
     EXPECT_EQ(target.check(0, kCount * kLong, 5, 2), "");
 }

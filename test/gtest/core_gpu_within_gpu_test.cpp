@@ -122,34 +122,6 @@ TEST_F(WithinGpu, MovesExactlyTheBytesThatItIsTold) {
     }
 }
 
-TEST_F(WithinGpu, CopiesThatFollowOneAnotherHaveOneEvent) {
-    constexpr size_t kLength = 1u << 20;
-    constexpr size_t kCount = 20;
-    if (!simulated()) {
-        GTEST_SKIP() << "needs a slow GPU and counts calls";
-    }
-    Buffer source(MemoryKind::device, kCount * kLength);
-    Buffer destination(MemoryKind::device, kCount * kLength);
-    CopyEngine engine;
-    ASSERT_EQ(copy(engine, destination, 0, source, 0, kLength), Status::ok);
-    source.fill(21);
-    destination.fill(22);
-    set_simulation("SIMCUDA_DELAY_US", "3000");
-    reset_calls();
-    std::vector<CopyTicket> tickets(kCount);
-    for (size_t i = 0; i < kCount; ++i) {
-        ASSERT_EQ(start(engine, destination, i * kLength, source, i * kLength, kLength, &tickets[i]),
-                  Status::in_progress);
-        EXPECT_EQ(calls("cuEventRecord"), i < 17 ? 1u : 2u) << "one for each 16 MiB";
-    }
-    EXPECT_EQ(calls("cuLaunchKernel"), kCount);
-    for (CopyTicket &ticket : tickets) {
-        EXPECT_EQ(engine.wait(&ticket), Status::ok);
-    }
-    EXPECT_EQ(destination.check(0, kCount * kLength, 21, 22), "");
-    EXPECT_TRUE(engine.idle());
-}
-
 TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
     constexpr size_t kMost = 3u << 20;
     Buffer source(MemoryKind::device, kMost + 64);
