@@ -69,7 +69,8 @@ std::vector<abi::Option> options() {
          OptionType::boolean, offsetof(InterfaceConfig, peer_mapping)},
         {"CMA", "y",
          "Let the kernel copy large messages between host buffers (process_vm_readv), both processes at\n"
-         "once, where it allows that; else they pass the staging ring.",
+         "once, where it allows that and that is not slower than through shared memory, which is measured;\n"
+         "else they pass the staging ring.",
          OptionType::boolean, offsetof(InterfaceConfig, cma)},
         {"HOST_PIN_LIMIT", "4g",
          "How much host memory of the application may be page-locked at a time, so that a GPU copies\n"
