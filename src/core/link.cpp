@@ -65,11 +65,11 @@ void Link::release_memory() {
 // ---------------------------------------------------------------- operations
 
 uint64_t Link::start_operation(const void *owner, const Completion &completion) {
-    host_round_.reset();
+    host_rounds_.forget();
     return start_operation_of_round(owner, completion);
 }
 
-/** What host_round_ measures, if it does, may go on. */
+/** What host_rounds_ measures, if it does, may go on. */
 uint64_t Link::start_operation_of_round(const void *owner, const Completion &completion) {
     const uint64_t id = next_id_++;
     Operation &operation = operations_[id];
@@ -88,8 +88,10 @@ void Link::end_operation(uint64_t id, Status status) {
     const Completion completion = found->second.completion;
     revoke(found->second.shared, 1);
     operations_.erase(found);
-    if (host_round_) {
-        note_end_of_gets(status);
+    if (status == Status::ok) {
+        host_rounds_.note_end(operations_.empty());
+    } else {
+        host_rounds_.forget();
     }
     if (completion.function != nullptr) {
         completion.function(completion.argument, status);
@@ -254,7 +256,7 @@ void Link::cancel(const void *owner) {
         }
         ++entry;
     }
-    host_round_.reset();
+    host_rounds_.forget();
     if (!flushes_.empty()) {
         port_.activate(*this);  // flushes of others may have nothing left to wait for
     }
@@ -273,7 +275,7 @@ void Link::fail() {
     drop_pushes();
     direct_copies_.clear();
     revoke_shared_reads();
-    host_round_.reset();
+    host_rounds_.forget();
     help_.clear();
     control_.clear();
     forget_mappings();

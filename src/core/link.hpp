@@ -4,7 +4,7 @@
 
 #include "core/copy_engine.hpp"
 #include "core/host_pins.hpp"
-#include "core/host_transfer_ways.hpp"
+#include "core/host_transfer_rounds.hpp"
 #include "core/mailbox.hpp"
 #include "core/peer_mappings.hpp"
 #include "core/poll_interval.hpp"
@@ -273,18 +273,6 @@ private:
         uint32_t arrived;  // pieces in slots
     };
 
-    /** Gets between hosts that began together, in one progress or while others were under way, or one that is alone: what
-     *  they take says which way is to be taken. */
-    struct HostRound {
-        HostTransferWays::Load load;
-        HostTransferWays::Choice choice;
-        size_t length;        // of each, or nearly
-        uint64_t started;     // monotonic_nanoseconds(), if it is timed
-        uint64_t ended = 0;   // the same, when none of them was under way; 0: not yet
-        uint64_t bytes = 0;
-        uint32_t gets = 0;
-    };
-
     /** Local memory of a transfer. */
     struct LocalSide {
         const void *address;
@@ -447,9 +435,6 @@ private:
     bool may_read(const BufferName &buffer, bool local_on_gpu) const;
     std::optional<HostTransferWays::Way> choose_host_way(const RemoteMemory &remote, size_t length,
                                                          const MemoryInfo &local, bool local_on_gpu);
-    void begin_host_round(HostTransferWays::Load load, size_t length);
-    void note_end_of_gets(Status status);
-    void end_host_round();
     bool read_at_once(void *local, size_t length, const RemoteMemory &remote);
     void note_refused_read(const BufferName &buffer);
     bool start_shared_read(uint64_t id, HostTransferWays::Way way);
@@ -514,9 +499,7 @@ private:
     bool cma_refused_ = false;  // the kernel does not copy between the two processes
     std::deque<SharedRead> shared_reads_;
     std::deque<HelpRequest> help_;
-    HostTransferWays host_ways_;
-    std::optional<HostRound> host_round_;
-    uint64_t last_host_get_ = 0;  // Port::progress_number() of it
+    HostTransferRounds host_rounds_;
     uint64_t piece_heard_ = 0;  // monotonic_nanoseconds() when one came in a slot, or the first of them was asked for
     // Pieces in slots that the peer has not received: few, so that messages of others are not far behind them.
     static constexpr size_t kMostSlotPieces = 16;

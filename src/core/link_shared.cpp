@@ -39,9 +39,6 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr unsigned kPiecesPerProgress = 2;
 constexpr unsigned kSlotPiecesPerProgress = 4;
 
-// Of what is measured together: a stream of gets may never end.
-constexpr uint32_t kMostGetsOfRound = 64;
-
 // Of who waits for pieces in slots, from one to the next. A helper that waits, too, sees the request within 2 us and
 // copies a piece in 1 to 6; one that does something else may do so for long, and the kernel needs no helper.
 constexpr uint64_t kPiecePatienceNs = 20'000;
@@ -134,63 +131,21 @@ bool Link::may_read(const BufferName &buffer, bool local_on_gpu) const {
 /** Of a get between hosts that the kernel may copy; others have no choice. */
 std::optional<HostTransferWays::Way> Link::choose_host_way(const RemoteMemory &remote, size_t length,
                                                            const MemoryInfo &local, bool local_on_gpu) {
-    using Ways = HostTransferWays;
+    using Way = HostTransferWays::Way;
     const bool may_be_read = may_read(remote.buffer, local_on_gpu);
     // Managed memory may move while the CPU copies it.
-    const bool has_choice = may_be_read && Ways::covers(length) && local.kind != MemoryKind::managed &&
+    const bool has_choice = may_be_read && HostTransferWays::covers(length) && local.kind != MemoryKind::managed &&
                             remote.buffer.kind != MemoryKind::managed;
     if (!has_choice) {
-        host_round_.reset();
-        return may_be_read ? std::optional<Ways::Way>(Ways::Way::kernel) : std::nullopt;
+        host_rounds_.forget();
+        return may_be_read ? std::optional<Way>(Way::kernel) : std::nullopt;
     }
-    const uint64_t progress = port_.progress_number();
-    const bool is_alone = operations_.empty() && progress != std::exchange(last_host_get_, progress);
-    if (is_alone) {
-        end_host_round();
-        begin_host_round(Ways::Load::alone, length);
-    } else if (host_round_ && host_round_->load == Ways::Load::alone) {
-        host_ways_.give_back(Ways::Load::alone, host_round_->length);
-        begin_host_round(Ways::Load::crowd, length);
-    } else if (host_round_ && host_round_->gets == kMostGetsOfRound) {
-        host_round_->ended = host_round_->choice.is_timed ? monotonic_nanoseconds() : 0;
-        end_host_round();
-        begin_host_round(Ways::Load::crowd, length);
+    const Way way = host_rounds_.choose(length, !operations_.empty(), port_.progress_number());
+    if (way == Way::slots && !(can_ask_for_help() && port_.has_many_shared_transfers())) {
+        host_rounds_.take_back();
+        return Way::kernel;
     }
-    if (!host_round_ || !Ways::are_alike(length, host_round_->length)) {
-        host_round_.reset();
-        return Ways::Way::kernel;
-    }
-    host_round_->bytes += length;
-    ++host_round_->gets;
-    const bool possible = can_ask_for_help() && port_.has_many_shared_transfers();
-    return possible ? host_round_->choice.way : Ways::Way::kernel;
-}
-
-void Link::begin_host_round(HostTransferWays::Load load, size_t length) {
-    const HostTransferWays::Choice choice = host_ways_.choose(load, length);
-    host_round_ = HostRound{load, choice, length, choice.is_timed ? monotonic_nanoseconds() : 0};
-}
-
-/** One of the round has ended; perhaps others are still to begin. */
-void Link::note_end_of_gets(Status status) {
-    if (status != Status::ok) {
-        host_round_.reset();
-        return;
-    }
-    if (operations_.empty() && host_round_->choice.is_timed) {
-        host_round_->ended = monotonic_nanoseconds();
-    }
-    if (operations_.empty() && host_round_->load == HostTransferWays::Load::alone) {
-        end_host_round();
-    }
-}
-
-void Link::end_host_round() {
-    if (host_round_ && host_round_->ended != 0) {
-        host_ways_.note(host_round_->load, host_round_->length, host_round_->choice.way, host_round_->bytes,
-                        host_round_->ended - host_round_->started);
-    }
-    host_round_.reset();
+    return way;
 }
 
 /** True when a get, of little, is over. */
@@ -202,9 +157,7 @@ bool Link::read_at_once(void *local, size_t length, const RemoteMemory &remote) 
         note_refused_read(remote.buffer);
         return false;
     }
-    if (host_round_) {
-        note_end_of_gets(Status::ok);
-    }
+    host_rounds_.note_end(operations_.empty());
     return true;
 }
 
@@ -334,7 +287,7 @@ void Link::give_up_shared_read(size_t index, bool refused) {
     if (refused) {
         note_refused_read(operations_[read.id].remote.buffer);
     }
-    host_round_.reset();
+    host_rounds_.forget();
     revoke(read.shared, read.pieces);
     request_data(read.id, false);
 }

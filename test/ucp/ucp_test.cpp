@@ -211,6 +211,10 @@ TEST(HostOnlyProcess, NeitherInitialisesCudaNorMakesAContext) {
     for (const char *function : {"cuInit", "Ctx", "cuStream", "Event", "HostRegister", "Memcpy"}) {
         EXPECT_EQ(calls.find(function), std::string::npos) << calls;
     }
+    const std::string query = "cuPointerGetAttributes ";
+    const size_t found = calls.find(query);
+    EXPECT_TRUE(found == std::string::npos || std::stoul(calls.substr(found + query.size())) < 10)
+        << "the driver is asked in each message:\n" << calls;
 }
 
 }  // namespace
