@@ -352,8 +352,11 @@ public:
     void abandon();
     /** Whether reserve() would succeed now. */
     bool has_room() const;
-    /** Messages that the owner has not received, as far as this sender has seen. */
-    uint64_t backlog() const { return next_ticket_ - header()->head.load(std::memory_order_acquire); }
+    /** Messages that the owner has not received, as far as this sender has seen: of others only those before its last. */
+    uint64_t backlog() const {
+        const uint64_t head = header()->head.load(std::memory_order_acquire);
+        return head < next_ticket_ ? next_ticket_ - head : 0;
+    }
     uint64_t cell_count() const { return geometry_.cell_count; }
     /** Whether the owner has received, by its own word, what was published with this ticket. */
     bool is_received(uint64_t ticket) const {

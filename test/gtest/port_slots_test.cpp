@@ -215,6 +215,23 @@ TEST_F(PortSlots, TheyLeaveHalfOfAMailboxToOthers) {
     expect_data(1 << 20);
 }
 
+TEST_F(PortSlots, MessagesOfOthersThatWereReceivedAreNotInTheWay) {
+    TestPort c{kCmaPort};
+    Outcome outcome;
+    use_kernel(64 << 10);
+    for (unsigned i = 0; i < 200; ++i) {
+        ASSERT_EQ(send_when_possible(c, a_, [&] { return c.link(a_).am_short(1, 0, "", 0); }), Status::ok);
+        a_->progress();
+    }
+    settle({&a_, &b_, &c});
+    ASSERT_EQ(get(64 << 10, outcome), Status::in_progress);
+    const RefusedCopies copies(kAlways, kAlways);
+    settle({&b_});
+    ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
+    EXPECT_EQ(copies.reads() + copies.writes(), 0u);
+    expect_data(64 << 10);
+}
+
 TEST_F(PortSlots, AHelperDoesNotWaitForAReaderThatTakesNothingOut) {
     Outcome outcome;
     start(1 << 20, outcome);
