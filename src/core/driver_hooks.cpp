@@ -6,7 +6,6 @@
 #include "core/allocation_table.hpp"
 #include "core/context_preparation.hpp"
 #include "core/cuda_driver.hpp"
-#include "core/driver_initialisation.hpp"
 #include "core/driver_patch.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
@@ -216,7 +215,6 @@ struct CopyHook {
 /** Makes a context, or finds it made. */
 struct RetainHook {
     static CUresult call(CUcontext *context, CUdevice device) {
-        note_initialisation();
         const bool was_in_use = CudaDriver::get()->primary_context_is_active(device).value_or(true);
         const CUresult result = original(context, device);
         if (result == CUDA_SUCCESS) {

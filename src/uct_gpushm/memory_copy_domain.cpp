@@ -5,7 +5,6 @@
 #include "core/background.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
-#include "core/driver_initialisation.hpp"
 #include "core/host_pages.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
@@ -52,17 +51,13 @@ void prepare_process() {
             watch_stream_captures(abi::patch_function);
             return;
         }
+        disable_memtype_cache();
         if (!has_events) {
             GPUSHM_LOG(debug, "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
                        "the kind of memory in each message");
         } else if (install_driver_hooks(abi::patch_function, report_freed)) {
             HostPages::instance().trust();
             watch_stream_captures(abi::patch_function);
-        }
-        // While the cache is empty UCP takes all memory for host memory and asks nobody.
-        if (!use_empty_memtype_cache() ||
-            !watch_initialisation(abi::patch_function, disable_memtype_cache)) {
-            disable_memtype_cache();
         }
     });
 }

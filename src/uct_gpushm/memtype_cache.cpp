@@ -16,15 +16,6 @@ alignas(kPage) unsigned char unknown_region[kPage];
 
 }  // namespace
 
-bool use_empty_memtype_cache() {
-    const abi::Symbols &ucx = abi::symbols();
-    // A look-up makes it, if it may be there (UCX_MEMTYPE_CACHE), and writes a ucs_memory_info_t of 24 to 32 bytes where it
-    // finds something.
-    unsigned char found[128];
-    ucx.memtype_cache_lookup(unknown_region, 1, found);
-    return *ucx.memtype_cache_global_instance != nullptr;
-}
-
 void disable_memtype_cache() {
     const abi::Symbols &ucx = abi::symbols();
     // ucp_memory_detect_internal (src/ucp/core/ucp_context.h) asks the domains when the cache is off.

@@ -4,7 +4,6 @@
 #include "core/context_preparation.hpp"
 #include "core/copy_engine.hpp"
 #include "core/driver_hooks.hpp"
-#include "core/driver_initialisation.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
 #include "core/idle_context.hpp"
@@ -542,48 +541,6 @@ TEST(HooksProcess, GpushmMakesNoContextForItsKernels) {
         GTEST_SKIP() << "no kernels";
     }
     EXPECT_EQ(primary_context.run(), 0);
-}
-
-unsigned beginnings = 0;
-void count_beginning() { ++beginnings; }
-
-constexpr int kCannotBeHooked = 77;  // cuInit of a driver that begins otherwise than those we know
-
-FreshProcess initialisation("initialisation", [] {
-    const CudaDriver &cuda = *CudaDriver::get();
-    if (!install_all_hooks() || beginnings != 0) {
-        return 1;
-    }
-    if (!watch_initialisation(abi::patch_function, count_beginning)) {
-        return kCannotBeHooked;
-    }
-    if (!watch_initialisation(abi::patch_function, count_beginning) || cuda.init(0) != CUDA_SUCCESS ||
-        beginnings != 1) {
-        return 2;
-    }
-    destroy_context(make_context());
-    if (cuda.init(0) != CUDA_SUCCESS || beginnings != 1) {
-        return 3;
-    }
-    return watch_initialisation(abi::patch_function, count_beginning) ? 4 : 0;
-});
-
-FreshProcess initialised("initialised", [] {
-    const CudaDriver &cuda = *CudaDriver::get();
-    const bool is_there = cuda.init(0) == CUDA_SUCCESS;
-    return is_there && install_all_hooks() && !watch_initialisation(abi::patch_function, count_beginning) ? 0 : 1;
-});
-
-TEST(HooksProcess, InitialisationIsToldBeforeItHappens) {
-#if !defined(__x86_64__)
-    GTEST_SKIP() << "not every libucm can";
-#endif
-    EXPECT_EQ(initialised.run(), 0);
-    const int status = initialisation.run();
-    if (status == kCannotBeHooked && !simulated()) {
-        GTEST_SKIP() << "cuInit of this driver cannot be hooked";
-    }
-    EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions that begin as those of the real driver do (seen in 580; of cuInit it is taken for granted): programs change the first
+// Functions that begin as those of the real driver do (seen in 580): programs change the first
 // instructions of the ones by which memory comes and goes, and of copies, to be told of it.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 // Names of today, whatever cuda.h makes of them.
 #define SIMCUDA_ENTRY_POINTS(X)                                                                    \
-    X(cuInit) X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemAllocAsync)                 \
+    X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemAllocAsync)                 \
     X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemFree_v2) X(cuMemFreeHost)                  \
     X(cuMemHostRegister_v2) X(cuMemHostUnregister)                                                 \
     X(cuMemMap) X(cuMemUnmap) X(cuIpcCloseMemHandle) X(cuCtxDestroy_v2)                            \
@@ -29,7 +29,6 @@
 #undef cuDevicePrimaryCtxReset
 
 extern "C" {
-CUresult cuInit(unsigned) SIMCUDA_BODY(cuInit);
 CUresult cuMemAlloc_v2(CUdeviceptr*, std::size_t) SIMCUDA_BODY(cuMemAlloc_v2);
 CUresult cuMemAllocPitch_v2(CUdeviceptr*, std::size_t*, std::size_t, std::size_t, unsigned)
     SIMCUDA_BODY(cuMemAllocPitch_v2);

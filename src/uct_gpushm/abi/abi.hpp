@@ -188,7 +188,6 @@ struct Symbols {
     void **memtype_cache_global_instance;
     void (*memtype_cache_update)(const void *address, size_t size, int mem_type, int sys_dev,
                                  int mem_flags);
-    ucs_status_t (*memtype_cache_lookup)(const void *address, size_t size, void *memory_info);
     void (*ucm_event_enter)();
     void (*ucm_event_leave)();
     void (*ucm_event_dispatch)(int event_type, void *event);

@@ -182,7 +182,6 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     need("ucs_global_opts_set_value", symbols.global_opts_set_value);
     need_variable("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
     need("ucs_memtype_cache_update", symbols.memtype_cache_update);
-    need("ucs_memtype_cache_lookup", symbols.memtype_cache_lookup);
     need("ucm_event_enter", symbols.ucm_event_enter);
     need("ucm_event_leave", symbols.ucm_event_leave);
     need("ucm_event_dispatch", symbols.ucm_event_dispatch);
