@@ -79,6 +79,13 @@ protected:
         use_kernel(length);
         ASSERT_EQ(get(length, outcome), Status::in_progress) << length;
     }
+    /** The owner goes on when nobody waits for its answer, and the memory is not there any more. */
+    void expect_nothing_later() {
+        memset(local_.data(), 0x11, kBytes);
+        source_.take_away();
+        settle({&a_, &b_});
+        EXPECT_EQ(local_, std::vector<unsigned char>(kBytes, 0x11));
+    }
     Link &link() { return a_.link(b_); }
 
     LogCapture log_;
@@ -141,11 +148,7 @@ TEST_F(PortSlots, AnOwnerThatIsBusyIsNotWaitedFor) {
     ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
     EXPECT_EQ(outcome.status, Status::ok);
     expect_data(256 << 10);
-    // The owner gets the request when nobody waits for its answer, and the memory is not there any more.
-    memset(local_.data(), 0x11, kBytes);
-    source_.take_away();
-    settle({&a_, &b_});
-    EXPECT_EQ(local_, std::vector<unsigned char>(kBytes, 0x11));
+    expect_nothing_later();
     EXPECT_EQ(log_.count("memory corruption"), 0u);
 }
 
@@ -156,10 +159,7 @@ TEST_F(PortSlots, AnOwnerThatStopsInTheMiddleIsNotWaitedFor) {
     ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
     EXPECT_EQ(outcome.status, Status::ok);
     expect_data(1 << 20);
-    memset(local_.data(), 0x11, kBytes);
-    source_.take_away();
-    settle({&a_, &b_});
-    EXPECT_EQ(local_, std::vector<unsigned char>(kBytes, 0x11));
+    expect_nothing_later();
 }
 
 TEST_F(PortSlots, WhatIsCancelledIsNotWritten) {
@@ -168,10 +168,7 @@ TEST_F(PortSlots, WhatIsCancelledIsNotWritten) {
     b_->progress();
     a_->progress();
     link().cancel(this);
-    memset(local_.data(), 0x11, kBytes);
-    source_.take_away();
-    settle({&a_, &b_});
-    EXPECT_EQ(local_, std::vector<unsigned char>(kBytes, 0x11));
+    expect_nothing_later();
     EXPECT_EQ(outcome.calls, 0u);
 }
 
