@@ -394,7 +394,7 @@ private:
     size_t pack_with_plan(Pack pack, void *destination, void *argument);
     void begin_head_start();
     bool claim_head_start(const GetRequest &request);
-    void count_staged_get(const MemoryInfo &source, size_t length, bool by_gpu);
+    void count_staged_get(bool by_gpu);
     bool hold_head_start(OutgoingSpan &front);
     void give_up_head_start(OutgoingSpan &out);
     void stop_waiting(OutgoingSpan &out);
@@ -411,6 +411,7 @@ private:
     // Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us instead of
     // 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
     static constexpr uint64_t kSmallestHostCopy = 64u << 10;
+    size_t usual_head_start(bool by_gpu) const;
     size_t longest_head_start(const MemoryInfo &source, bool by_gpu) const;
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,

@@ -68,12 +68,15 @@ size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
     return length;
 }
 
+size_t Link::usual_head_start(bool by_gpu) const {
+    return by_gpu || peer_gets_to_gpu_ ? kLongestHeadStart : kLongestHeadStartToHost;
+}
+
 size_t Link::longest_head_start(const MemoryInfo &source, bool by_gpu) const {
+    const size_t usual = usual_head_start(by_gpu);
     // In one chunk, and with nothing behind it that would wait for it.
     const bool is_long = by_gpu && source.kind == MemoryKind::managed && outgoing_spans_.empty();
-    return is_long ? std::max(kLongestHeadStart, std::min(kLongestManagedHeadStart, port_.config().gpu_chunk_bytes))
-           : by_gpu || peer_gets_to_gpu_               ? kLongestHeadStart
-                                                       : kLongestHeadStartToHost;
+    return is_long ? std::max(usual, std::min(kLongestManagedHeadStart, port_.config().gpu_chunk_bytes)) : usual;
 }
 
 uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {
@@ -159,17 +162,17 @@ bool Link::claim_head_start(const GetRequest &request) {
     stop_waiting(*out);
     out->chunk.transfer_id = request.transfer_id;
     out->chunk.total = request.length;
-    count_staged_get(query_memory(out->source), request.length, out->by_gpu);
+    if (request.length <= usual_head_start(out->by_gpu)) {
+        count_staged_get(out->by_gpu);
+    }
     port_.activate(*this);
     publish_spans();
     return true;
 }
 
 /** For the next one: a get goes through the ring. */
-void Link::count_staged_get(const MemoryInfo &source, size_t length, bool by_gpu) {
-    if (length <= longest_head_start(source, by_gpu)) {
-        staged_gets_[by_gpu] = std::min(staged_gets_[by_gpu] + 1, kMostHeadStarts);
-    }
+void Link::count_staged_get(bool by_gpu) {
+    staged_gets_[by_gpu] = std::min(staged_gets_[by_gpu] + 1, kMostHeadStarts);
 }
 
 /** True while the span at the front of the ring waits for its request. Not when something behind

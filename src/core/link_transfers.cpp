@@ -260,8 +260,9 @@ bool Link::issue_ring_chunk(Stream &stream) {
     if (!span) {
         return false;
     }
-    if (stream.is_reply && stream.issued == 0 && (length == stream.total || !from_gpu)) {
-        count_staged_get(stream.source_info, stream.total, from_gpu);
+    if (stream.is_reply && stream.issued == 0 && (length == stream.total || !from_gpu) &&
+        stream.total <= longest_head_start(stream.source_info, from_gpu)) {
+        count_staged_get(from_gpu);
     }
     OutgoingSpan out;
     out.span = *span;
