@@ -32,19 +32,40 @@ constexpr size_t kCollectBytes = 192u << 10;
 constexpr size_t kBatchesInFlight = 2;
 constexpr size_t kCopiesPerBatch = 64;
 
-// Up to here the standby kernel is quicker than the copy engine, where both sides are aligned to 16 bytes
-// and it uses its widest words (H200: with either, 8.5 us for 96 KiB between two GPUs).
-constexpr size_t kStandbyBetweenGpus = 96u << 10;
-constexpr size_t kStandbyFromGpu = kMostStandbyBytes;
-// And where several are under way, so that the bandwidth counts (windows of 64 KiB: between GPUs 2.0 us each
-// and 2.5, within one 1.7 and 5.1, to the host 2.3 and 2.8).
-constexpr size_t kStandbyInTraffic = 64u << 10;
-// To a GPU less, since what a CPU has just written comes out of its cache (a window of 16 KiB 2.1 and 1.7). But of a
-// message that is alone each piece would wait for an engine to start (40 KiB 11 us and 18, 64 KiB 13 and 23, 96 KiB 19
-// and 25).
-constexpr size_t kStandbyToGpu = 12u << 10;
-// The driver takes 3 to 6 us longer for each copy of managed memory (windows of 8 KiB 2.5 us each and 10.9).
-constexpr size_t kStandbyManaged = 128u << 10;
+// Up to how many bytes the standby kernel is quicker than the driver, where both sides are aligned to 16 bytes and
+// it uses its widest words.
+struct StandbyLimits {
+    size_t between_gpus;
+    size_t within_gpu;
+    size_t to_host;
+    size_t from_host;
+};
+struct StandbyModel {
+    StandbyLimits alone;
+    StandbyLimits in_traffic;  // several are under way, so that the bandwidth counts
+    size_t managed;            // the driver takes 3 to 6 us longer for each copy of managed memory
+};
+
+// What a CPU has just written comes out of its cache: to a GPU less in traffic (windows of 16 KiB 2.1 us and 1.7 by the
+// driver), but of a message that is alone each piece would wait for an engine to start.
+
+// One block. H200: with either, 8.5 us for 96 KiB between two GPUs; windows of 64 KiB: between GPUs 2.0 us each and
+// 2.5, within one 1.7 and 5.1, to the host 2.3 and 2.8; from the host alone, written before, 40 KiB 11 us and 18, 64 KiB
+// 13 and 23, 96 KiB 19 and 25.
+constexpr StandbyModel kBlockModel = {{96u << 10, 96u << 10, 192u << 10, 96u << 10},
+                                      {64u << 10, 64u << 10, 64u << 10, 12u << 10},
+                                      128u << 10};
+
+// A cluster. H100, alone, by kernel and driver: 512 KiB between GPUs 8.5 us and 9.1, within one 6.8 and 10.6, to the host
+// 15.4 and 17.5, from it 16.7 and 17.9, written before 30 and 31; 1 MiB 11.7 and 11.1, 8.5 and 10.5, 25 and 27.6, 27 and
+// 27.6. Windows of 256 KiB between GPUs 1.9 us each and 2.3, of 512 KiB within one 2.4 and 5.7. To and from the host not
+// above 64 KiB, since the kernel does one direction after the other, of which a GPU's engines do both at a time.
+constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 512u << 10},
+                                        {256u << 10, 1u << 20, 64u << 10, 12u << 10},
+                                        1u << 20};
+
+static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes,
+              "these are the largest");
 
 /** The source may be a block whose contents are elsewhere still; false when they cannot be had. */
 bool complete_source(const CopyJob &job) {
@@ -373,7 +394,7 @@ Status CopyEngine::copy(const CopyJob &job) {
         return Status::gpu_error;
     }
     CopyJob awaited = job;
-    awaited.urgent = true;
+    awaited.urgent_bytes = job.length;
     StandbyTicket standby;
     if (give_to_standby(awaited, means, &standby)) {
         StandbyKernel::State state = StandbyKernel::State::waiting;
@@ -439,12 +460,15 @@ bool is_of_gpu(const MemoryInfo &info, const void *address, size_t length) {
 
 /** The largest copy that the kernel does more quickly. Addresses that are aligned less let it use
  *  narrower words. */
-size_t standby_limit(const CopyJob &job, bool to_host, bool from_host, bool alone) {
-    const size_t limit = job.gpu_side.kind == MemoryKind::managed ? kStandbyManaged
-                         : from_host ? (job.urgent ? kMostUrgentBytes : kStandbyToGpu)
-                         : !alone    ? kStandbyInTraffic
-                         : to_host   ? kStandbyFromGpu
-                                     : kStandbyBetweenGpus;
+size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool to_host, bool from_host, bool idle) {
+    const bool is_urgent = job.urgent_bytes != 0 && job.urgent_bytes <= model.alone.from_host;
+    const bool is_alone = from_host ? is_urgent : idle;
+    const StandbyLimits &limits = is_alone ? model.alone : model.in_traffic;
+    const size_t limit = job.gpu_side.kind == MemoryKind::managed  ? model.managed
+                         : from_host                               ? limits.from_host
+                         : to_host                                 ? limits.to_host
+                         : job.other_side == OtherSide::same_gpu   ? limits.within_gpu
+                                                                   : limits.between_gpus;
     const auto bits = reinterpret_cast<uintptr_t>(job.destination) |
                       reinterpret_cast<uintptr_t>(job.source);
     return bits % 16 == 0 ? limit : bits % 8 == 0 ? limit / 2 : bits % 4 == 0 ? limit / 4 : limit / 16;
@@ -523,8 +547,8 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket) {
     StandbyKernel *standby = means.context->standby.get();
     if (standby == nullptr || job.rows.count > 1 ||
-        job.length > standby_limit(job, means.destination_pinned,
-                                   means.source_pinned || job.from_host, idle())) {
+        job.length > standby_limit(standby->is_cluster() ? kClusterModel : kBlockModel, job,
+                                   means.destination_pinned, means.source_pinned || job.from_host, idle())) {
         return false;
     }
     if (!job.in_reach && !kernels_reach_both(job, means, true)) {

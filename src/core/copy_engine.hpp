@@ -29,11 +29,7 @@ struct CopyBatch;
 class WithdrawableCopies;
 
 /** No standby kernel is given a longer copy. */
-constexpr size_t kMostStandbyBytes = 192u << 10;
-
-/** A transfer of more than this is not urgent (CopyJob::urgent): host memory that a CPU copied before comes to a GPU
- *  more quickly by its copy engine then. */
-constexpr size_t kMostUrgentBytes = 96u << 10;
+constexpr size_t kMostStandbyBytes = 1u << 20;
 
 /** Equal pieces of memory at equal distances, which one call of the driver copies. */
 struct CopyRows {
@@ -58,7 +54,8 @@ struct CopyJob {
     bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
     CopyRows rows = {};
     bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
-    bool urgent = false;         // nothing else is on its way: what counts is when this is over
+    size_t urgent_bytes = 0;     // not 0: nothing else is on its way than a transfer of so many bytes, of which this
+                                 // is a part; what counts is when that is over
     bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
     // Within a Scope, and while others are under way, it may be started with those that follow, up to so many bytes. Not of

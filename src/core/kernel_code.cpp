@@ -16,17 +16,21 @@ namespace gpushm {
 namespace {
 
 bool load_code(const CudaDriver *driver, CUfunction *functions, CUdeviceptr *withdrawals) {
-    constexpr const char *kNames[] = {kStandbyKernelName, kRowCopyKernelName, kReductionKernelName,
-                                      kWithdrawableCopyKernelName};
+    constexpr const char *kNames[] = {kStandbyKernelName, kStandbyClusterName, kRowCopyKernelName,
+                                      kReductionKernelName, kWithdrawableCopyKernelName};
     CUmodule module = nullptr;
     if (driver->module_load_data(&module, kernel_fatbin().data) != CUDA_SUCCESS &&
         driver->module_load_data(&module, kernel_ptx().data) != CUDA_SUCCESS) {
         return false;
     }
     for (const char *name : kNames) {
-        if (driver->module_get_function(functions++, module, name) != CUDA_SUCCESS) {
+        const CUresult result = driver->module_get_function(functions, module, name);
+        if (result == CUDA_ERROR_NOT_FOUND && name == kStandbyClusterName) {
+            *functions = nullptr;  // the GPU has no clusters
+        } else if (result != CUDA_SUCCESS) {
             return false;
         }
+        ++functions;
     }
     size_t bytes = 0;
     return driver->module_get_global(withdrawals, &bytes, module, kWithdrawalsName) == CUDA_SUCCESS &&

@@ -24,7 +24,7 @@ struct WithdrawalSlot {
     uint32_t withdrawn = 0;
 };
 
-enum class Kernel { standby, copy_rows, reduce, withdrawable_copy };
+enum class Kernel { standby, standby_cluster, copy_rows, reduce, withdrawable_copy };
 
 /** That of one context. Never unloaded: it ends with the context. Thread safe. */
 class KernelCode {
@@ -33,7 +33,7 @@ public:
      *  context waits too (driver 580): only for a context in which no kernel can wait for a message. */
     void load(CUcontext context);
 
-    /** Null when the code was not loaded or could not be. */
+    /** Null when the code was not loaded or could not be, or lacks this kernel (standby_cluster). */
     CUfunction function(Kernel kernel) const {
         return loaded_.load(std::memory_order_acquire) ? functions_[static_cast<size_t>(kernel)]
                                                        : nullptr;
@@ -49,7 +49,7 @@ private:
     std::atomic<bool> loaded_{false};
     mutable std::mutex withdrawals_mutex_;
     mutable std::vector<WithdrawalSlot> free_withdrawals_;
-    CUfunction functions_[4] = {};  // by Kernel; constant once loaded
+    CUfunction functions_[5] = {};  // by Kernel; constant once loaded
 };
 
 /** Those of the process. Thread safe. */

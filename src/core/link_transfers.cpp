@@ -437,8 +437,7 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
     if (stored && on_gpu) {
         CopyTicket ticket;
         CopyJob job = {destination, data, length, info, CopyDirection::to_gpu};
-        job.urgent = chunk.is_reply != 0 && operations_.size() == 1 &&
-                     chunk.total <= kMostUrgentBytes;
+        job.urgent_bytes = chunk.is_reply != 0 && operations_.size() == 1 ? chunk.total : 0;
         Status status = port_.engine().start(job, &ticket);
         if (status == Status::in_progress && from_ring) {
             incoming_copies_.push_back({ticket, chunk});

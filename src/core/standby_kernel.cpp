@@ -225,8 +225,10 @@ void StandbyKernel::load() {
     CurrentContext current(driver, context_);
     const std::shared_ptr<const KernelCode> kernels =
         KernelCodes::instance().load(context_, context_id_);
-    function_ = kernels ? kernels->function(Kernel::standby) : nullptr;
-    const bool loaded = current.result() == CUDA_SUCCESS && function_ != nullptr &&
+    block_function_ = kernels ? kernels->function(Kernel::standby) : nullptr;
+    cluster_function_ = kernels ? kernels->function(Kernel::standby_cluster) : nullptr;
+    cluster_.store(cluster_function_ != nullptr, std::memory_order_relaxed);
+    const bool loaded = current.result() == CUDA_SUCCESS && block_function_ != nullptr &&
                         make_control(driver) && convert_limits(driver) &&
                         has_concurrent_access(device_) &&
                         driver->stream_create(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
@@ -381,21 +383,33 @@ void StandbyKernel::launch(uint64_t now) {
     beat(now);
     StandbyParameters parameters = {control_, number, next_, beat_limit_cycles_,
                                     config_.life_limit_ns};
-    void *arguments[] = {&parameters};
     launch_.store(number, std::memory_order_relaxed);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_);
-    const CUresult result =
-        current.result() != CUDA_SUCCESS
-            ? current.result()
-            : driver->launch_kernel(function_, 1, 1, 1, kStandbyThreads, 1, 1, 0, stream_,
-                                    arguments, nullptr);
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS) {
+        result = launch_kernel(&parameters);
+    }
+    if (result != CUDA_SUCCESS && is_cluster()) {
+        // A part of a GPU (MPS, MIG) may have no room for a cluster.
+        cluster_.store(false, std::memory_order_relaxed);
+        result = launch_kernel(&parameters);
+    }
     if (result != CUDA_SUCCESS) {
         give_up("its launch failed", result);
         return;
     }
     ++launches_;
     running_.store(true, std::memory_order_release);
+}
+
+CUresult StandbyKernel::launch_kernel(StandbyParameters *parameters) {
+    void *arguments[] = {parameters};
+    return is_cluster()
+               ? CudaDriver::get()->launch_kernel(cluster_function_, kStandbyClusterBlocks, 1, 1,
+                                                  kStandbyClusterThreads, 1, 1, 0, stream_, arguments, nullptr)
+               : CudaDriver::get()->launch_kernel(block_function_, 1, 1, 1, kStandbyThreads, 1, 1, 0, stream_,
+                                                  arguments, nullptr);
 }
 
 /** It is not used any more. */

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The standby kernel: one block that stays on the GPU for a while and copies what it is told by
-// StandbyControl (standby_protocol.hpp). A copy that it does takes 3.5 to 4.5 us, of which the driver
+// The standby kernel: a block, or a cluster of blocks, that stays on the GPU for a while and copies what it is
+// told by StandbyControl (standby_protocol.hpp). A copy that it does takes 3.5 to 4.5 us, of which the driver
 // and the copy engine take 7 (H200).
+//
+// Of a cluster the first block does all but large copies, of which all blocks do a part: a processor moves
+// 20 to 40 GB/s from and to other memory than its own. The others wait at the cluster's barrier meanwhile.
 //
 // Memory order, by the memory model of the PTX ISA: a lane reads its unit with an acquire load at
 // system scope. What the CPU wrote before the unit happens before all that the lane does later, and by the
 // barrier of the block (bar.sync, which synchronizes its threads; of the warp where one warp does all)
 // before the copies of all threads. The copies happen before the next barrier, and so before thread
 // 0's release store of `done`: who reads it with acquire sees them, and a kernel that is launched
-// after that too.
+// after that too. With the barrier of the cluster (arrive.release, wait.acquire) the same holds for the
+// threads of all its blocks: causality order goes through barriers of any scope that includes both threads.
 //
 // Such a store waits until the host and all peers have taken what was stored for them. Where all went
 // to memory of this GPU a fence of the GPU's scope takes 0.3 us less: with it the copies are in this
@@ -21,6 +25,8 @@ namespace {
 
 using gpushm::kStandbyAnswer;
 using gpushm::kStandbyAnswerUnits;
+using gpushm::kStandbyClusterBlocks;
+using gpushm::kStandbyClusterThreads;
 using gpushm::kStandbyInline;
 using gpushm::kStandbyLength;
 using gpushm::kStandbyOwnGpu;
@@ -33,7 +39,6 @@ using gpushm::StandbyParameters;
 using gpushm::StandbyUnit;
 
 constexpr uint32_t kLanes = 32;
-constexpr uint32_t kWarps = kStandbyThreads / kLanes;
 constexpr uint32_t kAllLanes = ~0u;
 constexpr uint32_t kMostCommands = kStandbyWindow / 2;
 
@@ -56,7 +61,7 @@ struct Copy {
 /** Where what was copied lies. */
 enum class Reach { own_gpu, anywhere };
 
-/** Copies that the warps share out among themselves, in pieces. */
+/** Copies that the warps share out among themselves, in pieces. Without units it has no pieces. */
 struct Batch {
     uint32_t units;     // that it used up; 0: the kernel is to leave
     uint32_t copies;
@@ -207,8 +212,9 @@ __device__ __forceinline__ void copy_piece(const Copy &piece, uint32_t lane) {
     }
 }
 
-__device__ void copy_share(const Batch &batch, uint32_t warp, uint32_t lane) {
-    for (uint32_t piece = warp; piece < batch.pieces; piece += kWarps) {
+/** What a warp does of it, number `member` of `members`. */
+__device__ void copy_share(const Batch &batch, uint32_t member, uint32_t members, uint32_t lane) {
+    for (uint32_t piece = member; piece < batch.pieces; piece += members) {
         const bool begins_before = lane < batch.copies && batch.first_piece[lane] <= piece;
         const uint32_t index = kLanes - 1 - __clz(__ballot_sync(kAllLanes, begins_before));
         const Copy &copy = batch.copy[index];
@@ -463,6 +469,7 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
             if (lane == 0) {
                 batch.units = units;
                 batch.reach = reach;
+                batch.pieces = units == 0 ? 0 : batch.pieces;
             }
             return;
         }
@@ -480,11 +487,53 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
     }
 }
 
-}  // namespace
+// ---------------------------------------------------------------- blocks
 
-extern "C" __global__ void __launch_bounds__(kStandbyThreads)
-    gpushm_standby(StandbyParameters parameters) {
-    __shared__ Batch batch;
+/** All blocks and threads of the kernel. */
+template <uint32_t kBlocks, uint32_t kThreads>
+struct Shape {
+    static constexpr uint32_t kWarps = kThreads / kLanes;
+
+    /** Whether all blocks are to take part: to tell them takes 0.4 us. */
+    static __device__ bool is_for_all(const Batch &batch) {
+        return kBlocks > 1 && batch.pieces > kWarps + batch.copies;
+    }
+
+    /** All threads of all blocks. */
+    static __device__ __forceinline__ void barrier() {
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+
+    /** Neighbouring pieces go to different blocks, whose processors move them at the same time. */
+    static __device__ void copy_among_all(const Batch &batch, uint32_t warp, uint32_t lane) {
+        copy_share(batch, warp * kBlocks + blockIdx.x, kBlocks * kWarps, lane);
+    }
+
+    /** A block that is not the first one; `batch` is its copy of the first one's. Each batch takes two barriers:
+     *  before the first the first block writes it, between them all copy, and all who read it have done so when
+     *  the second is over. */
+    static __device__ void help(Batch &batch, uint32_t warp, uint32_t lane) {
+        constexpr uint32_t kWords = sizeof(Batch) / sizeof(uint32_t);
+        static_assert(kWords * sizeof(uint32_t) == sizeof(Batch) && kWords <= kThreads, "a word a thread");
+        const auto *told = static_cast<const uint32_t *>(__cluster_map_shared_rank(&batch, 0));
+        auto *own = reinterpret_cast<uint32_t *>(&batch);
+        do {
+            barrier();
+            if (threadIdx.x < kWords) {
+                own[threadIdx.x] = told[threadIdx.x];
+            }
+            __syncthreads();
+            copy_among_all(batch, warp, lane);
+            barrier();
+        } while (batch.units != 0);
+    }
+};
+
+/** The block that serves the commands; those that help, if there are any, are in Shape::help(). */
+template <uint32_t kBlocks, uint32_t kThreads>
+__device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch) {
+    using Blocks = Shape<kBlocks, kThreads>;
     const uint32_t warp = threadIdx.x / kLanes;
     const uint32_t lane = threadIdx.x % kLanes;
     StandbyControl &control = *parameters.control;
@@ -501,14 +550,46 @@ extern "C" __global__ void __launch_bounds__(kStandbyThreads)
         if (batch.units == 0) {
             break;
         }
-        copy_share(batch, warp, lane);
         next += batch.units;
-        __syncthreads();
+        if (Blocks::is_for_all(batch)) {
+            Blocks::barrier();
+            Blocks::copy_among_all(batch, warp, lane);
+            Blocks::barrier();
+        } else {
+            copy_share(batch, warp, Blocks::kWarps, lane);
+            __syncthreads();
+        }
         if (threadIdx.x == 0) {
             publish(&control.done, next, batch.reach);
         }
+    }
+    if (kBlocks > 1) {
+        Blocks::barrier();
+        Blocks::barrier();
     }
     if (threadIdx.x == 0) {
         store_release(&control.left, static_cast<uint64_t>(parameters.launch) << 32 | next);
     }
 }
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kStandbyThreads)
+    gpushm_standby(StandbyParameters parameters) {
+    __shared__ Batch batch;
+    serve<1, kStandbyThreads>(parameters, batch);
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+/** Two blocks of it would fit a processor: no more than half of its registers. */
+extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
+    __launch_bounds__(kStandbyClusterThreads, 2) gpushm_standby_cluster(StandbyParameters parameters) {
+    __shared__ Batch batch;
+    if (blockIdx.x == 0) {
+        serve<kStandbyClusterBlocks, kStandbyClusterThreads>(parameters, batch);
+    } else {
+        Shape<kStandbyClusterBlocks, kStandbyClusterThreads>::help(batch, threadIdx.x / kLanes,
+                                                                   threadIdx.x % kLanes);
+    }
+}
+#endif

@@ -91,6 +91,9 @@ public:
     /** Once it is loaded. */
     CUdevice device() const { return device_; }
 
+    /** Whether several blocks do it, which move large copies several times as fast. */
+    bool is_cluster() const { return cluster_.load(std::memory_order_relaxed); }
+
     /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
      *  not be called before the next note_copy(). `idle`: see there. */
     bool tend(bool idle, bool may_launch, uint64_t now);
@@ -109,6 +112,7 @@ private:
     bool is_good_moment(bool idle, uint64_t now) const;
     void look_whether_it_left(uint64_t now);
     void launch(uint64_t now);
+    CUresult launch_kernel(StandbyParameters *parameters);
     void give_up(const char *why, CUresult result);
     void write_command(const StandbyJob &copy, uint32_t argument, uint32_t answer);
     void write_unit(StandbyUnit unit);
@@ -122,12 +126,14 @@ private:
     std::atomic<Code> code_{Code::absent};
     // Written by load(), constant afterwards.
     StandbyControl *control_ = nullptr;
-    CUfunction function_ = nullptr;
+    CUfunction block_function_ = nullptr;
+    CUfunction cluster_function_ = nullptr;  // null: there is none
     CUstream stream_ = nullptr;
     uint32_t beat_limit_cycles_ = 0;
     uint64_t beat_interval_ns_ = 0;
     CUdevice device_ = 0;
 
+    std::atomic<bool> cluster_{false};
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
     std::atomic<uint32_t> launch_{0};     // number of the last launch; 0: none

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a CPU and the standby kernel share: a block of page-locked host memory, StandbyControl.
 //
-// The kernel (standby_kernel.cu) is one block of threads that stays on the GPU for a while, polls
-// `units` and copies what it is told there; the CPU's side is standby_kernel.hpp. Nobody else touches
-// the block, but several threads of the process may be the CPU's side, one at a time.
+// The kernel (standby_kernel.cu) is one block of threads, or a cluster of blocks, that stays on the GPU for a
+// while, polls `units` and copies what it is told there; the CPU's side is standby_kernel.hpp. Nobody else
+// touches the control, but several threads of the process may be the CPU's side, one at a time. Of a cluster's
+// blocks only the first one does; it tells the others by barriers of the cluster.
 //
 //   CPU                                              GPU
 //   launches the kernel ------------------------->   started = launch
@@ -83,7 +84,7 @@ struct StandbyControl {
 
     /** All units below it are served: what their commands wrote is visible to the CPU, to other
      *  processes and to kernels that are launched afterwards. Written by the kernel (store-release at
-     *  system scope, after a barrier of the block behind the copies; see standby_kernel.cu where all of
+     *  system scope, after a barrier of all who copied behind the copies; see standby_kernel.cu where all of
      *  them were kStandbyOwnGpu), read by the CPU (acquire). Behind an answer it is written relaxed,
      *  and says nothing of it. The CPU sets it before a launch, when no kernel is there. If the kernel
      *  is killed it stays. */
@@ -110,9 +111,17 @@ struct StandbyControl {
     alignas(128) StandbyUnit answer[kStandbyAnswerUnits];
 };
 
-/** Name and parameters of the kernel; grid of one block of kStandbyThreads. */
+/** Name of the kernel for any GPU; its grid is one block of kStandbyThreads. */
 constexpr const char *kStandbyKernelName = "gpushm_standby";
 constexpr uint32_t kStandbyThreads = 512;
+
+/** Name of the kernel for GPUs that have thread block clusters (compute capability 9.0 and above; the code of
+ *  others lacks it); its grid is one cluster of kStandbyClusterBlocks, the most that every such GPU can have. */
+constexpr const char *kStandbyClusterName = "gpushm_standby_cluster";
+constexpr uint32_t kStandbyClusterBlocks = 8;
+constexpr uint32_t kStandbyClusterThreads = 256;  // of a block
+
+/** The parameters of both. */
 struct StandbyParameters {
     StandbyControl *control;  // as the GPU addresses it
     uint32_t launch;          // number of this launch, not 0

@@ -48,10 +48,25 @@ TEST_F(KernelCodeTest, TakesTheOtherFormOfTheCode) {
     EXPECT_EQ(calls("cuModuleLoadData"), 2u);
 }
 
+/** As a GPU without thread block clusters. */
+TEST_F(KernelCodeTest, TheKernelForClustersMayBeMissing) {
+    SKIP_UNLESS_SIMULATED();
+    reset_calls();
+    set_simulation("SIMCUDA_FAIL", "cuModuleGetFunction:2:500");  // CUDA_ERROR_NOT_FOUND
+    KernelCode code;
+    code.load(context_);
+    set_simulation("SIMCUDA_FAIL", "");
+    EXPECT_EQ(code.function(Kernel::standby_cluster), nullptr);
+    for (const Kernel kernel : {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::withdrawable_copy}) {
+        EXPECT_NE(code.function(kernel), nullptr);
+    }
+}
+
 TEST_F(KernelCodeTest, HasNothingWhenAPartIsMissing) {
     SKIP_UNLESS_SIMULATED();
     for (const char *failing : {"cuModuleLoadData:1:209,cuModuleLoadData:1:218",
-                                "cuModuleGetFunction:1:500", "cuModuleGetFunction:3:500",
+                                "cuModuleGetFunction:1:500", "cuModuleGetFunction:2:999",
+                                "cuModuleGetFunction:3:500",
                                 "cuModuleGetGlobal:1:500"}) {
         reset_calls();
         set_simulation("SIMCUDA_FAIL", failing);

@@ -197,6 +197,77 @@ TEST_F(Standby, CopiesFromEachPlaceOfALine) {
     }
 }
 
+/** All blocks of a cluster copy such ones, from 36 KiB on. */
+TEST_F(Standby, CopiesLongOnesExactly) {
+    constexpr size_t kMost = 1u << 20;
+    Buffer original(MemoryKind::host, kMost);
+    uint64_t seed = 0;
+    for (const MemoryKind from : {MemoryKind::pinned, MemoryKind::device}) {
+        for (const MemoryKind to : {MemoryKind::pinned, MemoryKind::device}) {
+            Buffer source(from, kMost + 128);
+            Buffer destination(to, kMost + 128);
+            for (const size_t length : {size_t{32769}, size_t{36863}, size_t{36865}, size_t{131087}, size_t{524288},
+                                        kMost - 3, kMost}) {
+                for (const size_t offset : {0, 1, 4, 8, 16, 60}) {
+                    const size_t target = 64 + (seed % 3 == 0 ? 16 : offset);
+                    original.fill(++seed);
+                    ASSERT_EQ(copy_any(source.data() + offset, original.data(), length), Status::ok);
+                    destination.fill(seed + 1);
+                    copy({destination.data() + target, source.data() + offset, length});
+                    EXPECT_EQ(destination.check(target, length, seed, seed + 1), "")
+                        << memory_kind_name(from) << " to " << memory_kind_name(to) << ", " << length
+                        << " bytes from " << offset << " to " << target;
+                    ++seed;
+                }
+            }
+        }
+    }
+}
+
+/** Given at once, so that one look of the kernel finds several. Each is read anew right after it was written, by
+ *  the next window: what a helping block still had in its cache would show. */
+TEST_F(Standby, CopiesLongOnesAmongShortOnes) {
+    constexpr size_t kPiece = 200'000;
+    constexpr size_t kPieces = 12;
+    Buffer source(MemoryKind::pinned, kPieces * kPiece);
+    Buffer between(MemoryKind::device, kPieces * kPiece);
+    Buffer destination(MemoryKind::pinned, kPieces * kPiece);
+    const auto length_of = [](size_t i, uint64_t round) {
+        return (i + round) % 3 == 0 ? 1 + i * 700 : kPiece - i * 4099 - round % 64;
+    };
+    const auto window = [&](unsigned char *to, const unsigned char *from, uint64_t round) {
+        std::vector<StandbyTicket> tickets(kPieces);
+        size_t given = 0;
+        while (given < kPieces && kernel_->give({to + given * kPiece, from + given * kPiece, length_of(given, round)},
+                                                &tickets[given])) {
+            ++given;
+        }
+        size_t served = 0;
+        for (size_t i = 0; i < given; ++i) {
+            served += wait(tickets[i]) == State::served ? 1 : 0;
+        }
+        return served;
+    };
+    size_t whole = 0;
+    for (uint64_t round = 1; round <= 100; ++round) {
+        source.fill(round);
+        destination.fill(1000 + round);
+        ASSERT_TRUE(await_life());
+        if (window(between.data(), source.data(), round) != kPieces ||
+            window(destination.data(), between.data(), round) != kPieces) {
+            continue;  // its life was over
+        }
+        ++whole;
+        Buffer expected(MemoryKind::host, kPieces * kPiece);
+        expected.fill(1000 + round);
+        for (size_t i = 0; i < kPieces; ++i) {
+            memcpy(expected.data() + i * kPiece, source.data() + i * kPiece, length_of(i, round));
+        }
+        ASSERT_EQ(memcmp(expected.data(), destination.data(), kPieces * kPiece), 0) << round;
+    }
+    EXPECT_GT(whole, 0u);
+}
+
 TEST_F(Standby, CarriesSmallPayloadInTheCommand) {
     constexpr size_t kBytes = 1024;
     Buffer source(MemoryKind::host, kBytes);
@@ -497,18 +568,36 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
 
 TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
     SKIP_UNLESS_SIMULATED();
-    for (const char *failing : {"cuMemHostRegister:1:2", "cuStreamCreate:1:2", "cuLaunchKernel:1:2"}) {
+    for (const char *failing : {"cuMemHostRegister:1:2", "cuStreamCreate:1:2",
+                                "cuLaunchKernel:1:2,cuLaunchKernel:1:2"}) {
+        reset_calls();
         set_simulation("SIMCUDA_FAIL", failing);
         make(kLongLife);
-        for (int i = 0; i < 100; ++i) {
+        for (const uint64_t end = now_ns() + 20'000'000; now_ns() < end;) {
             kernel_->note_copy();
             kernel_->tend(true, true, now_ns());
-            std::this_thread::sleep_for(std::chrono::microseconds(200));
             StandbyTicket ticket;
-            EXPECT_FALSE(kernel_->give({this, this, 8}, &ticket)) << failing;
+            ASSERT_FALSE(kernel_->give({this, this, 8}, &ticket)) << failing;
         }
         set_simulation("SIMCUDA_FAIL", "");
     }
+}
+
+/** A part of a GPU may be too small for it. */
+TEST_F(Standby, WhereNoClusterIsLaunchedABlockServes) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kBytes = 100'000;
+    Buffer source(MemoryKind::device, kBytes);
+    Buffer destination(MemoryKind::pinned, kBytes);
+    ASSERT_TRUE(kernel_->is_cluster());
+    reset_calls();
+    set_simulation("SIMCUDA_FAIL", "cuLaunchKernel:1:912");  // CUDA_ERROR_INVALID_CLUSTER_SIZE
+    source.fill(1);
+    copy({destination.data(), source.data(), kBytes});
+    set_simulation("SIMCUDA_FAIL", "");
+    EXPECT_EQ(destination.check(0, kBytes, 1, 0), "");
+    EXPECT_FALSE(kernel_->is_cluster());
+    EXPECT_GE(calls("cuLaunchKernel"), 2u);
 }
 
 /** What the driver fails to answer says nothing of the kernel, which goes on copying. */
@@ -621,9 +710,10 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
     CopyEngine engine;
     constexpr size_t kRoom = 64 << 10;
-    Buffer source(MemoryKind::device, kRoom);
+    constexpr size_t kLongOne = 512 << 10;
+    Buffer source(MemoryKind::device, kLongOne);
     Buffer locked(MemoryKind::pinned, kRoom);
-    Buffer destination(MemoryKind::device, kRoom);
+    Buffer destination(MemoryKind::device, kLongOne);
     const MemoryInfo info = query_memory(destination.data());
     Buffer managed(MemoryKind::managed, kRoom);
     const auto job = [&](const Buffer &from, size_t offset, size_t length) {
@@ -664,7 +754,8 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     if (!kernel || !copied_by_kernel(source, 64, 64, 1, no_call)) {
         return 2;
     }
-    if (!copied_by_kernel(source, 0, kRoom, 1, no_copy)) {
+    if (!copied_by_kernel(source, 0, kRoom, 1, no_copy) ||
+        (kernel->is_cluster() && !copied_by_kernel(source, 0, kLongOne, 1, no_copy))) {
         return 3;
     }
     if (!copied_by_kernel(managed, 0, kRoom, 4, no_copy)) {

@@ -65,6 +65,7 @@ CUresult run_litmus(Lock& lock, Context& context, const void* parameter)
 
 constexpr Kernel kKernels[] = {
     {gpushm::kStandbyKernelName, false, sizeof(gpushm::StandbyParameters), run_standby},
+    {gpushm::kStandbyClusterName, false, sizeof(gpushm::StandbyParameters), run_standby},
     {gpushm::kRowCopyKernelName, false, sizeof(gpushm::RowCopies), run_row_copies},
     {gpushm::kReductionKernelName, false, sizeof(gpushm::ReductionParameters), run_reduction},
     {gpushm::kWithdrawableCopyKernelName, false, sizeof(gpushm::WithdrawableCopy),

@@ -36,7 +36,7 @@ CUresult find_kernel_memory(std::uintptr_t address, std::size_t bytes, bool writ
 // kernel has to end because another failure took its context away.
 bool kernel_may_poll(const Context& context);
 
-// kStandbyKernelName, see standby_kernel.cpp.
+// kStandbyKernelName and kStandbyClusterName, see standby_kernel.cpp.
 CUresult run_standby(Lock& lock, Context& context, const void* parameter);
 
 // kRowCopyKernelName, see row_copy_kernel.cpp.
