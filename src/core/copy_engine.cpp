@@ -57,11 +57,12 @@ constexpr StandbyModel kBlockModel = {{96u << 10, 96u << 10, 192u << 10, 96u << 
                                       128u << 10};
 
 // A cluster. H100, alone, by kernel and driver: 512 KiB between GPUs 8.5 us and 9.1, within one 6.8 and 10.6, to the host
-// 15.4 and 17.5, from it 16.7 and 17.9, written before 30 and 31; 1 MiB 11.7 and 11.1, 8.5 and 10.5, 25 and 27.6, 27 and
-// 27.6. Windows of 256 KiB between GPUs 1.9 us each and 2.3, of 512 KiB within one 2.4 and 5.7. To and from the host not
-// above 64 KiB, since the kernel does one direction after the other, of which a GPU's engines do both at a time.
-constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 512u << 10},
-                                        {256u << 10, 1u << 20, 64u << 10, 12u << 10},
+// 15.4 and 17.5; 1 MiB 11.7 and 11.1, 8.5 and 10.5, 25 and 27.6. Windows of 256 KiB between GPUs 1.9 us each and 2.3, of
+// 512 KiB within one 2.4 and 5.7; of 16 KiB through the host 2.7 and 5.0. To and from the host no more, since the kernel
+// does one direction after the other, of which a GPU's engines do both at a time; and what a CPU has just written
+// (windows of 128 KiB 8.9 us each and 7.2).
+constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 96u << 10},
+                                        {256u << 10, 1u << 20, 64u << 10, 32u << 10},
                                         1u << 20};
 
 static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes,

@@ -6,6 +6,9 @@
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 namespace gpushm {
 namespace {
 
@@ -141,6 +144,43 @@ TEST_F(PortGpuCalls, TransfersFromDeviceToDevice) {
     reset_calls();
     transfer(false, source, target, 4096);
     expect_calls({2, 2, 2});
+}
+
+TEST_F(PortGpuCalls, LongTransfersUnderWayTogether) {
+    if (find_cuda("cuMemcpyBatchAsync") == nullptr) {
+        GTEST_SKIP() << "this driver has no batches";
+    }
+    constexpr size_t kLength = 512 << 10;
+    constexpr size_t kCount = 12;
+    PortConfig config = kSmallPort;
+    config.ring_bytes = 8 << 20;
+    config.gpu_chunk_bytes = kLength;
+    TestPort sender(config);
+    TestPort receiver(config);
+    make_ring_ready(sender, receiver);
+    Link &link = sender.link(receiver);
+    Buffer source(MemoryKind::device, kCount * kLength);
+    Buffer target(MemoryKind::device, kCount * kLength);
+    source.fill(1);
+    target.fill(2);
+    const Registration registration(target.data(), kCount * kLength);
+    Outcome outcomes[kCount];
+    set_simulation("SIMCUDA_DELAY_US", "3000");
+    reset_calls();
+    for (size_t i = 0; i < kCount; ++i) {
+        ASSERT_EQ(link.put(source.data() + i * kLength, kLength, registration.at(i * kLength), nullptr,
+                           outcomes[i].completion()),
+                  Status::in_progress);
+    }
+    ASSERT_TRUE(progress_until({&sender, &receiver}, [&] {
+        return std::all_of(std::begin(outcomes), std::end(outcomes), [](const Outcome &outcome) { return outcome.done(); });
+    }));
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_GE(calls("cuMemcpyBatchAsync"), 1u);
+    EXPECT_LT(calls("cuEventRecord"), 2 * kCount) << "one by one";
+    EXPECT_EQ(target.check(0, kCount * kLength, 1, 2), "");
+    sender.destroy();
+    receiver.destroy();
 }
 
 TEST_F(PortGpuCalls, TransfersBetweenHosts) {
