@@ -65,7 +65,9 @@ constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 96u <
                                         {256u << 10, 1u << 20, 64u << 10, 32u << 10},
                                         1u << 20};
 
-static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes,
+static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes &&
+                  kClusterModel.alone.between_gpus <= kMostStandbyElsewhere &&
+                  kClusterModel.alone.to_host <= kMostStandbyElsewhere,
               "these are the largest");
 
 /** The source may be a block whose contents are elsewhere still; false when they cannot be had. */

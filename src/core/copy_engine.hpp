@@ -28,8 +28,9 @@ struct BatchedCopy;
 struct CopyBatch;
 class WithdrawableCopies;
 
-/** No standby kernel is given a longer copy. */
+/** No standby kernel is given a longer copy, and no longer one between two GPUs or GPU and page-locked memory. */
 constexpr size_t kMostStandbyBytes = 1u << 20;
+constexpr size_t kMostStandbyElsewhere = 768u << 10;
 
 /** Equal pieces of memory at equal distances, which one call of the driver copies. */
 struct CopyRows {

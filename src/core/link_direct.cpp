@@ -165,7 +165,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     // waits for it, too; what is imported by a file descriptor may be unmapped before (DescriptorMapping).
     const bool may_stay = local.info.is_of_mem_alloc() &&
                           (own || buffer.sharing == BufferName::Sharing::ipc_handle);
-    const bool kernel_may_copy = length <= kMostStandbyBytes || extent > length ||
+    const bool kernel_may_copy = length <= (one_gpu ? kMostStandbyBytes : kMostStandbyElsewhere) || extent > length ||
                                  local.extent > length || (one_gpu && may_stay);
     view.in_reach = view.mapping != nullptr && kernel_may_copy &&
                     (pinned_by_us ? is_mapped_for_kernels(local.address)
