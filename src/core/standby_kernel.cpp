@@ -392,6 +392,8 @@ void StandbyKernel::launch(uint64_t now) {
     }
     if (result != CUDA_SUCCESS && is_cluster()) {
         // A part of a GPU (MPS, MIG) may have no room for a cluster.
+        GPUSHM_LOG(debug, "the standby kernel is one block from now on: as a cluster it could not be launched (%s)",
+                   driver->error_name(result));
         cluster_.store(false, std::memory_order_relaxed);
         result = launch_kernel(&parameters);
     }
