@@ -397,7 +397,7 @@ Status CopyEngine::copy(const CopyJob &job) {
         return Status::gpu_error;
     }
     CopyJob awaited = job;
-    awaited.urgent_bytes = job.length;
+    awaited.urgent = true;
     StandbyTicket standby;
     if (give_to_standby(awaited, means, &standby)) {
         StandbyKernel::State state = StandbyKernel::State::waiting;
@@ -461,10 +461,12 @@ bool is_of_gpu(const MemoryInfo &info, const void *address, size_t length) {
     return info.kind == MemoryKind::device && info.ipc_capable && covers(info, address, length);
 }
 
-/** The largest copy that the kernel does more quickly. Addresses that are aligned less let it use
+size_t transfer_bytes(const CopyJob &job) { return std::max(job.length, job.transfer_bytes); }
+
+/** The largest transfer that the kernel copies more quickly. Addresses that are aligned less let it use
  *  narrower words. */
 size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool to_host, bool from_host, bool idle) {
-    const bool is_urgent = job.urgent_bytes != 0 && job.urgent_bytes <= model.alone.from_host;
+    const bool is_urgent = job.urgent && transfer_bytes(job) <= model.alone.from_host;
     const bool is_alone = from_host ? is_urgent : idle;
     const StandbyLimits &limits = is_alone ? model.alone : model.in_traffic;
     const size_t limit = job.gpu_side.kind == MemoryKind::managed  ? model.managed
@@ -546,11 +548,12 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
            reach(job.source, job.rows.source_pitch, means.source_pinned);
 }
 
-/** False: the copy engine is to do it. */
+/** False: the copy engine is to do it. So it is for the pieces of what is too long as a whole: a program that sends only
+ *  long messages never has the kernel. */
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket) {
     StandbyKernel *standby = means.context->standby.get();
     if (standby == nullptr || job.rows.count > 1 ||
-        job.length > standby_limit(standby->is_cluster() ? kClusterModel : kBlockModel, job,
+        transfer_bytes(job) > standby_limit(standby->is_cluster() ? kClusterModel : kBlockModel, job,
                                    means.destination_pinned, means.source_pinned || job.from_host, idle())) {
         return false;
     }

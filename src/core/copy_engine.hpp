@@ -55,10 +55,10 @@ struct CopyJob {
     bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
     CopyRows rows = {};
     bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
-    size_t urgent_bytes = 0;     // not 0: nothing else is on its way than a transfer of so many bytes, of which this
-                                 // is a part; what counts is when that is over
+    bool urgent = false;         // nothing else is on its way but the rest of this transfer: what counts is when that is over
     bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
+    size_t transfer_bytes = 0;   // of the transfer that it is a piece of; 0: it is all
     // Within a Scope, and while others are under way, it may be started with those that follow, up to so many bytes. Not of
     // copies within a GPU, which a kernel of the application may hold up.
     size_t joint_bytes = 0;

@@ -318,6 +318,7 @@ bool Link::fill_by_gpu(OutgoingSpan &out, void *destination, const void *source,
     CopyTicket ticket;
     CopyJob job = {destination, source, length, gpu_side, CopyDirection::from_gpu};
     job.source_may_go = out.head_start != 0;
+    job.transfer_bytes = out.chunk.total;
     job.joint_bytes = joint_bytes_of(length, gpu_side);
     const Status status = port_.engine().start(job, &ticket);
     if (status == Status::in_progress) {
@@ -447,7 +448,8 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
     if (stored && on_gpu) {
         CopyTicket ticket;
         CopyJob job = {destination, data, length, info, CopyDirection::to_gpu};
-        job.urgent_bytes = chunk.is_reply != 0 && operations_.size() == 1 ? chunk.total : 0;
+        job.urgent = chunk.is_reply != 0 && operations_.size() == 1;
+        job.transfer_bytes = chunk.total;
         job.joint_bytes = joint_bytes_of(length, info);
         Status status = port_.engine().start(job, &ticket);
         if (status == Status::in_progress && from_ring) {

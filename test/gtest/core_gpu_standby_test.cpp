@@ -770,7 +770,17 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     CopyTicket ticket;
     const bool by_engine = engine.start(job(locked, 0, kRoom), &ticket) == Status::in_progress &&
                            engine.wait(&ticket) == Status::ok && calls("cuMemcpyAsync") == 1;
-    return by_engine && destination.check(0, kRoom, 3, 2) == "" ? 0 : 6;
+    if (!by_engine || destination.check(0, kRoom, 3, 2) != "") {
+        return 6;
+    }
+    // What is long as a whole is the driver's, in whatever pieces.
+    CopyJob piece = job(source, 0, kRoom);
+    piece.transfer_bytes = 4 << 20;
+    await_kernel();
+    reset_calls();
+    const bool by_driver = engine.start(piece, &ticket) == Status::in_progress && engine.wait(&ticket) == Status::ok &&
+                           calls("cuMemcpyAsync") + calls("cuLaunchKernel") == 1;
+    return by_driver && destination.check(0, kRoom, 1, 2) == "" ? 0 : 7;
 });
 
 TEST_F(Standby, CopiesCallNoDriver) {
