@@ -466,8 +466,7 @@ size_t transfer_bytes(const CopyJob &job) { return std::max(job.length, job.tran
 /** The largest transfer that the kernel copies more quickly. Addresses that are aligned less let it use
  *  narrower words. */
 size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool to_host, bool from_host, bool idle) {
-    const bool is_urgent = job.urgent && transfer_bytes(job) <= model.alone.from_host;
-    const bool is_alone = from_host ? is_urgent : idle;
+    const bool is_alone = from_host ? job.urgent : idle;
     const StandbyLimits &limits = is_alone ? model.alone : model.in_traffic;
     const size_t limit = job.gpu_side.kind == MemoryKind::managed  ? model.managed
                          : from_host                               ? limits.from_host
@@ -552,9 +551,12 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
  *  long messages never has the kernel. */
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket) {
     StandbyKernel *standby = means.context->standby.get();
-    if (standby == nullptr || job.rows.count > 1 ||
-        transfer_bytes(job) > standby_limit(standby->is_cluster() ? kClusterModel : kBlockModel, job,
-                                   means.destination_pinned, means.source_pinned || job.from_host, idle())) {
+    if (standby == nullptr || job.rows.count > 1) {
+        return false;
+    }
+    const StandbyModel &model = standby->is_cluster() ? kClusterModel : kBlockModel;
+    if (transfer_bytes(job) > standby_limit(model, job, means.destination_pinned,
+                                            means.source_pinned || job.from_host, idle())) {
         return false;
     }
     if (!job.in_reach && !kernels_reach_both(job, means, true)) {

@@ -28,7 +28,7 @@ struct BatchedCopy;
 struct CopyBatch;
 class WithdrawableCopies;
 
-/** No standby kernel is given a longer copy, and no longer one between two GPUs or GPU and page-locked memory. */
+/** No standby kernel is given a longer copy; and no longer one of device memory whose other side is not of the same GPU. */
 constexpr size_t kMostStandbyBytes = 1u << 20;
 constexpr size_t kMostStandbyElsewhere = 768u << 10;
 
@@ -55,7 +55,7 @@ struct CopyJob {
     bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
     CopyRows rows = {};
     bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
-    bool urgent = false;         // nothing else is on its way but the rest of this transfer: what counts is when that is over
+    bool urgent = false;         // nothing else is on its way but the rest of this transfer, whose end is what counts
     bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
     size_t transfer_bytes = 0;   // of the transfer that it is a piece of; 0: it is all

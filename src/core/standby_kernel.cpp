@@ -227,7 +227,6 @@ void StandbyKernel::load() {
         KernelCodes::instance().load(context_, context_id_);
     block_function_ = kernels ? kernels->function(Kernel::standby) : nullptr;
     cluster_function_ = kernels ? kernels->function(Kernel::standby_cluster) : nullptr;
-    cluster_.store(cluster_function_ != nullptr, std::memory_order_relaxed);
     const bool loaded = current.result() == CUDA_SUCCESS && block_function_ != nullptr &&
                         make_control(driver) && convert_limits(driver) &&
                         has_concurrent_access(device_) &&
@@ -386,17 +385,8 @@ void StandbyKernel::launch(uint64_t now) {
     launch_.store(number, std::memory_order_relaxed);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_);
-    CUresult result = current.result();
-    if (result == CUDA_SUCCESS) {
-        result = launch_kernel(&parameters);
-    }
-    if (result != CUDA_SUCCESS && is_cluster()) {
-        // A part of a GPU (MPS, MIG) may have no room for a cluster.
-        GPUSHM_LOG(debug, "the standby kernel is one block from now on: as a cluster it could not be launched (%s)",
-                   driver->error_name(result));
-        cluster_.store(false, std::memory_order_relaxed);
-        result = launch_kernel(&parameters);
-    }
+    const CUresult result =
+        current.result() != CUDA_SUCCESS ? current.result() : launch_kernel(&parameters);
     if (result != CUDA_SUCCESS) {
         give_up("its launch failed", result);
         return;
@@ -405,13 +395,21 @@ void StandbyKernel::launch(uint64_t now) {
     running_.store(true, std::memory_order_release);
 }
 
+/** As a cluster, or else as a block: a part of a GPU (MPS, MIG) may have no room for the former. */
 CUresult StandbyKernel::launch_kernel(StandbyParameters *parameters) {
+    const CudaDriver *driver = CudaDriver::get();
     void *arguments[] = {parameters};
-    return is_cluster()
-               ? CudaDriver::get()->launch_kernel(cluster_function_, kStandbyClusterBlocks, 1, 1,
-                                                  kStandbyClusterThreads, 1, 1, 0, stream_, arguments, nullptr)
-               : CudaDriver::get()->launch_kernel(block_function_, 1, 1, 1, kStandbyThreads, 1, 1, 0, stream_,
-                                                  arguments, nullptr);
+    if (is_cluster()) {
+        const CUresult result = driver->launch_kernel(cluster_function_, kStandbyClusterBlocks, 1, 1,
+                                                      kStandbyClusterThreads, 1, 1, 0, stream_, arguments, nullptr);
+        if (result == CUDA_SUCCESS) {
+            return result;
+        }
+        GPUSHM_LOG(debug, "the standby kernel is one block from now on: as a cluster it could not be launched (%s)",
+                   driver->error_name(result));
+        cluster_function_ = nullptr;
+    }
+    return driver->launch_kernel(block_function_, 1, 1, 1, kStandbyThreads, 1, 1, 0, stream_, arguments, nullptr);
 }
 
 /** It is not used any more. */

@@ -92,7 +92,7 @@ public:
     CUdevice device() const { return device_; }
 
     /** Whether several blocks do it, which move large copies several times as fast. */
-    bool is_cluster() const { return cluster_.load(std::memory_order_relaxed); }
+    bool is_cluster() const { return cluster_function_.load(std::memory_order_relaxed) != nullptr; }
 
     /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
      *  not be called before the next note_copy(). `idle`: see there. */
@@ -127,13 +127,12 @@ private:
     // Written by load(), constant afterwards.
     StandbyControl *control_ = nullptr;
     CUfunction block_function_ = nullptr;
-    CUfunction cluster_function_ = nullptr;  // null: there is none
     CUstream stream_ = nullptr;
     uint32_t beat_limit_cycles_ = 0;
     uint64_t beat_interval_ns_ = 0;
     CUdevice device_ = 0;
 
-    std::atomic<bool> cluster_{false};
+    std::atomic<CUfunction> cluster_function_{nullptr};  // null: there is none, or it could not be launched
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
     std::atomic<uint32_t> launch_{0};     // number of the last launch; 0: none

@@ -128,6 +128,20 @@ protected:
         ASSERT_EQ(state, State::served);
     }
 
+    /** `length` bytes from `offset` in `source` to `target` in `destination`, and nothing around; `original` holds what the
+     *  source is to hold. */
+    void expect_exact(Buffer &original, Buffer &source, size_t offset, Buffer &destination, size_t target,
+                      size_t length, uint64_t seed) {
+        original.fill(seed);
+        ASSERT_EQ(copy_any(source.data() + offset, original.data(), length), Status::ok);
+        destination.fill(seed + 1);
+        copy({destination.data() + target, source.data() + offset, length});
+        ASSERT_EQ(destination.check(target, length, seed, seed + 1), "")
+            << memory_kind_name(query_memory(source.data()).kind) << " to "
+            << memory_kind_name(query_memory(destination.data()).kind) << ", " << length
+            << " bytes from " << offset << " to " << target;
+    }
+
     static constexpr uint32_t kBeat = 200'000;
     static constexpr uint32_t kLongLife = 1'000'000'000;
     std::shared_ptr<StandbyKernel> kernel_;
@@ -146,14 +160,7 @@ TEST_F(Standby, CopiesExactlyTheBytesThatItIsTold) {
                                         size_t{65536}, kMost}) {
                 for (const size_t offset : {0, 1, 4, 8, 16}) {
                     for (const size_t target : {size_t{16}, offset}) {
-                        original.fill(++seed);
-                        ASSERT_EQ(copy_any(source.data() + offset, original.data(), length),
-                                  Status::ok);
-                        destination.fill(seed + 1);
-                        copy({destination.data() + target, source.data() + offset, length});
-                        EXPECT_EQ(destination.check(target, length, seed, seed + 1), "")
-                            << memory_kind_name(from) << " to " << memory_kind_name(to) << ", "
-                            << length << " bytes from " << offset << " to " << target;
+                        expect_exact(original, source, offset, destination, target, length, ++seed);
                         ++seed;
                     }
                 }
@@ -185,12 +192,8 @@ TEST_F(Standby, CopiesFromEachPlaceOfALine) {
     for (const size_t length : {1, 16, 48, 63, 64, 65, 4032, 4048, 4096, 4097, 8192, 8300}) {
         for (size_t offset = 0; offset <= 64; ++offset) {
             for (const size_t target : {size_t{512}, 512 + offset, 512 + offset / 4}) {
-                original.fill(++seed);
-                memcpy(source.data() + offset, original.data(), length);
-                destination.fill(seed + 1);
-                copy({destination.data() + target, source.data() + offset, length});
-                ASSERT_EQ(destination.check(target, length, seed, seed + 1), "")
-                    << length << " bytes from " << offset << " to " << target;
+                ASSERT_NO_FATAL_FAILURE(
+                    expect_exact(original, source, offset, destination, target, length, ++seed));
                 ++seed;
             }
         }
@@ -210,13 +213,7 @@ TEST_F(Standby, CopiesLongOnesExactly) {
                                         kMost - 3, kMost}) {
                 for (const size_t offset : {0, 1, 4, 8, 16, 60}) {
                     const size_t target = 64 + (seed % 3 == 0 ? 16 : offset);
-                    original.fill(++seed);
-                    ASSERT_EQ(copy_any(source.data() + offset, original.data(), length), Status::ok);
-                    destination.fill(seed + 1);
-                    copy({destination.data() + target, source.data() + offset, length});
-                    EXPECT_EQ(destination.check(target, length, seed, seed + 1), "")
-                        << memory_kind_name(from) << " to " << memory_kind_name(to) << ", " << length
-                        << " bytes from " << offset << " to " << target;
+                    expect_exact(original, source, offset, destination, target, length, ++seed);
                     ++seed;
                 }
             }
