@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <list>
 #include <map>
@@ -517,5 +518,27 @@ private:
     bool pushes_host_memory_ = false;    // could, of kSmallestHostCopy or more, when asked last
     std::vector<BufferName> exported_;   // what the peer may have mapped
 };
+
+/** Here, as short messages take as long as the instructions for them. */
+inline Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length) {
+    const Status status = check_sendable();
+    if (status != Status::ok) {
+        return status;
+    }
+    if (length > Cell::kInlineBytes - sizeof(header)) {
+        return Status::invalid;
+    }
+    ReservedCell reserved;
+    if (!mailbox_.reserve(&reserved)) {
+        return Status::no_resource;
+    }
+    memcpy(reserved.cell->payload, &header, sizeof(header));
+    if (length != 0) {  // else it may be null
+        memcpy(reserved.cell->payload + sizeof(header), payload, length);
+    }
+    mailbox_.publish(reserved, CellKind::am_inline, am_id,
+                     static_cast<uint32_t>(sizeof(header) + length));
+    return Status::ok;
+}
 
 }  // namespace gpushm

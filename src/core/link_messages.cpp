@@ -29,25 +29,6 @@ void append(unsigned char *destination, const Piece *pieces, size_t piece_count)
 
 }  // namespace
 
-Status Link::am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length) {
-    const Status status = check_sendable();
-    if (status != Status::ok) {
-        return status;
-    }
-    if (length > Cell::kInlineBytes - sizeof(header)) {
-        return Status::invalid;
-    }
-    ReservedCell reserved;
-    if (!mailbox_.reserve(&reserved)) {
-        return Status::no_resource;
-    }
-    memcpy(reserved.cell->payload, &header, sizeof(header));
-    append(reserved.cell->payload + sizeof(header), payload, length);
-    mailbox_.publish(reserved, CellKind::am_inline, am_id,
-                     static_cast<uint32_t>(sizeof(header) + length));
-    return Status::ok;
-}
-
 Status Link::am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count) {
     const Status status = check_sendable();
     if (status != Status::ok) {

@@ -100,6 +100,36 @@ void Port::activate(Link &link) {
     }
 }
 
+/** The id is an index to whoever receives the message. */
+inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
+    if (am_id < kActiveMessageIds) {
+        callbacks_.active_message(callbacks_.argument, am_id, data, length);
+    } else {
+        report_impossible_id(am_id);
+    }
+}
+
+void Port::report_impossible_id(uint8_t am_id) {
+    GPUSHM_LOG_ONCE(error, "a peer sent a message with the impossible id %u: it is dropped; look for "
+                    "memory corruption in the job's processes", am_id);
+}
+
+/** Most are short: a few instructions for these. */
+inline unsigned Port::receive_messages() {
+    unsigned count = 0;
+    CellLabel label;
+    unsigned char *payload;
+    for (; count < kMessagesPerProgress; ++count) {
+        if (mailbox_.receive_inline(&label, &payload)) {
+            deliver(label.am_id, payload, label.length);
+            mailbox_.release();
+        } else if (mailbox_.empty() || !receive_message()) {
+            break;
+        }
+    }
+    return count;
+}
+
 unsigned Port::advance() {
     CopyEngine::Scope scope(engine_);
     unsigned count = engine_.progress();
@@ -122,34 +152,21 @@ unsigned Port::advance() {
     return count;
 }
 
-/** The id is an index to whoever receives the message. */
-inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
-    if (am_id >= kActiveMessageIds) {
-        GPUSHM_LOG_ONCE(error, "a peer sent a message with the impossible id %u: it is dropped; look for "
-                        "memory corruption in the job's processes", am_id);
-        return;
-    }
-    callbacks_.active_message(callbacks_.argument, am_id, data, length);
-}
-
-unsigned Port::receive_messages() {
-    unsigned count = 0;
+bool Port::receive_message() {
     ReceivedCell message;
-    while (count < kMessagesPerProgress && mailbox_.receive(&message)) {
-        if (message.kind == CellKind::am_inline) {  // most are: no call for them
-            deliver(message.am_id, message.payload, message.length);
-        } else {
-            dispatch(message);
-        }
-        mailbox_.release();
-        ++count;
+    if (!mailbox_.receive(&message)) {
+        return false;
     }
-    return count;
+    dispatch(message);
+    mailbox_.release();
+    return true;
 }
 
-/** But for CellKind::am_inline. */
 void Port::dispatch(const ReceivedCell &message) {
     switch (message.kind) {
+    case CellKind::am_inline:
+        deliver(message.am_id, message.payload, message.length);
+        break;
     case CellKind::am_slot:
         deliver(message.am_id, message.slot, message.length);
         break;

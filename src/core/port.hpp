@@ -132,9 +132,11 @@ private:
             housekeeping();
         }
     }
-    unsigned receive_messages();
+    inline unsigned receive_messages();
+    bool receive_message();
     void dispatch(const ReceivedCell &message);
     inline void deliver(uint8_t am_id, void *data, size_t length);
+    static void report_impossible_id(uint8_t am_id);
     void dispatch_to_link(const ReceivedCell &message);
     void receive_close(uint16_t sender);
     void forget_sender(uint16_t sender);
