@@ -37,7 +37,7 @@ public:
     /** A field inside of the size given so far. */
     constexpr StructLayout &place(Field field, size_t offset) {
         offsets_[static_cast<size_t>(field)] = offset;
-        return *this;
+        return number_fields();
     }
 
     /** A new field of `width` bytes at `offset`; what lay there and behind moves up. */
@@ -70,24 +70,28 @@ public:
             }
         }
         size_ -= width;
-        return *this;
+        return number_fields();
     }
 
     /** The bit of a field in the field_mask of its struct: UCX numbers them in the order of the
      *  fields (src/uct/api/v2/uct_v2.h). Valid where every field of the mask is described. */
-    constexpr uint64_t mask_bit(Field field) const {
-        unsigned rank = 0;
-        for (size_t i = 0; i < kFieldCount; ++i) {
-            if (offsets_[i] != kAbsent && offsets_[i] < (*this)[field]) {
-                ++rank;
-            }
-        }
-        return has(field) ? uint64_t{1} << rank : 0;
-    }
+    constexpr uint64_t mask_bit(Field field) const { return mask_bits_[static_cast<size_t>(field)]; }
 
 private:
+    constexpr StructLayout &number_fields() {
+        for (size_t i = 0; i < kFieldCount; ++i) {
+            unsigned rank = 0;
+            for (const size_t other : offsets_) {
+                rank += other < offsets_[i] ? 1 : 0;
+            }
+            mask_bits_[i] = offsets_[i] != kAbsent ? uint64_t{1} << rank : 0;
+        }
+        return *this;
+    }
+
     size_t size_;
     std::array<size_t, kFieldCount> offsets_{};
+    std::array<uint64_t, kFieldCount> mask_bits_{};
 };
 
 template <typename T>
