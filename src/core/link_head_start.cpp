@@ -31,7 +31,8 @@ namespace {
 // time are there as soon (64 KiB 4.2 us instead of 4.8).
 constexpr size_t kLongestHeadStart = 64u << 10;
 constexpr size_t kLongestHeadStartToHost = 32u << 10;
-// A window of longer ones would fill the ring.
+// Of a message that is alone; a window of such would fill the ring. In one chunk.
+constexpr size_t kLongestHeadStartAlone = 256u << 10;
 constexpr size_t kLongestManagedHeadStart = 512u << 10;
 
 // So many small gets in a row through the ring make the next one likely.
@@ -74,9 +75,11 @@ size_t Link::usual_head_start(bool by_gpu) const {
 
 size_t Link::longest_head_start(const MemoryInfo &source, bool by_gpu) const {
     const size_t usual = usual_head_start(by_gpu);
-    // In one chunk, and with nothing behind it that would wait for it.
-    const bool is_long = by_gpu && source.kind == MemoryKind::managed && outgoing_spans_.empty();
-    return is_long ? std::max(usual, std::min(kLongestManagedHeadStart, port_.config().gpu_chunk_bytes)) : usual;
+    if (!by_gpu || !outgoing_spans_.empty()) {
+        return usual;
+    }
+    const size_t alone = source.kind == MemoryKind::managed ? kLongestManagedHeadStart : kLongestHeadStartAlone;
+    return std::max(usual, std::min(alone, port_.config().gpu_chunk_bytes));
 }
 
 uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {

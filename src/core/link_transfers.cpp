@@ -25,7 +25,9 @@ constexpr unsigned kChunksPerProgress = 4;
 constexpr size_t kSmallestGpuChunk = 256u << 10;
 // The driver takes 2 to 3 us longer to start each copy of managed memory, on both sides (4 MiB on GPUs: 169 us with
 // eight chunks, UCX with one 156; two H100).
-constexpr size_t kSmallestManagedChunk = 1u << 20;
+constexpr size_t kSmallestManagedChunk = 512u << 10;
+constexpr unsigned kManagedChunks = 4;
+constexpr unsigned kChunks = 8;
 constexpr size_t kSmallestHostChunk = 16u << 10;
 // Long ones that come together are given to the driver together (CopyJob::joint_bytes): 512 KiB to or from the host take
 // 12.9 us each one by one, 11.5 by twos (H100). More would fill the ring with what waits for both engines.
@@ -37,10 +39,11 @@ constexpr size_t kMaxIncomingPuts = 1u << 16;
 
 unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char *>(address); }
 
-/** Of a chunk for CopyJob::joint_bytes. Shorter ones the engine collects by itself; of managed memory the driver copies
- *  one after the other. */
-size_t joint_bytes_of(size_t length, const MemoryInfo &info) {
-    return length >= kSmallestGpuChunk && info.kind != MemoryKind::managed ? kJointChunkBytes : 0;
+/** Of a chunk for CopyJob::joint_bytes: none where its transfer has others, which are to be copied in turn by both sides.
+ *  Shorter ones the engine collects by itself; of managed memory the driver copies one after the other. */
+size_t joint_bytes_of(size_t length, uint64_t transfer_bytes, const MemoryInfo &info) {
+    const bool joins = length >= kSmallestGpuChunk && length == transfer_bytes && info.kind != MemoryKind::managed;
+    return joins ? kJointChunkBytes : 0;
 }
 
 }  // namespace
@@ -221,15 +224,16 @@ unsigned Link::issue_chunks() {
 size_t Link::chunk_bytes(const Stream &stream, bool from_gpu) const {
     const PortConfig &config = port_.config();
     const size_t largest = from_gpu ? config.gpu_chunk_bytes : config.host_chunk_bytes;
-    // At least eight pieces, so that both sides work at once, unless a piece then costs more to start
+    // So many pieces that both sides work at once, unless a piece then costs more to start
     // than to copy, or both are at work already: then large pieces cost least.
     const bool is_managed = stream.source_info.kind == MemoryKind::managed;
     const size_t smallest = !from_gpu                      ? kSmallestHostChunk
                             : outgoing_spans_.size() >= 2 ? largest
                             : is_managed                  ? kSmallestManagedChunk
                                                           : kSmallestGpuChunk;
-    const size_t eighth = (stream.total / 8 + kChunkAlignment - 1) & ~(kChunkAlignment - 1);
-    const size_t preferred = std::min(largest, std::max(smallest, eighth));
+    const unsigned chunks = from_gpu && is_managed ? kManagedChunks : kChunks;
+    const size_t part = (stream.total / chunks + kChunkAlignment - 1) & ~(kChunkAlignment - 1);
+    const size_t preferred = std::min(largest, std::max(smallest, part));
     const size_t possible =
         ring_state_ == RingState::ready ? tx_ring_->data_bytes() / 4 : size_t{kSlotBytes};
     return std::min<uint64_t>(std::min(preferred, possible), stream.total - stream.issued);
@@ -319,7 +323,7 @@ bool Link::fill_by_gpu(OutgoingSpan &out, void *destination, const void *source,
     CopyJob job = {destination, source, length, gpu_side, CopyDirection::from_gpu};
     job.source_may_go = out.head_start != 0;
     job.transfer_bytes = out.chunk.total;
-    job.joint_bytes = joint_bytes_of(length, gpu_side);
+    job.joint_bytes = joint_bytes_of(length, out.chunk.total, gpu_side);
     const Status status = port_.engine().start(job, &ticket);
     if (status == Status::in_progress) {
         out.tickets.push_back(ticket);
@@ -450,7 +454,7 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
         CopyJob job = {destination, data, length, info, CopyDirection::to_gpu};
         job.urgent = chunk.is_reply != 0 && operations_.size() == 1;
         job.transfer_bytes = chunk.total;
-        job.joint_bytes = joint_bytes_of(length, info);
+        job.joint_bytes = joint_bytes_of(length, chunk.total, info);
         Status status = port_.engine().start(job, &ticket);
         if (status == Status::in_progress && from_ring) {
             incoming_copies_.push_back({ticket, chunk});

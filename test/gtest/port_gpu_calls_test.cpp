@@ -146,6 +146,32 @@ TEST_F(PortGpuCalls, TransfersFromDeviceToDevice) {
     expect_calls({2, 2, 2});
 }
 
+/** Given to the driver together they would end together, and one side would copy after the other. */
+TEST_F(PortGpuCalls, ChunksOfOneTransferEndOneByOne) {
+    constexpr size_t kLength = 1 << 20;
+    constexpr unsigned long kChunks = 4;
+    PortConfig config = kSmallPort;
+    config.ring_bytes = 8 << 20;
+    config.gpu_chunk_bytes = kLength / kChunks;
+    TestPort sender(config);
+    TestPort receiver(config);
+    make_ring_ready(sender, receiver);
+    Buffer source(MemoryKind::device, kLength);
+    Buffer target(MemoryKind::device, kLength);
+    source.fill(1);
+    target.fill(2);
+    const Registration registration(target.data(), kLength);
+    Outcome outcome;
+    reset_calls();
+    ASSERT_EQ(sender.link(receiver).put(source.data(), kLength, registration.at(), nullptr, outcome.completion()),
+              Status::in_progress);
+    ASSERT_TRUE(progress_until({&sender, &receiver}, [&] { return outcome.done(); }));
+    EXPECT_EQ(calls("cuEventRecord"), 2 * kChunks) << "both sides";
+    EXPECT_EQ(target.check(0, kLength, 1, 2), "");
+    sender.destroy();
+    receiver.destroy();
+}
+
 TEST_F(PortGpuCalls, LongTransfersUnderWayTogether) {
     if (find_cuda("cuMemcpyBatchAsync") == nullptr) {
         GTEST_SKIP() << "this driver has no batches";

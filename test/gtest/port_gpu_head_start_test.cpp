@@ -11,6 +11,7 @@ namespace {
 using namespace test;
 
 constexpr size_t kRoom = 4096;
+constexpr size_t kLongAlone = 256 << 10;
 
 /** Memory that a message of the owner tells of, as UCP's rendezvous does. */
 struct Announcement {
@@ -117,6 +118,46 @@ TEST_F(PortGpuHeadStart, CopyBeginsWithTheMessage) {
     EXPECT_EQ(calls("cuMemcpyAsync"), 1u) << "at once";
     get(1000, head_start, pattern_);
     EXPECT_EQ(calls("cuMemcpyAsync"), 1u) << "and not again";
+}
+
+/** Several would fill the ring. */
+TEST_F(PortGpuHeadStart, OneThatIsAloneMayBeLonger) {
+    PortConfig config = kSmallPort;
+    config.ring_bytes = 2 << 20;
+    config.gpu_chunk_bytes = kLongAlone;
+    TestPort owner(config);
+    TestPort reader(config);
+    Buffer source(MemoryKind::device, kLongAlone + 1);
+    Buffer target(MemoryKind::host, kLongAlone + 1);
+    const Registration registration(source.data(), kLongAlone + 1);
+    const auto announced = [&](size_t length) {
+        Announcement announcement = {source.data(), length, 0};
+        size_t packed = 0;
+        EXPECT_EQ(owner.link(reader).am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
+        return announcement.head_start;
+    };
+    const auto get = [&](size_t length, uint64_t head_start, uint64_t pattern) {
+        source.fill(pattern);
+        target.fill(pattern + 1000);
+        RemoteMemory remote = registration.at(0);
+        remote.head_start = head_start;
+        Outcome outcome;
+        EXPECT_EQ(reader.link(owner).get(target.data(), length, remote, nullptr, outcome.completion()),
+                  Status::in_progress);
+        EXPECT_TRUE(progress_until({&owner, &reader}, [&] { return outcome.done(); }));
+        EXPECT_EQ(target.check(0, length, pattern, pattern + 1000), "");
+    };
+    for (uint64_t i = 0; i < 4; ++i) {
+        get(1000, 0, i);
+    }
+    EXPECT_EQ(announced(kLongAlone + 1), 0u);
+    source.fill(10);
+    const uint64_t alone = announced(kLongAlone);
+    EXPECT_NE(alone, 0u);
+    EXPECT_EQ(announced(kLongAlone), 0u) << "another one waits";
+    get(kLongAlone, alone, 10);
+    owner.destroy();
+    reader.destroy();
 }
 
 TEST_F(PortGpuHeadStart, FreshBytesEachTime) {
