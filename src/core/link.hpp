@@ -372,6 +372,7 @@ private:
     static Stream reply_stream(const GetRequest &request);
     bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
+    static bool is_of(const OutgoingSpan &span, const Stream &stream);
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
     bool fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
                      const MemoryInfo &gpu_side);

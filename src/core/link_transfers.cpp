@@ -20,17 +20,16 @@ namespace {
 // Chunks started in one call of progress(): few, so that the other direction is served between.
 constexpr unsigned kChunksPerProgress = 4;
 
-// A GPU copies 256 KiB in about the time that it takes to start (12 us, of which 6 to 7, over PCIe 5); a
-// CPU needs next to no start, but each piece takes a cell.
-constexpr size_t kSmallestGpuChunk = 256u << 10;
-// The driver takes 2 to 3 us longer to start each copy of managed memory, on both sides (4 MiB on GPUs: 169 us with
-// eight chunks, UCX with one 156; two H100).
-constexpr size_t kSmallestManagedChunk = 512u << 10;
-constexpr unsigned kManagedChunks = 4;
-constexpr unsigned kChunks = 8;
+// To start a copy of a GPU takes 6 to 7 us, of managed memory 2 to 3 us more, on both sides, and 512 KiB over PCIe 5 take
+// 10: 2 MiB not mapped take 75 us in four chunks and 91 in eight, 4 MiB of managed memory 143 and 180 (two H100). A CPU
+// needs next to no start, but each piece takes a cell.
+constexpr size_t kSmallestGpuChunk = 512u << 10;
+constexpr unsigned kGpuChunks = 4;
 constexpr size_t kSmallestHostChunk = 16u << 10;
+constexpr unsigned kHostChunks = 8;
 // Long ones that come together are given to the driver together (CopyJob::joint_bytes): 512 KiB to or from the host take
 // 12.9 us each one by one, 11.5 by twos (H100). More would fill the ring with what waits for both engines.
+constexpr size_t kSmallestJointChunk = 256u << 10;
 constexpr size_t kJointChunkBytes = 1u << 20;
 constexpr size_t kChunkAlignment = 4096;
 
@@ -42,7 +41,7 @@ unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char
 /** Of a chunk for CopyJob::joint_bytes: none where its transfer has others, which are to be copied in turn by both sides.
  *  Shorter ones the engine collects by itself; of managed memory the driver copies one after the other. */
 size_t joint_bytes_of(size_t length, uint64_t transfer_bytes, const MemoryInfo &info) {
-    const bool joins = length >= kSmallestGpuChunk && length == transfer_bytes && info.kind != MemoryKind::managed;
+    const bool joins = length >= kSmallestJointChunk && length == transfer_bytes && info.kind != MemoryKind::managed;
     return joins ? kJointChunkBytes : 0;
 }
 
@@ -221,19 +220,20 @@ unsigned Link::issue_chunks() {
     return count;
 }
 
+bool Link::is_of(const OutgoingSpan &span, const Stream &stream) {
+    return span.chunk.transfer_id == stream.transfer_id && (span.chunk.is_reply != 0) == stream.is_reply;
+}
+
 size_t Link::chunk_bytes(const Stream &stream, bool from_gpu) const {
     const PortConfig &config = port_.config();
     const size_t largest = from_gpu ? config.gpu_chunk_bytes : config.host_chunk_bytes;
-    // So many pieces that both sides work at once, unless a piece then costs more to start
-    // than to copy, or both are at work already: then large pieces cost least.
-    const bool is_managed = stream.source_info.kind == MemoryKind::managed;
-    const size_t smallest = !from_gpu                      ? kSmallestHostChunk
-                            : outgoing_spans_.size() >= 2 ? largest
-                            : is_managed                  ? kSmallestManagedChunk
-                                                          : kSmallestGpuChunk;
-    const unsigned chunks = from_gpu && is_managed ? kManagedChunks : kChunks;
+    // So many that both sides work at once, unless each then costs more to start than to copy, or both are at work with
+    // other transfers: then large ones cost least.
+    const bool others = outgoing_spans_.size() >= 2 && !is_of(outgoing_spans_.front(), stream);
+    const unsigned chunks = from_gpu ? kGpuChunks : kHostChunks;
     const size_t part = (stream.total / chunks + kChunkAlignment - 1) & ~(kChunkAlignment - 1);
-    const size_t preferred = std::min(largest, std::max(smallest, part));
+    const size_t smallest = from_gpu ? kSmallestGpuChunk : kSmallestHostChunk;
+    const size_t preferred = std::min(largest, from_gpu && others ? largest : std::max(smallest, part));
     const size_t possible =
         ring_state_ == RingState::ready ? tx_ring_->data_bytes() / 4 : size_t{kSlotBytes};
     return std::min<uint64_t>(std::min(preferred, possible), stream.total - stream.issued);
