@@ -143,9 +143,10 @@ ucs_status_t mem_query(uct_md_h md, const void *address, size_t length, void *me
     }
     using F = MemAttrField;
     const StructLayout<F> &fields = running().layout->mem_attr;
+    static const MaskBits<F> mask_bits(fields);  // five to seven queries a message
     const auto mask = load<uint64_t>(mem_attr, 0);
     const auto answer = [&](F field, auto value) {
-        if (mask & fields.mask_bit(field)) {
+        if (mask & mask_bits[field]) {
             store(mem_attr, fields, field, value);
         }
     };

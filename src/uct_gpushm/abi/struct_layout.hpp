@@ -37,7 +37,7 @@ public:
     /** A field inside of the size given so far. */
     constexpr StructLayout &place(Field field, size_t offset) {
         offsets_[static_cast<size_t>(field)] = offset;
-        return number_fields();
+        return *this;
     }
 
     /** A new field of `width` bytes at `offset`; what lay there and behind moves up. */
@@ -70,28 +70,39 @@ public:
             }
         }
         size_ -= width;
-        return number_fields();
+        return *this;
     }
 
     /** The bit of a field in the field_mask of its struct: UCX numbers them in the order of the
      *  fields (src/uct/api/v2/uct_v2.h). Valid where every field of the mask is described. */
-    constexpr uint64_t mask_bit(Field field) const { return mask_bits_[static_cast<size_t>(field)]; }
-
-private:
-    constexpr StructLayout &number_fields() {
+    constexpr uint64_t mask_bit(Field field) const {
+        unsigned rank = 0;
         for (size_t i = 0; i < kFieldCount; ++i) {
-            unsigned rank = 0;
-            for (const size_t other : offsets_) {
-                rank += other < offsets_[i] ? 1 : 0;
+            if (offsets_[i] != kAbsent && offsets_[i] < (*this)[field]) {
+                ++rank;
             }
-            mask_bits_[i] = offsets_[i] != kAbsent ? uint64_t{1} << rank : 0;
         }
-        return *this;
+        return has(field) ? uint64_t{1} << rank : 0;
     }
 
+private:
     size_t size_;
     std::array<size_t, kFieldCount> offsets_{};
-    std::array<uint64_t, kFieldCount> mask_bits_{};
+};
+
+/** mask_bit() of every field, counted once: for what each message asks. */
+template <typename Field>
+class MaskBits {
+public:
+    explicit MaskBits(const StructLayout<Field> &layout) {
+        for (size_t i = 0; i < bits_.size(); ++i) {
+            bits_[i] = layout.mask_bit(static_cast<Field>(i));
+        }
+    }
+    uint64_t operator[](Field field) const { return bits_[static_cast<size_t>(field)]; }
+
+private:
+    std::array<uint64_t, StructLayout<Field>::kFieldCount> bits_;
 };
 
 template <typename T>
