@@ -229,11 +229,11 @@ size_t Link::chunk_bytes(const Stream &stream, bool from_gpu) const {
     const size_t largest = from_gpu ? config.gpu_chunk_bytes : config.host_chunk_bytes;
     // So many that both sides work at once, unless each then costs more to start than to copy, or both are at work with
     // other transfers: then large ones cost least.
-    const bool others = outgoing_spans_.size() >= 2 && !is_of(outgoing_spans_.front(), stream);
+    const bool others = from_gpu && outgoing_spans_.size() >= 2 && !is_of(outgoing_spans_.front(), stream);
     const unsigned chunks = from_gpu ? kGpuChunks : kHostChunks;
     const size_t part = (stream.total / chunks + kChunkAlignment - 1) & ~(kChunkAlignment - 1);
     const size_t smallest = from_gpu ? kSmallestGpuChunk : kSmallestHostChunk;
-    const size_t preferred = std::min(largest, from_gpu && others ? largest : std::max(smallest, part));
+    const size_t preferred = others ? largest : std::min(largest, std::max(smallest, part));
     const size_t possible =
         ring_state_ == RingState::ready ? tx_ring_->data_bytes() / 4 : size_t{kSlotBytes};
     return std::min<uint64_t>(std::min(preferred, possible), stream.total - stream.issued);

@@ -192,9 +192,7 @@ SharedTransfer &MailboxSender::shared_transfer(uint32_t index) const {
 
 MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner,
                              uint16_t sender)
-    : segment_(std::move(segment)), geometry_(geometry), owner_(owner), sender_(sender),
-      record_(MailboxGeometry::sender_records(segment_.data()) + sender),
-      cells_(geometry_.cell(segment_.data(), 0)), last_cell_(geometry_.cell_count - 1) {
+    : segment_(std::move(segment)), geometry_(geometry), owner_(owner), sender_(sender) {
     const uint64_t head = header()->head.load(std::memory_order_acquire);
     if (head <= tail_ticket(header()->tail.load(std::memory_order_relaxed))) {
         head_ = head;
@@ -252,18 +250,15 @@ bool MailboxSender::read_again(uint64_t *tail, uint64_t *head) const {
 
 /** `tail`: what it was seen to be, or a guess. A round is lost to another sender's success; after more than these
  *  the words make no sense, and the mailbox counts as full. */
-ReservedCell MailboxSender::reserve_again(uint64_t tail) {
+bool MailboxSender::reserve_again(uint64_t tail, ReservedCell *reserved) {
     for (uint64_t rounds = 2 * uint64_t{geometry_.cell_count} + 16;
          rounds != 0 && find_room(&tail, &head_); --rounds) {
-        if (Cell *const cell = try_reserve(&tail)) {
-            const uint64_t ticket = tail_ticket(tail);
-            alone_ = ticket == next_ticket_;
-            next_ticket_ = ticket + 1;
-            return {cell, ticket, (tail & kArmed) != 0};
+        if (try_reserve(&tail, reserved)) {
+            return true;
         }
     }
-    record_->reserving.store(0, std::memory_order_release);
-    return {};
+    record()->reserving.store(0, std::memory_order_release);
+    return false;
 }
 
 bool MailboxSender::makes_sense() const {
@@ -283,15 +278,16 @@ bool MailboxSender::has_room() const {
 
 void MailboxSender::abandon() {
     uint64_t own = static_cast<uint64_t>(getpid()) << 1 | 1;
-    record_->owner.compare_exchange_strong(own, kNobody, std::memory_order_release,
-                                           std::memory_order_relaxed);
+    record()->owner.compare_exchange_strong(own, kNobody, std::memory_order_release,
+                                            std::memory_order_relaxed);
 }
 
 /** Fetches what the next message will write behind the first line of its cell if it is like this one, while
  *  nobody waits for it. Not that line, whose state the owner polls; nothing that the owner may still read or
  *  another sender may be writing. */
-void MailboxSender::prefetch_next(uint64_t published, CellKind kind, size_t length) const {
-    const uint64_t next = published + 1;
+void MailboxSender::prefetch_next(const ReservedCell &published, CellKind kind,
+                                  size_t length) const {
+    const uint64_t next = published.ticket + 1;
     if (next - head_ >= geometry_.cell_count) {
         return;
     }

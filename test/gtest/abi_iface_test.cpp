@@ -2,7 +2,6 @@
 // The adapters of the interface and its options, driven through the public API of the running UCX.
 #include "abi_component.hpp"
 #include "abi_ucx.hpp"
-#include "uct_gpushm/abi/active_message.hpp"
 
 #include <gtest/gtest.h>
 

@@ -32,6 +32,14 @@ struct Announcement {
     }
 };
 
+/** The number of the head start; 0: none. */
+uint64_t announce(Link &owner, const unsigned char *address, size_t length) {
+    Announcement announcement = {address, length, 0};
+    size_t packed = 0;
+    EXPECT_EQ(owner.am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
+    return announcement.head_start;
+}
+
 /** a owns device memory and tells b of it, b gets it into host memory. */
 class PortGpuHeadStart : public GpuTest {
 protected:
@@ -46,12 +54,8 @@ protected:
         b_.destroy();
     }
 
-    /** The number of the head start; 0: none. */
     uint64_t announce(size_t length, size_t offset = 0) {
-        Announcement announcement = {source_.data() + offset, length, 0};
-        size_t packed = 0;
-        EXPECT_EQ(owner_.am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
-        return announcement.head_start;
+        return gpushm::announce(owner_, source_.data() + offset, length);
     }
     void get(size_t length, uint64_t head_start, uint64_t pattern, size_t offset = 0) {
         target_.fill(1000 + pattern);
@@ -131,10 +135,7 @@ TEST_F(PortGpuHeadStart, OneThatIsAloneMayBeLonger) {
     Buffer target(MemoryKind::host, kLongAlone + 1);
     const Registration registration(source.data(), kLongAlone + 1);
     const auto announced = [&](size_t length) {
-        Announcement announcement = {source.data(), length, 0};
-        size_t packed = 0;
-        EXPECT_EQ(owner.link(reader).am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
-        return announcement.head_start;
+        return gpushm::announce(owner.link(reader), source.data(), length);
     };
     const auto get = [&](size_t length, uint64_t head_start, uint64_t pattern) {
         source.fill(pattern);
