@@ -27,6 +27,13 @@ AllocationHistory::Allocations::iterator AllocationHistory::find(const unsigned 
     return address < end_of(candidate->second) ? candidate : allocations_.end();
 }
 
+AllocationHistory::Allocations::iterator AllocationHistory::remove(Allocations::iterator entry,
+                                                                   std::vector<MemoryInfo> *gone) {
+    ids_.erase(entry->second.buffer_id);
+    gone->push_back(entry->second);
+    return allocations_.erase(entry);
+}
+
 void AllocationHistory::remove_overlapping(const MemoryInfo &allocation,
                                            std::vector<MemoryInfo> *gone) {
     auto entry = allocations_.upper_bound(begin_of(allocation));
@@ -35,8 +42,7 @@ void AllocationHistory::remove_overlapping(const MemoryInfo &allocation,
         --entry;
     }
     while (entry != allocations_.end() && entry->first < end_of(allocation)) {
-        gone->push_back(entry->second);
-        entry = allocations_.erase(entry);
+        entry = remove(entry, gone);
     }
 }
 
@@ -45,13 +51,15 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
     if (!info.needs_gpu() && empty_.load(std::memory_order_acquire)) {
         return false;  // as in a program that uses host memory only
     }
+    if (info.needs_gpu() && ids_.contains(info.buffer_id)) {
+        return false;  // the usual case, without a lock
+    }
     const auto *byte = static_cast<const unsigned char *>(address);
     std::lock_guard<std::mutex> lock(mutex_);
     const auto known = find(byte);
     if (!info.needs_gpu()) {
         if (known != allocations_.end()) {
-            gone->push_back(known->second);
-            allocations_.erase(known);
+            remove(known, gone);
         }
         return false;
     }
@@ -60,12 +68,12 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
     }
     remove_overlapping(info, gone);
     if (allocations_.size() >= kMaxAllocations) {
-        for (const auto &entry : allocations_) {
-            gone->push_back(entry.second);
+        while (!allocations_.empty()) {
+            remove(allocations_.begin(), gone);
         }
-        allocations_.clear();
     }
     allocations_[begin_of(info)] = info;
+    ids_.insert(info.buffer_id);
     empty_.store(false, std::memory_order_release);
     return true;
 }

@@ -2,6 +2,7 @@
 // GPU allocations that were seen, to notice when one of them is gone.
 #pragma once
 
+#include "core/buffer_ids.hpp"
 #include "core/memory_info.hpp"
 
 #include <atomic>
@@ -27,11 +28,13 @@ private:
     using Allocations = std::map<const unsigned char *, MemoryInfo>;  // by base, disjoint
 
     Allocations::iterator find(const unsigned char *address);
+    Allocations::iterator remove(Allocations::iterator entry, std::vector<MemoryInfo> *gone);
     void remove_overlapping(const MemoryInfo &allocation, std::vector<MemoryInfo> *gone);
 
     std::mutex mutex_;
     Allocations allocations_;
     std::atomic<bool> empty_{true};  // written with mutex_ held
+    BufferIds ids_;                  // of allocations_, most of them; changed with mutex_ held
 };
 
 }  // namespace gpushm

@@ -2,6 +2,7 @@
 #include "core/memory_info.hpp"
 
 #include "core/allocation_table.hpp"
+#include "core/buffer_ids.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/host_pages.hpp"
@@ -18,25 +19,7 @@
 namespace gpushm {
 namespace {
 
-/** Buffer ids are unique for the life of the process and never used again (CUDA driver API manual,
- *  CU_POINTER_ATTRIBUTE_BUFFER_ID), so one that is remembered cannot mean another allocation. A
- *  collision in this table only costs another driver call. */
-class SyncedBuffers {
-public:
-    bool contains(unsigned long long id) const {
-        return slot(id).load(std::memory_order_relaxed) == id;
-    }
-    void insert(unsigned long long id) { slot(id).store(id, std::memory_order_relaxed); }
-
-private:
-    static constexpr size_t kSlots = 4096;
-    using Slot = std::atomic<unsigned long long>;
-    Slot &slot(unsigned long long id) { return slots_[id % kSlots]; }
-    const Slot &slot(unsigned long long id) const { return slots_[id % kSlots]; }
-    Slot slots_[kSlots] = {};
-};
-
-SyncedBuffers synced_buffers;
+BufferIds synced_buffers;
 
 void set_sync_memops(const CudaDriver *driver, const void *address, unsigned long long buffer_id) {
     if (synced_buffers.contains(buffer_id)) {

@@ -59,8 +59,8 @@ public:
         // Never a GPU type: UCP would take our interface for one that copies inside the process.
         attributes.access_mem_types = memory_type_bit(UCS_MEMORY_TYPE_HOST);
         attributes.reg_overhead = registration_overhead();
-        attributes.rkey_packed_size = sizeof(PackedKey);
     }
+    size_t rkey_packed_size() const override { return sizeof(PackedKey); }
 
     /** Carries nothing of the allocation but its range: UCP keeps handles of freed memory in its
      *  cache, and what lies at an address is looked up for each operation. */

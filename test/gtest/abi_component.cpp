@@ -28,16 +28,17 @@ public:
     bool keyed() const { return keyed_; }
 
     void query(MdAttributes &attributes) const override {
+        ++told().domain_queries;
         attributes.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC;
         if (keyed_) {
             attributes.flags |= UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
-            attributes.rkey_packed_size = kKeySize;
         }
         attributes.reg_mem_types = kAllTypes;
         attributes.access_mem_types = keyed_ ? 1u << UCS_MEMORY_TYPE_HOST : kAllTypes;
         attributes.detect_mem_types = kGpuTypes;
         attributes.alloc_mem_types = 1u << UCS_MEMORY_TYPE_CUDA;
     }
+    size_t rkey_packed_size() const override { return keyed_ ? kKeySize : 0; }
 
     ucs_status_t mem_alloc(size_t &length, void *&address, ucs_memory_type_t mem_type,
                            uct_mem_h &memh) override {

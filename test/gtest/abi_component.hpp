@@ -22,6 +22,7 @@ struct Told {
     ucs_memory_type_t alloc_type = UCS_MEMORY_TYPE_LAST;
     int frees = 0;
     int domains_closed = 0;
+    int domain_queries = 0;
     int keys_unpacked = 0;
     bool key_was_right = false;
     uct_rkey_t released_rkey = 0;

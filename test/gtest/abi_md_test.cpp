@@ -262,6 +262,15 @@ TEST_F(AbiKey, key_is_unpacked_as_it_was_packed) {
     EXPECT_EQ(told().released_rkey, kRkey);
 }
 
+/** UCP packs one for each rendezvous: what a domain says of itself takes longer (it reads the environment). */
+TEST_F(AbiKey, packing_asks_for_no_attributes) {
+    const OpenMd md{component_, "keyed"};
+    Canvas key{kKeySize + 1};
+    const int queries = told().domain_queries;
+    pack(md.get(), key);
+    EXPECT_EQ(told().domain_queries, queries);
+}
+
 TEST_F(AbiKey, domain_without_keys_packs_a_mark_that_unpacks_to_none) {
     const OpenMd md{component_, "copy"};
     Canvas key{1};

@@ -158,18 +158,20 @@ TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
     }
 }
 
+class WithinGpuTogether : public WithinGpu, public testing::WithParamInterface<size_t> {};
+
 /** Kernels that end when copies are just being withdrawn: what began is not made twice, nor not at all. */
-TEST_F(WithinGpu, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
-    constexpr size_t kBytes = 100000;
+TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
+    const size_t bytes = GetParam();
     constexpr int kCopies = 8;
     constexpr int kLate = 3;
-    const int rounds = simulated() ? 60 : 300;
+    const int rounds = (simulated() ? 60 : 300) / (bytes > (1u << 20) ? 5 : 1);
     std::mt19937_64 random(4713);
     CopyEngine engine;
-    Buffer source(MemoryKind::device, kBytes);
+    Buffer source(MemoryKind::device, bytes);
     std::vector<std::unique_ptr<Buffer>> destinations;
     for (int i = 0; i < kCopies; ++i) {
-        destinations.push_back(std::make_unique<Buffer>(MemoryKind::device, kBytes));
+        destinations.push_back(std::make_unique<Buffer>(MemoryKind::device, bytes));
     }
     for (int round = 0; round < rounds; ++round) {
         const auto seed = static_cast<uint64_t>(3 * round);
@@ -182,7 +184,7 @@ TEST_F(WithinGpu, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
             gpu.fill();
             std::vector<CopyTicket> tickets(kCopies);
             auto start_next = [&, next = size_t{0}]() mutable {
-                ASSERT_EQ(start(engine, *destinations[next], 1, source, 3, kBytes - 4, &tickets[next]),
+                ASSERT_EQ(start(engine, *destinations[next], 1, source, 3, bytes - 4, &tickets[next]),
                           Status::in_progress);
                 ++next;
             };
@@ -209,9 +211,9 @@ TEST_F(WithinGpu, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
             }
             other.join();
         }
-        const std::vector<unsigned char> sent = read(source, kBytes);
+        const std::vector<unsigned char> sent = read(source, bytes);
         for (auto &destination : destinations) {
-            const std::vector<unsigned char> got = read(*destination, kBytes);
+            const std::vector<unsigned char> got = read(*destination, bytes);
             ASSERT_TRUE(std::equal(sent.begin() + 3, sent.end() - 1, got.begin() + 1)) << "round " << round;
             destination->fill(seed + 2);
         }
@@ -220,6 +222,41 @@ TEST_F(WithinGpu, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
             ASSERT_EQ(destination->check(0, 0, seed, seed + 2), "") << "round " << round;
         }
     }
+}
+
+// In one stream; by turns in two.
+INSTANTIATE_TEST_SUITE_P(Bytes, WithinGpuTogether, testing::Values(100000, (1u << 20) + 100000));
+
+TEST_F(WithinGpu, LargeCopiesThatAreUnderWayTogetherGoByTurnsInTwoStreams) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kBytes = 2u << 20;
+    Buffer source(MemoryKind::device, kBytes);
+    std::vector<std::unique_ptr<Buffer>> destinations;
+    for (int i = 0; i < 5; ++i) {
+        destinations.push_back(std::make_unique<Buffer>(MemoryKind::device, kBytes));
+    }
+    CopyEngine engine;
+    const auto copy_to_all = [&](size_t length, uint64_t seed) {
+        source.fill(seed);
+        std::vector<CopyTicket> tickets(destinations.size());
+        for (size_t i = 0; i < tickets.size(); ++i) {
+            destinations[i]->fill(seed + 1);
+            ASSERT_EQ(start(engine, *destinations[i], 0, source, 0, length, &tickets[i]), Status::in_progress);
+        }
+        for (size_t i = 0; i < tickets.size(); ++i) {
+            EXPECT_EQ(engine.wait(&tickets[i]), Status::ok);
+            EXPECT_EQ(destinations[i]->check(0, length, seed, seed + 1), "");
+        }
+    };
+    reset_calls();
+    copy_to_all(100000, 1);
+    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 2u) << "of the kernel, and of what no kernel holds up";
+    ASSERT_EQ(copy(engine, *destinations[0], 0, source, 0, kBytes), Status::ok);
+    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 2u) << "one that is alone";
+    copy_to_all(kBytes, 3);
+    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 4u);
+    copy_to_all(kBytes, 5);
+    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 4u);
 }
 
 TEST_F(WithinGpu, AnEngineEndsBesideAKernelThatFillsTheGpu) {

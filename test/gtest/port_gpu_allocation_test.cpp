@@ -110,15 +110,18 @@ TEST_F(AllocationHistoryTest, EverythingThatANewOneOverlapsIsGone) {
 TEST_F(AllocationHistoryTest, ReportsEverythingWhenItBeginsAnew) {
     const auto far_away = reinterpret_cast<const unsigned char *>(uint64_t{1} << 50);
     size_t reported = 0;
+    MemoryInfo last_reported;
     constexpr size_t kCount = (1u << 14) + 100;
     for (size_t i = 0; i < kCount; ++i) {
         const auto *base = far_away + 64 * i;
         gone_.clear();
         ASSERT_TRUE(history_.observe(base, device_memory(base, 64, i), &gone_));
         reported += gone_.size();
+        last_reported = gone_.empty() ? last_reported : gone_.back();
     }
     EXPECT_GE(reported, 1u << 14) << "an allocation was forgotten without a word";
     EXPECT_LT(reported, kCount);
+    EXPECT_TRUE(history_.observe(last_reported.base, last_reported, &gone_)) << "what was reported is new again";
 }
 
 TEST_F(AllocationHistoryTest, ThreadsObserveAtOnce) {

@@ -35,7 +35,6 @@ struct MdAttributes {
     uint64_t detect_mem_types = 0;
     uint64_t alloc_mem_types = 0;
     double reg_overhead = 0;  // seconds that a registration takes
-    size_t rkey_packed_size = 0;  // at most 254; 0: the domain has no keys
 };
 
 /** The allocation in which an address lies; sys_dev is always reported unknown, dmabuf never. */
@@ -51,6 +50,8 @@ class MemoryDomain {
 public:
     virtual ~MemoryDomain() = default;
     virtual void query(MdAttributes &attributes) const = 0;
+    /** Bytes of a key, at most 254; 0: the domain has no keys. Asked for each message. */
+    virtual size_t rkey_packed_size() const { return 0; }
     virtual ucs_status_t mem_alloc(size_t &length, void *&address, ucs_memory_type_t mem_type,
                                    uct_mem_h &memh);
     virtual ucs_status_t mem_free(uct_mem_h memh);
@@ -60,7 +61,7 @@ public:
     /** UCS_ERR_INVALID_ADDR for memory that is not the domain's. */
     virtual ucs_status_t mem_query(const void *address, size_t length,
                                    MemoryAttributes &attributes);
-    /** Writes exactly rkey_packed_size bytes, at an unaligned address; not called when it is 0.
+    /** Writes exactly rkey_packed_size() bytes, at an unaligned address; not called when it is 0.
      *  [address, address + length) is what the key is for, a part of what is registered; null: UCX does
      *  not say (before 1.16). */
     virtual ucs_status_t mkey_pack(uct_mem_h memh, const void *address, size_t length,

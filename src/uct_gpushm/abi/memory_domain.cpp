@@ -72,7 +72,7 @@ ucs_status_t query(uct_md_h md, void *md_attr) {
     store(md_attr, fields, F::detect_mem_types, attributes.detect_mem_types);
     store(md_attr, fields, F::alloc_mem_types, attributes.alloc_mem_types);
     store(md_attr, fields, F::rkey_packed_size,
-          kRkeyHeaderSize + attributes.rkey_packed_size);
+          kRkeyHeaderSize + memory_domain(md).rkey_packed_size());
     std::array<unsigned char, 128> all_cpus;
     all_cpus.fill(0xff);
     store(md_attr, fields, F::local_cpus, all_cpus);
@@ -174,9 +174,7 @@ ucs_status_t detect_memory_type(uct_md_h md, const void *address, size_t length,
 ucs_status_t mkey_pack_address(uct_md_h md, uct_mem_h memh, void *address, size_t length,
                                const void *, void *buffer) {
     return guarded([&] {
-        MdAttributes attributes;
-        memory_domain(md).query(attributes);
-        if (attributes.rkey_packed_size == 0) {
+        if (memory_domain(md).rkey_packed_size() == 0) {
             store(buffer, 0, kRkeyWithoutKey);
             return UCS_OK;
         }

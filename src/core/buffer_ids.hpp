@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which of the driver's buffers were met before, known without a lock.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace gpushm {
+
+/** Buffer ids are unique for the life of the process and never used again (CUDA driver API manual,
+ *  CU_POINTER_ATTRIBUTE_BUFFER_ID), so one that is remembered cannot mean another allocation. Two that share a slot
+ *  forget each other. 0 is nobody's, and never contained. Thread safe; what belongs to an id is published by
+ *  others. */
+class BufferIds {
+public:
+    bool contains(unsigned long long id) const {
+        return id != 0 && slot(id).load(std::memory_order_relaxed) == id;
+    }
+    void insert(unsigned long long id) { slot(id).store(id, std::memory_order_relaxed); }
+    void erase(unsigned long long id) {
+        if (contains(id)) {
+            slot(id).store(0, std::memory_order_relaxed);
+        }
+    }
+
+private:
+    static constexpr size_t kSlots = 4096;
+    using Slot = std::atomic<unsigned long long>;
+    Slot &slot(unsigned long long id) { return slots_[id % kSlots]; }
+    const Slot &slot(unsigned long long id) const { return slots_[id % kSlots]; }
+    Slot slots_[kSlots] = {};
+};
+
+}  // namespace gpushm
