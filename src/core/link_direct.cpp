@@ -197,6 +197,7 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
                          {destination.count, destination.pitch, source.pitch},
                          with_host && !is_get};
     job.other_side = view.other_side;
+    job.urgent = direct_copies_.empty() && port_.engine().idle();
     const bool is_long = destination.count > 1 || destination.length > kLongestJointCopy;
     job.joint_bytes = is_long || view.one_gpu ? 0 : with_host ? kJointBytesOfHost : kJointBytesOfGpus;
     std::vector<CopyTicket> tickets;

@@ -44,9 +44,9 @@ static_assert(kHostTransferBandwidth < kHostGpuTransferBandwidth && kHostGpuTran
 
 // A "zero-copy" message of host memory is copied as am_bcopy does it, and UCP registers its buffer before: 10 to 30 %
 // slower at 1 to 4 KiB (EPYC 9004, two cores). So UCP shall not choose it. UCX before 1.20 does not say whose memory a
-// message is in: then this is what a GPU's takes, so that UCP fetches GPU memory (get_zcopy), which begins with the
-// announcement (link_head_start.cpp), and does not have it sent when it asks, 1.5 us later.
-constexpr double kHostMessageStart = 1.7e-6;
+// message is in, so this counts for a GPU's, too: UCP shall fetch that (get_zcopy), which begins with the announcement
+// (link_head_start.cpp), and not have it sent when it asks, 1.5 us later. Hence more than a transfer takes.
+constexpr double kMessageBehindTransfer = 0.2e-6;
 
 // Zero-copy begins at this / (1 / UCX_BCOPY_BW - 1 / bandwidth of the interface), that is with our 63 GB/s and the
 // defaults of 5008 (AMD) and 5800 MiB/s at 38 and 45 KiB, where the rendezvous has begun (UCX 1.13.1
@@ -64,13 +64,17 @@ bool is_gpu_memory(ucs_memory_type_t type) {
     return type == UCS_MEMORY_TYPE_CUDA || type == UCS_MEMORY_TYPE_CUDA_MANAGED;
 }
 
+double host_transfer_start() {
+    return CudaDriver::get() != nullptr ? kHostTransferStartBesideGpu : kHostTransferStart;
+}
+
 void estimate_message(abi::PerfEstimate &estimate) {
     if (is_gpu_memory(estimate.local_memory_type)) {
         estimate.send_pre_overhead += kGpuCopyStart;
         estimate.bandwidth_dedicated = kGpuEagerBandwidth;
     } else if (estimate.operation == abi::Operation::am_zcopy) {
         estimate.bandwidth_dedicated = kHostCopyBandwidth;
-        estimate.send_pre_overhead += kHostMessageStart;
+        estimate.send_pre_overhead += host_transfer_start() + kMessageBehindTransfer;
     } else {
         estimate.bandwidth_dedicated = kMessageBandwidth;  // UCP adds the copies
     }
@@ -82,8 +86,7 @@ void estimate_transfer(abi::PerfEstimate &estimate) {
     // UCX before 1.19 does not say what the other side is: then, as UCP does, the same as here. Before 1.20 it mostly says
     // nothing of this side either, which counts as host memory.
     const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST || remote_gpu;
-    const double host_start = CudaDriver::get() != nullptr ? kHostTransferStartBesideGpu : kHostTransferStart;
-    estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : host_start;
+    estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : host_transfer_start();
     if (local_gpu && (remote_gpu || !remote_known)) {
         estimate.bandwidth_dedicated = kGpuTransferBandwidth;
     } else {
