@@ -194,6 +194,7 @@ private:
         const void *owner;  // null for a reply
         const unsigned char *source;
         MemoryInfo source_info;
+        bool by_gpu;  // gpu_copies() said of all of it
         uint64_t total;
         uint64_t issued;  // the ahead pointer: copies of all before it were started
         RemoteMemory remote;
@@ -373,6 +374,7 @@ private:
     bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
     static bool is_of(const OutgoingSpan &span, const Stream &stream);
+    bool gpu_copies_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
     bool fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
                      const MemoryInfo &gpu_side);

@@ -180,8 +180,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
 // ---------------------------------------------------------------- start
 
 Link::LocalSide Link::local_side(const Stream &stream) {
-    return {stream.source, stream.source_info,
-            gpu_copies(stream.source_info, stream.source, stream.total), stream.total};
+    return {stream.source, stream.source_info, stream.by_gpu, stream.total};
 }
 
 /** Of `copy.stream.total` bytes between two sides; false when nothing was started. */

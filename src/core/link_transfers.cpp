@@ -69,8 +69,9 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
         return Status::no_resource;
     }
     const uint64_t id = start_operation(owner, completion);
-    const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local),
-                           query_memory(local), length, 0, remote};
+    const MemoryInfo info = query_memory(local);
+    const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local), info,
+                           gpu_copies(info, local, length), length, 0, remote};
     if (!start_direct_put(stream)) {
         streams_.push_back(stream);
     }
@@ -126,8 +127,9 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
 
 Link::Stream Link::reply_stream(const GetRequest &request) {
     const unsigned char *source = pointer(request.address);
-    return {request.transfer_id, true, nullptr, source, query_memory(source), request.length, 0,
-            RemoteMemory{0, 0}, request.registration};
+    const MemoryInfo info = query_memory(source);
+    return {request.transfer_id, true, nullptr, source, info, gpu_copies_requested(info, source, request.length),
+            request.length, 0, RemoteMemory{0, 0}, request.registration};
 }
 
 void Link::receive_get_request(const GetRequest &request) {
@@ -262,12 +264,19 @@ bool Link::source_is_gone(Stream &stream) const {
     return stream.source_gone;
 }
 
+/** Managed memory may lie here and there: looked at for each chunk, which costs a system call. Of what is one chunk it
+ *  is known. */
+bool Link::gpu_copies_chunk(const Stream &stream) const {
+    if (chunk_bytes(stream, stream.by_gpu) == stream.total) {
+        return stream.by_gpu;
+    }
+    return gpu_copies(stream.source_info, stream.source + stream.issued,
+                      std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes));
+}
+
 bool Link::issue_ring_chunk(Stream &stream) {
-    // Managed memory may lie here and there: looked at for each chunk.
     const unsigned char *source = stream.source + stream.issued;
-    const bool from_gpu = gpu_copies(
-        stream.source_info, source,
-        std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes));
+    const bool from_gpu = gpu_copies_chunk(stream);
     const size_t length = chunk_bytes(stream, from_gpu);
     const std::optional<RingSpan> span = tx_ring_->allocate(length);
     if (!span) {

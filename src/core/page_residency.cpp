@@ -10,12 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 namespace gpushm {
 namespace {
 
-// Pages of one range are mostly in one place: the driver migrates 64 KiB to 2 MiB at a time.
-constexpr size_t kSamples = 2;
+// To read so many entries takes hardly longer than one.
+constexpr size_t kEntriesAtOnce = 128;
 
 // Documentation/admin-guide/mm/pagemap.rst of Linux: bit 63 of an entry, which any process may read of
 // itself.
@@ -28,13 +29,14 @@ public:
         static const Pagemap pagemap;
         return pagemap;
     }
-    /** False also where the file cannot be read. */
-    bool present(uintptr_t page_number) const {
-        uint64_t entry = 0;
-        const auto offset = static_cast<off_t>(page_number * sizeof(entry));
-        return pread(file().load(std::memory_order_relaxed), &entry, sizeof(entry), offset) ==
-                   sizeof(entry) &&
-               (entry & kPresent) != 0;
+    /** Of the first and the last of at most kEntriesAtOnce pages. False also where the file cannot be read. */
+    bool ends_present(uintptr_t first_page, size_t count) const {
+        uint64_t entries[kEntriesAtOnce];
+        const size_t bytes = count * sizeof(entries[0]);
+        const auto offset = static_cast<off_t>(first_page * sizeof(entries[0]));
+        return pread(file().load(std::memory_order_relaxed), entries, bytes, offset) ==
+                   static_cast<ssize_t>(bytes) &&
+               (entries[0] & entries[count - 1] & kPresent) != 0;
     }
 
 private:
@@ -78,20 +80,57 @@ bool resides_on_cpu(const void *address, size_t length) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     const uintptr_t first = begin / page_bytes;
     const uintptr_t last = (begin + std::max<size_t>(length, 1) - 1) / page_bytes;
-    const uintptr_t samples = std::min<uintptr_t>(last - first + 1, kSamples);
-    for (uintptr_t i = 0; i < samples; ++i) {
-        const uintptr_t page = samples == 1 ? first : first + (last - first) * i / (samples - 1);
-        if (!Pagemap::instance().present(page)) {
-            return false;
-        }
-    }
-    return true;
+    const size_t count = last - first + 1;
+    // Pages of one range are mostly in one place: the driver migrates 64 KiB to 2 MiB at a time.
+    const Pagemap &pagemap = Pagemap::instance();
+    return count <= kEntriesAtOnce ? pagemap.ends_present(first, count)
+                                   : pagemap.ends_present(first, 1) && pagemap.ends_present(last, 1);
 }
 
 bool gpu_copies(const MemoryInfo &info, const void *address, size_t length) {
     return info.kind == MemoryKind::device ||
            (info.kind == MemoryKind::managed &&
             !(has_concurrent_access(info.device) && resides_on_cpu(address, length)));
+}
+
+namespace {
+
+/** What was seen of ranges that were announced; two that share a slot forget each other. */
+class AnnouncedRanges {
+public:
+    struct Range {
+        const void *address = nullptr;
+        size_t length = 0;
+        bool by_gpu = false;
+    };
+    Range &slot(const void *address) {
+        // Buffers lie at regular distances (Knuth, The Art of Computer Programming, vol. 3, 6.4).
+        return slots_[reinterpret_cast<uintptr_t>(address) * 0x9e3779b97f4a7c15 >> (64 - kSlotBits)];
+    }
+
+private:
+    static constexpr unsigned kSlotBits = 8;
+    Range slots_[size_t{1} << kSlotBits];
+};
+
+thread_local AnnouncedRanges announced_ranges;
+
+}  // namespace
+
+bool gpu_copies_announced(const MemoryInfo &info, const void *address, size_t length) {
+    const bool by_gpu = gpu_copies(info, address, length);
+    if (info.kind == MemoryKind::managed) {
+        announced_ranges.slot(address) = {address, length, by_gpu};
+    }
+    return by_gpu;
+}
+
+bool gpu_copies_requested(const MemoryInfo &info, const void *address, size_t length) {
+    AnnouncedRanges::Range &range = announced_ranges.slot(address);
+    if (info.kind != MemoryKind::managed || range.address != address || range.length != length) {
+        return gpu_copies(info, address, length);
+    }
+    return std::exchange(range, {}).by_gpu;
 }
 
 }  // namespace gpushm

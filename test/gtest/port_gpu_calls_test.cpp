@@ -4,6 +4,7 @@
 // its event about 2 us of the CPU. The ways through a mapping are counted in
 // port_gpu_mapping_test.cpp.
 #include "core_gpu_support.hpp"
+#include "counted_pread.hpp"
 #include "port_support.hpp"
 
 #include <algorithm>
@@ -77,6 +78,23 @@ protected:
     TestPort b_;
     Link &link_ = a_.link(b_);
 };
+
+/** Where its pages lie costs a system call: one on either side, where it goes in one piece. */
+TEST_F(PortGpuCalls, ManagedMemoryIsLookedAtOnceOnEachSide) {
+    constexpr size_t kBytes = 16u << 10;
+    Buffer source(MemoryKind::managed, kBytes);
+    Buffer target(MemoryKind::managed, kBytes);
+    const auto looks_of = [&](bool put) {
+        source.move_to_gpu();
+        target.move_to_gpu();
+        const unsigned long before = pread_calls();
+        transfer(put, source, target, kBytes);
+        return pread_calls() - before;
+    };
+    looks_of(false);
+    EXPECT_EQ(looks_of(false), 2u);
+    EXPECT_EQ(looks_of(true), 2u);
+}
 
 TEST_F(PortGpuCalls, EagerFromADevice) {
     Buffer buffer(MemoryKind::device, 4096);
