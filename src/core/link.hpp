@@ -194,7 +194,7 @@ private:
         const void *owner;  // null for a reply
         const unsigned char *source;
         MemoryInfo source_info;
-        bool by_gpu;  // gpu_copies() said of all of it
+        bool by_gpu;  // gpu_copies() said of all of it when it began
         uint64_t total;
         uint64_t issued;  // the ahead pointer: copies of all before it were started
         RemoteMemory remote;

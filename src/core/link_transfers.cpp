@@ -128,7 +128,7 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
 Link::Stream Link::reply_stream(const GetRequest &request) {
     const unsigned char *source = pointer(request.address);
     const MemoryInfo info = query_memory(source);
-    return {request.transfer_id, true, nullptr, source, info, gpu_copies_requested(info, source, request.length),
+    return {request.transfer_id, true, nullptr, source, info, gpu_copies(info, source, request.length),
             request.length, 0, RemoteMemory{0, 0}, request.registration};
 }
 
@@ -264,14 +264,12 @@ bool Link::source_is_gone(Stream &stream) const {
     return stream.source_gone;
 }
 
-/** Managed memory may lie here and there: looked at for each chunk, which costs a system call. Of what is one chunk it
- *  is known. */
+/** Managed memory may lie here and there: looked at for each chunk, which costs a system call; of the first one it is
+ *  known. */
 bool Link::gpu_copies_chunk(const Stream &stream) const {
-    if (chunk_bytes(stream, stream.by_gpu) == stream.total) {
-        return stream.by_gpu;
-    }
-    return gpu_copies(stream.source_info, stream.source + stream.issued,
-                      std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes));
+    const uint64_t length = std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes);
+    return stream.issued == 0 ? stream.by_gpu
+                              : gpu_copies(stream.source_info, stream.source + stream.issued, length);
 }
 
 bool Link::issue_ring_chunk(Stream &stream) {

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
 namespace gpushm {
 namespace {
@@ -91,46 +90,6 @@ bool gpu_copies(const MemoryInfo &info, const void *address, size_t length) {
     return info.kind == MemoryKind::device ||
            (info.kind == MemoryKind::managed &&
             !(has_concurrent_access(info.device) && resides_on_cpu(address, length)));
-}
-
-namespace {
-
-/** What was seen of ranges that were announced; two that share a slot forget each other. */
-class AnnouncedRanges {
-public:
-    struct Range {
-        const void *address = nullptr;
-        size_t length = 0;
-        bool by_gpu = false;
-    };
-    Range &slot(const void *address) {
-        // Buffers lie at regular distances (Knuth, The Art of Computer Programming, vol. 3, 6.4).
-        return slots_[reinterpret_cast<uintptr_t>(address) * 0x9e3779b97f4a7c15 >> (64 - kSlotBits)];
-    }
-
-private:
-    static constexpr unsigned kSlotBits = 8;
-    Range slots_[size_t{1} << kSlotBits];
-};
-
-thread_local AnnouncedRanges announced_ranges;
-
-}  // namespace
-
-bool gpu_copies_announced(const MemoryInfo &info, const void *address, size_t length) {
-    const bool by_gpu = gpu_copies(info, address, length);
-    if (info.kind == MemoryKind::managed) {
-        announced_ranges.slot(address) = {address, length, by_gpu};
-    }
-    return by_gpu;
-}
-
-bool gpu_copies_requested(const MemoryInfo &info, const void *address, size_t length) {
-    AnnouncedRanges::Range &range = announced_ranges.slot(address);
-    if (info.kind != MemoryKind::managed || range.address != address || range.length != length) {
-        return gpu_copies(info, address, length);
-    }
-    return std::exchange(range, {}).by_gpu;
 }
 
 }  // namespace gpushm

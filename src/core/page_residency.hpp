@@ -23,9 +23,4 @@ bool has_concurrent_access(CUdevice device);
  *  unless it resides on the CPU. */
 bool gpu_copies(const MemoryInfo &info, const void *address, size_t length);
 
-/** The same, for memory that is announced to a peer; and when this thread is asked for the same range, what was seen
- *  then, once: between both calls its application must not write there. */
-bool gpu_copies_announced(const MemoryInfo &info, const void *address, size_t length);
-bool gpu_copies_requested(const MemoryInfo &info, const void *address, size_t length);
-
 }  // namespace gpushm

@@ -102,23 +102,6 @@ TEST_F(ManagedResidency, FollowsWhoTouchedItLast) {
     EXPECT_EQ(gpu_copies(), concurrent == 0);
 }
 
-/** Once: for the answer to the announcement. */
-TEST_F(ManagedResidency, WhatWasSeenForAnAnnouncementHoldsForItsRequest) {
-    const auto requested = [&](size_t length) {
-        return gpu_copies_requested(query_memory(memory_.data()), memory_.data(), length);
-    };
-    memory_.fill(1);
-    memory_.move_to_gpu();
-    if (!gpu_copies_announced(query_memory(memory_.data()), memory_.data(), kBytes)) {
-        GTEST_SKIP() << "this driver leaves managed memory on the CPU";
-    }
-    memory_.fill(2);
-    const bool now = gpu_copies();
-    EXPECT_EQ(requested(kBytes - 1), now) << "another range";
-    EXPECT_TRUE(requested(kBytes));
-    EXPECT_EQ(requested(kBytes), now);
-}
-
 TEST_F(ManagedResidency, EitherCopyFindsTheBytes) {
     Buffer host(MemoryKind::host, kBytes);
     for (const bool on_gpu : {true, false}) {
