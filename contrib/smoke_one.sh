@@ -39,12 +39,13 @@ perftest_batch() {
 fetches_gpu_memory() {
     [ $proto = y ] && [ "$minor" -ge 16 ] && [ "$minor" -le 21 ] || return 0
     with_ucx env UCX_PROTO_INFO=y UCX_LOG_FILE="$batch/protocols.%p" "$run" \
-        "$build/test/ucp/ucp_peer" tag --kinds=host,device --sizes=8 >/dev/null 2>&1
-    awk '/data fetch into host memory from cuda/ { rows = 6 }
-        rows-- > 0 && / 1\.\.inf .*read from remote/ { found = 1 }
-        END { exit !found }' "$batch"/protocols.* && return
+        "$build/test/ucp/ucp_peer" tag --kinds=host,device --sizes=8 >"$batch/output" 2>&1 &&
+        awk '/data fetch into host memory from cuda/ { rows = 6 }
+            rows-- > 0 && / 1\.\.inf .*read from remote/ { found = 1 }
+            END { exit !found }' "$batch"/protocols.* && return
     failed=1
-    say "FAILED: UCP does not fetch GPU memory of any size into host memory:"
+    say "FAILED: UCP does not fetch GPU memory of any size into host memory, or ucp_peer failed:"
+    cat "$batch/output"
     grep -h -A 6 'data fetch into host' "$batch"/protocols.*
 }
 

@@ -73,7 +73,9 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
         }
     }
     allocations_[begin_of(info)] = info;
-    ids_.insert(info.buffer_id);
+    if (info.length > 1) {  // else its range is not known (query_memory()), and other bytes of it may come
+        ids_.insert(info.buffer_id);
+    }
     empty_.store(false, std::memory_order_release);
     return true;
 }

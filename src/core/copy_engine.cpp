@@ -23,10 +23,6 @@ namespace {
 // From here on a copy is worth a stream of its own, so that small ones overtake it.
 constexpr size_t kBulkBytes = 1u << 20;
 
-// Copies within a GPU up to here go by turns in two streams while several are under way: the last blocks of one leave
-// processors to the first ones of the next.
-constexpr size_t kMostBytesOfTurns = 64u << 20;
-
 // What copies in half the time that a submission takes; more starts at once, or together with others
 // (CopyJob::joint_bytes).
 constexpr size_t kCollectBytes = 192u << 10;
@@ -267,12 +263,10 @@ void CopyEngine::fail_all(Context &context) {
         end(*batch);
     }
     context.given.clear();
-    for (const auto &lane : context.within_gpu) {
-        if (lane) {
-            lane->abandon(&ended_);
-        }
+    if (context.withdrawable) {
+        context.withdrawable->abandon(&ended_);
+        end_all();
     }
-    end_all();
     for (Stream &stream : context.streams) {
         if (stream.collected) {
             stream.submitted.push_back(std::move(stream.collected));
@@ -369,6 +363,7 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     // One that is not within a scope of the caller starts at once, for nobody may call again soon.
     const size_t joint_bytes = scopes_ > 1 ? job.joint_bytes : 0;
     if (stream.collected && (stream.collected->joint_bytes != 0) != (joint_bytes != 0)) {
+        drop_gone(*stream.collected);
         submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
     }
     if (!stream.collected) {
@@ -640,29 +635,15 @@ bool CopyEngine::is_within_gpu(const CopyJob &job, const Means &means) {
     return both_of_gpu(is_destination ? job.gpu_side : query_memory(job.destination), batched(job));
 }
 
-WithdrawableCopies *CopyEngine::find_lane(CUcontext handle, Context &context, unsigned lane) {
-    static const bool possible = !launches_are_synchronous();
-    std::unique_ptr<WithdrawableCopies> &copies = context.within_gpu[lane];
-    if (possible && !copies) {
-        copies = WithdrawableCopies::make(handle, context.id, context.kernels);
-    }
-    return copies.get();
-}
-
 /** A batch of one copy. False: it is for the driver. */
 bool CopyEngine::start_withdrawable(CUcontext handle, Context &context,
                                     const std::shared_ptr<CopyBatch> &batch) {
+    static const bool possible = !launches_are_synchronous();
     relax_capture();
-    WithdrawableCopies *copies = find_lane(handle, context, context.lane);
-    const size_t length = batch->copies.front().length;
-    if (copies != nullptr && !copies->idle() && length >= kBulkBytes && length <= kMostBytesOfTurns) {
-        const unsigned other = (context.lane + 1) % kLanesWithinGpu;
-        if (WithdrawableCopies *next = find_lane(handle, context, other)) {
-            copies = next;
-            context.lane = other;
-        }
+    if (possible && !context.withdrawable) {
+        context.withdrawable = WithdrawableCopies::make(handle, context.id, context.kernels);
     }
-    return copies != nullptr && copies->start(batch);
+    return context.withdrawable && context.withdrawable->start(batch);
 }
 
 /** False: it is for the driver. */
@@ -670,7 +651,7 @@ bool CopyEngine::start_within_gpu(const CopyJob &job, const Means &means, CopyTi
     if (!is_within_gpu(job, means)) {
         return false;
     }
-    const std::shared_ptr<CopyBatch> batch = new_batch(means.context->last_within_gpu);
+    const std::shared_ptr<CopyBatch> batch = new_batch(means.context->last_withdrawable);
     batch->copies.push_back(batched(job));
     if (!start_withdrawable(means.handle, *means.context, batch)) {
         return false;
@@ -681,14 +662,13 @@ bool CopyEngine::start_within_gpu(const CopyJob &job, const Means &means, CopyTi
 }
 
 unsigned CopyEngine::advance_withdrawable(Context &context) {
-    for (const auto &lane : context.within_gpu) {
-        if (lane && !lane->idle()) {
-            relax_capture();
-            lane->advance(&ended_);
-        }
+    if (!context.withdrawable || context.withdrawable->idle()) {
+        return 0;
     }
+    relax_capture();
+    context.withdrawable->advance(&ended_);
     if (!ended_.empty()) {
-        context.last_within_gpu = ended_.back();
+        context.last_withdrawable = ended_.back();
     }
     return end_all();
 }

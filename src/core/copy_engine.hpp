@@ -159,7 +159,6 @@ private:
     };
 
     static constexpr size_t kStreams = 4;  // {small, bulk} x direction
-    static constexpr unsigned kLanesWithinGpu = 2;
 
     /** Streams and events of one context, made on first use. */
     struct Context {
@@ -173,9 +172,8 @@ private:
         std::shared_ptr<const KernelCode> kernels;       // null: none
         std::deque<std::shared_ptr<CopyBatch>> given;    // to it, of one copy each
         std::shared_ptr<CopyBatch> last_served;
-        std::unique_ptr<WithdrawableCopies> within_gpu[kLanesWithinGpu];  // made on first use
-        unsigned lane = 0;  // of them, that of the last copy
-        std::shared_ptr<CopyBatch> last_within_gpu;
+        std::unique_ptr<WithdrawableCopies> withdrawable;  // made on first use
+        std::shared_ptr<CopyBatch> last_withdrawable;
     };
 
     /** What a copy needs. */
@@ -198,7 +196,6 @@ private:
     static bool is_within_gpu(const CopyJob &job, const Means &means);
     bool start_within_gpu(const CopyJob &job, const Means &means, CopyTicket *ticket);
     static bool was_within_gpu(const CopyBatch &batch);
-    static WithdrawableCopies *find_lane(CUcontext handle, Context &context, unsigned lane);
     bool start_withdrawable(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
     unsigned advance_withdrawable(Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);

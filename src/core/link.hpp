@@ -13,6 +13,7 @@
 #include "core/row_views.hpp"
 #include "core/staging_ring.hpp"
 #include "core/status.hpp"
+#include "core/written_ranges.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -99,8 +100,9 @@ public:
 
     /** Writes local memory of any kind to the peer's memory of any kind. in_progress; completes when
      *  the data is in the peer's memory, visible to its CPU and to kernels launched afterwards. Waits (no_resource) for
-     *  gets of the same memory: MPI_Get_accumulate with MPI_REPLACE is a get and a put without a fence between them
-     *  (Open MPI 4.1.6, ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
+     *  puts and gets of the same memory, as a get does for puts: MPI_Accumulate with MPI_REPLACE is a put,
+     *  MPI_Get_accumulate a get and a put, without a fence between them (Open MPI 4.1.6,
+     *  ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
     /** Reads. ok: the data is in local memory, visible likewise, and `completion` is not called;
@@ -185,6 +187,7 @@ private:
         uint64_t arrived = 0;
         RemoteMemory remote = {};
         SharedUse shared;  // permits the peer to write `local`
+        WrittenRanges::Hold written;  // of a put
     };
 
     /** Local memory that is being sent in chunks: a put of ours, or the reply to a peer's get. */
@@ -213,8 +216,10 @@ private:
         uint64_t operation = 0;    // am_ring: completes when published
         TransferChunk chunk = {};  // chunk_ring
         uint64_t head_start = 0;   // chunk_ring: the peer has not asked for it yet
-        const unsigned char *source = nullptr;  // of a head start
-        bool by_gpu = false;                    // the same
+        const unsigned char *source = nullptr;  // of a head start and a reply
+        bool by_gpu = false;                    // of a head start
+        uint64_t registration = 0;  // reply: RegistrationTable id of the source
+        uint64_t removals = 0;      // reply: RegistrationTable::removals() when the peer's request was good
     };
 
     /** A head start that begins when its message is published. */
@@ -374,6 +379,9 @@ private:
     bool source_is_gone(Stream &stream) const;
     TransferChunk describe_chunk(const Stream &stream) const;
     static bool is_of(const OutgoingSpan &span, const Stream &stream);
+    static void note_source(OutgoingSpan &out, uint64_t registration);
+    static bool lost_source(const OutgoingSpan &out);
+    void queue_reply(const Stream &stream);
     bool gpu_copies_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
     bool fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
@@ -401,6 +409,7 @@ private:
     void count_staged_get(bool by_gpu);
     bool hold_head_start(OutgoingSpan &front);
     void give_up_head_start(OutgoingSpan &out);
+    void give_up_head_starts();
     void stop_waiting(OutgoingSpan &out);
     /** Whether anything will happen to the spans without a request of the peer. */
     bool spans_under_way() const {
@@ -479,6 +488,7 @@ private:
 
     uint64_t next_id_ = 1;
     uint64_t fence_id_ = 0;  // operations below it must end before anything is sent
+    WrittenRanges written_;
     std::map<uint64_t, Operation> operations_;
     uint64_t last_get_ = 0;  // the operation that began last among the gets
     std::deque<PendingFlush> flushes_;

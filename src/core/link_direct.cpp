@@ -196,7 +196,7 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
                          {destination.count, destination.pitch, source.pitch},
                          with_host && !is_get};
     job.other_side = view.other_side;
-    job.urgent = direct_copies_.empty() && port_.engine().idle();
+    job.urgent = port_.engine().idle();
     const bool is_long = destination.count > 1 || destination.length > kLongestJointCopy;
     job.joint_bytes = is_long || view.one_gpu ? 0 : with_host ? kJointBytesOfHost : kJointBytesOfGpus;
     std::vector<CopyTicket> tickets;
@@ -325,12 +325,15 @@ unsigned Link::finish_direct_copies() {
     unsigned count = 0;
     auto entry = direct_copies_.begin();
     while (entry != direct_copies_.end()) {
-        const Status status = port_.engine().poll(&entry->ticket);
+        Status status = port_.engine().poll(&entry->ticket);
         if (status == Status::in_progress) {
             ++entry;
             continue;
         }
         DirectCopy copy = std::move(*entry);
+        if (copy.purpose == DirectCopy::Purpose::push && source_is_gone(copy.stream)) {
+            status = Status::gpu_error;  // as lost_source()
+        }
         direct_copies_.erase(entry);
         ++count;
         if (copy.filled != nullptr && status == Status::ok) {

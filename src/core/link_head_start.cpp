@@ -12,8 +12,8 @@
 // message that is alone: in a window the CPU has no time for it (16 KiB: 3.9 instead of 3.3 us a message). Nor where
 // our GPU can push it (link_direct.cpp), which is seen when the request comes.
 //
-// A span that nobody asks for goes out as a chunk of no transfer when another one behind it wants to: the
-// order of the ring is kept, and nothing ever waits for a request.
+// A span that nobody asks for goes out as a chunk of no transfer when another one behind it wants to, or finds no room:
+// the order of the ring is kept, and nothing ever waits for a request.
 //
 // A head start is told by a number that only its own message carries, so a request never gets what an
 // earlier message found at the same address.
@@ -97,10 +97,7 @@ uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) 
     if (waiting_.count >= gets_before ||
         waiting_.bytes + length > tx_ring_->data_bytes() / 2) {
         if (++unasked_ >= kEnoughUnasked) {
-            for (OutgoingSpan &out : outgoing_spans_) {
-                give_up_head_start(out);
-            }
-            port_.activate(*this);
+            give_up_head_starts();
         }
         return 0;
     }
@@ -163,6 +160,7 @@ bool Link::claim_head_start(const GetRequest &request) {
         return pushed;
     }
     stop_waiting(*out);
+    note_source(*out, request.registration);
     out->chunk.transfer_id = request.transfer_id;
     out->chunk.total = request.length;
     if (request.length <= usual_head_start(out->by_gpu)) {
@@ -203,6 +201,17 @@ void Link::give_up_head_start(OutgoingSpan &out) {
         out.copy_failed = true;
         staged_gets_[out.by_gpu] = 0;
     }
+}
+
+/** Of all that wait: nobody can tell when they are asked for, and others wait for their room. */
+void Link::give_up_head_starts() {
+    if (waiting_.count == 0) {
+        return;
+    }
+    for (OutgoingSpan &out : outgoing_spans_) {
+        give_up_head_start(out);
+    }
+    port_.activate(*this);
 }
 
 void Link::stop_waiting(OutgoingSpan &out) {

@@ -105,6 +105,7 @@ Status Link::send_pieces_by_ring(const Message &message, const void *owner,
                                  const Completion &completion) {
     const std::optional<RingSpan> span = tx_ring_->allocate(message.length);
     if (!span) {
+        give_up_head_starts();
         return Status::no_resource;
     }
     OutgoingSpan out;

@@ -65,10 +65,11 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
     if (status != Status::ok || length == 0) {
         return status;
     }
-    if (is_being_read(remote.address, length)) {
+    if (is_being_read(remote.address, length) || written_.overlaps(remote.address, length)) {
         return Status::no_resource;
     }
     const uint64_t id = start_operation(owner, completion);
+    operations_[id].written = written_.hold(remote.address, length);
     const MemoryInfo info = query_memory(local);
     const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local), info,
                            gpu_copies(info, local, length), length, 0, remote};
@@ -83,6 +84,9 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     const Status status = check_startable();
     if (status != Status::ok || length == 0) {
         return status;
+    }
+    if (written_.overlaps(remote.address, length)) {
+        return Status::no_resource;
     }
     const MemoryInfo info = query_memory(local);
     const bool on_gpu = gpu_copies(info, local, length);
@@ -148,9 +152,19 @@ void Link::receive_get_request(const GetRequest &request) {
     const Stream stream = reply_stream(request);
     port_.activate(*this);
     if (!start_push(stream, request)) {
-        streams_.push_back(stream);
+        queue_reply(stream);
         issue_chunks();
     }
+}
+
+/** One of one chunk passes those that have several to go: its message may be short. */
+void Link::queue_reply(const Stream &stream) {
+    const auto is_one_chunk = [this](const Stream &other) {
+        return chunk_bytes(other, other.by_gpu) == other.total - other.issued;
+    };
+    const auto place = is_one_chunk(stream) ? std::find_if_not(streams_.begin(), streams_.end(), is_one_chunk)
+                                            : streams_.end();
+    streams_.insert(place, stream);
 }
 
 /** Whether the memory of an operation is still read or written. */
@@ -264,12 +278,26 @@ bool Link::source_is_gone(Stream &stream) const {
     return stream.source_gone;
 }
 
-/** Managed memory may lie here and there: looked at for each chunk, which costs a system call; of the first one it is
- *  known. */
+/** Managed memory may lie here and there: looked at for each chunk, which costs a system call. That a GPU copies the first
+ *  one is known; that a CPU may, is seen before it does: the memory may have been freed meanwhile. */
 bool Link::gpu_copies_chunk(const Stream &stream) const {
     const uint64_t length = std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes);
-    return stream.issued == 0 ? stream.by_gpu
-                              : gpu_copies(stream.source_info, stream.source + stream.issued, length);
+    return (stream.issued == 0 && stream.by_gpu) ||
+           gpu_copies(stream.source_info, stream.source + stream.issued, length);
+}
+
+/** The source of a reply, which is registered now. */
+void Link::note_source(OutgoingSpan &out, uint64_t registration) {
+    out.registration = registration;
+    out.removals = RegistrationTable::instance().removals();
+}
+
+/** Whether the source of a reply was taken out of the table while it was copied: its message was given up (the endpoint
+ *  was closed by force), and its owner may have written there since. */
+bool Link::lost_source(const OutgoingSpan &out) {
+    const RegistrationTable &table = RegistrationTable::instance();
+    return out.registration != 0 && out.removals != table.removals() &&
+           !table.covers(out.registration, reinterpret_cast<uint64_t>(out.source), out.span.length);
 }
 
 bool Link::issue_ring_chunk(Stream &stream) {
@@ -278,6 +306,7 @@ bool Link::issue_ring_chunk(Stream &stream) {
     const size_t length = chunk_bytes(stream, from_gpu);
     const std::optional<RingSpan> span = tx_ring_->allocate(length);
     if (!span) {
+        give_up_head_starts();  // they may be what takes the room
         return false;
     }
     if (stream.is_reply && stream.issued == 0 && (length == stream.total || !from_gpu) &&
@@ -291,6 +320,10 @@ bool Link::issue_ring_chunk(Stream &stream) {
     out.chunk = describe_chunk(stream);
     out.chunk.span = *span;
     unsigned char *destination = tx_ring_->data(*span);
+    if (stream.is_reply) {
+        out.source = source;
+        note_source(out, stream.registration);
+    }
     if (source_is_gone(stream)) {
         out.copy_failed = true;
     } else if (from_gpu) {
@@ -355,7 +388,11 @@ unsigned Link::publish_spans() {
     unsigned count = 0;
     while (!outgoing_spans_.empty()) {
         OutgoingSpan &front = outgoing_spans_.front();
-        if (!is_filled(front) || hold_head_start(front) || !publish_span(front)) {
+        if (!is_filled(front) || hold_head_start(front)) {
+            break;
+        }
+        front.copy_failed |= lost_source(front);
+        if (!publish_span(front)) {
             break;
         }
         const bool is_message = front.kind == CellKind::am_ring;

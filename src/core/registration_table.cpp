@@ -18,6 +18,7 @@ uint64_t RegistrationTable::add(const void *address, size_t length) {
 void RegistrationTable::remove(uint64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
     ranges_.erase(id);
+    removals_.fetch_add(1, std::memory_order_release);
 }
 
 bool RegistrationTable::find(uint64_t id, const void **address, size_t *length) const {

@@ -2,6 +2,7 @@
 // Which memory of this process peers may read and write by a transfer.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -25,6 +26,9 @@ public:
     /** Whether all of [address, address + length) lies in the registration. */
     bool covers(uint64_t id, uint64_t address, uint64_t length) const;
 
+    /** How often one was removed: while that stays, what was covered is. */
+    uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
+
 private:
     struct Range {
         uint64_t begin;
@@ -32,6 +36,7 @@ private:
     };
 
     mutable std::mutex mutex_;
+    std::atomic<uint64_t> removals_{0};  // changed with mutex_ held
     uint64_t next_id_ = 1;
     std::unordered_map<uint64_t, Range> ranges_;
 };

@@ -224,40 +224,7 @@ TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
     }
 }
 
-// In one stream; by turns in two.
 INSTANTIATE_TEST_SUITE_P(Bytes, WithinGpuTogether, testing::Values(100000, (1u << 20) + 100000));
-
-TEST_F(WithinGpu, LargeCopiesThatAreUnderWayTogetherGoByTurnsInTwoStreams) {
-    SKIP_UNLESS_SIMULATED();
-    constexpr size_t kBytes = 2u << 20;
-    Buffer source(MemoryKind::device, kBytes);
-    std::vector<std::unique_ptr<Buffer>> destinations;
-    for (int i = 0; i < 5; ++i) {
-        destinations.push_back(std::make_unique<Buffer>(MemoryKind::device, kBytes));
-    }
-    CopyEngine engine;
-    const auto copy_to_all = [&](size_t length, uint64_t seed) {
-        source.fill(seed);
-        std::vector<CopyTicket> tickets(destinations.size());
-        for (size_t i = 0; i < tickets.size(); ++i) {
-            destinations[i]->fill(seed + 1);
-            ASSERT_EQ(start(engine, *destinations[i], 0, source, 0, length, &tickets[i]), Status::in_progress);
-        }
-        for (size_t i = 0; i < tickets.size(); ++i) {
-            EXPECT_EQ(engine.wait(&tickets[i]), Status::ok);
-            EXPECT_EQ(destinations[i]->check(0, length, seed, seed + 1), "");
-        }
-    };
-    reset_calls();
-    copy_to_all(100000, 1);
-    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 2u) << "of the kernel, and of what no kernel holds up";
-    ASSERT_EQ(copy(engine, *destinations[0], 0, source, 0, kBytes), Status::ok);
-    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 2u) << "one that is alone";
-    copy_to_all(kBytes, 3);
-    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 4u);
-    copy_to_all(kBytes, 5);
-    EXPECT_EQ(calls("cuStreamCreateWithPriority"), 4u);
-}
 
 TEST_F(WithinGpu, AnEngineEndsBesideAKernelThatFillsTheGpu) {
     Buffer source(MemoryKind::device, 4096);

@@ -318,5 +318,92 @@ TEST_F(PortGpuHeadStart, PeerMayClose) {
     EXPECT_TRUE(a_->idle());
 }
 
+/** The 44th peer of a port has such a ring. */
+TEST_F(GpuTest, NothingWaitsForRoomThatAHeadStartTakes) {
+    PortConfig config = kSmallPort;
+    config.ring_bytes = 4 * kSlotBytes;
+    for (const bool is_message : {false, true}) {
+        TestPort a(config);
+        TestPort b(config);
+        Buffer source(MemoryKind::device, 65536);
+        Buffer target(MemoryKind::host, 65536);
+        const Registration memory(source.data(), 65536);
+        const auto get = [&](size_t length) {
+            Outcome end;
+            EXPECT_EQ(b.link(a).get(target.data(), length, memory.at(), nullptr, end.completion()),
+                      Status::in_progress);
+            EXPECT_TRUE(progress_until({&a, &b}, [&] { return end.done(); })) << length;
+        };
+        for (int i = 0; i < 10; ++i) {
+            get(8000);  // the ring stands at 80000 of 131584
+        }
+        EXPECT_NE(announce(a.link(b), source.data(), 65536), 0u);  // at the ring's beginning
+        settle({&a, &b});
+        if (is_message) {
+            const Piece piece = {source.data(), 20000};
+            const auto send = [&] {
+                return a.link(b).am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}) == Status::in_progress;
+            };
+            EXPECT_TRUE(progress_until({&a, &b}, send));
+            EXPECT_TRUE(progress_until({&a, &b}, [&] { return b.messages.size() == 1; }));
+        } else {
+            get(65536);  // of another message
+        }
+        a.destroy();
+        b.destroy();
+    }
+}
+
+/** What a peer gets after its message was given up may have been written over. */
+TEST_F(PortGpuHeadStart, AReplyWhoseMemoryIsNoLongerRegisteredHasFailed) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    for (const bool head_start : {false, true}) {
+        source_.fill(++pattern_);
+        set_simulation("SIMCUDA_DELAY_US", "20000");
+        Outcome outcome;
+        {
+            const Registration given_up(source_.data(), 4096);
+            RemoteMemory remote = given_up.at();
+            remote.head_start = head_start ? announce(4096) : 0;
+            EXPECT_EQ(remote.head_start != 0, head_start);
+            ASSERT_EQ(reader_.get(target_.data(), 4096, remote, nullptr, outcome.completion()), Status::in_progress);
+            a_->progress();
+            owner_.cancel(this);
+        }
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+        EXPECT_EQ(outcome.status, Status::gpu_error) << head_start;
+        set_simulation("SIMCUDA_DELAY_US", "5");
+        settle({&a_, &b_});
+    }
+}
+
+TEST_F(GpuTest, AShortReplyPassesALongOne) {
+    PortConfig config = kSmallPort;
+    config.ring_bytes = 1u << 20;
+    constexpr size_t kLong = 16u << 20;
+    TestPort a(config);
+    TestPort b(config);
+    Buffer source(MemoryKind::device, kLong);
+    Buffer target(MemoryKind::host, kLong);
+    Buffer small(MemoryKind::host, 4096);
+    const Registration memory(source.data(), kLong);
+    source.fill(1);
+    Outcome ends[2];
+    ASSERT_EQ(b.link(a).get(target.data(), kLong, memory.at(), nullptr, ends[0].completion()), Status::in_progress);
+    for (int i = 0; i < 20; ++i) {
+        a->progress();
+        b->progress();
+    }
+    ASSERT_FALSE(ends[0].done());
+    ASSERT_EQ(b.link(a).get(small.data(), 8, memory.at(), nullptr, ends[1].completion()), Status::in_progress);
+    ASSERT_TRUE(progress_until({&a, &b}, [&] { return ends[1].done(); }));
+    EXPECT_FALSE(ends[0].done());
+    ASSERT_TRUE(progress_until({&a, &b}, [&] { return ends[0].done(); }));
+    EXPECT_EQ(target.check(0, kLong, 1, 0), "");
+    a.destroy();
+    b.destroy();
+}
+
 }  // namespace
 }  // namespace gpushm

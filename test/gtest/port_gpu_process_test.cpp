@@ -82,9 +82,11 @@ int outlive(int moment) {
         child.channel().send(port->address());
         Link &link = port.link(peer.mailbox);
         Outcome outcomes[3];
-        CHECK(link.put(source.data(), kBytes, peer.memory, nullptr, outcomes[0].completion()) ==
+        RemoteMemory behind = peer.memory;
+        behind.address += kBytes / 2;
+        CHECK(link.put(source.data(), kBytes / 2, peer.memory, nullptr, outcomes[0].completion()) ==
               Status::in_progress);
-        CHECK(link.get(target.data(), kBytes, peer.memory, nullptr, outcomes[1].completion()) ==
+        CHECK(link.get(target.data(), kBytes / 2, behind, nullptr, outcomes[1].completion()) ==
               Status::in_progress);
         CHECK(link.flush(nullptr, outcomes[2].completion()) == Status::in_progress);
         const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(300 * moment);

@@ -10,7 +10,9 @@ namespace {
 
 using namespace test;
 
-constexpr size_t kLong = 2 << 20;  // many rings
+constexpr size_t kParts = 3;
+constexpr size_t kPart = 2 << 20;  // many rings
+constexpr size_t kLong = kParts * kPart;
 constexpr char kOwner[2] = {};     // two owners
 
 class PortOrder : public testing::Test {
@@ -21,6 +23,11 @@ protected:
 
     Status put(Outcome &outcome, size_t length, const void *owner = nullptr) {
         return link_.put(source_.data(), length, registration_.at(), owner, outcome.completion());
+    }
+    /** One of kParts parts, which do not overlap. */
+    Status put_part(Outcome &outcome, size_t part, const void *owner = nullptr, const unsigned char *from = nullptr) {
+        const unsigned char *source = from != nullptr ? from : source_.data();
+        return link_.put(source + part * kPart, kPart, registration_.at(part * kPart), owner, outcome.completion());
     }
     bool run_until(const Outcome &outcome) {
         return progress_until({&a_, &b_}, [&] { return outcome.done(); });
@@ -53,11 +60,11 @@ TEST_F(PortOrder, FlushOfNothingIsDone) {
 TEST_F(PortOrder, FlushWaitsForWhatWasStartedAndNothingElse) {
     Outcome puts[3];
     Outcome flushes[2];
-    ASSERT_EQ(put(puts[0], kLong), Status::in_progress);
+    ASSERT_EQ(put_part(puts[0], 0), Status::in_progress);
     ASSERT_EQ(link_.flush(nullptr, flushes[0].completion()), Status::in_progress);
-    ASSERT_EQ(put(puts[1], kLong), Status::in_progress);
+    ASSERT_EQ(put_part(puts[1], 1), Status::in_progress);
     ASSERT_EQ(link_.flush(nullptr, flushes[1].completion()), Status::in_progress);
-    ASSERT_EQ(put(puts[2], kLong), Status::in_progress);
+    ASSERT_EQ(put_part(puts[2], 2), Status::in_progress);
     for (unsigned i = 0; i < 2; ++i) {
         ASSERT_TRUE(run_until(flushes[i]));
         EXPECT_TRUE(puts[i].done());
@@ -160,18 +167,40 @@ TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
     EXPECT_EQ(pattern_mismatch(target_.data(), 40000, 1), 40000u);
 }
 
+// ---------------------------------------------------------------- the same memory
+
+TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
+    Outcome first;
+    Outcome refused;
+    Outcome beside;
+    ASSERT_EQ(put_part(first, 1), Status::in_progress);
+    std::vector<unsigned char> got(kPart);
+    for (const size_t offset : {size_t{1}, kPart, 2 * kPart - 1}) {
+        const size_t length = offset == kPart ? 1 : kPart;
+        EXPECT_EQ(link_.put(source_.data(), length, registration_.at(offset), nullptr, refused.completion()),
+                  Status::no_resource);
+        EXPECT_EQ(link_.get(got.data(), length, registration_.at(offset), nullptr, refused.completion()),
+                  Status::no_resource);
+    }
+    ASSERT_EQ(put_part(beside, 0), Status::in_progress);
+    ASSERT_TRUE(run_until(first));
+    ASSERT_TRUE(run_until(beside));
+    Outcome second;
+    ASSERT_EQ(put_part(second, 1), Status::in_progress);
+    ASSERT_TRUE(run_until(second));
+    EXPECT_EQ(refused.calls, 0u);
+}
+
 // ---------------------------------------------------------------- cancel
 
 TEST_F(PortOrder, CancelEndsAnOwnersPutsAndItsMemoryIsFree) {
     Outcome cancelled[2];
     Outcome kept;
     auto source = std::make_unique<unsigned char[]>(kLong);
-    for (Outcome &outcome : cancelled) {
-        ASSERT_EQ(link_.put(source.get(), kLong, registration_.at(), &kOwner[0],
-                            outcome.completion()),
-                  Status::in_progress);
+    for (size_t part = 0; part < 2; ++part) {
+        ASSERT_EQ(put_part(cancelled[part], part, &kOwner[0], source.get()), Status::in_progress);
     }
-    ASSERT_EQ(put(kept, kLong, &kOwner[1]), Status::in_progress);
+    ASSERT_EQ(put_part(kept, 2, &kOwner[1]), Status::in_progress);
     run_a_little();
     ASSERT_EQ(cancelled[0].calls, 0u);
     link_.cancel(&kOwner[0]);
@@ -180,7 +209,7 @@ TEST_F(PortOrder, CancelEndsAnOwnersPutsAndItsMemoryIsFree) {
     EXPECT_EQ(kept.status, Status::ok);
     settle({&a_, &b_});
     EXPECT_EQ(cancelled[0].calls + cancelled[1].calls, 0u);
-    EXPECT_EQ(pattern_mismatch(target_.data(), kLong, 1), kLong);
+    EXPECT_TRUE(std::equal(&target_[2 * kPart], &target_[kLong - 1] + 1, &source_[2 * kPart]));
     EXPECT_TRUE(a_->idle());
 }
 
@@ -268,10 +297,10 @@ TEST_F(PortOrder, OwnerThatIsCancelledWhileTheLinkFailsGetsNoCompletion) {
             static_cast<Canceller *>(self)->link->cancel(&kOwner[1]);
         }
     } canceller = {&link_};
-    ASSERT_EQ(link_.put(source_.data(), kLong, registration_.at(), &kOwner[0],
+    ASSERT_EQ(link_.put(source_.data(), kPart, registration_.at(), &kOwner[0],
                         {Canceller::run, &canceller}),
               Status::in_progress);
-    ASSERT_EQ(put(cancelled, kLong, &kOwner[1]), Status::in_progress);
+    ASSERT_EQ(put_part(cancelled, 1, &kOwner[1]), Status::in_progress);
     link_.fail();
     EXPECT_EQ(cancelled.calls, 0u);
 }

@@ -177,9 +177,9 @@ TEST_F(PortLeaving, WhatWaitsForThePeerEndsInBoundedTime) {
     Outcome put;
     Outcome get;
     Outcome flush;
-    ASSERT_EQ(link.put(local_.data(), kBytes, registration_.at(), nullptr, put.completion()),
+    ASSERT_EQ(link.put(local_.data(), kBytes / 2, registration_.at(), nullptr, put.completion()),
               Status::in_progress);
-    ASSERT_EQ(link.get(local_.data(), kBytes, registration_.at(), nullptr, get.completion()),
+    ASSERT_EQ(link.get(local_.data(), kBytes / 2, registration_.at(kBytes / 2), nullptr, get.completion()),
               Status::in_progress);
     ASSERT_EQ(link.flush(nullptr, flush.completion()), Status::in_progress);
     for (int i = 0; i < 3; ++i) {
