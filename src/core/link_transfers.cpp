@@ -65,7 +65,9 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
     if (status != Status::ok || length == 0) {
         return status;
     }
-    if (is_being_read(remote.address, length) || written_.overlaps(remote.address, length)) {
+    // To host memory a CPU copies, in the order of the ring.
+    const bool in_order = remote.buffer.kind == MemoryKind::host || remote.buffer.kind == MemoryKind::pinned;
+    if (is_being_read(remote.address, length) || (!in_order && written_.overlaps(remote.address, length))) {
         return Status::no_resource;
     }
     const uint64_t id = start_operation(owner, completion);

@@ -4,36 +4,37 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <utility>
 
 namespace gpushm {
 
-/** Ranges of a peer's memory, disjoint. One thread at a time. */
+/** Ranges of a peer's memory. One thread at a time. */
 class WrittenRanges {
+    using Ends = std::multimap<uint64_t, uint64_t>;  // by begin
+
 public:
     /** A range while it lives. */
     class Hold {
     public:
         Hold() = default;
-        Hold(Hold &&other) noexcept : ranges_(std::exchange(other.ranges_, nullptr)), begin_(other.begin_) {}
+        Hold(Hold &&other) noexcept : ranges_(std::exchange(other.ranges_, nullptr)), range_(other.range_) {}
         Hold &operator=(Hold &&other) noexcept {
             std::swap(ranges_, other.ranges_);
-            std::swap(begin_, other.begin_);
+            std::swap(range_, other.range_);
             return *this;
         }
         ~Hold() {
             if (ranges_ != nullptr) {
-                ranges_->ends_.erase(begin_);
+                ranges_->ends_.erase(range_);
             }
         }
 
     private:
         friend WrittenRanges;
-        Hold(WrittenRanges *ranges, uint64_t begin) : ranges_(ranges), begin_(begin) {}
+        Hold(WrittenRanges *ranges, Ends::iterator range) : ranges_(ranges), range_(range) {}
         WrittenRanges *ranges_ = nullptr;  // which outlive it; null: none
-        uint64_t begin_ = 0;
+        Ends::iterator range_;
     };
 
     WrittenRanges() = default;
@@ -42,13 +43,16 @@ public:
 
     /** `length` is not 0. */
     bool overlaps(uint64_t address, uint64_t length) const {
-        const auto next = ends_.lower_bound(end_of(address, length));
-        return next != ends_.begin() && std::prev(next)->second > address;
+        const uint64_t end = end_of(address, length);
+        auto range = ends_.lower_bound(address - std::min(address, longest_));
+        while (range != ends_.end() && range->first < end && range->second <= address) {
+            ++range;
+        }
+        return range != ends_.end() && range->first < end;
     }
-    /** One that overlaps none. */
     Hold hold(uint64_t address, uint64_t length) {
-        ends_[address] = end_of(address, length);
-        return Hold(this, address);
+        longest_ = std::max(longest_, length);
+        return Hold(this, ends_.emplace(address, end_of(address, length)));
     }
 
 private:
@@ -56,7 +60,8 @@ private:
         return address + std::min(length, UINT64_MAX - address);
     }
 
-    std::map<uint64_t, uint64_t> ends_;  // by begin
+    Ends ends_;
+    uint64_t longest_ = 0;  // of all that there were
 };
 
 }  // namespace gpushm

@@ -169,6 +169,7 @@ TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
 
 // ---------------------------------------------------------------- the same memory
 
+/** Puts to a GPU's memory, whatever that is here; to host memory they are kept in order by the ring. */
 TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
     Outcome first;
     Outcome refused;
@@ -177,8 +178,9 @@ TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
     std::vector<unsigned char> got(kPart);
     for (const size_t offset : {size_t{1}, kPart, 2 * kPart - 1}) {
         const size_t length = offset == kPart ? 1 : kPart;
-        EXPECT_EQ(link_.put(source_.data(), length, registration_.at(offset), nullptr, refused.completion()),
-                  Status::no_resource);
+        RemoteMemory of_gpu = registration_.at(offset);
+        of_gpu.buffer.kind = MemoryKind::device;
+        EXPECT_EQ(link_.put(source_.data(), length, of_gpu, nullptr, refused.completion()), Status::no_resource);
         EXPECT_EQ(link_.get(got.data(), length, registration_.at(offset), nullptr, refused.completion()),
                   Status::no_resource);
     }
@@ -186,8 +188,14 @@ TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
     ASSERT_TRUE(run_until(first));
     ASSERT_TRUE(run_until(beside));
     Outcome second;
+    Outcome third;
     ASSERT_EQ(put_part(second, 1), Status::in_progress);
-    ASSERT_TRUE(run_until(second));
+    fill_pattern(&source_[2 * kPart], kPart, 7);
+    ASSERT_EQ(link_.put(&source_[2 * kPart], kPart, registration_.at(kPart), nullptr, third.completion()),
+              Status::in_progress);
+    ASSERT_TRUE(run_until(third));
+    EXPECT_TRUE(second.done());
+    EXPECT_EQ(pattern_mismatch(&target_[kPart], kPart, 7), kPart);
     EXPECT_EQ(refused.calls, 0u);
 }
 
