@@ -31,10 +31,9 @@ struct BufferName {
     uint8_t on_cpu = 0;  // managed memory: its pages were on the CPU when the name was made
     uint8_t unused[5] = {};
 
+    bool is_host_memory() const { return kind == MemoryKind::host || kind == MemoryKind::pinned; }
     /** Whether a CPU copies it. */
-    bool cpu_copies() const {
-        return kind == MemoryKind::host || kind == MemoryKind::pinned || on_cpu != 0;
-    }
+    bool cpu_copies() const { return is_host_memory() || on_cpu != 0; }
 
     bool can_be_mapped() const { return sharing != Sharing::none; }
 };

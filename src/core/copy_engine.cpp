@@ -363,8 +363,7 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     // One that is not within a scope of the caller starts at once, for nobody may call again soon.
     const size_t joint_bytes = scopes_ > 1 ? job.joint_bytes : 0;
     if (stream.collected && (stream.collected->joint_bytes != 0) != (joint_bytes != 0)) {
-        drop_gone(*stream.collected);
-        submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
+        submit_collected(means.handle, context, stream);
     }
     if (!stream.collected) {
         stream.collected = new_batch(stream.last_done);
@@ -377,10 +376,7 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     has_joint_ |= joint_bytes != 0;
     if (stream.collected->bytes >= std::max(kCollectBytes, joint_bytes) || stream.submitted.size() < kBatchesInFlight ||
         stream.collected->copies.size() >= kCopiesPerBatch) {
-        if (stream.collected->copies.size() > 1) {
-            drop_gone(*stream.collected);
-        }
-        submit(means.handle, context, stream, std::exchange(stream.collected, nullptr));
+        submit_collected(means.handle, context, stream);
     }
     return poll(ticket);
 }
@@ -720,6 +716,12 @@ void CopyEngine::drop_gone(CopyBatch &batch) {
     }
 }
 
+void CopyEngine::submit_collected(CUcontext handle, Context &context, Stream &stream) {
+    const std::shared_ptr<CopyBatch> batch = std::exchange(stream.collected, nullptr);
+    drop_gone(*batch);
+    submit(handle, context, stream, batch);
+}
+
 /** Gives copies to the driver, behind them an event. */
 void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                         const std::shared_ptr<CopyBatch> &batch) {
@@ -807,7 +809,7 @@ void CopyEngine::submit_joint() {
     for (auto &[handle, context] : contexts_) {
         for (Stream &stream : context.streams) {
             if (stream.collected && stream.collected->joint_bytes != 0) {
-                submit(handle, context, stream, std::exchange(stream.collected, nullptr));
+                submit_collected(handle, context, stream);
             }
         }
     }
@@ -864,8 +866,7 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
         ++count;
     }
     if (stream.collected && stream.submitted.size() < kBatchesInFlight) {
-        drop_gone(*stream.collected);
-        submit(handle, context, stream, std::exchange(stream.collected, nullptr));
+        submit_collected(handle, context, stream);
         ++count;
     }
     return count;

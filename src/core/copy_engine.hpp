@@ -200,6 +200,7 @@ private:
     unsigned advance_withdrawable(Context &context);
     static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);
+    void submit_collected(CUcontext handle, Context &context, Stream &stream);
     void submit(CUcontext handle, Context &context, Stream &stream,
                 const std::shared_ptr<CopyBatch> &batch);
     static CUresult launch(CUcontext handle, const Context &context, const Stream &stream,

@@ -100,8 +100,8 @@ public:
 
     /** Writes local memory of any kind to the peer's memory of any kind. in_progress; completes when
      *  the data is in the peer's memory, visible to its CPU and to kernels launched afterwards. Waits (no_resource) for
-     *  gets of the same memory and, if it is a GPU's, for puts, as a get does for puts: MPI_Accumulate with MPI_REPLACE is a put,
-     *  MPI_Get_accumulate a get and a put, without a fence between them (Open MPI 4.1.6,
+     *  gets of the same memory and, if it is a GPU's, for puts, as a get does for puts: MPI_Accumulate with
+     *  MPI_REPLACE is a put, MPI_Get_accumulate a get and a put, without a fence between them (Open MPI 4.1.6,
      *  ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);

@@ -66,7 +66,7 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
         return status;
     }
     // To host memory a CPU copies, in the order of the ring.
-    const bool in_order = remote.buffer.kind == MemoryKind::host || remote.buffer.kind == MemoryKind::pinned;
+    const bool in_order = remote.buffer.is_host_memory();
     if (is_being_read(remote.address, length) || (!in_order && written_.overlaps(remote.address, length))) {
         return Status::no_resource;
     }

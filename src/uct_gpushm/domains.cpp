@@ -83,8 +83,8 @@ public:
             const bool in_rows = name_rows(address, length, &key);
             const MemoryInfo info =
                 query_memory(in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
-            const bool by_gpu = gpu_copies(info, announced != nullptr ? announced : address,
-                                           announced != nullptr ? announced_length : length);
+            const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
+                                                     : gpu_copies(info, address, length);
             key.buffer = name_buffer(info, by_gpu);
             const bool may_start = announced != nullptr && !in_rows;
             if (Link *link = may_start ? Link::packing() : nullptr) {

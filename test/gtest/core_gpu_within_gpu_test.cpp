@@ -224,6 +224,7 @@ TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
     }
 }
 
+// Of a few blocks, and of many.
 INSTANTIATE_TEST_SUITE_P(Bytes, WithinGpuTogether, testing::Values(100000, (1u << 20) + 100000));
 
 TEST_F(WithinGpu, AnEngineEndsBesideAKernelThatFillsTheGpu) {
