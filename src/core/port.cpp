@@ -148,7 +148,7 @@ unsigned Port::advance() {
     if (links_may_be_finished_) {
         forget_finished_links();
     }
-    standby_kernels_.tend(count == 0 && engine_.idle());
+    standby_kernels_.tend(count == 0 && engine_.idle() ? StandbyKernel::Moment::idle : StandbyKernel::Moment::busy);
     return count;
 }
 

@@ -68,7 +68,7 @@ public:
         ++progress_number_;
         if (!something_to_do()) {
             keep_house_in_time();
-            standby_kernels_.tend(true);
+            standby_kernels_.tend(StandbyKernel::Moment::idle);
             return 0;
         }
         return advance();

@@ -36,6 +36,8 @@ struct StandbyJob {
     bool cpu_may_write = false;
     /** The destination is memory of the context's GPU. */
     bool to_own_gpu = false;
+    /** By how much the copy engine would take longer: what a launch is for. */
+    uint32_t gain_ns = 3000;
 };
 
 /** A copy that a kernel was given. */
@@ -94,9 +96,15 @@ public:
     /** Whether several blocks do it, which move large copies several times as fast. */
     bool is_cluster() const { return cluster_function_.load(std::memory_order_relaxed) != nullptr; }
 
+    /** What the process does when it tends its kernels. */
+    enum class Moment {
+        idle,     // nothing happened since the last time
+        busy,
+        costly,   // it gives the driver copies that take longer than a launch
+    };
     /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
-     *  not be called before the next note_copy(). `idle`: see there. */
-    bool tend(bool idle, bool may_launch, uint64_t now);
+     *  not be called before the next note_copy(). */
+    bool tend(Moment moment, bool may_launch, uint64_t now);
 
 private:
     enum class Code { absent, loading, loaded, unusable };
@@ -109,7 +117,7 @@ private:
     void await_end();
     void beat(uint64_t now);
     bool claim_gpu(uint64_t now);
-    bool is_good_moment(bool idle, uint64_t now) const;
+    bool is_good_moment(Moment moment, uint64_t now) const;
     void look_whether_it_left(uint64_t now);
     void launch(uint64_t now);
     CUresult launch_kernel(StandbyParameters *parameters);
@@ -145,7 +153,7 @@ private:
     std::mutex mutex_;
     uint32_t next_ = 1;   // the unit that is written next
     uint32_t answers_ = UINT32_MAX - 100;  // number of the last one; the numbers soon begin again, at 1
-    uint32_t given_ = 0;  // commands to this launch
+    uint64_t gain_ns_ = 0;  // by the commands that this launch was given
     uint64_t launches_ = 0;
     uint64_t all_given_ = 0;
     std::atomic<uint64_t> all_not_served_{0};
@@ -179,11 +187,10 @@ public:
     /** A peer copies for this process on the GPU of `context`: its kernel is wanted there, not ours. */
     void leave_to_peer(CUcontext context);
 
-    /** To be called again and again by threads that wait for messages. `idle`: nothing happened since
-     *  the last time. Costs a load while no kernel is wanted. */
-    void tend(bool idle) {
+    /** To be called again and again by threads that wait for messages. Costs a load while no kernel is wanted. */
+    void tend(StandbyKernel::Moment moment) {
         if (wanted_.load(std::memory_order_relaxed)) {
-            tend_all(idle);
+            tend_all(moment);
         }
     }
     /** While one lives, no kernel is launched; those that run have left, or were told to. For calls of
@@ -202,7 +209,7 @@ public:
 
 private:
     bool possible() const;
-    void tend_all(bool idle);
+    void tend_all(StandbyKernel::Moment moment);
     void begin_absence();
 
     std::atomic<bool> wanted_{false};

@@ -248,7 +248,7 @@ TEST_F(HostPinsTest, AForkedChildWaitsForNobody) {
             acquire_again(offset, kMegabyte);
             pins_.invalidate(memory_ + (2 + (i + 4) % 8) * kMegabyte, kMegabyte);
             kernels.want();
-            kernels.tend(true);
+            kernels.tend(StandbyKernel::Moment::idle);
         }
     });
     int ended_well = 0;

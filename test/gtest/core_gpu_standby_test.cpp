@@ -91,7 +91,7 @@ protected:
         const auto end = std::chrono::steady_clock::now() + kPatience;
         while (!condition()) {
             kernel_->note_copy();
-            kernel_->tend(true, true, now_ns());
+            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
             if (std::chrono::steady_clock::now() > end) {
                 return false;
             }
@@ -413,7 +413,7 @@ TEST_F(Standby, AnswersAreNeverTorn) {
         StandbyJob asked = {destination, source.data(), words * sizeof(uint64_t)};
         asked.cpu_may_write = true;
         kernel_->note_copy();
-        kernel_->tend(true, true, now_ns());
+        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
         StandbyTicket ticket;
         if (kernel_->give(asked, &ticket) && wait(ticket) == State::served) {
             ++answers;
@@ -501,7 +501,7 @@ TEST_F(Standby, SaysOfEachCommandWhetherItServedIt) {
     for (int i = 0; i < 3000 || (served == 0 && now_ns() < deadline); ++i) {
         const size_t offset = 64 * static_cast<size_t>(i % 60);
         kernel_->note_copy();
-        kernel_->tend(true, true, now_ns());
+        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
         StandbyTicket ticket;
         memset(destination.data(), i, kBytes);
         if (kernel_->give({destination.data() + offset, source.data() + offset, 64}, &ticket)) {
@@ -525,7 +525,7 @@ TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
     std::thread tender([&] {
         while (!stop) {
             kernel_->note_copy();
-            kernel_->tend(true, true, now_ns());
+            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
         }
     });
     StandbyTicket ticket;
@@ -556,11 +556,42 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
     reset_calls();
     for (int i = 0; i < 3; ++i) {
         kernel_->note_copy();
-        kernel_->tend(true, true, now_ns());
+        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    kernel_->tend(true, true, now_ns());
+    kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
     EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
+}
+
+/** Launches are what it costs; whether they pay the copies say that it was given. */
+TEST_F(Standby, IsLaunchedAgainAtOnceIfItPaid) {
+    SKIP_UNLESS_SIMULATED();
+    struct Case {
+        uint32_t gain_ns;
+        unsigned copies;
+        uint64_t launches;
+    };
+    for (const Case &tried : {Case{3000, 2, 0}, {3000, 3, 1}, {500, 8, 0}, {7000, 1, 1}}) {
+        make(kLongLife, StandbyConfig::Mode::when_it_pays);
+        ASSERT_TRUE(await_life());
+        Buffer source(MemoryKind::device, 64);
+        Buffer destination(MemoryKind::device, 64);
+        for (unsigned i = 0; i < tried.copies; ++i) {
+            StandbyJob job = {destination.data(), source.data(), 64};
+            job.gain_ns = tried.gain_ns;
+            StandbyTicket ticket;
+            ASSERT_TRUE(kernel_->give(job, &ticket));
+            ASSERT_EQ(wait(ticket), State::served);
+        }
+        kernel_->dismiss();
+        ASSERT_TRUE(await_death());
+        kernel_->note_copy();
+        const uint64_t now = now_ns();
+        reset_calls();
+        kernel_->tend(StandbyKernel::Moment::busy, true, now);       // sees that it has left
+        kernel_->tend(StandbyKernel::Moment::costly, true, now + 1);
+        EXPECT_EQ(calls("cuLaunchKernel"), tried.launches) << tried.gain_ns << " " << tried.copies;
+    }
 }
 
 TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
@@ -572,7 +603,7 @@ TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
         make(kLongLife);
         for (const uint64_t end = now_ns() + 20'000'000; now_ns() < end;) {
             kernel_->note_copy();
-            kernel_->tend(true, true, now_ns());
+            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
             StandbyTicket ticket;
             ASSERT_FALSE(kernel_->give({this, this, 8}, &ticket)) << failing;
         }
@@ -679,7 +710,7 @@ FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
     };
     while (!called) {
         kernel->note_copy();
-        kernels.tend(true);
+        kernels.tend(StandbyKernel::Moment::idle);
     }
     return 0;
 });
@@ -731,7 +762,7 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
         destination.fill(2);
         while (!kernel->alive() && in_time()) {
             kernel->note_copy();
-            kernels.tend(true);
+            kernels.tend(StandbyKernel::Moment::idle);
         }
     };
     // It may leave at any time; then the copy engine copies.
@@ -783,6 +814,61 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
 TEST_F(Standby, CopiesCallNoDriver) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(copies_without_the_driver.run(), 0);
+}
+
+/** To give the driver a copy of managed memory takes longer than a launch, so of several even the first ones bring the
+ *  kernel, though nobody waits yet, and though the last one has only just left. */
+FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
+    setenv("SIMCUDA_NODE", "2", 1);  // the parent has the standby kernel of its GPUs
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
+        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+        return 1;
+    }
+    constexpr uint32_t kLong = 1'000'000'000;
+    StandbyKernels &kernels = StandbyKernels::instance();
+    kernels.configure({StandbyConfig::Mode::whenever_possible, kLong, kLong});
+    kernels.prepare(context);
+    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
+    constexpr unsigned kCopies = 3;  // one that is alone, one that finds that the kernel has left, one that brings it
+    constexpr size_t kBytes = 512;
+    Buffer host(MemoryKind::pinned, kCopies * kBytes);
+    Buffer device(MemoryKind::device, kCopies * kBytes);
+    Buffer managed(MemoryKind::managed, kCopies * kBytes);
+    CopyEngine engine;
+    const auto launches_for = [&](Buffer &source) {
+        source.fill(3);
+        const MemoryInfo info = query_memory(source.data());
+        std::vector<CopyTicket> tickets(kCopies);
+        reset_calls();
+        for (unsigned i = 0; i < kCopies; ++i) {
+            const size_t offset = i * kBytes;
+            engine.start({host.data() + offset, source.data() + offset, kBytes, info, CopyDirection::from_gpu},
+                         &tickets[i]);
+        }
+        const uint64_t launches = calls("cuLaunchKernel");
+        for (CopyTicket &ticket : tickets) {
+            engine.wait(&ticket);
+        }
+        return host.check(0, kCopies * kBytes, 3, 0) == "" ? launches : ~uint64_t{0};
+    };
+    if (!kernel || launches_for(device) != 0) {
+        return 2;
+    }
+    if (launches_for(managed) != 1) {
+        return 3;
+    }
+    kernel->dismiss();
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (kernel->alive() && std::chrono::steady_clock::now() < end) {
+    }
+    return launches_for(managed) == 1 ? 0 : 4;
+});
+
+TEST_F(Standby, IsBroughtByCopiesOfManagedMemory) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(managed_copies_bring_it.run(), 0);
 }
 
 }  // namespace

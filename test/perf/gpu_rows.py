@@ -37,6 +37,8 @@ ROWS = [
         "memcpy", "memcpy"),
     Row("managed-gpu", "managed, on the GPU on both sides", "managed@gpu", "managed@gpu",
         "staged", STAGED),
+    Row("managed-gpu-stays", "managed, on the GPUs all the time", "managed@gpu-stays", "managed@gpu-stays",
+        "staged", STAGED),
     Row("one-gpu", "device to device, two processes on one GPU", "device", "device", "peer",
         MAPPED, perftest="cuda", standby="standby-pull", one_device=True),
     Row("managed-cpu-gpu", "managed, on the CPU to on the GPU", "managed@cpu", "managed@gpu",

@@ -26,12 +26,12 @@ Synchronization parse_synchronization(const std::string &text) {
     throw std::runtime_error(text + ": a step synchronizes by stream, context or query");
 }
 
-HaloSteps::HaloSteps(const MeasuringSide &here, size_t size, unsigned most_messages)
+HaloSteps::HaloSteps(const MeasuringSide &here, MemoryType type, size_t size, unsigned most_messages)
     : here_(here),
       size_(size),
       kernel_(*here.driver),
-      source_(here.driver, {MemoryKind::device}, most_messages * stride_of(size)),
-      destination_(here.driver, {MemoryKind::device}, most_messages * stride_of(size)) {
+      source_(here.driver, type, most_messages * stride_of(size)),
+      destination_(here.driver, type, most_messages * stride_of(size)) {
     here_.driver->require(here_.driver->cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
                           "cuStreamCreate");
 }

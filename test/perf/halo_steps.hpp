@@ -32,8 +32,8 @@ struct HaloStep {
  *  arrives is checked; wrong data throws std::runtime_error. */
 class HaloSteps {
 public:
-    /** With messages of `size` bytes in device memory, `most_messages` at most. */
-    HaloSteps(const MeasuringSide &here, size_t size, unsigned most_messages);
+    /** With messages of `size` bytes in memory of a type that needs no preparation, `most_messages` at most. */
+    HaloSteps(const MeasuringSide &here, MemoryType type, size_t size, unsigned most_messages);
     ~HaloSteps();
     HaloSteps(const HaloSteps &) = delete;
     HaloSteps &operator=(const HaloSteps &) = delete;

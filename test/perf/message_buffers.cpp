@@ -44,6 +44,7 @@ MemoryType parse_memory_type(const std::string &text) {
     MemoryType type;
     type.renewed = cut(&rest, "+new");
     type.rewritten = !type.renewed && cut(&rest, "+written");
+    type.stays = cut(&rest, "-stays");
     if (cut(&rest, "@cpu")) {
         type.place = MemoryType::Place::cpu;
     } else if (cut(&rest, "@gpu")) {
@@ -52,6 +53,9 @@ MemoryType parse_memory_type(const std::string &text) {
     type.kind = parse_kind(rest);
     if (type.place != MemoryType::Place::anywhere && type.kind != MemoryKind::managed) {
         throw std::runtime_error(text + ": only managed memory has a changing place");
+    }
+    if (type.stays && (type.place == MemoryType::Place::anywhere || type.has_new_contents())) {
+        throw std::runtime_error(text + ": what stays has a place, and is not new");
     }
     return type;
 }
@@ -68,6 +72,7 @@ void MessageBuffers::prepare(size_t size, unsigned slots) {
     slots_ = slots;
     stride_ = stride_of(size);
     has_content_ = false;
+    is_placed_ = false;
 }
 
 void MessageBuffers::prepare_source(uint64_t seed) {
@@ -88,7 +93,8 @@ void MessageBuffers::prepare_destination() {
     place();
 }
 
-void MessageBuffers::check(uint64_t seed) const {
+void MessageBuffers::check(uint64_t seed) {
+    is_placed_ = false;  // this CPU looks at it
     for (unsigned slot = 0; slot < slots_; ++slot) {
         memory(slot).check(offset(slot), size_, seed + slot);
     }
@@ -110,6 +116,10 @@ void MessageBuffers::renew() {
 }
 
 void MessageBuffers::place() {
+    if (type_.stays && is_placed_) {
+        return;
+    }
+    is_placed_ = true;
     for (unsigned slot = 0; slot < slots_; ++slot) {
         if (type_.place == MemoryType::Place::cpu) {
             memory(slot).place_on_cpu(offset(slot), size_);

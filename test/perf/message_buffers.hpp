@@ -11,19 +11,20 @@
 
 namespace gpushm::perf {
 
-/** What the command line calls KIND[@cpu|@gpu][+new|+written]. */
+/** What the command line calls KIND[@cpu|@gpu[-stays]][+new|+written]. */
 struct MemoryType {
     enum class Place { anywhere, cpu, gpu };
 
     MemoryKind kind = MemoryKind::host;
     Place place = Place::anywhere;  // where managed pages are before each message
+    bool stays = false;             // and before the first message only
     bool renewed = false;           // each message has a buffer that was just allocated
     bool rewritten = false;         // a source is written anew before each message
 
     /** Whether each message of such a source differs from the one before. */
     bool has_new_contents() const { return renewed || rewritten; }
     /** Whether something is to be done before each message. */
-    bool needs_preparation() const { return has_new_contents() || place != Place::anywhere; }
+    bool needs_preparation() const { return has_new_contents() || (place != Place::anywhere && !stays); }
 };
 
 /** Throws std::runtime_error on what is none. */
@@ -46,7 +47,7 @@ public:
     void prepare_destination();
 
     /** Throws std::runtime_error unless every slot holds what a source of `seed` holds. */
-    void check(uint64_t seed) const;
+    void check(uint64_t seed);
 
     /** Slots are taken in turn. */
     char *address(unsigned message) const;
@@ -64,6 +65,7 @@ private:
     size_t stride_ = 0;
     unsigned slots_ = 0;
     bool has_content_ = false;
+    bool is_placed_ = false;
 };
 
 }  // namespace gpushm::perf

@@ -114,7 +114,7 @@ private:
                 throw std::runtime_error("the standby kernel does not start");
             }
             kernel_->note_copy();
-            StandbyKernels::instance().tend(true);
+            StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
         }
     }
 

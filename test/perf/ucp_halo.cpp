@@ -17,6 +17,7 @@ struct Plan {
         : kernels_us(options.integers("kernel-us")),
           messages(options.integers("messages")),
           size(options.sizes("size")[0]),
+          type(parse_memory_type(options.text("kind"))),
           effort{options.number("seconds")},
           warm_up{options.number("warm-up")},
           blocks(static_cast<unsigned>(options.number("blocks-per-sm"))),
@@ -34,13 +35,14 @@ struct Plan {
     std::vector<int> kernels_us, messages;
     std::vector<std::pair<std::string, Synchronization>> synchronizations;
     size_t size;
+    MemoryType type;
     Effort effort, warm_up;
     unsigned blocks, threads;
 };
 
 void measure(const Options &options, const MeasuringSide &here) {
     const Plan plan(options);
-    HaloSteps steps(here, plan.size, static_cast<unsigned>(plan.most_messages()));
+    HaloSteps steps(here, plan.type, plan.size, static_cast<unsigned>(plan.most_messages()));
     const bool prints = here.side.number() == 0;
     if (prints && !steps.note().empty()) {
         print_note(steps.note());
@@ -74,6 +76,7 @@ int main(int argc, char **argv) {
                              {"sync", "stream,context,query"},
                              {"messages", "8,1"},
                              {"size", "8k"},
+                             {"kind", "device"},
                              {"seconds", "0.1"},
                              {"warm-up", "0.3"},
                              {"blocks-per-sm", "1"},
