@@ -15,7 +15,7 @@ public:
     explicit PollInterval(uint64_t nanoseconds) : nanoseconds_(nanoseconds) {}
 
     /** To be asked in each poll: whether so much time has passed since it last was true. Found late by up to
-     *  15 polls, once; as long as each poll takes that time, each is told. */
+     *  63 polls, once; as long as each poll takes that time, each is told. */
     bool over() {
         if (++polls_ % kPollsPerLook != 0 && !over_) {
             return false;
@@ -29,7 +29,7 @@ public:
     }
 
 private:
-    static constexpr uint32_t kPollsPerLook = 16;  // the clock costs as much as half an idle poll
+    static constexpr uint32_t kPollsPerLook = 64;  // the clock costs as much as half an idle poll
 
     uint64_t nanoseconds_;
     uint64_t last_ = 0;
