@@ -46,8 +46,8 @@ struct StandbyModel {
     size_t managed;            // the driver takes 3 to 6 us longer for each copy of managed memory
 };
 
-// So much quicker the kernel is than the driver, ns, where a copy is alone, and where others are under way, which the
-// driver is given together. Steps of eight 8 KB messages with cuCtxSynchronize between are as quick without the kernel.
+// So much quicker the kernel is than the driver, ns, where a copy is alone, and where it follows others, which the driver
+// would be given together. Steps of eight 8 KB messages with cuCtxSynchronize between are as quick without the kernel.
 struct StandbyGain {
     uint32_t alone;
     uint32_t in_traffic;
@@ -568,7 +568,7 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
     if (!job.in_reach && !kernels_reach_both(job, means, true)) {
         return false;
     }
-    standby->note_copy();
+    const bool is_alone = standby->note_copy();
     const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
     if (is_managed && !idle() && !standby->alive()) {
         // Several of them: to start each takes a CPU 5 to 6 us, a launch 3 to 4.
@@ -579,7 +579,7 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
     copy.cpu_may_write = means.destination_pinned;
     copy.to_own_gpu = is_of_gpu(job.gpu_side, job.destination, job.length);
     const StandbyGain &gain = is_managed ? kManagedGain : kGain;
-    copy.gain_ns = idle() ? gain.alone : gain.in_traffic;
+    copy.gain_ns = is_alone ? gain.alone : gain.in_traffic;
     return standby->give(copy, ticket);
 }
 

@@ -25,6 +25,9 @@ namespace {
 constexpr uint32_t kEnoughCopies = 4;
 constexpr uint64_t kLongestPauseNs = 10'000'000;
 
+// What a small copy takes a copy engine.
+constexpr uint64_t kEngineCopyNs = 7000;
+
 // A launch takes a CPU 3 to 4 us: less than the rest of a wait that has lasted so long already, usually.
 constexpr uint64_t kIdleBeforeLaunchNs = 1000;
 constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
@@ -204,15 +207,17 @@ StandbyKernel::~StandbyKernel() {
     munmap(control_, sizeof(*control_));
 }
 
-void StandbyKernel::note_copy() {
+bool StandbyKernel::note_copy() {
     const uint64_t now = monotonic_nanoseconds();
-    const bool recent = now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
+    const uint64_t pause = now - last_copy_.load(std::memory_order_relaxed);
+    const bool recent = pause < kLongestPauseNs;
     last_copy_.store(now, std::memory_order_relaxed);
     const uint32_t copies = recent ? copies_.load(std::memory_order_relaxed) + 1 : 1;
     copies_.store(copies, std::memory_order_relaxed);
     if (is_in_use(now)) {
         StandbyKernels::instance().want();
     }
+    return pause >= kEngineCopyNs;
 }
 
 void StandbyKernel::load() {

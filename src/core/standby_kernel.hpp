@@ -51,7 +51,7 @@ struct StandbyTicket {
 };
 
 /** The kernel of one context. It is started while a thread of the process waits for messages and small
- *  copies have been seen lately, never in front of a copy; it takes commands once it has said that
+ *  copies have been seen lately, never in front of a copy that is alone; it takes commands once it has said that
  *  it runs, and leaves by itself soon after the waiting has stopped, and after a bounded life in any
  *  case. What it was given and did not serve, its giver copies otherwise: nothing depends on it.
  *
@@ -64,8 +64,9 @@ public:
     StandbyKernel &operator=(const StandbyKernel &) = delete;
     ~StandbyKernel();
 
-    /** A small copy was or will be done for a message: what makes it worth to be there. */
-    void note_copy();
+    /** A small copy was or will be done for a message: what makes it worth to be there. True when the one before was so
+     *  long ago that the copy engine would have ended it. */
+    bool note_copy();
 
     /** Whether give() would take a command now. */
     bool alive() const;

@@ -563,7 +563,18 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
     EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
 }
 
-/** Launches are what it costs; whether they pay the copies say that it was given. */
+TEST_F(Standby, KnowsWhichCopiesAreAlone) {
+    EXPECT_TRUE(kernel_->note_copy());
+    unsigned following = 0;
+    for (int i = 0; i < 100; ++i) {
+        following += kernel_->note_copy() ? 0 : 1;
+    }
+    EXPECT_GT(following, 50u);  // not those before which this thread was kept from its core
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    EXPECT_TRUE(kernel_->note_copy());
+}
+
+/** Whether a launch pays the copies say that it was given. */
 TEST_F(Standby, IsLaunchedAgainAtOnceIfItPaid) {
     SKIP_UNLESS_SIMULATED();
     struct Case {
@@ -820,6 +831,7 @@ TEST_F(Standby, CopiesCallNoDriver) {
  *  kernel, though nobody waits yet, and though the last one has only just left. */
 FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
     setenv("SIMCUDA_NODE", "2", 1);  // the parent has the standby kernel of its GPUs
+    setenv("SIMCUDA_DELAY_US", "20000", 1);  // what was started is under way
     const CudaDriver &cuda = *CudaDriver::get();
     CUcontext context = nullptr;
     if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
