@@ -713,7 +713,7 @@ FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
     StandbyKernels &kernels = StandbyKernels::instance();
     kernels.configure({StandbyConfig::Mode::whenever_possible, 200'000, 1'000'000});
     kernels.prepare(context);
-    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
+    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, CudaDriver::get()->context_id(context));
     if (!kernel) {
         return 2;
     }
@@ -738,22 +738,29 @@ TEST_F(Standby, ALaunchMayBeWatchedByATool) {
     EXPECT_EQ(launch_with_a_tool.run(), 0);
 }
 
+/** Of a process of its own, which has standby kernels of its own on a node of this number: the primary context of its
+ *  first device, which is current; null when the driver refuses. */
+CUcontext context_on_node(const char *number) {
+    setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    const bool made = cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS &&
+                      cuda.ctx_push_current(context) == CUDA_SUCCESS;
+    return made ? context : nullptr;
+}
+
 /** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of its own,
  *  for the setting is the process's. */
 FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
-    setenv("SIMCUDA_NODE", "1", 1);  // the parent has the standby kernel of its GPUs
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    if (cuda.init(0) != CUDA_SUCCESS ||
-        cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
-        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+    CUcontext context = context_on_node("1");
+    if (context == nullptr) {
         return 1;
     }
     constexpr uint32_t kLong = 1'000'000'000;
     StandbyKernels &kernels = StandbyKernels::instance();
     kernels.configure({StandbyConfig::Mode::whenever_possible, kLong, kLong});
     kernels.prepare(context);
-    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
+    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, CudaDriver::get()->context_id(context));
     CopyEngine engine;
     constexpr size_t kRoom = 64 << 10;
     constexpr size_t kLongOne = 512 << 10;
@@ -837,19 +844,16 @@ TEST_F(Standby, CopiesCallNoDriver) {
 /** To give the driver a copy of managed memory takes longer than a launch, so of several even the first ones bring the
  *  kernel, though nobody waits yet, and though the last one has only just left. */
 FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
-    setenv("SIMCUDA_NODE", "2", 1);  // the parent has the standby kernel of its GPUs
     setenv("SIMCUDA_DELAY_US", "20000", 1);  // what was started is under way
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
-        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+    CUcontext context = context_on_node("2");
+    if (context == nullptr) {
         return 1;
     }
     constexpr uint32_t kLong = 1'000'000'000;
     StandbyKernels &kernels = StandbyKernels::instance();
     kernels.configure({StandbyConfig::Mode::whenever_possible, kLong, kLong});
     kernels.prepare(context);
-    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
+    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, CudaDriver::get()->context_id(context));
     constexpr unsigned kCopies = 3;  // one that is alone, one that finds that the kernel has left, one that brings it
     constexpr size_t kBytes = 512;
     Buffer host(MemoryKind::pinned, kCopies * kBytes);
