@@ -39,16 +39,16 @@ mpi_reduction_on_gpu() {
 # initialised again it waits once for ever for the answer to a fence (ompi_mpi_instance_init(), usleep(); PMIx and gpushm
 # are idle): then it is tried again.
 mpi_sessions() {
-    local mode n output status tries
+    local mode n output status tries ranks_limit=60
     for mode in again alone; do
         n=2
         [ $mode = alone ] || n=1
         for tries in 1 2 3; do
             status=0
-            output=$(ranks_limit=60 ranks $n "$1/test/mpi/sessions" $mode 2>&1) || status=$?
+            output=$(ranks $n "$1/test/mpi/sessions" $mode 2>&1) || status=$?
             tail -n 12 <<<"$output"
             [ $status = 124 ] || break
-            say "sessions $mode: no end within 60 s, time $tries"
+            say "sessions $mode: no end within $ranks_limit s, time $tries"
         done
         [ $status = 0 ] || [[ $output == *'sessions: skipped'* ]] || return 1
     done

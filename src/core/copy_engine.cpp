@@ -831,11 +831,13 @@ void CopyEngine::submit_joint() {
     }
 }
 
-void CopyEngine::end_last_scope() {
-    if (has_joint_) {
+void CopyEngine::end_scope() {
+    if (scopes_ == 1 && has_joint_) {
         submit_joint();
     }
-    capture_.reset();
+    if (--scopes_ == 0) {
+        capture_.reset();
+    }
 }
 
 // ---------------------------------------------------------------- progress

@@ -218,7 +218,7 @@ private:
     unsigned end_all();
     void relax_capture();
     void submit_joint();
-    void end_last_scope();
+    void end_scope();
 
     std::map<CUcontext, Context> contexts_;
     std::vector<std::shared_ptr<CopyBatch>> ended_;  // of WithdrawableCopies; empty between calls
@@ -233,12 +233,7 @@ private:
 class CopyEngine::Scope {
 public:
     explicit Scope(CopyEngine &engine) : engine_(engine) { ++engine_.scopes_; }
-    ~Scope() {
-        if (engine_.scopes_ == 1 && (engine_.has_joint_ || engine_.capture_)) {
-            engine_.end_last_scope();
-        }
-        --engine_.scopes_;
-    }
+    ~Scope() { engine_.end_scope(); }
     Scope(const Scope &) = delete;
     Scope &operator=(const Scope &) = delete;
 

@@ -29,7 +29,7 @@ public:
     }
 
 private:
-    static constexpr uint32_t kPollsPerLook = 64;  // the clock costs as much as half an idle poll
+    static constexpr uint32_t kPollsPerLook = 64;  // the clock costs as much as five idle polls
 
     uint64_t nanoseconds_;
     uint64_t last_ = 0;

@@ -37,7 +37,7 @@ struct StandbyJob {
     /** The destination is memory of the context's GPU. */
     bool to_own_gpu = false;
     /** By how much the copy engine would take longer: what a launch is for. */
-    uint32_t gain_ns = 3000;
+    uint32_t gain_ns = 0;
 };
 
 /** A copy that a kernel was given. */

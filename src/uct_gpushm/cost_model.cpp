@@ -20,10 +20,10 @@ constexpr double kMessageBandwidth = 20e9;
 // But UCP reckons with 5 to 7 GB/s (UCX_BCOPY_BW) for each copy of an eager message, which slots in the caches are far
 // from: 32 KiB take 2.2 us as an eager message and 4.5 as a transfer (UCX 1.22, EPYC 9004, cores with a common
 // cache), 3 and 8.4 where the sender has just written them; between cores far apart 7 to 8 and 5.2, 11 and 21. 64 KiB,
-// far apart, 15 and 6.4, 14 to 24 and 37. So a transfer is said to need this before it begins, and UCP takes it behind 31
-// KiB where it reckons with 7 GB/s, 23 with 5, and of a stream of messages (UCP_OP_ATTR_FLAG_MULTI_SEND) behind 64 and 45. On
-// the former machines (Xeon of 2024, two cores) 32 KiB take 4.5 us as an eager message, 2.3 as a transfer, written before
-// 5.3 and 4.6; in windows 2.4 and 3.3 each; a stream of 64 KiB 13 GB/s and 25.
+// far apart, 15 and 6.4, 14 to 24 and 37. So a transfer is said to need this before it begins, and UCP takes it
+// behind 31 KiB where it reckons with 7 GB/s, 23 with 5, and of a stream of messages (UCP_OP_ATTR_FLAG_MULTI_SEND)
+// behind 64 and 45. On the former machines (Xeon of 2024, two cores) 32 KiB take 4.5 us as an eager message, 2.3 as a
+// transfer, written before 5.3 and 4.6; in windows 2.4 and 3.3 each; a stream of 64 KiB 13 GB/s and 25.
 constexpr double kHostTransferStart = 8.5e-6;
 
 // Where messages may go to a GPU's memory, which their sender cannot know: UCP takes a transfer behind 16 KiB. 16 KiB to it

@@ -9,7 +9,6 @@
 #include "core/standby_kernel.hpp"
 #include "openmpi/message_calls.hpp"
 #include "openmpi/staging_limit.hpp"
-#include "uct_gpushm/abi/invoke_am.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/config.hpp"
 #include "uct_gpushm/cost_model.hpp"

@@ -3,8 +3,6 @@
 #include "abi_component.hpp"
 #include "abi_ucx.hpp"
 
-#include "uct_gpushm/abi/invoke_am.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -700,23 +700,30 @@ TEST_F(Standby, ThatDiesServesNothingMore) {
     EXPECT_FALSE(kernel_->alive());
 }
 
-/** A tool's callback runs within a call of the driver, and may call the driver itself. */
-FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
-    setenv("SIMCUDA_NODE", "1", 1);
-    alarm(30);
+/** Of a process of its own, which has standby kernels of its own on a node of this number: the one of the primary
+ *  context of its first device, which is current; null where that cannot be had. */
+std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns, uint32_t life_ns) {
+    setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
     const CudaDriver &cuda = *CudaDriver::get();
     CUcontext context = nullptr;
     if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
         cuda.ctx_push_current(context) != CUDA_SUCCESS) {
-        return 1;
+        return nullptr;
     }
     StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({StandbyConfig::Mode::whenever_possible, 200'000, 1'000'000});
+    kernels.configure({StandbyConfig::Mode::whenever_possible, beat_ns, life_ns});
     kernels.prepare(context);
-    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, CudaDriver::get()->context_id(context));
+    return kernels.find(context, cuda.context_id(context));
+}
+
+/** A tool's callback runs within a call of the driver, and may call the driver itself. */
+FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
+    alarm(30);
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("1", 200'000, 1'000'000);
     if (!kernel) {
-        return 2;
+        return 1;
     }
+    const CudaDriver &cuda = *CudaDriver::get();
     static decltype(cuda.launch_kernel) launch;
     static bool called;
     launch = cuda.launch_kernel;
@@ -728,7 +735,7 @@ FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
     };
     while (!called) {
         kernel->note_copy();
-        kernels.tend(StandbyKernel::Moment::idle);
+        StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
     }
     return 0;
 });
@@ -738,29 +745,14 @@ TEST_F(Standby, ALaunchMayBeWatchedByATool) {
     EXPECT_EQ(launch_with_a_tool.run(), 0);
 }
 
-/** Of a process of its own, which has standby kernels of its own on a node of this number: the primary context of its
- *  first device, which is current; null when the driver refuses. */
-CUcontext context_on_node(const char *number) {
-    setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    const bool made = cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS &&
-                      cuda.ctx_push_current(context) == CUDA_SUCCESS;
-    return made ? context : nullptr;
-}
-
 /** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of its own,
  *  for the setting is the process's. */
 FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
-    CUcontext context = context_on_node("1");
-    if (context == nullptr) {
+    constexpr uint32_t kLong = 1'000'000'000;
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("1", kLong, kLong);
+    if (!kernel) {
         return 1;
     }
-    constexpr uint32_t kLong = 1'000'000'000;
-    StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({StandbyConfig::Mode::whenever_possible, kLong, kLong});
-    kernels.prepare(context);
-    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, CudaDriver::get()->context_id(context));
     CopyEngine engine;
     constexpr size_t kRoom = 64 << 10;
     constexpr size_t kLongOne = 512 << 10;
@@ -787,7 +779,7 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
         destination.fill(2);
         while (!kernel->alive() && in_time()) {
             kernel->note_copy();
-            kernels.tend(StandbyKernel::Moment::idle);
+            StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
         }
     };
     // It may leave at any time; then the copy engine copies.
@@ -804,7 +796,7 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     const auto no_copy = [] { return calls("cuMemcpyAsync") == 0; };
     // Without the driver's hooks it is asked whether the context is still the same.
     const auto no_call = [] { return calls_of_all() == calls("cuCtxGetId"); };
-    if (!kernel || !copied_by_kernel(source, 64, 64, 1, no_call)) {
+    if (!copied_by_kernel(source, 64, 64, 1, no_call)) {
         return 2;
     }
     if (!copied_by_kernel(source, 0, kRoom, 1, no_copy) ||
@@ -845,15 +837,11 @@ TEST_F(Standby, CopiesCallNoDriver) {
  *  kernel, though nobody waits yet, and though the last one has only just left. */
 FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
     setenv("SIMCUDA_DELAY_US", "20000", 1);  // what was started is under way
-    CUcontext context = context_on_node("2");
-    if (context == nullptr) {
+    constexpr uint32_t kLong = 1'000'000'000;
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("2", kLong, kLong);
+    if (!kernel) {
         return 1;
     }
-    constexpr uint32_t kLong = 1'000'000'000;
-    StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({StandbyConfig::Mode::whenever_possible, kLong, kLong});
-    kernels.prepare(context);
-    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, CudaDriver::get()->context_id(context));
     constexpr unsigned kCopies = 3;  // one that is alone, one that finds that the kernel has left, one that brings it
     constexpr size_t kBytes = 512;
     Buffer host(MemoryKind::pinned, kCopies * kBytes);
@@ -876,7 +864,7 @@ FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
         }
         return host.check(0, kCopies * kBytes, 3, 0) == "" ? launches : ~uint64_t{0};
     };
-    if (!kernel || launches_for(device) != 0) {
+    if (launches_for(device) != 0) {
         return 2;
     }
     if (launches_for(managed) != 1) {

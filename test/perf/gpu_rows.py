@@ -17,6 +17,10 @@ class Row:
     unmapped: bool = False   # sides are told not to map each other's GPU memory
     standard: bool = True    # in the table without --rows
 
+    @property
+    def between_hosts(self):
+        return self.source.startswith("host") and self.destination.startswith("host")
+
 
 STAGED = "device to host and host to device, in chunks through pinned memory"
 MAPPED = "copy out of the other process's memory (CUDA IPC)"

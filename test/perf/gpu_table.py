@@ -92,7 +92,7 @@ class Table:
 
     def has_devices_for(self, row):
         known = self.facts["gpu"].get("devices", 0)
-        return row.name.startswith("host") or known > max(self.devices_of(row))
+        return row.between_hosts or known > max(self.devices_of(row))
 
     def measure_row(self, row, share):
         """As many rounds as fit into `share` seconds, one at least."""

@@ -125,6 +125,10 @@ ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks
                         const uct_iface_config_t *config);
 void iface_cleanup(Iface *iface);
 
+/** Hands a received active message to its handler, as uct_iface_invoke_am of UCX
+ *  (src/uct/base/uct_iface.h) does. */
+ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags);
+
 /** Fills what uct_base_iface_query fills, and what UCX >= 1.22 added. */
 void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes);
 

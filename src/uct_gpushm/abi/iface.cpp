@@ -197,6 +197,12 @@ void iface_cleanup(Iface *iface) {
     functions.class_cleanup(functions.base_iface_class, iface, -1);
 }
 
+ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags) {
+    const size_t handler = kBaseIfaceAm + id * kAmHandlerSize;
+    const auto callback = load<uct_am_callback_t>(iface, handler);
+    return callback(load<void *>(iface, handler + kAmHandlerArgument), data, length, flags);
+}
+
 void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes) {
     const Running &ucx = running();
     ucx.functions.base_iface_query(iface, attributes);
