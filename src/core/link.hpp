@@ -75,6 +75,9 @@ public:
     /** Whether it is that, or its process dead. */
     bool peer_ended() const { return peer_closed() || !peer_alive(); }
 
+    /** An active message of the peer is about to be handled (MailboxSender::expect_answer). */
+    bool expect_answer() { return mailbox_.expect_answer(); }
+
     /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
     Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length);
     /** Pieces of host memory; at most Cell::kInlineBytes in all. */

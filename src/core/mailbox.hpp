@@ -225,6 +225,10 @@ constexpr size_t kSlotOffset = 8;
  *  4 KiB took .29 us from process to process instead of .21, while 2 KiB take .16 instead of .18 (EPYC 9004). */
 constexpr size_t kMostFetchedForWrite = 2112;
 
+/** What is longer takes so long to write that its cell would be fetched too early (MailboxSender::expect_answer): 1 KiB
+ *  took .37 us from process to process instead of .34 (Xeon). */
+constexpr size_t kMostAnsweredAtOnce = 256;
+
 /** Sizes and places in a mailbox segment. */
 struct MailboxGeometry {
     uint32_t cell_count;  // a power of two
@@ -372,6 +376,18 @@ public:
         return geometry_.slot(segment_.data(), reserved.ticket);
     }
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
+    /** A message of the mailbox's owner came. If those before were answered one by one, the cell of the answer is fetched
+     *  while the message is looked at: then true. The owner, who polls that cell, has it back after another transfer
+     *  between caches, so this pays for answers within some 50 ns: 8 bytes take .145 us from process to process instead
+     *  of .169, in Open MPI .151 instead of .182 (Xeon). To whoever does not answer it costs a transfer now and then. */
+    bool expect_answer() {
+        answers_ &= !has_to_answer_;
+        has_to_answer_ = true;
+        if (answers_) {
+            prefetch_for_write(geometry_.cell(segment_.data(), next_ticket_));
+        }
+        return answers_;
+    }
     /** At the end, in place of a CellKind::close for which there is no room: the owner frees the record when
      *  it has received everything. Nothing may be reserved then or later. */
     void abandon();
@@ -417,6 +433,8 @@ private:
     uint64_t next_ticket_ = 0;  // tail was seen here: it cannot be below
     uint64_t head_ = 0;         // MailboxHeader::head when it was read last
     bool alone_ = false;        // no other sender came between the last two messages
+    bool has_to_answer_ = false;  // a message of the owner came, and nothing was sent since
+    bool answers_ = false;        // the one before was answered at once, and by a short message
 };
 
 // ---------------------------------------------------------------- what each message takes
@@ -479,6 +497,10 @@ inline void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, 
     }
     if (reserved.armed) {
         wake_owner();
+    }
+    if (has_to_answer_) {
+        has_to_answer_ = false;
+        answers_ = length <= kMostAnsweredAtOnce;
     }
     if (alone_ && length <= kMostFetchedForWrite && (carries_slot(kind) || length > kInFirstLine)) {
         prefetch_next(reserved, kind, length);

@@ -70,6 +70,7 @@ Link *Port::link(const MailboxAddress &peer, const char **why) {
         return nullptr;
     }
     links_.push_back(std::move(link));
+    strangers_.reset();
     if (links_.size() >= links_to_look_at_) {
         look_for_finished_links();
     }
@@ -100,6 +101,23 @@ void Port::activate(Link &link) {
     }
 }
 
+/** Null: there is none. */
+Link *Port::look_for_link(uint16_t sender) {
+    link_of_sender_[sender] = known_link(sender);
+    strangers_[sender] = link_of_sender_[sender] == nullptr;
+    return link_of_sender_[sender];
+}
+
+inline void Port::expect_answer(uint16_t sender) {
+    Link *link = link_of_sender_[sender];
+    if (link == nullptr && !strangers_[sender]) {
+        link = look_for_link(sender);
+    }
+    if (link != nullptr) {
+        link->expect_answer();
+    }
+}
+
 /** The id is an index to whoever receives the message. */
 inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
     if (am_id < kActiveMessageIds) {
@@ -121,6 +139,7 @@ inline unsigned Port::receive_messages() {
     unsigned char *payload;
     for (; count < kMessagesPerProgress; ++count) {
         if (mailbox_.receive_inline(&label, &payload)) {
+            expect_answer(label.sender);
             deliver(label.am_id, payload, label.length);
             mailbox_.release();
         } else if (mailbox_.empty() || !receive_message()) {
@@ -165,10 +184,9 @@ bool Port::receive_message() {
 void Port::dispatch(const ReceivedCell &message) {
     switch (message.kind) {
     case CellKind::am_inline:
-        deliver(message.am_id, message.payload, message.length);
-        break;
     case CellKind::am_slot:
-        deliver(message.am_id, message.slot, message.length);
+        expect_answer(message.sender);
+        deliver(message.am_id, carries_slot(message.kind) ? message.slot : message.payload, message.length);
         break;
     case CellKind::close:
         receive_close(message.sender);
@@ -205,6 +223,7 @@ void Port::forget_sender(uint16_t sender) {
         link->receive_close();
     }
     link_of_sender_[sender] = nullptr;
+    strangers_[sender] = false;
     unanswered_[sender] = false;
     mailbox_.free_sender(sender);
     look_for_finished_links();

@@ -135,6 +135,8 @@ private:
     inline unsigned receive_messages();
     bool receive_message();
     void dispatch(const ReceivedCell &message);
+    inline void expect_answer(uint16_t sender);
+    Link *look_for_link(uint16_t sender);
     inline void deliver(uint8_t am_id, void *data, size_t length);
     static void report_impossible_id(uint8_t am_id);
     void dispatch_to_link(const ReceivedCell &message);
@@ -164,6 +166,7 @@ private:
     size_t links_to_look_at_ = 16;  // with as many, peers may be gone of which nobody has told
     bool links_may_be_finished_ = false;
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
+    std::bitset<kMaxSenders> strangers_;   // senders to whom there was no link when it was looked for
     std::bitset<kMaxSenders> unanswered_;  // senders that could not be answered; it was logged
     std::vector<Link *> active_;
     PollInterval since_housekeeping_{3'000'000};  // it makes system calls

@@ -223,6 +223,28 @@ TEST(Mailbox, NewcomerFindsTheEndOfTheQueue) {
     }
 }
 
+TEST(Mailbox, AnswerIsExpectedWhereOthersWereShortAndCameOneByOne) {
+    auto mailbox = MailboxReceiver::create(8, 1024);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    EXPECT_FALSE(sender.expect_answer()) << "none was answered yet";
+    ASSERT_TRUE(send_pattern(sender, 1, 8));
+    EXPECT_TRUE(sender.expect_answer());
+    EXPECT_FALSE(sender.expect_answer()) << "another one came before the answer";
+    EXPECT_FALSE(sender.expect_answer());
+    ASSERT_TRUE(send_pattern(sender, 2, kMostAnsweredAtOnce));
+    EXPECT_TRUE(sender.expect_answer());
+    ASSERT_TRUE(send_pattern(sender, 3, kMostAnsweredAtOnce + 1));
+    EXPECT_FALSE(sender.expect_answer()) << "answers take long";
+    ASSERT_TRUE(send_pattern(sender, 4, 8));
+    ASSERT_TRUE(send_pattern(sender, 5, 1024));
+    EXPECT_TRUE(sender.expect_answer()) << "what was sent behind the answer is none";
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+        constexpr uint32_t kLengths[] = {8, kMostAnsweredAtOnce, kMostAnsweredAtOnce + 1, 8, 1024};
+        expect_next(*mailbox, seed, kLengths[seed - 1]);
+    }
+}
+
 TEST(MailboxSenders, AnswersFindEverySender) {
     auto mailbox = MailboxReceiver::create(8, 128);
     ASSERT_TRUE(mailbox);

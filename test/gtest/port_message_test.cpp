@@ -217,6 +217,25 @@ TEST_P(PortMessages, FullMailboxSaysSoAndRecovers) {
 INSTANTIATE_TEST_SUITE_P(Ways, PortMessages, testing::Bool(),
                          [](const auto &info) { return info.param ? "Ring" : "Slots"; });
 
+/** By what the link says afterwards: that a message was answered. */
+TEST(PortAnswers, AreExpectedOfWhoeverHasALink) {
+    TestPort here, peer, other;
+    Link &to_here = peer.link(here);
+    const auto come = [&](Link &link, TestPort &from) {
+        ASSERT_EQ(send_when_possible(from, here, [&] { return link.am_short(3, 0, nullptr, 0); }), Status::ok);
+        ASSERT_TRUE(progress_until({&here}, [&] { return !here.messages.empty(); }));
+        here.messages.clear();
+    };
+    come(to_here, peer);  // there is no link back yet
+    Link &to_peer = here.link(peer);
+    Link &to_other = here.link(other);
+    ASSERT_EQ(to_other.am_short(3, 0, nullptr, 0), Status::ok);
+    come(to_here, peer);
+    ASSERT_EQ(to_peer.am_short(3, 0, nullptr, 0), Status::ok);
+    EXPECT_TRUE(to_peer.expect_answer());
+    EXPECT_FALSE(to_other.expect_answer()) << "nothing came of this one";
+}
+
 TEST(PortMessagesToItself, LoopbackWorks) {
     TestPort port;
     Link &link = port.link(port);
