@@ -46,6 +46,15 @@ bool MailboxGeometry::possible() const {
            slot_bytes % 64 == 0 && slot_bytes <= (1u << 26);
 }
 
+size_t most_fetched_for_write() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_is("amd")) {
+        return 2112;
+    }
+#endif
+    return SIZE_MAX;
+}
+
 // ---------------------------------------------------------------- receiver
 
 MailboxReceiver::MailboxReceiver(Segment segment, MailboxGeometry geometry, const Cookie &cookie,
@@ -285,20 +294,14 @@ void MailboxSender::abandon() {
 /** Fetches what the next message will write behind the first line of its cell if it is like this one, while
  *  nobody waits for it. Not that line, whose state the owner polls; nothing that the owner may still read or
  *  another sender may be writing. */
-void MailboxSender::prefetch_next(const ReservedCell &published, CellKind kind,
-                                  size_t length) const {
-    const uint64_t next = published.ticket + 1;
-    if (next - head_ >= geometry_.cell_count) {
-        return;
-    }
+void MailboxSender::prefetch_next(uint64_t ticket, CellKind kind, size_t length) const {
     if (carries_slot(kind)) {
-        const unsigned char *slot = geometry_.slot(segment_.data(), next);
+        const unsigned char *slot = geometry_.slot(segment_.data(), ticket);
         for (size_t offset = 0; offset < length; offset += kLine) {
             prefetch_for_write(slot + offset);
         }
     } else {
-        prefetch_for_write(reinterpret_cast<unsigned char *>(geometry_.cell(segment_.data(), next)) +
-                           kLine);
+        prefetch_for_write(reinterpret_cast<unsigned char *>(geometry_.cell(segment_.data(), ticket)) + kLine);
     }
 }
 
