@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 namespace gpushm {
 
@@ -12,6 +13,10 @@ inline constexpr size_t kLine = 64;  // bytes
 /** How far a payload is fetched before it is touched. What lies behind is fetched by the processor, which has seen
  *  the first lines go by. */
 inline constexpr size_t kPrefetchBytes = 4096;
+
+inline const unsigned char *begin_of_line(const unsigned char *address) {
+    return address - reinterpret_cast<uintptr_t>(address) % kLine;
+}
 
 /** Asks for the line in a state in which it may be written. */
 inline void prefetch_for_write(const void *address) {
@@ -24,10 +29,18 @@ inline void prefetch_for_write(const void *address) {
 #endif
 }
 
+/** Asks for all lines of a payload that will be written. */
+inline void prefetch_for_write(const unsigned char *payload, size_t length) {
+    for (const unsigned char *line = begin_of_line(payload); line < payload + length; line += kLine) {
+        prefetch_for_write(line);
+    }
+}
+
 /** Asks for the first lines of a payload that is used at once. */
 inline void prefetch_payload(const unsigned char *payload, size_t length) {
-    for (size_t offset = 0; offset < std::min(length, kPrefetchBytes); offset += kLine) {
-        __builtin_prefetch(payload + offset);
+    const unsigned char *const end = payload + std::min(length, kPrefetchBytes);
+    for (const unsigned char *line = begin_of_line(payload); line < end; line += kLine) {
+        __builtin_prefetch(line);
     }
 }
 

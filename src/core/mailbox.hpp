@@ -42,6 +42,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace gpushm {
 
@@ -226,14 +227,10 @@ constexpr size_t kSlotOffset = 56;
  *  into these: 4 KiB .64 us instead of .92, 8 KiB 1.04 instead of 1.45, 16 KiB 2.05 instead of 2.7 (Xeon of 2024). */
 size_t most_fetched_for_write();
 
-/** So many cells ahead of what is published the next ones are fetched, as long as there is one sender: the cell behind it
- *  the owner polls, which would take it back. A sender of many is held up by its compare-and-swap, which waits for every
- *  line that was written before: 8 bytes took .049 us each instead of .025 (Xeon). With 4, .034 instead of .029 for 64. */
+/** So many cells ahead of what is published the next ones are fetched where many follow: the cell behind it the owner
+ *  polls, who would take it back. Else each compare-and-swap waits for the line that was written before: 8 bytes took
+ *  .049 us each instead of .025, 64 bytes .049 instead of .029 (Xeon); with 4, .034. */
 constexpr uint64_t kCellsAhead = 2;
-
-/** What is longer takes so long to write that its cell would be fetched too early (MailboxSender::expect_answer): 1 KiB
- *  took .37 us from process to process instead of .34 (Xeon). */
-constexpr size_t kMostAnsweredAtOnce = 256;
 
 /** Sizes and places in a mailbox segment. */
 struct MailboxGeometry {
@@ -382,10 +379,12 @@ public:
         return geometry_.slot(segment_.data(), reserved.ticket);
     }
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
-    /** A message of the mailbox's owner came. If those before were answered one by one, the cell of the answer is fetched
-     *  while the message is looked at: then true. The owner, who polls that cell, has it back after another transfer
-     *  between caches, so this pays for answers within some 50 ns: 8 bytes take .145 us from process to process instead
-     *  of .169, in Open MPI .151 instead of .182 (Xeon). To whoever does not answer it costs a transfer now and then. */
+    /** A message of the mailbox's owner came. If those before were answered one by one, and the last one by what takes one
+     *  line, the cell of the answer is fetched while the message is looked at: then true. The owner, who polls that cell,
+     *  has it back after another transfer between caches, so this pays for answers within some 50 ns: 8 bytes take .145 us
+     *  from process to process instead of .169, in Open MPI .151 instead of .182 (Xeon of 2024). Not for two lines: the
+     *  owner would get the other one with it, for adjacent lines come together (64 bytes .15 to .30 us instead of .17); nor
+     *  for more, which takes longer to write (1 KiB .37 us instead of .34). */
     bool expect_answer() {
         answers_ &= !has_to_answer_;
         has_to_answer_ = true;
@@ -429,7 +428,7 @@ private:
     bool reserve_again(uint64_t tail, ReservedCell *reserved);
     bool find_room(uint64_t *tail, uint64_t *head) const;
     bool read_again(uint64_t *tail, uint64_t *head) const;
-    void prefetch_next(uint64_t ticket, CellKind kind, size_t length) const;
+    void prefetch_next(uint64_t published, CellKind kind, size_t length, bool is_answer) const;
     void wake_owner();
 
     Segment segment_;
@@ -441,7 +440,7 @@ private:
     uint64_t head_ = 0;         // MailboxHeader::head when it was read last
     bool alone_ = false;        // no other sender came between the last two messages
     bool has_to_answer_ = false;  // a message of the owner came, and nothing was sent since
-    bool answers_ = false;        // the one before was answered at once, and by a short message
+    bool answers_ = false;        // the one before was answered before another one came, by one line
 };
 
 // ---------------------------------------------------------------- what each message takes
@@ -505,15 +504,12 @@ inline void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, 
     if (reserved.armed) {
         wake_owner();
     }
-    if (has_to_answer_) {
-        has_to_answer_ = false;
-        answers_ = length <= kMostAnsweredAtOnce;
+    const bool is_answer = std::exchange(has_to_answer_, false);
+    if (is_answer) {
+        answers_ = length <= kInFirstLine;
     }
-    if (alone_ && reserved.ticket + kCellsAhead - head_ < geometry_.cell_count) {
-        prefetch_for_write(geometry_.cell(segment_.data(), reserved.ticket + kCellsAhead));
-        if (length <= most_fetched_ && (carries_slot(kind) || length > kInFirstLine)) {
-            prefetch_next(reserved.ticket + 1, kind, length);
-        }
+    if (alone_) {
+        prefetch_next(reserved.ticket, kind, length, is_answer);
     }
 }
 

@@ -223,7 +223,7 @@ TEST(Mailbox, NewcomerFindsTheEndOfTheQueue) {
     }
 }
 
-TEST(Mailbox, AnswerIsExpectedWhereOthersWereShortAndCameOneByOne) {
+TEST(Mailbox, AnswerIsExpectedWhereOthersTookOneLineAndCameOneByOne) {
     auto mailbox = MailboxReceiver::create(8, 1024);
     ASSERT_TRUE(mailbox);
     MailboxSender sender = attach_sender(mailbox->address());
@@ -232,15 +232,15 @@ TEST(Mailbox, AnswerIsExpectedWhereOthersWereShortAndCameOneByOne) {
     EXPECT_TRUE(sender.expect_answer());
     EXPECT_FALSE(sender.expect_answer()) << "another one came before the answer";
     EXPECT_FALSE(sender.expect_answer());
-    ASSERT_TRUE(send_pattern(sender, 2, kMostAnsweredAtOnce));
+    ASSERT_TRUE(send_pattern(sender, 2, kInFirstLine));
     EXPECT_TRUE(sender.expect_answer());
-    ASSERT_TRUE(send_pattern(sender, 3, kMostAnsweredAtOnce + 1));
-    EXPECT_FALSE(sender.expect_answer()) << "answers take long";
+    ASSERT_TRUE(send_pattern(sender, 3, kInFirstLine + 1));
+    EXPECT_FALSE(sender.expect_answer()) << "it took two lines";
     ASSERT_TRUE(send_pattern(sender, 4, 8));
     ASSERT_TRUE(send_pattern(sender, 5, 1024));
     EXPECT_TRUE(sender.expect_answer()) << "what was sent behind the answer is none";
     for (uint64_t seed = 1; seed <= 5; ++seed) {
-        constexpr uint32_t kLengths[] = {8, kMostAnsweredAtOnce, kMostAnsweredAtOnce + 1, 8, 1024};
+        constexpr uint32_t kLengths[] = {8, kInFirstLine, kInFirstLine + 1, 8, 1024};
         expect_next(*mailbox, seed, kLengths[seed - 1]);
     }
 }
