@@ -84,6 +84,9 @@ void Link::end_operation(uint64_t id, Status status) {
     if (found == operations_.end()) {
         return;
     }
+    // UCP acknowledges the transfer, and the application often sends the next message. 8 bytes between two H100 take 5.2 us
+    // instead of 5.4, 8 KiB 5.6 instead of 6.1.
+    mailbox_.expect_two_messages();
     // The completion may start other operations.
     const Completion completion = found->second.completion;
     revoke(found->second.shared, 1);

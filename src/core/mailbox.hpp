@@ -393,6 +393,9 @@ public:
         }
         return answers_;
     }
+    /** Two messages will be sent at once, the second one by its slot: what they write is fetched meanwhile. The first one's
+     *  cell the owner polls and may have back before. */
+    void expect_two_messages() const;
     /** At the end, in place of a CellKind::close for which there is no room: the owner frees the record when
      *  it has received everything. Nothing may be reserved then or later. */
     void abandon();
@@ -508,7 +511,7 @@ inline void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, 
     if (is_answer) {
         answers_ = length <= kInFirstLine;
     }
-    if (alone_) {
+    if (alone_ && (!is_answer || length > kInFirstLine)) {
         prefetch_next(reserved.ticket, kind, length, is_answer);
     }
 }

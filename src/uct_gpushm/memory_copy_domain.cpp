@@ -181,6 +181,10 @@ public:
 
     ucs_status_t mem_query(const void *address, size_t length,
                            abi::MemoryAttributes &attributes) override {
+        // Most buffers. What was here before was found to be gone when the page was added, or hooks have said so.
+        if (HostPages::instance().contains(address)) {
+            return UCS_ERR_INVALID_ADDR;
+        }
         const MemoryInfo info = query_memory(address);
         std::vector<MemoryInfo> gone;
         const bool fresh = history_.observe(address, info, &gone);
