@@ -312,7 +312,7 @@ void MailboxSender::prefetch_next(uint64_t published, CellKind kind, size_t leng
 void MailboxSender::expect_two_messages() const {
     constexpr size_t kSlotBytes = 192;  // UCP announces memory in 100 to 200
     const uint64_t second = next_ticket_ + 1;
-    if (second - head_ < geometry_.cell_count) {
+    if (alone_ && second - head_ < geometry_.cell_count) {
         prefetch_for_write(geometry_.cell(segment_.data(), next_ticket_));
         prefetch_for_write(geometry_.cell(segment_.data(), second));
         prefetch_for_write(geometry_.slot(segment_.data(), second), kSlotBytes);

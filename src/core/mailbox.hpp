@@ -509,7 +509,7 @@ inline void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, 
     }
     const bool is_answer = std::exchange(has_to_answer_, false);
     if (is_answer) {
-        answers_ = length <= kInFirstLine;
+        answers_ = alone_ && length <= kInFirstLine;
     }
     if (alone_ && (!is_answer || length > kInFirstLine)) {
         prefetch_next(reserved.ticket, kind, length, is_answer);
