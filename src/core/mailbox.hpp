@@ -217,8 +217,8 @@ struct ReceivedCell : CellLabel {  // sender < kMaxSenders, length <= kInlineByt
 };
 
 /** UCP puts 8 bytes in front of the payload of most messages (ucp_eager_hdr_t, src/ucp/tag/eager.h), which so begins with
- *  a line. CPUs copy that more quickly (windows of 4 KiB .27 us each instead of .38, of 8 KiB .42 instead of .52, Xeon of
- *  2024), and kernels by their widest words. */
+ *  a line. CPUs copy that more quickly (4 KiB .64 us from process to process instead of .74, streams of 2 KiB 10.5 GB/s
+ *  instead of 9.9, Xeon of 2024), and kernels by their widest words. */
 constexpr size_t kSlotOffset = 56;
 
 /** What is longer is not fetched before it is written. From some 2 KiB on the GNU C library copies by "rep movsb"
@@ -227,9 +227,9 @@ constexpr size_t kSlotOffset = 56;
  *  into these: 4 KiB .64 us instead of .92, 8 KiB 1.04 instead of 1.45, 16 KiB 2.05 instead of 2.7 (Xeon of 2024). */
 size_t most_fetched_for_write();
 
-/** So many cells ahead of what is published the next ones are fetched where many follow: the cell behind it the owner
- *  polls, who would take it back. Else each compare-and-swap waits for the line that was written before: 8 bytes took
- *  .049 us each instead of .025, 64 bytes .049 instead of .029 (Xeon); with 4, .034. */
+/** So many cells ahead of what is published the next one is fetched where messages of one line follow each other; the
+ *  cell behind it the owner polls, who would take it back. Else each compare-and-swap waits for the line that was written
+ *  before: 23 million messages of 8 bytes a second instead of 20 (Xeon of 2024); of two lines 5 % less. */
 constexpr uint64_t kCellsAhead = 2;
 
 /** Sizes and places in a mailbox segment. */
@@ -431,7 +431,7 @@ private:
     bool reserve_again(uint64_t tail, ReservedCell *reserved);
     bool find_room(uint64_t *tail, uint64_t *head) const;
     bool read_again(uint64_t *tail, uint64_t *head) const;
-    void prefetch_next(uint64_t published, CellKind kind, size_t length, bool is_answer) const;
+    void prefetch_next(uint64_t ticket, CellKind kind, size_t length) const;
     void wake_owner();
 
     Segment segment_;
@@ -511,8 +511,13 @@ inline void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, 
     if (is_answer) {
         answers_ = alone_ && length <= kInFirstLine;
     }
-    if (alone_ && (!is_answer || length > kInFirstLine)) {
-        prefetch_next(reserved.ticket, kind, length, is_answer);
+    if (!alone_) {
+        return;
+    }
+    if (carries_slot(kind) || length > kInFirstLine) {
+        prefetch_next(reserved.ticket + 1, kind, length);
+    } else if (!is_answer && reserved.ticket + kCellsAhead - head_ < geometry_.cell_count) {
+        prefetch_for_write(geometry_.cell(segment_.data(), reserved.ticket + kCellsAhead));
     }
 }
 
