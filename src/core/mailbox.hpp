@@ -221,12 +221,6 @@ struct ReceivedCell : CellLabel {  // sender < kMaxSenders, length <= kInlineByt
  *  instead of 9.9, Xeon of 2024), and kernels by their widest words. */
 constexpr size_t kSlotOffset = 56;
 
-/** What is longer is not fetched before it is written. From some 2 KiB on the GNU C library copies by "rep movsb"
- *  (x86_rep_movsb_threshold, sysdeps/x86/dl-cacheinfo.h), which on AMD is slow into lines that were fetched: 4 KiB took
- *  .29 us from process to process instead of .21, while 2 KiB take .16 instead of .18 (EPYC 9004). On Intel it is quicker
- *  into these: 4 KiB .64 us instead of .92, 8 KiB 1.04 instead of 1.45, 16 KiB 2.05 instead of 2.7 (Xeon of 2024). */
-size_t most_fetched_for_write();
-
 /** So many cells ahead of what is published the next one is fetched where messages of one line follow each other; the
  *  cell behind it the owner polls, who would take it back. Else each compare-and-swap waits for the line that was written
  *  before: 23 million messages of 8 bytes a second instead of 20 (Xeon of 2024); of two lines 5 % less. */
@@ -289,24 +283,21 @@ public:
         }
         *label = head_cell_->label.load(std::memory_order_relaxed);
         *payload = head_cell_->payload;
-        last_slot_length_ = 0;
         // Of a message in its slot, too: 1 and 4 KiB take 4 % longer without, it is not known why (EPYC 9004).
         prefetch_second_line(*head_cell_, label->length);
         return label->kind == CellKind::am_inline && label->length <= Cell::kInlineBytes &&
                label->sender < kMaxSenders;
     }
-    /** Several messages came at once: asks for what lies behind the next one, as far as senders have reserved it, for they
-     *  have written it or are about to. `count_anew`: looks how far that is, which takes the line of MailboxHeader::tail
-     *  from a sender. Streams of 1 KiB 8.6 GB/s instead of 6.2, of 512 bytes 7.1 instead of 5.5 (Xeon of 2024). */
-    void fetch_backlog(bool count_anew) {
+    /** Asks for what lies behind the next message, which is likely to be like it, as far as senders have reserved tickets
+     *  below `reserved_end`: they have written it or are about to. Streams of 1 KiB 8.6 GB/s instead of 6.2, of 512 bytes
+     *  7.1 instead of 5.5 (Xeon of 2024). */
+    void fetch_backlog(uint64_t reserved_end) const {
         constexpr uint64_t kCells = 2;
-        if (count_anew) {
-            reserved_end_ = reserved_tickets();
-        }
-        if (head_ + kCells + 1 < reserved_end_) {
+        if (head_ + kCells + 1 < reserved_end) {
             __builtin_prefetch(geometry_.cell(segment_.data(), head_ + kCells));
-            if (last_slot_length_ != 0) {
-                prefetch_payload(geometry_.slot(segment_.data(), head_ + 1), last_slot_length_);
+            const CellLabel next = head_cell_->label.load(std::memory_order_relaxed);
+            if (carries_slot(next.kind)) {
+                prefetch_payload(geometry_.slot(segment_.data(), head_ + 1), next.length);
             }
         }
     }
@@ -371,8 +362,6 @@ private:
     WakeSocket wake_socket_;
     uint64_t head_ = 0;  // the ticket that is received next
     Cell *head_cell_;
-    uint64_t reserved_end_ = 0;     // of the tickets that fetch_backlog() has seen reserved
-    size_t last_slot_length_ = 0;   // of the last message; 0: it was in its cell
     uint16_t next_watched_ = 0;  // the record that find_dead_sender looks at next
 };
 
@@ -449,14 +438,16 @@ private:
     bool reserve_again(uint64_t tail, ReservedCell *reserved);
     bool find_room(uint64_t *tail, uint64_t *head) const;
     bool read_again(uint64_t *tail, uint64_t *head) const;
-    void prefetch_next(uint64_t ticket, CellKind kind, size_t length) const;
+    /** The cell of this ticket is free, as far as is known here: the owner has read what was in it. */
+    bool is_free(uint64_t ticket) const { return ticket - head_ < geometry_.cell_count; }
+    void prefetch_like(uint64_t ticket, CellKind kind, size_t length) const;
     void wake_owner();
 
     Segment segment_;
     MailboxGeometry geometry_;
     Cookie owner_;
     uint16_t sender_;
-    size_t most_fetched_ = most_fetched_for_write();
+    size_t most_fetched_;  // bytes of a slot
     uint64_t next_ticket_ = 0;  // tail was seen here: it cannot be below
     uint64_t head_ = 0;         // MailboxHeader::head when it was read last
     bool alone_ = false;        // no other sender came between the last two messages
@@ -480,7 +471,6 @@ inline bool MailboxReceiver::take(ReceivedCell *message) {
     if (!known_kind(message->kind) || message->length > limit || message->sender >= kMaxSenders) {
         return false;
     }
-    last_slot_length_ = in_slot ? message->length : 0;
     if (in_slot) {
         prefetch_payload(message->slot, message->length);
     } else {
@@ -511,7 +501,7 @@ inline bool MailboxSender::try_reserve(uint64_t *tail, ReservedCell *reserved) {
 
 inline bool MailboxSender::reserve(ReservedCell *reserved) {
     uint64_t tail = next_ticket_ << 1;  // a guess: right when no other sender came between
-    return (next_ticket_ - head_ < geometry_.cell_count && try_reserve(&tail, reserved)) ||
+    return (is_free(next_ticket_) && try_reserve(&tail, reserved)) ||
            reserve_again(tail, reserved);
 }
 
@@ -534,8 +524,8 @@ inline void MailboxSender::publish(const ReservedCell &reserved, CellKind kind, 
         return;
     }
     if (carries_slot(kind) || length > kInFirstLine) {
-        prefetch_next(reserved.ticket + 1, kind, length);
-    } else if (!is_answer && reserved.ticket + kCellsAhead - head_ < geometry_.cell_count) {
+        prefetch_like(reserved.ticket + 1, kind, length);
+    } else if (!is_answer && is_free(reserved.ticket + kCellsAhead)) {
         prefetch_for_write(geometry_.cell(segment_.data(), reserved.ticket + kCellsAhead));
     }
 }

@@ -104,19 +104,19 @@ void Port::activate(Link &link) {
     }
 }
 
-/** Null: there is none. */
-Link *Port::look_for_link(uint16_t sender) {
-    link_of_sender_[sender] = known_link(sender);
-    strangers_[sender] = link_of_sender_[sender] == nullptr;
-    return link_of_sender_[sender];
+/** The link to a sender, if there is one. */
+inline Link *Port::known_link(uint16_t sender) {
+    Link *&link = link_of_sender_[sender];
+    if (link == nullptr && !strangers_[sender]) {
+        const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
+        link = address ? find_link(*address) : nullptr;
+        strangers_[sender] = link == nullptr;
+    }
+    return link;
 }
 
 inline void Port::expect_answer(uint16_t sender) {
-    Link *link = link_of_sender_[sender];
-    if (link == nullptr && !strangers_[sender]) {
-        link = look_for_link(sender);
-    }
-    if (link != nullptr) {
+    if (Link *link = known_link(sender)) {
         link->expect_answer();
     }
 }
@@ -140,10 +140,13 @@ inline unsigned Port::receive_messages() {
     unsigned count = 0;
     CellLabel label;
     unsigned char *payload;
+    uint64_t reserved_end = 0;
     for (; count < kMessagesPerProgress; ++count) {
-        if (count >= kFewMessages && !mailbox_.empty()) {
-            mailbox_.fetch_backlog(count == kFewMessages);
+        if (count == kFewMessages && !mailbox_.empty()) {
+            // Not for fewer: a sender has the line of that word taken from him.
+            reserved_end = mailbox_.reserved_tickets();
         }
+        mailbox_.fetch_backlog(reserved_end);
         if (mailbox_.receive_inline(&label, &payload)) {
             expect_answer(label.sender);
             deliver(label.am_id, payload, label.length);
@@ -200,15 +203,6 @@ void Port::dispatch(const ReceivedCell &message) {
     default:
         dispatch_to_link(message);
     }
-}
-
-/** The link to a sender, if there is one. */
-Link *Port::known_link(uint16_t sender) const {
-    if (link_of_sender_[sender] != nullptr) {
-        return link_of_sender_[sender];
-    }
-    const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
-    return address ? find_link(*address) : nullptr;
 }
 
 /** A port closes its mailbox before it says so. What a broken peer says in the name of another is not

@@ -136,14 +136,13 @@ private:
     bool receive_message();
     void dispatch(const ReceivedCell &message);
     inline void expect_answer(uint16_t sender);
-    Link *look_for_link(uint16_t sender);
     inline void deliver(uint8_t am_id, void *data, size_t length);
     static void report_impossible_id(uint8_t am_id);
     void dispatch_to_link(const ReceivedCell &message);
     void receive_close(uint16_t sender);
     void forget_sender(uint16_t sender);
     Link *find_link(const MailboxAddress &peer) const;
-    Link *known_link(uint16_t sender) const;
+    inline Link *known_link(uint16_t sender);
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
     void forget_finished_links();
