@@ -9,6 +9,7 @@
 #include "core/host_pins.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/mailbox.hpp"
 #include "core/page_residency.hpp"
 #include "core/row_views.hpp"
 #include "core/withdrawable_copies.hpp"
@@ -580,6 +581,11 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
     copy.to_own_gpu = is_of_gpu(job.gpu_side, job.destination, job.length);
     const StandbyGain &gain = is_managed ? kManagedGain : kGain;
     copy.gain_ns = is_alone ? gain.alone : gain.in_traffic;
+    if (job.mailbox != nullptr && means.source_pinned) {  // so all slots of that mailbox are in reach
+        const MessagePayload payload = job.mailbox->payload_at(job.source, job.length);
+        copy.message = payload.message;
+        copy.next = job.mailbox->payload_behind(payload);
+    }
     return standby->give(copy, ticket);
 }
 

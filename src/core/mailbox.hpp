@@ -30,6 +30,7 @@
 #pragma once
 
 #include "core/cache_lines.hpp"
+#include "core/message_payload.hpp"
 #include "core/process.hpp"
 #include "core/segment.hpp"
 #include "core/shared_transfer.hpp"
@@ -310,6 +311,13 @@ public:
     /** Whether receive() would find something now. */
     bool empty() const { return head_cell_->state.load(std::memory_order_acquire) != head_ + 1; }
 
+    /** What [source, +length) is of the message that receive() returned and release() did not give back: its payload, or
+     *  part of it, or nothing. */
+    MessagePayload payload_at(const void *source, size_t length) const;
+    /** The same part of the message behind that one, as far as it has it: nothing if none is there, or it does not lie in a
+     *  slot. */
+    MessagePayload payload_behind(const MessagePayload &payload) const;
+
     /** Tickets below it are reserved, received or skipped; at most cell_count beyond head(). */
     uint64_t reserved_tickets() const;
     /** Tickets below it are received or skipped. */
@@ -355,7 +363,9 @@ private:
     bool take(ReceivedCell *message);
     void drop_broken(const ReceivedCell &message);
     uint64_t unreceived_tickets() const;
+    uint64_t message_number(uint64_t ticket) const { return first_number_ + ticket; }
 
+    uint64_t first_number_;  // of ticket 0: MessagePayload::message
     Segment segment_;
     MailboxGeometry geometry_;
     Cookie cookie_;

@@ -130,6 +130,16 @@ inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
     }
 }
 
+/** What is copied to a GPU by a standby kernel is copied with what follows in mind. */
+inline void Port::deliver_slot(const ReceivedCell &message) {
+    if (standby_kernels_.wanted()) {
+        const MessageInHand in_hand(mailbox_);
+        deliver(message.am_id, message.slot, message.length);
+    } else {
+        deliver(message.am_id, message.slot, message.length);
+    }
+}
+
 void Port::report_impossible_id(uint8_t am_id) {
     GPUSHM_LOG_ONCE(error, "a peer sent a message with the impossible id %u: it is dropped; look for "
                     "memory corruption in the job's processes", am_id);
@@ -193,9 +203,12 @@ bool Port::receive_message() {
 void Port::dispatch(const ReceivedCell &message) {
     switch (message.kind) {
     case CellKind::am_inline:
+        expect_answer(message.sender);
+        deliver(message.am_id, message.payload, message.length);
+        break;
     case CellKind::am_slot:
         expect_answer(message.sender);
-        deliver(message.am_id, carries_slot(message.kind) ? message.slot : message.payload, message.length);
+        deliver_slot(message);
         break;
     case CellKind::close:
         receive_close(message.sender);

@@ -137,6 +137,7 @@ private:
     void dispatch(const ReceivedCell &message);
     inline void expect_answer(uint16_t sender);
     inline void deliver(uint8_t am_id, void *data, size_t length);
+    inline void deliver_slot(const ReceivedCell &message);
     static void report_impossible_id(uint8_t am_id);
     void dispatch_to_link(const ReceivedCell &message);
     void receive_close(uint16_t sender);

@@ -441,6 +441,7 @@ bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
         copy.cpu_may_read && copy.length <= kStandbyMostInline && !answers;
     const uint32_t argument = static_cast<uint32_t>(copy.length) |
                               (in_units ? kStandbyInline : 0) | (answers ? kStandbyAnswer : 0) |
+                              (!in_units && !answers && reads_ahead(copy) ? kStandbyReadAhead : 0) |
                               (copy.to_own_gpu ? kStandbyOwnGpu : 0);
     if (!alive() || next_ + standby_units(argument) - load_acquire(control_->done) > kStandbyUnits) {
         return false;
@@ -459,7 +460,21 @@ bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
     return true;
 }
 
+/** What rides in the next command the kernel need not read. */
+bool StandbyKernel::reads_ahead(const StandbyJob &copy) const {
+    return copy.next.message != 0 && copy.next.length > kStandbyMostInline && copy.next.length <= kStandbyMostAhead &&
+           next_ != 0;
+}
+
+/** The number of the command by which the source was read ahead; 0: none. */
+uint32_t StandbyKernel::reader_of(const StandbyJob &copy) const {
+    const bool is_read = copy.message != 0 && copy.message == read_ahead_.message &&
+                         copy.source == read_ahead_.begin && copy.length <= read_ahead_.length;
+    return is_read ? reader_ : 0;
+}
+
 void StandbyKernel::write_command(const StandbyJob &copy, uint32_t argument, uint32_t answer) {
+    const uint32_t number = next_;
     const uint64_t destination = (argument & kStandbyAnswer) != 0
                                      ? answer
                                      : reinterpret_cast<uint64_t>(copy.destination);
@@ -467,7 +482,12 @@ void StandbyKernel::write_command(const StandbyJob &copy, uint32_t argument, uin
     if ((argument & kStandbyInline) != 0) {
         write_payload(static_cast<const unsigned char *>(copy.source), copy.length);
     } else {
-        write_unit({reinterpret_cast<uint64_t>(copy.source), 0, 0});
+        write_unit({reinterpret_cast<uint64_t>(copy.source), reader_of(copy), 0});
+    }
+    if ((argument & kStandbyReadAhead) != 0) {
+        write_unit({reinterpret_cast<uint64_t>(copy.next.begin), static_cast<uint32_t>(copy.next.length), 0});
+        read_ahead_ = copy.next;
+        reader_ = number;
     }
 }
 

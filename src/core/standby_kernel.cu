@@ -14,6 +14,9 @@
 // after that too. With the barrier of the cluster (arrive.release, wait.acquire) the same holds for the
 // threads of all its blocks: causality order goes through barriers of any scope that includes both threads.
 //
+// What is read ahead the other warps of the first block load behind the barrier that ends the copy, and so behind the
+// lanes' acquire loads, into shared memory; by the barrier before the next batch all warps see it there.
+//
 // Such a store waits until the host and all peers have taken what was stored for them. Where all went
 // to memory of this GPU a fence of the GPU's scope takes 0.3 us less: with it the copies are in this
 // GPU's second-level cache, through which go all who read that memory, its kernels and copy engines,
@@ -33,7 +36,9 @@ using gpushm::kStandbyClusterBlocks;
 using gpushm::kStandbyClusterThreads;
 using gpushm::kStandbyInline;
 using gpushm::kStandbyLength;
+using gpushm::kStandbyMostAhead;
 using gpushm::kStandbyOwnGpu;
+using gpushm::kStandbyReadAhead;
 using gpushm::kStandbyThreads;
 using gpushm::kStandbyUnitPayload;
 using gpushm::kStandbyUnits;
@@ -65,12 +70,26 @@ struct Copy {
 /** Where what was copied lies. */
 enum class Reach { own_gpu, anywhere };
 
+/** What is to be read ahead. */
+struct Ahead {
+    uint64_t source;
+    uint32_t length;  // 0: nothing
+};
+
+/** What was read ahead: the bytes at a source are behind the beginning of `lines` as far as the source is behind that of a
+ *  line. */
+struct Held {
+    alignas(16) unsigned char lines[kStandbyMostAhead + kLine];
+};
+
 /** Copies that the warps share out among themselves, in pieces. Without units it has no pieces. */
 struct Batch {
     uint32_t units;     // that it used up; 0: the kernel is to leave
     uint32_t copies;
     uint32_t pieces;    // of all copies
     Reach reach;
+    uint32_t is_held;   // it is one copy, of what was read ahead
+    Ahead ahead;        // behind them
     Copy copy[kMostCommands];
     uint32_t piece_shift[kMostCommands];  // see piece_shift()
     uint32_t first_piece[kMostCommands];
@@ -226,6 +245,67 @@ __device__ void copy_share(const Batch &batch, uint32_t member, uint32_t members
     }
 }
 
+// ---------------------------------------------------------------- reading ahead
+
+/** All threads but those of warp 0, which polls meanwhile, fetch it by words of 16 bytes, of which the first and the last
+ *  one may be of its neighbours (on the same page). */
+template <uint32_t kThreads>
+__device__ void read_ahead(const Ahead &ahead, Held &held) {
+    using Word = uint4;
+    constexpr uint32_t kReaders = kThreads - kLanes;
+    constexpr uint32_t kWord = sizeof(Word);
+    constexpr uint32_t kInFlight = 4;  // enough for 8 KiB; more is more code beside the loop that polls
+    const uint64_t line = ahead.source - line_offset(ahead.source);
+    const uint32_t first = line_offset(ahead.source) / kWord * kWord;
+    const uint32_t end = line_offset(ahead.source) + min(ahead.length, kStandbyMostAhead);
+    for (uint32_t at = (threadIdx.x - kLanes) * kWord; at < end; at += kInFlight * kReaders * kWord) {
+        Word words[kInFlight];
+#pragma unroll
+        for (uint32_t i = 0; i < kInFlight; ++i) {
+            const uint32_t offset = at + i * kReaders * kWord;
+            if (offset >= first && offset < end) {
+                words[i] = load_fresh<Word>(line + offset);
+            }
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < kInFlight; ++i) {
+            const uint32_t offset = at + i * kReaders * kWord;
+            if (offset >= first && offset < end) {
+                *reinterpret_cast<Word *>(&held.lines[offset]) = words[i];
+            }
+        }
+    }
+}
+
+/** All threads of the block store what was read ahead; `bytes` is a multiple of the size of Word. */
+template <typename Word, uint32_t kThreads>
+__device__ void store_held_words(const Copy &copy, uint32_t bytes, const Held &held) {
+    const unsigned char *source = &held.lines[line_offset(copy.source)];
+#pragma unroll 1
+    for (uint32_t at = threadIdx.x * sizeof(Word); at < bytes; at += kThreads * sizeof(Word)) {
+        store_through(copy.destination + at, *reinterpret_cast<const Word *>(source + at));
+    }
+}
+
+template <uint32_t kThreads>
+__device__ void store_held(const Copy &copy, const Held &held) {
+    const uint32_t shift = word_shift(copy);
+    const uint32_t whole = copy.length >> shift << shift;
+    if (shift == 4) {
+        store_held_words<uint4, kThreads>(copy, whole, held);
+    } else if (shift == 3) {
+        store_held_words<uint2, kThreads>(copy, whole, held);
+    } else if (shift == 2) {
+        store_held_words<uint32_t, kThreads>(copy, whole, held);
+    } else {
+        store_held_words<unsigned char, kThreads>(copy, whole, held);
+    }
+    if (threadIdx.x < copy.length - whole) {
+        const uint32_t at = whole + threadIdx.x;
+        store_through(copy.destination + at, held.lines[line_offset(copy.source) + at]);
+    }
+}
+
 // ---------------------------------------------------------------- commands
 
 /** What a lane knows of the unit that it has read. */
@@ -350,6 +430,8 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     if (lane == kLanes - 1) {
         batch.copies = __popc(all);
         batch.pieces = end;
+        batch.is_held = 0;
+        batch.ahead = {};
     }
 }
 
@@ -400,9 +482,26 @@ __device__ Reach reach_of(const StandbyUnit &first, uint32_t units) {
 
 enum class Work { none, little, batch };
 
+/** What the only command that is there, a copy, has to do with reading ahead. `held`: the number of the command whose next
+ *  source was read. */
+struct Reading {
+    bool is_held;
+    Ahead ahead;
+
+    __device__ Reading(const Seen &seen, uint32_t argument, uint32_t held) : ahead{} {
+        const uint32_t which = __shfl_sync(kAllLanes, seen.unit.argument, 1);
+        is_held = which != 0 && which == held;
+        if ((argument & kStandbyReadAhead) != 0) {
+            ahead = {__shfl_sync(kAllLanes, seen.unit.word, 2), __shfl_sync(kAllLanes, seen.unit.argument, 2)};
+        }
+    }
+    /** Neither concerns all warps. */
+    __device__ bool is_plain() const { return !is_held && ahead.length == 0; }
+};
+
 /** Finds out what there is to do, and serves inline payload. little: `*units` of it are served once the
- *  small copy in `copy` (length 0: none) is done; batch: copies for all warps are in `batch`. */
-__device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units, Copy &copy,
+ *  small copy in `copy` (length 0: none) is done; batch: copies for all warps are in `batch`. `held`: as in Reading. */
+__device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t held, uint32_t *units, Copy &copy,
                           Batch &batch) {
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
     const bool is_one = is_one_command(there, argument, units);
@@ -416,13 +515,16 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t *u
     }
     if (is_one) {
         copy = copy_at(seen, 0);
-        if (is_small(copy)) {
+        const Reading reading(seen, argument, held);
+        if (is_small(copy) && reading.is_plain()) {
             return Work::little;
         }
         if (lane == 0) {
             list_copy(copy, 0, 0, batch);
             batch.copies = 1;
             batch.pieces = pieces_of(copy, piece_shift(copy));
+            batch.is_held = reading.is_held;
+            batch.ahead = reading.ahead;
         }
         return Work::batch;
     }
@@ -439,8 +541,8 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t *u
 
 /** Warp 0: waits for commands and serves what is quicker done alone, inline payload and one small copy.
  *  Returns with copies for all warps in `batch`, or with no unit when the kernel is to leave. `next` is
- *  the first unit that is not served. */
-__device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint32_t lane,
+ *  the first unit that is not served; `held` as in Reading. */
+__device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint32_t held, uint32_t lane,
                       Patience &patience, Batch &batch) {
     StandbyControl &control = *parameters.control;
     for (;;) {
@@ -466,7 +568,7 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
                 store_relaxed(&control.done, next);
             }
         } else if (there != 0) {
-            work = find_work(seen, there, lane, &units, copy, batch);
+            work = find_work(seen, there, lane, held, &units, copy, batch);
         }
         if (work == Work::batch) {
             const Reach reach = reach_of(seen.unit, units);
@@ -556,7 +658,7 @@ struct Shape {
 
 /** The block that serves the commands; those that help, if there are any, are in Shape::help(). */
 template <uint32_t kBlocks, uint32_t kThreads>
-__device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch) {
+__device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch, Held &held) {
     using Blocks = Shape<kBlocks, kThreads>;
     const uint32_t warp = threadIdx.x / kLanes;
     const uint32_t lane = threadIdx.x % kLanes;
@@ -565,19 +667,31 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
     if (threadIdx.x == 0) {
         store_release(&control.started, parameters.launch);
     }
-    uint32_t next = parameters.first;  // warp 0 only
+    // Warp 0 only: the first unit that is not served, and the number of the command whose next source is in `held`.
+    uint32_t next = parameters.first;
+    uint32_t reader = 0;
     for (;;) {
         if (warp == 0) {
-            fetch(parameters, next, lane, patience, batch);
+            fetch(parameters, next, reader, lane, patience, batch);
         }
         __syncthreads();
         if (batch.units == 0) {
             break;
         }
+        const Ahead ahead = batch.ahead;  // warp 0 writes the next batch while others read ahead
+        if (batch.is_held != 0) {
+            store_held<kThreads>(batch.copy[0], held);
+            __syncthreads();
+        } else {
+            Blocks::copy(batch, warp, lane);
+        }
+        reader = ahead.length != 0 ? next : reader;
         next += batch.units;
-        Blocks::copy(batch, warp, lane);
         if (threadIdx.x == 0) {
             publish(&control.done, next, batch.reach);
+        }
+        if (warp != 0 && ahead.length != 0) {
+            read_ahead<kThreads>(ahead, held);
         }
     }
     Blocks::send_away();
@@ -591,7 +705,8 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
 extern "C" __global__ void __launch_bounds__(kStandbyThreads)
     gpushm_standby(StandbyParameters parameters) {
     __shared__ Batch batch;
-    serve<1, kStandbyThreads>(parameters, batch);
+    __shared__ Held held;
+    serve<1, kStandbyThreads>(parameters, batch, held);
 }
 
 #ifdef GPUSHM_HAS_CLUSTERS
@@ -599,8 +714,9 @@ extern "C" __global__ void __launch_bounds__(kStandbyThreads)
 extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
     __launch_bounds__(kStandbyClusterThreads, 2) gpushm_standby_cluster(StandbyParameters parameters) {
     __shared__ Batch batch;
+    __shared__ Held held;
     if (blockIdx.x == 0) {
-        serve<kStandbyClusterBlocks, kStandbyClusterThreads>(parameters, batch);
+        serve<kStandbyClusterBlocks, kStandbyClusterThreads>(parameters, batch, held);
     } else {
         Shape<kStandbyClusterBlocks, kStandbyClusterThreads>::help(batch, threadIdx.x / kLanes,
                                                                    threadIdx.x % kLanes);

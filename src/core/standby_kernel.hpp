@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda_driver.hpp"
+#include "core/message_payload.hpp"
 #include "core/standby_protocol.hpp"
 #include "core/unique_fd.hpp"
 
@@ -38,6 +39,11 @@ struct StandbyJob {
     bool to_own_gpu = false;
     /** By how much the copy engine would take longer: what a launch is for. */
     uint32_t gain_ns = 0;
+    /** The message of which the source is payload; 0: of none. */
+    uint64_t message = 0;
+    /** What is copied next, most likely, and in reach as well. The kernel reads it while the CPU is told that this copy has
+     *  ended, so that the next one does not wait for the bus. */
+    MessagePayload next = {};
 };
 
 /** A copy that a kernel was given. */
@@ -123,6 +129,8 @@ private:
     void launch(uint64_t now);
     CUresult launch_kernel(StandbyParameters *parameters);
     void give_up(const char *why, CUresult result);
+    bool reads_ahead(const StandbyJob &copy) const;
+    uint32_t reader_of(const StandbyJob &copy) const;
     void write_command(const StandbyJob &copy, uint32_t argument, uint32_t answer);
     void write_unit(StandbyUnit unit);
     void write_payload(const unsigned char *payload, size_t length);
@@ -154,6 +162,8 @@ private:
     std::mutex mutex_;
     uint32_t next_ = 1;   // the unit that is written next
     uint32_t answers_ = UINT32_MAX - 100;  // number of the last one; the numbers soon begin again, at 1
+    MessagePayload read_ahead_;  // by the command of this number, if the kernel that has served it is still there
+    uint32_t reader_ = 0;
     uint64_t gain_ns_ = 0;  // by the commands that this launch was given
     uint64_t launches_ = 0;
     uint64_t all_given_ = 0;
@@ -190,7 +200,7 @@ public:
 
     /** To be called again and again by threads that wait for messages. Costs a load while no kernel is wanted. */
     void tend(StandbyKernel::Moment moment) {
-        if (wanted_.load(std::memory_order_relaxed)) {
+        if (wanted()) {
             tend_all(moment);
         }
     }
@@ -207,6 +217,8 @@ public:
     /** What they did so far, in the debug output. */
     void log_use();
     void want() { wanted_.store(true, std::memory_order_relaxed); }
+    /** Whether one runs, or will where a thread waits. */
+    bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
 
 private:
     bool possible() const;

@@ -19,6 +19,12 @@
 //   copy     {destination, length}  {source, 0}
 //   inline   {destination, length}  {12 bytes of payload}  ...
 //   answer   {number, length}       {source, 0}
+//   copy, and read ahead            {destination, length}  {source, which}  {next source, next length}
+//
+// A kernel that reads ahead fetches, behind the copy and while the CPU is told of it, what lies at the next source into
+// memory of its own. A later copy whose second unit has the number of that command's first unit as `which` has this source
+// and is no longer: a kernel that still holds it takes it from there, any other one from the source. So what lies there
+// must not change between the two commands. 0 is no command's number.
 //
 // An answer goes to `answer` here, from where the CPU takes it to its destination in host memory; its
 // source and its length are multiples of 4.
@@ -40,16 +46,18 @@ namespace gpushm {
  *  one. The CPU writes unit n only when `done`, or `left`, has passed n - kStandbyUnits. A CPU that
  *  dies in the middle of a command leaves it incomplete, which the kernel does not serve. */
 struct alignas(16) StandbyUnit {
-    uint64_t word;      // first: destination; copy: source; inline: 8 bytes of payload
-    uint32_t argument;  // first: length in bytes, and flags; inline: 4 more bytes
+    uint64_t word;      // first: destination; second and third: source; inline: 8 bytes of payload
+    uint32_t argument;  // first: length in bytes, and flags; third: length; inline: 4 more bytes
     uint32_t tag;
 };
 
-// In the first unit's `argument`. kStandbyOwnGpu: the destination is memory of the kernel's own GPU.
+// In the first unit's `argument`. kStandbyOwnGpu: the destination is memory of the kernel's own GPU. kStandbyReadAhead: of a
+// copy only.
 constexpr uint32_t kStandbyInline = 1u << 31;
 constexpr uint32_t kStandbyAnswer = 1u << 30;
 constexpr uint32_t kStandbyOwnGpu = 1u << 29;
-constexpr uint32_t kStandbyLength = kStandbyOwnGpu - 1;  // the rest
+constexpr uint32_t kStandbyReadAhead = 1u << 28;
+constexpr uint32_t kStandbyLength = kStandbyReadAhead - 1;  // the rest
 
 constexpr uint32_t kStandbyUnits = 512;
 /** The units that the kernel looks at at a time; a command is at most as long. */
@@ -63,13 +71,16 @@ constexpr uint32_t kStandbyMostInline = 8 * kStandbyUnitPayload;
 constexpr uint32_t kStandbyAnswerUnits = 32;
 constexpr uint32_t kStandbyMostAnswer = kStandbyAnswerUnits * kStandbyUnitPayload;
 
+/** Bytes that are read ahead, at most. */
+constexpr uint32_t kStandbyMostAhead = 16u << 10;
+
 /** How many units a command takes; `argument` is that of its first unit. */
 #ifdef __CUDACC__
 __host__ __device__
 #endif
 constexpr uint32_t standby_units(uint32_t argument) {
     return (argument & kStandbyInline) == 0
-               ? 2
+               ? ((argument & kStandbyReadAhead) == 0 ? 2 : 3)
                : 1 + ((argument & kStandbyLength) + kStandbyUnitPayload - 1) / kStandbyUnitPayload;
 }
 

@@ -329,6 +329,30 @@ TEST_F(MailboxFaults, EveryKindAndLengthIsCheckedAgainstItsPlace) {
     expect_works();
 }
 
+TEST_F(MailboxFaults, WhatLiesBehindAMessageIsCheckedAgainstItsSlot) {
+    for (int kind = 0; kind < 256; ++kind) {
+        for (const uint32_t length : {uint32_t{0}, uint32_t{8}, uint32_t{9}, uint32_t{256}, uint32_t{257}, UINT32_MAX}) {
+            ReservedCell cell;
+            ASSERT_TRUE(sender_.reserve(&cell));
+            sender_.publish(cell, CellKind::am_slot, 0, 256);
+            ASSERT_TRUE(sender_.reserve(&cell));
+            sender_.publish(cell, static_cast<CellKind>(kind), 0, length);
+            sent_ += 2;
+            ReceivedCell message;
+            ASSERT_TRUE(mailbox_.receive(&message));
+            const MessagePayload behind = mailbox_.payload_behind(mailbox_.payload_at(message.slot + 8, 200));
+            const bool good = carries_slot(static_cast<CellKind>(kind)) && length > 8 && length <= 256;
+            ASSERT_EQ(behind.message != 0, good) << "kind " << kind << ", " << length;
+            ASSERT_EQ(behind.length, good ? length - 8 : 0);
+            mailbox_.release();
+            if (mailbox_.receive(&message)) {
+                mailbox_.release();
+            }
+        }
+    }
+    expect_works();
+}
+
 TEST_F(MailboxFaults, SenderIndexesBeyondTheTableNeverReachTheCaller) {
     for (uint64_t sender = 1024; sender < 65536; sender += 257) {
         ReservedCell cell;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace gpushm {
@@ -174,6 +175,65 @@ TEST_P(MailboxCells, WrapsOverManyLaps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, MailboxCells, testing::Values(1u, 2u, 8u, 64u));
+
+TEST(Mailbox, TellsWhatLiesBehindAMessageInItsSlot) {
+    constexpr uint32_t kLength = 4096;
+    auto mailbox = MailboxReceiver::create(8, kLength);
+    auto other = MailboxReceiver::create(8, kLength);
+    ASSERT_TRUE(mailbox && other);
+    MailboxSender sender = attach_sender(mailbox->address());
+    MailboxSender other_sender = attach_sender(other->address());
+    std::set<uint64_t> numbers;
+    for (uint64_t seed = 1; seed < 20; ++seed) {
+        ASSERT_TRUE(send_pattern(sender, seed, kLength));
+        ASSERT_TRUE(send_pattern(other_sender, seed, kLength));
+        ReceivedCell message;
+        ASSERT_TRUE(mailbox->receive(&message));
+        ASSERT_TRUE(other->receive(&message));
+        numbers.insert(other->payload_at(message.slot, 1).message);
+        ASSERT_TRUE(mailbox->receive(&message));
+        const MessagePayload payload = mailbox->payload_at(message.slot + 8, 100);
+        EXPECT_EQ(payload.begin, message.slot + 8);
+        EXPECT_EQ(payload.length, 100u);
+        EXPECT_EQ(mailbox->payload_behind(payload).message, 0u) << "there is none yet";
+
+        ASSERT_TRUE(send_pattern(sender, seed + 100, kLength - 10));
+        const MessagePayload behind = mailbox->payload_behind(payload);
+        ASSERT_EQ(behind.length, kLength - 18);
+        std::vector<unsigned char> expected(kLength - 10);
+        fill_pattern(expected.data(), expected.size(), seed + 100);
+        EXPECT_EQ(memcmp(behind.begin, expected.data() + 8, behind.length), 0);
+        mailbox->release();
+        ASSERT_TRUE(mailbox->receive(&message));
+        EXPECT_EQ(mailbox->payload_at(behind.begin, behind.length).message, behind.message);
+        mailbox->release();
+        other->release();
+        numbers.insert(payload.message);
+        numbers.insert(behind.message);
+    }
+    EXPECT_EQ(numbers.size(), 3u * 19) << "a number twice";
+}
+
+TEST(Mailbox, KnowsItsPayloadFromOtherMemory) {
+    constexpr uint32_t kLength = 256;
+    auto mailbox = MailboxReceiver::create(2, kLength);
+    ASSERT_TRUE(mailbox);
+    MailboxSender sender = attach_sender(mailbox->address());
+    ASSERT_TRUE(send_pattern(sender, 1, kLength));
+    ASSERT_TRUE(send_pattern(sender, 2, kLength));
+    ReceivedCell message;
+    ASSERT_TRUE(mailbox->receive(&message));
+    const unsigned char *slot = message.slot;
+    EXPECT_NE(mailbox->payload_at(slot, kLength).message, 0u);
+    EXPECT_NE(mailbox->payload_at(slot + kLength, 0).message, 0u);
+    EXPECT_EQ(mailbox->payload_at(slot - 1, 1).message, 0u);
+    EXPECT_EQ(mailbox->payload_at(slot + 1, kLength).message, 0u);
+    EXPECT_EQ(mailbox->payload_at(slot + kLength + 1, 0).message, 0u);
+    EXPECT_EQ(mailbox->payload_at(slot, SIZE_MAX).message, 0u);
+    EXPECT_EQ(mailbox->payload_at(&message, sizeof(message)).message, 0u);
+    EXPECT_EQ(mailbox->payload_behind({}).message, 0u);
+    EXPECT_EQ(mailbox->payload_behind(mailbox->payload_at(slot + kLength, 0)).message, 0u) << "it is no longer than that";
+}
 
 TEST(Mailbox, RefusesSizesThatItCannotHave) {
     LogCapture log;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Active messages with pieces in GPU memory: content, order, and what a completion means.
 #include "core_gpu_support.hpp"
+#include "port_gpu_peer.hpp"
 #include "port_support.hpp"
 
+#include "core/copy_any.hpp"
+#include "core/kernel_image.hpp"
 #include "core/numa_node.hpp"
 #include "core/page_residency.hpp"
 
@@ -310,6 +313,65 @@ TEST_F(PortGpuMessages, PortThatEndsLeavesNoCopyBehind) {
     a_.destroy();  // the ring is unmapped: the copy would fault in it
     make_slow("5");
     EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+}
+
+/** While a handler copies the payload of one message to a GPU, that of the message behind it is read: then its slot is
+ *  not read again. In a process of its own, for the setting of the kernel is the process's. */
+FreshProcess slots_read_ahead("slots-are-read-ahead", [] {
+    setenv("SIMCUDA_NODE", "3", 1);  // another process may have the standby kernel of the GPUs of a node
+    constexpr uint32_t kLong = 1'000'000'000;
+    constexpr size_t kBytes = 5000;
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(enter_primary_context(0) && cuda.ctx_get_current(&context) == CUDA_SUCCESS);
+    StandbyKernels &kernels = StandbyKernels::instance();
+    kernels.configure({StandbyConfig::Mode::whenever_possible, 200'000, kLong});
+    kernels.prepare(context);
+    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
+    CHECK(kernel);
+    Buffer locked(MemoryKind::pinned, 2 * kBytes);
+    Buffer elsewhere(MemoryKind::device, 2 * kBytes);
+    Buffer destination(MemoryKind::device, kBytes);
+    TestPort from;
+    TestPort to;
+    Link &link = from.link(to);
+    std::vector<unsigned char> payload(kBytes);
+    bool copied = true;
+    to.on_message = [&](uint8_t id, const unsigned char *data, size_t length) {
+        if (id == 2) {
+            // All warps do this copy, so behind it what was to be read has been read.
+            copied &= copy_any(elsewhere.data(), locked.data(), 2 * kBytes) == Status::ok;
+            fill_pattern(const_cast<unsigned char *>(data), length, 3);
+        }
+        copied &= copy_any(destination.data(), data, length) == Status::ok;
+    };
+    const Deadline deadline;
+    bool was_held = false;
+    while (!was_held && copied && !deadline.passed()) {
+        while (!kernel->alive() && !deadline.passed()) {
+            kernel->note_copy();
+            to->progress();
+        }
+        for (const uint8_t id : {1, 2}) {
+            fill_pattern(payload.data(), kBytes, id);
+            const Piece piece = {payload.data(), kBytes};
+            CHECK(link.am_pieces(id, nullptr, 0, &piece, 1, nullptr, {}) == Status::ok);
+        }
+        to->progress();
+        // It may leave at any time: then the slot is read, in which there is something else by now.
+        was_held = destination.check(0, kBytes, 2, 0).empty();
+        CHECK(was_held || destination.check(0, kBytes, 3, 0).empty());
+    }
+    return copied && was_held ? 0 : 1;
+});
+
+// Between two copies of a handler a real kernel leaves where nobody tells of calls that wait for the GPU.
+TEST(PortGpuProcesses, SlotsAreReadAhead) {
+    SKIP_UNLESS_SIMULATED();
+    if (kernel_fatbin().data == nullptr) {
+        GTEST_SKIP() << "built without a CUDA compiler";
+    }
+    EXPECT_EQ(slots_read_ahead.run(), 0);
 }
 
 }  // namespace

@@ -61,6 +61,24 @@ public:
         put({from, 0, next_ << 1});
     }
 
+    // Of what the command of number `which` had read ahead, if the kernel has that.
+    void copy_held(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, std::uint32_t which)
+    {
+        begin(to, static_cast<std::uint32_t>(bytes));
+        put({from, which, next_ << 1});
+    }
+
+    // The command's number.
+    std::uint32_t copy_and_read_ahead(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
+                                      CUdeviceptr next, std::size_t next_bytes)
+    {
+        const std::uint32_t number = next_;
+        begin(to, static_cast<std::uint32_t>(bytes) | gpushm::kStandbyReadAhead);
+        put({from, 0, next_ << 1});
+        put({next, static_cast<std::uint32_t>(next_bytes), next_ << 1});
+        return number;
+    }
+
     void write(CUdeviceptr to, const Bytes& payload)
     {
         begin(to, static_cast<std::uint32_t>(payload.size()) | gpushm::kStandbyInline);
@@ -203,6 +221,40 @@ TEST_F(StandbyControlsTest, answers_come_by_themselves)
         giver.tell_to_leave();
         EXPECT_TRUE(giver.has_left());
         ASSERT_CU(cu().cuStreamSynchronize(stream));
+    }
+}
+
+TEST_F(StandbyControlsTest, what_was_read_ahead_is_not_read_again)
+{
+    const Bytes first = fresh_bytes(9000);
+    const Bytes next = fresh_bytes(gpushm::kStandbyMostAhead);
+    const Bytes later = fresh_bytes(next.size());
+    for (const char* seed : {"0", "1", "2"}) {
+        set("SIMCUDA_SEED", seed);
+        PinnedMemory from(first);
+        PinnedMemory from_next(next);
+        DeviceMemory to(next.size());
+        Giver giver;
+        Stream stream;
+        ASSERT_CU(giver.launch(stream));
+        ASSERT_TRUE(giver.started());
+        const std::uint32_t number = giver.copy_and_read_ahead(
+            to.address(), from.address(), first.size(), from_next.address(), next.size());
+        EXPECT_TRUE(giver.served());
+        giver.copy(to.address(), from.address(), first.size()); // behind it all was read
+        EXPECT_TRUE(giver.served());
+        std::memcpy(from_next.data(), later.data(), later.size());
+        giver.copy_held(to.address(), from_next.address(), 5000, number);
+        EXPECT_TRUE(giver.served());
+        giver.copy_held(to.address() + 5000, from_next.address() + 5000, next.size() - 5000,
+                        number + 1);
+        EXPECT_TRUE(giver.served());
+        giver.tell_to_leave();
+        EXPECT_TRUE(giver.has_left());
+        ASSERT_CU(cu().cuStreamSynchronize(stream));
+        Bytes expected(next.begin(), next.begin() + 5000);
+        expected.insert(expected.end(), later.begin() + 5000, later.end());
+        EXPECT_EQ(expected, to.read());
     }
 }
 
@@ -404,7 +456,8 @@ TEST_F(StandbyControlsTest, memory_of_another_device_needs_peer_access)
 
 TEST_F(StandbyControlsTest, absurd_lengths_destroy_the_context)
 {
-    for (const std::uint32_t argument : {0x7fffffffu, 0xffffffffu, 97 | gpushm::kStandbyInline}) {
+    for (const std::uint32_t argument : {0x7fffffffu, 0xffffffffu, 97 | gpushm::kStandbyInline,
+                                         8 | gpushm::kStandbyInline | gpushm::kStandbyReadAhead}) {
         CUcontext context = nullptr;
         ASSERT_CU(cu().create_context(&context, 0, 0));
         Doomed doomed;

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace simcuda {
@@ -37,6 +38,11 @@ std::uint32_t length_of(const StandbyUnit& first)
 bool is_answer(const StandbyUnit& first)
 {
     return (first.argument & gpushm::kStandbyAnswer) != 0;
+}
+
+bool reads_ahead(const StandbyUnit& first)
+{
+    return (first.argument & gpushm::kStandbyReadAhead) != 0;
 }
 
 // The payload that an inline command's units carry, to `target`.
@@ -74,7 +80,8 @@ private:
     CUresult find_commands(Window* window) const;
     bool leaves(const Window& window);
     CUresult serve(Lock& lock, Window* window);
-    CUresult copy(Lock& lock, const StandbyUnit* command) const;
+    CUresult copy(Lock& lock, const StandbyUnit* command, bool alone) const;
+    CUresult read_ahead(Lock& lock, const StandbyUnit* command);
     CUresult answer(Lock& lock, const StandbyUnit* command);
     bool over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const;
     void pause();
@@ -83,6 +90,8 @@ private:
     StandbyControl& control_;
     const StandbyParameters parameters_;
     std::uint32_t next_; // the first unit that is not served
+    std::vector<char> held_{};   // what was read ahead
+    std::uint32_t reader_ = 0; // by the command of this number; 0: nothing
 
     const std::uint64_t seed_ = Settings::get().seed;
     std::mt19937_64 random_;
@@ -148,7 +157,8 @@ CUresult Standby::find_commands(Window* window) const
         const StandbyUnit& first = window->units[window->used];
         if ((is_inline(first) && length_of(first) > gpushm::kStandbyMostInline) ||
             (is_answer(first) &&
-             (length_of(first) > gpushm::kStandbyMostAnswer || window->used != 0))) {
+             (length_of(first) > gpushm::kStandbyMostAnswer || window->used != 0)) ||
+            (reads_ahead(first) && (is_inline(first) || is_answer(first)))) {
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
         const std::uint32_t units = gpushm::standby_units(first.argument);
@@ -190,25 +200,54 @@ bool Standby::leaves(const Window& window)
 CUresult Standby::serve(Lock& lock, Window* window)
 {
     auto& commands = window->commands;
+    // Several at once are served as if none had to do with reading ahead.
+    const StandbyUnit* const only = commands.size() == 1 ? commands.front() : nullptr;
     if (seed_ != 0) {
         std::shuffle(commands.begin(), commands.end(), random_);
     }
     for (const StandbyUnit* command : commands) {
         pause();
         const CUresult result =
-            is_answer(*command) ? answer(lock, command) : copy(lock, command);
+            is_answer(*command) ? answer(lock, command) : copy(lock, command, command == only);
         if (result != CUDA_SUCCESS) {
             return result;
         }
     }
     pause();
-    next_ += window->used;
+    const std::uint32_t number = std::exchange(next_, next_ + window->used);
     __atomic_store_n(&control_.done, next_, __ATOMIC_RELEASE);
     serves_ -= commands.size();
-    return serves_ == 0 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+    if (serves_ == 0) {
+        return CUDA_ERROR_LAUNCH_FAILED;
+    }
+    if (only == nullptr || !reads_ahead(*only)) {
+        return CUDA_SUCCESS;
+    }
+    reader_ = number;
+    return read_ahead(lock, only);
 }
 
-CUresult Standby::copy(Lock& lock, const StandbyUnit* command) const
+CUresult Standby::read_ahead(Lock& lock, const StandbyUnit* command)
+{
+    pause();
+    const StandbyUnit& next = command[2];
+    if (next.argument > gpushm::kStandbyMostAhead) {
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    held_.resize(next.argument);
+    lock.lock();
+    Span from;
+    const CUresult result =
+        find_kernel_memory(next.word, next.argument, false, context_, &from);
+    if (result == CUDA_SUCCESS) {
+        std::memcpy(held_.data(), from.access(), next.argument);
+    }
+    lock.unlock();
+    return result;
+}
+
+// `alone`: no other command is there.
+CUresult Standby::copy(Lock& lock, const StandbyUnit* command, bool alone) const
 {
     const std::uint32_t length = length_of(*command);
     if (length == 0) {
@@ -220,6 +259,13 @@ CUresult Standby::copy(Lock& lock, const StandbyUnit* command) const
     CUresult result = find_kernel_memory(command->word, length, true, context_, &transfer.to);
     if (result == CUDA_SUCCESS && is_inline(*command)) {
         copy_payload(transfer.to.access(), command);
+    } else if (result == CUDA_SUCCESS && alone && command[1].argument != 0 &&
+               command[1].argument == reader_) {
+        if (length > held_.size()) {
+            result = CUDA_ERROR_ILLEGAL_ADDRESS;
+        } else {
+            std::memcpy(transfer.to.access(), held_.data(), length);
+        }
     } else if (result == CUDA_SUCCESS) {
         result = find_kernel_memory(command[1].word, length, false, context_, &transfer.from);
         result = result != CUDA_SUCCESS ? result : transfer.run(lock);
