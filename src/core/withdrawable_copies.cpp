@@ -19,11 +19,6 @@ namespace {
 constexpr uint64_t kPatience = 5'000'000;  // ns
 constexpr uint64_t kMostPatience = 1'000'000'000;
 
-// To record an event and to find that it is over takes a CPU 2 us, as long as a launch: where more than so many copies are
-// under way, so many share one.
-constexpr size_t kFewLaunches = 2;
-constexpr size_t kLaunchesPerEvent = 4;
-
 // Of an exchange with the GPU.
 constexpr unsigned kMostTries = 3;
 
@@ -150,8 +145,7 @@ CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
 
 /** Kernels that ended without a copy. */
 void WithdrawableCopies::drop_passed() {
-    while (is_stuck() && launches_to_mark() != 0 &&
-           query(launches_[launches_to_mark() - 1].event, stream_) == CUDA_SUCCESS) {
+    while (is_stuck() && query(launches_.front().event, stream_) == CUDA_SUCCESS) {
         give_back(launches_.front().event);
         launches_.pop_front();
     }
@@ -194,48 +188,31 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     const CudaDriver *driver = CudaDriver::get();
     WithdrawableCopy copy = describe(batch->copies.front());
     void *parameters[] = {&copy};
-    const CUresult result = in_context(context_, [&] {
+    CUevent event = take_event();
+    CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, [&] {
         return driver->launch_kernel(kernels_->function(Kernel::withdrawable_copy), copy.blocks, 1, 1,
                                      kWithdrawableCopyThreads, 1, 1, 0, stream_, parameters, nullptr);
     });
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG(debug, "the kernel that copies within a GPU could not be launched (%s)",
                    driver->error_name(result));
+        give_back(event);
         return false;
     }
     slot_->number = copy.number;
     slot_->begun += copy.blocks;
+    result = succeeds_in_two([&] {
+        return in_context(context_, [&] { return driver->event_record(event, stream_); });
+    });
+    if (result != CUDA_SUCCESS) {
+        give_back(std::exchange(event, nullptr));  // one that was not recorded would have passed
+    }
     if (launches_.empty()) {
         waits_since_ = monotonic_nanoseconds();
     }
-    launches_.push_back({batch, nullptr, copy.number, copy.begun_before});
+    launches_.push_back({batch, event, copy.number, copy.begun_before});
     ++launched_;
-    ++unmarked_;
-    if (launches_.size() <= kFewLaunches || unmarked_ == kLaunchesPerEvent) {
-        mark();
-    }
     return true;
-}
-
-/** The last one, for all before it that are not. */
-void WithdrawableCopies::mark() {
-    Launch &last = launches_.back();
-    last.event = take_event();
-    const CUresult result = last.event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : succeeds_in_two([&] {
-        return in_context(context_, [&] { return CudaDriver::get()->event_record(last.event, stream_); });
-    });
-    if (result != CUDA_SUCCESS) {
-        give_back(std::exchange(last.event, nullptr));  // one that was not recorded would have passed
-        last.asks_stream = true;
-    }
-    unmarked_ = 0;
-}
-
-/** Up to the first one that is marked; 0: none is. */
-size_t WithdrawableCopies::launches_to_mark() const {
-    const auto marked =
-        std::find_if(launches_.begin(), launches_.end(), [](const Launch &launch) { return launch.is_marked(); });
-    return marked == launches_.end() ? 0 : static_cast<size_t>(marked - launches_.begin()) + 1;
 }
 
 void WithdrawableCopies::launch_waiting() {
@@ -250,34 +227,25 @@ void WithdrawableCopies::launch_waiting() {
 
 /** What of the kernels has ended. */
 void WithdrawableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended) {
-    while (size_t count = launches_to_mark()) {
-        const CUresult result = query(launches_[count - 1].event, stream_);
+    while (!launches_.empty()) {
+        const CUresult result = query(launches_.front().event, stream_);
         if (result == CUDA_ERROR_NOT_READY) {
             return;
         }
-        for (; count != 0; --count) {
-            if (!pass_first(result, ended)) {
-                return;
+        if (result == CUDA_SUCCESS && launches_.front().batch != nullptr &&
+            launches_.front().made == Made::in_doubt) {
+            if (exchange_ == Exchange::none) {
+                begin_exchange(Exchange::resolve);
             }
+            return;
         }
+        const Launch launch = std::move(launches_.front());
+        launches_.pop_front();
+        give_back(launch.event);
+        pass(launch, result, ended);
+        waits_since_ = monotonic_nanoseconds();
+        patience_ = kPatience;
     }
-}
-
-/** Of which `result` tells. False: whether it was made is not known yet. */
-bool WithdrawableCopies::pass_first(CUresult result, std::vector<std::shared_ptr<CopyBatch>> *ended) {
-    if (result == CUDA_SUCCESS && launches_.front().batch != nullptr && launches_.front().made == Made::in_doubt) {
-        if (exchange_ == Exchange::none) {
-            begin_exchange(Exchange::resolve);
-        }
-        return false;
-    }
-    const Launch launch = std::move(launches_.front());
-    launches_.pop_front();
-    give_back(launch.event);
-    pass(launch, result, ended);
-    waits_since_ = monotonic_nanoseconds();
-    patience_ = kPatience;
-    return true;
 }
 
 void WithdrawableCopies::pass(const Launch &launch, CUresult result,
@@ -470,9 +438,6 @@ void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>>
 
 void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended) {
     advance_exchange();
-    if (unmarked_ != 0) {
-        mark();
-    }
     pass_launches(ended);
     look_if_late();
     launch_waiting();

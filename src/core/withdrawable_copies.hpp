@@ -56,12 +56,10 @@ private:
      *  gone, so what is in doubt comes before what is surely not made. */
     struct Launch {
         std::shared_ptr<CopyBatch> batch;  // null: it was withdrawn, and is copied otherwise
-        CUevent event = nullptr;           // behind it; null: the next one that has one tells of it, too
+        CUevent event = nullptr;           // behind it; null: the stream is asked
         uint32_t number = 0;
         uint32_t begun_before = 0;
         Made made = Made::yes;
-        bool asks_stream = false;          // the driver refused an event
-        bool is_marked() const { return event != nullptr || asks_stream; }
     };
 
     /** What we are asking the GPU: whether the first copy has begun, to leave those that have not, or whether the
@@ -80,9 +78,6 @@ private:
     bool has_room() const;
     bool launch(const std::shared_ptr<CopyBatch> &batch);
     WithdrawableCopy describe(const BatchedCopy &copy) const;
-    void mark();
-    size_t launches_to_mark() const;
-    bool pass_first(CUresult result, std::vector<std::shared_ptr<CopyBatch>> *ended);
     CUevent take_event();
     void give_back(CUevent event);
     CUresult query(CUevent event, CUstream stream) const;
@@ -114,7 +109,6 @@ private:
 
     std::deque<Launch> launches_;  // in the order of the stream
     size_t launched_ = 0;          // of them, with a batch
-    size_t unmarked_ = 0;          // of them, behind the last one that is marked
     std::deque<std::shared_ptr<CopyBatch>> waiting_;  // for a place in the stream
     uint64_t waits_since_ = 0;     // monotonic_nanoseconds() when the first of them could begin
     uint64_t patience_ = 0;        // how long it may take to begin

@@ -261,44 +261,6 @@ TEST_F(WithinGpu, ACopyThatHasBegunEndsBesideAKernelThatComesThen) {
     }
 }
 
-/** Of copies that are under way together several share an event; of each its own ticket tells, when it has ended. */
-TEST_F(WithinGpu, ManyTogetherTakeFewEvents) {
-    constexpr size_t kCopies = 23;
-    constexpr size_t kBytes = 100'000;
-    Buffer source(MemoryKind::device, kCopies * kBytes);
-    Buffer destination(MemoryKind::device, kCopies * kBytes);
-    CopyEngine engine;
-    for (uint64_t round = 1; round < 20; ++round) {
-        source.fill(2 * round);
-        destination.fill(2 * round + 1);
-        std::vector<CopyTicket> tickets(kCopies);
-        if (simulated()) {
-            set_simulation("SIMCUDA_DELAY_US", "5000");  // all are under way together
-            reset_calls();
-        }
-        for (size_t i = 0; i < kCopies; ++i) {
-            ASSERT_EQ(start(engine, destination, i * kBytes, source, i * kBytes, kBytes, &tickets[i]),
-                      Status::in_progress);
-            if (i % 10 == round % 10) {
-                engine.progress();
-            }
-        }
-        if (simulated()) {
-            set_simulation("SIMCUDA_DELAY_US", "5");
-        }
-        // The last one first: then all have ended.
-        for (size_t i = kCopies; i-- > 0;) {
-            ASSERT_EQ(engine.wait(&tickets[i]), Status::ok);
-        }
-        EXPECT_TRUE(engine.idle());
-        if (simulated()) {
-            EXPECT_EQ(calls("cuLaunchKernel"), kCopies);
-            EXPECT_LE(calls("cuEventRecord"), kCopies / 2 + 2) << "one for four, but for the first ones and behind progress";
-        }
-        ASSERT_EQ(destination.check(0, kCopies * kBytes, 2 * round, 0), "");
-    }
-}
-
 /** More streams than there are words for. */
 TEST_F(WithinGpu, ManyEngines) {
     Buffer source(MemoryKind::device, 4096);
