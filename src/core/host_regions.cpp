@@ -5,6 +5,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/log.hpp"
+#include "core/standby_kernel.hpp"
 
 #include <sys/mman.h>
 
@@ -54,6 +55,7 @@ void HostRegions::unmap(unsigned char *base, size_t length) {
         // Fails harmlessly when the driver or the context is gone already. In a thread without a
         // context it would fail too, and the driver would take what is mapped here next for the
         // pages that were locked.
+        const StandbyKernels::Absence no_kernel;
         const RelaxedCapture relaxed(CudaDriver::get());
         CurrentContext current(CudaDriver::get(), context, id);
         CudaDriver::get()->mem_host_unregister(base);

@@ -60,7 +60,8 @@ bool free_of_work(CUcontext context, unsigned long long id) {
     }
     const StandbyKernels::Absence no_kernel;
     const CapturePause pause;
-    return pause.none() && context_is_idle(context, kProofNs);
+    // Kernels of other contexts, too, may read page-locked memory ahead, until they leave.
+    return no_kernel.complete() && pause.none() && context_is_idle(context, kProofNs);
 }
 
 EndOfContext::EndOfContext() { contexts->lock(); }

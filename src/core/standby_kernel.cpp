@@ -163,11 +163,12 @@ bool StandbyKernels::claim(CUdevice device) {
     return bool(claim);
 }
 
-/** Within tend_all(), which launches, it is a tool's callback that calls the driver: this thread has the mutex. */
-void StandbyKernels::begin_absence() {
+/** Whether they have left. Within tend_all(), which launches, it is a tool's callback that calls the driver: this
+ *  thread has the mutex. */
+bool StandbyKernels::begin_absence() {
     absences_.fetch_add(1, std::memory_order_relaxed);
     if (!wanted_.load(std::memory_order_relaxed)) {
-        return;
+        return true;
     }
     std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
     if (!tending) {
@@ -179,11 +180,14 @@ void StandbyKernels::begin_absence() {
     }
     // To find a kernel that is about to leave costs some calls 20 us and more.
     const uint64_t end = monotonic_nanoseconds() + kMostAwaitedNs;
+    bool complete = true;
     for (const auto &[key, kernel] : kernels_) {
         (void)key;
         while (kernel->alive() && monotonic_nanoseconds() < end) {
         }
+        complete &= !kernel->alive();
     }
+    return complete;
 }
 
 void StandbyKernels::log_use() {
@@ -325,17 +329,20 @@ bool StandbyKernel::tend(Moment moment, bool may_launch, uint64_t now) {
             beat(now);
         }
         look_whether_it_left(now);
-    } else if (in_use && may_launch && now >= next_launch_ && is_good_moment(moment, now) &&
-               claim_gpu(now)) {
+    } else if (in_use && may_launch && is_good_moment(moment, now) && claim_gpu(now)) {
+        was_costly_ = moment == Moment::costly;
         launch(now);
     }
     return in_use || running_.load(std::memory_order_relaxed);
 }
 
 bool StandbyKernel::claim_gpu(uint64_t now) {
+    if (now < next_claim_) {
+        return false;
+    }
     const bool claimed = StandbyKernels::instance().claim(device_);
     if (!claimed) {
-        next_launch_ = now + kClaimIntervalNs;
+        next_claim_ = now + kClaimIntervalNs;
     }
     return claimed;
 }
@@ -343,9 +350,9 @@ bool StandbyKernel::claim_gpu(uint64_t now) {
 /** A launch delays whatever comes meanwhile: so in a wait, or at last in traffic without one. */
 bool StandbyKernel::is_good_moment(Moment moment, uint64_t now) const {
     switch (moment) {
-    case Moment::idle: return now - idle_since_ >= kIdleBeforeLaunchNs;
-    case Moment::busy: return now - left_at_ >= kTrafficBeforeLaunchNs;
-    case Moment::costly: return true;
+    case Moment::idle: return now >= waiting_pause_.end && now - idle_since_ >= kIdleBeforeLaunchNs;
+    case Moment::busy: return now >= waiting_pause_.end && now - left_at_ >= kTrafficBeforeLaunchNs;
+    case Moment::costly: return now >= costly_pause_.end;
     }
     return false;
 }
@@ -372,8 +379,9 @@ void StandbyKernel::look_whether_it_left(uint64_t now) {
         return;  // given before it left: a launch would say that it was served
     }
     const bool paid = gain_ns_ >= kGainThatPaysNs || config_.mode == StandbyConfig::Mode::whenever_possible;
-    pause_ns_ = paid ? 0 : std::min(kMostPauseNs, std::max(kFirstPauseNs, 2 * pause_ns_));
-    next_launch_ = now + pause_ns_;
+    Pause &pause = pause_after(was_costly_);
+    pause.length_ns = paid ? 0 : std::min(kMostPauseNs, std::max(kFirstPauseNs, 2 * pause.length_ns));
+    pause.end = now + pause.length_ns;
     left_at_ = now;
     running_.store(false, std::memory_order_release);
 }

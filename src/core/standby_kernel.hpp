@@ -42,7 +42,7 @@ struct StandbyJob {
     /** The message of which the source is payload; 0: of none. */
     uint64_t message = 0;
     /** What is copied next, most likely, and in reach as well. The kernel reads it while the CPU is told that this copy has
-     *  ended, so that the next one does not wait for the bus. */
+     *  ended, so that the next one does not wait for the bus; until it has left, or a later copy has ended. */
     MessagePayload next = {};
 };
 
@@ -115,6 +115,11 @@ public:
 
 private:
     enum class Code { absent, loading, loaded, unusable };
+    /** After launches that did not pay. */
+    struct Pause {
+        uint64_t length_ns = 0;
+        uint64_t end = 0;
+    };
 
     bool make_control(const CudaDriver *driver);
     bool convert_limits(const CudaDriver *driver);
@@ -125,6 +130,7 @@ private:
     void beat(uint64_t now);
     bool claim_gpu(uint64_t now);
     bool is_good_moment(Moment moment, uint64_t now) const;
+    Pause &pause_after(bool costly) { return costly ? costly_pause_ : waiting_pause_; }
     void look_whether_it_left(uint64_t now);
     void launch(uint64_t now);
     CUresult launch_kernel(StandbyParameters *parameters);
@@ -172,8 +178,10 @@ private:
     // tend() only
     uint64_t idle_since_ = 0;        // 0: not idle
     uint64_t left_at_ = 0;           // when the last one was seen to have left
-    uint64_t next_launch_ = 0;       // not before
-    uint64_t pause_ns_ = 0;          // after launches that did not pay
+    uint64_t next_claim_ = 0;        // not before
+    Pause waiting_pause_;
+    Pause costly_pause_;             // of Moment::costly, which says more of what is to come than that a thread waits
+    bool was_costly_ = false;        // the moment of the last launch
 };
 
 /** Those of the process. */
@@ -208,10 +216,15 @@ public:
      *  the driver that wait for all work of a GPU. */
     class Absence {
     public:
-        Absence() { instance().begin_absence(); }
+        Absence() : complete_(instance().begin_absence()) {}
+        /** They have left, and read nothing any more. */
+        bool complete() const { return complete_; }
         ~Absence() { instance().absences_.fetch_sub(1, std::memory_order_relaxed); }
         Absence(const Absence &) = delete;
         Absence &operator=(const Absence &) = delete;
+
+    private:
+        const bool complete_;
     };
 
     /** What they did so far, in the debug output. */
@@ -223,7 +236,7 @@ public:
 private:
     bool possible() const;
     void tend_all(StandbyKernel::Moment moment);
-    void begin_absence();
+    bool begin_absence();
 
     std::atomic<bool> wanted_{false};
     std::atomic<unsigned> absences_{0};

@@ -684,10 +684,39 @@ TEST_F(Standby, IsLaunchedAgainAtOnceIfItPaid) {
         kernel_->note_copy();
         const uint64_t now = now_ns();
         reset_calls();
-        kernel_->tend(StandbyKernel::Moment::busy, true, now);  // sees that it has left
-        kernel_->tend(StandbyKernel::Moment::costly, true, now + 1);
+        kernel_->tend(StandbyKernel::Moment::idle, true, now);  // sees that it has left
+        kernel_->tend(StandbyKernel::Moment::idle, true, now + 2000);
         EXPECT_EQ(calls("cuLaunchKernel"), tried.launches) << tried.gain_ns << " " << tried.copies;
     }
+}
+
+/** A program that waits between its messages may have launches that do not pay; windows of managed memory bring the kernel
+ *  all the same, unless these launches do not pay either. */
+TEST_F(Standby, CostlyCopiesHaveAPauseOfTheirOwn) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays);
+    uint64_t now = 0;
+    const auto ends_for_nothing = [&] {
+        kernel_->dismiss();
+        ASSERT_TRUE(await_death());
+        kernel_->note_copy();
+        now = now_ns();
+        kernel_->tend(StandbyKernel::Moment::busy, true, now);  // sees that it has left
+        reset_calls();
+    };
+    const auto launches_at = [&](StandbyKernel::Moment moment) {
+        kernel_->tend(moment, true, now + 1);
+        kernel_->tend(moment, true, now + 2000);
+        return calls("cuLaunchKernel");
+    };
+    for (int i = 0; i < 5; ++i) {  // the pause is 0.8 ms at last
+        ASSERT_TRUE(await_life());
+        ASSERT_NO_FATAL_FAILURE(ends_for_nothing());
+    }
+    EXPECT_EQ(launches_at(StandbyKernel::Moment::idle), 0u);
+    EXPECT_EQ(launches_at(StandbyKernel::Moment::costly), 1u);
+    ASSERT_NO_FATAL_FAILURE(ends_for_nothing());
+    EXPECT_EQ(launches_at(StandbyKernel::Moment::costly), 0u);
 }
 
 TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
@@ -821,6 +850,50 @@ FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
 TEST_F(Standby, ALaunchMayBeWatchedByATool) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(launch_with_a_tool.run(), 0);
+}
+
+/** A kernel that the GPU keeps from leaving may still read. */
+FreshProcess absence_is_told("standby-absence-is-told", [] {
+    setenv("SIMCUDA_SEED", "1", 1);  // the kernel takes its time, up to three delays
+    setenv("SIMCUDA_DELAY_US", "3000", 1);
+    constexpr uint32_t kLong = 1'000'000'000;
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("4", kLong, kLong);
+    if (!kernel) {
+        return 1;
+    }
+    Buffer source(MemoryKind::pinned, 64);
+    Buffer destination(MemoryKind::device, 64);
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    bool was_incomplete = false;
+    bool was_complete = false;
+    while (!(was_incomplete && was_complete) && std::chrono::steady_clock::now() < end) {
+        while (!kernel->alive() && std::chrono::steady_clock::now() < end) {
+            kernel->note_copy();
+            StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
+        }
+        StandbyTicket ticket;
+        if (!kernel->give({destination.data(), source.data(), 64}, &ticket)) {
+            continue;
+        }
+        State state = State::waiting;
+        while (state == State::waiting) {
+            const bool complete = StandbyKernels::Absence().complete();
+            state = kernel->state(&ticket);
+            was_incomplete |= !complete;
+            if (complete && state == State::waiting) {
+                return 2;
+            }
+        }
+        while (!was_complete && std::chrono::steady_clock::now() < end) {
+            was_complete = StandbyKernels::Absence().complete();
+        }
+    }
+    return was_incomplete && was_complete ? 0 : 3;
+});
+
+TEST_F(Standby, AbsenceTellsWhetherAllHaveLeft) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(absence_is_told.run(), 0);
 }
 
 /** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of its own,
