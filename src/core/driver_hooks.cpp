@@ -93,11 +93,13 @@ struct OwnerHook {
     static inline CUresult (*original)(Handle);
 };
 
-/** One that may end a context. */
+/** One that may end a context, and with it the page-lock of memory that kernels of other contexts read. */
 template <int which, typename Handle>
 struct ContextHook {
     static CUresult call(Handle handle) {
+        constexpr uint64_t kKernelPatienceNs = 10'000'000;
         const EndOfContext end;
+        const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
         return Owner::call(handle);
     }
     using Owner = OwnerHook<which, Handle, forget_contexts>;

@@ -17,6 +17,9 @@ namespace {
 // Where contexts have work all the time: so many regions remain locked, and then new ones are not.
 constexpr size_t kMaxWaiting = 256;
 
+// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process.
+constexpr uint64_t kKernelPatienceNs = 100'000'000;
+
 }  // namespace
 
 HostRegions &HostRegions::instance() {
@@ -55,7 +58,10 @@ void HostRegions::unmap(unsigned char *base, size_t length) {
         // Fails harmlessly when the driver or the context is gone already. In a thread without a
         // context it would fail too, and the driver would take what is mapped here next for the
         // pages that were locked.
-        const StandbyKernels::Absence no_kernel;
+        const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
+        if (!no_kernel.complete()) {
+            return;  // one of another GPU, which the driver does not wait for, may still read it
+        }
         const RelaxedCapture relaxed(CudaDriver::get());
         CurrentContext current(CudaDriver::get(), context, id);
         CudaDriver::get()->mem_host_unregister(base);

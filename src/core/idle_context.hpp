@@ -23,7 +23,8 @@ bool work_is_known();
  *  cuIpcCloseMemHandle. While such a call waits, no other thread can launch, copy or record an event in
  *  the context (H200, driver 580; test/simcuda/conformance_free.cpp), so beside a kernel of the
  *  application that waits for a message that message would never come. True means nothing once a kernel
- *  is started, which a thread other than the caller may do. Our own kernel leaves for the question.
+ *  is started, which a thread other than the caller may do. Our own kernels, those of other contexts too, leave for the
+ *  question; false while one does not.
  *  False while a stream is captured or another thread is in such a call (memory_is_ending(); one that is not
  *  seen, or begins in the midst of this question, holds it up), true when the context has ended. `id`:
  *  context_id() when it was alive. Thread safe. */

@@ -37,9 +37,9 @@ std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAdd
     return std::nullopt;
 }
 
-/** The messages of each mailbox of this process have numbers of their own, more than it can receive. */
+/** The messages of each mailbox of this process have numbers of their own; to receive so many takes months. */
 uint64_t next_first_number() {
-    constexpr uint64_t kNumbers = uint64_t{1} << 44;
+    constexpr uint64_t kNumbers = uint64_t{1} << 48;
     static std::atomic<uint64_t> mailboxes{0};
     return (mailboxes.fetch_add(1, std::memory_order_relaxed) + 1) * kNumbers;
 }
@@ -130,7 +130,8 @@ MessagePayload MailboxReceiver::payload_behind(const MessagePayload &payload) co
     const CellLabel label = cell->label.load(std::memory_order_relaxed);
     const auto offset = static_cast<size_t>(static_cast<const unsigned char *>(payload.begin) -
                                             geometry_.slot(segment_.data(), head_));
-    if (!carries_slot(label.kind) || label.length > geometry_.slot_bytes || label.length <= offset) {
+    const bool is_rest = offset + payload.length == head_cell_->label.load(std::memory_order_relaxed).length;
+    if (!is_rest || label.kind != CellKind::am_slot || label.length > geometry_.slot_bytes || label.length <= offset) {
         return {};
     }
     return {message_number(ticket), geometry_.slot(segment_.data(), ticket) + offset, label.length - offset};

@@ -314,8 +314,8 @@ public:
     /** What [source, +length) is of the message that receive() returned and release() did not give back: its payload, or
      *  part of it, or nothing. */
     MessagePayload payload_at(const void *source, size_t length) const;
-    /** The same part of the message behind that one, as far as it has it: nothing if none is there, or it does not lie in a
-     *  slot. */
+    /** If that is all from there on, the same of the message behind it: nothing if none is there, or it is no active message
+     *  in its slot. What is copied in pieces says nothing of what comes next. */
     MessagePayload payload_behind(const MessagePayload &payload) const;
 
     /** Tickets below it are reserved, received or skipped; at most cell_count beyond head(). */

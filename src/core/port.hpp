@@ -35,7 +35,8 @@ struct PortConfig {
 /** What a port tells its user; called from progress(). */
 struct PortCallbacks {
     void *argument;
-    /** `am_id` < kActiveMessageIds; `data` is valid during the call. */
+    /** `am_id` < kActiveMessageIds; `data` is valid during the call. What of it is copied to a GPU is not written before: it
+     *  may have been read already (StandbyJob::next). */
     void (*active_message)(void *argument, uint8_t am_id, void *data, size_t length);
     void (*link_failed)(void *argument, Link &link);
 };

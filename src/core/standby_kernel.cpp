@@ -34,9 +34,6 @@ constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
 constexpr uint64_t kMostBeatIntervalNs = 1000;
 
-// A kernel that runs sees within 2 us that it is to leave; one of which the GPU has stopped all, not.
-constexpr uint64_t kMostAwaitedNs = 5000;
-
 // So long after another process was found to have the GPU.
 constexpr uint64_t kClaimIntervalNs = 10'000'000;
 
@@ -151,6 +148,7 @@ void StandbyKernels::leave_to_peer(CUcontext context) {
         if (key.first == context) {
             kernel->retire();
             claims_.erase(kernel->device());
+            want();  // until it has left
         }
     }
 }
@@ -165,7 +163,7 @@ bool StandbyKernels::claim(CUdevice device) {
 
 /** Whether they have left. Within tend_all(), which launches, it is a tool's callback that calls the driver: this
  *  thread has the mutex. */
-bool StandbyKernels::begin_absence() {
+bool StandbyKernels::begin_absence(uint64_t patience_ns) {
     absences_.fetch_add(1, std::memory_order_relaxed);
     if (!wanted_.load(std::memory_order_relaxed)) {
         return true;
@@ -179,13 +177,13 @@ bool StandbyKernels::begin_absence() {
         kernel->dismiss();
     }
     // To find a kernel that is about to leave costs some calls 20 us and more.
-    const uint64_t end = monotonic_nanoseconds() + kMostAwaitedNs;
+    const uint64_t end = monotonic_nanoseconds() + patience_ns;
     bool complete = true;
     for (const auto &[key, kernel] : kernels_) {
         (void)key;
-        while (kernel->alive() && monotonic_nanoseconds() < end) {
+        while (kernel->is_there() && monotonic_nanoseconds() < end) {
         }
-        complete &= !kernel->alive();
+        complete &= !kernel->is_there() || kernel->look_whether_killed();
     }
     return complete;
 }
@@ -300,10 +298,12 @@ bool StandbyKernel::has_left() const {
     return load_acquire(control_->left) >> 32 == launch_.load(std::memory_order_relaxed);
 }
 
-bool StandbyKernel::alive() const {
-    return running_.load(std::memory_order_acquire) &&
-           load_acquire(control_->started) == launch_.load(std::memory_order_relaxed) &&
-           !has_left();
+bool StandbyKernel::alive() const { return running_.load(std::memory_order_acquire) && is_there(); }
+
+bool StandbyKernel::is_there() const {
+    const uint32_t launch = launch_.load(std::memory_order_acquire);
+    return launch != 0 && load_acquire(control_->started) == launch && !has_left() &&
+           !killed_.load(std::memory_order_relaxed);
 }
 
 /** Not with every poll: the kernel reads the line all the time, and waits for it after each store. */
@@ -315,8 +315,9 @@ void StandbyKernel::beat(uint64_t now) {
 }
 
 bool StandbyKernel::tend(Moment moment, bool may_launch, uint64_t now) {
-    if (code_.load(std::memory_order_acquire) != Code::loaded) {
-        return code_.load(std::memory_order_relaxed) != Code::unusable && is_in_use(now);
+    const Code code = code_.load(std::memory_order_acquire);
+    if (code != Code::loaded) {
+        return code == Code::unusable ? is_there() : is_in_use(now);
     }
     if (moment != Moment::idle) {
         idle_since_ = 0;
@@ -400,7 +401,7 @@ void StandbyKernel::launch(uint64_t now) {
     beat(now);
     StandbyParameters parameters = {control_, number, next_, beat_limit_cycles_,
                                     config_.life_limit_ns};
-    launch_.store(number, std::memory_order_relaxed);
+    launch_.store(number, std::memory_order_release);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_);
     const CUresult result =
@@ -548,7 +549,7 @@ StandbyKernel::State StandbyKernel::state(StandbyTicket *ticket) {
     State state = State::waiting;
     if (has_come(ticket)) {
         state = State::served;
-    } else if (has_left() || is_dead()) {
+    } else if (has_left() || (++polls_ % kPollsPerQuery == 0 && look_whether_killed())) {
         // What it served it said before it left.
         state = has_come(ticket) ? State::served : State::not_served;
     } else {
@@ -583,11 +584,7 @@ void StandbyKernel::await_end() {
     }
 }
 
-/** A kernel that was killed says nothing; asked now and then. */
-bool StandbyKernel::is_dead() {
-    if (++polls_ % kPollsPerQuery != 0) {
-        return false;
-    }
+bool StandbyKernel::look_whether_killed() {
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_);
@@ -600,6 +597,7 @@ bool StandbyKernel::is_dead() {
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_CONTEXT_IS_DESTROYED) {
         await_end();
     }
+    killed_.store(true, std::memory_order_relaxed);
     give_up("it was killed, or the driver failed", result);
     return true;
 }

@@ -14,14 +14,14 @@
 // after that too. With the barrier of the cluster (arrive.release, wait.acquire) the same holds for the
 // threads of all its blocks: causality order goes through barriers of any scope that includes both threads.
 //
-// What is read ahead the other warps of the first block load behind the barrier that ends the copy, and so behind the
-// lanes' acquire loads, into shared memory; by the barrier before the next batch all warps see it there.
-//
 // Such a store waits until the host and all peers have taken what was stored for them. Where all went
 // to memory of this GPU a fence of the GPU's scope takes 0.3 us less: with it the copies are in this
 // GPU's second-level cache, through which go all who read that memory, its kernels and copy engines,
 // peers and network cards; the CPU does not. (The PTX model lets such a fence order what this GPU's
 // threads do; that a CPU stands between them, which launches the later one, it does not speak of.)
+//
+// What is read ahead the other warps of the first block load behind the barrier that ends the copy, and so behind the
+// lanes' acquire loads, into shared memory; by the barrier before the next batch all warps see it there.
 #include "core/standby_protocol.hpp"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -678,15 +678,16 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
         if (batch.units == 0) {
             break;
         }
-        const Ahead ahead = batch.ahead;  // warp 0 writes the next batch while others read ahead
+        // Warp 0 writes the next batch while others read ahead: after the copy's barrier only it looks at this one.
+        const Ahead ahead = batch.ahead;
+        reader = ahead.length != 0 ? next : reader;
+        next += batch.units;
         if (batch.is_held != 0) {
             store_held<kThreads>(batch.copy[0], held);
             __syncthreads();
         } else {
             Blocks::copy(batch, warp, lane);
         }
-        reader = ahead.length != 0 ? next : reader;
-        next += batch.units;
         if (threadIdx.x == 0) {
             publish(&control.done, next, batch.reach);
         }

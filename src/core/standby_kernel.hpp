@@ -42,7 +42,7 @@ struct StandbyJob {
     /** The message of which the source is payload; 0: of none. */
     uint64_t message = 0;
     /** What is copied next, most likely, and in reach as well. The kernel reads it while the CPU is told that this copy has
-     *  ended, so that the next one does not wait for the bus; until it has left, or a later copy has ended. */
+     *  ended, so that the next one does not wait for the bus. It may do so until it has left (StandbyKernels::Absence). */
     MessagePayload next = {};
 };
 
@@ -76,6 +76,10 @@ public:
 
     /** Whether give() would take a command now. */
     bool alive() const;
+    /** Whether one may still touch memory, retired or not. */
+    bool is_there() const;
+    /** Asks the driver for one that does not leave; one that was killed is not there any more. */
+    bool look_whether_killed();
 
     /** Makes it ready, once; loads the code if nobody has (KernelCode::load). */
     void load();
@@ -125,7 +129,6 @@ private:
     bool convert_limits(const CudaDriver *driver);
     bool is_in_use(uint64_t now) const;
     bool has_left() const;
-    bool is_dead();
     void await_end();
     void beat(uint64_t now);
     bool claim_gpu(uint64_t now);
@@ -160,6 +163,7 @@ private:
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
     std::atomic<uint32_t> launch_{0};     // number of the last launch; 0: none
     std::atomic<bool> running_{false};    // it was launched and is not known to have left
+    std::atomic<bool> killed_{false};
 
     std::atomic<uint32_t> waiting_{0};    // commands whose end nobody has seen yet
     std::atomic<uint32_t> polls_{0};
@@ -212,12 +216,15 @@ public:
             tend_all(moment);
         }
     }
-    /** While one lives, no kernel is launched; those that run have left, or were told to. For calls of
-     *  the driver that wait for all work of a GPU. */
+    /** While one lives, no kernel is launched; those that run have left, or were told to and did not within `patience_ns`.
+     *  For calls of the driver that wait for all work of a GPU. */
     class Absence {
     public:
-        Absence() : complete_(instance().begin_absence()) {}
-        /** They have left, and read nothing any more. */
+        /** A kernel that runs sees within 2 us that it is to leave; one of which the GPU has stopped all, not. */
+        static constexpr uint64_t kPatienceNs = 5000;
+
+        explicit Absence(uint64_t patience_ns = kPatienceNs) : complete_(instance().begin_absence(patience_ns)) {}
+        /** None is there: nothing is read or written any more by kernels of any context. */
         bool complete() const { return complete_; }
         ~Absence() { instance().absences_.fetch_sub(1, std::memory_order_relaxed); }
         Absence(const Absence &) = delete;
@@ -236,7 +243,7 @@ public:
 private:
     bool possible() const;
     void tend_all(StandbyKernel::Moment moment);
-    bool begin_absence();
+    bool begin_absence(uint64_t patience_ns);
 
     std::atomic<bool> wanted_{false};
     std::atomic<unsigned> absences_{0};

@@ -16,7 +16,7 @@
 //
 // A command takes two units or more:
 //
-//   copy     {destination, length}  {source, 0}
+//   copy     {destination, length}  {source, which}
 //   inline   {destination, length}  {12 bytes of payload}  ...
 //   answer   {number, length}       {source, 0}
 //   copy, and read ahead            {destination, length}  {source, which}  {next source, next length}

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -330,8 +331,6 @@ TEST_F(Standby, CarriesPayloadAmongOtherCommands) {
     }
 }
 
-/** What goes to the host comes in units, where words are whole, and the CPU puts them where they belong,
- *  pageable memory too. More of them than there are numbers before the first one comes again. */
 /** What was read ahead is what is copied, each byte to its place and nothing around; sources and destinations lie anyhow. */
 TEST_F(Standby, CopiesWhatItHasReadAhead) {
     constexpr size_t kMost = kStandbyMostAhead;
@@ -410,6 +409,8 @@ TEST_F(Standby, HoldsWhatItHasReadAheadForThatMessageOnly) {
     EXPECT_EQ(destination.check(0, kBytes, 3, 0), "") << "another kernel";
 }
 
+/** What goes to the host comes in units, where words are whole, and the CPU puts them where they belong,
+ *  pageable memory too. More of them than there are numbers before the first one comes again. */
 TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
     constexpr size_t kBytes = 2048;
     Buffer original(MemoryKind::host, kBytes);
@@ -852,48 +853,96 @@ TEST_F(Standby, ALaunchMayBeWatchedByATool) {
     EXPECT_EQ(launch_with_a_tool.run(), 0);
 }
 
-/** A kernel that the GPU keeps from leaving may still read. */
-FreshProcess absence_is_told("standby-absence-is-told", [] {
-    setenv("SIMCUDA_SEED", "1", 1);  // the kernel takes its time, up to three delays
-    setenv("SIMCUDA_DELAY_US", "3000", 1);
+/** To a kernel of StandbyKernels, which may leave at any time; false when it takes too long. */
+bool give_awake(StandbyKernel &kernel, const StandbyJob &copy, StandbyTicket *ticket) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!kernel.give(copy, ticket)) {
+        kernel.note_copy();
+        StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/** Whether an Absence says how it is while a kernel that takes its time serves a command; 4: it was too quick. */
+int tell_absence(bool is_retired) {
+    setenv("SIMCUDA_SEED", std::to_string(getpid()).c_str(), 1);  // other delays with each attempt
+    setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind the copy
     constexpr uint32_t kLong = 1'000'000'000;
     const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("4", kLong, kLong);
-    if (!kernel) {
-        return 1;
-    }
+    CUcontext context = nullptr;
+    CudaDriver::get()->ctx_get_current(&context);
     Buffer source(MemoryKind::pinned, 64);
     Buffer destination(MemoryKind::device, 64);
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    StandbyKernels &kernels = StandbyKernels::instance();
+    StandbyTicket ticket;
+    if (!kernel || !give_awake(*kernel, {destination.data(), source.data(), 64}, &ticket)) {
+        return 1;
+    }
+    // A kernel that is told to leave before it has looked serves nothing: so at another moment with each attempt.
+    std::this_thread::sleep_for(std::chrono::microseconds(getpid() % 7 * 300));
+    if (is_retired) {
+        kernels.leave_to_peer(context);
+        kernels.tend(StandbyKernel::Moment::idle);
+    }
     bool was_incomplete = false;
-    bool was_complete = false;
-    while (!(was_incomplete && was_complete) && std::chrono::steady_clock::now() < end) {
-        while (!kernel->alive() && std::chrono::steady_clock::now() < end) {
-            kernel->note_copy();
-            StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
-        }
-        StandbyTicket ticket;
-        if (!kernel->give({destination.data(), source.data(), 64}, &ticket)) {
-            continue;
-        }
-        State state = State::waiting;
-        while (state == State::waiting) {
-            const bool complete = StandbyKernels::Absence().complete();
-            state = kernel->state(&ticket);
-            was_incomplete |= !complete;
-            if (complete && state == State::waiting) {
-                return 2;
-            }
-        }
-        while (!was_complete && std::chrono::steady_clock::now() < end) {
-            was_complete = StandbyKernels::Absence().complete();
+    State state = State::waiting;
+    while (state == State::waiting) {
+        const bool complete = StandbyKernels::Absence().complete();
+        state = kernel->state(&ticket);
+        was_incomplete |= !complete;
+        if (complete && state == State::waiting) {
+            return 2;
         }
     }
-    return was_incomplete && was_complete ? 0 : 3;
-});
+    return !StandbyKernels::Absence(20'000'000'000).complete() ? 3 : was_incomplete ? 0 : 4;
+}
 
+FreshProcess absence_is_told("standby-absence-is-told", [] { return tell_absence(false); });
+FreshProcess absence_of_retired("standby-absence-of-retired", [] { return tell_absence(true); });
+
+/** A kernel that the GPU keeps from leaving may still read, also when it is not used any more. */
 TEST_F(Standby, AbsenceTellsWhetherAllHaveLeft) {
     SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(absence_is_told.run(), 0);
+    for (FreshProcess *process : {&absence_is_told, &absence_of_retired}) {
+        int result = 4;
+        for (int attempt = 0; attempt < 20 && result == 4; ++attempt) {
+            result = process->run();
+        }
+        EXPECT_EQ(result, 0);
+    }
+}
+
+/** One that was killed does not leave, but is not there any more: nobody waits for it. */
+FreshProcess killed_is_gone("standby-killed-is-gone", [] {
+    setenv("SIMCUDA_KERNEL_DIES", "1", 1);
+    constexpr uint32_t kLong = 1'000'000'000;
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("5", kLong, kLong);
+    Buffer source(MemoryKind::pinned, 64);
+    Buffer destination(MemoryKind::device, 64);
+    StandbyTicket ticket;
+    if (!kernel || !give_awake(*kernel, {destination.data(), source.data(), 64}, &ticket)) {
+        return 1;
+    }
+    // It serves this one, and dies; nobody waits for another.
+    while (kernel->state(&ticket) == State::waiting) {
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!StandbyKernels::Absence().complete()) {
+        if (std::chrono::steady_clock::now() > end) {
+            return 2;
+        }
+    }
+    source.forget();
+    destination.forget();
+    return kernel->alive() ? 3 : 0;
+});
+
+TEST_F(Standby, OneThatWasKilledIsNotWaitedFor) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(killed_is_gone.run(), 0);
 }
 
 /** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of its own,

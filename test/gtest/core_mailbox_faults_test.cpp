@@ -340,8 +340,8 @@ TEST_F(MailboxFaults, WhatLiesBehindAMessageIsCheckedAgainstItsSlot) {
             sent_ += 2;
             ReceivedCell message;
             ASSERT_TRUE(mailbox_.receive(&message));
-            const MessagePayload behind = mailbox_.payload_behind(mailbox_.payload_at(message.slot + 8, 200));
-            const bool good = carries_slot(static_cast<CellKind>(kind)) && length > 8 && length <= 256;
+            const MessagePayload behind = mailbox_.payload_behind(mailbox_.payload_at(message.slot + 8, 248));
+            const bool good = static_cast<CellKind>(kind) == CellKind::am_slot && length > 8 && length <= 256;
             ASSERT_EQ(behind.message != 0, good) << "kind " << kind << ", " << length;
             ASSERT_EQ(behind.length, good ? length - 8 : 0);
             mailbox_.release();

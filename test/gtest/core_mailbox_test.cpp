@@ -192,12 +192,15 @@ TEST(Mailbox, TellsWhatLiesBehindAMessageInItsSlot) {
         ASSERT_TRUE(other->receive(&message));
         numbers.insert(other->payload_at(message.slot, 1).message);
         ASSERT_TRUE(mailbox->receive(&message));
-        const MessagePayload payload = mailbox->payload_at(message.slot + 8, 100);
+        const MessagePayload payload = mailbox->payload_at(message.slot + 8, kLength - 8);
         EXPECT_EQ(payload.begin, message.slot + 8);
-        EXPECT_EQ(payload.length, 100u);
+        EXPECT_EQ(payload.length, kLength - 8);
         EXPECT_EQ(mailbox->payload_behind(payload).message, 0u) << "there is none yet";
 
         ASSERT_TRUE(send_pattern(sender, seed + 100, kLength - 10));
+        const MessagePayload part = mailbox->payload_at(message.slot + 8, kLength - 9);
+        EXPECT_EQ(part.message, payload.message);
+        EXPECT_EQ(mailbox->payload_behind(part).message, 0u) << "the rest comes first";
         const MessagePayload behind = mailbox->payload_behind(payload);
         ASSERT_EQ(behind.length, kLength - 18);
         std::vector<unsigned char> expected(kLength - 10);

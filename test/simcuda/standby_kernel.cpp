@@ -90,7 +90,8 @@ private:
     StandbyControl& control_;
     const StandbyParameters parameters_;
     std::uint32_t next_; // the first unit that is not served
-    std::vector<char> held_{};   // what was read ahead
+    std::uint64_t held_from_ = 0; // what was read ahead
+    std::vector<char> held_{};
     std::uint32_t reader_ = 0; // by the command of this number; 0: nothing
 
     const std::uint64_t seed_ = Settings::get().seed;
@@ -234,6 +235,7 @@ CUresult Standby::read_ahead(Lock& lock, const StandbyUnit* command)
     if (next.argument > gpushm::kStandbyMostAhead) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
+    held_from_ = next.word;
     held_.resize(next.argument);
     lock.lock();
     Span from;
@@ -261,7 +263,7 @@ CUresult Standby::copy(Lock& lock, const StandbyUnit* command, bool alone) const
         copy_payload(transfer.to.access(), command);
     } else if (result == CUDA_SUCCESS && alone && command[1].argument != 0 &&
                command[1].argument == reader_) {
-        if (length > held_.size()) {
+        if (command[1].word != held_from_ || length > held_.size()) {
             result = CUDA_ERROR_ILLEGAL_ADDRESS;
         } else {
             std::memcpy(transfer.to.access(), held_.data(), length);
