@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/message_payload.hpp"
 
+#include <utility>
+
 namespace gpushm {
 namespace {
 
@@ -8,9 +10,9 @@ thread_local const MailboxReceiver *in_hand = nullptr;
 
 }  // namespace
 
-MessageInHand::MessageInHand(const MailboxReceiver &mailbox) { in_hand = &mailbox; }
+MessageInHand::MessageInHand(const MailboxReceiver &mailbox) : before_(std::exchange(in_hand, &mailbox)) {}
 
-MessageInHand::~MessageInHand() { in_hand = nullptr; }
+MessageInHand::~MessageInHand() { in_hand = before_; }
 
 const MailboxReceiver *MessageInHand::mailbox() { return in_hand; }
 

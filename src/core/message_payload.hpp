@@ -16,8 +16,8 @@ struct MessagePayload {
     size_t length = 0;
 };
 
-/** While it lives, this thread hands out the oldest message of a mailbox, from its slot; not two at a time. So a copy that
- *  the handler makes can be told of what lies behind the message. */
+/** While it lives, this thread hands out the oldest message of a mailbox, from its slot. So a copy that the handler makes can
+ *  be told of what lies behind the message. */
 class MessageInHand {
 public:
     explicit MessageInHand(const MailboxReceiver &mailbox);
@@ -27,6 +27,9 @@ public:
 
     /** Whose message this thread hands out; null: none. */
     static const MailboxReceiver *mailbox();
+
+private:
+    const MailboxReceiver *const before_;  // a handler may make progress of another port
 };
 
 }  // namespace gpushm

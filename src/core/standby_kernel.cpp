@@ -183,7 +183,10 @@ bool StandbyKernels::begin_absence(uint64_t patience_ns) {
         (void)key;
         while (kernel->is_there() && monotonic_nanoseconds() < end) {
         }
-        complete &= !kernel->is_there() || kernel->look_whether_killed();
+        if (kernel->is_there()) {
+            kernel->look_whether_killed();
+        }
+        complete &= !kernel->is_there();
     }
     return complete;
 }
