@@ -5,7 +5,6 @@
 #include "core/copy_sides.hpp"
 #include "core/engine_pool.hpp"
 #include "core/log.hpp"
-#include "core/message_payload.hpp"
 #include "core/row_views.hpp"
 
 #include <cstring>
@@ -31,9 +30,8 @@ namespace {
 /** With an engine of the pool. */
 Status copy_once(void *destination, const void *source, size_t length, const CopySides &sides) {
     BorrowedEngine engine;
-    CopyJob job = {destination, source, length, *sides.gpu_side, sides.direction};
-    job.mailbox = MessageInHand::mailbox();
-    const Status status = engine->copy(job);
+    const Status status =
+        engine->copy({destination, source, length, *sides.gpu_side, sides.direction});
     if (status != Status::ok) {
         engine.discard();
     }

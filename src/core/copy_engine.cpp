@@ -10,6 +10,7 @@
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/mailbox.hpp"
+#include "core/message_payload.hpp"
 #include "core/page_residency.hpp"
 #include "core/row_views.hpp"
 #include "core/withdrawable_copies.hpp"
@@ -581,10 +582,11 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
     copy.to_own_gpu = is_of_gpu(job.gpu_side, job.destination, job.length);
     const StandbyGain &gain = is_managed ? kManagedGain : kGain;
     copy.gain_ns = is_alone ? gain.alone : gain.in_traffic;
-    if (job.mailbox != nullptr && means.source_pinned) {  // so all slots of that mailbox are in reach
-        const MessagePayload payload = job.mailbox->payload_at(job.source, job.length);
+    const MailboxReceiver *mailbox = means.source_pinned ? MessageInHand::mailbox() : nullptr;
+    if (mailbox != nullptr) {  // where the source is payload of it all its slots are in reach
+        const MessagePayload payload = mailbox->payload_at(job.source, job.length);
         copy.message = payload.message;
-        copy.next = job.mailbox->payload_behind(payload);
+        copy.next = mailbox->payload_behind(payload);
     }
     return standby->give(copy, ticket);
 }

@@ -26,7 +26,6 @@ enum class CopyDirection { to_gpu, from_gpu };
 
 struct BatchedCopy;
 struct CopyBatch;
-class MailboxReceiver;
 class WithdrawableCopies;
 
 /** No standby kernel is given a longer copy; and no longer one of device memory whose other side is not of the same GPU. */
@@ -63,7 +62,6 @@ struct CopyJob {
     // Within a Scope, and while others are under way, it may be started with those that follow, up to so many bytes. Not of
     // copies within a GPU, which a kernel of the application may hold up.
     size_t joint_bytes = 0;
-    const MailboxReceiver *mailbox = nullptr;  // whose message this thread hands out: the source may be its payload
 };
 
 /** Whether kernels of `context`, one of `device`, surely reach [address, +length), which `info` is of and which is not

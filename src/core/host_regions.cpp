@@ -55,13 +55,13 @@ void HostRegions::unmap(unsigned char *base, size_t length) {
         return;
     }
     run_when_idle(region->context, region->context_id, [base, length, context = region->context, id = region->context_id] {
-        // Fails harmlessly when the driver or the context is gone already. In a thread without a
-        // context it would fail too, and the driver would take what is mapped here next for the
-        // pages that were locked.
         const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
         if (!no_kernel.complete()) {
             return;  // one of another GPU, which the driver does not wait for, may still read it
         }
+        // Fails harmlessly when the driver or the context is gone already. In a thread without a
+        // context it would fail too, and the driver would take what is mapped here next for the
+        // pages that were locked.
         const RelaxedCapture relaxed(CudaDriver::get());
         CurrentContext current(CudaDriver::get(), context, id);
         CudaDriver::get()->mem_host_unregister(base);

@@ -808,22 +808,6 @@ TEST_F(Standby, ThatDiesServesNothingMore) {
     EXPECT_FALSE(kernel_->alive());
 }
 
-/** Of a process of its own, which has standby kernels of its own on a node of this number: the one of the primary
- *  context of its first device, which is current; null where that cannot be had. */
-std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns, uint32_t life_ns) {
-    setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
-        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
-        return nullptr;
-    }
-    StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({StandbyConfig::Mode::whenever_possible, beat_ns, life_ns});
-    kernels.prepare(context);
-    return kernels.find(context, cuda.context_id(context));
-}
-
 /** A tool's callback runs within a call of the driver, and may call the driver itself. */
 FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
     alarm(30);

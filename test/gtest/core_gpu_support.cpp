@@ -303,6 +303,20 @@ std::string Buffer::check(size_t begin, size_t length, uint64_t seed, uint64_t a
 
 // ---------------------------------------------------------------- processes
 
+std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns, uint32_t life_ns) {
+    setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
+        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    StandbyKernels &kernels = StandbyKernels::instance();
+    kernels.configure({StandbyConfig::Mode::whenever_possible, beat_ns, life_ns});
+    kernels.prepare(context);
+    return kernels.find(context, cuda.context_id(context));
+}
+
 FreshProcess::FreshProcess(const char *name, int (*body)())
     : name_(name), body_(body), next_(fresh_processes) {
     fresh_processes = this;

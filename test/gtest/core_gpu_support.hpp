@@ -6,12 +6,15 @@
 #include "core/copy_engine.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/memory_info.hpp"
+#include "core/standby_kernel.hpp"
 
 #include "core_support.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -115,6 +118,10 @@ private:
     int (*body_)();
     FreshProcess *next_;
 };
+
+/** Of a process of its own, which has standby kernels of its own on a node of this number: the one of the primary
+ *  context of its first device, which is current; null where that cannot be had. */
+std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns, uint32_t life_ns);
 
 /** The simulated GPU has a copy to do for so long; others that begin meanwhile take as long, unless
  *  others_are_fast(). */

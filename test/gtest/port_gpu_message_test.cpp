@@ -318,16 +318,8 @@ TEST_F(PortGpuMessages, PortThatEndsLeavesNoCopyBehind) {
 /** While a handler copies the payload of one message to a GPU, that of the message behind it is read: then its slot is
  *  not read again. In a process of its own, for the setting of the kernel is the process's. */
 FreshProcess slots_read_ahead("slots-are-read-ahead", [] {
-    setenv("SIMCUDA_NODE", "3", 1);  // another process may have the standby kernel of the GPUs of a node
-    constexpr uint32_t kLong = 1'000'000'000;
     constexpr size_t kBytes = 5000;
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    CHECK(enter_primary_context(0) && cuda.ctx_get_current(&context) == CUDA_SUCCESS);
-    StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({StandbyConfig::Mode::whenever_possible, 200'000, kLong});
-    kernels.prepare(context);
-    const std::shared_ptr<StandbyKernel> kernel = kernels.find(context, cuda.context_id(context));
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("3", 200'000, 1'000'000'000);
     CHECK(kernel);
     Buffer locked(MemoryKind::pinned, 2 * kBytes);
     Buffer elsewhere(MemoryKind::device, 2 * kBytes);

@@ -55,14 +55,8 @@ public:
         return wait_until([&] { return load(control().started) == kLaunch; });
     }
 
-    void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes)
-    {
-        begin(to, static_cast<std::uint32_t>(bytes));
-        put({from, 0, next_ << 1});
-    }
-
-    // Of what the command of number `which` had read ahead, if the kernel has that.
-    void copy_held(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, std::uint32_t which)
+    // `which`: of what the command of this number had read ahead, if the kernel has that.
+    void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, std::uint32_t which = 0)
     {
         begin(to, static_cast<std::uint32_t>(bytes));
         put({from, which, next_ << 1});
@@ -244,10 +238,10 @@ TEST_F(StandbyControlsTest, what_was_read_ahead_is_not_read_again)
         giver.copy(to.address(), from.address(), first.size()); // behind it all was read
         EXPECT_TRUE(giver.served());
         std::memcpy(from_next.data(), later.data(), later.size());
-        giver.copy_held(to.address(), from_next.address(), 5000, number);
+        giver.copy(to.address(), from_next.address(), 5000, number);
         EXPECT_TRUE(giver.served());
-        giver.copy_held(to.address() + 5000, from_next.address() + 5000, next.size() - 5000,
-                        number + 1);
+        giver.copy(to.address() + 5000, from_next.address() + 5000, next.size() - 5000,
+                   number + 1);
         EXPECT_TRUE(giver.served());
         giver.tell_to_leave();
         EXPECT_TRUE(giver.has_left());
