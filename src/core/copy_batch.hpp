@@ -39,6 +39,7 @@ struct CopyBatch {
     bool by_kernel = false;
     std::unique_ptr<RowCopyList> list;  // what the kernel reads
     StandbyTicket standby;  // if it was given to a StandbyKernel
+    StandbyJob standby_job = {};  // what that was, if the next one is to have it where this one does not serve it
     CopyDirection direction = CopyDirection::to_gpu;  // in that case
     bool done = false;
 
@@ -49,6 +50,7 @@ struct CopyBatch {
         event = nullptr;
         by_kernel = false;
         list.reset();
+        standby_job = {};
         done = false;
     }
     void fail() {

@@ -34,6 +34,7 @@ using gpushm::kStandbyAnswer;
 using gpushm::kStandbyAnswerUnits;
 using gpushm::kStandbyClusterBlocks;
 using gpushm::kStandbyClusterThreads;
+using gpushm::kStandbyEndsBatch;
 using gpushm::kStandbyInline;
 using gpushm::kStandbyLength;
 using gpushm::kStandbyMostAhead;
@@ -435,13 +436,15 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     }
 }
 
-/** Which lanes have read a unit that begins a command which is there as a whole; in `*units`, how many
- *  units those commands have. `there`: the lanes whose unit has the expected number. */
+/** Which lanes have read a unit that begins a command of the next batch; in `*units`, how many units those
+ *  commands, which are there as a whole, have. `there`: the lanes whose unit has the expected number. */
 __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units) {
     const uint32_t there_in_a_row = __ffs(~there) - 1;
     seen.units = gpushm::standby_units(seen.unit.argument);
     seen.begins = (seen.unit.tag & 1) != 0 && lane < there_in_a_row &&
                   seen.units <= there_in_a_row - lane;
+    const uint32_t ends = __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyEndsBatch) != 0);
+    seen.begins = seen.begins && (ends & ((1u << lane) - 1)) == 0;
     const uint32_t begins = __ballot_sync(kAllLanes, seen.begins);
     const uint32_t last = kLanes - 1 - __clz(begins);
     *units = begins == 0 ? 0 : last + __shfl_sync(kAllLanes, seen.units, last);

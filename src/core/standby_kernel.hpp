@@ -28,9 +28,9 @@ struct StandbyConfig {
 /** What a copy is for. `destination` and `source` are in reach of kernels of the context for as long as it is
  *  under way (a wrong address destroys the context), but for what the CPU touches. */
 struct StandbyJob {
-    void *destination;
-    const void *source;
-    size_t length;  // > 0
+    void *destination = nullptr;
+    const void *source = nullptr;
+    size_t length = 0;  // > 0 of one that is given
     /** The source is host memory that may be read now and changed afterwards. */
     bool cpu_may_read = false;
     /** The destination is host memory that StandbyKernel::state() may write. */
@@ -76,6 +76,8 @@ public:
 
     /** Whether give() would take a command now. */
     bool alive() const;
+    /** The same, once one that was just launched has had the time to begin (5 us). */
+    bool await_life() const;
     /** Whether one may still touch memory, retired or not. */
     bool is_there() const;
     /** Asks the driver for one that does not leave; one that was killed is not there any more. */
@@ -138,6 +140,7 @@ private:
     void launch(uint64_t now);
     CUresult launch_kernel(StandbyParameters *parameters);
     void give_up(const char *why, CUresult result);
+    bool ends_batch(const StandbyJob &copy);
     bool reads_ahead(const StandbyJob &copy) const;
     uint32_t reader_of(const StandbyJob &copy) const;
     void write_command(const StandbyJob &copy, uint32_t argument, uint32_t answer);
@@ -164,6 +167,7 @@ private:
     std::atomic<uint32_t> launch_{0};     // number of the last launch; 0: none
     std::atomic<bool> running_{false};    // it was launched and is not known to have left
     std::atomic<bool> killed_{false};
+    std::atomic<uint64_t> launched_at_{0};  // ns of steady_clock
 
     std::atomic<uint32_t> waiting_{0};    // commands whose end nobody has seen yet
     std::atomic<uint32_t> polls_{0};
@@ -174,6 +178,7 @@ private:
     uint32_t answers_ = UINT32_MAX - 100;  // number of the last one; the numbers soon begin again, at 1
     MessagePayload read_ahead_;  // by the command of this number, if the kernel that has served it is still there
     uint32_t reader_ = 0;
+    size_t batch_bytes_ = 0;  // through the host, since a command that ends a batch
     uint64_t gain_ns_ = 0;  // by the commands that this launch was given
     uint64_t launches_ = 0;
     uint64_t all_given_ = 0;

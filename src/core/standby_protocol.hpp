@@ -9,7 +9,7 @@
 //   CPU                                              GPU
 //   launches the kernel ------------------------->   started = launch
 //   writes the units of a command  -------------->   one warp polls the next 31 units and the beat
-//                                                    with one load; copies what is complete
+//                                                    with one load; copies what is complete, a batch
 //   polls done  <---------------------------------   done = the first unit that is not served
 //   beats, while it waits  ---------------------->   leaves when the beat stops, when its life ends
 //   sees what was not served  <-------------------   or when it is told to: left = {launch, unit}
@@ -52,12 +52,13 @@ struct alignas(16) StandbyUnit {
 };
 
 // In the first unit's `argument`. kStandbyOwnGpu: the destination is memory of the kernel's own GPU. kStandbyReadAhead: of a
-// copy only.
+// copy only. kStandbyEndsBatch: what is behind this command the kernel begins when it has told of this one.
 constexpr uint32_t kStandbyInline = 1u << 31;
 constexpr uint32_t kStandbyAnswer = 1u << 30;
 constexpr uint32_t kStandbyOwnGpu = 1u << 29;
 constexpr uint32_t kStandbyReadAhead = 1u << 28;
-constexpr uint32_t kStandbyLength = kStandbyReadAhead - 1;  // the rest
+constexpr uint32_t kStandbyEndsBatch = 1u << 27;
+constexpr uint32_t kStandbyLength = kStandbyEndsBatch - 1;  // the rest
 
 constexpr uint32_t kStandbyUnits = 512;
 /** The units that the kernel looks at at a time; a command is at most as long. */

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -222,7 +223,7 @@ TEST_F(Standby, CopiesLongOnesExactly) {
     }
 }
 
-/** Given at once, so that one look of the kernel finds several. Each is read anew right after it was written, by
+/** Given at once, so that one look of the kernel finds several, or all up to one that ends a batch. Each is read anew right after it was written, by
  *  the next window: what a helping block still had in its cache would show. */
 TEST_F(Standby, CopiesLongOnesAmongShortOnes) {
     constexpr size_t kPiece = 200'000;
@@ -236,7 +237,8 @@ TEST_F(Standby, CopiesLongOnesAmongShortOnes) {
     const auto window = [&](unsigned char *to, const unsigned char *from, uint64_t round) {
         std::vector<StandbyTicket> tickets(kPieces);
         size_t given = 0;
-        while (given < kPieces && kernel_->give({to + given * kPiece, from + given * kPiece, length_of(given, round)},
+        while (given < kPieces && kernel_->give({to + given * kPiece, from + given * kPiece, length_of(given, round),
+                                                 from == source.data() && round % 2 == 0},
                                                 &tickets[given])) {
             ++given;
         }
@@ -264,6 +266,33 @@ TEST_F(Standby, CopiesLongOnesAmongShortOnes) {
         ASSERT_EQ(memcmp(expected.data(), destination.data(), kPieces * kPiece), 0) << round;
     }
     EXPECT_GT(whole, 0u);
+}
+
+/** The process that copies it further waits for that. */
+TEST_F(Standby, TellsOfLongOnesThroughTheHostBetween) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kBytes = 512u << 10;
+    constexpr size_t kCopies = 8;
+    Buffer source(MemoryKind::pinned, kBytes);
+    Buffer destination(MemoryKind::device, kBytes);
+    set_simulation("SIMCUDA_SEED", "1");
+    set_simulation("SIMCUDA_DELAY_US", "10000");  // of each command up to three times that: it finds all the others
+    std::vector<StandbyTicket> tickets;
+    while (tickets.size() < kCopies) {
+        ASSERT_TRUE(await_life());
+        StandbyTicket ticket;
+        if (kernel_->give({destination.data(), source.data(), kBytes, true}, &ticket)) {
+            tickets.push_back(ticket);
+        } else {  // its life is over
+            std::for_each(tickets.begin(), tickets.end(), [this](const StandbyTicket &given) { wait(given); });
+            tickets.clear();
+        }
+    }
+    EXPECT_EQ(wait(tickets[kCopies / 2 - 1]), State::served);
+    EXPECT_EQ(kernel_->state(&tickets[kCopies - 1]), State::waiting);
+    EXPECT_EQ(wait(tickets[kCopies - 1]), State::served);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    set_simulation("SIMCUDA_SEED", "0");
 }
 
 TEST_F(Standby, CarriesSmallPayloadInTheCommand) {

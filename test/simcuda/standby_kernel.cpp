@@ -45,6 +45,11 @@ bool reads_ahead(const StandbyUnit& first)
     return (first.argument & gpushm::kStandbyReadAhead) != 0;
 }
 
+bool ends_batch(const StandbyUnit& first)
+{
+    return (first.argument & gpushm::kStandbyEndsBatch) != 0;
+}
+
 // The payload that an inline command's units carry, to `target`.
 void copy_payload(char* target, const StandbyUnit* command)
 {
@@ -168,7 +173,7 @@ CUresult Standby::find_commands(Window* window) const
         }
         window->commands.push_back(&first);
         window->used += units;
-        if (is_answer(first)) {
+        if (is_answer(first) || ends_batch(first)) {
             break;
         }
     }
