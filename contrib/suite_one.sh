@@ -23,15 +23,17 @@ run() {
         say "passed: $name ($((SECONDS - start)) s)"
     else
         say "FAILED: $name (status $?)"
-        failed=1
         output=$(grep -v -e '^\[ RUN' -e '^\[       OK' -e ^PASS <<<"$output")
         tail -n 40 <<<"$output"
         grep -A 3 ^FAIL <<<"$output" || true
+        return 1
     fi
 }
 
+# At the same time: each leaves half of two processors idle.
+run ucp/gpu_memory.sh sh "$tests/ucp/gpu_memory.sh" --proto=y &
 for name in "${programs[@]}"; do
-    run "$name" "test/$name"
+    run "$name" "test/$name" || failed=1
 done
-run ucp/gpu_memory.sh sh "$tests/ucp/gpu_memory.sh" --proto=y
+wait $! || failed=1
 exit $failed
