@@ -38,9 +38,11 @@ struct CopyBatch {
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
     bool by_kernel = false;
     std::unique_ptr<RowCopyList> list;  // what the kernel reads
-    StandbyTicket standby;  // if it was given to a StandbyKernel
-    StandbyJob standby_job = {};  // what that was, if the next one is to have it where this one does not serve it
-    CopyDirection direction = CopyDirection::to_gpu;  // in that case
+    // If it was given to a StandbyKernel:
+    StandbyTicket standby;
+    CopyDirection direction = CopyDirection::to_gpu;
+    const void *gpu_side = nullptr;        // that of CopyJob::gpu_side,
+    unsigned long long gpu_side_id = 0;    // and its buffer then
     bool done = false;
 
     void clear() {
@@ -50,7 +52,6 @@ struct CopyBatch {
         event = nullptr;
         by_kernel = false;
         list.reset();
-        standby_job = {};
         done = false;
     }
     void fail() {

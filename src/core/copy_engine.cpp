@@ -87,6 +87,13 @@ bool complete_source(const CopyJob &job) {
                                      (job.rows.count - 1) * job.rows.source_pitch + job.length);
 }
 
+bool covers(const MemoryInfo &info, const void *address, size_t length) {
+    const auto *begin = static_cast<const unsigned char *>(info.base);
+    const auto *from = static_cast<const unsigned char *>(address);
+    return from >= begin && length <= info.length &&
+           static_cast<size_t>(from - begin) <= info.length - length;
+}
+
 /** What may be a passing shortage is tried again: a message that fails ends most programs. */
 template <typename Function>
 bool tried_twice(Function function) {
@@ -270,6 +277,7 @@ unsigned CopyEngine::end_all() {
 /** Ends what was given to a context of which no answer will come. */
 void CopyEngine::fail_all(Context &context) {
     for (const std::shared_ptr<CopyBatch> &batch : context.given) {
+        context.standby->abandon(batch->standby);
         batch->fail();
         end(*batch);
     }
@@ -350,15 +358,15 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
         return Status::gpu_error;
     }
     Context &context = *means.context;
-    StandbyJob given;
     StandbyTicket standby;
-    if (give_to_standby(job, means, &given, &standby)) {
+    if (give_to_standby(job, means, &standby)) {
         const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
-        batch->standby_job = job.gpu_side.kind == MemoryKind::managed ? given : StandbyJob();
         batch->copies.push_back(batched(job));
         batch->bytes = job.length;  // of one row: the kernel gets no others
         batch->standby = standby;
         batch->direction = job.direction;
+        batch->gpu_side = covers(job.gpu_side, job.source, 1) ? job.source : job.destination;
+        batch->gpu_side_id = job.gpu_side.buffer_id;
         context.given.push_back(batch);
         ++under_way_;
         *ticket = {batch, 0};
@@ -408,9 +416,8 @@ Status CopyEngine::copy(const CopyJob &job) {
     }
     CopyJob awaited = job;
     awaited.urgent = true;
-    StandbyJob given;
     StandbyTicket standby;
-    if (give_to_standby(awaited, means, &given, &standby)) {
+    if (give_to_standby(awaited, means, &standby)) {
         StandbyKernel::State state = StandbyKernel::State::waiting;
         while (state == StandbyKernel::State::waiting) {
             state = means.context->standby->state(&standby);
@@ -458,13 +465,6 @@ CUresult wait_for_stream(CUcontext handle, CUstream stream) {
 // ---------------------------------------------------------------- the standby kernel
 
 namespace {
-
-bool covers(const MemoryInfo &info, const void *address, size_t length) {
-    const auto *begin = static_cast<const unsigned char *>(info.base);
-    const auto *from = static_cast<const unsigned char *>(address);
-    return from >= begin && length <= info.length &&
-           static_cast<size_t>(from - begin) <= info.length - length;
-}
 
 /** Whether all of it is memory of the GPU that `info` names: what is imported, perhaps from another one, is not
  *  IPC capable. */
@@ -558,21 +558,9 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
            reach(job.source, job.rows.source_pitch, means.source_pinned);
 }
 
-/** Of several copies of managed memory each takes a CPU 5 to 6 us to start, a launch 3 to 4. Long ones take the driver so
- *  much longer than a kernel that one waits until it has begun. */
-void CopyEngine::bring_standby(StandbyKernel &standby, size_t length) {
-    constexpr size_t kWorthWaitingFor = 128u << 10;
-    if (!standby.alive()) {
-        StandbyKernels::instance().tend(StandbyKernel::Moment::costly);
-        if (length >= kWorthWaitingFor) {
-            standby.await_life();
-        }
-    }
-}
-
 /** False: the copy engine is to do it. So it is for the pieces of what is too long as a whole: a program that sends only
  *  long messages never has the kernel. */
-bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, StandbyJob *given, StandbyTicket *ticket) {
+bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket) {
     StandbyKernel *standby = means.context->standby.get();
     if (standby == nullptr || job.rows.count > 1) {
         return false;
@@ -587,8 +575,9 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
     }
     const bool is_alone = standby->note_copy();
     const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
-    if (is_managed && !idle()) {
-        bring_standby(*standby, job.length);
+    if (is_managed && !idle() && !standby->alive()) {
+        // Several of them: to start each takes a CPU 5 to 6 us, a launch 3 to 4.
+        StandbyKernels::instance().tend(StandbyKernel::Moment::costly);
     }
     StandbyJob copy = {job.destination, job.source, job.length};
     copy.cpu_may_read = means.source_pinned;
@@ -602,15 +591,18 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
         copy.message = payload.message;
         copy.next = mailbox->payload_behind(payload);
     }
-    *given = copy;
     return standby->give(copy, ticket);
 }
 
-/** What the kernel has ended; what it did not do is copied otherwise, once it is known of all: before that no other kernel
- *  can be launched. */
+/** The program may have freed it, such as by a cudaFree that sent the kernel away: of messages that were given up (a forced
+ *  close), which nobody waits for. A kernel that is launched now would touch what is not there any more. */
+bool CopyEngine::has_lost_memory(const CopyBatch &batch) {
+    return batch.gpu_side_id != 0 && query_memory(batch.gpu_side).buffer_id != batch.gpu_side_id;
+}
+
+/** What the kernel has ended; what it did not do the copy engine does now. */
 unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
     unsigned count = 0;
-    std::vector<std::shared_ptr<CopyBatch>> not_served;
     while (!context.given.empty()) {
         const StandbyKernel::State state =
             context.standby->state(&context.given.front()->standby);
@@ -623,33 +615,20 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
         if (state == StandbyKernel::State::served) {
             end(*batch);
             context.last_served = batch;
+        } else if (has_lost_memory(*batch)) {
+            batch->fail();
+            end(*batch);
+        } else if (context.kernels != nullptr && was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
+            continue;
+        } else if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
+            drop_gone(*batch);
+            submit(handle, context, *stream, batch);
         } else {
-            not_served.push_back(batch);
+            batch->fail();
+            end(*batch);
         }
     }
-    for (const std::shared_ptr<CopyBatch> &batch : not_served) {
-        copy_otherwise(handle, context, batch);
-    }
     return count;
-}
-
-/** What a kernel did not serve. Managed memory has the next one. */
-void CopyEngine::copy_otherwise(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch) {
-    const StandbyJob &job = batch->standby_job;
-    if (job.length != 0) {
-        bring_standby(*context.standby, job.length);
-    }
-    if (job.length != 0 && context.standby->give(job, &batch->standby)) {
-        context.given.push_back(batch);
-    } else if (context.kernels != nullptr && was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
-        return;
-    } else if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
-        drop_gone(*batch);
-        submit(handle, context, *stream, batch);
-    } else {
-        batch->fail();
-        end(*batch);
-    }
 }
 
 // ---------------------------------------------------------------- within a GPU

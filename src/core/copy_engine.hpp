@@ -191,9 +191,8 @@ private:
                         CopyDirection direction);
     static bool kernels_reach_both(const CopyJob &job, const Means &means, bool managed_too);
     bool kernel_can_copy(const CopyJob &job);
-    static void bring_standby(StandbyKernel &standby, size_t length);
-    bool give_to_standby(const CopyJob &job, const Means &means, StandbyJob *copy, StandbyTicket *ticket);
-    void copy_otherwise(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
+    bool give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket);
+    static bool has_lost_memory(const CopyBatch &batch);
     unsigned advance_given(CUcontext handle, Context &context);
     static bool is_within_gpu(const CopyJob &job, const Means &means);
     bool start_within_gpu(const CopyJob &job, const Means &means, CopyTicket *ticket);

@@ -7,9 +7,11 @@
 #include "core/log.hpp"
 #include "core/standby_kernel.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <new>
 
 namespace gpushm {
 namespace {
@@ -25,6 +27,12 @@ constexpr uint64_t kKernelPatienceNs = 100'000'000;
 HostRegions &HostRegions::instance() {
     // Never destroyed: segments may be closed by destructors that run at process exit.
     static HostRegions *regions = new HostRegions;
+    // A forked child has no segments (MADV_DONTFORK), nor the thread that may have had the mutex.
+    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
+        const bool enabled = regions->pinning_enabled_;
+        new (regions) HostRegions;
+        regions->pinning_enabled_ = enabled;
+    });
     return *regions;
 }
 

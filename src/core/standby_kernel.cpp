@@ -86,8 +86,10 @@ StandbyKernels &StandbyKernels::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static StandbyKernels *kernels = new StandbyKernels;
     // A forked child has no kernels, nor the thread that may have had the mutex: there it is as new.
-    [[maybe_unused]] static const int watched =
-        pthread_atfork(nullptr, nullptr, [] { new (kernels) StandbyKernels; });
+    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
+        kernels->drop_claims();
+        new (kernels) StandbyKernels;
+    });
     return *kernels;
 }
 
@@ -151,10 +153,19 @@ void StandbyKernels::leave_to_peer(CUcontext context) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto &[key, kernel] : kernels_) {
         if (key.first == context) {
+            if (kernel->is_loaded()) {
+                claims_.erase(kernel->device());
+            }
             kernel->retire();
-            claims_.erase(kernel->device());
             want();  // until it has left
         }
+    }
+}
+
+/** In a forked child, which would keep the GPUs from all others when the parent has ended. */
+void StandbyKernels::drop_claims() {
+    if (mutex_.try_lock()) {
+        claims_.clear();
     }
 }
 
@@ -250,14 +261,20 @@ void StandbyKernel::load() {
         GPUSHM_LOG(debug, "the standby kernel cannot be loaded: small messages are copied by the "
                    "copy engine only");
     }
-    code_.store(loaded ? Code::loaded : Code::unusable, std::memory_order_release);
+    Code loading = Code::loading;  // unless it was retired meanwhile
+    code_.compare_exchange_strong(loading, loaded ? Code::loaded : Code::unusable);
 }
 
 /** What both sides share, where the GPU finds it at the address that it has here. */
 bool StandbyKernel::make_control(const CudaDriver *driver) {
     void *memory = mmap(nullptr, sizeof(StandbyControl), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
+        return false;
+    }
+    // To a forked child no kernel has ever started; our pages, which the GPU knows, stay ours (madvise(2)).
+    if (madvise(memory, sizeof(StandbyControl), MADV_WIPEONFORK) != 0) {
+        munmap(memory, sizeof(StandbyControl));
         return false;
     }
     CUdeviceptr address = 0;
@@ -307,14 +324,6 @@ bool StandbyKernel::has_left() const {
 }
 
 bool StandbyKernel::alive() const { return running_.load(std::memory_order_acquire) && is_there(); }
-
-bool StandbyKernel::await_life() const {
-    constexpr uint64_t kMostToBeginNs = 10'000;
-    while (running_.load(std::memory_order_acquire) && !is_there() && !has_left() &&
-           monotonic_nanoseconds() - launched_at_.load(std::memory_order_relaxed) < kMostToBeginNs) {
-    }
-    return alive();
-}
 
 bool StandbyKernel::is_there() const {
     const uint32_t launch = launch_.load(std::memory_order_acquire);
@@ -388,12 +397,13 @@ void StandbyKernel::retire() {
 }
 
 void StandbyKernel::look_whether_it_left(uint64_t now) {
-    if (!has_left() || waiting_.load(std::memory_order_acquire) != 0) {
+    if (!has_left()) {
         return;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (waiting_.load(std::memory_order_acquire) != 0) {
-        return;  // given before it left: a launch would say that it was served
+    const bool served_all = static_cast<uint32_t>(load_acquire(control_->left)) == next_;
+    if (!served_all && waiting_.load(std::memory_order_acquire) != 0) {
+        return;  // a launch would say that all was served
     }
     const bool paid = gain_ns_ >= kGainThatPaysNs || config_.mode == StandbyConfig::Mode::whenever_possible;
     Pause &pause = pause_after(was_costly_);
@@ -427,7 +437,6 @@ void StandbyKernel::launch(uint64_t now) {
         return;
     }
     ++launches_;
-    launched_at_.store(monotonic_nanoseconds(), std::memory_order_relaxed);
     running_.store(true, std::memory_order_release);
 }
 
@@ -468,7 +477,7 @@ bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
     const uint32_t argument = static_cast<uint32_t>(copy.length) |
                               (in_units ? kStandbyInline : 0) | (answers ? kStandbyAnswer : 0) |
                               (!in_units && !answers && reads_ahead(copy) ? kStandbyReadAhead : 0) |
-                              (copy.to_own_gpu ? kStandbyOwnGpu : 0) | (ends_batch(copy) ? kStandbyEndsBatch : 0);
+                              (copy.to_own_gpu ? kStandbyOwnGpu : 0);
     if (!alive() || next_ + standby_units(argument) - load_acquire(control_->done) > kStandbyUnits) {
         return false;
     }
@@ -478,7 +487,7 @@ bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
         ticket->answer_length = copy.length;
         ticket->answer_to = copy.destination;
     }
-    write_command(copy, argument, ticket->answer);
+    write_command(copy, argument | (ends_batch(copy) ? kStandbyEndsBatch : 0), ticket->answer);
     ticket->end = next_;
     gain_ns_ += copy.gain_ns;
     ++all_given_;
@@ -591,6 +600,8 @@ StandbyKernel::State StandbyKernel::state(StandbyTicket *ticket) {
     return state;
 }
 
+void StandbyKernel::abandon(const StandbyTicket & /*ticket*/) { waiting_.fetch_sub(1, std::memory_order_release); }
+
 void StandbyKernel::log_use() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (launches_ != 0) {
@@ -614,10 +625,9 @@ void StandbyKernel::await_end() {
 bool StandbyKernel::look_whether_killed() {
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
-    CurrentContext current(driver, context_);
-    const CUresult result = driver->context_is_alive(context_, context_id_)
-                                ? driver->stream_query(stream_)
-                                : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    CurrentContext current(driver, context_, context_id_);
+    const CUresult result = current.result() == CUDA_ERROR_CONTEXT_IS_DESTROYED ? current.result()
+                                                                                : driver->stream_query(stream_);
     if (result == CUDA_ERROR_NOT_READY || (result == CUDA_SUCCESS && has_left())) {
         return false;
     }

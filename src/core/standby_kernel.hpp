@@ -28,9 +28,9 @@ struct StandbyConfig {
 /** What a copy is for. `destination` and `source` are in reach of kernels of the context for as long as it is
  *  under way (a wrong address destroys the context), but for what the CPU touches. */
 struct StandbyJob {
-    void *destination = nullptr;
-    const void *source = nullptr;
-    size_t length = 0;  // > 0 of one that is given
+    void *destination;
+    const void *source;
+    size_t length;  // > 0
     /** The source is host memory that may be read now and changed afterwards. */
     bool cpu_may_read = false;
     /** The destination is host memory that StandbyKernel::state() may write. */
@@ -74,10 +74,8 @@ public:
      *  long ago that the copy engine would have ended it. */
     bool note_copy();
 
-    /** Whether give() would take a command now. */
+    /** Whether give() would take a command now, if there is room for it. */
     bool alive() const;
-    /** The same, once one that was just launched has had the time to begin (5 us). */
-    bool await_life() const;
     /** Whether one may still touch memory, retired or not. */
     bool is_there() const;
     /** Asks the driver for one that does not leave; one that was killed is not there any more. */
@@ -95,6 +93,8 @@ public:
      *  launched afterwards. not_served: nothing is copied any more; of a destination that cpu_may_write a
      *  part may be. Keeps the kernel alive. */
     State state(StandbyTicket *ticket);
+    /** Nobody asks for the state of a command that was given; it may be served all the same. */
+    void abandon(const StandbyTicket &ticket);
 
     /** What it did so far, for the log. */
     void log_use();
@@ -103,6 +103,7 @@ public:
     void dismiss();
     /** It is not used any more. */
     void retire();
+    bool is_loaded() const { return code_.load(std::memory_order_acquire) == Code::loaded; }
     /** Once it is loaded. */
     CUdevice device() const { return device_; }
 
@@ -167,7 +168,6 @@ private:
     std::atomic<uint32_t> launch_{0};     // number of the last launch; 0: none
     std::atomic<bool> running_{false};    // it was launched and is not known to have left
     std::atomic<bool> killed_{false};
-    std::atomic<uint64_t> launched_at_{0};  // ns of steady_clock
 
     std::atomic<uint32_t> waiting_{0};    // commands whose end nobody has seen yet
     std::atomic<uint32_t> polls_{0};
@@ -247,6 +247,7 @@ public:
 
 private:
     bool possible() const;
+    void drop_claims();
     void tend_all(StandbyKernel::Moment moment);
     bool begin_absence(uint64_t patience_ns);
 

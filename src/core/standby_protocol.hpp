@@ -43,11 +43,11 @@ namespace gpushm {
  *
  *  `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another number
  *  than he waits for takes the unit for "not there yet"; what an older round left there is such a
- *  one. The CPU writes unit n only when `done`, or `left`, has passed n - kStandbyUnits. A CPU that
+ *  one. The CPU writes unit n only when `done` has passed n - kStandbyUnits. A CPU that
  *  dies in the middle of a command leaves it incomplete, which the kernel does not serve. */
 struct alignas(16) StandbyUnit {
     uint64_t word;      // first: destination; second and third: source; inline: 8 bytes of payload
-    uint32_t argument;  // first: length in bytes, and flags; third: length; inline: 4 more bytes
+    uint32_t argument;  // first: length in bytes, and flags; second: which; third: length; inline: 4 more bytes
     uint32_t tag;
 };
 

@@ -6,6 +6,9 @@
 #include "core/host_regions.hpp"
 #include "core/segment.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <optional>
 #include <thread>
 #include <vector>
@@ -47,6 +50,18 @@ TEST_F(HostRegionsTest, AlsoAsTheSourceOfACopy) {
     ASSERT_EQ(copy_any(device.data(), segment_->data() + 100, 4096), Status::ok);
     EXPECT_EQ(device.check(0, 4096, 5, 0), "");
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::pinned);
+}
+
+/** What lies there in the child is no segment, but may be memory of a GPU. */
+TEST_F(HostRegionsTest, AForkedChildHasNone) {
+    ASSERT_TRUE(HostRegions::instance().contains(segment_->data()));
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(HostRegions::instance().contains(segment_->data()) ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
 }
 
 TEST_F(HostRegionsTest, HostCopiesPinNothing) {

@@ -4,10 +4,12 @@
 #include "core_gpu_support.hpp"
 
 #include "core/copy_any.hpp"
+#include "core/copy_batch.hpp"
 #include "core/kernel_image.hpp"
 #include "core/standby_kernel.hpp"
 
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,9 +82,10 @@ protected:
         make(kLongLife);
     }
 
-    void make(uint32_t life_ns, StandbyConfig::Mode mode = StandbyConfig::Mode::whenever_possible) {
+    void make(uint32_t life_ns, StandbyConfig::Mode mode = StandbyConfig::Mode::whenever_possible,
+              uint32_t beat_ns = kBeat) {
         kernel_ = std::make_shared<StandbyKernel>(context_, cuda_.context_id(context_),
-                                                  StandbyConfig{mode, kBeat, life_ns});
+                                                  StandbyConfig{mode, beat_ns, life_ns});
         kernel_->load();
     }
 
@@ -658,6 +661,53 @@ TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
     EXPECT_EQ(destination.data()[0], 0xee);
 }
 
+/** A thread that computes has not looked yet at what the kernel did for it. */
+TEST_F(Standby, WhatWasServedAndNotLookedAtKeepsNoOtherKernelAway) {
+    Buffer source(MemoryKind::pinned, 64);
+    Buffer destination(MemoryKind::device, 64);
+    StandbyTicket ticket;
+    ASSERT_TRUE(tend_until([&] { return kernel_->give({destination.data(), source.data(), 64}, &ticket); }));
+    ASSERT_TRUE(await_death());
+    ASSERT_TRUE(await_life());
+    EXPECT_EQ(kernel_->state(&ticket), State::served);
+}
+
+/** It has no part in the parent's, nor in the memory by which that is told what to do. */
+TEST_F(Standby, AForkedChildHasNone) {
+    make(kLongLife, StandbyConfig::Mode::whenever_possible, kLongLife);
+    ASSERT_TRUE(await_life());
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(kernel_->alive() ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+/** All that it is given takes it 6 ms; a look at the commands finds work for 0.4. */
+TEST_F(Standby, LeavesAtTheEndOfItsLifeThoughItHasWork) {
+    if (simulated()) {
+        GTEST_SKIP() << "the simulated kernel's time has nothing to do with its work";
+    }
+    constexpr size_t kBytes = 1u << 20;
+    constexpr size_t kCopies = 250;
+    make(1'000'000);
+    Buffer source(MemoryKind::device, kBytes);
+    Buffer destination(MemoryKind::pinned, kBytes);
+    std::vector<StandbyTicket> tickets;
+    StandbyTicket ticket;
+    ASSERT_TRUE(await_life());
+    while (tickets.size() < kCopies && kernel_->give({destination.data(), source.data(), kBytes}, &ticket)) {
+        tickets.push_back(ticket);
+    }
+    const auto served =
+        std::count_if(tickets.begin(), tickets.end(), [this](auto &given) { return wait(given) == State::served; });
+    EXPECT_EQ(tickets.size(), kCopies);
+    EXPECT_GT(served, 0);
+    EXPECT_LT(served, static_cast<long>(kCopies / 2));
+}
+
 TEST_F(Standby, IsNotLaunchedForNothing) {
     SKIP_UNLESS_SIMULATED();
     make(kLongLife, StandbyConfig::Mode::when_it_pays);
@@ -879,7 +929,18 @@ bool give_awake(StandbyKernel &kernel, const StandbyJob &copy, StandbyTicket *ti
     return true;
 }
 
-/** Whether an Absence says how it is while a kernel that takes its time serves a command; 4: it was too quick. */
+/** The result of a body whose kernel was not where it was to be. */
+constexpr int kTryAgain = 4;
+
+int run_until_it_counts(const FreshProcess &process) {
+    int result = kTryAgain;
+    for (int attempt = 0; attempt < 20 && result == kTryAgain; ++attempt) {
+        result = process.run();
+    }
+    return result;
+}
+
+/** Whether an Absence says how it is while a kernel that takes its time serves a command, if that is not too quick. */
 int tell_absence(bool is_retired) {
     setenv("SIMCUDA_SEED", std::to_string(getpid()).c_str(), 1);  // other delays with each attempt
     setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind the copy
@@ -910,7 +971,7 @@ int tell_absence(bool is_retired) {
             return 2;
         }
     }
-    return !StandbyKernels::Absence(20'000'000'000).complete() ? 3 : was_incomplete ? 0 : 4;
+    return !StandbyKernels::Absence(20'000'000'000).complete() ? 3 : was_incomplete ? 0 : kTryAgain;
 }
 
 FreshProcess absence_is_told("standby-absence-is-told", [] { return tell_absence(false); });
@@ -920,12 +981,124 @@ FreshProcess absence_of_retired("standby-absence-of-retired", [] { return tell_a
 TEST_F(Standby, AbsenceTellsWhetherAllHaveLeft) {
     SKIP_UNLESS_SIMULATED();
     for (FreshProcess *process : {&absence_is_told, &absence_of_retired}) {
-        int result = 4;
-        for (int attempt = 0; attempt < 20 && result == 4; ++attempt) {
-            result = process->run();
-        }
-        EXPECT_EQ(result, 0);
+        EXPECT_EQ(run_until_it_counts(*process), 0);
     }
+}
+
+/** Two copies within the GPU of which a kernel that takes its time serves the first one only; then what they are of is
+ *  copied by other kernels, if it is there. */
+class HalfServed {
+public:
+    explicit HalfServed(const char *node) {
+        setenv("SIMCUDA_SEED", "1", 1);
+        setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind the copy
+        kernel = kernel_on_node(node, kLong, kLong);
+        for (size_t i = 0; i < 2; ++i) {
+            source[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
+            destination[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
+        }
+        StandbyTicket awake;
+        was_awake = kernel && give_awake(*kernel, {destination[0]->data(), source[0]->data(), 64}, &awake);
+        while (was_awake && kernel->state(&awake) == State::waiting) {
+        }
+    }
+    void start(CopyEngine &engine) {
+        for (size_t i = 0; i < 2; ++i) {
+            const MemoryInfo info = query_memory(source[i]->data());
+            CopyJob job = {destination[i]->data(), source[i]->data(), 4096, info, CopyDirection::to_gpu, true};
+            job.other_side = OtherSide::same_gpu;
+            was_given &= engine.start(job, &ticket[i]) == Status::in_progress && ticket[i].batch->standby.end != 0;
+            const uint64_t seen = now_ns() + 1'000'000;  // the kernel looks every few microseconds
+            while (i == 0 && now_ns() < seen) {
+                engine.progress();  // which keeps it alive
+            }
+        }
+        StandbyKernels::Absence(20'000'000'000);
+    }
+
+    static constexpr uint32_t kLong = 1'000'000'000;
+    std::shared_ptr<StandbyKernel> kernel;
+    bool was_awake;
+    bool was_given = true;
+    std::unique_ptr<Buffer> source[2];
+    std::unique_ptr<Buffer> destination[2];
+    CopyTicket ticket[2];
+};
+
+/** An engine that ends takes its copies with it: nobody will ask how they ended. */
+FreshProcess engine_has_ended("standby-engine-has-ended", [] {
+    HalfServed copies("6");
+    if (!copies.was_awake) {
+        return 1;
+    }
+    {
+        CopyEngine engine;
+        copies.start(engine);
+    }
+    if (!copies.was_given) {
+        return kTryAgain;
+    }
+    StandbyTicket ticket;
+    return give_awake(*copies.kernel, {copies.destination[0]->data(), copies.source[0]->data(), 64}, &ticket) ? 0 : 2;
+});
+
+TEST_F(Standby, CopiesOfAnEngineThatEndsKeepNoOtherKernelAway) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(run_until_it_counts(engine_has_ended), 0);
+}
+
+/** As by a cudaFree after a forced close, which sends the kernel away. */
+FreshProcess freed_meanwhile("standby-freed-meanwhile", [] {
+    HalfServed copies("7");
+    if (!copies.was_awake) {
+        return 1;
+    }
+    CopyEngine engine;
+    copies.start(engine);
+    if (!copies.was_given) {
+        return kTryAgain;
+    }
+    copies.source[1].reset();
+    const Status first = engine.wait(&copies.ticket[0]);
+    const Status second = engine.wait(&copies.ticket[1]);
+    if (first != Status::ok || second != Status::gpu_error) {
+        return 2;
+    }
+    return copy_any(copies.destination[0]->data(), copies.source[0]->data(), 64) == Status::ok ? 0 : 3;
+});
+
+TEST_F(Standby, WhatIsFreedBeforeAKernelCopiesItNoOtherKernelTouches) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(run_until_it_counts(freed_meanwhile), 0);
+}
+
+/** A child that lives on, such as one that loads data, would keep all processes of the node from the GPU. */
+FreshProcess claim_and_child("standby-claim-and-child", [] {
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("8", 200'000, 1'000'000);
+    CUcontext context = nullptr;
+    CudaDriver::get()->ctx_get_current(&context);
+    Buffer source(MemoryKind::pinned, 64);
+    Buffer destination(MemoryKind::device, 64);
+    StandbyTicket ticket;
+    if (!kernel || !give_awake(*kernel, {destination.data(), source.data(), 64}, &ticket)) {
+        return 1;
+    }
+    const Child child([](const Channel &channel) {
+        int word = 0;
+        channel.send(word);
+        return channel.receive(&word) ? 0 : 1;  // until it is killed
+    });
+    int lives = 0;
+    if (!child.channel().receive(&lives)) {
+        return 3;
+    }
+    StandbyKernels::instance().leave_to_peer(context);
+    return StandbyKernels::instance().claim(kernel->device()) ? 0 : 2;
+});
+
+TEST_F(Standby, AChildDoesNotKeepTheGpu) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(claim_and_child.run(), 0);
 }
 
 /** One that was killed does not leave, but is not there any more: nobody waits for it. */
