@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# gpushm-run and gpushm-info as a user has them: installed into a temporary folder beside libraries of
-# their names, with small libraries that stand for UCX releases. Run in the build directory; needs a
-# C++ compiler.
+# gpushm-run, gpushm-info and gpushm-openmpi as a user has them: installed into a temporary folder beside
+# libraries of their names, with small libraries that stand for UCX releases. Run in the build directory;
+# needs a C++ compiler.
 build=$PWD
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -164,6 +164,63 @@ expect "status of gpushm-info on an unknown UCX" 1 $?
 contains "advice on an unknown UCX" "install a newer gpushm" "$work/out"
 "$prefix/bin/gpushm-info" --nonsense 2>"$work/err"
 expect "status of a wrong option of gpushm-info" 2 $?
+
+# gpushm-openmpi, with an Open MPI of which there is only what it asks.
+open_mpi=$work/open_mpi
+system_folder=$open_mpi/lib/openmpi
+own_folder=$work/home/.openmpi/components
+mkdir -p "$open_mpi/bin" "$system_folder" "$plugins/openmpi" "$work/home"
+echo >"$plugins/openmpi/mca_hook_gpushm.so"
+sed "s|^component=.*|component=$plugins/openmpi/mca_hook_gpushm.so|" "$build/src/tools/gpushm-openmpi" \
+    >"$prefix/bin/gpushm-openmpi"
+chmod +x "$prefix/bin/gpushm-openmpi"
+printf '#!/bin/sh\necho "path:pkglibdir:%s"\n' "$system_folder" >"$open_mpi/bin/ompi_info"
+printf '#!/bin/sh\n' >"$open_mpi/bin/mpirun"
+chmod +x "$open_mpi/bin/ompi_info" "$open_mpi/bin/mpirun"
+component() {
+    HOME=$work/home PATH=$open_mpi/bin:/usr/bin:/bin "$prefix/bin/gpushm-openmpi" "$@" >"$work/out" 2>"$work/err"
+}
+component
+contains "not enabled" "not in use; gpushm-openmpi --enable" "$work/out"
+component --disable
+contains "nothing to disable" "nothing to remove in $own_folder" "$work/out"
+lacks "nothing to disable" "still in use" "$work/out"
+component --enable --system
+expect "status of --enable --system" 0 $?
+component --enable
+component
+contains "enabled" "in use: $own_folder/mca_hook_gpushm.so" "$work/out"
+contains "enabled for all" "in use: $system_folder/mca_hook_gpushm.so" "$work/out"
+component --disable
+contains "disabled" "removed: $own_folder/mca_hook_gpushm.so" "$work/out"
+lacks "disabled" "nothing to remove" "$work/out"
+contains "disabled for one" "still in use for all users: $system_folder (gpushm-openmpi --disable --system)" "$work/out"
+component --enable
+printf '#!/bin/sh\nexit 1\n' >"$open_mpi/bin/rm"
+chmod +x "$open_mpi/bin/rm"
+component --disable
+expect "status when a link cannot be removed" 1 $?
+rm "$open_mpi/bin/rm"
+component --disable --system
+contains "disabled for all" "removed: $system_folder/mca_hook_gpushm.so" "$work/out"
+contains "disabled for all others" "still in use for you: $own_folder (gpushm-openmpi --disable)" "$work/out"
+component --disable
+component --disable --enable
+expect "status of two actions" 2 $?
+contains "two actions" "--enable and --disable" "$work/err"
+component --nonsense
+expect "status of a wrong option of gpushm-openmpi" 2 $?
+expect "a wrong option of gpushm-openmpi" \
+    "gpushm-openmpi: unknown option --nonsense: see gpushm-openmpi --help" "$(cat "$work/err")"
+component --version
+expect "version of gpushm-openmpi" "$("$run" --version | sed 's/gpushm-run/gpushm-openmpi/')" "$(cat "$work/out")"
+mkdir "$work/few_programs"
+for program in sh sed env head mkdir ln rm cat; do
+    ln -s "$(command -v "$program")" "$work/few_programs/"
+done
+HOME=$work/home PATH=$work/few_programs "$prefix/bin/gpushm-openmpi" >"$work/out"
+contains "without Open MPI" "not in use; no ompi_info in PATH" "$work/out"
+lacks "without Open MPI" "changes that" "$work/out"
 
 # An installation that was moved works; one that lost a library says so.
 mv "$prefix" "$work/moved"
