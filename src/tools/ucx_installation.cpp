@@ -17,24 +17,6 @@ namespace gpushm::tools {
 
 namespace {
 
-/** Minor numbers of the first and the last release of UCX 1 whose layout is known. */
-struct ServedRange {
-    unsigned oldest = 0;
-    unsigned newest = 0;
-};
-
-ServedRange served_range() {
-    constexpr unsigned kHighestMinor = 99;
-    ServedRange range;
-    for (unsigned minor = 0; minor <= kHighestMinor; ++minor) {
-        if (abi::find_layout(1, minor) != nullptr) {
-            range.oldest = range.oldest == 0 ? minor : range.oldest;
-            range.newest = minor;
-        }
-    }
-    return range;
-}
-
 std::string path_of_symbol(void *symbol) {
     Dl_info info{};
     if (dladdr(symbol, &info) == 0 || info.dli_fname == nullptr) {
@@ -109,7 +91,7 @@ Loading loading_of(const Version &ucx) {
 
 std::string why_not_served(const UcxInstallation &ucx) {
     const std::string name = "UCX " + to_string(ucx.version) + " (" + ucx.libucp_path + ")";
-    if (older_than(ucx.version, 1, served_range().oldest)) {
+    if (older_than(ucx.version, 1, abi::oldest_layout().minor)) {
         return name + " is too old, gpushm serves UCX " + served_versions() +
                ": install a newer UCX";
     }
@@ -126,8 +108,8 @@ std::string why_not_served(const UcxInstallation &ucx) {
 }
 
 std::string served_versions() {
-    const ServedRange range = served_range();
-    return "1." + std::to_string(range.oldest) + " to 1." + std::to_string(range.newest);
+    return "1." + std::to_string(abi::oldest_layout().minor) + " to 1." +
+           std::to_string(abi::newest_layout().minor);
 }
 
 std::optional<UcxInstallation> find_linked_ucx(const ProgramFile &program) {

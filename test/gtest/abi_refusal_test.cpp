@@ -31,6 +31,12 @@ TEST(AbiRefusal, unknown_minor_version) {
     expect_refusal(ucx, refusal("does not know UCX 1.24.0 at " + ucx.path() + ": update gpushm"));
 }
 
+TEST(AbiRefusal, a_ucx_that_is_too_old) {
+    const FakeUcx ucx{"old"};
+    expect_refusal(ucx, refusal("serves UCX 1.13 to 1.23, UCX 1.12.0 at " + ucx.path() +
+                                " is too old: install a newer UCX"));
+}
+
 TEST(AbiRefusal, unknown_major_version) {
     const FakeUcx ucx{"major"};
     expect_refusal(ucx, refusal("does not know UCX 2.13.0 at " + ucx.path() + ": update gpushm"));

@@ -91,7 +91,7 @@ device="$peer tag --sizes=8,9000,300000 --kinds=host,device --deadline=30"
 try "the stand-in changes nothing by itself" 0 0 '' stand_in $device
 try "unknown UCX" 0 2 'does not know UCX 1\.99\.0 at .*: update gpushm; UCX goes on without it' \
     stand_in STAND_IN_MINOR=99 $host
-try "old UCX" 0 2 'does not know UCX 1\.12\.0 at .*: update gpushm; UCX goes on without it' \
+try "old UCX" 0 2 'serves UCX 1\.13 to .* UCX 1\.12\.0 at .* is too old: install a newer UCX; UCX goes on without it' \
     stand_in STAND_IN_MINOR=12 $host
 try "UCX with statistics" 0 2 'built with statistics: use a UCX configured without --enable-stats' \
     stand_in STAND_IN_ADDS=ucs_stats_node_alloc $host

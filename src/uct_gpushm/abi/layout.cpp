@@ -262,4 +262,12 @@ const Layout *find_layout(unsigned major, unsigned minor) {
     return nullptr;
 }
 
+const Layout &oldest_layout() {
+    return kLayouts.front();
+}
+
+const Layout &newest_layout() {
+    return kLayouts.back();
+}
+
 }  // namespace gpushm::abi

@@ -207,4 +207,8 @@ inline constexpr size_t kMaxCallbacks = 32;
 /** The layout of UCX 1.minor, or null when it is not known. */
 const Layout *find_layout(unsigned major, unsigned minor);
 
+/** The first and the last release that are known. */
+const Layout &oldest_layout();
+const Layout &newest_layout();
+
 }  // namespace gpushm::abi

@@ -17,6 +17,10 @@ std::string text(const Version &version) {
            std::to_string(version.release);
 }
 
+bool is_too_old(const Version &version) {
+    return version.major < 1 || (version.major == 1 && version.minor < oldest_layout().minor);
+}
+
 /** What a registration came to: empty, or the line to log. */
 using Refusal = std::string;
 
@@ -38,6 +42,10 @@ Refusal choose_layout(const UcxLibrary &ucx, Running &target) {
     }
     target.version = *version;
     target.layout = find_layout(version->major, version->minor);
+    if (target.layout == nullptr && is_too_old(*version)) {
+        return "serves UCX 1." + std::to_string(oldest_layout().minor) + " to 1." +
+               std::to_string(newest_layout().minor) + ", " + name + " is too old: install a newer UCX";
+    }
     return target.layout != nullptr ? Refusal{} : "does not know " + name + ": update gpushm";
 }
 
