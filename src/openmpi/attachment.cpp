@@ -15,10 +15,10 @@
 #include "openmpi/one_sided_calls.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/predefined_operations.hpp"
+#include "openmpi/switch.hpp"
 #include "openmpi/user_operations.hpp"
 
 #include <dlfcn.h>
-#include <strings.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -58,11 +58,7 @@ void watch_components(State &attached) {
     attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), {"libopen-pal.so"});
 }
 
-bool is_switched_off() {
-    const char *value = getenv("UCX_GPUSHM_OPENMPI");
-    return value != nullptr && (strcasecmp(value, "n") == 0 || strcasecmp(value, "no") == 0 ||
-                                strcasecmp(value, "0") == 0 || strcasecmp(value, "off") == 0);
-}
+bool is_switched_off() { return switches_off(getenv("UCX_GPUSHM_OPENMPI")); }
 
 /** Open MPI's own functions, once they are known. */
 void attach_to(const OpenMpiLibrary &library, State &attached) {

@@ -2,7 +2,7 @@
 // What follows from what gpushm-info finds: see findings.hpp.
 #include "tools/findings.hpp"
 
-#include "tools/launch_plan.hpp"
+#include "tools/user_settings.hpp"
 
 #include <cuda.h>
 
@@ -92,6 +92,25 @@ bool check_sharing(const NodeLimits &limits, Advice &advice) {
     return false;
 }
 
+/** Of mpirun's command line nothing is known here. */
+void check_settings(const Findings &findings, const Environment &environment, Advice &advice) {
+    const std::vector<std::string> no_command;
+    const UserSettings user{environment, no_command};
+    const std::optional<UcxInstallation> &ucx =
+        findings.ucx || !findings.open_mpi ? findings.ucx : findings.open_mpi->ucx;
+    const bool ucx_has_cuda = ucx && ucx->own_cuda;
+    for (const Exclusion &exclusion : excluding_ucx_settings(user, ucx_has_cuda)) {
+        advice.push_back(exclusion.line);
+    }
+    const auto modules = excluding_modules(user);
+    if (modules && ucx && loading_of(ucx->version) == Loading::plugin_path) {
+        advice.push_back(modules->line);
+    }
+    if (const auto pml = excluding_pml(user, ucx_has_cuda)) {
+        advice.push_back(pml->line);
+    }
+}
+
 std::string summarize(const Findings &findings, bool can_run) {
     if (!can_run) {
         return "gpushm cannot run here";
@@ -117,9 +136,7 @@ Verdict judge(const Findings &findings, const Environment &environment) {
         check_open_mpi(*findings.open_mpi, verdict.advice);
     }
     check_gpus(findings.gpu_survey, verdict.advice);
-    for (std::string &note : excluding_settings(environment)) {
-        verdict.advice.push_back(std::move(note));
-    }
+    check_settings(findings, environment, verdict.advice);
     verdict.can_run = installed && served && sharing;
     verdict.summary = summarize(findings, verdict.can_run);
     return verdict;

@@ -3,15 +3,13 @@
 #include "tools/launch_plan.hpp"
 
 #include "openmpi/mca_defaults.hpp"
-
-#include <algorithm>
+#include "tools/user_settings.hpp"
 
 namespace gpushm::tools {
 
 namespace {
 
 constexpr const char *kPreloadSeparators = ": ";  // ld.so(8): colons or spaces
-constexpr const char *kNoGpuBuffers = "GPU buffers do not work with it";
 
 std::string describe(const UcxInstallation &ucx) {
     return "UCX " + to_string(ucx.version) + " (" + ucx.libucp_path + ")";
@@ -76,32 +74,27 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
 
 void set_mca(const openmpi::McaDefault &parameter, const std::string &reason, const LaunchFacts &facts,
              Environment &environment, LaunchPlan &plan) {
-    const std::string name = parameter.name;
-    for (const char *other : parameter.synonyms) {
-        const std::string synonym = other != nullptr ? other : name;
-        const char *present = environment.find("OMPI_MCA_" + synonym);
-        const auto argument = mca_argument(facts.command, synonym);
-        if (other != nullptr && (present != nullptr || argument)) {
-            plan.changes.push_back({Change::Kind::kept, "OMPI_MCA_" + synonym,
-                                    argument ? *argument : present, "set already"});
+    for (const char *name : {parameter.synonyms[0], parameter.synonyms[1], parameter.name}) {
+        const auto setting = name != nullptr ? find_mca_parameter({environment, facts.command}, name) : std::nullopt;
+        if (setting) {
+            plan.changes.push_back(
+                {Change::Kind::kept, std::string("OMPI_MCA_") + name, setting->value,
+                 "it is " + setting->place});
             return;
         }
     }
-    if (const auto argument = mca_argument(facts.command, name)) {
-        plan.changes.push_back({Change::Kind::kept, "OMPI_MCA_" + name, *argument,
-                                "--mca " + name + " " + *argument + " in the command line"});
-        return;
-    }
-    plan.changes.push_back(set_unless_present(environment, "OMPI_MCA_" + name, parameter.value, reason));
+    plan.changes.push_back(
+        set_unless_present(environment, std::string("OMPI_MCA_") + parameter.name, parameter.value, reason));
+}
+
+/** As far as is known beforehand. */
+bool uses_open_mpi(const LaunchFacts &facts) {
+    return !facts.links_ucx || facts.links_mpi;
 }
 
 /** openmpi/mca_defaults.hpp says why. */
 void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
     set_mca(openmpi::kPml, "Open MPI sends messages through UCX", facts, environment, plan);
-    if (!mca_list_allows(plan.changes.back().value, "ucx")) {
-        plan.notes.push_back("Open MPI's pml is \"" + plan.changes.back().value +
-                             "\", not ucx: " + kNoGpuBuffers);
-    }
     set_mca(openmpi::kOsc,
             "Open MPI's one-sided operations go through UCX, shared windows do not", facts,
             environment, plan);
@@ -109,8 +102,9 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
         set_mca(openmpi::kOscPriority, "osc/sm gets shared windows only", facts, environment,
                 plan);
     } else if (!mca_list_allows(plan.changes.back().value, "ucx")) {
-        plan.notes.push_back("Open MPI's osc is \"" + plan.changes.back().value +
-                             "\", not ucx: one-sided operations on " + kNoGpuBuffers);
+        plan.notes.push_back("OMPI_MCA_osc=" + plan.changes.back().value +
+                             " keeps Open MPI's one-sided operations from UCX, those on GPU buffers do not work "
+                             "with it");
     }
     set_mca(openmpi::kUcxTransports, "Open MPI accepts UCX whatever its transports are", facts,
             environment, plan);
@@ -118,17 +112,37 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
             facts, environment, plan);
 }
 
-/** UCX's lists are like MCA lists, but "all" names everything (src/ucs/config/parser.c). */
-bool ucx_list_allows_gpushm(const std::string &list) {
-    const bool excludes = !list.empty() && list[0] == '^';
-    return mca_list_allows(list, "gpushm") || (!excludes && mca_list_allows(list, "all"));
+/** A program of many ranks that each start by gpushm-run is warned once. */
+bool is_later_rank(const Environment &environment) {
+    for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+        const char *rank = environment.find(name);
+        if (rank != nullptr && std::string(rank) != "0") {
+            return true;
+        }
+    }
+    return false;
 }
 
-bool is_mpirun(const std::string &program) {
-    const std::string name = program.substr(program.find_last_of('/') + 1);
-    const auto names = {"mpirun", "mpiexec",        "orterun",        "prterun",
-                        "oshrun", "mpirun.openmpi", "mpiexec.openmpi"};
-    return std::find(names.begin(), names.end(), name) != names.end();
+void report(const Exclusion &exclusion, const Environment &environment, LaunchPlan &plan) {
+    const bool quietly = exclusion.meant || is_later_rank(environment);
+    (quietly ? plan.notes : plan.warnings).push_back(exclusion.line);
+}
+
+/** What the user set that keeps gpushm out. */
+void report_exclusions(const LaunchFacts &facts, const Environment &environment, LaunchPlan &plan) {
+    const UserSettings user{environment, facts.command};
+    const bool ucx_has_cuda = facts.ucx && facts.ucx->own_cuda;
+    for (const Exclusion &exclusion : excluding_ucx_settings(user, ucx_has_cuda)) {
+        report(exclusion, environment, plan);
+    }
+    const auto modules = excluding_modules(user);
+    if (modules && facts.links_ucx && loading_of(facts.ucx->version) == Loading::plugin_path) {
+        report(*modules, environment, plan);
+    }
+    const auto pml = excluding_pml(user, ucx_has_cuda);
+    if (pml && uses_open_mpi(facts)) {
+        report(*pml, environment, plan);
+    }
 }
 
 }  // namespace
@@ -143,53 +157,11 @@ LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
     if (!plan_loading(known, files, environment, plan)) {
         return plan;
     }
-    if (!known.links_ucx || known.links_mpi) {
+    if (uses_open_mpi(known)) {
         plan_open_mpi(known, environment, plan);
     }
-    for (std::string &note : excluding_settings(environment)) {
-        plan.notes.push_back(std::move(note));
-    }
+    report_exclusions(known, environment, plan);
     return plan;
-}
-
-std::vector<std::string> excluding_settings(const Environment &environment) {
-    std::vector<std::string> notes;
-    const char *transports = environment.find("UCX_TLS");
-    if (transports != nullptr && !ucx_list_allows_gpushm(transports)) {
-        notes.push_back(std::string("UCX_TLS=") + transports +
-                        " does not allow gpushm: add gpushm to it to have GPU buffers");
-    }
-    const char *modules = environment.find("UCX_MODULES");
-    if (modules != nullptr && !ucx_list_allows_gpushm(modules)) {
-        notes.push_back(std::string("UCX_MODULES=") + modules +
-                        " does not allow gpushm: UCX 1.22 and newer will not load it");
-    }
-    return notes;
-}
-
-std::optional<std::string> mca_argument(const std::vector<std::string> &command,
-                                        const std::string &name) {
-    std::optional<std::string> value;
-    if (command.empty() || !is_mpirun(command[0])) {
-        return value;
-    }
-    for (size_t i = 1; i + 2 < command.size(); ++i) {
-        const size_t dashes = std::min<size_t>(command[i].find_first_not_of('-'), 3);
-        const std::string option = command[i].substr(dashes);
-        if ((dashes == 1 || dashes == 2) &&
-            (option == "mca" || option == "gmca" || option == "omca") && command[i + 1] == name) {
-            value = command[i + 2];
-            i += 2;
-        }
-    }
-    return value;
-}
-
-bool mca_list_allows(const std::string &list, const std::string &component) {
-    const bool excludes = !list.empty() && list[0] == '^';
-    const std::vector<std::string> names = split(list.substr(excludes ? 1 : 0), ", ");
-    const bool named = std::find(names.begin(), names.end(), component) != names.end();
-    return named != excludes;
 }
 
 }  // namespace gpushm::tools

@@ -35,15 +35,4 @@ struct LaunchPlan {
 LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
                        Environment &environment);
 
-/** One line for each setting of UCX in `environment` that keeps gpushm out. */
-std::vector<std::string> excluding_settings(const Environment &environment);
-
-/** The value of `--mca NAME VALUE` in the command line of Open MPI's mpirun; empty when the command
- *  is no mpirun or does not have it. The last one counts. */
-std::optional<std::string> mca_argument(const std::vector<std::string> &command,
-                                        const std::string &name);
-
-/** Whether an MCA selection list ("ucx,ob1", or "^ucx" to exclude) allows `component`. */
-bool mca_list_allows(const std::string &list, const std::string &component);
-
 }  // namespace gpushm::tools

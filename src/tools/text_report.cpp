@@ -3,8 +3,6 @@
 #include "config.h"
 #include "tools/report.hpp"
 
-#include "tools/launch_plan.hpp"
-
 #include <cstdio>
 #include <cstring>
 

@@ -112,8 +112,17 @@ TEST(ToolsVerdict, each_weakness_has_its_advice) {
     EXPECT_EQ(advice_of(findings).find("a.conf forces"), std::string::npos)
         << "the environment wins over this file";
 
-    const char *const entries[] = {"UCX_TLS=posix", nullptr};
-    EXPECT_EQ(judge(good_findings(), Environment(entries)).advice.size(), 1u);
+}
+
+TEST(ToolsVerdict, settings_in_the_environment_that_keep_gpushm_out_are_named) {
+    for (const char *setting : {"UCX_TLS=posix", "UCX_SHM_DEVICES=memory", "OMPI_MCA_pml=ob1"}) {
+        const char *const entries[] = {setting, nullptr};
+        const auto advice = judge(good_findings(), Environment(entries)).advice;
+        ASSERT_EQ(advice.size(), 1u);
+        EXPECT_NE(advice[0].find(std::string(setting) + " in the environment"), std::string::npos) << advice[0];
+    }
+    const char *const harmless[] = {"UCX_MODULES=cma", "OMPI_MCA_pml=ucx", nullptr};
+    EXPECT_TRUE(judge(good_findings(), Environment(harmless)).advice.empty()) << "UCX 1.16 loads no plugins";
 }
 
 TEST(ToolsReport, the_text_shows_what_is_known_and_says_what_is_not) {

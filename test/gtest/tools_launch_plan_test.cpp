@@ -142,8 +142,8 @@ TEST_F(ToolsLaunchPlan, nothing_that_the_user_set_changes) {
     EXPECT_EQ(value("OMPI_MCA_pml_ucx_tls"), "posix");
     EXPECT_EQ(value("OMPI_MCA_opal_common_ucx_tls"), "(unset)") << "a synonym of pml_ucx_tls";
     EXPECT_EQ(value("OMPI_MCA_opal_common_ucx_devices"), "(unset)");
-    EXPECT_TRUE(mentions(made.notes, "pml is \"ob1\""));
-    EXPECT_TRUE(mentions(made.notes, "osc is \"rdma\""));
+    EXPECT_TRUE(mentions(made.warnings, "OMPI_MCA_pml=ob1"));
+    EXPECT_TRUE(mentions(made.notes, "OMPI_MCA_osc=rdma"));
 }
 
 TEST_F(ToolsLaunchPlan, a_command_line_of_mpirun_wins_over_the_environment) {
@@ -151,16 +151,73 @@ TEST_F(ToolsLaunchPlan, a_command_line_of_mpirun_wins_over_the_environment) {
     const LaunchPlan made = plan();
     EXPECT_EQ(value("OMPI_MCA_pml"), "(unset)");
     EXPECT_EQ(value("OMPI_MCA_osc"), "ucx,sm");
-    EXPECT_TRUE(mentions(made.notes, "GPU buffers do not work"));
+    EXPECT_TRUE(mentions(made.warnings, "--mca pml ob1 in the command line"));
+    EXPECT_TRUE(mentions(made.warnings, "GPU buffers do not work with it"));
+    facts_.command = {"mpirun", "-x", "OMPI_MCA_pml=ob1", "./app"};
+    EXPECT_TRUE(mentions(plan().warnings, "-x OMPI_MCA_pml=ob1 in the command line"));
+    EXPECT_EQ(value("OMPI_MCA_pml"), "(unset)");
 }
 
-TEST_F(ToolsLaunchPlan, settings_that_keep_gpushm_out_are_named) {
-    EXPECT_TRUE(mentions(plan({"UCX_TLS=posix,self"}).notes, "UCX_TLS=posix,self"));
-    EXPECT_TRUE(mentions(plan({"UCX_TLS=^gpushm"}).notes, "UCX_TLS"));
-    EXPECT_TRUE(mentions(plan({"UCX_MODULES=cma"}).notes, "UCX_MODULES=cma"));
-    for (const char *harmless : {"UCX_TLS=all", "UCX_TLS=posix,gpushm", "UCX_TLS=^tcp"}) {
-        EXPECT_TRUE(plan({harmless}).notes.empty()) << harmless;
+TEST_F(ToolsLaunchPlan, settings_that_keep_gpushm_out_are_warned_of) {
+    EXPECT_TRUE(mentions(plan({"UCX_TLS=posix,self"}).warnings, "UCX_TLS=posix,self in the environment"));
+    EXPECT_TRUE(mentions(plan({"UCX_SHM_DEVICES=memory"}).warnings, "UCX_SHM_DEVICES=memory"));
+    facts_.command = {"mpirun", "-x", "UCX_TLS=sm,self", "./app"};
+    EXPECT_TRUE(mentions(plan({"UCX_TLS=gpushm"}).warnings, "-x UCX_TLS=sm,self in the command line"));
+    facts_.command = {"mpirun", "-x", "UCX_TLS=gpushm,self", "./app"};
+    EXPECT_TRUE(plan({"UCX_TLS=sm"}).warnings.empty());
+}
+
+TEST_F(ToolsLaunchPlan, harmless_settings_are_passed_over_in_silence) {
+    for (const char *harmless : {"UCX_TLS=all", "UCX_TLS=posix,gpushm", "UCX_TLS=^tcp", "UCX_NET_DEVICES=mlx5_0:1",
+                                 "UCX_SHM_DEVICES=gpucopy,gpushm", "OMPI_MCA_pml=ucx"}) {
+        const LaunchPlan made = plan({harmless});
+        EXPECT_TRUE(made.warnings.empty() && made.notes.empty()) << harmless;
     }
+}
+
+TEST_F(ToolsLaunchPlan, what_is_clearly_meant_is_a_note_only) {
+    const LaunchPlan excluded = plan({"UCX_TLS=^gpushm"});
+    EXPECT_TRUE(mentions(excluded.notes, "take gpushm out of it"));
+    EXPECT_TRUE(excluded.warnings.empty());
+    const LaunchPlan switched_off = plan({"OMPI_MCA_pml=ob1", "UCX_GPUSHM_OPENMPI=n"});
+    EXPECT_TRUE(mentions(switched_off.notes, "OMPI_MCA_pml=ob1"));
+    EXPECT_TRUE(switched_off.warnings.empty());
+    EXPECT_FALSE(plan({"OMPI_MCA_pml=ob1", "UCX_GPUSHM_OPENMPI=y"}).warnings.empty());
+    facts_.command = {"mpirun", "--mca", "pml", "ob1", "-x", "UCX_GPUSHM_OPENMPI=no", "./app"};
+    EXPECT_TRUE(plan().warnings.empty());
+}
+
+TEST_F(ToolsLaunchPlan, of_many_ranks_one_warns) {
+    for (const char *rank : {"OMPI_COMM_WORLD_RANK=1", "PMIX_RANK=7", "SLURM_PROCID=2"}) {
+        const LaunchPlan made = plan({"UCX_TLS=sm", rank});
+        EXPECT_TRUE(made.warnings.empty()) << rank;
+        EXPECT_TRUE(mentions(made.notes, "UCX_TLS=sm")) << rank;
+    }
+    EXPECT_FALSE(plan({"UCX_TLS=sm", "OMPI_COMM_WORLD_RANK=0", "PMIX_RANK=0"}).warnings.empty());
+}
+
+TEST_F(ToolsLaunchPlan, modules_matter_only_where_ucx_loads_gpushm_as_one) {
+    facts_.links_ucx = true;
+    facts_.ucx = ucx_of(22);
+    EXPECT_TRUE(mentions(plan({"UCX_MODULES=cma"}).warnings, "UCX_MODULES=cma"));
+    EXPECT_TRUE(plan({"UCX_MODULES=gpu*"}).warnings.empty());
+    facts_.ucx = ucx_of(16);
+    const LaunchPlan preloaded = plan({"UCX_MODULES=cma"});
+    EXPECT_TRUE(preloaded.warnings.empty() && preloaded.notes.empty());
+}
+
+TEST_F(ToolsLaunchPlan, open_mpi_is_not_mentioned_for_a_program_that_does_not_use_it) {
+    facts_.links_ucx = true;
+    facts_.ucx = ucx_of(16);
+    EXPECT_TRUE(plan({"OMPI_MCA_pml=ob1"}).warnings.empty());
+}
+
+TEST_F(ToolsLaunchPlan, a_ucx_with_cuda_of_its_own_still_has_gpu_buffers) {
+    facts_.ucx = ucx_of(16);
+    facts_.ucx->own_cuda = true;
+    const LaunchPlan made = plan({"UCX_TLS=sm,cuda"});
+    EXPECT_TRUE(mentions(made.warnings, "GPU buffers do not go through gpushm"));
+    EXPECT_FALSE(mentions(made.warnings, "do not work"));
 }
 
 TEST_F(ToolsLaunchPlan, a_path_that_ld_preload_cannot_hold_is_refused) {
@@ -173,27 +230,6 @@ TEST_F(ToolsLaunchPlan, an_obstacle_to_preloading_is_noted_but_children_still_ge
     facts_.preload_obstacle = "it is statically linked";
     EXPECT_TRUE(mentions(plan().notes, "statically linked"));
     EXPECT_EQ(value("LD_PRELOAD"), kPreload);
-}
-
-TEST(ToolsMcaArgument, the_last_one_of_mpirun_counts_in_every_spelling) {
-    EXPECT_EQ(mca_argument({"mpiexec", "-mca", "pml", "cm", "--mca", "pml", "ucx", "a"}, "pml"),
-              "ucx");
-    EXPECT_EQ(mca_argument({"prterun", "--omca", "pml", "ob1", "a"}, "pml"), "ob1");
-    EXPECT_EQ(mca_argument({"mpirun", "--gmca", "pml", "ob1", "a"}, "pml"), "ob1");
-    EXPECT_EQ(mca_argument({"mpirun", "--mca", "osc", "pml", "a"}, "pml"), std::nullopt);
-    EXPECT_EQ(mca_argument({"mpirun", "mca", "pml", "ob1"}, "pml"), std::nullopt);
-    EXPECT_EQ(mca_argument({"mpirun", "--mca", "pml"}, "pml"), std::nullopt);
-    EXPECT_EQ(mca_argument({"python", "--mca", "pml", "ob1"}, "pml"), std::nullopt);
-    EXPECT_EQ(mca_argument({}, "pml"), std::nullopt);
-}
-
-TEST(ToolsMcaList, a_caret_excludes) {
-    EXPECT_TRUE(mca_list_allows("ucx", "ucx"));
-    EXPECT_TRUE(mca_list_allows("ob1,ucx", "ucx"));
-    EXPECT_FALSE(mca_list_allows("ob1", "ucx"));
-    EXPECT_FALSE(mca_list_allows("^ofi,ucx", "ucx"));
-    EXPECT_TRUE(mca_list_allows("^ofi", "ucx"));
-    EXPECT_FALSE(mca_list_allows("ucx2", "ucx"));
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ lacks() {
     if grep -qF -- "$2" "$3"; then fail "$1: \"$2\" is in: $(cat "$3")"; fi
 }
 
-unset LD_PRELOAD UCX_PLUGIN_PATH UCX_TLS UCX_MODULES
+unset LD_PRELOAD UCX_PLUGIN_PATH UCX_TLS UCX_MODULES UCX_SHM_DEVICES UCX_GPUSHM_OPENMPI
+unset OMPI_COMM_WORLD_RANK PMIX_RANK SLURM_PROCID
 for variable in $(env | sed -n 's/^\(OMPI_MCA_[a-z_]*\)=.*/\1/p'); do
     unset "$variable"
 done
@@ -137,6 +138,16 @@ contains "kept" "OMPI_MCA_pml=ob1" "$work/out"
 expect "an empty value is kept" 1 "$(grep -c '^OMPI_MCA_osc=$' "$work/out")"
 contains "verbose says kept" "OMPI_MCA_pml=ob1 (kept" "$work/err"
 contains "verbose says what follows" "GPU buffers do not work" "$work/err"
+
+# What keeps gpushm out is said without being asked for, in one line.
+for setting in UCX_TLS=sm,self UCX_SHM_DEVICES=memory OMPI_MCA_pml=ob1; do
+    env "$setting" "$run" true 2>"$work/err"
+    expect "status under $setting" 0 $?
+    contains "$setting" "$setting in the environment" "$work/err"
+    expect "lines about $setting" 1 "$(wc -l <"$work/err" | tr -d ' ')"
+done
+OMPI_MCA_pml=ob1 UCX_GPUSHM_OPENMPI=n "$run" true 2>"$work/err"
+expect "what is meant" "" "$(cat "$work/err")"
 
 # --print: what a shell then has is what the program would have got.
 LD_LIBRARY_PATH=$work/ucx22 "$run" --print >"$work/exports"
