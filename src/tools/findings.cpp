@@ -57,32 +57,81 @@ void check_open_mpi(const OpenMpiInstallation &open_mpi, Advice &advice) {
     }
 }
 
-void check_gpus(const GpuSurvey &survey, Advice &advice) {
+void check_driver(const GpuSurvey &survey, Advice &advice) {
+    constexpr const char *kContainer = "in a container, start it with its GPUs (e.g. --gpus all)";
     if (survey.driver == GpuSurvey::Driver::unusable) {
         advice.push_back("the CUDA driver (libcuda.so.1) cannot be used, " + survey.driver_error +
                          ": update or reinstall the NVIDIA driver");
+    } else if (survey.driver == GpuSurvey::Driver::usable && survey.gpus.empty()) {
+        advice.push_back(std::string("the CUDA driver sees no GPU: look at CUDA_VISIBLE_DEVICES; ") + kContainer);
+    } else if (survey.driver == GpuSurvey::Driver::absent && survey.has_nvidia_device) {
+        advice.push_back(
+            std::string("there is an NVIDIA device, but no CUDA driver (libcuda.so.1): install the NVIDIA driver; ") +
+            kContainer);
+    } else if (survey.driver == GpuSurvey::Driver::absent) {
+        advice.push_back(std::string("no CUDA driver (libcuda.so.1) and no NVIDIA device is visible: ") + kContainer);
     }
+}
+
+/** "0,2" as nvidia-smi takes them; empty: none is in that mode. */
+std::string gpus_in_mode(const GpuSurvey &survey, int mode) {
+    std::string list;
     for (size_t i = 0; i < survey.gpus.size(); ++i) {
-        const Gpu &gpu = survey.gpus[i];
-        if (gpu.compute_mode != CU_COMPUTEMODE_DEFAULT) {
-            advice.push_back("GPU " + std::to_string(i) + " is in the compute mode \"" +
-                             compute_mode_name(gpu.compute_mode) +
-                             "\", processes cannot share it: nvidia-smi -i " + std::to_string(i) +
-                             " -c DEFAULT");
+        if (survey.gpus[i].compute_mode == mode) {
+            list += (list.empty() ? "" : ",") + std::to_string(i);
         }
-        for (size_t other = i + 1; other < gpu.reaches.size(); ++other) {
-            if (!gpu.reaches[other]) {
-                advice.push_back(
-                    "GPU " + std::to_string(i) + " and GPU " + std::to_string(other) +
-                    " have no peer access: data between them goes through host memory");
+    }
+    return list;
+}
+
+void check_compute_mode(const GpuSurvey &survey, int mode, const std::string &consequence, Advice &advice) {
+    const std::string list = gpus_in_mode(survey, mode);
+    if (!list.empty()) {
+        advice.push_back("GPU " + list + ": compute mode \"" + compute_mode_name(mode) + "\", " + consequence +
+                         "nvidia-smi -i " + list + " -c DEFAULT");
+    }
+}
+
+void check_peer_access(const std::vector<Gpu> &gpus, Advice &advice) {
+    size_t pairs = 0;
+    std::vector<std::string> apart;
+    for (size_t i = 0; i < gpus.size(); ++i) {
+        for (size_t other = i + 1; other < gpus[i].reaches.size(); ++other) {
+            ++pairs;
+            if (!gpus[i].reaches[other]) {
+                apart.push_back("GPU " + std::to_string(i) + " and GPU " + std::to_string(other));
             }
         }
+    }
+    if (!apart.empty()) {
+        const std::string which = apart.size() == 1 ? apart[0]
+                                                    : std::to_string(apart.size()) + " of " +
+                                                          std::to_string(pairs) + " pairs of GPUs";
+        advice.push_back(which + " have no peer access: data between them goes through host memory");
+    }
+}
+
+void check_gpus(const GpuSurvey &survey, Advice &advice) {
+    check_driver(survey, advice);
+    check_compute_mode(survey, CU_COMPUTEMODE_EXCLUSIVE_PROCESS,
+                       "one process at a time can use it: fine with one rank for each GPU, else ", advice);
+    check_compute_mode(survey, CU_COMPUTEMODE_PROHIBITED, "no process can use it: ", advice);
+    check_peer_access(survey.gpus, advice);
+}
+
+void check_cma(const NodeLimits &limits, Advice &advice) {
+    if (limits.cma_error != 0) {
+        advice.push_back(std::string("a process cannot read another one's memory (process_vm_readv: ") +
+                         strerror(limits.cma_error) +
+                         "), so large messages between host buffers go through shared memory, more slowly: sysctl "
+                         "kernel.yama.ptrace_scope=0, or a seccomp profile of the container that allows it");
     }
 }
 
 /** Whether processes can attach to each other's segments. */
 bool check_sharing(const NodeLimits &limits, Advice &advice) {
     if (limits.attach_error == 0) {
+        check_cma(limits, advice);
         return true;
     }
     advice.push_back(std::string("a process cannot open another one's /proc/PID/fd (") +

@@ -53,6 +53,19 @@ public:
         return static_cast<unsigned>(hwloc_bitmap_first(place->nodeset));
     }
 
+    bool has_nvidia_gpu() const {
+        constexpr unsigned kNvidia = 0x10de;
+        constexpr unsigned kDisplayController = 0x03;
+        hwloc_obj_t device = nullptr;
+        while (topology_ != nullptr && (device = hwloc_get_next_pcidev(topology_, device)) != nullptr) {
+            const auto &pci = device->attr->pcidev;
+            if (pci.vendor_id == kNvidia && pci.class_id >> 8 == kDisplayController) {
+                return true;
+            }
+        }
+        return false;
+    }
+
 private:
     hwloc_topology_t topology_ = nullptr;
 };
@@ -110,6 +123,8 @@ GpuSurvey survey_gpus() {
             dlclose(library);
             survey.driver = GpuSurvey::Driver::unusable;
             survey.driver_error = "it lacks functions that gpushm needs";
+        } else {
+            survey.has_nvidia_device = Topology().has_nvidia_gpu();
         }
         return survey;
     }

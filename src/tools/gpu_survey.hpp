@@ -30,6 +30,7 @@ struct GpuSurvey {
     std::string driver_error;  // for `unusable`
     int driver_version = 0;    // of CUDA, 1000 * major + 10 * minor; 0: not known
     std::vector<Gpu> gpus;
+    bool has_nvidia_device = false;  // a GPU on the PCI bus, which need not be in reach; looked for without a driver
 };
 
 GpuSurvey survey_gpus();

@@ -87,14 +87,65 @@ TEST(ToolsVerdict, no_gpu_is_no_hindrance_but_said) {
     EXPECT_NE(verdict.summary.find("host memory only"), std::string::npos);
 }
 
-TEST(ToolsVerdict, each_weakness_has_its_advice) {
+TEST(ToolsVerdict, gpus_that_are_not_there_may_be_hidden) {
+    Findings findings = good_findings();
+    findings.gpu_survey = {};
+    EXPECT_NE(advice_of(findings).find("no CUDA driver"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("--gpus all"), std::string::npos);
+    EXPECT_EQ(advice_of(findings).find("install the NVIDIA driver"), std::string::npos);
+
+    findings.gpu_survey.has_nvidia_device = true;
+    EXPECT_NE(advice_of(findings).find("install the NVIDIA driver"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("--gpus all"), std::string::npos);
+
+    findings.gpu_survey.driver = GpuSurvey::Driver::usable;
+    EXPECT_NE(advice_of(findings).find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("--gpus all"), std::string::npos);
+}
+
+TEST(ToolsVerdict, gpus_without_peer_access_are_told_in_one_line) {
     Findings findings = good_findings();
     findings.gpu_survey.gpus[0].reaches[1] = false;
-    findings.gpu_survey.gpus[1].compute_mode = 3;
     EXPECT_NE(advice_of(findings).find("GPU 0 and GPU 1 have no peer access"), std::string::npos);
-    EXPECT_NE(advice_of(findings).find("nvidia-smi -i 1 -c DEFAULT"), std::string::npos);
 
-    findings = good_findings();
+    const Gpu lonely = findings.gpu_survey.gpus[0];
+    findings.gpu_survey.gpus.assign(8, lonely);
+    for (size_t i = 0; i < 8; ++i) {
+        findings.gpu_survey.gpus[i].reaches.assign(8, false);
+        findings.gpu_survey.gpus[i].reaches[i] = true;
+    }
+    findings.gpu_survey.gpus[2].reaches[3] = findings.gpu_survey.gpus[3].reaches[2] = true;
+    EXPECT_EQ(advice_of(findings),
+              "27 of 28 pairs of GPUs have no peer access: data between them goes through host memory\n");
+}
+
+TEST(ToolsVerdict, an_exclusive_gpu_serves_one_process_and_a_prohibited_one_none) {
+    Findings findings = good_findings();
+    findings.gpu_survey.gpus[0].compute_mode = 3;
+    findings.gpu_survey.gpus[1].compute_mode = 3;
+    EXPECT_EQ(advice_of(findings),
+              "GPU 0,1: compute mode \"exclusive process\", one process at a time can use it: fine with one rank for "
+              "each GPU, else nvidia-smi -i 0,1 -c DEFAULT\n");
+    findings.gpu_survey.gpus[0].compute_mode = 0;
+    findings.gpu_survey.gpus[1].compute_mode = 2;
+    EXPECT_EQ(advice_of(findings),
+              "GPU 1: compute mode \"prohibited\", no process can use it: nvidia-smi -i 1 -c DEFAULT\n");
+}
+
+TEST(ToolsVerdict, a_refused_cma_is_a_matter_of_speed) {
+    Findings findings = good_findings();
+    findings.limits.cma_error = EPERM;
+    EXPECT_TRUE(can_run(findings));
+    EXPECT_NE(advice_of(findings).find("Operation not permitted"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("kernel.yama.ptrace_scope=0"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("seccomp"), std::string::npos);
+
+    findings.limits.attach_error = EACCES;
+    EXPECT_EQ(advice_of(findings).find("ptrace_scope"), std::string::npos) << "of the same cause";
+}
+
+TEST(ToolsVerdict, each_weakness_has_its_advice) {
+    Findings findings = good_findings();
     findings.gpu_survey = {};
     findings.gpu_survey.driver = GpuSurvey::Driver::unusable;
     findings.gpu_survey.driver_error = "CUDA_ERROR_UNKNOWN";
