@@ -2,6 +2,7 @@
 // What follows from what gpushm-info finds: see findings.hpp.
 #include "tools/findings.hpp"
 
+#include "openmpi/switch.hpp"
 #include "tools/user_settings.hpp"
 
 #include <cuda.h>
@@ -13,6 +14,8 @@ namespace gpushm::tools {
 namespace {
 
 using Advice = std::vector<std::string>;
+
+const std::vector<std::string> kNoCommand;  // of mpirun's command line nothing is known here
 
 /** Whether there is a UCX that gpushm serves. */
 bool check_ucx(const Findings &findings, Advice &advice) {
@@ -50,7 +53,7 @@ void check_open_mpi(const OpenMpiInstallation &open_mpi, Advice &advice) {
                          ") was built without UCX: use one whose ompi_info lists \"pml: ucx\"");
     }
     for (const McaSetting &setting : open_mpi.pml_settings) {
-        if (setting.overrides_environment && !mca_list_allows(setting.value, "ucx")) {
+        if (setting.source == McaSource::override_file && !mca_list_allows(setting.value, "ucx")) {
             advice.push_back(setting.file + " forces pml = " + setting.value +
                              ", which gpushm-run cannot change: remove that line");
         }
@@ -141,10 +144,8 @@ bool check_sharing(const NodeLimits &limits, Advice &advice) {
     return false;
 }
 
-/** Of mpirun's command line nothing is known here. */
 void check_settings(const Findings &findings, const Environment &environment, Advice &advice) {
-    const std::vector<std::string> no_command;
-    const UserSettings user{environment, no_command};
+    const UserSettings user{environment, kNoCommand};
     const std::optional<UcxInstallation> &ucx =
         findings.ucx || !findings.open_mpi ? findings.ucx : findings.open_mpi->ucx;
     const bool ucx_has_cuda = ucx && ucx->own_cuda;
@@ -160,7 +161,30 @@ void check_settings(const Findings &findings, const Environment &environment, Ad
     }
 }
 
-std::string summarize(const Findings &findings, bool can_run) {
+/** Whether gpushm's component makes Open MPI use gpushm: what the user set stays, and so do forced settings. */
+bool plain_mpirun_is_enough(const Findings &findings, const Environment &environment) {
+    if (!findings.open_mpi || findings.open_mpi->enabled_in.empty() ||
+        !findings.open_mpi->has_pml_ucx.value_or(true) ||
+        openmpi::switches_off(environment.find("UCX_GPUSHM_OPENMPI")) ||
+        excluding_pml({environment, kNoCommand}, false)) {
+        return false;
+    }
+    for (const McaSetting &setting : findings.open_mpi->pml_settings) {
+        if (setting.source != McaSource::system && !mca_list_allows(setting.value, "ucx")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::string way_to_start(const Findings &findings, const Environment &environment) {
+    return plain_mpirun_is_enough(findings, environment)
+               ? "plain mpirun uses gpushm (gpushm-openmpi is enabled in " + findings.open_mpi->enabled_in +
+                     "), start other programs by gpushm-run"
+               : "start programs by gpushm-run";
+}
+
+std::string summarize(const Findings &findings, const Environment &environment, bool can_run) {
     if (!can_run) {
         return "gpushm cannot run here";
     }
@@ -168,7 +192,7 @@ std::string summarize(const Findings &findings, bool can_run) {
     return count == 0
                ? "gpushm can run, for host memory only: there is no usable GPU"
                : "gpushm can run, for host memory and the memory of " + std::to_string(count) +
-                     (count == 1 ? " GPU" : " GPUs") + ": start programs by gpushm-run";
+                     (count == 1 ? " GPU: " : " GPUs: ") + way_to_start(findings, environment);
 }
 
 }  // namespace
@@ -187,7 +211,7 @@ Verdict judge(const Findings &findings, const Environment &environment) {
     check_gpus(findings.gpu_survey, verdict.advice);
     check_settings(findings, environment, verdict.advice);
     verdict.can_run = installed && served && sharing;
-    verdict.summary = summarize(findings, verdict.can_run);
+    verdict.summary = summarize(findings, environment, verdict.can_run);
     return verdict;
 }
 

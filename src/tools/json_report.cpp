@@ -51,10 +51,11 @@ void add_open_mpi(JsonWriter &json, const std::optional<OpenMpiInstallation> &op
         json.begin_object();
         json.text("file", setting.file);
         json.text("value", setting.value);
-        json.boolean("overrides_environment", setting.overrides_environment);
+        json.boolean("overrides_environment", setting.source == McaSource::override_file);
         json.end_object();
     }
     json.end_array();
+    text_or_null(json, "component_directory", open_mpi->enabled_in);
     add_ucx(json, "ucx", open_mpi->ucx);
     json.end_object();
 }

@@ -25,26 +25,32 @@ std::string trimmed(const std::string &text) {
                : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-void add_setting(const std::string &path, bool overrides, std::vector<McaSetting> &settings) {
+void add_setting(const std::string &path, McaSource source, std::vector<McaSetting> &settings) {
     std::ifstream file(path);
     std::ostringstream text;
     text << file.rdbuf();
     if (auto value = mca_file_value(text.str(), "pml")) {
-        settings.push_back({path, *value, overrides});
+        settings.push_back({path, *value, source});
     }
+}
+
+/** What is there for this user only. */
+std::string own_directory() {
+    const char *home = getenv("HOME");
+    return home != nullptr ? std::string(home) + "/.openmpi" : std::string();
 }
 
 /** The files that Open MPI reads (mca_base_var.c), the system's first. */
 std::vector<McaSetting> find_pml_settings(const std::string &system_directory) {
     std::vector<McaSetting> settings;
     if (!system_directory.empty()) {
-        add_setting(system_directory + "/openmpi-mca-params.conf", false, settings);
+        add_setting(system_directory + "/openmpi-mca-params.conf", McaSource::system, settings);
     }
-    if (const char *home = getenv("HOME")) {
-        add_setting(std::string(home) + "/.openmpi/mca-params.conf", false, settings);
+    if (!own_directory().empty()) {
+        add_setting(own_directory() + "/mca-params.conf", McaSource::user, settings);
     }
     if (!system_directory.empty()) {
-        add_setting(system_directory + "/openmpi-mca-params-override.conf", true, settings);
+        add_setting(system_directory + "/openmpi-mca-params-override.conf", McaSource::override_file, settings);
     }
     return settings;
 }
@@ -80,8 +86,19 @@ std::optional<OpenMpiInstallation> find_open_mpi() {
     }
     const std::string paths = output_of({ompi_info, "--parsable", "--path", "all"}).value_or("");
     found.pml_settings = find_pml_settings(ompi_info_value(paths, "path:sysconfdir"));
-    found.ucx = find_ucx(ompi_info_value(paths, "path:pkglibdir"), ompi_info);
+    const std::string component_directory = ompi_info_value(paths, "path:pkglibdir");
+    found.ucx = find_ucx(component_directory, ompi_info);
+    found.enabled_in = find_enabled_component({own_directory() + "/components", component_directory});
     return found;
+}
+
+std::string find_enabled_component(const std::vector<std::string> &folders) {
+    for (const std::string &folder : folders) {
+        if (access((folder + "/mca_hook_gpushm.so").c_str(), F_OK) == 0) {
+            return folder;
+        }
+    }
+    return {};
 }
 
 std::string ompi_info_value(const std::string &text, const std::string &key) {

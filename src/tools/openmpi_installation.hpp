@@ -11,11 +11,18 @@
 
 namespace gpushm::tools {
 
+/** Configuration files of Open MPI. */
+enum class McaSource {
+    system,         // openmpi-mca-params.conf
+    user,           // ~/.openmpi/mca-params.conf
+    override_file,  // openmpi-mca-params-override.conf, which no variable of the environment overrides
+};
+
 /** A value that a configuration file gives to an MCA parameter. */
 struct McaSetting {
     std::string file;
     std::string value;
-    bool overrides_environment = false;  // set by openmpi-mca-params-override.conf
+    McaSource source = McaSource::system;
 };
 
 struct OpenMpiInstallation {
@@ -24,10 +31,14 @@ struct OpenMpiInstallation {
     std::optional<bool> has_pml_ucx;  // empty: ompi_info did not tell
     std::vector<McaSetting> pml_settings;
     std::optional<UcxInstallation> ucx;  // the one that its ranks load
+    std::string enabled_in;  // the folder where gpushm's component was put (gpushm-openmpi); empty: none
 };
 
 /** Empty when no mpirun is in PATH. */
 std::optional<OpenMpiInstallation> find_open_mpi();
+
+/** The first of the folders in which gpushm's component is; empty when it is in none. */
+std::string find_enabled_component(const std::vector<std::string> &folders);
 
 /** Values in what `ompi_info --parsable` prints: "path:libdir:/usr/lib" is the value "/usr/lib" of
  *  the key "path:libdir". Empty when the key is not there. */

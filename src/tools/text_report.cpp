@@ -75,9 +75,10 @@ void add_open_mpi(Page &page, const OpenMpiInstallation &open_mpi) {
     }
     for (const McaSetting &setting : open_mpi.pml_settings) {
         page.line("pml = " + setting.value,
-                  setting.file + (setting.overrides_environment ? " (cannot be changed)"
-                                                                : " (gpushm-run overrides it)"));
+                  setting.file + (setting.source == McaSource::override_file ? " (cannot be changed)"
+                                                                             : " (gpushm-run overrides it)"));
     }
+    page.line("component", open_mpi.enabled_in.empty() ? "not enabled (gpushm-openmpi)" : open_mpi.enabled_in);
     page.line("needs", "OMPI_MCA_pml=ucx and four more (gpushm-run sets them, --print shows them)");
 }
 

@@ -72,11 +72,37 @@ TEST(ToolsVerdict, gpushm_cannot_run_without_its_files_a_served_ucx_or_peers) {
 TEST(ToolsVerdict, the_ucx_of_open_mpi_is_enough) {
     Findings findings = good_findings();
     findings.open_mpi =
-        OpenMpiInstallation{"/usr/bin/mpirun", Version{5, 0, 8}, true, {}, findings.ucx};
+        OpenMpiInstallation{"/usr/bin/mpirun", Version{5, 0, 8}, true, {}, findings.ucx, {}};
     findings.ucx.reset();
     EXPECT_TRUE(open_mpi_has_other_ucx(findings));
     EXPECT_TRUE(can_run(findings));
     EXPECT_EQ(advice_of(findings), "");
+}
+
+TEST(ToolsVerdict, plain_mpirun_is_enough_where_the_component_is_enabled) {
+    Findings findings = good_findings();
+    const auto summary = [&](const char *setting) {
+        const char *const entries[] = {setting, nullptr};
+        return judge(findings, Environment(entries)).summary;
+    };
+    findings.open_mpi = OpenMpiInstallation{"/usr/bin/mpirun", Version{5, 0, 8}, true, {}, findings.ucx, {}};
+    EXPECT_NE(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
+    findings.open_mpi->enabled_in = "/root/.openmpi/components";
+    EXPECT_NE(summary("A=b").find("plain mpirun uses gpushm (gpushm-openmpi is enabled in /root/.openmpi/components)"),
+              std::string::npos);
+    const std::string text = text_report(findings, judge(findings, Environment(kNoEntries)));
+    EXPECT_NE(text.find("component         /root/.openmpi/components\n"), std::string::npos) << text;
+    const std::string json = json_report(findings, judge(findings, Environment(kNoEntries)));
+    EXPECT_NE(json.find("\"component_directory\": \"/root/.openmpi/components\""), std::string::npos) << json;
+
+    // What keeps the component from it.
+    EXPECT_NE(summary("UCX_GPUSHM_OPENMPI=n").find("start programs by gpushm-run"), std::string::npos);
+    EXPECT_NE(summary("OMPI_MCA_pml=ob1").find("start programs by gpushm-run"), std::string::npos);
+    EXPECT_EQ(summary("OMPI_MCA_pml=ucx").find("start programs by gpushm-run"), std::string::npos);
+    findings.open_mpi->pml_settings = {{"/etc/openmpi/openmpi-mca-params.conf", "^ucx", McaSource::system}};
+    EXPECT_EQ(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
+    findings.open_mpi->pml_settings = {{"/root/.openmpi/mca-params.conf", "ob1", McaSource::user}};
+    EXPECT_NE(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
 }
 
 TEST(ToolsVerdict, no_gpu_is_no_hindrance_but_said) {
@@ -156,7 +182,8 @@ TEST(ToolsVerdict, each_weakness_has_its_advice) {
         "/usr/bin/mpirun",
         Version{4, 1, 4},
         false,
-        {{"/etc/a.conf", "^ucx", false}, {"/etc/b-override.conf", "^ucx", true}},
+        {{"/etc/a.conf", "^ucx", McaSource::system}, {"/etc/b-override.conf", "^ucx", McaSource::override_file}},
+        {},
         {}};
     EXPECT_NE(advice_of(findings).find("built without UCX"), std::string::npos);
     EXPECT_NE(advice_of(findings).find("b-override.conf"), std::string::npos);

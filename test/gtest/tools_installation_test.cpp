@@ -108,5 +108,21 @@ TEST(ToolsOpenMpi, the_last_value_in_a_parameter_file_counts) {
     EXPECT_EQ(mca_file_value(text, "osc"), std::nullopt);
 }
 
+TEST(ToolsOpenMpi, the_component_is_enabled_in_the_first_folder_that_has_it) {
+    const std::filesystem::path root = testing::TempDir() + "gpushm_components";
+    const std::string own = root / "own";
+    const std::string system = root / "system";
+    std::filesystem::create_directories(own);
+    std::filesystem::create_directories(system);
+    EXPECT_EQ(find_enabled_component({own, system, "/nowhere", ""}), "");
+    std::filesystem::create_symlink("/dev/null", system + "/mca_hook_gpushm.so");
+    std::filesystem::create_symlink("/nowhere", own + "/mca_hook_gpushm.so");
+    EXPECT_EQ(find_enabled_component({own, system}), system) << "the other link leads nowhere";
+    std::filesystem::remove(own + "/mca_hook_gpushm.so");
+    std::filesystem::create_symlink("/dev/null", own + "/mca_hook_gpushm.so");
+    EXPECT_EQ(find_enabled_component({own, system}), own);
+    std::filesystem::remove_all(root);
+}
+
 }  // namespace
 }  // namespace gpushm::tools

@@ -160,7 +160,7 @@ LD_LIBRARY_PATH=$work/ucx22 "$run" env | grep -E '^(LD_PRELOAD|UCX_PLUGIN_PATH|O
     sort >"$work/given"
 expect "exports" "$(cat "$work/given")" "$(cat "$work/printed")"
 [ -s "$work/given" ] || fail "exports: nothing is set"
-OMPI_MCA_pml=ob1 "$run" --print mpirun >"$work/out"
+OMPI_MCA_pml=ob1 "$run" --print mpirun >"$work/out" 2>"$work/err"
 lacks "a kept variable is not printed" "OMPI_MCA_pml=" "$work/out"
 
 # gpushm-info
