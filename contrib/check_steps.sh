@@ -126,21 +126,23 @@ step_install() {
     [ -z "$(files_in "$stage")" ]
 }
 
-# programs_of DIR PATTERN: those of the test programs of a build whose name matches.
-programs_of() {
-    make -s -C "$1" -f Makefile -f - programs <<<'programs: ; @echo $(check_PROGRAMS)' |
-        tr ' ' '\n' | grep "$2" | tr '\n' ' '
+# made_for_tests DIR VARIABLE PATTERN: what a build makes for tests, check_PROGRAMS or check_LTLIBRARIES, as far
+# as its name matches.
+made_for_tests() {
+    make -s -C "$1" -f Makefile -f - made_for_tests <<<"made_for_tests: ; @echo \$($2)" |
+        tr ' ' '\n' | grep "$3" | tr '\n' ' '
 }
 
 # sanitized NAME SANITIZERS PATTERN [OPTIONS]: runs the test programs whose name matches. No
 # scripts: they load gpushm into programs that are built without the sanitizer, which it refuses.
 sanitized() {
-    local dir=$root/$1 sanitizers=$2 pattern=$3 programs
+    local dir=$root/$1 sanitizers=$2 pattern=$3 programs libraries
     shift 3
     configure_in "$dir" --with-sanitizer="$sanitizers" CXXFLAGS="-g1 -O1" "$@"
-    programs=$(programs_of "$dir" "$pattern")
+    programs=$(made_for_tests "$dir" check_PROGRAMS "$pattern")
+    libraries=$(made_for_tests "$dir" check_LTLIBRARIES 'test/\(gtest\|simcuda\)/')
     # shellcheck disable=SC2086 # several
-    make -j"$jobs" $programs test/simcuda/libcuda.la
+    make -j"$jobs" $programs $libraries
     checked "$dir" check-TESTS TESTS="$programs"
 }
 
@@ -155,7 +157,7 @@ step_threads() {
     # With 32 bits of address randomization libtsan of gcc 12 finds its shadow memory taken
     # ("unexpected memory mapping"), so it is switched off (-R). A build without the standby kernel is
     # tried here.
-    export -f sanitized checked failed_tests configure_in programs_of
+    export -f sanitized checked failed_tests configure_in made_for_tests
     export root source_dir cuda_dir jobs GTEST_FILTER='*Mailbox*:*Ring*'
     setarch -R bash -ec 'sanitized thread thread test/gtest/core_host_test --without-nvcc'
 }

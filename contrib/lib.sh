@@ -159,12 +159,17 @@ start_ucx_quickly() {
 }
 
 # choose_driver BUILD_DIR [simulated]: uses the real CUDA driver if it has a GPU, otherwise puts the
-# simulated one on LD_LIBRARY_PATH. Sets driver (what to tell the user) and driver_is_real.
+# simulated one on LD_LIBRARY_PATH. Sets driver (what to tell the user), driver_is_real and why_simulated
+# (a sentence, or nothing).
 choose_driver() {
     local build=$1 wish=${2:-}
-    if [ "$wish" != simulated ] && driver=$("$build/test/mpi/pairs" --driver 2>/dev/null); then
-        driver_is_real=yes
-        return 0
+    why_simulated=
+    if [ "$wish" != simulated ]; then
+        if driver=$("$build/test/mpi/pairs" --driver 2>&1); then
+            driver_is_real=yes
+            return 0
+        fi
+        why_simulated="There is no GPU to use here ($driver). "
     fi
     driver_is_real=no
     [ -e "$build/test/simcuda/.libs/libcuda.so.1" ] ||

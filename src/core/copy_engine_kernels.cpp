@@ -154,7 +154,8 @@ Status CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelLaunc
     const CUresult ended = wait_for_stream(means.handle, stream->handle);
     result = result == CUDA_SUCCESS ? ended : result;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
-        GPUSHM_LOG(error, "a GPU kernel failed (%s)", CudaDriver::get()->error_name(result));
+        GPUSHM_LOG(error, "a GPU kernel of gpushm's failed (%s): see whether the application freed a buffer too early or "
+                   "a kernel of its own faulted (compute-sanitizer)", CudaDriver::get()->error_name(result));
     }
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }

@@ -112,7 +112,8 @@ void Segment::discard() {
 /** For good: peers need not fear SIGBUS. */
 std::optional<Segment> Segment::seal(Segment segment) {
     if (fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        GPUSHM_LOG(warn, "cannot seal shared memory (%s)", strerror(errno));
+        GPUSHM_LOG(warn, "cannot seal shared memory (%s), which peers insist on: gpushm does without it, messages take "
+                   "another way", strerror(errno));
         return std::nullopt;
     }
     return segment;

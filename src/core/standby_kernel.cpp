@@ -48,8 +48,8 @@ constexpr uint64_t kMostPauseNs = 10'000'000;
 constexpr uint32_t kPollsPerQuery = 4096;
 
 // The kernel tells of all that it found at once when it has copied all of it; so long the process waits that copies it
-// further. Windows of 512 KiB of managed memory take 13.5 us each where it tells of every 2 MiB, 14.7 of every 1 MiB, 17.2
-// of each copy, for to tell takes 3 us, and 14.9 without a limit (two H200).
+// further. Windows of 512 KiB of managed memory take 14.2 us each (14.1..14.3) where it tells of every 2 MiB, and 14.7
+// (14.3..14.9) without a limit; some 1 us more where it tells of every 1 MiB, 3 of each copy (two H200).
 constexpr size_t kMostBatchBytes = 2u << 20;
 
 template <typename Word>

@@ -187,7 +187,7 @@ def parse_options():
         help="ucx_perftest of the UCX with CUDA; its libraries are in ../lib")
     add_common_options(parser, seconds=0.05, cpus=2)
     add("--rows", type=lambda s: s.split(","), default=[],
-        help="of " + ",".join(row.name for row in ROWS) + ", or all (default: the first eight)")
+        help="of " + ",".join(row.name for row in ROWS) + ", or all (default: the first nine)")
     add("--sizes", default="8,1K,8K,64K,512K,4M,64M")
     add("--tests", type=lambda s: s.split(","), default=list(TESTS), help="latency,window")
     add("--standby", action="store_true",
