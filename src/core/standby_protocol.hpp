@@ -139,7 +139,7 @@ struct StandbyParameters {
     uint32_t launch;          // number of this launch, not 0
     uint32_t first;           // the unit to begin with
     uint32_t beat_limit_cycles;  // so long without a change of the beat it stays, by the GPU's clock
-    uint32_t life_limit_ns;      // and never longer than this
+    uint32_t life_limit_ns;      // and not longer than this and what it finds at a time takes
 };
 
 }  // namespace gpushm
