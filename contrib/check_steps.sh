@@ -143,7 +143,7 @@ sanitized() {
     libraries=$(made_for_tests "$dir" check_LTLIBRARIES 'test/\(gtest\|simcuda\)/')
     # shellcheck disable=SC2086 # several
     make -j"$jobs" $programs $libraries
-    checked "$dir" check-TESTS check_PROGRAMS="$programs" check_LTLIBRARIES="$libraries" TESTS="$programs"
+    checked "$dir" check-TESTS check_PROGRAMS="$programs" check_LTLIBRARIES="$libraries" check_DATA= TESTS="$programs"
 }
 
 # LeakSanitizer of GCC 12 takes thread-local memory of a loaded library for that of an old C library, and crashes, where
