@@ -278,6 +278,7 @@ TEST_F(Standby, TellsOfLongOnesThroughTheHostBetween) {
     constexpr size_t kCopies = 8;
     Buffer source(MemoryKind::pinned, kBytes);
     Buffer destination(MemoryKind::device, kBytes);
+    set_simulation("SIMCUDA_KERNEL_TIME_SCALE", "5000");  // it stays where this thread has to wait for a processor
     set_simulation("SIMCUDA_SEED", "1");
     set_simulation("SIMCUDA_DELAY_US", "10000");  // of each command up to three times that: it finds all the others
     std::vector<StandbyTicket> tickets;
@@ -296,6 +297,7 @@ TEST_F(Standby, TellsOfLongOnesThroughTheHostBetween) {
     EXPECT_EQ(wait(tickets[kCopies - 1]), State::served);
     set_simulation("SIMCUDA_DELAY_US", "5");
     set_simulation("SIMCUDA_SEED", "0");
+    set_simulation("SIMCUDA_KERNEL_TIME_SCALE", "50");
 }
 
 TEST_F(Standby, CarriesSmallPayloadInTheCommand) {
