@@ -668,7 +668,15 @@ TEST_F(Standby, WhatWasServedAndNotLookedAtKeepsNoOtherKernelAway) {
     Buffer source(MemoryKind::pinned, 64);
     Buffer destination(MemoryKind::device, 64);
     StandbyTicket ticket;
-    ASSERT_TRUE(tend_until([&] { return kernel_->give({destination.data(), source.data(), 64}, &ticket); }));
+    State later_one = State::not_served;  // served: so was the one before
+    while (later_one != State::served) {
+        ASSERT_TRUE(tend_until([&] { return kernel_->give({destination.data(), source.data(), 64}, &ticket); }));
+        StandbyTicket later;
+        later_one = kernel_->give({destination.data(), source.data(), 64}, &later) ? wait(later) : State::not_served;
+        if (later_one != State::served) {
+            wait(ticket);
+        }
+    }
     ASSERT_TRUE(await_death());
     ASSERT_TRUE(await_life());
     EXPECT_EQ(kernel_->state(&ticket), State::served);
