@@ -226,8 +226,8 @@ TEST_F(Standby, CopiesLongOnesExactly) {
     }
 }
 
-/** Given at once, so that one look of the kernel finds several, or all up to one that ends a batch. Each is read anew right after it was written, by
- *  the next window: what a helping block still had in its cache would show. */
+/** Given at once, so that one look of the kernel finds several, or all up to one that ends a batch. Each is read anew right
+ *  after it was written, by the next window: what a helping block still had in its cache would show. */
 TEST_F(Standby, CopiesLongOnesAmongShortOnes) {
     constexpr size_t kPiece = 200'000;
     constexpr size_t kPieces = 12;
@@ -1012,7 +1012,12 @@ public:
         while (was_awake && kernel->state(&awake) == State::waiting) {
         }
     }
-    void start(CopyEngine &engine) {
+    /** 0, or what the process is to end with. */
+    int start(CopyEngine &engine) {
+        if (!was_awake) {
+            return 1;
+        }
+        bool was_given = true;
         for (size_t i = 0; i < 2; ++i) {
             const MemoryInfo info = query_memory(source[i]->data());
             CopyJob job = {destination[i]->data(), source[i]->data(), 4096, info, CopyDirection::to_gpu, true};
@@ -1024,12 +1029,12 @@ public:
             }
         }
         StandbyKernels::Absence(20'000'000'000);
+        return was_given ? 0 : kTryAgain;
     }
 
     static constexpr uint32_t kLong = 1'000'000'000;
     std::shared_ptr<StandbyKernel> kernel;
     bool was_awake;
-    bool was_given = true;
     std::unique_ptr<Buffer> source[2];
     std::unique_ptr<Buffer> destination[2];
     CopyTicket ticket[2];
@@ -1038,16 +1043,11 @@ public:
 /** An engine that ends takes its copies with it: nobody will ask how they ended. */
 FreshProcess engine_has_ended("standby-engine-has-ended", [] {
     HalfServed copies("6");
-    if (!copies.was_awake) {
-        return 1;
+    auto engine = std::make_unique<CopyEngine>();
+    if (const int failed = copies.start(*engine)) {
+        return failed;
     }
-    {
-        CopyEngine engine;
-        copies.start(engine);
-    }
-    if (!copies.was_given) {
-        return kTryAgain;
-    }
+    engine.reset();
     StandbyTicket ticket;
     return give_awake(*copies.kernel, {copies.destination[0]->data(), copies.source[0]->data(), 64}, &ticket) ? 0 : 2;
 });
@@ -1060,13 +1060,9 @@ TEST_F(Standby, CopiesOfAnEngineThatEndsKeepNoOtherKernelAway) {
 /** As by a cudaFree after a forced close, which sends the kernel away. */
 FreshProcess freed_meanwhile("standby-freed-meanwhile", [] {
     HalfServed copies("7");
-    if (!copies.was_awake) {
-        return 1;
-    }
     CopyEngine engine;
-    copies.start(engine);
-    if (!copies.was_given) {
-        return kTryAgain;
+    if (const int failed = copies.start(engine)) {
+        return failed;
     }
     copies.source[1].reset();
     const Status first = engine.wait(&copies.ticket[0]);

@@ -87,13 +87,13 @@ TEST(ToolsVerdict, plain_mpirun_is_enough_where_the_component_is_enabled) {
     };
     findings.open_mpi = OpenMpiInstallation{"/usr/bin/mpirun", Version{5, 0, 8}, true, {}, findings.ucx, {}};
     EXPECT_NE(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
-    findings.open_mpi->enabled_in = "/root/.openmpi/components";
-    EXPECT_NE(summary("A=b").find("plain mpirun uses gpushm (gpushm-openmpi is enabled in /root/.openmpi/components)"),
+    findings.open_mpi->enabled_in = "/home/user/.openmpi/components";
+    EXPECT_NE(summary("A=b").find("plain mpirun uses gpushm (gpushm-openmpi is enabled in /home/user/.openmpi/components)"),
               std::string::npos);
     const std::string text = text_report(findings, judge(findings, Environment(kNoEntries)));
-    EXPECT_NE(text.find("component         /root/.openmpi/components\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("component         /home/user/.openmpi/components\n"), std::string::npos) << text;
     const std::string json = json_report(findings, judge(findings, Environment(kNoEntries)));
-    EXPECT_NE(json.find("\"component_directory\": \"/root/.openmpi/components\""), std::string::npos) << json;
+    EXPECT_NE(json.find("\"component_directory\": \"/home/user/.openmpi/components\""), std::string::npos) << json;
 
     // What keeps the component from it.
     EXPECT_NE(summary("UCX_GPUSHM_OPENMPI=n").find("start programs by gpushm-run"), std::string::npos);
@@ -101,7 +101,7 @@ TEST(ToolsVerdict, plain_mpirun_is_enough_where_the_component_is_enabled) {
     EXPECT_EQ(summary("OMPI_MCA_pml=ucx").find("start programs by gpushm-run"), std::string::npos);
     findings.open_mpi->pml_settings = {{"/etc/openmpi/openmpi-mca-params.conf", "^ucx", McaSource::system}};
     EXPECT_EQ(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
-    findings.open_mpi->pml_settings = {{"/root/.openmpi/mca-params.conf", "ob1", McaSource::user}};
+    findings.open_mpi->pml_settings = {{"/home/user/.openmpi/mca-params.conf", "ob1", McaSource::user}};
     EXPECT_NE(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
 }
 
