@@ -108,8 +108,7 @@ std::string why_not_served(const UcxInstallation &ucx) {
 }
 
 std::string served_versions() {
-    return "1." + std::to_string(abi::oldest_layout().minor) + " to 1." +
-           std::to_string(abi::newest_layout().minor);
+    return abi::served_versions();
 }
 
 std::optional<UcxInstallation> find_linked_ucx(const ProgramFile &program) {

@@ -266,8 +266,8 @@ const Layout &oldest_layout() {
     return kLayouts.front();
 }
 
-const Layout &newest_layout() {
-    return kLayouts.back();
+std::string served_versions() {
+    return "1." + std::to_string(oldest_layout().minor) + " to 1." + std::to_string(kLayouts.back().minor);
 }
 
 }  // namespace gpushm::abi

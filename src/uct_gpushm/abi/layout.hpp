@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace gpushm::abi {
 
@@ -207,8 +208,9 @@ inline constexpr size_t kMaxCallbacks = 32;
 /** The layout of UCX 1.minor, or null when it is not known. */
 const Layout *find_layout(unsigned major, unsigned minor);
 
-/** The first and the last release that are known. */
+/** The first release that is known. */
 const Layout &oldest_layout();
-const Layout &newest_layout();
+/** "1.13 to 1.23". */
+std::string served_versions();
 
 }  // namespace gpushm::abi

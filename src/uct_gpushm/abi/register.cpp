@@ -43,8 +43,7 @@ Refusal choose_layout(const UcxLibrary &ucx, Running &target) {
     target.version = *version;
     target.layout = find_layout(version->major, version->minor);
     if (target.layout == nullptr && is_too_old(*version)) {
-        return "serves UCX 1." + std::to_string(oldest_layout().minor) + " to 1." +
-               std::to_string(newest_layout().minor) + ", " + name + " is too old: install a newer UCX";
+        return "serves UCX " + served_versions() + ", " + name + " is too old: install a newer UCX";
     }
     return target.layout != nullptr ? Refusal{} : "does not know " + name + ": update gpushm";
 }
