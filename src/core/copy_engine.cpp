@@ -68,17 +68,19 @@ constexpr StandbyModel kBlockModel = {{96u << 10, 96u << 10, 192u << 10, 96u << 
                                       128u << 10};
 
 // A cluster. H100, alone, by kernel and driver: 512 KiB between GPUs 8.5 us and 9.1, within one 6.8 and 10.6, to the host
-// 15.4 and 17.5; 1 MiB 11.7 and 11.1, 8.5 and 10.5, 25 and 27.6. Windows of 256 KiB between GPUs 1.9 us each and 2.3, of
-// 512 KiB within one 2.4 and 5.7; of 16 KiB through the host 2.7 and 5.0. To and from the host no more, since the kernel
-// does one direction after the other, of which a GPU's engines do both at a time; and what a CPU has just written
-// (windows of 128 KiB 8.9 us each and 7.2).
-constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 96u << 10},
+// 15.4 and 17.5; 1 MiB 11.7 and 11.1, 8.5 and 10.5, 25 and 27.6. Whole messages from the host (H200): 128 KiB 11.3 us and
+// 12.8, 512 KiB 19.1 and 20.3, 768 KiB 24.0 and 24.7; written before 16.3 and 17.4, 35 and 34, 45 and 45. Windows of
+// 256 KiB between GPUs 1.9 us each and 2.3, of 512 KiB within one 2.4 and 5.7; of 16 KiB through the host 2.7 and 5.0. To
+// and from the host no more, since the kernel does one direction after the other, of which a GPU's engines do both at a
+// time (H200, to the host: 256 KiB 6.2 and 5.1); and what a CPU has just written (windows of 128 KiB 8.9 us each and 7.2).
+constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 768u << 10},
                                         {256u << 10, 1u << 20, 64u << 10, 32u << 10},
                                         1u << 20};
 
 static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes &&
                   kClusterModel.alone.between_gpus <= kMostStandbyElsewhere &&
-                  kClusterModel.alone.to_host <= kMostStandbyElsewhere,
+                  kClusterModel.alone.to_host <= kMostStandbyElsewhere &&
+                  kClusterModel.alone.from_host <= kMostStandbyElsewhere,
               "these are the largest");
 
 /** The source may be a block whose contents are elsewhere still; false when they cannot be had. */
@@ -476,29 +478,18 @@ size_t transfer_bytes(const CopyJob &job) { return std::max(job.length, job.tran
 
 /** The largest transfer that the kernel copies more quickly. Addresses that are aligned less let it use
  *  narrower words. */
-size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool to_host, bool from_host, bool idle) {
+size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool from_host, bool idle) {
     const bool is_alone = from_host ? job.urgent : idle;
     const StandbyLimits &limits = is_alone ? model.alone : model.in_traffic;
-    const size_t limit = job.gpu_side.kind == MemoryKind::managed  ? model.managed
-                         : from_host                               ? limits.from_host
-                         : to_host                                 ? limits.to_host
-                         : job.other_side == OtherSide::same_gpu   ? limits.within_gpu
-                                                                   : limits.between_gpus;
+    const size_t limit = job.gpu_side.kind == MemoryKind::managed   ? model.managed
+                         : from_host                                ? limits.from_host
+                         : job.direction == CopyDirection::from_gpu ? limits.to_host
+                         : job.other_side == OtherSide::same_gpu    ? limits.within_gpu
+                                                                    : limits.between_gpus;
     const auto bits = reinterpret_cast<uintptr_t>(job.destination) |
                       reinterpret_cast<uintptr_t>(job.source);
     return bits % 16 == 0 ? limit : bits % 8 == 0 ? limit / 2 : bits % 4 == 0 ? limit / 4 : limit / 16;
 }
-
-}  // namespace
-
-bool is_mapped_for_kernels(const void *address) {
-    CUdeviceptr seen_by_gpu = 0;
-    return CudaDriver::get()->mem_host_get_device_pointer(
-               &seen_by_gpu, const_cast<void *>(address), 0) == CUDA_SUCCESS &&
-           seen_by_gpu == device_pointer(address);
-}
-
-namespace {
 
 /** Of memory that names no context: that of pools, and what is mapped by virtual memory management, of which
  *  neighbours may be mapped differently. What would take long to ask for is taken for inaccessible. */
@@ -566,8 +557,7 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
         return false;
     }
     const StandbyModel &model = standby->is_cluster() ? kClusterModel : kBlockModel;
-    if (transfer_bytes(job) > standby_limit(model, job, means.destination_pinned,
-                                            means.source_pinned || job.from_host, idle())) {
+    if (transfer_bytes(job) > standby_limit(model, job, means.source_pinned || job.from_host, idle())) {
         return false;
     }
     if (!job.in_reach && !kernels_reach_both(job, means, true)) {

@@ -71,10 +71,6 @@ struct CopyJob {
 bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device,
                    CUcontext context);
 
-/** Whether host memory is page-locked now, and kernels find it at the address that it has here. A context
- *  must be current. */
-bool is_mapped_for_kernels(const void *address);
-
 /** A launch of one of our kernels. */
 struct KernelLaunch {
     Kernel kernel;

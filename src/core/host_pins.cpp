@@ -66,6 +66,7 @@ struct HostPins::Pinned {
     void *begin;
     CUcontext context;
     unsigned long long context_id;
+    bool mapped_for_kernels;
     HostPins &pins;
     Locked &slot;
     ~Pinned() {
@@ -124,6 +125,10 @@ HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, si
         apply_deferred();
     }
     return hold;
+}
+
+bool HostPins::is_mapped_for_kernels(const Hold &hold) {
+    return hold.use_count() != 0 && static_cast<const Pinned *>(hold.get())->mapped_for_kernels;
 }
 
 /** A hold of whole pages if they are locked, which they become when they have come often enough. */
@@ -227,7 +232,8 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
         return;
     }
     range->second.pinned =
-        std::shared_ptr<Pinned>(new Pinned{begin, context, driver->context_id(context), *this, locked_[slot]});
+        std::shared_ptr<Pinned>(new Pinned{begin, context, driver->context_id(context),
+                                           gpushm::is_mapped_for_kernels(begin), *this, locked_[slot]});
     pinned_bytes_ += bytes;
 }
 

@@ -45,6 +45,8 @@ public:
      *  use_count() 0; what we lock is mapped for kernels too. */
     Hold acquire(const MemoryInfo &info, const void *address, size_t length, CUcontext context,
                  double missed_seconds);
+    /** Whether we have locked what is held, and kernels find it at the address that it has here. */
+    static bool is_mapped_for_kernels(const Hold &hold);
 
     /** This memory is about to be unmapped. Called by whoever watches munmap(2), in any thread, also
      *  from within acquire() and from within malloc(). On return none of it is locked, but for what is

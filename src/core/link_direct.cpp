@@ -168,7 +168,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     const bool kernel_may_copy = length <= (one_gpu ? kMostStandbyBytes : kMostStandbyElsewhere) || extent > length ||
                                  local.extent > length || (one_gpu && may_stay);
     view.in_reach = view.mapping != nullptr && kernel_may_copy &&
-                    (pinned_by_us ? is_mapped_for_kernels(local.address)
+                    (pinned_by_us ? HostPins::is_mapped_for_kernels(view.pin)
                                   : kernels_reach(local.info, local.address, local.extent,
                                                   local.info.device, context));
     view.other_side = !one_gpu || !may_stay ? OtherSide::elsewhere

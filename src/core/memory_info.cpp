@@ -161,4 +161,11 @@ MemoryInfo query_memory(const void *address) {
     return known ? info : ask_driver(driver, address, generation);
 }
 
+bool is_mapped_for_kernels(const void *address) {
+    CUdeviceptr seen_by_gpu = 0;
+    return CudaDriver::get()->mem_host_get_device_pointer(
+               &seen_by_gpu, const_cast<void *>(address), 0) == CUDA_SUCCESS &&
+           seen_by_gpu == device_pointer(address);
+}
+
 }  // namespace gpushm

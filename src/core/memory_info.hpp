@@ -45,4 +45,8 @@ struct MemoryInfo {
  *  right after would read old data (CUDA driver API manual, "API synchronization behavior"). */
 MemoryInfo query_memory(const void *address);
 
+/** Whether host memory is page-locked now, and kernels find it at the address that it has here. A context
+ *  must be current. One driver call. */
+bool is_mapped_for_kernels(const void *address);
+
 }  // namespace gpushm

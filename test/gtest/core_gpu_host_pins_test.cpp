@@ -312,6 +312,10 @@ TEST_F(HostPinsTest, WhatTheApplicationLockedIsUsedAsItIs) {
     EXPECT_NE(pins_.acquire(query_memory(pinned.data() + 5), pinned.data() + 5, 100, context_, 0),
               nullptr);
     EXPECT_EQ(calls("cuMemHostRegister"), 0u);
+    EXPECT_FALSE(HostPins::is_mapped_for_kernels(pins_.acquire(query_memory(pinned.data()), pinned.data(), 100, context_, 0)))
+        << "the application may unlock it";
+    EXPECT_TRUE(HostPins::is_mapped_for_kernels(lock(0, kMegabyte)));
+    pins_.invalidate(memory_, kMegabyte);
     // A range of which only a part is locked cannot be: not from its locked part, nor up to it.
     ASSERT_EQ(cuda_.mem_host_register(memory_ + kMegabyte, kMegabyte, 0), CUDA_SUCCESS);
     reset_calls();

@@ -1149,7 +1149,7 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     constexpr size_t kRoom = 64 << 10;
     constexpr size_t kLongOne = 512 << 10;
     Buffer source(MemoryKind::device, kLongOne);
-    Buffer locked(MemoryKind::pinned, kRoom);
+    Buffer locked(MemoryKind::pinned, kLongOne);
     Buffer destination(MemoryKind::device, kLongOne);
     const MemoryInfo info = query_memory(destination.data());
     Buffer managed(MemoryKind::managed, kRoom);
@@ -1192,7 +1192,8 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
         return 2;
     }
     if (!copied_by_kernel(source, 0, kRoom, 1, no_copy) ||
-        (kernel->is_cluster() && !copied_by_kernel(source, 0, kLongOne, 1, no_copy))) {
+        (kernel->is_cluster() && (!copied_by_kernel(source, 0, kLongOne, 1, no_copy) ||
+                                  !copied_by_kernel(locked, 0, kLongOne, 3, no_copy)))) {
         return 3;
     }
     if (!copied_by_kernel(managed, 0, kRoom, 4, no_copy)) {
@@ -1209,6 +1210,18 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
                            engine.wait(&ticket) == Status::ok && calls("cuMemcpyAsync") == 1;
     if (!by_engine || destination.check(0, kRoom, 3, 2) != "") {
         return 6;
+    }
+    // As it writes there, of which those know that are alone.
+    await_kernel();
+    reset_calls();
+    CopyTicket short_one;
+    constexpr size_t kTwo = 2 * kRoom;  // between GPUs the kernel is quicker still
+    const CopyJob to_host = {locked.data(), source.data(), kTwo, query_memory(source.data()), CopyDirection::from_gpu, true};
+    const bool both = engine.start(job(source, 0, 64), &short_one) == Status::in_progress &&
+                      engine.start(to_host, &ticket) == Status::in_progress &&
+                      engine.wait(&short_one) == Status::ok && engine.wait(&ticket) == Status::ok;
+    if (!both || calls("cuMemcpyAsync") == 0 || locked.check(0, kTwo, 1, 3) != "") {
+        return 8;
     }
     // What is long as a whole is the driver's, in whatever pieces.
     CopyJob piece = job(source, 0, kRoom);
