@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/allocation_table.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
+#include <new>
 
 namespace gpushm {
 namespace {
@@ -23,8 +26,13 @@ thread_local RecentAllocations recent;
 
 AllocationTable &AllocationTable::instance() {
     static AllocationTable *const table = new AllocationTable;
+    [[maybe_unused]] static const int watched =
+        pthread_atfork(nullptr, nullptr, [] { new (table) AllocationTable; });
     return *table;
 }
+
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] static const AllocationTable &made_at_load = AllocationTable::instance();
 
 AllocationTable::Allocations::iterator AllocationTable::first_that_ends_behind(uintptr_t address) {
     auto entry = allocations_.upper_bound(address);

@@ -18,7 +18,8 @@ namespace gpushm {
  *  forget may be called inside of any call of the driver. */
 class AllocationTable {
 public:
-    /** Of the process; never destroyed, for the driver is called until the very end. */
+    /** Of the process; never destroyed, for the driver is called until the very end. A forked child has a new one: what
+     *  the parent knows is not there, and another thread may have had the mutex. */
     static AllocationTable &instance();
 
     /** What add() was given for the allocation in which `address` lies; false when there is none.
