@@ -27,6 +27,8 @@ void (*freed_listener)(const MemoryInfo &);  // set before the first hook
 std::atomic<bool> installed{false};
 std::atomic<bool> contexts_watched{false};
 std::atomic<bool> waits_hooked{false};
+std::atomic<bool> registrations_hooked{false};
+std::atomic<bool> copies_hooked{false};
 std::atomic<uint64_t> contexts_gone{0};
 std::atomic<unsigned> endings{0};
 thread_local bool proving;
@@ -81,6 +83,26 @@ struct FreeHook {
         return original(address);
     }
     static inline CUresult (*original)(Address);
+};
+
+/** What came from cuMemAlloc may be freed so, too. Memory of pools is not known here, and nothing waits: not
+ *  for kernels either. */
+template <int which>
+struct FreeAsyncHook {
+    static CUresult call(CUdeviceptr address, CUstream stream) {
+        forget(address);
+        const CUresult result = original(address, stream);
+        forget(address);  // who asked in between has seen it alive
+        return result;
+    }
+    static void forget(CUdeviceptr address) {
+        const void *pointer = reinterpret_cast<const void *>(address);
+        MemoryInfo known;
+        if (AllocationTable::instance().find(pointer, &known)) {
+            report(AllocationTable::instance().forget(pointer));
+        }
+    }
+    static inline CUresult (*original)(CUdeviceptr, CUstream);
 };
 
 /** One that may end any number of them: the memory of a context, the variables of a module. */
@@ -188,21 +210,29 @@ CUresult await_copy(bool /*of_thread*/) { return CUDA_SUCCESS; }
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
+        HostPins &pins = HostPins::instance();
+        const bool own = copies_are_own;  // they hold what they need
+        const HostPins::ApplicationCopy under_way(pins, {own ? nullptr : pointer_to(destination), own ? 0 : length},
+                                                  {own ? nullptr : pointer_to(source), own ? 0 : length});
         const CUresult result = copy(destination, source, length, stream...);
-        const HostPins &pins = HostPins::instance();
         // Asked afterwards, for another thread may have locked it before the driver looked.
-        return result == CUDA_SUCCESS && !copies_are_own &&
+        return result == CUDA_SUCCESS && !own &&
                        (pins.has_locked(pointer_to(destination), length) ||
                         pins.has_locked(pointer_to(source), length))
                    ? await_copy(stream..., which == 1)
                    : result;
     }
-    static CUresult copy(Destination destination, Source source, size_t length, Stream... stream) {
+    static size_t length_of_part(Destination destination, Source source, size_t length) {
         const HostPins &pins = HostPins::instance();
+        return pins.length_of_one_copy(pointer_to(destination), pins.length_of_one_copy(pointer_to(source), length));
+    }
+    static CUresult copy(Destination destination, Source source, size_t length, Stream... stream) {
         for (;;) {
-            const size_t part = pins.length_of_one_copy(
-                pointer_to(destination), pins.length_of_one_copy(pointer_to(source), length));
+            const size_t part = length_of_part(destination, source, length);
             const CUresult result = original(destination, source, part, stream...);
+            if (result == CUDA_ERROR_INVALID_VALUE && length_of_part(destination, source, length) < part) {
+                continue;  // another thread has locked some of it just now
+            }
             if (result != CUDA_SUCCESS || part == length) {
                 return result;
             }
@@ -212,6 +242,71 @@ struct CopyHook {
         }
     }
     static inline CUresult (*original)(Destination, Source, size_t, Stream...);
+};
+
+/** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it: from the first byte to the last, if it may be host
+ *  memory. */
+HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host, CUdeviceptr unified, size_t pitch,
+                                             size_t first_row, size_t last_row, size_t x, size_t width) {
+    const char *base = static_cast<const char *>(type == CU_MEMORYTYPE_HOST      ? host
+                                                 : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
+                                                                                 : nullptr);
+    return base == nullptr || width == 0
+               ? HostPins::ApplicationCopy::Side{nullptr, 0}
+               : HostPins::ApplicationCopy::Side{base + first_row * pitch + x, (last_row - first_row) * pitch + width};
+}
+
+/** Both sides. */
+struct RowSides {
+    HostPins::ApplicationCopy::Side destination;
+    HostPins::ApplicationCopy::Side source;
+};
+
+RowSides sides_of(const CUDA_MEMCPY2D &rows) {
+    const size_t last = rows.Height - 1;
+    const size_t width = rows.Height == 0 ? 0 : rows.WidthInBytes;
+    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch, rows.dstY, rows.dstY + last,
+                         rows.dstXInBytes, width),
+            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch, rows.srcY, rows.srcY + last,
+                         rows.srcXInBytes, width)};
+}
+
+RowSides sides_of(const CUDA_MEMCPY3D &rows) {
+    const auto row = [](size_t z, size_t height, size_t y) { return z * height + y; };
+    const size_t last_z = rows.Depth - 1;
+    const size_t last_y = rows.Height - 1;
+    const size_t width = rows.Height == 0 || rows.Depth == 0 ? 0 : rows.WidthInBytes;
+    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch,
+                         row(rows.dstZ, rows.dstHeight, rows.dstY),
+                         row(rows.dstZ + last_z, rows.dstHeight, rows.dstY + last_y), rows.dstXInBytes, width),
+            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch,
+                         row(rows.srcZ, rows.srcHeight, rows.srcY),
+                         row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y), rows.srcXInBytes, width)};
+}
+
+/** As CopyHook. Rows that leave what we have locked are copied without that lock. */
+template <int which, typename Rows, typename... Stream>
+struct RowsHook {
+    static CUresult call(const Rows *rows, Stream... stream) {
+        if (rows == nullptr || copies_are_own) {
+            return original(rows, stream...);
+        }
+        HostPins &pins = HostPins::instance();
+        const RowSides sides = sides_of(*rows);
+        const auto touch_locked = [&] {
+            return pins.has_locked(sides.destination.address, sides.destination.length) ||
+                   pins.has_locked(sides.source.address, sides.source.length);
+        };
+        const HostPins::ApplicationCopy under_way(pins, sides.destination, sides.source);
+        CUresult result = original(rows, stream...);
+        if (result == CUDA_ERROR_INVALID_VALUE && touch_locked()) {
+            pins.make_way(sides.destination.address, sides.destination.length);
+            pins.make_way(sides.source.address, sides.source.length);
+            result = original(rows, stream...);
+        }
+        return result == CUDA_SUCCESS && touch_locked() ? await_copy(stream..., which == 1) : result;
+    }
+    static inline CUresult (*original)(const Rows *, Stream...);
 };
 
 /** Makes a context, or finds it made. */
@@ -242,18 +337,26 @@ const std::vector<Hook> &context_hooks() {
     return hooks;
 }
 
-/** Memory of pools is not here: it is never remembered (see query_memory). */
+/** Memory of pools is never remembered (see query_memory), but cuMemFreeAsync frees others, too. */
 const std::vector<Hook> &memory_hooks() {
     static const std::vector<Hook> hooks = {
         hook<FreeHook<0, CUdeviceptr>>("cuMemFree_v2", "cuMemFree"),
         hook<FreeHook<1, CUdeviceptr>>("cuIpcCloseMemHandle", "cuIpcCloseMemHandle"),
         hook<FreeHook<2, void *>>("cuMemFreeHost", "cuMemFreeHost"),
         hook<FreeHook<3, void *>>("cuMemHostUnregister", "cuMemHostUnregister"),
-        hook<RegisterHook<0>>("cuMemHostRegister", "cuMemHostRegister"),
-        hook<RegisterHook<1>>("cuMemHostRegister_v2", "cuMemHostRegister"),
+        hook<FreeAsyncHook<0>>("cuMemFreeAsync", "cuMemFreeAsync"),
+        hook<FreeAsyncHook<1>>("cuMemFreeAsync_ptsz", "cuMemFreeAsync"),
         hook<UnmapHook>("cuMemUnmap", "cuMemUnmap"),
         hook<OwnerHook<0, CUmodule, forget_all>>("cuModuleUnload", "cuModuleUnload"),
         hook<OwnerHook<1, void *, forget_all>>("cuLibraryUnload", "cuLibraryUnload"),
+    };
+    return hooks;
+}
+
+const std::vector<Hook> &registration_hooks() {
+    static const std::vector<Hook> hooks = {
+        hook<RegisterHook<0>>("cuMemHostRegister", "cuMemHostRegister"),
+        hook<RegisterHook<1>>("cuMemHostRegister_v2", "cuMemHostRegister"),
     };
     return hooks;
 }
@@ -278,6 +381,16 @@ const std::vector<Hook> &copy_hooks() {
         hook<CopyHook<0, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync", "cuMemcpyAsync"),
         hook<CopyHook<1, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync_ptsz",
                                                               "cuMemcpyAsync"),
+        hook<RowsHook<0, CUDA_MEMCPY2D>>("cuMemcpy2D_v2", "cuMemcpy2D"),
+        hook<RowsHook<1, CUDA_MEMCPY2D>>("cuMemcpy2D_v2_ptds", "cuMemcpy2D"),
+        hook<RowsHook<2, CUDA_MEMCPY2D>>("cuMemcpy2DUnaligned_v2", "cuMemcpy2DUnaligned"),
+        hook<RowsHook<3, CUDA_MEMCPY2D>>("cuMemcpy2DUnaligned_v2_ptds", "cuMemcpy2DUnaligned"),
+        hook<RowsHook<0, CUDA_MEMCPY2D, CUstream>>("cuMemcpy2DAsync_v2", "cuMemcpy2DAsync"),
+        hook<RowsHook<1, CUDA_MEMCPY2D, CUstream>>("cuMemcpy2DAsync_v2_ptsz", "cuMemcpy2DAsync"),
+        hook<RowsHook<0, CUDA_MEMCPY3D>>("cuMemcpy3D_v2", "cuMemcpy3D"),
+        hook<RowsHook<1, CUDA_MEMCPY3D>>("cuMemcpy3D_v2_ptds", "cuMemcpy3D"),
+        hook<RowsHook<0, CUDA_MEMCPY3D, CUstream>>("cuMemcpy3DAsync_v2", "cuMemcpy3DAsync"),
+        hook<RowsHook<1, CUDA_MEMCPY3D, CUstream>>("cuMemcpy3DAsync_v2_ptsz", "cuMemcpy3DAsync"),
     };
     return hooks;
 }
@@ -321,6 +434,10 @@ bool install(PatchFunction patch) {
     if (!watch_contexts(patch)) {
         return give_up("cuCtxDestroy", "cannot be hooked, or not all of its kin");
     }
+    watch_host_memory(patch);
+    if (!registrations_hooked.load(std::memory_order_acquire)) {
+        return give_up("cuMemHostRegister", "cannot be hooked, or not all versions of it");
+    }
     return free_reaches_hook() || give_up("cuMemFree", "does not reach its hook");
 }
 
@@ -336,6 +453,28 @@ bool watch_contexts(PatchFunction patch) {
     return contexts_are_watched();
 }
 
+bool watch_host_memory(PatchFunction patch) {
+    static std::once_flag once;
+    std::call_once(once, [patch] {
+        if (CudaDriver::get() == nullptr) {
+            return;
+        }
+        const Hook *registration = install_all_hooks(patch, registration_hooks());
+        const Hook *copy = install_hooks(patch, copy_hooks());
+        registrations_hooked.store(registration == nullptr, std::memory_order_release);
+        copies_hooked.store(copy == nullptr, std::memory_order_release);
+        if (!host_memory_is_watched()) {
+            GPUSHM_LOG(debug, "%s cannot be hooked: the application's host memory is not page-locked, large copies from "
+                       "and to it are slower", (registration != nullptr ? registration : copy)->symbol);
+        }
+    });
+    return host_memory_is_watched();
+}
+
+bool host_memory_is_watched() {
+    return registrations_hooked.load(std::memory_order_acquire) && copies_hooked.load(std::memory_order_acquire);
+}
+
 bool contexts_are_watched() { return contexts_watched.load(std::memory_order_acquire); }
 
 bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation)) {
@@ -347,10 +486,6 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
             return;
         }
         waits_hooked.store(install_hooks(patch, standby_hooks()) == nullptr, std::memory_order_release);
-        if (install_hooks(patch, copy_hooks()) != nullptr) {
-            GPUSHM_LOG(debug, "not all copies of the driver can be hooked: one that leaves host memory which gpushm has "
-                       "page-locked fails (UCX_GPUSHM_HOST_PIN_LIMIT=0)");
-        }
     });
     return driver_hooks_installed();
 }

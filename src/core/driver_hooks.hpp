@@ -35,6 +35,14 @@ bool watch_contexts(PatchFunction patch);
 /** Whether it did. */
 bool contexts_are_watched();
 
+/** Hooks copies of the application from and to host memory, and what page-locks it: without that HostPins would change
+ *  what the application sees of memory that we have locked (copies that are asynchronous, refused, registered already).
+ *  install_driver_hooks() does it, too. False when some cannot be hooked. Thread safe. */
+bool watch_host_memory(PatchFunction patch);
+
+/** Whether it did. */
+bool host_memory_is_watched();
+
 /** While it lives, copies that this thread submits are our own: they are as asynchronous as the driver has
  *  them. */
 class OwnCopies {
@@ -53,7 +61,7 @@ bool driver_waits_hooked();
 bool memory_is_ending();
 
 /** Grows with every call that may destroy a context, before and after it; means nothing unless
- *  driver_hooks_installed(). While it stays, a context that was alive is alive. */
+ *  contexts_are_watched(). While it stays, a context that was alive is alive. */
 uint64_t context_epoch();
 
 }  // namespace gpushm

@@ -2,6 +2,7 @@
 #include "core/host_pins.hpp"
 
 #include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
 #include "core/idle_context.hpp"
 #include "core/lockable_memory.hpp"
 #include "core/log.hpp"
@@ -75,9 +76,10 @@ struct HostPins::Pinned {
         }
         slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
-        // Fails harmlessly when the context is gone.
-        CurrentContext current(CudaDriver::get(), context, context_id);
-        CudaDriver::get()->mem_host_unregister(begin);
+        const CurrentContext current(CudaDriver::get(), context, context_id);
+        if (current.result() == CUDA_SUCCESS) {  // else the lock ended with the context, and this one would be another's
+            CudaDriver::get()->mem_host_unregister(begin);
+        }
         pins.release(slot);
     }
 };
@@ -139,6 +141,9 @@ HostPins::Hold HostPins::find_or_pin(uintptr_t begin, uintptr_t end, CUcontext c
         return nullptr;
     }
     Range &found = range->second;
+    if (found.pinned && !is_locked_still(found)) {
+        unpin(range);
+    }
     ages_.splice(ages_.end(), ages_, found.age);
     ++found.uses;
     found.missed_seconds += missed_seconds;
@@ -204,9 +209,18 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     while (slot < kMaxLocked && locked_[slot].end.load(std::memory_order_relaxed) != 0) {
         ++slot;
     }
-    if (slot == kMaxLocked || !may_be_locked(range->first, range->second.end)) {
+    if (slot == kMaxLocked) {
+        return;
+    }
+    // Before anything else, so that invalidate() meanwhile waits for this to end.
+    locked_count_.fetch_add(1, std::memory_order_release);
+    locked_[slot].unlocking.store(false, std::memory_order_relaxed);
+    locked_[slot].begin.store(range->first, std::memory_order_relaxed);
+    locked_[slot].end.store(range->second.end, std::memory_order_release);
+    if (!may_be_locked(range->first, range->second.end)) {
+        release(locked_[slot]);
         GPUSHM_LOG(debug, "%zu bytes of the application are not page-locked: they lie in a heap, or "
-                   "too much is locked already", bytes);
+                   "are not mapped as a whole", bytes);
         range->second.refused = true;
         return;
     }
@@ -214,13 +228,10 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context);
     if (current.result() != CUDA_SUCCESS) {
+        release(locked_[slot]);
         return;
     }
-    // Before it is locked, so that invalidate() meanwhile waits for this to end.
-    locked_count_.fetch_add(1, std::memory_order_release);
-    locked_[slot].unlocking.store(false, std::memory_order_relaxed);
-    locked_[slot].begin.store(range->first, std::memory_order_relaxed);
-    locked_[slot].end.store(range->second.end, std::memory_order_release);
+    range->second.epoch = context_epoch();
     const CUresult result = driver->mem_host_register(
         begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
@@ -256,11 +267,55 @@ void HostPins::erase(Ranges::iterator range) {
     ranges_.erase(range);
 }
 
-/** Whether it is not locked, or may be unlocked now: nobody holds it, and the driver need not wait for a kernel
- *  that may wait for the message of this thread. */
+/** Page-locking ends with the context (cudaDeviceReset). */
+bool HostPins::is_locked_still(Range &range) {
+    const uint64_t epoch = context_epoch();  // before the driver is asked
+    if (contexts_are_watched() && range.epoch == epoch) {
+        return true;
+    }
+    range.epoch = epoch;
+    return CudaDriver::get()->context_is_alive(range.pinned->context, range.pinned->context_id);
+}
+
+/** Whether it is not locked, or may be unlocked now: then it is to be erased, for copies of the application wait. */
 bool HostPins::may_erase(const Range &range) {
-    if (range.pinned.use_count() != 1 || !work_is_known()) {
-        return range.pinned.use_count() <= 1;
+    if (range.pinned.use_count() != 1) {
+        return range.pinned == nullptr;
+    }
+    // In this order, as ApplicationCopy does the reverse: one of both sees the other.
+    std::atomic<bool> &unlocking = range.pinned->slot.unlocking;
+    unlocking.store(true);
+    const bool may = application_copies_.load() == 0 && is_free_of_work(range);
+    if (!may) {
+        unlocking.store(false, std::memory_order_release);
+    }
+    return may;
+}
+
+HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destination, const Side &source) {
+    if (!pins.has_locked(destination.address, destination.length) && !pins.has_locked(source.address, source.length)) {
+        return;
+    }
+    pins_ = &pins;
+    pins_->application_copies_.fetch_add(1);
+    for (const Side &side : {destination, source}) {
+        const auto begin = reinterpret_cast<uintptr_t>(side.address);
+        while (pins_->is_being_unlocked(begin, begin + side.length)) {
+            std::this_thread::yield();
+        }
+    }
+}
+
+HostPins::ApplicationCopy::~ApplicationCopy() {
+    if (pins_ != nullptr) {
+        pins_->application_copies_.fetch_sub(1, std::memory_order_release);
+    }
+}
+
+/** Whether the driver need not wait for a kernel that may wait for the message of this thread. */
+bool HostPins::is_free_of_work(const Range &range) {
+    if (!work_is_known()) {
+        return true;
     }
     const uint64_t now = monotonic_nanoseconds();
     if (now < ask_again_) {
@@ -328,7 +383,7 @@ bool HostPins::overlaps_locked(uintptr_t begin, uintptr_t end) const {
 
 bool HostPins::is_being_unlocked(uintptr_t begin, uintptr_t end) const {
     return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
-        return locked.overlaps(begin, end) && locked.unlocking.load(std::memory_order_acquire);
+        return locked.overlaps(begin, end) && locked.unlocking.load();
     });
 }
 

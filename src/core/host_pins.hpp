@@ -65,13 +65,31 @@ public:
     /** Whether we have locked any of it. As cheap. */
     bool has_locked(const void *address, size_t length) const;
 
+    /** While it lives, nothing is unlocked in favour of other memory: for a copy of the application that touches what we
+     *  have locked, which the driver may not wait for, when it unlocks memory, in another context. */
+    class ApplicationCopy {
+    public:
+        struct Side {
+            const void *address;
+            size_t length;  // 0: no host memory
+        };
+        /** Does nothing, for a few loads, where neither side has_locked(). */
+        ApplicationCopy(HostPins &pins, const Side &destination, const Side &source);
+        ~ApplicationCopy();
+        ApplicationCopy(const ApplicationCopy &) = delete;
+        ApplicationCopy &operator=(const ApplicationCopy &) = delete;
+
+    private:
+        HostPins *pins_ = nullptr;  // null: nothing to do
+    };
+
 private:
     struct Pinned;
     /** What is locked, to be read without the mutex. Written under it, but for its end; an empty slot has end 0. */
     struct Locked {
         std::atomic<uintptr_t> begin{0};
         std::atomic<uintptr_t> end{0};
-        std::atomic<bool> unlocking{false};  // somebody does it now, without the mutex
+        std::atomic<bool> unlocking{false};  // somebody does it now, without the mutex, or is about to
 
         bool overlaps(uintptr_t from, uintptr_t to) const {
             return from < end.load(std::memory_order_acquire) &&
@@ -85,6 +103,7 @@ private:
         unsigned uses = 0;
         bool refused = false;
         std::shared_ptr<Pinned> pinned;
+        uint64_t epoch = 0;  // context_epoch() when the context of `pinned` was last seen alive
         std::list<uintptr_t>::iterator age;
     };
     using Ranges = std::map<uintptr_t, Range>;  // by begin, disjoint
@@ -96,6 +115,8 @@ private:
     void unpin(Ranges::iterator range);
     void erase(Ranges::iterator range);
     bool may_erase(const Range &range);
+    bool is_free_of_work(const Range &range);
+    static bool is_locked_still(Range &range);
     Ranges take_overlapping(uintptr_t begin, uintptr_t end);
     void unlock_overlapping(uintptr_t begin, uintptr_t end);
     Hold find_or_pin(uintptr_t begin, uintptr_t end, CUcontext context, double missed_seconds);
@@ -114,6 +135,7 @@ private:
     static constexpr size_t kMaxLocked = 64;
     Locked locked_[kMaxLocked];
     std::atomic<size_t> locked_count_{0};  // slots that are not empty; grows before one is filled
+    std::atomic<unsigned> application_copies_{0};
     bool overlaps_locked(uintptr_t begin, uintptr_t end) const;
     bool is_being_unlocked(uintptr_t begin, uintptr_t end) const;
 };

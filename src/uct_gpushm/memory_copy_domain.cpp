@@ -49,6 +49,7 @@ void prepare_process() {
         if (abi::ucx_watches_cuda()) {
             watch_contexts(abi::patch_function);
             watch_stream_captures(abi::patch_function);
+            watch_host_memory(abi::patch_function);
             return;
         }
         disable_memtype_cache();

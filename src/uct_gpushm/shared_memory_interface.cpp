@@ -3,6 +3,7 @@
 
 #include "core/context_preparation.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/driver_hooks.hpp"
 #include "core/host_pins.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
@@ -242,13 +243,13 @@ StandbyConfig standby_config(const InterfaceConfig &config) {
             to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life)};
 }
 
-/** Page-locking of the application's buffers, once a process. */
+/** Page-locking of the application's buffers, where it does not notice. */
 void enable_host_pins(size_t limit_bytes) {
     static const bool watched =
         CudaDriver::get() != nullptr && abi::subscribe_unmap([](void *address, size_t length) {
             HostPins::instance().invalidate(address, length);
         });
-    HostPins::instance().enable(watched ? limit_bytes : 0);
+    HostPins::instance().enable(watched && host_memory_is_watched() ? limit_bytes : 0);
 }
 
 }  // namespace

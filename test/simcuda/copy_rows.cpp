@@ -2,6 +2,7 @@
 // cuMemcpy2DAsync: rows at equal distances by one call.
 #include "call.hpp"
 #include "copy.hpp"
+#include "entry_points.hpp"
 #include "stream.hpp"
 
 #include <algorithm>

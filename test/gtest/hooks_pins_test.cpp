@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// With hooks in the driver, the application does not notice that gpushm has page-locked its memory, and nothing is taken
+// for locked, or for allocated, that is not any more.
+#include "core/driver_hooks.hpp"
+#include "core/host_pins.hpp"
+#include "core/memory_export.hpp"
+#include "uct_gpushm/abi/abi.hpp"
+
+#include "abi_component.hpp"
+#include "core_gpu_support.hpp"
+#include "hooks_support.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kBytes = 1 << 20;
+constexpr size_t kPitch = 1024;
+constexpr size_t kWidth = 512;
+
+class HookedPins : public HookedTest {
+protected:
+    void SetUp() override {
+        HookedTest::SetUp();
+        pins_.enable(16 * kBytes);
+    }
+    ~HookedPins() override {
+        pins_.invalidate(host_.data(), 4 * kBytes);
+        pins_.enable(0);
+        if (simulated()) {
+            set_simulation("SIMCUDA_DELAY_US", "5");
+        }
+    }
+    HostPins::Hold acquire(size_t offset, size_t length, CUcontext context) {
+        const unsigned char *address = host_.data() + offset;
+        return pins_.acquire(query_memory(address), address, length, context, 1);
+    }
+    bool lock(size_t offset, size_t length, CUcontext context) {
+        acquire(offset, length, context);
+        return acquire(offset, length, context) != nullptr;
+    }
+
+    HostPins &pins_ = HostPins::instance();
+    Buffer host_{MemoryKind::host, 4 * kBytes};
+};
+
+TEST_F(HookedPins, EndWithTheContextThatMadeThem) {
+    const CUcontext other = make_context();
+    ASSERT_TRUE(lock(0, kBytes, other));
+    destroy_context(other);
+    const HostPins::Hold hold = acquire(0, kBytes, context_);
+    EXPECT_TRUE(hold == nullptr || is_mapped_for_kernels(host_.data())) << "nothing has locked it";
+    EXPECT_EQ(HostPins::is_mapped_for_kernels(hold), hold != nullptr);
+}
+
+/** The driver unlocks memory without waiting for other contexts. */
+TEST_F(HookedPins, AreKeptWhileTheApplicationCopiesInAnotherContext) {
+    SKIP_UNLESS_SIMULATED();
+    ASSERT_TRUE(lock(0, 2 * kBytes, context_));
+    CUcontext second = nullptr;
+    ASSERT_EQ(cuda_.device_primary_ctx_retain(&second, 1), CUDA_SUCCESS);
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t)>("cuMemcpyHtoD_v2");
+    set_simulation("SIMCUDA_DELAY_US", "100000");
+    std::atomic<bool> copies{false};
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    std::thread application([&] {
+        CUdeviceptr memory = 0;
+        cuda_.ctx_push_current(second);
+        cuda_.mem_alloc(&memory, 2 * kBytes);
+        reset_calls();
+        copies = true;
+        result = to_gpu(memory, host_.data(), 2 * kBytes);
+        cuda_.mem_free(memory);
+    });
+    while (!copies || calls("cuMemcpyHtoD") == 0) {
+        std::this_thread::yield();
+    }
+    acquire(kBytes, 2 * kBytes, context_);  // of both one range would be made
+    application.join();
+    EXPECT_EQ(result, CUDA_SUCCESS);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_TRUE(lock(kBytes, 2 * kBytes, context_)) << "afterwards it is";
+    cuda_.device_primary_ctx_release(1);
+}
+
+/** As of pageable memory, and also where they leave what is locked. */
+TEST_F(HookedPins, AreNotNoticedByCopiesOfRows) {
+    SKIP_UNLESS_SIMULATED();
+    const Buffer device(MemoryKind::device, kBytes);
+    const auto flat = cuda_function<CUresult (*)(const CUDA_MEMCPY2D *, CUstream)>("cuMemcpy2DAsync_v2");
+    CUDA_MEMCPY2D out = {};
+    out.srcMemoryType = CU_MEMORYTYPE_HOST;
+    out.srcHost = host_.data();
+    out.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    out.dstDevice = device_pointer(device.data());
+    out.srcPitch = out.dstPitch = kPitch;
+    out.WidthInBytes = kWidth;
+    out.Height = kBytes / kPitch;
+    CUDA_MEMCPY2D back = out;
+    back.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    back.srcDevice = out.dstDevice;
+    back.dstMemoryType = CU_MEMORYTYPE_HOST;
+    back.dstHost = host_.data();
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    for (const size_t locked : {kBytes, kBytes / 2}) {
+        ASSERT_TRUE(lock(0, locked, context_));
+        set_simulation("SIMCUDA_DELAY_US", "50000");
+        memset(host_.data(), 1, kBytes);
+        EXPECT_EQ(flat(&out, stream), CUDA_SUCCESS);
+        memset(host_.data(), 2, kBytes);
+        EXPECT_EQ(flat(&back, stream), CUDA_SUCCESS);
+        for (const size_t row : {size_t{0}, kBytes / kPitch - 1}) {
+            EXPECT_EQ(host_.data()[row * kPitch], 1) << "what was there when it was sent, row " << row;
+            EXPECT_EQ(host_.data()[row * kPitch + kWidth], 2) << row;
+        }
+        set_simulation("SIMCUDA_DELAY_US", "5");
+        pins_.invalidate(host_.data(), kBytes);
+    }
+    cuda_.stream_destroy(stream);
+}
+
+/** cuMemFreeAsync takes memory of cuMemAlloc, too. */
+TEST_F(HookedPins, MemoryThatIsFreedInAStreamIsForgotten) {
+    const auto free_async = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
+    CUdeviceptr memory = 0;
+    ASSERT_EQ(cuda_.mem_alloc(&memory, 64 * kBytes), CUDA_SUCCESS);
+    const MemoryInfo before = query_memory(reinterpret_cast<void *>(memory));
+    if (free_async == nullptr || free_async(memory, nullptr) != CUDA_SUCCESS) {
+        cuda_.mem_free(memory);
+        GTEST_SKIP() << "this driver does not";
+    }
+    ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+    EXPECT_FALSE(still_allocated(name_buffer(before)));
+    ASSERT_EQ(cuda_.mem_alloc(&memory, 64 * kBytes), CUDA_SUCCESS);
+    EXPECT_NE(query_memory(reinterpret_cast<void *>(memory)).buffer_id, before.buffer_id);
+    cuda_.mem_free(memory);
+}
+
+/** While another thread is in the table, that is. */
+TEST_F(HookedPins, AForkedChildMayFreeMemory) {
+    SKIP_UNLESS_SIMULATED();
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (int i = 0; i < 8; ++i) {  // more than a thread remembers
+        buffers.push_back(std::make_unique<Buffer>(MemoryKind::device, 4096));
+    }
+    std::atomic<bool> stop{false};
+    std::thread asks([&] {
+        while (!stop) {
+            for (const auto &buffer : buffers) {
+                query_memory(buffer->data());
+            }
+        }
+    });
+    for (int i = 0; i < 20; ++i) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            cuda_.mem_free(0);
+            _exit(0);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status)) << "it waited for a lock of a thread that it has not";
+    }
+    stop = true;
+    asks.join();
+}
+
+/** Where UCX itself watches the memory. */
+FreshProcess only_host_memory("only-host-memory", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    if (!abi_test::register_test_component() || cuda.init(0) != CUDA_SUCCESS ||
+        cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS || cuda.ctx_push_current(context) != CUDA_SUCCESS ||
+        host_memory_is_watched() || !watch_host_memory(abi::patch_function) || !host_memory_is_watched() ||
+        driver_hooks_installed()) {
+        return 1;
+    }
+    Buffer host(MemoryKind::host, kBytes);
+    const Buffer device(MemoryKind::device, kBytes);
+    HostPins::instance().enable(kBytes);
+    HostPins::Hold hold;
+    for (int use = 0; use < 2; ++use) {
+        hold = HostPins::instance().acquire(query_memory(host.data()), host.data(), kBytes / 2, context, 1);
+    }
+    if (hold == nullptr) {
+        return 2;
+    }
+    set_simulation("SIMCUDA_DELAY_US", "50000");
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    host.fill(1);
+    if (to_gpu(device_pointer(device.data()), host.data(), kBytes, nullptr) != CUDA_SUCCESS) {
+        return 3;
+    }
+    host.fill(2);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    if (cuda.stream_synchronize(nullptr) != CUDA_SUCCESS || !device.check(0, kBytes, 1, 0).empty()) {
+        return 4;
+    }
+    hold = nullptr;
+    return cuda.mem_host_register(host.data(), kBytes, 0) == CUDA_SUCCESS ? 0 : 5;
+});
+
+TEST(HooksProcess, HostMemoryMayBeWatchedAlone) {
+    SKIP_UNLESS_SIMULATED();
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "not every libucm can";
+#endif
+    EXPECT_EQ(only_host_memory.run(), 0);
+}
+
+}  // namespace
+}  // namespace gpushm
