@@ -217,21 +217,30 @@ void Link::wait_for_copies(const void *owner) {
     }
 }
 
-void Link::cancel(const void *owner) {
+void Link::cancel(const void *owner, std::vector<Completion> *ended) {
+    const auto hand_out = [ended](const Completion &completion) {
+        if (ended != nullptr && completion.function != nullptr) {
+            ended->push_back(completion);
+        }
+    };
+    const auto erase = [&](uint64_t id) {
+        const auto found = operations_.find(id);
+        if (found != operations_.end()) {
+            hand_out(found->second.completion);
+            operations_.erase(found);
+        }
+    };
     wait_for_copies(owner);
     direct_copies_.remove_if([&](const DirectCopy &copy) {
         const bool owned = copy.stream.owner == owner && copy.purpose != DirectCopy::Purpose::push;
         if (owned) {
-            operations_.erase(copy.stream.transfer_id);
+            erase(copy.stream.transfer_id);
         }
         return owned;
     });
-    flushes_.erase(std::remove_if(flushes_.begin(), flushes_.end(),
-                                  [&](const PendingFlush &flush) { return flush.owner == owner; }),
-                   flushes_.end());
     for (auto stream = streams_.begin(); stream != streams_.end();) {
         if (stream->owner == owner && !stream->is_reply) {
-            operations_.erase(stream->transfer_id);
+            erase(stream->transfer_id);
             stream = streams_.erase(stream);
         } else {
             ++stream;
@@ -249,16 +258,24 @@ void Link::cancel(const void *owner) {
     for (auto entry = operations_.begin(); entry != operations_.end();) {
         Operation &operation = entry->second;
         if (operation.owner == owner && operation.local != nullptr) {
+            hand_out(operation.completion);
             revoke(operation.shared, 1);
             entry = operations_.erase(entry);  // what still arrives for it is dropped
             continue;
         }
         if (operation.owner == owner) {
+            hand_out(operation.completion);
             operation.owner = nullptr;
             operation.completion = Completion();
         }
         ++entry;
     }
+    const auto owned = std::stable_partition(flushes_.begin(), flushes_.end(),
+                                             [&](const PendingFlush &flush) { return flush.owner != owner; });
+    for (auto flush = owned; flush != flushes_.end(); ++flush) {
+        hand_out(flush->completion);
+    }
+    flushes_.erase(owned, flushes_.end());
     host_rounds_.forget();
     if (!flushes_.empty()) {
         port_.activate(*this);  // flushes of others may have nothing left to wait for

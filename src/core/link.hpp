@@ -29,7 +29,7 @@ namespace gpushm {
 
 class Port;
 
-/** Called once when an operation ends: ok, gpu_error, invalid or peer_failed. */
+/** Called once when an operation ends: ok, gpu_error, invalid, peer_failed or canceled. */
 struct Completion {
     void (*function)(void *argument, Status status) = nullptr;  // null: nobody wants to know
     void *argument = nullptr;
@@ -122,9 +122,9 @@ public:
     /** Whether an active message could be sent now. */
     bool can_send() const;
 
-    /** Ends an owner's operations without calling their completions. On return no GPU copy touches
-     *  the owner's memory any more. */
-    void cancel(const void *owner);
+    /** Ends an owner's operations without calling their completions, which are added to `ended` for the caller to do so,
+     *  unless that is null. On return no GPU copy touches the owner's memory any more. */
+    void cancel(const void *owner, std::vector<Completion> *ended = nullptr);
 
     /** Advances what is under way; the number of things that happened. */
     unsigned progress();

@@ -14,6 +14,7 @@ enum class Status {
     out_of_memory,  // memory or another resource of the system
     gpu_error,      // the CUDA driver refused
     peer_failed,    // the peer process is gone
+    canceled,       // nobody waits for it any more
 };
 
 }  // namespace gpushm

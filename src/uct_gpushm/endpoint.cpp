@@ -8,10 +8,11 @@
 #include "uct_gpushm/status.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace gpushm::uct {
 namespace {
-
 
 // UCP_AM_ID_WIREUP (src/ucp/core/ucp_types.h, 1.13 to 1.23). Where UCP knows the remote endpoint it
 // probes the peer by such a message instead of ep_check (ucp_ep_is_am_keepalive, src/ucp/core/ucp_ep.c),
@@ -24,8 +25,9 @@ SharedMemoryInterface *interface_of(const Endpoint *ep) {
     return shared_memory_interface(ep->super.iface);
 }
 
-/** Whether something would overtake requests that wait. */
-bool must_wait(const Endpoint *ep) { return !ep->pending.empty() && !ep->dispatching; }
+/** Whether an operation that begins now would overtake requests that wait. The one whose turn it is may do so, once: what
+ *  its completion begins is no part of it. */
+bool must_wait(Endpoint *ep) { return !ep->pending.empty() && !std::exchange(ep->in_turn, false); }
 
 // ---------------------------------------------------------------- active messages
 
@@ -39,7 +41,7 @@ ucs_status_t am_short(uct_ep_h handle, uint8_t id, uint64_t header, const void *
 }
 
 /** UCS_OK: the message may be sent, and its pieces are in `pieces`, which has kMaxPieces. */
-ucs_status_t take_pieces(const Endpoint *ep, const uct_iov_t *iov, size_t iovcnt, Piece *pieces) {
+ucs_status_t take_pieces(Endpoint *ep, const uct_iov_t *iov, size_t iovcnt, Piece *pieces) {
     if (must_wait(ep)) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -131,15 +133,29 @@ void pending_purge(uct_ep_h handle, uct_pending_purge_callback_t callback, void 
     std::deque<uct_pending_req_t *> purged;
     purged.swap(ep->pending);
     for (uct_pending_req_t *request : purged) {
-        callback(request, argument);
+        if (request != kFence) {
+            callback(request, argument);
+        }
+    }
+}
+
+/** What is under way ends now, as if the peer had gone: the user of a forced close waits for nobody. */
+void cancel_all(Endpoint *ep) {
+    std::vector<Completion> ended;
+    ep->link->cancel(ep, &ended);
+    for (const Completion &completion : ended) {  // one of them may destroy `ep`
+        completion.function(completion.argument, Status::canceled);
     }
 }
 
 ucs_status_t ep_flush(uct_ep_h handle, unsigned flags, uct_completion_t *completion) {
     Endpoint *ep = self(handle);
+    if ((flags & UCT_FLUSH_FLAG_CANCEL) != 0) {
+        cancel_all(ep);
+        return UCS_OK;
+    }
     if (ep->link->failed()) {
-        // Everything has ended, with an error; a flush that cancels wants no more.
-        return (flags & UCT_FLUSH_FLAG_CANCEL) != 0 ? UCS_OK : to_ucs(Status::peer_failed);
+        return to_ucs(Status::peer_failed);
     }
     if (must_wait(ep)) {
         return UCS_ERR_NO_RESOURCE;
@@ -148,7 +164,7 @@ ucs_status_t ep_flush(uct_ep_h handle, unsigned flags, uct_completion_t *complet
 }
 
 ucs_status_t ep_fence(uct_ep_h handle, unsigned) {
-    self(handle)->link->fence();
+    self(handle)->fence();
     return UCS_OK;
 }
 
@@ -172,6 +188,9 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
         GPUSHM_LOG(error, "cannot connect to process %d: %s", address.mailbox.pid, why);
         return UCS_ERR_UNREACHABLE;
     }
+    if (link->failed()) {  // another endpoint holds it still; of this one nobody would be told
+        return UCS_ERR_UNREACHABLE;
+    }
     auto *ep = new Endpoint{};
     ep->super.iface = params->iface;
     ep->link = link;
@@ -188,6 +207,9 @@ void remove(std::vector<Endpoint *> &endpoints, Endpoint *ep) {
 void ep_destroy(uct_ep_h handle) {
     Endpoint *ep = self(handle);
     SharedMemoryInterface *iface = interface_of(ep);
+    if (ep->destroyed != nullptr) {
+        *ep->destroyed = true;
+    }
     ep->link->cancel(ep);
     ep->link->remove_user();
     remove(iface->endpoints, ep);
@@ -199,18 +221,39 @@ void ep_destroy(uct_ep_h handle) {
 
 }  // namespace
 
+void Endpoint::fence() {
+    if (pending.empty()) {
+        link->fence();
+    } else {
+        pending.push_back(kFence);
+    }
+}
+
 unsigned Endpoint::dispatch() {
     unsigned count = 0;
-    dispatching = true;
+    bool gone = false;
+    destroyed = &gone;
     while (!pending.empty()) {
+        // Taken out before: what it completes may purge the others, or close the endpoint.
         uct_pending_req_t *request = pending.front();
-        if (request->func(request) != UCS_OK) {
+        pending.pop_front();
+        if (request == kFence) {
+            link->fence();
+            continue;
+        }
+        in_turn = true;
+        const ucs_status_t status = request->func(request);
+        if (gone) {
+            return count + 1;
+        }
+        in_turn = false;
+        if (status != UCS_OK) {
+            pending.push_front(request);
             break;
         }
-        pending.pop_front();
         ++count;
     }
-    dispatching = false;
+    destroyed = nullptr;
     return count;
 }
 

@@ -11,15 +11,22 @@
 
 namespace gpushm::uct {
 
+/** In the place of a request that waits: what is behind it takes effect after what was before. */
+constexpr uct_pending_req_t *kFence = nullptr;
+
 struct Endpoint {
     uct_ep_t super;
     Link *link;  // of the interface's port; several endpoints may share it
     std::deque<uct_pending_req_t *> pending;
-    bool dispatching = false;       // requests of `pending` are being tried
+    bool in_turn = false;           // the next operation is that of the request that is being tried
+    bool *destroyed = nullptr;      // in dispatch(): set when a callback destroys the endpoint
     bool failure_reported = false;  // UCX knows that the link failed
 
-    /** Tries waiting requests in order; the number of those that went out. */
+    /** Tries waiting requests in order; the number of those that went out. A completion that it calls may destroy the
+     *  endpoint. */
     unsigned dispatch();
+    /** What is sent later takes effect after all that was sent or waits. */
+    void fence();
 };
 
 /** Sets all ep_ functions. */

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -80,9 +81,10 @@ public:
     }
 
     void add(const void *address, size_t length) {
+        const MemoryInfo block = query_memory(address);
+        const std::lock_guard<std::mutex> lock(mutex_);
+        used_.erase(address);  // of one that went with its context
         if (length <= kMostBytes) {
-            const MemoryInfo block = query_memory(address);
-            const std::lock_guard<std::mutex> lock(mutex_);
             used_[address] = block;
         }
     }
@@ -167,10 +169,14 @@ public:
         if (small_blocks_.keep(memh)) {
             return UCS_OK;
         }
-        const RelaxedCapture relaxed(CudaDriver::get());
-        return CudaDriver::get()->mem_free(reinterpret_cast<CUdeviceptr>(memh)) == CUDA_SUCCESS
-                   ? UCS_OK
-                   : UCS_ERR_IO_ERROR;
+        const CudaDriver *driver = CudaDriver::get();
+        const RelaxedCapture relaxed(driver);
+        const CUcontext context = query_memory(memh).context;
+        std::optional<CurrentContext> current;  // the thread may have none
+        if (context != nullptr) {
+            current.emplace(driver, context);
+        }
+        return driver->mem_free(reinterpret_cast<CUdeviceptr>(memh)) == CUDA_SUCCESS ? UCS_OK : UCS_ERR_IO_ERROR;
     }
 
     ucs_status_t mem_reg(void *address, size_t, uct_mem_h &memh) override {

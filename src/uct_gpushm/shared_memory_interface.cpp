@@ -113,12 +113,12 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
         return false;
     }
     const char *why = "";
-    if (port->link(peer.mailbox, &why) == nullptr) {
+    const Link *link = port->link(peer.mailbox, &why);
+    if (link == nullptr) {
         GPUSHM_LOG_ONCE(warn, "process %d of this node cannot be reached (%s): UCX uses another "
                         "transport for it", peer.mailbox.pid, why);
-        return false;
     }
-    return true;
+    return link != nullptr && !link->failed();
 }
 
 // ---------------------------------------------------------------- progress
@@ -135,7 +135,10 @@ unsigned progress(uct_iface_h handle) {
     return count;
 }
 
-ucs_status_t iface_flush(uct_iface_h handle, unsigned, uct_completion_t *) {
+ucs_status_t iface_flush(uct_iface_h handle, unsigned, uct_completion_t *completion) {
+    if (completion != nullptr) {
+        return UCS_ERR_UNSUPPORTED;  // as in UCX's own (src/uct/base/uct_iface.c, uct_base_iface_flush)
+    }
     const SharedMemoryInterface *iface = self(handle);
     const bool idle = iface->port == nullptr || (iface->port->idle() && iface->waiting.empty());
     return idle ? UCS_OK : UCS_INPROGRESS;
@@ -143,7 +146,7 @@ ucs_status_t iface_flush(uct_iface_h handle, unsigned, uct_completion_t *) {
 
 ucs_status_t iface_fence(uct_iface_h handle, unsigned) {
     for (Endpoint *ep : self(handle)->endpoints) {
-        ep->link->fence();
+        ep->fence();
     }
     return UCS_OK;
 }
@@ -261,12 +264,13 @@ unsigned SharedMemoryInterface::dispatch_pending() {
         if (ep == nullptr) {
             continue;
         }
+        Link *link = ep->link;
         const unsigned sent = ep->dispatch();
         count += sent;
         if (sent == 0 && waiting[i] == ep) {
-            ep->link->check_peer();
-            if (ep->link->failed()) {
-                report_failure(*ep->link);
+            link->check_peer();
+            if (waiting[i] == ep && link->failed()) {
+                report_failure(*link);
             }
         }
     }

@@ -12,6 +12,7 @@ ucs_status_t failure_to_ucs(Status status) {
     case Status::unreachable: return UCS_ERR_UNREACHABLE;
     case Status::out_of_memory: return UCS_ERR_NO_MEMORY;
     case Status::gpu_error: return UCS_ERR_IO_ERROR;
+    case Status::canceled: return UCS_ERR_CANCELED;
     case Status::peer_failed: return UCS_ERR_ENDPOINT_TIMEOUT;  // as the transports of src/uct/sm
     }
     return UCS_ERR_IO_ERROR;

@@ -4,6 +4,9 @@
 #include "session.hpp"
 #include "transfers.hpp"
 
+#include <csignal>
+#include <unistd.h>
+
 namespace gpushm::ucp_test {
 namespace {
 
@@ -28,6 +31,12 @@ void check_exchange(Peer &peer, Session &session) {
         fail("expected %d, got %d", 11 - peer.role, in);
     }
     peer.channel.barrier(session.worker().progress_function());
+}
+
+void progress_for(double seconds, const Progress &progress) {
+    for (const double end = now_seconds() + seconds; now_seconds() < end;) {
+        progress();
+    }
 }
 
 }  // namespace
@@ -118,6 +127,47 @@ void close_by_force(Peer &peer) {
     set_activity("connection after a close by force");
     Session again(peer.channel, UCP_FEATURE_TAG, UCP_ERR_HANDLING_MODE_PEER);
     check_exchange(peer, again);
+}
+
+/** The sender is stopped (a debugger, a long computation) when the receiver gives up. */
+void close_beside_stopped(Peer &peer) {
+    set_activity("close by force, the peer is stopped");
+    constexpr size_t kBytes = size_t{8} << 20;
+    constexpr double kPatience = 10;  // s
+    const MemoryKind kind = kinds_of(peer.options, "host").front();
+    const ucp_request_param_t parameters = plain_request();
+    Session session(peer.channel, UCP_FEATURE_TAG, UCP_ERR_HANDLING_MODE_PEER);
+    const Progress progress = session.worker().progress_function();
+    check_exchange(peer, session);
+    const std::unique_ptr<GuardedBuffer> buffer = make_buffer(kind, kBytes);
+    void *address = buffer->address(nth_message(0, kBytes));
+    const auto pid = static_cast<pid_t>(std::stoi(peer.channel.exchange(std::to_string(getpid()), progress)));
+    ucs_status_ptr_t request = nullptr;
+    if (peer.role == 0) {
+        request = ucp_tag_send_nbx(session.ep(), address, kBytes, 1, &parameters);
+        progress_for(0.2, progress);
+        raise(SIGSTOP);
+    } else {
+        const double begin = now_seconds();
+        progress_for(0.6, progress);
+        request = ucp_tag_recv_nbx(session.worker().get(), address, kBytes, 1, ~ucp_tag_t{0}, &parameters);
+        progress_for(0.1, progress);  // it asks for the bytes
+        session.endpoint()->close(UCP_EP_CLOSE_FLAG_FORCE);
+        while (ucp_request_check_status(request) == UCS_INPROGRESS && now_seconds() < begin + kPatience) {
+            progress();
+        }
+        const bool ended = ucp_request_check_status(request) != UCS_INPROGRESS;
+        kill(pid, SIGCONT);
+        if (!ended) {
+            fail("the receive waits for a peer of an endpoint that was closed by force");
+        }
+    }
+    if (peer.role == 0) {
+        session.endpoint()->close(UCP_EP_CLOSE_FLAG_FORCE);
+    }
+    session.disconnect();
+    session.worker().wait(request);
+    peer.channel.barrier(progress);
 }
 
 }  // namespace gpushm::ucp_test

@@ -68,6 +68,8 @@ void few_descriptors(Peer &peer);
 /** Endpoints closed while messages are under way. */
 void close_with_flush(Peer &peer);
 void close_by_force(Peer &peer);
+void close_beside_stopped(Peer &peer);
+void waiting_messages(Peer &peer);
 
 /** `--threads` threads of each process on one worker. */
 void threads(Peer &peer);

@@ -93,6 +93,8 @@ constexpr Scenario kScenarios[] = {
     {"few-descriptors", 2, few_descriptors},
     {"close-flush", 2, close_with_flush},
     {"close-force", 2, close_by_force},
+    {"close-stopped", 2, close_beside_stopped},
+    {"waiting", 1, waiting_messages},
     {"threads", 2, threads},
     {"many", 2, many_endpoints},
     {"changing-kinds", 1, changing_kinds},
