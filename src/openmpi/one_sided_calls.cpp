@@ -136,15 +136,16 @@ void deliver(void *window, Rank target, uint64_t posts) {
     }
 }
 
-bool fits(void *datatype) {
-    return OpalDatatype(datatype).extent() > 0 &&
+/** An operation on MPI_PROC_NULL, which is negative, touches no buffer. */
+bool can_serve(Rank target, void *datatype) {
+    return target >= 0 && OpalDatatype(datatype).extent() > 0 &&
            static_cast<size_t>(OpalDatatype(datatype).extent()) <= kMostElementBytes;
 }
 
 int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
                  Displacement displacement, void *operation, void *window) {
     const Functions &mpi = state().mpi;
-    if ((!is_gpu_memory(origin) && !is_gpu_memory(result)) || !fits(datatype)) {
+    if ((!is_gpu_memory(origin) && !is_gpu_memory(result)) || !can_serve(target, datatype)) {
         return mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window);
     }
     Starting starting(window, target, datatype, result);
@@ -164,7 +165,7 @@ int compare_and_swap(const void *origin, const void *compare, void *result, void
                      Rank target, Displacement displacement, void *window) {
     const Functions &mpi = state().mpi;
     if ((!is_gpu_memory(origin) && !is_gpu_memory(compare) && !is_gpu_memory(result)) ||
-        !fits(datatype)) {
+        !can_serve(target, datatype)) {
         return mpi.compare_and_swap(origin, compare, result, datatype, target, displacement, window);
     }
     Starting starting(window, target, datatype, result);

@@ -77,6 +77,25 @@ void test_refused_fetch_and_op(Trial& trial)
     });
 }
 
+// An operation on MPI_PROC_NULL writes nothing either, though it succeeds.
+void test_atomics_on_nobody(Trial& trial)
+{
+    Exchange exchange(trial, "MPI_PROC_NULL");
+    const LayoutPtr ints = make_int();
+    const Items origin = exchange.source(*ints, 1);
+    const Items fetched = exchange.destination(*ints, 1);
+    const Items swapped = exchange.destination(*ints, 1);
+    const Items memory = exchange.blank(Role::destination, *make_byte(), 64);
+    run_epoch(exchange, trial, Flavor::create, Epoch::lock_all, memory, [&](const Target& target) {
+        exchange.require(MPI_Fetch_and_op(origin.address(), fetched.address(), MPI_INT,
+                                          MPI_PROC_NULL, target.base, MPI_SUM, target.window),
+                         "MPI_Fetch_and_op");
+        exchange.require(MPI_Compare_and_swap(origin.address(), origin.address(), swapped.address(),
+                                              MPI_INT, MPI_PROC_NULL, target.base, target.window),
+                         "MPI_Compare_and_swap");
+    });
+}
+
 } // namespace
 
 void add_lifetimes(Registry& registry)
@@ -84,6 +103,7 @@ void add_lifetimes(Registry& registry)
     registry.add("Op_free during Iallreduce", test_op_free);
     if (can_make_windows(registry.world(), Flavor::create)) {
         registry.add("Fetch_and_op that is refused", test_refused_fetch_and_op);
+        registry.add("Fetch_and_op and Compare_and_swap on MPI_PROC_NULL", test_atomics_on_nobody);
     }
 }
 
