@@ -44,5 +44,6 @@ driver_failures() {
 step_driver_failures() {
     simulated
     make -C "$plain" -j"$jobs" test/mpi/driver_failures
+    ranks 2 "$plain/test/mpi/driver_failures" returned | grep 'can be copied'
     driver_failures "$plain" "$root/tmp"
 }

@@ -58,8 +58,9 @@ bool concerns_gpu(const OpalConvertor &convertor, const iovec &packed) {
             is_gpu_memory(packed.iov_base));
 }
 
-/** What opal_convertor_pack and _unpack do, and with the same results: 1 when all is done, else 0; in `iov`
- *  and `*bytes` how much. */
+/** What opal_convertor_pack and _unpack do, and with the same results: 1 when all is done, else 0, negative when it
+ *  failed; in `iov` and `*bytes` how much. A piece that failed is passed over, so that who takes piece after piece and
+ *  does not look at the results comes to an end. */
 int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes, Way way) {
     *bytes = 0;
     uint32_t used = 0;
@@ -73,7 +74,8 @@ int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *by
         const auto pieces = pieces_between(convertor, begin, packed.iov_len,
                                            static_cast<char *>(packed.iov_base), way);
         if (!copy_or_report(pieces, way == Way::pack ? "packing" : "unpacking")) {
-            break;
+            *count = used;
+            return -1;
         }
         *bytes += packed.iov_len;
     }

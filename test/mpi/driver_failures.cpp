@@ -5,6 +5,7 @@
 //   driver_failures list FUNCTION...          prints a line for each trial
 //   driver_failures run TRIALS FIRST REPORT   runs those of the file TRIALS, but the first FIRST,
 //                                             and adds a line for each to the file REPORT
+//   driver_failures returned                  what MPI returns where no copy can be made
 //
 // An error of MPI ends the job, with exit status 4: afterwards nothing is certain of MPI. Ranks
 // that go on must have the right data. Exit status 3: a rank waits for ever (watchdog.hpp).
@@ -164,13 +165,15 @@ public:
 
     bool usable() const { return set_ != nullptr && count_ != nullptr; }
 
-    // The `n`-th call from now on and those that follow, `times` in all.
-    void fail_calls(const std::string& function, unsigned long n, int times) const
+    // Of each function: the `n`-th call from now on and those that follow, `times` in all.
+    void fail_calls(const std::vector<std::string>& functions, unsigned long n, int times) const
     {
         // A rule fails once; while it does, those behind it do not count the call.
         std::string rules;
-        for (int i = 0; i < times; ++i) {
-            rules += (i > 0 ? "," : "") + function + ":" + std::to_string(n) + ":999";
+        for (const std::string& function : functions) {
+            for (int i = 0; i < times; ++i) {
+                rules += (rules.empty() ? "" : ",") + function + ":" + std::to_string(n) + ":999";
+            }
         }
         set_("SIMCUDA_FAIL", rules.c_str());
     }
@@ -371,14 +374,44 @@ bool run_trial(CudaDriver& driver, const Controls& controls, const Trial& trial)
     setup.prepare(trial.warm);
     const ErrorsAllowed allowed;
     if (trial.rank == rank) {
-        controls.fail_calls(trial.function, trial.n, trial.times);
+        controls.fail_calls({trial.function}, trial.n, trial.times);
     }
     tried.run(setup.buffers());
     controls.fail_nothing();
     return setup.is_right(tried, trial.warm);
 }
 
-// ---------------------------------------------------------------- the two commands
+// ---------------------------------------------------------------- errors that are returned
+
+// Returns whether MPI_Pack returns an error where nothing can be copied, and MPI_Bsend, which packs.
+bool errors_are_returned(CudaDriver& driver, const Controls& controls)
+{
+    constexpr int kBytes = kFloats * sizeof(float);
+    const Setup setup(driver, controls);
+    setup.prepare(0);
+    std::vector<char> packed(kBytes);
+    std::vector<char> attached(kBytes + MPI_BSEND_OVERHEAD);
+    MPI_Buffer_attach(attached.data(), static_cast<int>(attached.size()));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    controls.fail_calls({"cuMemcpyAsync", "cuMemcpyDtoHAsync", "cuMemcpyBatchAsync", "cuMemcpy",
+                         "cuMemcpyDtoH"},
+                        1, 20);
+    int position = 0;
+    const int pack = MPI_Pack(setup.buffers().source, kFloats, MPI_FLOAT, packed.data(), kBytes,
+                              &position, MPI_COMM_WORLD);
+    const int send = MPI_Bsend(setup.buffers().source, kFloats, MPI_FLOAT, 1 - rank, 0,
+                               MPI_COMM_WORLD);
+    controls.fail_nothing();
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    void* detached = nullptr;
+    int size = 0;
+    MPI_Buffer_detach(&detached, &size);
+    std::printf("rank %d, nothing can be copied: MPI_Pack returned %d, MPI_Bsend %d\n", rank, pack,
+                send);
+    return pack != MPI_SUCCESS && send != MPI_SUCCESS;
+}
+
+// ---------------------------------------------------------------- the three commands
 
 void list(CudaDriver& driver, const Controls& controls, const std::vector<std::string>& functions)
 {
@@ -417,15 +450,18 @@ int run_command(const std::vector<std::string>& arguments)
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     start_watchdog(rank, kPatienceSeconds);
+    bool passed = true;
     if (!arguments.empty() && arguments[0] == "list") {
         list(*driver, controls, {arguments.begin() + 1, arguments.end()});
     } else if (arguments.size() == 4 && arguments[0] == "run") {
         run(*driver, controls, arguments[1], std::stoi(arguments[2]), arguments[3]);
+    } else if (arguments == std::vector<std::string>{"returned"}) {
+        passed = errors_are_returned(*driver, controls);
     } else {
-        throw std::runtime_error("arguments: list FUNCTION..., or run TRIALS FIRST REPORT");
+        throw std::runtime_error("arguments: list FUNCTION..., run TRIALS FIRST REPORT, or returned");
     }
     stop_watchdog();
-    return 0;
+    return passed ? 0 : 1;
 }
 
 } // namespace
