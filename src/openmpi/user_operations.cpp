@@ -96,21 +96,32 @@ Slot *find_slot(const void *operation) {
     return found != slots.end() ? &*found : nullptr;
 }
 
-/** Frees operations that were freed while a nonblocking reduction used them, where that has ended. */
-void free_ended() {
-    for (Slot &slot : state().slots) {
+/** An operation that was freed while a nonblocking reduction used it, where that has ended; its slot is free then.
+ *  Null: there is none. */
+void *take_ended() {
+    State &known = state();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    for (Slot &slot : known.slots) {
         if (slot.is_ours && OmpiOperation(slot.operation).references() == 1) {
-            void *operation = slot.operation;
+            void *const operation = slot.operation;
             slot = Slot();
-            state().free(&operation);
+            return operation;
         }
+    }
+    return nullptr;
+}
+
+/** Not in the mutex: what MPI calls, an error handler of the application, may come back here. */
+void free_ended() {
+    while (void *operation = take_ended()) {
+        state().free(&operation);
     }
 }
 
 void take_slot(const OmpiOperation &operation) {
+    free_ended();
     State &known = state();
     const std::lock_guard<std::mutex> lock(known.mutex);
-    free_ended();
     if (Slot *const stale = find_slot(operation.handle())) {
         *stale = Slot();  // it was freed by a library whose calls do not come here
     }
@@ -143,17 +154,19 @@ int create_big(UserFunction function, int commutes, void **operation) {
 
 /** An operation that a nonblocking reduction still uses lives on (coll_base_util.c, ompi_coll_base_retain_op), and
  *  with it its slot. */
-int free_operation(void **operation) {
-    State &known = state();
-    std::unique_lock<std::mutex> lock(known.mutex);
-    Slot *const slot = find_slot(*operation);
-    if (slot == nullptr) {
-        lock.unlock();
-        return known.free(operation);
+void keep_until_ended(const void *operation) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    if (Slot *const slot = find_slot(operation)) {
+        slot->is_ours = true;
+        OmpiOperation(slot->operation).add_reference();
     }
-    slot->is_ours = true;
-    OmpiOperation(slot->operation).add_reference();
-    const int result = known.free(operation);
+}
+
+int free_operation(void **operation) {
+    if (operation != nullptr) {
+        keep_until_ended(*operation);
+    }
+    const int result = state().free(operation);
     free_ended();
     return result;
 }

@@ -59,6 +59,19 @@ void test_op_free(Trial& trial)
     }
 }
 
+// MPI_Op_free of nothing is an error like any other.
+void test_refused_op_free(Trial& trial)
+{
+    MPI_Errhandler before;
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (MPI_Op_free(nullptr) == MPI_SUCCESS) {
+        trial.fail("MPI_Op_free of nothing succeeds");
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
+    MPI_Errhandler_free(&before);
+}
+
 // An operation that MPI refuses writes nothing, whatever is completed after it.
 void test_refused_fetch_and_op(Trial& trial)
 {
@@ -101,6 +114,7 @@ void test_atomics_on_nobody(Trial& trial)
 void add_lifetimes(Registry& registry)
 {
     registry.add("Op_free during Iallreduce", test_op_free);
+    registry.add("Op_free that is refused", test_refused_op_free);
     if (can_make_windows(registry.world(), Flavor::create)) {
         registry.add("Fetch_and_op that is refused", test_refused_fetch_and_op);
         registry.add("Fetch_and_op and Compare_and_swap on MPI_PROC_NULL", test_atomics_on_nobody);
