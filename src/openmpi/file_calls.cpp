@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -96,10 +97,14 @@ int free_request(void *argument) {
 }
 int cancel_request(void *, int) { return kMpiSuccess; }
 
-int complete_at_once(const MpiStatus &status, Request *request) {
-    auto *kept = new MpiStatus(status);
-    const int result = mpi.start(query_request, free_request, cancel_request, kept, request);
-    return result == kMpiSuccess ? mpi.complete(*request) : result;
+int complete_at_once(std::unique_ptr<MpiStatus> status, Request *request) {
+    const int result =
+        mpi.start(query_request, free_request, cancel_request, status.get(), request);
+    if (result != kMpiSuccess) {
+        return result;
+    }
+    status.release();  // free_request() deletes it
+    return mpi.complete(*request);
 }
 
 // ---------------------------------------------------------------- blocking
@@ -147,14 +152,17 @@ constexpr Operation kStartAtOffset[] = {{"File_iread_at", Access::read},
 template <typename Start>
 int run_to_its_end(const Operation &operation, File file, void *buffer, size_t count,
                    Datatype datatype, Request *request, Start start) {
-    MpiStatus status = {};
+    std::unique_ptr<MpiStatus> status(new (std::nothrow) MpiStatus());
+    if (status == nullptr) {
+        return fail_for_memory(operation, file, count);
+    }
     const auto run = [&](void *memory) {
         Request inner = nullptr;
         const int started = start(memory, &inner);
-        return started == kMpiSuccess ? mpi.wait(&inner, &status) : started;
+        return started == kMpiSuccess ? mpi.wait(&inner, status.get()) : started;
     };
     const int result = run_in_host_memory(operation, file, buffer, count, datatype, run);
-    return result == kMpiSuccess ? complete_at_once(status, request) : result;
+    return result == kMpiSuccess ? complete_at_once(std::move(status), request) : result;
 }
 
 template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
