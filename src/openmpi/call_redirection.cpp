@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 namespace gpushm::openmpi {
@@ -61,22 +62,26 @@ Relocations read_dynamic_section(const dl_phdr_info &object, const ElfW(Dyn) *dy
     return found;
 }
 
-/** The tables of a library that is bound at once are read-only (PT_GNU_RELRO). */
+uintptr_t page_of(uintptr_t address) {
+    return address & ~(static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) - 1);
+}
+
+/** The tables of a library that is bound at once are read-only (PT_GNU_RELRO), as far as they fill whole pages: what
+ *  lies behind them is written to (glibc, _dl_protect_relro). */
 bool is_read_only(const dl_phdr_info &object, const void *place) {
-    const auto address = reinterpret_cast<ElfW(Addr)>(place) - object.dlpi_addr;
-    for (const ElfW(Phdr) *header = object.dlpi_phdr;
-         header != object.dlpi_phdr + object.dlpi_phnum; ++header) {
-        if (header->p_type == PT_GNU_RELRO && address - header->p_vaddr < header->p_memsz) {
-            return true;
-        }
-    }
-    return false;
+    const auto address = reinterpret_cast<uintptr_t>(place);
+    return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
+                       [&](const ElfW(Phdr) & header) {
+                           const uintptr_t begin = object.dlpi_addr + header.p_vaddr;
+                           return header.p_type == PT_GNU_RELRO && address >= page_of(begin) &&
+                                  address < page_of(begin + header.p_memsz);
+                       });
 }
 
 bool write_entry(const dl_phdr_info &object, void **place, void *value) {
     const bool protect = is_read_only(object, place);
-    const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    void *page = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(place) & ~(page_bytes - 1));
+    const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    auto *const page = reinterpret_cast<void *>(page_of(reinterpret_cast<uintptr_t>(place)));
     if (protect && mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) {
         GPUSHM_LOG(debug, "cannot write to the offset table of %s: %s", object.dlpi_name,
                    strerror(errno));

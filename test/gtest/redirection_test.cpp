@@ -5,8 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace gpushm::openmpi {
@@ -18,11 +23,14 @@ int answer() { return kAnswer; }
 constexpr const char *kLazy = "redirected_caller.so";
 constexpr const char *kReadOnly = "redirected_caller_relro.so";
 
-/** One of the two libraries beside the test. */
+std::string beside_test(const std::string &file) { return CALLER_DIR "/.libs/" + file; }
+
+/** A library that calls getppid: one of those beside the test, or another one by its path. */
 class Caller {
 public:
     explicit Caller(const std::string &file) {
-        handle_ = dlopen((std::string(CALLER_DIR "/.libs/") + file).c_str(), RTLD_LAZY | RTLD_LOCAL);
+        const bool is_path = file.find('/') != std::string::npos;
+        handle_ = dlopen((is_path ? file : beside_test(file)).c_str(), RTLD_LAZY | RTLD_LOCAL);
         EXPECT_NE(handle_, nullptr) << dlerror();
     }
     ~Caller() {
@@ -97,6 +105,50 @@ TEST_F(RedirectionTest, KeepsToTheLibrariesThatAreNamed) {
     redirection_.apply();
     EXPECT_EQ(read_only.call(), kAnswer);
     EXPECT_EQ(lazy.call(), parent);
+}
+
+/** Whether a library was written to `path` as kReadOnly is, but with a read-only part that ends within a page: as some
+ *  linkers leave it. */
+bool write_partly_read_only(const std::string &path) {
+    std::ifstream in(beside_test(kReadOnly), std::ios::binary);
+    std::string image((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    Elf64_Ehdr header;
+    memcpy(&header, image.data(), sizeof(header));
+    for (size_t i = 0; i < header.e_phnum; ++i) {
+        char *const place = &image[header.e_phoff + i * sizeof(Elf64_Phdr)];
+        Elf64_Phdr segment;
+        memcpy(&segment, place, sizeof(segment));
+        if (segment.p_type == PT_GNU_RELRO) {
+            segment.p_memsz -= sizeof(void *);
+            memcpy(place, &segment, sizeof(segment));
+            return static_cast<bool>(std::ofstream(path, std::ios::binary) << image);
+        }
+    }
+    return false;
+}
+
+/** The mappings of a file, with their permissions. */
+std::string mappings_of(const std::string &file) {
+    std::ifstream maps("/proc/self/maps");
+    std::string found;
+    for (std::string line; std::getline(maps, line);) {
+        found += line.find(file) != std::string::npos ? line + "\n" : "";
+    }
+    return found;
+}
+
+TEST_F(RedirectionTest, LeavesPagesAsProtectedAsTheyWere) {
+    const std::string partly_read_only = testing::TempDir() + "redirected_caller_partly." + std::to_string(getpid());
+    ASSERT_TRUE(write_partly_read_only(partly_read_only));
+    redirection_.add("getppid", reinterpret_cast<void *>(&answer));
+    for (const std::string &file : {std::string(kLazy), std::string(kReadOnly), partly_read_only}) {
+        const Caller caller(file);
+        const std::string before = mappings_of(file);
+        EXPECT_GE(redirection_.apply(), 1u);
+        EXPECT_EQ(caller.call(), kAnswer) << file;
+        EXPECT_EQ(mappings_of(file), before);
+    }
+    unlink(partly_read_only.c_str());
 }
 
 }  // namespace
