@@ -18,18 +18,30 @@ namespace gpushm::openmpi {
 namespace {
 
 #if defined(__x86_64__)
-bool holds_function_address(const ElfW(Rela) & entry) {
-    const auto type = ELF64_R_TYPE(entry.r_info);
-    return type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT;
-}
+constexpr uint32_t kJumpSlot = R_X86_64_JUMP_SLOT;
+constexpr uint32_t kTableEntry = R_X86_64_GLOB_DAT;
+constexpr uint32_t kPointer = R_X86_64_64;
 #elif defined(__aarch64__)
-bool holds_function_address(const ElfW(Rela) & entry) {
-    const auto type = ELF64_R_TYPE(entry.r_info);
-    return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT;
-}
+constexpr uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT;
+constexpr uint32_t kTableEntry = R_AARCH64_GLOB_DAT;
+constexpr uint32_t kPointer = R_AARCH64_ABS64;
 #else
-bool holds_function_address(const ElfW(Rela) &) { return false; }
+constexpr uint32_t kJumpSlot = UINT32_MAX;  // none is known
+constexpr uint32_t kTableEntry = UINT32_MAX;
+constexpr uint32_t kPointer = UINT32_MAX;
 #endif
+
+/** An address in a global offset table. */
+bool is_in_table(const ElfW(Rela) & entry) {
+    const uint32_t type = ELF64_R_TYPE(entry.r_info);
+    return type == kJumpSlot || type == kTableEntry;
+}
+
+/** A pointer among initialised data. In packed structures it may lie anywhere: then it is none for us. */
+bool is_pointer(const ElfW(Rela) & entry) {
+    return ELF64_R_TYPE(entry.r_info) == kPointer && entry.r_addend == 0 &&
+           entry.r_offset % sizeof(void *) == 0;
+}
 
 /** What the dynamic section of an object says of its relocations. */
 struct Relocations {
@@ -75,6 +87,16 @@ bool is_read_only(const dl_phdr_info &object, const void *place) {
                            const uintptr_t begin = object.dlpi_addr + header.p_vaddr;
                            return header.p_type == PT_GNU_RELRO && address >= page_of(begin) &&
                                   address < page_of(begin + header.p_memsz);
+                       });
+}
+
+/** False for what the loader has changed in code (DT_TEXTREL). */
+bool is_in_data(const dl_phdr_info &object, const void *place) {
+    const auto offset = reinterpret_cast<ElfW(Addr)>(place) - object.dlpi_addr;
+    return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
+                       [offset](const ElfW(Phdr) & header) {
+                           return header.p_type == PT_LOAD && (header.p_flags & PF_W) != 0 &&
+                                  offset - header.p_vaddr < header.p_memsz;
                        });
 }
 
@@ -159,7 +181,7 @@ private:
             const size_t count =
                 entries != nullptr ? relocations.bytes[table] / sizeof(ElfW(Rela)) : 0;
             for (size_t i = 0; i < count; ++i) {
-                if (holds_function_address(entries[i])) {
+                if (is_in_table(entries[i]) || is_pointer(entries[i])) {
                     change_entry(object, relocations, entries[i]);
                 }
             }
@@ -181,14 +203,27 @@ private:
             return;
         }
         auto *place = reinterpret_cast<void **>(object.dlpi_addr + entry.r_offset);
-        changed += write_entry(object, place, target->second.replacement) ? 1 : 0;
+        if (is_in_table(entry) || points_to(target->second.original, object, place)) {
+            changed += write_entry(object, place, target->second.replacement) ? 1 : 0;
+        }
+    }
+
+    /** What the program has set meanwhile stays. */
+    static bool points_to(const void *original, const dl_phdr_info &object, void *const *place) {
+        return original != nullptr && is_in_data(object, place) &&
+               __atomic_load_n(place, __ATOMIC_RELAXED) == original;
     }
 };
 
 void CallRedirection::add(const char *symbol, void *replacement,
                           const std::vector<std::string> &only_in) {
-    targets_[symbol] = {replacement, only_in};
+    targets_[symbol] = {nullptr, replacement, only_in};
     done_.clear();  // not for this one
+}
+
+void CallRedirection::add_function(const char *symbol, const void *original, void *replacement) {
+    targets_[symbol] = {original, replacement, {}};
+    done_.clear();
 }
 
 size_t CallRedirection::apply() {

@@ -25,8 +25,9 @@ bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirecti
         return false;
     }
     for (const char *symbol : {profiled.c_str(), profiled.c_str() + 1}) {
-        if (library.as_bound(symbol) == library.mpi(symbol)) {
-            redirection->add(symbol, reinterpret_cast<void *>(replacement));
+        void *const ours = library.mpi(symbol);
+        if (library.as_bound(symbol) == ours) {
+            redirection->add_function(symbol, ours, reinterpret_cast<void *>(replacement));
         }
     }
     return true;

@@ -45,6 +45,9 @@ public:
     int call_by_address() const {
         return function<int (*(*)())()>("address_of_getppid")()();
     }
+    int call_by_table() const { return function<int (*)()>("call_by_table")(); }
+    int call_by_constant_table() const { return function<int (*)()>("call_by_constant_table")(); }
+    void set_table(int (*value)()) const { function<void (*)(int (*)())>("set_table")(value); }
 
 private:
     template <typename Function>
@@ -105,6 +108,28 @@ TEST_F(RedirectionTest, KeepsToTheLibrariesThatAreNamed) {
     redirection_.apply();
     EXPECT_EQ(read_only.call(), kAnswer);
     EXPECT_EQ(lazy.call(), parent);
+}
+
+TEST_F(RedirectionTest, ReachesPointersInData) {
+    for (const char *file : {kLazy, kReadOnly}) {
+        const Caller caller(file);
+        redirection_.add_function("getppid", reinterpret_cast<void *>(&getppid),
+                                  reinterpret_cast<void *>(&answer));
+        redirection_.apply();
+        EXPECT_EQ(caller.call(), kAnswer) << file;
+        EXPECT_EQ(caller.call_by_table(), kAnswer) << file;
+        EXPECT_EQ(caller.call_by_constant_table(), kAnswer) << file;
+    }
+}
+
+TEST_F(RedirectionTest, LeavesPointersThatTheProgramHasChanged) {
+    const Caller caller(kLazy);
+    caller.set_table(getpid);
+    redirection_.add_function("getppid", reinterpret_cast<void *>(&getppid),
+                              reinterpret_cast<void *>(&answer));
+    redirection_.apply();
+    EXPECT_EQ(caller.call_by_table(), getpid());
+    EXPECT_EQ(caller.call_by_constant_table(), kAnswer);
 }
 
 /** Whether a library was written to `path` as kReadOnly is, but with a read-only part that ends within a page: as some
