@@ -187,7 +187,9 @@ step_same_device() {
 
 step_operations() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/operations
+    make -C "$plain" -j"$jobs" test/mpi/operations test/mpi/pointers test/mpi/pointers_fixed
+    ranks 2 "$plain/test/mpi/pointers"
+    ranks 2 "$plain/test/mpi/pointers_fixed"
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"

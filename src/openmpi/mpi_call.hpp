@@ -26,7 +26,7 @@ bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirecti
     }
     for (const char *symbol : {profiled.c_str(), profiled.c_str() + 1}) {
         void *const ours = library.mpi(symbol);
-        if (library.as_bound(symbol) == ours) {
+        if (library.as_called(symbol) == ours) {
             redirection->add_function(symbol, ours, reinterpret_cast<void *>(replacement));
         }
     }

@@ -35,6 +35,35 @@ void *open_loaded(const std::string &path) {
     return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
 
+/** A function's address as a program for a fixed place knows it: a stub of its own that calls the function. */
+bool is_stub(void *function) {
+    Dl_info info;
+    void *found = nullptr;
+    if (dladdr1(function, &info, &found, RTLD_DL_SYMENT) == 0 || found == nullptr) {
+        return false;
+    }
+    return static_cast<const ElfW(Sym) *>(found)->st_shndx == SHN_UNDEF;
+}
+
+/** What the first library that knows `name` finds, which has been loaded with the program. */
+void *find_behind_program(void *library, const char *name) {
+    link_map *object = nullptr;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &object) != 0) {
+        return nullptr;
+    }
+    while (object->l_prev != nullptr) {
+        object = object->l_prev;
+    }
+    void *found = nullptr;
+    while (found == nullptr && (object = object->l_next) != nullptr) {
+        if (void *const handle = open_loaded(object->l_name)) {
+            found = dlsym(handle, name);
+            dlclose(handle);
+        }
+    }
+    return found;
+}
+
 }  // namespace
 
 bool OpenMpiLibrary::find(OpenMpiLibrary *library) {
@@ -54,6 +83,11 @@ void *OpenMpiLibrary::as_bound(const char *name) const {
     void *found = dlsym(RTLD_DEFAULT, name);
     found = found != nullptr ? found : dlsym(mpi_, name);
     return found != nullptr ? found : dlsym(opal_, name);
+}
+
+void *OpenMpiLibrary::as_called(const char *name) const {
+    void *const found = as_bound(name);
+    return found != nullptr && is_stub(found) ? find_behind_program(mpi_, name) : found;
 }
 
 const char *OpenMpiLibrary::version() const {

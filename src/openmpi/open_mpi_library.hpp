@@ -19,9 +19,13 @@ public:
 
     /** A symbol of either as the loader binds it for everybody; null when it is not exported. A variable
      *  that the program names (MPI_SUM, MPI_COMM_WORLD) may lie in the program itself, and all libraries
-     *  use that one (R_X86_64_COPY of the System V ABI, AMD64 supplement); a profiling tool may stand
-     *  before a function. */
+     *  use that one (R_X86_64_COPY of the System V ABI, AMD64 supplement). */
     void *as_bound(const char *name) const;
+
+    /** A function as calls of it are bound: a profiling tool may stand before Open MPI's. Where a program that is
+     *  not loaded anywhere (no PIE) has taken its address, as_bound() is a stub in the program ("Function
+     *  Addresses" in that supplement); this is what lies behind it. */
+    void *as_called(const char *name) const;
 
     /** As opal() and mpi(), with the type of the function pointer to be filled. */
     template <typename Function>
