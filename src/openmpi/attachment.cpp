@@ -46,8 +46,10 @@ State &state() {
  *  does not matter whose run path the loader looks at). */
 void *open_component(const char *file, int mode) {
     void *const component = dlopen(file, mode);
-    const std::lock_guard<std::mutex> lock(state().mutex);
-    state().redirection.apply();
+    if (component != nullptr) {  // else Open MPI asks for dlerror()
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        state().redirection.apply();
+    }
     return component;
 }
 

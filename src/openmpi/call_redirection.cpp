@@ -4,6 +4,7 @@
 
 #include "core/log.hpp"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace gpushm::openmpi {
 namespace {
@@ -140,29 +142,84 @@ const char *file_name(const dl_phdr_info &object) {
     return slash != nullptr ? slash + 1 : object.dlpi_name;
 }
 
+/** An object of the process that stays loaded while this lives. Where another thread is loading it, this waits: it may
+ *  be listed before the loader has resolved its addresses, which has to come first. */
+class HeldObject {
+public:
+    /** A name as dl_iterate_phdr() tells it; that of the program is empty. */
+    explicit HeldObject(const std::string &name)
+        : handle_(dlopen(name.empty() ? nullptr : name.c_str(), RTLD_LAZY | RTLD_NOLOAD)) {
+        const link_map *object = nullptr;
+        if (handle_ != nullptr && dlinfo(handle_, RTLD_DI_LINKMAP, &object) == 0) {
+            dynamic_ = object->l_ld;
+        }
+    }
+    ~HeldObject() {
+        if (handle_ != nullptr) {
+            dlclose(handle_);
+        }
+    }
+    HeldObject(HeldObject &&other) noexcept
+        : handle_(std::exchange(other.handle_, nullptr)), dynamic_(other.dynamic_) {}
+    HeldObject &operator=(HeldObject &&) = delete;
+
+    /** Null: it is gone. */
+    const ElfW(Dyn) *dynamic() const { return dynamic_; }
+
+private:
+    void *handle_;
+    const ElfW(Dyn) *dynamic_ = nullptr;
+};
+
 }  // namespace
 
-/** One walk over the objects of the process, in the loader's lock. */
+/** Two walks over the objects of the process, in a lock of the loader that does not keep it from relocating: the first
+ *  finds those to be changed, the second changes them while they are held. */
 struct ObjectVisit {
     CallRedirection &redirection;
+    std::vector<std::string> found = {};
+    std::vector<HeldObject> held = {};
     size_t changed = 0;
 
-    static int visit(dl_phdr_info *object, size_t, void *argument) {
+    static int find(dl_phdr_info *object, size_t, void *argument) {
         auto &self = *static_cast<ObjectVisit *>(argument);
         self.forget_unloaded(*object);
         const ElfW(Dyn) *dynamic = dynamic_section(*object);
-        auto &done = self.redirection.done_;
-        static const char here = 0;
-        if (dynamic == nullptr || contains(*object, &here) ||
-            std::find(done.begin(), done.end(), dynamic) != done.end()) {
-            return 0;
+        if (self.is_of_interest(*object, dynamic)) {
+            bool has_target = false;
+            self.for_each_target(*object, dynamic, [&](auto &&...) { has_target = true; });
+            if (has_target) {
+                self.found.emplace_back(object->dlpi_name);
+            } else {
+                self.redirection.done_.push_back(dynamic);
+            }
         }
-        done.push_back(dynamic);
-        self.change(*object, dynamic);
+        return 0;
+    }
+
+    void hold_found() {
+        held.reserve(found.size());
+        for (const std::string &name : found) {
+            held.emplace_back(name);
+        }
+    }
+
+    static int change(dl_phdr_info *object, size_t, void *argument) {
+        auto &self = *static_cast<ObjectVisit *>(argument);
+        self.forget_unloaded(*object);
+        const ElfW(Dyn) *dynamic = dynamic_section(*object);
+        if (self.is_of_interest(*object, dynamic) && self.is_held(dynamic)) {
+            self.redirection.done_.push_back(dynamic);
+            self.for_each_target(*object, dynamic, [&](const ElfW(Rela) & entry, const auto &target) {
+                self.change_entry(*object, entry, target);
+            });
+        }
         return 0;
     }
 
 private:
+    using Target = CallRedirection::Target;
+
     /** What was loaded since may lie where something lay that is gone. */
     void forget_unloaded(const dl_phdr_info &object) {
         if (object.dlpi_subs != redirection.unloads_) {
@@ -171,7 +228,20 @@ private:
         }
     }
 
-    void change(const dl_phdr_info &object, const ElfW(Dyn) *dynamic) {
+    bool is_of_interest(const dl_phdr_info &object, const ElfW(Dyn) *dynamic) const {
+        static const char here = 0;
+        const auto &done = redirection.done_;
+        return dynamic != nullptr && !contains(object, &here) &&
+               std::find(done.begin(), done.end(), dynamic) == done.end();
+    }
+
+    bool is_held(const ElfW(Dyn) *dynamic) const {
+        return std::any_of(held.begin(), held.end(),
+                           [dynamic](const HeldObject &object) { return object.dynamic() == dynamic; });
+    }
+
+    template <typename Function>  // of an entry and its Target
+    void for_each_target(const dl_phdr_info &object, const ElfW(Dyn) *dynamic, Function function) const {
         const Relocations relocations = read_dynamic_section(object, dynamic);
         if (relocations.symbols == nullptr || relocations.names == nullptr) {
             return;
@@ -181,30 +251,37 @@ private:
             const size_t count =
                 entries != nullptr ? relocations.bytes[table] / sizeof(ElfW(Rela)) : 0;
             for (size_t i = 0; i < count; ++i) {
-                if (is_in_table(entries[i]) || is_pointer(entries[i])) {
-                    change_entry(object, relocations, entries[i]);
+                if (const Target *const target = find_target(object, relocations, entries[i])) {
+                    function(entries[i], *target);
                 }
             }
         }
     }
 
-    void change_entry(const dl_phdr_info &object, const Relocations &relocations,
-                      const ElfW(Rela) & entry) {
+    /** Null: nobody wants to change `entry`. */
+    const Target *find_target(const dl_phdr_info &object, const Relocations &relocations,
+                              const ElfW(Rela) & entry) const {
+        if (!is_in_table(entry) && !is_pointer(entry)) {
+            return nullptr;
+        }
         const ElfW(Sym) &symbol = relocations.symbols[ELF64_R_SYM(entry.r_info)];
         const auto target = redirection.targets_.find(relocations.names + symbol.st_name);
         if (target == redirection.targets_.end()) {
-            return;
+            return nullptr;
         }
         const std::vector<std::string> &only_in = target->second.only_in;
         const auto names_object = [&](const std::string &beginning) {
             return strncmp(file_name(object), beginning.c_str(), beginning.size()) == 0;
         };
-        if (!only_in.empty() && std::none_of(only_in.begin(), only_in.end(), names_object)) {
-            return;
-        }
+        return only_in.empty() || std::any_of(only_in.begin(), only_in.end(), names_object)
+                   ? &target->second
+                   : nullptr;
+    }
+
+    void change_entry(const dl_phdr_info &object, const ElfW(Rela) & entry, const Target &target) {
         auto *place = reinterpret_cast<void **>(object.dlpi_addr + entry.r_offset);
-        if (is_in_table(entry) || points_to(target->second.original, object, place)) {
-            changed += write_entry(object, place, target->second.replacement) ? 1 : 0;
+        if (is_in_table(entry) || points_to(target.original, object, place)) {
+            changed += write_entry(object, place, target.replacement) ? 1 : 0;
         }
     }
 
@@ -228,7 +305,9 @@ void CallRedirection::add_function(const char *symbol, const void *original, voi
 
 size_t CallRedirection::apply() {
     ObjectVisit visit{*this};
-    dl_iterate_phdr(ObjectVisit::visit, &visit);
+    dl_iterate_phdr(ObjectVisit::find, &visit);
+    visit.hold_found();
+    dl_iterate_phdr(ObjectVisit::change, &visit);
     return visit.changed;
 }
 

@@ -24,7 +24,7 @@ public:
     void add_function(const char *symbol, const void *original, void *replacement);
 
     /** Changes the objects that were loaded since the last time, our own excepted, or all of them after add();
-     *  the number of entries written. */
+     *  the number of entries written. Waits for what other threads are loading. */
     size_t apply();
 
 private:

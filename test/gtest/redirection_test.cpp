@@ -6,13 +6,16 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <link.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 namespace gpushm::openmpi {
 namespace {
@@ -22,6 +25,7 @@ int answer() { return kAnswer; }
 
 constexpr const char *kLazy = "redirected_caller.so";
 constexpr const char *kReadOnly = "redirected_caller_relro.so";
+constexpr const char *kSlow = "redirected_caller_slow.so";
 
 std::string beside_test(const std::string &file) { return CALLER_DIR "/.libs/" + file; }
 
@@ -130,6 +134,36 @@ TEST_F(RedirectionTest, LeavesPointersThatTheProgramHasChanged) {
     redirection_.apply();
     EXPECT_EQ(caller.call_by_table(), getpid());
     EXPECT_EQ(caller.call_by_constant_table(), kAnswer);
+}
+
+/** Whether the loader shows an object of this name. */
+bool is_in_list(const char *file) {
+    const auto compare = [](dl_phdr_info *object, size_t, void *name) {
+        return strstr(object->dlpi_name, static_cast<const char *>(name)) != nullptr ? 1 : 0;
+    };
+    return dl_iterate_phdr(compare, const_cast<char *>(file)) != 0;
+}
+
+TEST_F(RedirectionTest, WaitsForLibrariesThatAnotherThreadIsLoading) {
+    ASSERT_EQ(access(beside_test(kSlow).c_str(), R_OK), 0);
+    redirection_.add("getppid", reinterpret_cast<void *>(&answer));
+    redirection_.apply();
+    int result = 0;
+    std::atomic<bool> applied = false;
+    std::thread loader([&] {
+        const Caller caller(kSlow);
+        while (!applied) {
+            std::this_thread::yield();
+        }
+        result = caller.call();
+    });
+    while (!is_in_list(kSlow)) {
+        std::this_thread::yield();
+    }
+    EXPECT_GE(redirection_.apply(), 1u);
+    applied = true;
+    loader.join();
+    EXPECT_EQ(result, kAnswer);
 }
 
 /** Whether a library was written to `path` as kReadOnly is, but with a read-only part that ends within a page: as some
