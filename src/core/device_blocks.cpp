@@ -128,6 +128,12 @@ bool DeviceBlocks::give_back(void *address) {
     taken_.erase(found);
     taken_bytes_ -= block.length;
     taken_count_.store(taken_.size(), std::memory_order_release);
+    if (block.is_gone()) {
+        return true;  // with its context
+    }
+    if (idle_bytes_ + block.length > kMostIdleBytes) {
+        forget_gone();
+    }
     if (idle_bytes_ + block.length <= kMostIdleBytes) {
         idle_.push_back(block);
         idle_bytes_ += block.length;

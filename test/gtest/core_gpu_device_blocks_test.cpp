@@ -3,6 +3,7 @@
 #include "core/device_blocks.hpp"
 #include "core_gpu_support.hpp"
 
+#include <cstdio>
 #include <vector>
 
 namespace gpushm {
@@ -11,6 +12,14 @@ namespace {
 using namespace test;
 
 constexpr size_t kMiB = 1u << 20;
+
+#define CHECK(condition)                                            \
+    do {                                                            \
+        if (!(condition)) {                                         \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
+            return 1;                                               \
+        }                                                           \
+    } while (false)
 
 class DeviceBlocksTest : public GpuTest {
 protected:
@@ -114,6 +123,45 @@ TEST_F(DeviceBlocksTest, WithoutMemoryThereIsNone) {
     set_simulation("SIMCUDA_FAIL", "cuMemAlloc:1:2");
     EXPECT_EQ(blocks_.take(97 * kMiB, near_), nullptr);
     EXPECT_FALSE(blocks_.any_taken());
+}
+
+/** They do not count among those that are kept. In a process of its own, where none are. */
+FreshProcess gone_blocks("device-blocks-gone", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CHECK(cuda.init(0) == CUDA_SUCCESS);
+    const auto create = cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2");
+    const auto destroy = cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2");
+    CUcontext lasting = nullptr;
+    CHECK(create(&lasting, 0, 0) == CUDA_SUCCESS);
+    const Buffer buffer(MemoryKind::device, 4096);
+    const MemoryInfo near = query_memory(buffer.data());
+    DeviceBlocks &blocks = DeviceBlocks::instance();
+    for (const bool ends_first : {true, false}) {
+        for (int i = 0; i < 3; ++i) {
+            CUcontext other = nullptr;
+            CHECK(create(&other, 0, 0) == CUDA_SUCCESS);
+            Buffer there(MemoryKind::device, 4096);
+            void *block = blocks.take(100 * kMiB, query_memory(there.data()));
+            CHECK(block != nullptr);
+            CHECK(ends_first || blocks.give_back(block));
+            there.forget();
+            CHECK(destroy(other) == CUDA_SUCCESS);
+            CHECK(!ends_first || blocks.give_back(block));
+            CHECK(!blocks.any_taken());
+        }
+        void *block = blocks.take(200 * kMiB, near);
+        CHECK(block != nullptr && blocks.give_back(block));
+        CHECK(await_background());
+        reset_calls();
+        CHECK(blocks.take(200 * kMiB, near) == block && blocks.give_back(block));
+        CHECK(calls("cuMemAlloc") == 0 && calls("cuMemFree") == 0);
+    }
+    return 0;
+});
+
+TEST_F(DeviceBlocksTest, ThatWentWithTheirContextAreForgotten) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(gone_blocks.run(), 0);
 }
 
 }  // namespace
