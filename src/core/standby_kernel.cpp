@@ -319,8 +319,9 @@ bool StandbyKernel::is_in_use(uint64_t now) const {
            now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
 }
 
-bool StandbyKernel::has_left() const {
-    return load_acquire(control_->left) >> 32 == launch_.load(std::memory_order_relaxed);
+/** That launch, or a later one. */
+bool StandbyKernel::has_left(uint32_t launch) const {
+    return reached(static_cast<uint32_t>(load_acquire(control_->left) >> 32), launch);
 }
 
 bool StandbyKernel::alive() const { return running_.load(std::memory_order_acquire) && is_there(); }
@@ -437,6 +438,7 @@ void StandbyKernel::launch(uint64_t now) {
         return;
     }
     ++launches_;
+    launched_.store(number, std::memory_order_release);
     running_.store(true, std::memory_order_release);
 }
 
@@ -622,13 +624,15 @@ void StandbyKernel::await_end() {
     }
 }
 
+/** Meanwhile another thread may launch the next one, of which the answer says nothing. */
 bool StandbyKernel::look_whether_killed() {
     const CudaDriver *driver = CudaDriver::get();
+    const uint32_t asked_for = launched_.load(std::memory_order_acquire);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_, context_id_);
     const CUresult result = current.result() == CUDA_ERROR_CONTEXT_IS_DESTROYED ? current.result()
                                                                                 : driver->stream_query(stream_);
-    if (result == CUDA_ERROR_NOT_READY || (result == CUDA_SUCCESS && has_left())) {
+    if (result == CUDA_ERROR_NOT_READY || (result == CUDA_SUCCESS && has_left(asked_for))) {
         return false;
     }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_CONTEXT_IS_DESTROYED) {

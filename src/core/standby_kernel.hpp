@@ -131,7 +131,8 @@ private:
     bool make_control(const CudaDriver *driver);
     bool convert_limits(const CudaDriver *driver);
     bool is_in_use(uint64_t now) const;
-    bool has_left() const;
+    bool has_left() const { return has_left(launch_.load(std::memory_order_relaxed)); }
+    bool has_left(uint32_t launch) const;
     void await_end();
     void beat(uint64_t now);
     bool claim_gpu(uint64_t now);
@@ -165,7 +166,8 @@ private:
     std::atomic<CUfunction> cluster_function_{nullptr};  // null: there is none, or it could not be launched
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
-    std::atomic<uint32_t> launch_{0};     // number of the last launch; 0: none
+    std::atomic<uint32_t> launch_{0};     // number of the last launch, which begins; 0: none
+    std::atomic<uint32_t> launched_{0};   // of the last one that the driver has taken
     std::atomic<bool> running_{false};    // it was launched and is not known to have left
     std::atomic<bool> killed_{false};
 

@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace gpushm {
@@ -872,6 +873,38 @@ TEST_F(Standby, OneFailureOfTheDriverDoesNotMeanThatItIsDead) {
     EXPECT_EQ(memory.data()[0], 0xee) << "it copied after that";
     EXPECT_EQ(state == State::served, is_there) << "it may have left before it saw the command";
     EXPECT_GE(calls("cuStreamQuery"), 1u) << "shows nothing";
+}
+
+/** Another thread may launch the next one between the driver's answer and what is made of it. */
+class StandbyLaunchedMeanwhile : public Standby {
+protected:
+    void SetUp() override {
+        Standby::SetUp();
+        test_ = this;
+    }
+    /** cuStreamQuery, and the next launch behind it. */
+    static CUresult query_and_launch(CUstream stream) {
+        CUresult result = CUDA_ERROR_NOT_READY;
+        while (result == CUDA_ERROR_NOT_READY) {
+            result = query_(stream);
+        }
+        EXPECT_TRUE(test_->await_life());
+        return result;
+    }
+
+    static inline StandbyLaunchedMeanwhile *test_;
+    static inline decltype(CudaDriver::stream_query) query_;
+};
+
+TEST_F(StandbyLaunchedMeanwhile, IsNotTakenForKilled) {
+    ASSERT_TRUE(await_life());
+    kernel_->dismiss();
+    ASSERT_TRUE(await_death());
+    auto &driver = const_cast<CudaDriver &>(cuda_);
+    query_ = std::exchange(driver.stream_query, query_and_launch);
+    EXPECT_FALSE(kernel_->look_whether_killed());
+    driver.stream_query = query_;
+    EXPECT_TRUE(await_life()) << "it is used no more";
 }
 
 /** It is killed with the context in the middle of a window; of the tests here the last one in this process. */
