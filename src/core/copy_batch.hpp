@@ -62,7 +62,7 @@ struct CopyBatch {
 };
 
 /** Until all that was given to a stream has ended, as it turns out to be. */
-CUresult wait_for_stream(CUcontext handle, CUstream stream);
+CUresult wait_for_stream(CUcontext handle, unsigned long long id, CUstream stream);
 
 /** One line for the user. */
 void log_copy_failure(const char *what, size_t length, CUresult result);
@@ -78,16 +78,16 @@ inline std::shared_ptr<CopyBatch> new_batch(std::shared_ptr<CopyBatch> &last_don
 
 /** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in
  *  whether functions of streams and events need a context, and memory of pools is copied in its
- *  own only (driver 580). */
+ *  own only (driver 580). `id`: CudaDriver::context_id(), for it may have ended. */
 template <typename Function>
-CUresult in_context(CUcontext handle, Function function) {
+CUresult in_context(CUcontext handle, unsigned long long id, Function function) {
     const CUresult result = function();
     CUcontext current = nullptr;
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ||
         (CudaDriver::get()->ctx_get_current(&current) == CUDA_SUCCESS && current == handle)) {
         return result;
     }
-    CurrentContext entered(CudaDriver::get(), handle);
+    CurrentContext entered(CudaDriver::get(), handle, id);
     return entered.result() == CUDA_SUCCESS ? function() : entered.result();
 }
 

@@ -16,6 +16,7 @@
 #include "core/withdrawable_copies.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace gpushm {
@@ -174,45 +175,67 @@ CUcontext CopyEngine::context_near(uint64_t device_wanted) {
     return found;
 }
 
-/** What belongs to a living context; null when it is dead, or nobody knows. */
-CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
-    const auto known = contexts_.find(handle);
+/** Asks the driver only if a context may have ended since it was asked last. */
+CopyEngine::Look CopyEngine::look_at(CUcontext handle, Life &life) {
     const uint64_t epoch = context_epoch();  // before the driver is asked
-    if (known != contexts_.end() && driver_hooks_installed() && known->second.epoch == epoch) {
-        return &known->second;
+    if (driver_hooks_installed() && life.epoch == epoch) {
+        return Look::alive;
     }
     unsigned long long id = 0;
     const CUresult result = CudaDriver::get()->query_context_id(handle, &id);
-    if (result != CUDA_SUCCESS && !context_has_ended(result)) {
-        // It may be another one than before, where handles of the old one name streams and events of others.
-        return nullptr;
+    if (result == CUDA_SUCCESS && id == life.id) {
+        life.epoch = epoch;
+        return Look::alive;
     }
+    return result == CUDA_SUCCESS || context_has_ended(result) ? Look::ended : Look::unknown;
+}
+
+/** Which one has this handle now; false when it is dead, or nobody knows. */
+bool CopyEngine::identify(CUcontext handle, Life *life) {
+    life->epoch = context_epoch();  // before the driver is asked
+    const CudaDriver *driver = CudaDriver::get();
+    const CUresult result = driver->query_context_id(handle, &life->id);
+    return result == CUDA_SUCCESS ||
+           (context_has_ended(result) && driver->query_context_id(handle, &life->id) == CUDA_SUCCESS);
+}
+
+/** What belongs to a living context; null when it is dead, or nobody knows. */
+CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
+    const auto known = contexts_.find(handle);
     if (known != contexts_.end()) {
-        if (result == CUDA_SUCCESS && known->second.id == id) {
-            known->second.epoch = epoch;
-            return &known->second;
+        switch (look_at(handle, known->second.life)) {
+        case Look::alive: return &known->second;
+        // It may be another one than before, where handles of the old one name streams and events of others.
+        case Look::unknown: return nullptr;
+        case Look::ended: drop_ended(known);
         }
-        // The streams and events of the context that had this handle before ended with it.
-        fail_all(known->second);
-        contexts_.erase(known);
-        near_contexts_.clear();
     }
-    if (context_has_ended(result) &&
-        CudaDriver::get()->query_context_id(handle, &id) != CUDA_SUCCESS) {
+    Life life;
+    if (!identify(handle, &life)) {
         return nullptr;
     }
     Context &context = contexts_[handle];
-    context.id = id;
-    context.epoch = epoch;
-    context.standby = StandbyKernels::instance().find(handle, id);
-    context.kernels = KernelCodes::instance().find(handle, id);
+    context.life = life;
+    context.standby = StandbyKernels::instance().find(handle, life.id);
+    context.kernels = KernelCodes::instance().find(handle, life.id);
     return &context;
 }
 
-bool CopyEngine::make_stream(CUcontext handle, Stream &stream) {
+/** The streams and events of a context end with it. */
+CopyEngine::Contexts::iterator CopyEngine::drop_ended(Contexts::iterator ended) {
+    const size_t before = under_way_;
+    fail_all(ended->second);
+    if (under_way_ != before) {
+        GPUSHM_LOG(error, "GPU copies failed: their context ended before them (cudaDeviceReset, cuCtxDestroy)");
+    }
+    near_contexts_.clear();
+    return contexts_.erase(ended);
+}
+
+bool CopyEngine::make_stream(CUcontext handle, const Context &context, Stream &stream) {
     return tried_twice([&] {
         const CudaDriver *driver = CudaDriver::get();
-        CurrentContext current(driver, handle);
+        CurrentContext current(driver, handle, context.life.id);
         return current.result() == CUDA_SUCCESS &&
                driver->stream_create(&stream.handle, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
     });
@@ -227,7 +250,7 @@ CUevent CopyEngine::take_event(CUcontext handle, Context &context) {
     }
     const bool made = tried_twice([&] {
         const CudaDriver *driver = CudaDriver::get();
-        CurrentContext current(driver, handle);
+        CurrentContext current(driver, handle, context.life.id);
         return current.result() == CUDA_SUCCESS &&
                driver->event_create(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
     });
@@ -242,7 +265,7 @@ void CopyEngine::forget(CUcontext handle) {
     Context &context = found->second;
     Scope scope(*this);
     relax_capture();
-    CurrentContext current(driver, handle, context.id);
+    CurrentContext current(driver, handle, context.life.id);
     if (current.result() == CUDA_SUCCESS) {
         for (Stream &stream : context.streams) {
             for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
@@ -327,7 +350,7 @@ bool CopyEngine::find_context(const CopyJob &job, Means *means) {
         return false;
     }
     HostRegions &regions = HostRegions::instance();
-    const unsigned long long id = means->context->id;
+    const unsigned long long id = means->context->life.id;
     means->destination_pinned = regions.ensure_pinned(job.destination, means->handle, id);
     means->source_pinned = regions.ensure_pinned(job.source, means->handle, id);
     return true;
@@ -339,7 +362,7 @@ CopyEngine::Stream *CopyEngine::find_stream(CUcontext handle, Context &context, 
     Stream &stream = context.streams[(length >= kBulkBytes ? 2 : 0) +
                                      (direction == CopyDirection::from_gpu ? 1 : 0)];
     relax_capture();
-    if (stream.handle == nullptr && !make_stream(handle, stream)) {
+    if (stream.handle == nullptr && !make_stream(handle, context, stream)) {
         log_copy_failure("cuStreamCreate", length, CUDA_ERROR_OUT_OF_MEMORY);
         return nullptr;
     }
@@ -439,27 +462,27 @@ Status CopyEngine::copy(const CopyJob &job) {
     }
     const CUstream stream = chosen->handle;
     CUresult result =
-        submit_copy(means.handle, *chosen, batched(job));
+        submit_copy(means.handle, *means.context, *chosen, batched(job));
     if (result != CUDA_SUCCESS) {
         log_copy_failure("cuMemcpyAsync", job.length, result);
         return Status::gpu_error;
     }
-    result = wait_for_stream(means.handle, stream);
+    result = wait_for_stream(means.handle, means.context->life.id, stream);
     if (result != CUDA_SUCCESS) {
         log_copy_failure("cuStreamQuery", job.length, result);
     }
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
 
-CUresult wait_for_stream(CUcontext handle, CUstream stream) {
+CUresult wait_for_stream(CUcontext handle, unsigned long long id, CUstream stream) {
     const CudaDriver *driver = CudaDriver::get();
     CUresult result = CUDA_SUCCESS;
     do {
-        result = in_context(handle, [&] { return driver->stream_query(stream); });
+        result = in_context(handle, id, [&] { return driver->stream_query(stream); });
     } while (result == CUDA_ERROR_NOT_READY);
     if (result != CUDA_SUCCESS) {
         // Whether what was submitted runs is not known; after this it does not any more.
-        result = in_context(handle, [&] { return driver->stream_synchronize(stream); });
+        result = in_context(handle, id, [&] { return driver->stream_synchronize(stream); });
     }
     return result;
 }
@@ -663,7 +686,7 @@ bool CopyEngine::start_withdrawable(CUcontext handle, Context &context,
     static const bool possible = !launches_are_synchronous();
     relax_capture();
     if (possible && !context.withdrawable) {
-        context.withdrawable = WithdrawableCopies::make(handle, context.id, context.kernels);
+        context.withdrawable = WithdrawableCopies::make(handle, context.life.id, context.kernels);
     }
     return context.withdrawable && context.withdrawable->start(batch);
 }
@@ -721,7 +744,8 @@ CUresult copy_rows(const BatchedCopy &copy, CUstream stream) {
 
 /** One copy. What may be a passing shortage is tried again: UCP ends the process when a copy
  *  between memory kinds fails. */
-CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy) {
+CUresult CopyEngine::submit_copy(CUcontext handle, const Context &context, const Stream &stream,
+                                 const BatchedCopy &copy) {
     const OwnCopies own;
     const auto submit_once = [&] {
         return copy.rows.count > 1
@@ -730,8 +754,8 @@ CUresult CopyEngine::submit_copy(CUcontext handle, const Stream &stream, const B
                                                      device_pointer(copy.source), copy.length,
                                                      stream.handle);
     };
-    const CUresult result = in_context(handle, submit_once);
-    return result == CUDA_SUCCESS ? result : in_context(handle, submit_once);
+    const CUresult result = in_context(handle, context.life.id, submit_once);
+    return result == CUDA_SUCCESS ? result : in_context(handle, context.life.id, submit_once);
 }
 
 /** Copies that waited, of sources that were freed meanwhile: what is there now, if anything, nobody has asked
@@ -762,7 +786,7 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     }
     CUresult result = CUDA_SUCCESS;
     if (runs) {
-        result = in_context(handle,
+        result = in_context(handle, context.life.id,
                             [&] { return driver->event_record(batch->event, stream.handle); });
     }
     if (runs && result == CUDA_SUCCESS) {
@@ -771,7 +795,8 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     }
     if (runs) {
         // The copies run, and nobody may touch their buffers before they end.
-        result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+        result = in_context(handle, context.life.id,
+                            [&] { return driver->stream_synchronize(stream.handle); });
         if (result != CUDA_SUCCESS) {
             log_copy_failure("cuEventRecord", batch->copies.front().length, result);
             batch->fail();
@@ -804,7 +829,7 @@ bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const S
             sources[i] = device_pointer(batch.copies[i].source);
             lengths[i] = batch.copies[i].length;
         }
-        const CUresult result = in_context(handle, [&] {
+        const CUresult result = in_context(handle, context.life.id, [&] {
             return driver->memcpy_batch(destinations, sources, lengths, batch.copies.size(),
                                         stream.handle);
         });
@@ -812,14 +837,14 @@ bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const S
             return true;
         }
         // One by one: the driver does not say which of them it refused, and whether others run.
-        in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+        in_context(handle, context.life.id, [&] { return driver->stream_synchronize(stream.handle); });
     }
     bool runs = false;
     for (BatchedCopy &copy : batch.copies) {
         if (copy.failed) {
             continue;
         }
-        const CUresult result = submit_copy(handle, stream, copy);
+        const CUresult result = submit_copy(handle, context, stream, copy);
         copy.failed = result != CUDA_SUCCESS;
         runs |= !copy.failed;
         if (copy.failed) {
@@ -855,7 +880,14 @@ void CopyEngine::end_scope() {
 unsigned CopyEngine::advance_all() {
     Scope scope(*this);
     unsigned count = 0;
-    for (auto &[handle, context] : contexts_) {
+    for (auto next = contexts_.begin(); next != contexts_.end();) {
+        auto &[handle, context] = *next;
+        const size_t before = under_way_;
+        if (driver_hooks_installed() && is_busy(context) && look_at(handle, context.life) == Look::ended) {
+            next = drop_ended(next);
+            count += static_cast<unsigned>(before - under_way_);
+            continue;
+        }
         count += advance_given(handle, context);
         count += advance_withdrawable(context);
         for (Stream &stream : context.streams) {
@@ -864,8 +896,17 @@ unsigned CopyEngine::advance_all() {
                 count += advance(handle, context, stream);
             }
         }
+        ++next;
     }
     return count;
+}
+
+/** Something is under way in it. */
+bool CopyEngine::is_busy(const Context &context) {
+    return !context.given.empty() || (context.withdrawable && !context.withdrawable->idle()) ||
+           std::any_of(std::begin(context.streams), std::end(context.streams), [](const Stream &stream) {
+               return !stream.submitted.empty() || stream.collected;
+           });
 }
 
 unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream) {
@@ -873,13 +914,14 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
     unsigned count = 0;
     while (!stream.submitted.empty()) {
         const std::shared_ptr<CopyBatch> &batch = stream.submitted.front();
-        CUresult result = in_context(handle, [&] { return driver->event_query(batch->event); });
+        CUresult result = in_context(handle, context.life.id, [&] { return driver->event_query(batch->event); });
         if (result == CUDA_ERROR_NOT_READY) {
             break;
         }
         if (result != CUDA_SUCCESS) {
             // The end of the copies is not known; after this they do not run any more.
-            result = in_context(handle, [&] { return driver->stream_synchronize(stream.handle); });
+            result = in_context(handle, context.life.id,
+                                [&] { return driver->stream_synchronize(stream.handle); });
         }
         if (result != CUDA_SUCCESS) {
             log_copy_failure("cuEventQuery", batch->copies.front().length, result);

@@ -156,12 +156,18 @@ private:
 
     static constexpr size_t kStreams = 4;  // {small, bulk} x direction
 
+    /** Which of the contexts that have a handle, one after the other. */
+    struct Life {
+        unsigned long long id = 0;  // CudaDriver::context_id
+        uint64_t epoch = 0;         // context_epoch() when it was last seen alive
+    };
+    enum class Look { alive, ended, unknown };
+
     /** Streams and events of one context, made on first use. */
     struct Context {
         Context();
         ~Context();
-        unsigned long long id = 0;  // CudaDriver::context_id
-        uint64_t epoch = 0;         // context_epoch() when it was last seen alive
+        Life life;
         Stream streams[kStreams];
         std::vector<CUevent> free_events;
         std::shared_ptr<StandbyKernel> standby;          // null: none
@@ -171,6 +177,7 @@ private:
         std::unique_ptr<WithdrawableCopies> withdrawable;  // made on first use
         std::shared_ptr<CopyBatch> last_withdrawable;
     };
+    using Contexts = std::map<CUcontext, Context>;
 
     /** What a copy needs. */
     struct Means {
@@ -180,8 +187,11 @@ private:
         bool source_pinned = false;
     };
 
+    static Look look_at(CUcontext handle, Life &life);
+    static bool identify(CUcontext handle, Life *life);
     Context *enter(CUcontext handle);
-    bool make_stream(CUcontext handle, Stream &stream);
+    Contexts::iterator drop_ended(Contexts::iterator ended);
+    bool make_stream(CUcontext handle, const Context &context, Stream &stream);
     bool find_context(const CopyJob &job, Means *means);
     Stream *find_stream(CUcontext handle, Context &context, size_t length,
                         CopyDirection direction);
@@ -195,7 +205,8 @@ private:
     static bool was_within_gpu(const CopyBatch &batch);
     bool start_withdrawable(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
     unsigned advance_withdrawable(Context &context);
-    static CUresult submit_copy(CUcontext handle, const Stream &stream, const BatchedCopy &copy);
+    static CUresult submit_copy(CUcontext handle, const Context &context, const Stream &stream,
+                                const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);
     void submit_collected(CUcontext handle, Context &context, Stream &stream);
     void submit(CUcontext handle, Context &context, Stream &stream,
@@ -208,6 +219,7 @@ private:
                               CopyBatch &batch);
     static void drop_gone(CopyBatch &batch);
     unsigned advance_all();
+    static bool is_busy(const Context &context);
     unsigned advance(CUcontext handle, Context &context, Stream &stream);
     void forget(CUcontext handle);
     void fail_all(Context &context);
@@ -217,7 +229,7 @@ private:
     void submit_joint();
     void end_scope();
 
-    std::map<CUcontext, Context> contexts_;
+    Contexts contexts_;
     std::vector<std::shared_ptr<CopyBatch>> ended_;  // of WithdrawableCopies; empty between calls
     std::map<CUdevice, CUcontext> primary_contexts_;
     std::map<uint64_t, CUcontext> near_contexts_;  // what context_near() found

@@ -124,9 +124,9 @@ CUresult CopyEngine::launch(CUcontext handle, const Context &context, const Stre
     const bool possible =
         function != nullptr &&
         (launch.host_memory == nullptr ||
-         HostRegions::instance().ensure_pinned(launch.host_memory, handle, context.id));
+         HostRegions::instance().ensure_pinned(launch.host_memory, handle, context.life.id));
     void *parameters[] = {launch.parameters};
-    return possible ? in_context(handle,
+    return possible ? in_context(handle, context.life.id,
                                  [&] {
                                      return CudaDriver::get()->launch_kernel(
                                          function, launch.blocks, launch.blocks_y, 1,
@@ -151,7 +151,7 @@ Status CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelLaunc
         result = launch(means.handle, *means.context, *stream, *next);
     }
     // Also when one was refused: others may run.
-    const CUresult ended = wait_for_stream(means.handle, stream->handle);
+    const CUresult ended = wait_for_stream(means.handle, means.context->life.id, stream->handle);
     result = result == CUDA_SUCCESS ? ended : result;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
         GPUSHM_LOG(error, "a GPU kernel of gpushm's failed (%s): see whether the application freed a buffer too early or "

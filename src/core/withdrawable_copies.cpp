@@ -54,7 +54,7 @@ std::unique_ptr<WithdrawableCopies> WithdrawableCopies::make(CUcontext context, 
  *  different priorities have different queues of the driver (CUDA_DEVICE_MAX_CONNECTIONS). */
 bool WithdrawableCopies::make_streams() {
     const CudaDriver *driver = CudaDriver::get();
-    const CurrentContext current(driver, context_);
+    const CurrentContext current(driver, context_, id_);
     int least = 0;
     int greatest = 0;
     slot_ = kernels_->take_withdrawal();
@@ -104,7 +104,7 @@ CUevent WithdrawableCopies::take_event() {
         return event;
     }
     const CudaDriver *driver = CudaDriver::get();
-    const CurrentContext current(driver, context_);
+    const CurrentContext current(driver, context_, id_);
     const bool made = current.result() == CUDA_SUCCESS && succeeds_in_two([&] {
         return driver->event_create(&event, CU_EVENT_DISABLE_TIMING);
     }) == CUDA_SUCCESS;
@@ -133,10 +133,10 @@ CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
     const CudaDriver *driver = CudaDriver::get();
     CUresult result = CUDA_ERROR_UNKNOWN;
     if (event != nullptr) {
-        result = in_context(context_, [&] { return driver->event_query(event); });
+        result = in_context(context_, id_, [&] { return driver->event_query(event); });
     }
     for (int tries = 0; tries < 2 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; ++tries) {
-        result = in_context(context_, [&] { return driver->stream_query(stream); });
+        result = in_context(context_, id_, [&] { return driver->stream_query(stream); });
     }
     return result;
 }
@@ -189,7 +189,7 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     WithdrawableCopy copy = describe(batch->copies.front());
     void *parameters[] = {&copy};
     CUevent event = take_event();
-    CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, [&] {
+    CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, id_, [&] {
         return driver->launch_kernel(kernels_->function(Kernel::withdrawable_copy), copy.blocks, 1, 1,
                                      kWithdrawableCopyThreads, 1, 1, 0, stream_, parameters, nullptr);
     });
@@ -202,7 +202,7 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     slot_->number = copy.number;
     slot_->begun += copy.blocks;
     result = succeeds_in_two([&] {
-        return in_context(context_, [&] { return driver->event_record(event, stream_); });
+        return in_context(context_, id_, [&] { return driver->event_record(event, stream_); });
     });
     if (result != CUDA_SUCCESS) {
         give_back(std::exchange(event, nullptr));  // one that was not recorded would have passed
@@ -296,13 +296,13 @@ void WithdrawableCopies::submit_exchange() {
     std::memcpy(written, &slot_->withdrawn, sizeof(slot_->withdrawn));
     CUresult result = CUDA_SUCCESS;
     if (exchange_ == Exchange::withdraw) {
-        result = in_context(context_, [&] {
+        result = in_context(context_, id_, [&] {
             return driver->memcpy_async(slot_->address + offsetof(Withdrawal, withdrawn), device_pointer(written),
                                         sizeof(slot_->withdrawn), staging_stream_);
         });
     }
     if (result == CUDA_SUCCESS) {
-        result = in_context(context_, [&] {
+        result = in_context(context_, id_, [&] {
             const CUresult read = driver->memcpy_async(device_pointer(own), slot_->address, sizeof(Withdrawal),
                                                        staging_stream_);
             return read == CUDA_SUCCESS ? driver->event_record(exchange_event_, staging_stream_) : read;
@@ -310,7 +310,7 @@ void WithdrawableCopies::submit_exchange() {
     }
     exchange_submitted_ = result == CUDA_SUCCESS;
     if (!exchange_submitted_) {
-        in_context(context_, [&] { return driver->stream_synchronize(staging_stream_); });
+        in_context(context_, id_, [&] { return driver->stream_synchronize(staging_stream_); });
     }
 }
 
@@ -391,11 +391,11 @@ CUresult WithdrawableCopies::stage(const BatchedCopy &copy) {
     const CudaDriver *driver = CudaDriver::get();
     const CUdeviceptr piece = device_pointer(block() + kExchangeBytes);
     piece_bytes_ = std::min(copy.length - staged_bytes_, kPieceBytes);
-    const CUresult result = in_context(context_, [&] {
+    const CUresult result = in_context(context_, id_, [&] {
         return driver->memcpy_async(piece, device_pointer(copy.source) + staged_bytes_, piece_bytes_,
                                     staging_stream_);
     });
-    return result != CUDA_SUCCESS ? result : in_context(context_, [&] {
+    return result != CUDA_SUCCESS ? result : in_context(context_, id_, [&] {
         const CUresult copied = driver->memcpy_async(device_pointer(copy.destination) + staged_bytes_, piece,
                                                      piece_bytes_, staging_stream_);
         return copied == CUDA_SUCCESS ? driver->event_record(piece_event_, staging_stream_) : copied;
@@ -421,7 +421,7 @@ void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>>
             result = possible ? succeeds_in_two([&] { return stage(copy); }) : CUDA_ERROR_OUT_OF_MEMORY;
         }
         if (result != CUDA_SUCCESS) {
-            in_context(context_, [&] { return driver->stream_synchronize(staging_stream_); });
+            in_context(context_, id_, [&] { return driver->stream_synchronize(staging_stream_); });
             log_copy_failure("cuMemcpyAsync", copy.length, result);
             batch->fail();
             piece_bytes_ = 0;
@@ -443,7 +443,7 @@ void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended)
     launch_waiting();
     advance_staging(ended);
     if (exchange_ != Exchange::none && launched_ == 0 && waiting_.empty() && staged_.empty()) {
-        wait_for_stream(context_, staging_stream_);  // nobody may call again
+        wait_for_stream(context_, id_, staging_stream_);  // nobody may call again
         exchange_ = Exchange::none;
     }
     if (exchange_ == Exchange::none && staged_.empty()) {

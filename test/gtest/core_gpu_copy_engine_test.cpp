@@ -2,6 +2,7 @@
 // CopyEngine and copy_any: right bytes at the right time, and nothing of the application disturbed.
 #include "core/copy_any.hpp"
 #include "core/copy_pieces.hpp"
+#include "core/kernel_code.hpp"
 #include "core_gpu_support.hpp"
 
 #include <algorithm>
@@ -604,6 +605,50 @@ TEST_F(CopyEngineTest, CopiesOfAContextThatWasResetEnd) {
         }
         cuda_.device_primary_ctx_release(1);
     }
+}
+
+/** Another context of device 0, in which a copy may be under way when it ends. */
+class OtherContext {
+public:
+    OtherContext() {
+        EXPECT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&context_, 0, 0),
+                  CUDA_SUCCESS);
+        KernelCodes::instance().load(context_, CudaDriver::get()->context_id(context_));
+        memory_ = std::make_unique<Buffer>(MemoryKind::device, 4096);
+        CUcontext popped = nullptr;
+        CudaDriver::get()->ctx_pop_current(&popped);
+    }
+    unsigned char *memory() const { return memory_->data(); }
+    void end() {
+        memory_->forget();
+        EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(context_), CUDA_SUCCESS);
+    }
+
+private:
+    CUcontext context_ = nullptr;
+    std::unique_ptr<Buffer> memory_;
+};
+
+/** To make one current that has ended crashes, with some drivers. */
+TEST_F(CopyEngineTest, AContextThatHasEndedIsNotEntered) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    CopyEngine engine;
+    Buffer host(MemoryKind::pinned, 4096);
+    OtherContext other;
+    CopyTicket tickets[5];  // two run, two are collected, and one is within the GPU
+    set_simulation("SIMCUDA_DELAY_US", "3000");
+    for (size_t i = 0; i < 4; ++i) {
+        ASSERT_EQ(start_any(engine, other.memory(), host.data(), 64, &tickets[i]), Status::in_progress);
+    }
+    ASSERT_EQ(start_any(engine, other.memory() + 2048, other.memory() + 1024, 64, &tickets[4]), Status::in_progress);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    other.end();
+    reset_calls();
+    for (CopyTicket &ticket : tickets) {
+        EXPECT_EQ(engine.wait(&ticket), Status::gpu_error);
+    }
+    EXPECT_EQ(calls("cuCtxPushCurrent"), 0u);
 }
 
 }  // namespace

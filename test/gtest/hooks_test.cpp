@@ -433,6 +433,61 @@ TEST_F(HooksTest, AResetOfTheDeviceEndsEverything) {
     }
 }
 
+/** Nobody has asked for the copies since; their events ended with the context. */
+TEST_F(HooksTest, CopiesEndWithTheirContext) {
+    if (!simulated()) {
+        GTEST_SKIP() << "needs a slow GPU";
+    }
+    const LogCapture log;
+    const Buffer host(MemoryKind::pinned, 4096);
+    CopyEngine engine;
+    const CUcontext other = make_context();
+    cuda_.ctx_push_current(other);
+    auto there = std::make_unique<Buffer>(MemoryKind::device, 4096);
+    CUcontext popped = nullptr;
+    cuda_.ctx_pop_current(&popped);
+    const MemoryInfo info = query_memory(there->data());
+    CopyTicket tickets[4];  // two run, two are collected
+    set_simulation("SIMCUDA_DELAY_US", "3000");
+    for (CopyTicket &ticket : tickets) {
+        ASSERT_EQ(engine.start({there->data(), host.data(), 64, info, CopyDirection::to_gpu}, &ticket),
+                  Status::in_progress);
+    }
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    destroy_context(other);
+    there->forget();
+    reset_calls();
+    EXPECT_EQ(engine.progress(), 3u) << "batches";
+    for (CopyTicket &ticket : tickets) {
+        EXPECT_EQ(engine.poll(&ticket), Status::gpu_error);
+    }
+    EXPECT_TRUE(engine.idle());
+    EXPECT_EQ(calls("cuEventQuery") + calls("cuStreamSynchronize") + calls("cuCtxPushCurrent"), 0u);
+    EXPECT_EQ(log.count("GPU copies failed"), 1u) << "a line for the user";
+}
+
+/** One question for each end of a context, whichever it is. */
+TEST_F(HooksTest, CopiesOfAContextThatLivesOutliveOthers) {
+    if (!simulated()) {
+        GTEST_SKIP() << "needs a slow GPU";
+    }
+    const Buffer host(MemoryKind::pinned, 4096);
+    const Buffer device(MemoryKind::device, 4096);
+    const MemoryInfo info = query_memory(device.data());
+    CopyEngine engine;
+    CopyTicket ticket;
+    set_simulation("SIMCUDA_DELAY_US", "20000");
+    ASSERT_EQ(engine.start({device.data(), host.data(), 64, info, CopyDirection::to_gpu}, &ticket),
+              Status::in_progress);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    destroy_context(make_context());
+    reset_calls();
+    engine.progress();
+    engine.progress();
+    EXPECT_EQ(calls("cuCtxGetId"), 1u);
+    EXPECT_EQ(engine.wait(&ticket), Status::ok);
+}
+
 TEST_F(HooksTest, AContextThatLivesKeepsTheEpoch) {
     const uint64_t epoch = context_epoch();
     const Buffer buffer(MemoryKind::device, 4096);
