@@ -147,9 +147,21 @@ CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
 
 CUcontext CopyEngine::context_near(uint64_t device_wanted) {
     const auto known = near_contexts_.find(device_wanted);
-    if (known != near_contexts_.end()) {
-        return known->second;
+    if (known != near_contexts_.end() && look_at(known->second.handle, known->second.life) == Look::alive) {
+        return known->second.handle;
     }
+    NearContext found;
+    found.handle = find_near(device_wanted);
+    if (found.handle == nullptr || !identify(found.handle, &found.life)) {
+        near_contexts_.erase(device_wanted);
+        return nullptr;
+    }
+    near_contexts_[device_wanted] = found;
+    return found.handle;
+}
+
+/** It may have ended, as the current one may be. */
+CUcontext CopyEngine::find_near(uint64_t device_wanted) {
     const CudaDriver *driver = CudaDriver::get();
     int count = 0;
     if (driver->device_get_count(&count) != CUDA_SUCCESS) {
@@ -168,9 +180,6 @@ CUcontext CopyEngine::context_near(uint64_t device_wanted) {
     }
     if (found == nullptr) {
         driver->ctx_get_current(&found);
-    }
-    if (found != nullptr) {
-        near_contexts_[device_wanted] = found;
     }
     return found;
 }
@@ -228,7 +237,6 @@ CopyEngine::Contexts::iterator CopyEngine::drop_ended(Contexts::iterator ended) 
     if (under_way_ != before) {
         GPUSHM_LOG(error, "GPU copies failed: their context ended before them (cudaDeviceReset, cuCtxDestroy)");
     }
-    near_contexts_.clear();
     return contexts_.erase(ended);
 }
 

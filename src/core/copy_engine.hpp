@@ -125,7 +125,8 @@ public:
     /** The context that a copy with this `gpu_side` uses; null when there is none. */
     CUcontext context_of(const MemoryInfo &gpu_side);
     /** A context for copies between host memory and the GPU device_identity() `device`: the primary one
-     *  of that GPU, else of another, else the current one; only what the process has already. */
+     *  of that GPU, else of another, else the current one; only what the process has already. Null when there is
+     *  none that lives. */
     CUcontext context_near(uint64_t device);
 
     /** Asks the driver what is complete and submits what was collected; the number of things that
@@ -179,6 +180,12 @@ private:
     };
     using Contexts = std::map<CUcontext, Context>;
 
+    /** What context_near() found. */
+    struct NearContext {
+        CUcontext handle = nullptr;
+        Life life;
+    };
+
     /** What a copy needs. */
     struct Means {
         CUcontext handle = nullptr;
@@ -187,6 +194,7 @@ private:
         bool source_pinned = false;
     };
 
+    CUcontext find_near(uint64_t device);
     static Look look_at(CUcontext handle, Life &life);
     static bool identify(CUcontext handle, Life *life);
     Context *enter(CUcontext handle);
@@ -232,7 +240,7 @@ private:
     Contexts contexts_;
     std::vector<std::shared_ptr<CopyBatch>> ended_;  // of WithdrawableCopies; empty between calls
     std::map<CUdevice, CUcontext> primary_contexts_;
-    std::map<uint64_t, CUcontext> near_contexts_;  // what context_near() found
+    std::map<uint64_t, NearContext> near_contexts_;  // of GPUs by device_identity()
     size_t under_way_ = 0;  // batches that are given, submitted or collected
     unsigned scopes_ = 0;
     bool has_joint_ = false;  // something collected goes out when the last scope ends

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine and copy_any: right bytes at the right time, and nothing of the application disturbed.
+#include "core/buffer_name.hpp"
 #include "core/copy_any.hpp"
 #include "core/copy_pieces.hpp"
 #include "core/kernel_code.hpp"
@@ -649,6 +650,55 @@ TEST_F(CopyEngineTest, AContextThatHasEndedIsNotEntered) {
         EXPECT_EQ(engine.wait(&ticket), Status::gpu_error);
     }
     EXPECT_EQ(calls("cuCtxPushCurrent"), 0u);
+}
+
+TEST_F(CopyEngineTest, AContextNearAGpuIsOneThatLives) {
+    const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
+    int count = 0;
+    cuda_.device_get_count(&count);
+    if (reset == nullptr || count < 2) {
+        GTEST_SKIP() << "needs a GPU besides the one of the fixture";
+    }
+    CUcontext context = nullptr;
+    ASSERT_EQ(cuda_.device_primary_ctx_retain(&context, 1), CUDA_SUCCESS);
+    CopyEngine engine;
+    EXPECT_EQ(engine.context_near(device_identity(1)), context);
+    EXPECT_EQ(engine.context_near(device_identity(0)), context_);
+    ASSERT_EQ(reset(1), CUDA_SUCCESS);
+    EXPECT_EQ(engine.context_near(device_identity(1)), context_) << "better than none";
+    EXPECT_EQ(engine.context_near(device_identity(0)), context_);
+    if (simulated()) {
+        reset_calls();
+        EXPECT_EQ(engine.context_near(device_identity(0)), context_);
+        EXPECT_EQ(calls_of_all(), 1u) << "whether it lives";
+    }
+    cuda_.device_primary_ctx_release(1);
+}
+
+/** The only one of the process has ended, and is current still. */
+FreshProcess none_near("no-context-near", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
+    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
+        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+        return 1;
+    }
+    CopyEngine engine;
+    const uint64_t device = device_identity(0);
+    if (engine.context_near(device) != context) {
+        return 2;
+    }
+    if (reset(0) != CUDA_SUCCESS || engine.context_near(device) != nullptr) {
+        return 3;
+    }
+    const bool retained = cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS;
+    return retained && engine.context_near(device) == context ? 0 : 4;
+});
+
+TEST_F(CopyEngineTest, NoContextIsNearWhereNoneLives) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(none_near.run(), 0);
 }
 
 }  // namespace

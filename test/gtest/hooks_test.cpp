@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // With hooks in the driver, query_memory() remembers, and is never wrong for it.
 #include "core/background.hpp"
+#include "core/buffer_name.hpp"
 #include "core/context_preparation.hpp"
 #include "core/copy_engine.hpp"
 #include "core/driver_hooks.hpp"
@@ -475,6 +476,7 @@ TEST_F(HooksTest, CopiesOfAContextThatLivesOutliveOthers) {
     const Buffer device(MemoryKind::device, 4096);
     const MemoryInfo info = query_memory(device.data());
     CopyEngine engine;
+    const CUcontext near = engine.context_near(device_identity(0));
     CopyTicket ticket;
     set_simulation("SIMCUDA_DELAY_US", "20000");
     ASSERT_EQ(engine.start({device.data(), host.data(), 64, info, CopyDirection::to_gpu}, &ticket),
@@ -485,6 +487,9 @@ TEST_F(HooksTest, CopiesOfAContextThatLivesOutliveOthers) {
     engine.progress();
     engine.progress();
     EXPECT_EQ(calls("cuCtxGetId"), 1u);
+    EXPECT_EQ(engine.context_near(device_identity(0)), near);
+    EXPECT_EQ(engine.context_near(device_identity(0)), near);
+    EXPECT_EQ(calls("cuCtxGetId"), 2u);
     EXPECT_EQ(engine.wait(&ticket), Status::ok);
 }
 
