@@ -59,6 +59,13 @@ struct CopyBatch {
             copy.failed = true;
         }
     }
+    /** Its end is not known: the kernel may still read what it was given. */
+    void lose() {
+        fail();
+        if (list) {
+            list->leave();
+        }
+    }
 };
 
 /** Until all that was given to a stream has ended, as it turns out to be. */
@@ -74,6 +81,12 @@ inline std::shared_ptr<CopyBatch> new_batch(std::shared_ptr<CopyBatch> &last_don
     }
     last_done->clear();
     return std::move(last_done);
+}
+
+/** What may be a passing shortage is tried again: a message that fails ends most programs. */
+template <typename Function>
+bool tried_twice(Function function) {
+    return function() || function();
 }
 
 /** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in

@@ -97,12 +97,6 @@ bool covers(const MemoryInfo &info, const void *address, size_t length) {
            static_cast<size_t>(from - begin) <= info.length - length;
 }
 
-/** What may be a passing shortage is tried again: a message that fails ends most programs. */
-template <typename Function>
-bool tried_twice(Function function) {
-    return function() || function();
-}
-
 }  // namespace
 
 void log_copy_failure(const char *what, size_t length, CUresult result) {
@@ -278,6 +272,7 @@ void CopyEngine::forget(CUcontext handle) {
         for (Stream &stream : context.streams) {
             for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
                 context.free_events.push_back(batch->event);
+                batch->lose();
             }
             if (stream.handle != nullptr) {
                 driver->stream_destroy(stream.handle);
@@ -807,7 +802,7 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                             [&] { return driver->stream_synchronize(stream.handle); });
         if (result != CUDA_SUCCESS) {
             log_copy_failure("cuEventRecord", batch->copies.front().length, result);
-            batch->fail();
+            batch->lose();
         }
     }
     if (batch->event != nullptr) {
@@ -933,7 +928,7 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
         }
         if (result != CUDA_SUCCESS) {
             log_copy_failure("cuEventQuery", batch->copies.front().length, result);
-            batch->fail();
+            batch->lose();
         }
         context.free_events.push_back(batch->event);
         end(*batch);

@@ -81,6 +81,13 @@ struct KernelLaunch {
     const void *host_memory = nullptr;  // what it reads of HostBlocks; null: nothing
 };
 
+/** How CopyEngine::run() ended. */
+enum class KernelsEnd {
+    ran,      // all of them
+    refused,  // one was not launched; those before it have ended, the others were not launched either
+    unknown,  // of those that were launched some may still run
+};
+
 /** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine. */
 struct CopyTicket {
     std::shared_ptr<CopyBatch> batch;
@@ -118,9 +125,10 @@ public:
 
     /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length). */
     bool is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length);
-    /** Runs kernels, one after the other, in the context that a copy with this `gpu_side` uses, and waits. ok; or
-     *  gpu_error: nothing runs any more, not all may have run; logged, unless there are no kernels in this context. */
-    Status run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches);
+    /** Runs kernels, one after the other, in the context that a copy with this `gpu_side` uses, and waits; logged when
+     *  that fails, unless there are no kernels in this context. After `unknown` the engine is not to be used again, and
+     *  what the kernels read stays as it is. */
+    KernelsEnd run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches);
 
     /** The context that a copy with this `gpu_side` uses; null when there is none. */
     CUcontext context_of(const MemoryInfo &gpu_side);

@@ -136,7 +136,7 @@ CUresult CopyEngine::launch(CUcontext handle, const Context &context, const Stre
                     : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-Status CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches) {
+KernelsEnd CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches) {
     Scope scope(*this);
     Means means;
     const Stream *stream =
@@ -144,20 +144,29 @@ Status CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelLaunc
             ? find_stream(means.handle, *means.context, 0, CopyDirection::to_gpu)
             : nullptr;
     if (stream == nullptr) {
-        return Status::gpu_error;
+        return KernelsEnd::refused;
     }
+    size_t launched = 0;
     CUresult result = CUDA_SUCCESS;
-    for (auto next = launches.begin(); next != launches.end() && result == CUDA_SUCCESS; ++next) {
-        result = launch(means.handle, *means.context, *stream, *next);
+    while (launched < launches.size() && result == CUDA_SUCCESS) {
+        result = launch(means.handle, *means.context, *stream, launches[launched]);
+        launched += result == CUDA_SUCCESS ? 1 : 0;
     }
     // Also when one was refused: others may run.
-    const CUresult ended = wait_for_stream(means.handle, means.context->life.id, stream->handle);
-    result = result == CUDA_SUCCESS ? ended : result;
+    CUresult ended = CUDA_SUCCESS;
+    if (launched != 0 && !tried_twice([&] {
+            ended = wait_for_stream(means.handle, means.context->life.id, stream->handle);
+            return ended == CUDA_SUCCESS;
+        })) {
+        result = ended;
+    }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
         GPUSHM_LOG(error, "a GPU kernel of gpushm's failed (%s): see whether the application freed a buffer too early or "
                    "a kernel of its own faulted (compute-sanitizer)", CudaDriver::get()->error_name(result));
     }
-    return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
+    return ended != CUDA_SUCCESS    ? KernelsEnd::unknown
+           : result != CUDA_SUCCESS ? KernelsEnd::refused
+                                    : KernelsEnd::ran;
 }
 
 /** False: nothing runs. */
@@ -174,6 +183,7 @@ bool CopyEngine::launch_copies(CUcontext handle, const Context &context, const S
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG(debug, "the kernel that copies many pieces could not be launched (%s)",
                    CudaDriver::get()->error_name(result));
+        batch.list.reset();
     }
     return result == CUDA_SUCCESS;
 }

@@ -296,7 +296,11 @@ bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side,
         }
         launches.push_back(list.launch());
     }
-    return engine.run(gpu_side, launches) == Status::ok;
+    const KernelsEnd how = engine.run(gpu_side, launches);
+    if (how == KernelsEnd::unknown) {
+        std::for_each(lists.begin(), lists.end(), [](RowCopyList &list) { list.leave(); });
+    }
+    return how == KernelsEnd::ran;
 }
 
 /** False: not all was copied. */

@@ -73,6 +73,9 @@ public:
     /** Null: there is none. */
     void *address() const { return address_; }
 
+    /** The GPU may use it for who knows how long: it is never given back. */
+    void leave() { address_ = nullptr; }
+
 private:
     void *address_;
 };

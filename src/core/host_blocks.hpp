@@ -51,6 +51,9 @@ public:
     /** Null: there is no memory. */
     void *address() const { return address_; }
 
+    /** A GPU may use it for who knows how long: it is never given back. */
+    void leave() { block_ = address_ = nullptr; }
+
 private:
     void *block_;    // of HostBlocks; null: none
     void *address_;

@@ -30,6 +30,13 @@ public:
     /** Null: nowhere. */
     const void *address() const { return address_; }
 
+    /** A kernel of which the end is not known reads it. */
+    void leave() {
+        if (block_) {
+            block_->leave();
+        }
+    }
+
 private:
     const void *address_;
     std::optional<DeviceBlock> block_;
@@ -40,6 +47,30 @@ KernelLaunch launch_of(ReductionParameters *parameters) {
     const uint64_t blocks = (parameters->count + kReductionThreads - 1) / kReductionThreads;
     return {Kernel::reduce, static_cast<unsigned>(std::min(blocks, kMostBlocks)), kReductionThreads,
             parameters};
+}
+
+GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperation operation, ElementType type,
+                    void *result, const void *first, const void *second, size_t count) {
+    const size_t bytes = count * element_bytes(type);
+    const CopyEngine::Scope scope(engine);
+    if (!engine.is_in_reach(info, result, bytes)) {
+        return GpuReduction::left_to_cpu;
+    }
+    Operand left(engine, info, first, bytes);
+    Operand right(engine, info, second, bytes);
+    if (left.address() == nullptr || right.address() == nullptr) {
+        return GpuReduction::left_to_cpu;
+    }
+    ReductionParameters parameters = {device_pointer(result), device_pointer(left.address()),
+                                      device_pointer(right.address()), count, operation, type};
+    switch (engine.run(info, {launch_of(&parameters)})) {
+    case KernelsEnd::ran: return GpuReduction::done;
+    case KernelsEnd::refused: return GpuReduction::left_to_cpu;
+    case KernelsEnd::unknown: break;
+    }
+    left.leave();
+    right.leave();
+    return GpuReduction::lost;
 }
 
 }  // namespace
@@ -68,26 +99,18 @@ bool is_reduction(ReductionOperation operation, ElementType type) {
 
 bool gpu_can_reduce(const MemoryInfo &gpu_side) { return has_kernel(gpu_side, Kernel::reduce); }
 
-bool reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
-                   const void *second, size_t count) {
-    const size_t bytes = count * element_bytes(type);
+GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
+                           const void *second, size_t count) {
     const MemoryInfo info = query_memory(result);
     if (count == 0 || !is_reduction(operation, type) || !gpu_can_reduce(info)) {
-        return false;
+        return GpuReduction::left_to_cpu;
     }
     BorrowedEngine engine;
-    const CopyEngine::Scope scope(*engine);
-    if (!engine->is_in_reach(info, result, bytes)) {
-        return false;
+    const GpuReduction end = reduce(*engine, info, operation, type, result, first, second, count);
+    if (end == GpuReduction::lost) {
+        engine.discard();
     }
-    const Operand left(*engine, info, first, bytes);
-    const Operand right(*engine, info, second, bytes);
-    if (left.address() == nullptr || right.address() == nullptr) {
-        return false;
-    }
-    ReductionParameters parameters = {device_pointer(result), device_pointer(left.address()),
-                                      device_pointer(right.address()), count, operation, type};
-    return engine->run(info, {launch_of(&parameters)}) == Status::ok;
+    return end;
 }
 
 }  // namespace gpushm

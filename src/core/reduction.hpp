@@ -18,11 +18,18 @@ bool is_reduction(ReductionOperation operation, ElementType type);
 /** Whether the GPU that `gpu_side` is memory of has it in that memory's context. */
 bool gpu_can_reduce(const MemoryInfo &gpu_side);
 
-/** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device memory the result is; the
- *  result may be one of the operands. Waits. False: nothing was done, the CPU is to do it: the result is elsewhere, or the
- *  GPU has no code for that, or it reaches an operand only by a copy that does not pay. A failing GPU is found when the
+/** How reduce_on_gpu() ended. */
+enum class GpuReduction {
+    done,
+    left_to_cpu,  // nothing was done
+    lost,         // the driver does not say whether it was done or will be; logged
+};
+
+/** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device memory the result is;
+ *  the result may be one of the operands. Waits. It is left to the CPU when the result is elsewhere, the GPU has no code
+ *  for that, or it reaches an operand only by a copy that does not pay. A GPU that launches nothing is found when the
  *  CPU copies. Thread safe. */
-bool reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
-                   const void *second, size_t count);
+GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
+                           const void *second, size_t count);
 
 }  // namespace gpushm

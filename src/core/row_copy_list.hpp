@@ -32,6 +32,13 @@ public:
     /** Refers to this list. */
     KernelLaunch launch();
 
+    /** The end of the kernel is not known: what it reads is never used for anything else. */
+    void leave() {
+        if (block_) {
+            block_->leave();
+        }
+    }
+
 private:
     RowCopies parameters_;
     std::optional<HostBlock> block_;

@@ -68,16 +68,21 @@ private:
     std::unique_ptr<char[]> memory_;
 };
 
-/** False: the CPU is to do it. */
+/** False: the CPU is to do it, which it must not where the GPU may have done so: that is reported. */
 template <size_t Operation>
 bool reduced_by_gpu(void *result, const void *first, const void *second, int count,
                     const void *datatype) {
     if constexpr (Operation <= static_cast<size_t>(ReductionOperation::bxor)) {
         constexpr auto kOperation = static_cast<ReductionOperation>(Operation);
         const std::optional<ElementNumbers> element = numbers_to_reduce(kOperation, datatype);
-        return element && count > 0 &&
-               reduce_on_gpu(kOperation, element->type, result, first, second,
-                             static_cast<size_t>(count) * element->count);
+        const GpuReduction end = element && count > 0
+                                     ? reduce_on_gpu(kOperation, element->type, result, first, second,
+                                                     static_cast<size_t>(count) * element->count)
+                                     : GpuReduction::left_to_cpu;
+        if (end == GpuReduction::lost) {
+            report_lost("reducing");
+        }
+        return end != GpuReduction::left_to_cpu;
     }
     return false;
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace gpushm {
@@ -75,6 +76,14 @@ std::vector<Number> numbers(size_t count, uint64_t seed) {
     return values;
 }
 
+/** False: it is left to the CPU. */
+bool reduced(ReductionOperation operation, ElementType type, void *result, const void *first, const void *second,
+             size_t count) {
+    const GpuReduction end = reduce_on_gpu(operation, type, result, first, second, count);
+    EXPECT_NE(end, GpuReduction::lost);
+    return end == GpuReduction::done;
+}
+
 template <typename Number>
 class Reduction : public GpuTest {
 protected:
@@ -128,7 +137,7 @@ TYPED_TEST(Reduction, ComputesEveryOperation) {
                 this->write(first, a);
                 this->write(third, around);
                 this->write(second, b);
-                const bool done = reduce_on_gpu(operation, type_of<Number>(),
+                const bool done = reduced(operation, type_of<Number>(),
                                                 this->element(*result, kGuard), first.data(),
                                                 this->element(second, kGuard), count);
                 ASSERT_EQ(done, this->is_defined(operation));
@@ -154,9 +163,9 @@ TEST_F(ReductionOf, OperandsInHostMemoryComeToTheGpuWhenThatPays) {
     const auto b = numbers<float>(kCount, 2);
     write(result, a);
     memcpy(host.data(), b.data(), kCount * 4);
-    EXPECT_FALSE(reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result.data(),
+    EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
                                result.data(), host.data(), 100));
-    ASSERT_TRUE(reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result.data(),
+    ASSERT_TRUE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
                               result.data(), host.data(), kCount));
     const auto got = read(result, kCount);
     for (size_t i = 0; i < kCount; ++i) {
@@ -169,11 +178,11 @@ TEST_F(ReductionOf, ResultsElsewhereAreLeftToTheCpu) {
     for (const MemoryKind kind : {MemoryKind::host, MemoryKind::pinned, MemoryKind::managed}) {
         Buffer result(kind, 4096);
         result.fill(3);
-        EXPECT_FALSE(reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result.data(),
+        EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
                                    result.data(), device.data(), 1024));
         EXPECT_EQ(result.check(0, 4096, 3, 0), "");
     }
-    EXPECT_FALSE(reduce_on_gpu(ReductionOperation::sum, ElementType::float32, device.data(),
+    EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, device.data(),
                                device.data(), device.data(), 0));
 }
 
@@ -185,7 +194,7 @@ TEST_F(ReductionOf, WhatIsNoNumberLosesAsOnTheCpu) {
     for (const ReductionOperation operation : {ReductionOperation::max, ReductionOperation::min}) {
         write(first, {none, 5});
         write(second, {6, none});
-        ASSERT_TRUE(reduce_on_gpu(operation, ElementType::float32, first.data(), first.data(),
+        ASSERT_TRUE(reduced(operation, ElementType::float32, first.data(), first.data(),
                                   second.data(), 2));
         const auto got = read(first, 2);
         EXPECT_EQ(got[0], 6);
@@ -200,7 +209,7 @@ TEST_F(ReductionOf, TakesOneLaunch) {
     Buffer result(MemoryKind::device, kCount * 4);
     Buffer operand(MemoryKind::device, kCount * 4);
     const auto reduce = [&] {
-        return reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result.data(),
+        return reduced(ReductionOperation::sum, ElementType::float32, result.data(),
                              result.data(), operand.data(), kCount);
     };
     ASSERT_TRUE(reduce());
@@ -216,9 +225,53 @@ TEST_F(ReductionOf, ALaunchThatFailsIsLeftToTheCpu) {
     Buffer result(MemoryKind::device, 4096);
     result.fill(8);
     set_simulation("SIMCUDA_FAIL", "cuLaunchKernel:1:701");
-    EXPECT_FALSE(reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result.data(),
+    EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
                                result.data(), result.data(), 1024));
     EXPECT_EQ(result.check(0, 4096, 8, 0), "");
+}
+
+/** Where the driver does not say whether the kernel has ended, or only when it is asked again. */
+class ReductionEnds : public ReductionOf {
+protected:
+    static constexpr size_t kCount = 1000;
+
+    /** Adds 5 to each. `failures`: so often a wait for the kernel fails. */
+    GpuReduction add_five(int failures) {
+        write(result_, std::vector<float>(kCount, 100));
+        write(operand_, std::vector<float>(kCount, 5));
+        std::string rules;
+        for (int i = 0; i < failures; ++i) {
+            rules += std::string(i == 0 ? "" : ",") + "cuStreamQuery:1:700,cuStreamSynchronize:1:700";
+        }
+        set_simulation("SIMCUDA_FAIL", rules.c_str());
+        const GpuReduction end = reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result_.data(),
+                                               result_.data(), operand_.data(), kCount);
+        set_simulation("SIMCUDA_FAIL", "");
+        EXPECT_EQ(cuda_function<CUresult (*)()>("cuCtxSynchronize")(), CUDA_SUCCESS);
+        EXPECT_EQ(read(result_, kCount), std::vector<float>(kCount, 105)) << "once";
+        return end;
+    }
+
+    Buffer result_{MemoryKind::device, kCount * 4};
+    Buffer operand_{MemoryKind::device, kCount * 4};
+};
+
+TEST_F(ReductionEnds, AreAskedForASecondTime) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    EXPECT_EQ(add_five(1), GpuReduction::done);
+    EXPECT_EQ(log.count("failed"), 0u);
+}
+
+/** The CPU would do it again. */
+TEST_F(ReductionEnds, ThatAreNotKnownAreAnError) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    EXPECT_EQ(add_five(2), GpuReduction::lost);
+    EXPECT_EQ(log.count("a GPU kernel of gpushm's failed"), 1u);
+    reset_calls();
+    EXPECT_EQ(add_five(0), GpuReduction::done);
+    EXPECT_EQ(calls("cuStreamCreate"), 1u) << "by another engine";
 }
 
 }  // namespace

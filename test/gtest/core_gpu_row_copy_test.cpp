@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine::start_by_kernel: many pieces by one launch, and what does not suit it.
 #include "core/copy_pieces.hpp"
+#include "core/host_blocks.hpp"
 #include "core/kernel_code.hpp"
 #include "core/row_copy_list.hpp"
 #include "core_gpu_support.hpp"
 
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <string>
@@ -15,21 +17,29 @@ namespace {
 
 using namespace test;
 
+/** Small pieces of different lengths, with gaps between them. */
+std::vector<CopyPiece> scattered(const Buffer &to, const Buffer &from, size_t count) {
+    std::vector<CopyPiece> pieces;
+    for (size_t i = 0; i < count; ++i) {
+        pieces.push_back({to.data() + 64 * i, from.data() + 64 * i + i % 5, 16 + i % 7});
+    }
+    return pieces;
+}
+
+#define CHECK(condition)                                            \
+    do {                                                            \
+        if (!(condition)) {                                         \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
+            return 1;                                               \
+        }                                                           \
+    } while (false)
+
 class RowCopyTest : public GpuTest {
 protected:
     void SetUp() override {
         if (!KernelCodes::possible()) {
             GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
         }
-    }
-
-    /** Small pieces of different lengths, with gaps between them. */
-    std::vector<CopyPiece> scattered(const Buffer &to, const Buffer &from, size_t count) {
-        std::vector<CopyPiece> pieces;
-        for (size_t i = 0; i < count; ++i) {
-            pieces.push_back({to.data() + 64 * i, from.data() + 64 * i + i % 5, 16 + i % 7});
-        }
-        return pieces;
     }
 };
 
@@ -241,6 +251,52 @@ TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
             EXPECT_EQ(read(destination, bytes), expected) << count;
         }
     }
+}
+
+/** The kernel may still read its list, so nobody else gets the memory. In a process of its own, which loses it. */
+FreshProcess lists_left("row-copy-lists-left", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
+    CHECK(cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    constexpr size_t kPieces = 100;
+    Buffer source(MemoryKind::device, kPieces * 64);
+    Buffer destination(MemoryKind::device, kPieces * 64);
+    const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
+    const auto count_free = [] {
+        std::vector<void *> taken;
+        for (void *block = HostBlocks::instance().take(); block != nullptr; block = HostBlocks::instance().take()) {
+            taken.push_back(block);
+        }
+        for (void *block : taken) {
+            HostBlocks::instance().give_back(block);
+        }
+        return taken.size();
+    };
+    CHECK(copy_pieces(pieces) == Status::ok);
+    CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
+    CHECK(count_free() == HostBlocks::kBlocks);
+    set_simulation("SIMCUDA_FAIL", "cuStreamQuery:1:700,cuStreamSynchronize:1:700,"
+                                   "cuStreamQuery:1:700,cuStreamSynchronize:1:700");
+    CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
+    CHECK(count_free() == HostBlocks::kBlocks - 1);
+    for (const char *rule : {"cuEventQuery:1:700,cuStreamSynchronize:1:700",
+                             "cuEventRecord:1:700,cuStreamSynchronize:1:700"}) {
+        const size_t before = count_free();
+        set_simulation("SIMCUDA_FAIL", rule);
+        CHECK(copy_pieces(pieces) == Status::ok);
+        CHECK(count_free() == before - 1);
+    }
+    set_simulation("SIMCUDA_FAIL", "");
+    CHECK(copy_pieces(pieces) == Status::ok);
+    CHECK(count_free() == HostBlocks::kBlocks - 3);
+    return 0;
+});
+
+TEST_F(RowCopyTest, ListsOfKernelsWhoseEndIsNotKnownStayAsTheyAre) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(lists_left.run(), 0);
 }
 
 }  // namespace
