@@ -8,6 +8,7 @@
 #include "core/kernel_code.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 namespace gpushm {
@@ -49,6 +50,11 @@ KernelLaunch launch_of(ReductionParameters *parameters) {
             parameters};
 }
 
+/** A kernel that reads a number elsewhere ends the context of the application. */
+bool is_aligned(const void *address, ElementType type) {
+    return reinterpret_cast<uintptr_t>(address) % element_bytes(type) == 0;
+}
+
 GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperation operation, ElementType type,
                     void *result, const void *first, const void *second, size_t count) {
     const size_t bytes = count * element_bytes(type);
@@ -58,7 +64,8 @@ GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperati
     }
     Operand left(engine, info, first, bytes);
     Operand right(engine, info, second, bytes);
-    if (left.address() == nullptr || right.address() == nullptr) {
+    if (left.address() == nullptr || right.address() == nullptr || !is_aligned(left.address(), type) ||
+        !is_aligned(right.address(), type)) {
         return GpuReduction::left_to_cpu;
     }
     ReductionParameters parameters = {device_pointer(result), device_pointer(left.address()),
@@ -102,7 +109,7 @@ bool gpu_can_reduce(const MemoryInfo &gpu_side) { return has_kernel(gpu_side, Ke
 GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
                            const void *second, size_t count) {
     const MemoryInfo info = query_memory(result);
-    if (count == 0 || !is_reduction(operation, type) || !gpu_can_reduce(info)) {
+    if (count == 0 || !is_reduction(operation, type) || !is_aligned(result, type) || !gpu_can_reduce(info)) {
         return GpuReduction::left_to_cpu;
     }
     BorrowedEngine engine;

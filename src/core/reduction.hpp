@@ -27,8 +27,8 @@ enum class GpuReduction {
 
 /** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device memory the result is;
  *  the result may be one of the operands. Waits. It is left to the CPU when the result is elsewhere, the GPU has no code
- *  for that, or it reaches an operand only by a copy that does not pay. A GPU that launches nothing is found when the
- *  CPU copies. Thread safe. */
+ *  for that, an address is not a multiple of element_bytes(), or the GPU reaches an operand only by a copy that does
+ *  not pay. A GPU that launches nothing is found when the CPU copies. Thread safe. */
 GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
                            const void *second, size_t count);
 

@@ -153,7 +153,44 @@ TYPED_TEST(Reduction, ComputesEveryOperation) {
     }
 }
 
+/** A kernel that read or wrote one would end the application's context. */
+TYPED_TEST(Reduction, NumbersAtOddAddressesAreLeftToTheCpu) {
+    using Number = TypeParam;
+    constexpr size_t kCount = 1000;
+    Buffer result(MemoryKind::device, 2 * kCount * sizeof(Number));
+    Buffer first(MemoryKind::device, 2 * kCount * sizeof(Number));
+    Buffer second(MemoryKind::device, 2 * kCount * sizeof(Number));
+    result.fill(1);
+    for (size_t off = 1; off < sizeof(Number); ++off) {
+        const struct {
+            size_t result, first, second;
+        } offsets[] = {{off, 0, 0}, {0, off, 0}, {0, 0, off}, {off, off, off}};
+        for (const auto &offset : offsets) {
+            EXPECT_FALSE(reduced(ReductionOperation::sum, type_of<Number>(), result.data() + offset.result,
+                                 first.data() + offset.first, second.data() + offset.second, kCount));
+        }
+    }
+    EXPECT_EQ(result.check(0, 2 * kCount * sizeof(Number), 1, 0), "");
+}
+
 class ReductionOf : public Reduction<float> {};
+
+/** What is copied to the GPU lies there as the kernel wants it. */
+TEST_F(ReductionOf, OperandsAtOddAddressesInHostMemoryComeToTheGpu) {
+    constexpr size_t kCount = 100'000;
+    Buffer result(MemoryKind::device, kCount * 4);
+    Buffer host(MemoryKind::host, kCount * 4 + 1);
+    const auto a = numbers<float>(kCount, 1);
+    const auto b = numbers<float>(kCount, 2);
+    write(result, a);
+    memcpy(host.data() + 1, b.data(), kCount * 4);
+    ASSERT_TRUE(reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(), host.data() + 1,
+                        kCount));
+    const auto got = read(result, kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        ASSERT_EQ(got[i], a[i] + b[i]) << i;
+    }
+}
 
 TEST_F(ReductionOf, OperandsInHostMemoryComeToTheGpuWhenThatPays) {
     constexpr size_t kCount = 100'000;

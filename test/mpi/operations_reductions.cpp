@@ -5,6 +5,10 @@
 #include "operations_registry.hpp"
 #include "operations_values.hpp"
 
+#include <cstddef>
+#include <memory>
+#include <vector>
+
 namespace gpushm::mpi_test::operations {
 namespace {
 
@@ -60,10 +64,26 @@ const void* send_address(const Operands& operands, const Setting& setting)
     return setting.in_place ? MPI_IN_PLACE : operands.send.address();
 }
 
-// Of no other rank: right = left op right.
-void test_reduce_local(Trial& trial, const Setting& setting)
+// The same, of which each item lies so many bytes behind its place.
+Reduction displaced(Reduction reduction, ptrdiff_t displacement)
 {
-    const Reduction& reduction = setting.reduction;
+    std::vector<Block> blocks = reduction.layout->blocks();
+    for (Block& block : blocks) {
+        block.offset += displacement;
+    }
+    reduction.layout = std::make_shared<Layout>(reduction.layout->name(), reduction.layout->type(),
+                                                blocks, reduction.layout->bounds());
+    return reduction;
+}
+
+// Of no other rank: right = left op right. The buffers begin `displacement` bytes behind a place that
+// fits any type.
+void test_reduce_local(Trial& trial, const Setting& setting, ptrdiff_t displacement = 0)
+{
+    const Reduction reduction = displaced(setting.reduction, displacement);
+    const auto begin = [displacement](const Items& items) {
+        return static_cast<char*>(items.address()) + displacement;
+    };
     for (int count : counts(trial, setting)) {
         Exchange exchange(trial, text("count %d", count));
         const Items left = exchange.blank(Role::source, *reduction.layout, count);
@@ -73,7 +93,7 @@ void test_reduce_local(Trial& trial, const Setting& setting)
         right.change(0, reduce(reduction, 2, count));
         right.ignore_padding(0, count);
         exchange.run([&] {
-            exchange.require(MPI_Reduce_local(left.address(), right.address(), count,
+            exchange.require(MPI_Reduce_local(begin(left), begin(right), count,
                                               reduction.layout->type(), reduction.op),
                              "MPI_Reduce_local");
         });
@@ -278,6 +298,10 @@ void add_reductions(Registry& registry)
         registry.add("Allreduce, all types, " + reduction.name,
                      [setting](Trial& trial) { test_allreduce(trial, setting); });
     }
+    // Which no kernel can read.
+    const Setting odd{sum_of_ints(), Form::blocking, false, true};
+    registry.add("Reduce_local, odd addresses",
+                 [odd](Trial& trial) { test_reduce_local(trial, odd, 1); });
     for (const Reduction& reduction : user_reductions()) {
         const Setting setting{reduction, Form::blocking, false, false};
         registry.add("Reduce_local, " + reduction.name,
