@@ -4,6 +4,7 @@
 #include "core/abstract_address.hpp"
 #include "core/log.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -73,8 +74,29 @@ bool DescriptorReceiver::open(const Cookie &cookie) {
     return true;
 }
 
-UniqueFd DescriptorReceiver::receive(uint64_t tag) {
-    uint64_t received_tag = 0;
+UniqueFd DescriptorReceiver::take_kept(const DescriptorTag &tag) {
+    const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept &kept) { return kept.tag == tag; });
+    if (found == kept_.end()) {
+        return UniqueFd();
+    }
+    UniqueFd descriptor = std::move(found->descriptor);
+    kept_.erase(found);
+    return descriptor;
+}
+
+/** The oldest goes when there are too many: its sender may have died before it said that it has sent. */
+void DescriptorReceiver::keep(const DescriptorTag &tag, UniqueFd descriptor) {
+    if (kept_.size() == kMostKept) {
+        kept_.pop_front();
+    }
+    kept_.push_back({tag, std::move(descriptor)});
+}
+
+UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
+    if (UniqueFd kept = take_kept(tag)) {
+        return kept;
+    }
+    DescriptorTag received_tag = {};
     iovec data = {&received_tag, sizeof(received_tag)};
     for (;;) {
         Control control;
@@ -88,16 +110,21 @@ UniqueFd DescriptorReceiver::receive(uint64_t tag) {
             return UniqueFd();
         }
         Attached attached = take_attached(message);
-        if (length == sizeof(received_tag) && received_tag == tag && attached.same_user) {
+        if (length != sizeof(received_tag) || !attached.same_user || !attached.descriptor) {
+            continue;
+        }
+        if (received_tag == tag) {
             return std::move(attached.descriptor);
         }
+        keep(received_tag, std::move(attached.descriptor));
     }
 }
 
-bool send_descriptor(const Cookie &cookie, uint64_t tag, const UniqueFd &descriptor) {
+bool send_descriptor(const Cookie &cookie, const DescriptorTag &tag, const UniqueFd &descriptor) {
     const UniqueFd sender(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_un address;
-    iovec data = {&tag, sizeof(tag)};
+    DescriptorTag sent_tag = tag;
+    iovec data = {&sent_tag, sizeof(sent_tag)};
     Control control = {};
     msghdr message = {};
     message.msg_name = &address;

@@ -381,7 +381,7 @@ void Link::receive_map_request(const MapRequest &request) {
         handle = export_memory(request.buffer);
     }
     if (handle && handle->sharing == BufferName::Sharing::file_descriptor &&
-        !send_descriptor(peer_.cookie, answer.buffer_id, handle->descriptor)) {
+        !send_descriptor(peer_.cookie, {process_cookie().low, answer.buffer_id}, handle->descriptor)) {
         handle.reset();
     }
     if (handle) {
@@ -409,7 +409,7 @@ void Link::receive_map_answer(const MapAnswer &answer) {
     MappingHandle handle = {answer.sharing, {}, UniqueFd()};
     memcpy(&handle.ipc, answer.ipc_handle, sizeof(handle.ipc));
     if (answer.sharing == BufferName::Sharing::file_descriptor) {
-        handle.descriptor = port_.receive_descriptor(answer.buffer_id);
+        handle.descriptor = port_.receive_descriptor({answer.owner, answer.buffer_id});
     }
     const bool usable = answer.sharing == BufferName::Sharing::ipc_handle || handle.descriptor;
     PeerMappings::instance().receive(answer.owner, answer.buffer_id, usable ? &handle : nullptr);

@@ -118,7 +118,7 @@ public:
     /** Makes what receive_descriptor() needs; false when that fails. */
     bool open_descriptor_receiver() { return descriptors_.open(address().cookie); }
     /** The descriptor that a peer has sent to this port with `tag`. */
-    UniqueFd receive_descriptor(uint64_t tag) { return descriptors_.receive(tag); }
+    UniqueFd receive_descriptor(const DescriptorTag &tag) { return descriptors_.receive(tag); }
 
 private:
     Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox);

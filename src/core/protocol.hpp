@@ -92,7 +92,7 @@ struct MapRequest {
     BufferName buffer;
 };
 
-/** A descriptor comes through DescriptorReceiver, with the buffer id as tag, before this. */
+/** A descriptor comes through DescriptorReceiver, with the owner and the buffer id as tag, before this. */
 struct MapAnswer {
     uint64_t owner;
     uint64_t buffer_id;

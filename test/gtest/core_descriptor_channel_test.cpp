@@ -20,7 +20,7 @@ namespace {
 using test::open_descriptors;
 
 /** Sends descriptors together, as any process that knows the name may. */
-void send_together(const Cookie &cookie, uint64_t tag, const std::vector<int> &descriptors) {
+void send_together(const Cookie &cookie, DescriptorTag tag, const std::vector<int> &descriptors) {
     const UniqueFd sender(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const size_t bytes = descriptors.size() * sizeof(int);
     std::vector<cmsghdr> control(CMSG_SPACE(bytes) / sizeof(cmsghdr) + 1);
@@ -50,35 +50,66 @@ protected:
 
     const Cookie cookie_ = Cookie::random();
     DescriptorReceiver receiver_;
+    /** Of which device file it is. */
+    static dev_t device(const UniqueFd &descriptor) {
+        struct stat found = {};
+        EXPECT_EQ(fstat(descriptor.get(), &found), 0);
+        return found.st_rdev;
+    }
+
     const UniqueFd file_{open("/dev/null", O_RDWR | O_CLOEXEC)};
     size_t before_ = 0;
 };
 
-TEST_F(DescriptorChannel, TakesTheOneOfTheTagAndDropsOthers) {
-    ASSERT_TRUE(send_descriptor(cookie_, 6, file_));
-    ASSERT_TRUE(send_descriptor(cookie_, 7, file_));
+TEST_F(DescriptorChannel, TakesTheOneOfTheTag) {
+    ASSERT_TRUE(send_descriptor(cookie_, {1, 7}, file_));
     {
-        const UniqueFd received = receiver_.receive(7);
+        const UniqueFd received = receiver_.receive({1, 7});
         ASSERT_TRUE(received);
-        struct stat sent;
-        struct stat came;
-        ASSERT_EQ(fstat(file_.get(), &sent), 0);
-        ASSERT_EQ(fstat(received.get(), &came), 0);
-        EXPECT_EQ(came.st_rdev, sent.st_rdev);
+        EXPECT_EQ(device(received), device(file_));
         EXPECT_EQ(open_descriptors(), before_ + 1);
     }
-    EXPECT_FALSE(receiver_.receive(7)) << "there is no other";
+    EXPECT_FALSE(receiver_.receive({1, 7})) << "there is no other";
     EXPECT_EQ(open_descriptors(), before_);
+}
+
+/** Two processes have sent; the one that has sent last says so first. */
+TEST_F(DescriptorChannel, OfTwoOwnersWithOneNumberEachHasItsOwn) {
+    const UniqueFd other(open("/dev/zero", O_RDWR | O_CLOEXEC));
+    ASSERT_NE(device(other), device(file_));
+    ASSERT_TRUE(send_descriptor(cookie_, {1, 7}, file_));
+    ASSERT_TRUE(send_descriptor(cookie_, {2, 7}, other));
+    const UniqueFd of_second = receiver_.receive({2, 7});
+    ASSERT_TRUE(of_second);
+    EXPECT_EQ(device(of_second), device(other));
+    const UniqueFd of_first = receiver_.receive({1, 7});
+    ASSERT_TRUE(of_first);
+    EXPECT_EQ(device(of_first), device(file_));
+}
+
+TEST_F(DescriptorChannel, KeepsTheLastFewAndClosesThemAtTheEnd) {
+    constexpr size_t kMost = DescriptorReceiver::kMostKept;
+    for (uint64_t id = 1; id <= 2 * kMost; ++id) {
+        ASSERT_TRUE(send_descriptor(cookie_, {1, id}, file_));
+        EXPECT_FALSE(receiver_.receive({2, id}));
+        EXPECT_LE(open_descriptors(), before_ + kMost) << id;
+    }
+    EXPECT_FALSE(receiver_.receive({1, kMost})) << "one that had to go";
+    EXPECT_TRUE(receiver_.receive({1, kMost + 1}));
+    EXPECT_TRUE(receiver_.receive({1, 2 * kMost}));
+    EXPECT_EQ(open_descriptors(), before_ + kMost - 2);
+    receiver_ = DescriptorReceiver();
+    EXPECT_EQ(open_descriptors(), before_ - 1) << "the socket is gone, too";
 }
 
 TEST_F(DescriptorChannel, OfSeveralThatComeTogetherNoneIsKept) {
     for (size_t count = 2; count < 10; ++count) {
-        send_together(cookie_, 7, std::vector<int>(count, file_.get()));
-        EXPECT_FALSE(receiver_.receive(7)) << count;
+        send_together(cookie_, {1, 7}, std::vector<int>(count, file_.get()));
+        EXPECT_FALSE(receiver_.receive({1, 7})) << count;
         EXPECT_EQ(open_descriptors(), before_) << count;
     }
-    send_together(cookie_, 7, {file_.get()});
-    EXPECT_TRUE(receiver_.receive(7));
+    send_together(cookie_, {1, 7}, {file_.get()});
+    EXPECT_TRUE(receiver_.receive({1, 7}));
 }
 
 }  // namespace
