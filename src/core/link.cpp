@@ -36,10 +36,8 @@ Link::~Link() {
     }
     wait_for_copies(nullptr);
     drop_pushes();
-    revoke_shared_reads();
-    for (const auto &[id, operation] : operations_) {
-        revoke(operation.shared, 1);
-    }
+    close_all_uses();
+    await_closed_uses();
     forget_mappings();
     drop_ring();
 }
@@ -249,7 +247,7 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
     for (auto read = shared_reads_.begin(); read != shared_reads_.end();) {
         const auto operation = operations_.find(read->id);
         if (operation != operations_.end() && operation->second.owner == owner) {
-            revoke(read->shared, read->pieces);
+            close_use(read->shared, read->pieces);
             read = shared_reads_.erase(read);
         } else {
             ++read;
@@ -259,7 +257,7 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
         Operation &operation = entry->second;
         if (operation.owner == owner && operation.local != nullptr) {
             hand_out(operation.completion);
-            revoke(operation.shared, 1);
+            close_use(operation.shared, 1);
             entry = operations_.erase(entry);  // what still arrives for it is dropped
             continue;
         }
@@ -276,6 +274,7 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
         hand_out(flush->completion);
     }
     flushes_.erase(owned, flushes_.end());
+    await_closed_uses();
     host_rounds_.forget();
     if (!flushes_.empty()) {
         port_.activate(*this);  // flushes of others may have nothing left to wait for
@@ -294,7 +293,8 @@ void Link::fail() {
     incoming_puts_.clear();
     drop_pushes();
     direct_copies_.clear();
-    revoke_shared_reads();
+    close_all_uses();
+    await_closed_uses();
     host_rounds_.forget();
     help_.clear();
     control_.clear();
@@ -302,7 +302,6 @@ void Link::fail() {
     // One by one: a completion may cancel others.
     while (!operations_.empty()) {
         const Completion completion = operations_.begin()->second.completion;
-        revoke(operations_.begin()->second.shared, 1);
         operations_.erase(operations_.begin());
         if (completion.function != nullptr) {
             completion.function(completion.argument, Status::peer_failed);

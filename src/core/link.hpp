@@ -283,6 +283,12 @@ private:
         uint32_t arrived;  // pieces in slots
     };
 
+    /** A use of a SharedTransfer of this process of which nothing is claimed any more. */
+    struct ClosedUse {
+        SharedUse use;
+        uint32_t claimed;  // pieces, by the peer
+    };
+
     /** Local memory of a transfer. */
     struct LocalSide {
         const void *address;
@@ -462,7 +468,7 @@ private:
     unsigned progress_shared_reads();
     bool finish_shared_read(size_t index);
     void give_up_shared_read(size_t index, bool refused);
-    void revoke_shared_reads();
+    void close_all_uses();
     void forget_served_help();
     unsigned progress_help();
     /** What became of an attempt to help with one piece. */
@@ -472,8 +478,11 @@ private:
     bool has_room_for_piece() const;
     /** A request that had to wait would be of no use, and of a peer that makes no progress there would be ever more. */
     bool can_ask_for_help() const { return control_.empty() && mailbox_.has_room(); }
-    bool wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count);
+    void close_use(const SharedUse &use, uint32_t pieces);
+    bool helper_writes(const ClosedUse &closed) const;
+    void await_closed_uses();
     void revoke(const SharedUse &use, uint32_t pieces);
+    void end_own_pushes();
 
     Port &port_;
     MailboxAddress peer_;
@@ -513,7 +522,7 @@ private:
     std::deque<IncomingCopy> incoming_copies_;
     std::map<uint64_t, IncomingPut> incoming_puts_;
 
-    bool helper_hangs_ = false;  // the peer did not end a copy into this process's memory in time
+    std::vector<ClosedUse> closed_uses_;  // that await_closed_uses() waits for
     bool cma_refused_ = false;  // the kernel does not copy between the two processes
     std::deque<SharedRead> shared_reads_;
     std::deque<HelpRequest> help_;

@@ -355,6 +355,24 @@ unsigned Link::finish_direct_copies() {
     return count;
 }
 
+/** Tells the peer of those whose copy is over, as it may wait for that while this process waits for it. What else is to
+ *  be done is left to finish_direct_copies(). */
+void Link::end_own_pushes() {
+    for (DirectCopy &copy : direct_copies_) {
+        if (copy.shared == nullptr) {
+            continue;
+        }
+        const CopyEngine::Scope scope(port_.engine());
+        port_.engine().progress();
+        CopyTicket ticket = copy.ticket;  // how it ended is still asked for
+        const Status status = port_.engine().poll(&ticket);
+        if (status != Status::in_progress) {
+            copy.shared->finish(copy.shared_id, status == Status::ok && !source_is_gone(copy.stream));
+            copy.shared = nullptr;
+        }
+    }
+}
+
 /** A direct copy failed: the data goes through the ring. */
 void Link::take_other_way(DirectCopy &copy) {
     if (copy.purpose == DirectCopy::Purpose::get) {

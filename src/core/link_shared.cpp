@@ -81,45 +81,67 @@ uint64_t length_of_piece(uint64_t offset, uint64_t piece_bytes, uint64_t length)
 
 // ---------------------------------------------------------------- the permission of a helper
 
-/** Waits until a helper has ended the `count` pieces that it has claimed; false when it does not. */
-bool Link::wait_for_helper(const SharedTransfer &transfer, uint32_t id, uint32_t count) {
-    const auto end = std::chrono::steady_clock::now() + kHelperPatience;
-    while (count != 0 && transfer.helper(id, count) == SharedTransfer::Helper::busy) {
-        if (!peer_alive()) {
-            return true;  // its copies ended with it
-        }
-        if (helper_hangs_) {
-            return false;  // it had its time
-        }
-        if (std::chrono::steady_clock::now() > end) {
-            helper_hangs_ = true;
-            GPUSHM_LOG(error, "process %d does not end a copy into this process's memory that it has "
-                       "begun: it was stopped, or hangs", peer_.pid);
-            return false;
-        }
-    }
-    return true;
-}
-
-/** Ends a permission; on return nothing is written by it. */
-void Link::revoke(const SharedUse &use, uint32_t pieces) {
+/** Ends a permission; nothing is written by it after await_closed_uses(). */
+void Link::close_use(const SharedUse &use, uint32_t pieces) {
     if (!use.exists()) {
         return;
     }
-    SharedTransfer &transfer = port_.shared_transfer(use.index);
-    const uint32_t first = transfer.close(use.id, pieces);
-    if (wait_for_helper(transfer, use.id, pieces - first)) {
+    const uint32_t claimed = pieces - port_.shared_transfer(use.index).close(use.id, pieces);
+    const ClosedUse closed = {use, claimed};
+    if (helper_writes(closed)) {
+        closed_uses_.push_back(closed);
+    } else {
         port_.release_shared_transfer(use.index);
     }
 }
 
+bool Link::helper_writes(const ClosedUse &closed) const {
+    return closed.claimed != 0 && port_.shared_transfer(closed.use.index).helper(closed.use.id, closed.claimed) ==
+                                      SharedTransfer::Helper::busy;
+}
+
+/** Waits until the peer has ended what it has claimed of all of them, or does not: then others may have the words, for
+ *  whatever it still says is of another use. */
+void Link::await_closed_uses() {
+    if (closed_uses_.empty()) {
+        return;  // as after most operations
+    }
+    const auto end = std::chrono::steady_clock::now() + kHelperPatience;
+    bool waits = true;
+    while (waits && std::any_of(closed_uses_.begin(), closed_uses_.end(),
+                                [this](const ClosedUse &closed) { return helper_writes(closed); })) {
+        end_own_pushes();
+        waits = peer_alive();  // its copies ended with it
+        if (waits && std::chrono::steady_clock::now() > end) {
+            waits = false;
+            GPUSHM_LOG(error, "process %d does not end a copy into this process's memory that it has "
+                       "begun: it was stopped, or hangs", peer_.pid);
+        }
+    }
+    for (const ClosedUse &closed : closed_uses_) {
+        port_.release_shared_transfer(closed.use.index);
+    }
+    closed_uses_.clear();
+}
+
+/** Ends a permission; on return nothing is written by it. */
+void Link::revoke(const SharedUse &use, uint32_t pieces) {
+    close_use(use, pieces);
+    await_closed_uses();
+}
+
 // ---------------------------------------------------------------- the reader
 
-void Link::revoke_shared_reads() {
+/** As close_use(), of all that peers may write. */
+void Link::close_all_uses() {
     for (const SharedRead &read : shared_reads_) {
-        revoke(read.shared, read.pieces);
+        close_use(read.shared, read.pieces);
     }
     shared_reads_.clear();
+    for (auto &[id, operation] : operations_) {
+        close_use(operation.shared, 1);
+        operation.shared = SharedUse();
+    }
 }
 
 /** Whether the kernel may be asked to read what the CPU copies on both sides. */

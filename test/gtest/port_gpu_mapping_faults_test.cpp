@@ -2,6 +2,8 @@
 // What goes wrong with mapped memory: refusals, failing copies, peers that die, sleep or close.
 #include "port_gpu_peer.hpp"
 
+#include <signal.h>
+
 #include <chrono>
 #include <deque>
 #include <thread>
@@ -359,6 +361,45 @@ int cancel_at(CUdevice peer_device, int moment) {
         CHECK(outcome.calls == 0);
     }
     return pair.peer.finish();
+}
+
+/** The peer stops for so long that a cancel gives up; then it goes on, and copies as before. */
+FreshProcess cancelled_again("cancelled-again", [] {
+    Pair pair(1);
+    CHECK(pair.start());
+    const LogCapture log;
+    const RemoteMemory remote = pair.peer.allocate(kBytes, Buffer::Allocator::pinned);
+    Buffer local(MemoryKind::device, kBytes);
+    CHECK(pull(pair, remote, local, 0, 60) == 0);
+    CHECK(pair.peer.calls("cuIpcOpenMemHandle") == 1);
+    pair.peer.simulate("SIMCUDA_DELAY_US", "300000");
+    for (const bool stopped : {true, false}) {
+        Outcome outcome;
+        CHECK(pair.peer.link().get(local.data(), kBytes, remote, &kOwner, outcome.completion()) ==
+              Status::in_progress);
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the peer begins to copy
+        if (stopped) {
+            ::kill(pair.peer.link().peer().pid, SIGSTOP);
+        }
+        pair.peer.link().cancel(&kOwner);
+        if (stopped) {
+            CHECK(log.count("does not end a copy") == 1);
+            ::kill(pair.peer.link().peer().pid, SIGCONT);
+            std::this_thread::sleep_for(std::chrono::milliseconds(600));
+            settle({&*pair.port});
+        }
+    }
+    CHECK(log.count("does not end a copy") == 1);
+    local.fill(77);
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    CHECK(local.check(0, kBytes, 77, 0).empty());
+    pair.peer.simulate("SIMCUDA_DELAY_US", "5");
+    return pair.peer.finish();
+});
+
+TEST(PortGpuMappingFaults, APeerThatWasLateOnceIsWaitedForAgain) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(cancelled_again.run(), 0);
 }
 
 FreshProcess cancelled_pull("cancelled-pull", [] { return cancel_at(1, 0); });

@@ -8,7 +8,9 @@
 #include "core_wrapped_calls.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 namespace gpushm {
 namespace {
@@ -367,6 +369,26 @@ protected:
         EXPECT_FALSE(outcome_.done());
     }
 
+    /** Another get of the owner, whose last piece is claimed, too. */
+    SharedUse begin_claimed_get() {
+        EXPECT_EQ(link_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()), Status::in_progress);
+        for (uint32_t index = 0; index < kSharedTransfers; ++index) {
+            for (uint32_t id = 1; id < 10; ++id) {
+                if (port_->shared_transfer(index).claim_last(id)) {
+                    return {index, id};
+                }
+            }
+        }
+        ADD_FAILURE() << "nothing can be claimed";
+        return {};
+    }
+
+    std::chrono::duration<double> time_of_cancel() {
+        const auto begin = std::chrono::steady_clock::now();
+        link_->cancel(this);
+        return std::chrono::steady_clock::now() - begin;
+    }
+
     void settle_for(std::chrono::milliseconds time) {
         const auto end = std::chrono::steady_clock::now() + time;
         while (std::chrono::steady_clock::now() < end) {
@@ -402,22 +424,44 @@ TEST_F(PortHelper, ThatDiesWithItsPieceFailsTheGet) {
 }
 
 TEST_F(PortHelper, ThatHangsDoesNotHoldUpACancelForEver) {
-    const auto begin = std::chrono::steady_clock::now();
-    link_->cancel(this);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_LT(time_of_cancel(), std::chrono::seconds(10));
     EXPECT_EQ(log_.count("does not end a copy"), 1u);
     EXPECT_EQ(outcome_.calls, 0u);
-    // Whoever hangs once is not waited for again, with whatever he holds.
-    ASSERT_EQ(link_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()),
-              Status::in_progress);
-    bool claimed = false;
-    for (uint32_t id = 1; id < 10; ++id) {
-        claimed |= port_->shared_transfer(1).claim_last(id).has_value();
+}
+
+TEST_F(PortHelper, ThatHangsWithSeveralTransfersHoldsUpACancelOnce) {
+    for (int i = 0; i < 5; ++i) {
+        begin_claimed_get();
     }
-    ASSERT_TRUE(claimed);
-    const auto begin_again = std::chrono::steady_clock::now();
-    link_->cancel(this);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin_again, std::chrono::seconds(1));
+    EXPECT_LT(time_of_cancel(), std::chrono::milliseconds(3500));
+    EXPECT_EQ(log_.count("does not end a copy"), 1u);
+}
+
+/** What it holds later is another copy. */
+TEST_F(PortHelper, ThatHungOnceIsWaitedForAgain) {
+    time_of_cancel();
+    const SharedUse use = begin_claimed_get();
+    std::atomic<bool> written{false};
+    std::thread helper([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        written = true;
+        port_->shared_transfer(use.index).finish(use.id, true);
+    });
+    EXPECT_LT(time_of_cancel(), std::chrono::milliseconds(1500));
+    EXPECT_TRUE(written);
+    helper.join();
+}
+
+/** What it still says of the use that has ended does not count for the next one. */
+TEST_F(PortHelper, ThatHangsKeepsNoTransferFromOthers) {
+    EXPECT_LT(time_of_cancel(), std::chrono::seconds(10));
+    const SharedUse use = port_->take_shared_transfer();
+    EXPECT_EQ(use.index, 0u);
+    port_->shared_transfer(use.index).open(use.id, 1);
+    helper_.channel().send('w');
+    helper_.channel().send('e');
+    EXPECT_EQ(helper_.reap(), 0);
+    EXPECT_EQ(port_->shared_transfer(use.index).helper(use.id, 1), SharedTransfer::Helper::busy);
 }
 
 }  // namespace
