@@ -151,11 +151,7 @@ unsigned Link::progress() {
     count += finish_direct_copies();
     count += progress_shared_reads();
     count += progress_help();
-    if (tx_ring_ && tx_ring_->broken()) {
-        GPUSHM_LOG(error, "process %d wrote nonsense into the staging ring: the connection is given "
-                   "up; look for memory corruption in the job's processes", peer_.pid);
-        fail();
-    } else if (count == 0) {
+    if (count == 0) {
         check_peer();
     }
     return count;
@@ -163,6 +159,12 @@ unsigned Link::progress() {
 
 void Link::check_peer() {
     if (failed_) {
+        return;
+    }
+    if (tx_ring_ && tx_ring_->broken()) {
+        GPUSHM_LOG(error, "process %d wrote nonsense into the staging ring: the connection is given "
+                   "up; look for memory corruption in the job's processes", peer_.pid);
+        fail();
         return;
     }
     if (!last_words_ && (since_check_.over() || check_requested_)) {

@@ -8,9 +8,12 @@
 #include "core/kernel_image.hpp"
 #include "core/numa_node.hpp"
 #include "core/page_residency.hpp"
+#include "core/staging_ring.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <tuple>
 
 namespace gpushm {
@@ -19,6 +22,17 @@ namespace {
 using namespace test;
 
 constexpr char kOwner = 0;
+
+/** Where this process has mapped the header of the only ring; null without one. */
+RingHeader *mapped_ring() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find("gpushm-ring") != std::string::npos) {
+            return reinterpret_cast<RingHeader *>(std::stoull(line, nullptr, 16));
+        }
+    }
+    return nullptr;
+}
 
 /** One buffer of every kind, with the same pattern. */
 class PortGpuMessages : public GpuTest {
@@ -289,6 +303,28 @@ TEST_F(PortGpuMessages, CancelledOwnersMemoryIsFreeAndItsMessageWhole) {
     expect_message(1, 6000, 8);
     settle({&a_, &b_});
     EXPECT_EQ(outcome.calls, 0u);
+}
+
+/** Who waits for room finds it. */
+TEST_F(PortGpuMessages, NonsenseInTheRingIsNoticedByWhoeverHasNothingUnderWay) {
+    make_ring_ready(a_, b_);
+    settle({&a_, &b_});
+    const LogCapture log;
+    RingHeader *const ring = mapped_ring();
+    ASSERT_NE(ring, nullptr);
+    const Piece pieces[] = {piece(2, 0, 3000)};
+    Outcome outcome;
+    for (int i = 0; i < 1000 && !link_.failed(); ++i) {
+        ring->released.store(uint64_t{1} << 60);  // where the receiver has written anew
+        if (link_.am_pieces(3, nullptr, 0, pieces, 1, nullptr, outcome.completion()) == Status::in_progress) {
+            settle({&a_, &b_});
+        } else {
+            link_.check_peer();
+        }
+    }
+    EXPECT_TRUE(link_.failed());
+    EXPECT_EQ(log.count("nonsense into the staging ring"), 1u);
+    EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_links.size() == 1; }));
 }
 
 TEST_F(PortGpuMessages, RingLiesNextToTheGpuThatWritesIt) {
