@@ -6,7 +6,10 @@
 #include "core/driver_hooks.hpp"
 #include "core/log.hpp"
 
+#include <pthread.h>
+
 #include <chrono>
+#include <new>
 
 namespace gpushm {
 namespace {
@@ -135,8 +138,14 @@ unsigned char *PeerMapping::locate(const BufferName &name, uint64_t address,
 PeerMappings &PeerMappings::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static PeerMappings *mappings = new PeerMappings;
+    // A forked child cannot use the driver, and has not the thread that may have had the mutex: there it is as new.
+    [[maybe_unused]] static const int watched =
+        pthread_atfork(nullptr, nullptr, [] { new (mappings) PeerMappings; });
     return *mappings;
 }
+
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] static const PeerMappings &made_at_load = PeerMappings::instance();
 
 PeerMappings::PeerMappings() : cost_seconds_(kFirstCost) {}
 

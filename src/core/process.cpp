@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <new>
 
 namespace gpushm {
 namespace {
@@ -41,12 +42,27 @@ bool ended(const UniqueFd &pidfd) {
     return poll(&event, 1, 0) > 0;
 }
 
+/** The descriptors by which this process watches others. */
+struct Watched {
+    static Watched &instance() {
+        // Never destroyed. A forked child has not the thread that may have had the mutex: there it is as new.
+        static auto *made = new Watched;
+        [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] { new (made) Watched; });
+        return *made;
+    }
+
+    std::mutex mutex;
+    std::map<pid_t, std::weak_ptr<const UniqueFd>> pidfds;
+};
+
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] const Watched &made_at_load = Watched::instance();
+
 /** The descriptor by which this process watches `pid`; null when there is none. */
 std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
-    static auto &mutex = *new std::mutex;
-    static auto &watched = *new std::map<pid_t, std::weak_ptr<const UniqueFd>>;
-    const std::lock_guard<std::mutex> lock(mutex);
-    std::weak_ptr<const UniqueFd> &entry = watched[pid];
+    Watched &watched = Watched::instance();
+    const std::lock_guard<std::mutex> lock(watched.mutex);
+    std::weak_ptr<const UniqueFd> &entry = watched.pidfds[pid];
     std::shared_ptr<const UniqueFd> pidfd = entry.lock();
     // The number of a process that has ended may be another one's by now.
     if (pidfd == nullptr || ended(*pidfd)) {
@@ -55,7 +71,7 @@ std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
         entry = pidfd;
     }
     if (pidfd == nullptr) {
-        watched.erase(pid);
+        watched.pidfds.erase(pid);
     }
     return pidfd;
 }

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/registration_table.hpp"
 
+#include <pthread.h>
+
 namespace gpushm {
 
 RegistrationTable &RegistrationTable::instance() {
     static RegistrationTable *table = new RegistrationTable;
+    // A forked child has what its parent has registered, but not a thread of it that may have had the mutex.
+    [[maybe_unused]] static const int watched = pthread_atfork(
+        [] { table->mutex_.lock(); }, [] { table->mutex_.unlock(); }, [] { table->mutex_.unlock(); });
     return *table;
 }
+
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] static const RegistrationTable &made_at_load = RegistrationTable::instance();
 
 uint64_t RegistrationTable::add(const void *address, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);

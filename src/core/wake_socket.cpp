@@ -4,9 +4,12 @@
 #include "core/abstract_address.hpp"
 #include "core/log.hpp"
 
+#include <pthread.h>
+
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <new>
 
 namespace gpushm {
 namespace {
@@ -15,12 +18,18 @@ constexpr char kPurpose[] = "wake";
 
 int make_socket() { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
+/** Never destroyed. A forked child has not the thread that may have had it. */
+std::mutex *const making = [] {
+    static auto *made = new std::mutex;
+    pthread_atfork(nullptr, nullptr, [] { new (made) std::mutex; });
+    return made;
+}();
+
 /** The socket of this process that wakes others; -1 when there is none. It is never closed: another
  *  thread may be about to use it. */
 int sending_socket() {
-    static std::mutex mutex;
     static int made = -1;
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard<std::mutex> lock(*making);
     if (made < 0) {
         made = make_socket();
     }

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ProcessWatch, node_identity, Cookie.
+// ProcessWatch, node_identity, Cookie; and what forked children find.
 #include "core/process.hpp"
+
+#include "core/peer_mappings.hpp"
+#include "core/registration_table.hpp"
+#include "core/spare_descriptor.hpp"
+#include "core/wake_socket.hpp"
 
 #include "core_support.hpp"
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <set>
+#include <string>
+#include <thread>
 #include <utility>
 
 namespace gpushm {
@@ -193,6 +202,66 @@ TEST(Cookie, IsEqualOnlyIfAllBitsAre) {
     other = cookie;
     other.high ^= 1ull << 63;
     EXPECT_FALSE(cookie == other);
+}
+
+// ---------------------------------------------------------------- forked children
+
+/** Something that takes a mutex of the process. */
+struct Work {
+    const char *name;
+    void (*run)();
+};
+
+class ForkedChild : public testing::TestWithParam<Work> {};
+
+/** They are forked while another thread of the parent works, and most often holds the mutex. */
+TEST_P(ForkedChild, WaitsForNoThreadOfItsParent) {
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        while (!stop) {
+            GetParam().run();
+        }
+    });
+    int ended_well = 0;
+    constexpr int kChildren = 300;
+    for (int i = 0; i < kChildren; ++i) {
+        Child child([](const Channel &) {
+            alarm(20);
+            GetParam().run();
+            return 0;
+        });
+        const bool well = child.reap() == 0;
+        ended_well += well ? 1 : 0;
+        if (!well) {
+            break;  // the next ones would take as long
+        }
+    }
+    stop = true;
+    other.join();
+    EXPECT_EQ(ended_well, kChildren);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mutexes, ForkedChild,
+    testing::Values(Work{"ProcessWatch", [] { (void)ProcessWatch(getppid()).alive(); }},
+                    Work{"RegistrationTable", [] {
+                             RegistrationTable &table = RegistrationTable::instance();
+                             table.remove(table.add("", 1));
+                         }},
+                    Work{"WakeSocket", [] { (void)can_wake(); }},
+                    Work{"SpareDescriptor", [] { (void)open_with_spare_descriptor("/dev/null", O_RDONLY | O_CLOEXEC); }},
+                    Work{"PeerMappings", [] { PeerMappings::instance().forget_process(1); }}),
+    [](const auto &work) { return std::string(work.param.name); });
+
+TEST(RegistrationTableInAForkedChild, HoldsWhatTheParentHasAdded) {
+    RegistrationTable &table = RegistrationTable::instance();
+    const char byte = 0;
+    const uint64_t inherited = table.add(&byte, 1);
+    Child child([&](const Channel &) {
+        return table.covers(inherited, reinterpret_cast<uint64_t>(&byte), 1) && table.add(&byte, 1) > inherited ? 0 : 1;
+    });
+    EXPECT_EQ(child.reap(), 0);
+    table.remove(inherited);
 }
 
 }  // namespace

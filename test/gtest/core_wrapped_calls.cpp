@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include <cstdarg>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 
 // The names are those that ld --wrap looks for.
@@ -48,6 +50,8 @@ struct SharedMapping {
 };
 
 std::mutex mutex;
+/** As all mutexes of the core: a forked child has not the thread that may have had it. */
+[[maybe_unused]] const int watched = pthread_atfork(nullptr, nullptr, [] { new (&mutex) std::mutex; });
 bool share_mappings = false;
 bool refuse_mappings = false;
 std::map<ino_t, SharedMapping> shared_mappings;
