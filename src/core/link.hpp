@@ -52,6 +52,7 @@ struct RemoteMemory {
     uint64_t head_start = 0;  // what Link::plan_head_start() of the peer returned
     StridedRows rows = {};    // where it is in truth if it is a source of the peer's RowViews: then `buffer` is of
                               // these; length 0: it is where it says
+    uint64_t invalidations = 0;  // RegistrationTable::invalidations() of the peer when it told of the memory
 };
 
 /** One thread at a time, the thread that progresses the port.
@@ -455,7 +456,8 @@ private:
     bool is_being_read(uint64_t address, uint64_t length) const;
 
     // link_shared.cpp
-    bool may_read(const BufferName &buffer, bool local_on_gpu) const;
+    bool is_current(const RemoteMemory &remote) const;
+    bool may_read(const RemoteMemory &remote, bool local_on_gpu) const;
     std::optional<HostTransferWays::Way> choose_host_way(const RemoteMemory &remote, size_t length,
                                                          const MemoryInfo &local, bool local_on_gpu);
     bool read_at_once(void *local, size_t length, const RemoteMemory &remote);

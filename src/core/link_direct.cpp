@@ -241,7 +241,7 @@ StridedRows Link::destination_of(const Operation &operation, const StridedRows &
 bool Link::start_direct_get(uint64_t id) {
     const Operation &operation = operations_[id];
     const RemoteMemory &remote = operation.remote;
-    if (!may_copy(remote, operation.local_info, operation.length) ||
+    if (!is_current(remote) || !may_copy(remote, operation.local_info, operation.length) ||
         (remote.rows.length != 0 && remote.rows.bytes() != operation.length)) {
         return false;
     }
@@ -269,7 +269,7 @@ bool Link::start_direct_get(uint64_t id) {
 }
 
 bool Link::start_direct_put(const Stream &stream) {
-    if (!may_copy(stream.remote, stream.source_info, stream.total)) {
+    if (!is_current(stream.remote) || !may_copy(stream.remote, stream.source_info, stream.total)) {
         return false;
     }
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
@@ -334,6 +334,9 @@ unsigned Link::finish_direct_copies() {
         if (copy.purpose == DirectCopy::Purpose::push && source_is_gone(copy.stream)) {
             status = Status::gpu_error;  // as lost_source()
         }
+        if (copy.purpose == DirectCopy::Purpose::get && !is_current(operations_[copy.stream.transfer_id].remote)) {
+            status = Status::gpu_error;
+        }
         direct_copies_.erase(entry);
         ++count;
         if (copy.filled != nullptr && status == Status::ok) {
@@ -373,7 +376,7 @@ void Link::end_own_pushes() {
     }
 }
 
-/** A direct copy failed: the data goes through the ring. */
+/** A direct copy failed, or what it has read does not count: the data goes through the ring. */
 void Link::take_other_way(DirectCopy &copy) {
     if (copy.purpose == DirectCopy::Purpose::get) {
         request_data(copy.stream.transfer_id, false);

@@ -144,17 +144,24 @@ void Link::close_all_uses() {
     }
 }
 
+/** Whether the peer has invalidated nothing since it told of its memory: else what was read there by this process, or
+ *  would be, may be something else by now, and the peer is to look itself. */
+bool Link::is_current(const RemoteMemory &remote) const {
+    return mailbox_.invalidations() == remote.invalidations;
+}
+
 /** Whether the kernel may be asked to read what the CPU copies on both sides. */
-bool Link::may_read(const BufferName &buffer, bool local_on_gpu) const {
+bool Link::may_read(const RemoteMemory &remote, bool local_on_gpu) const {
+    const BufferName &buffer = remote.buffer;
     return port_.config().cma && !cma_refused_ && buffer.owner != 0 && buffer.cpu_copies() &&
-           !local_on_gpu;
+           !local_on_gpu && is_current(remote);
 }
 
 /** Of a get between hosts that the kernel may copy; others have no choice. */
 std::optional<HostTransferWays::Way> Link::choose_host_way(const RemoteMemory &remote, size_t length,
                                                            const MemoryInfo &local, bool local_on_gpu) {
     using Way = HostTransferWays::Way;
-    const bool may_be_read = may_read(remote.buffer, local_on_gpu);
+    const bool may_be_read = may_read(remote, local_on_gpu);
     // Managed memory may move while the CPU copies it.
     const bool has_choice = may_be_read && HostTransferWays::covers(length) && local.kind != MemoryKind::managed &&
                             remote.buffer.kind != MemoryKind::managed;
@@ -179,6 +186,9 @@ bool Link::read_at_once(void *local, size_t length, const RemoteMemory &remote) 
         note_refused_read(remote.buffer);
         return false;
     }
+    if (!is_current(remote)) {
+        return false;
+    }
     host_rounds_.note_end(operations_.empty());
     return true;
 }
@@ -186,7 +196,7 @@ bool Link::read_at_once(void *local, size_t length, const RemoteMemory &remote) 
 /** False: the kernel has just refused to copy. */
 bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
     const Operation &operation = operations_[id];
-    if (!may_read(operation.remote.buffer, operation.local_on_gpu)) {
+    if (!may_read(operation.remote, operation.local_on_gpu)) {
         return false;
     }
     SharedRead read = {};
@@ -287,8 +297,12 @@ bool Link::finish_shared_read(size_t index) {
         if (state == SharedTransfer::Helper::busy || (read.by_slots && read.arrived < helped)) {
             return false;
         }
-        revoke(read.shared, read.pieces);
     }
+    if (!is_current(operations_[read.id].remote)) {
+        give_up_shared_read(index, false);
+        return true;
+    }
+    revoke(read.shared, read.pieces);
     shared_reads_.erase(shared_reads_.begin() + static_cast<ptrdiff_t>(index));
     end_operation(read.id, Status::ok);
     return true;

@@ -201,6 +201,14 @@ struct MailboxHeader {
      *  senders that wait for an answer. It stays readable where the segment is mapped. If the owner
      *  dies it may stay 0: senders watch the process as well. */
     alignas(128) std::atomic<uint64_t> closed;
+
+    /** RegistrationTable::invalidations() of the owner's process, on the line of `closed`, as it hardly ever changes.
+     *  Written by any thread of the owner, with the table's mutex held, before (fence) the program may write into the
+     *  memory anew; read by peers that read memory of the owner by themselves, after (fence) the bytes, of which one
+     *  may be of what was written then only if the word shows it: it is not what it was when they were told of the
+     *  memory, and they ask the owner instead. After the mailbox's end it is not written any more. If the owner dies
+     *  it stays, and so does the memory, until it goes. */
+    std::atomic<uint64_t> invalidations;
 };
 
 /** A cell that the sender has reserved and fills. */
@@ -262,6 +270,8 @@ public:
     /** Empty, logged, when the sizes are impossible or there is no memory or no descriptor left. */
     static std::optional<MailboxReceiver> create(uint32_t cell_count, uint64_t slot_bytes);
 
+    /** MailboxHeader::invalidations. */
+    std::atomic<uint64_t> *invalidations() const { return &header()->invalidations; }
     MailboxAddress address() const;
     size_t slot_bytes() const { return geometry_.slot_bytes; }
 
@@ -439,6 +449,11 @@ public:
 
     /** Whether the owner receives no more. */
     bool closed() const { return header()->closed.load(std::memory_order_acquire) != 0; }
+    /** MailboxHeader::invalidations, after all that was read of the owner's memory. */
+    uint64_t invalidations() const {
+        std::atomic_thread_fence(std::memory_order_acquire);
+        return header()->invalidations.load(std::memory_order_relaxed);
+    }
 
 private:
     MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner, uint16_t sender);

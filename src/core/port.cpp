@@ -3,6 +3,7 @@
 
 #include "core/background.hpp"
 #include "core/log.hpp"
+#include "core/registration_table.hpp"
 #include "core/spare_descriptor.hpp"
 
 #include <algorithm>
@@ -40,12 +41,15 @@ std::unique_ptr<Port> Port::create(const PortConfig &config, const PortCallbacks
 }
 
 Port::Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox)
-    : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {}
+    : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {
+    RegistrationTable::instance().publish(mailbox_.invalidations());
+}
 
 Port::~Port() {
     if (is_inherited()) {
         return;
     }
+    RegistrationTable::instance().withdraw(mailbox_.invalidations());
     mailbox_.close();
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();

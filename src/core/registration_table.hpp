@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 namespace gpushm {
 
@@ -19,6 +20,8 @@ public:
     /** The id; never 0. */
     uint64_t add(const void *address, size_t length);
     void remove(uint64_t id);
+    /** As remove(), of memory that peers may be reading by themselves: what they read from now on is not to count. */
+    void invalidate(uint64_t id);
 
     /** What a registration covers; false when it does not exist. */
     bool find(uint64_t id, const void **address, size_t *length) const;
@@ -29,6 +32,12 @@ public:
     /** How often one was removed: while that stays, what was covered is. */
     uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
 
+    /** How often that was. Who tells peers of a registration reads it before he looks whether that is there. */
+    uint64_t invalidations() const { return invalidations_.load(std::memory_order_acquire); }
+    /** `*word` is in memory that peers see: it is invalidations() until withdraw(). */
+    void publish(std::atomic<uint64_t> *word);
+    void withdraw(std::atomic<uint64_t> *word);
+
 private:
     struct Range {
         uint64_t begin;
@@ -37,6 +46,8 @@ private:
 
     mutable std::mutex mutex_;
     std::atomic<uint64_t> removals_{0};  // changed with mutex_ held
+    std::atomic<uint64_t> invalidations_{0};  // likewise
+    std::vector<std::atomic<uint64_t> *> published_;
     uint64_t next_id_ = 1;
     std::unordered_map<uint64_t, Range> ranges_;
 };

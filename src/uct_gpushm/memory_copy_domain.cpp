@@ -183,7 +183,7 @@ public:
         memh = address;
         return UCS_OK;
     }
-    ucs_status_t mem_dereg(uct_mem_h) override { return UCS_OK; }
+    ucs_status_t mem_dereg(uct_mem_h, bool) override { return UCS_OK; }
     ucs_status_t mkey_pack(uct_mem_h, const void *, size_t, void *) override { return UCS_OK; }
 
     ucs_status_t mem_query(const void *address, size_t length,

@@ -64,8 +64,9 @@ public:
         return UCS_OK;
     }
 
-    ucs_status_t mem_dereg(uct_mem_h memh) override {
+    ucs_status_t mem_dereg(uct_mem_h memh, bool invalidates) override {
         told().deregistrations += memh == this;
+        told().invalidations += memh == this && invalidates;
         return UCS_OK;
     }
 

@@ -19,6 +19,7 @@ struct Told {
     void *registered_address = nullptr;
     size_t registered_length = 0;
     int deregistrations = 0;
+    int invalidations = 0;  // among them
     ucs_memory_type_t alloc_type = UCS_MEMORY_TYPE_LAST;
     int frees = 0;
     int domains_closed = 0;

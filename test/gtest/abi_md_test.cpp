@@ -155,6 +155,7 @@ TEST_F(AbiMd, invalidation_completes_after_the_deregistration) {
     completed_after = -1;
     ASSERT_EQ(uct_.md_mem_dereg_v2(md.get(), params), UCS_OK);
     EXPECT_EQ(completed_after, 1);
+    EXPECT_EQ(told().invalidations, 1);
     EXPECT_EQ(completion.count, 0);
 }
 

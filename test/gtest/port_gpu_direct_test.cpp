@@ -171,6 +171,23 @@ TEST_F(PortGpuDirect, FlushAndFenceWaitForIt) {
     EXPECT_EQ(target.check(0, kBytes, 1, 0), "");
 }
 
+/** Its owner has it back, and may have written there before the copy began. */
+TEST_F(PortGpuDirect, WhatIsInvalidatedMeanwhileDoesNotCount) {
+    Buffer source(MemoryKind::device, kBytes);
+    Buffer target(MemoryKind::device, kBytes);
+    Registration registration(source.data(), kBytes);
+    const RemoteMemory remote = registration.named();
+    for (const bool at_once : {false, true}) {
+        Outcome outcome;
+        ASSERT_EQ(link_.get(target.data(), kBytes, remote, nullptr, outcome.completion()), Status::in_progress);
+        if (!at_once) {
+            registration.invalidate();
+        }
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+        EXPECT_EQ(outcome.status, Status::gpu_error);
+    }
+}
+
 /** What ends it: cancel, a failure of the link, the end of the port. */
 enum class End { cancel, fail, destroy };
 

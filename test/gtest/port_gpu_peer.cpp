@@ -16,7 +16,7 @@ namespace {
 constexpr uint8_t kCommandId = 30;
 constexpr uint8_t kAnswerId = 31;
 
-// What of remote memory a command has room for: all but rows.
+// What of remote memory a message has room for: all but rows, and invalidations, of which there are none.
 constexpr size_t kRemoteBytes = offsetof(RemoteMemory, rows);
 
 std::string bytes_of(const RemoteMemory &memory) {
@@ -85,7 +85,7 @@ public:
             const Answer answer = obey(operation, command);
             CHECK(send_when_possible(port_, port_, [&] {
                       return link_->am_short(kAnswerId, answer.value, &answer.memory,
-                                             sizeof(answer.memory));
+                                             kRemoteBytes);
                   }) == Status::ok);
             if (operation == Operation::close_port) {
                 port_.destroy();
@@ -180,7 +180,7 @@ Peer::Answer Peer::await_answer() {
     }
     const Message &message = port_->messages.front();
     memcpy(&answer.value, message.bytes.data(), sizeof(answer.value));
-    memcpy(&answer.memory, message.bytes.data() + sizeof(answer.value), sizeof(answer.memory));
+    memcpy(static_cast<void *>(&answer.memory), message.bytes.data() + sizeof(answer.value), kRemoteBytes);
     port_->messages.pop_front();
     return answer;
 }

@@ -78,6 +78,50 @@ TEST_F(PortShared, BothCopy) {
     EXPECT_GT(copies.writes(), 2u);
 }
 
+/** It is given back to the program, by whose next bytes nobody is to be deceived. */
+TEST_F(PortShared, WhatWasInvalidatedIsNotRead) {
+    for (const size_t length : {size_t{4097}, kLeastHelped, kBytes}) {
+        Registration source(source_.data(), kBytes);
+        const RemoteMemory remote = host_memory(source);
+        source.invalidate();
+        Outcome outcome;
+        ASSERT_EQ(a_.link(b_).get(local_.data(), length, remote, nullptr, outcome.completion()), Status::in_progress);
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+        EXPECT_EQ(outcome.status, Status::gpu_error);
+    }
+}
+
+TEST_F(PortShared, WhatIsInvalidatedMeanwhileDoesNotCount) {
+    Registration source(source_.data(), kBytes);
+    const RemoteMemory remote = host_memory(source);
+    Outcome outcome;
+    ASSERT_EQ(a_.link(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion()), Status::in_progress);
+    ASSERT_TRUE(a_->shared_transfer(0).claim_last(1));
+    for (int i = 0; i < 100; ++i) {
+        a_->progress();  // reads all but that piece
+    }
+    EXPECT_FALSE(outcome.done());
+    source.invalidate();
+    a_->shared_transfer(0).finish(1, true);
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+    EXPECT_EQ(outcome.status, Status::gpu_error);
+}
+
+TEST_F(PortShared, OtherMemoryComesAnotherWayThen) {
+    const RemoteMemory remote = host_memory(registration_);
+    Registration other(local_.data(), 1);
+    other.invalidate();
+    const RefusedCopies copies(kAlways, kAlways);
+    fill_pattern(source_.data(), kBytes, ++seed_);
+    Outcome outcome;
+    ASSERT_EQ(a_.link(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion()), Status::in_progress);
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+    expect_data(outcome);
+    EXPECT_EQ(copies.reads() + copies.writes(), 0u);
+    expect_get(a_);
+    EXPECT_NE(copies.reads(), 0u) << "who is told of it later reads again";
+}
+
 TEST_F(PortShared, LittleIsReadWithinTheCall) {
     const RefusedCopies copies(kAlways, kAlways);
     for (const size_t length : {size_t{1}, size_t{4097}, kLeastHelped - 1}) {

@@ -123,10 +123,13 @@ public:
         : address_(reinterpret_cast<uint64_t>(address)),
           id_(RegistrationTable::instance().add(address, length)) {}
     ~Registration() { RegistrationTable::instance().remove(id_); }
+    void invalidate() { RegistrationTable::instance().invalidate(id_); }
     Registration(const Registration &) = delete;
     Registration &operator=(const Registration &) = delete;
 
-    RemoteMemory at(uint64_t offset = 0) const { return {address_ + offset, id_}; }
+    RemoteMemory at(uint64_t offset = 0) const {
+        return {address_ + offset, id_, {}, 0, {}, RegistrationTable::instance().invalidations()};
+    }
     /** With the name of the allocation, as in a remote key: so it can be mapped. Asks the driver.
      *  */
     RemoteMemory named(uint64_t offset = 0) const;

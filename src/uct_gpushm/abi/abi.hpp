@@ -56,8 +56,9 @@ public:
                                    uct_mem_h &memh);
     virtual ucs_status_t mem_free(uct_mem_h memh);
     virtual ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) = 0;
-    /** The adapter invokes the completion of an invalidating deregistration afterwards. */
-    virtual ucs_status_t mem_dereg(uct_mem_h memh) = 0;
+    /** `invalidates`: peers may have a key of it that they use, and are not to see what lies there afterwards. The
+     *  adapter invokes the completion then. */
+    virtual ucs_status_t mem_dereg(uct_mem_h memh, bool invalidates) = 0;
     /** UCS_ERR_INVALID_ADDR for memory that is not the domain's. */
     virtual ucs_status_t mem_query(const void *address, size_t length,
                                    MemoryAttributes &attributes);

@@ -121,8 +121,9 @@ ucs_status_t mem_dereg(uct_md_h md, const void *params) {
     const unsigned flags =
         (mask & kDeregFieldFlags) ? load<unsigned>(params, kDeregFlags) : 0;
     const auto memh = load<uct_mem_h>(params, kDeregMemh);
-    const ucs_status_t status = guarded([&] { return memory_domain(md).mem_dereg(memh); });
-    if (status == UCS_OK && (flags & kDeregFlagInvalidate) && (mask & kDeregFieldCompletion)) {
+    const bool invalidates = (flags & kDeregFlagInvalidate) != 0;
+    const ucs_status_t status = guarded([&] { return memory_domain(md).mem_dereg(memh, invalidates); });
+    if (status == UCS_OK && invalidates && (mask & kDeregFieldCompletion)) {
         invoke_completion(load<uct_completion_t *>(params, kDeregCompletion), UCS_OK);
     }
     return status;
