@@ -238,17 +238,18 @@ void Link::drop_ring() {
 }
 
 void Link::receive_ring_offer(const RingOffer &offer) {
-    const char *why = "it offered a second one";
-    if (!rx_ring_) {
-        rx_ring_ = StagingRingReceiver::attach(peer_.pid, offer.segment_fd, offer.cookie, &why);
-        if (!rx_ring_) {
-            GPUSHM_LOG(warn, "cannot map the staging ring of process %d (%s): its messages come "
-                       "more slowly", peer_.pid, why);
-        }
-        send_control(CellKind::ring_answer, RingAnswer{rx_ring_ ? 1u : 0u});
-    } else {
-        GPUSHM_LOG(error, "process %d broke the protocol: %s", peer_.pid, why);
+    if (rx_ring_) {
+        GPUSHM_LOG(error, "process %d broke the protocol: it offered a second ring", peer_.pid);
+        send_control(CellKind::ring_answer, RingAnswer{0});  // it would wait for ever
+        return;
     }
+    const char *why = "";
+    rx_ring_ = StagingRingReceiver::attach(peer_.pid, offer.segment_fd, offer.cookie, &why);
+    if (!rx_ring_) {
+        GPUSHM_LOG(warn, "cannot map the staging ring of process %d (%s): its messages come "
+                   "more slowly", peer_.pid, why);
+    }
+    send_control(CellKind::ring_answer, RingAnswer{rx_ring_ ? 1u : 0u});
 }
 
 void Link::receive_ring_answer(const RingAnswer &answer) {

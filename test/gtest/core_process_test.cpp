@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(
                              table.remove(table.add("", 1));
                          }},
                     Work{"WakeSocket", [] { (void)can_wake(); }},
-                    Work{"SpareDescriptor", [] { (void)open_with_spare_descriptor("/dev/null", O_RDONLY | O_CLOEXEC); }},
+                    Work{"SpareDescriptor", [] { (void)open_with_spare_descriptor("/dev/null", O_RDONLY); }},
                     Work{"PeerMappings", [] { PeerMappings::instance().forget_process(1); }}),
     [](const auto &work) { return std::string(work.param.name); });
 

@@ -107,6 +107,24 @@ TEST_F(PortLies, MessageLongerThanAnyMayBeIsDropped) {
     EXPECT_EQ(victim_.messages[1].bytes.size(), 10u);
 }
 
+/** Who waits for the answer sends nothing by a ring meanwhile. */
+TEST_F(PortLies, SecondRingIsRefused) {
+    const LogCapture log;
+    auto ring = StagingRingSender::create(8 * kSlotBytes);
+    for (const uint32_t accepted : {1, 0}) {
+        send(CellKind::ring_offer, RingOffer{ring->cookie(), ring->segment_fd()});
+        settle({&victim_});
+        ReceivedCell cell;
+        ASSERT_TRUE(mailbox_->receive(&cell)) << accepted;
+        ASSERT_EQ(cell.kind, CellKind::ring_answer);
+        RingAnswer answer;
+        memcpy(&answer, cell.payload, sizeof(answer));
+        EXPECT_EQ(answer.accepted, accepted);
+        mailbox_->release();
+    }
+    EXPECT_EQ(log.count("a second ring"), 1u);
+}
+
 TEST_F(PortLies, MessageWithAnIdThatNoneMayHaveIsDropped) {
     const LogCapture log;
     auto ring = StagingRingSender::create(8 * kSlotBytes);
