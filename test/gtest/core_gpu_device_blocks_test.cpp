@@ -13,14 +13,6 @@ using namespace test;
 
 constexpr size_t kMiB = 1u << 20;
 
-#define CHECK(condition)                                            \
-    do {                                                            \
-        if (!(condition)) {                                         \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-            return 1;                                               \
-        }                                                           \
-    } while (false)
-
 class DeviceBlocksTest : public GpuTest {
 protected:
     DeviceBlocks &blocks_ = DeviceBlocks::instance();

@@ -25,14 +25,6 @@ using namespace test;
 constexpr size_t kBytes = 4096;
 constexpr int kSkipped = 77;
 
-#define CHECK(condition)                                            \
-    do {                                                            \
-        if (!(condition)) {                                         \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-            return 1;                                               \
-        }                                                           \
-    } while (false)
-
 /** What the owner says of a buffer. */
 struct Export {
     BufferName name;

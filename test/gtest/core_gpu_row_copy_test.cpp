@@ -26,14 +26,6 @@ std::vector<CopyPiece> scattered(const Buffer &to, const Buffer &from, size_t co
     return pieces;
 }
 
-#define CHECK(condition)                                            \
-    do {                                                            \
-        if (!(condition)) {                                         \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-            return 1;                                               \
-        }                                                           \
-    } while (false)
-
 class RowCopyTest : public GpuTest {
 protected:
     void SetUp() override {

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -103,6 +104,15 @@ protected:
 
 constexpr MemoryKind kAllKinds[] = {MemoryKind::host, MemoryKind::pinned, MemoryKind::device,
                                     MemoryKind::managed};
+
+/** In a function that returns the exit status of a process. */
+#define CHECK(condition)                                                          \
+    do {                                                                          \
+        if (!(condition)) {                                                       \
+            fprintf(stderr, "%s, line %d: %s\n", __FILE__, __LINE__, #condition); \
+            return 1;                                                             \
+        }                                                                         \
+    } while (false)
 
 /** Runs `body` in a process of its own, which has not called the driver before; 0 when it is right.
  *  Define it at namespace scope: FreshProcess name("name", [] { ... return 0; }); */

@@ -73,7 +73,7 @@ bool must_be_told(Scenario scenario, const std::string &rule) {
     return rule.find(',') != std::string::npos && !has_another_way(scenario, rule);
 }
 
-#define CHECK(condition)                                                             \
+#define CHECK_CASE(condition)                                                        \
     do {                                                                             \
         if (!(condition)) {                                                          \
             fprintf(stderr, "%s, line %d: %s\n", describe.c_str(), __LINE__, #condition); \
@@ -90,14 +90,14 @@ int run_message(const std::string &describe, TestPort &a, TestPort &b, Buffer &s
         return a.link(b).am_pieces(1, nullptr, 0, pieces, 2, nullptr, outcome.completion());
     });
     if (status == Status::in_progress) {
-        CHECK(progress_until({&a, &b}, [&] { return outcome.done(); }));
-        CHECK(outcome.calls == 1);
+        CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
+        CHECK_CASE(outcome.calls == 1);
         status = outcome.status;
     }
     settle({&a, &b});
-    CHECK(status == Status::ok || status == Status::gpu_error);
-    CHECK(b.messages.size() == (status == Status::ok ? 1u : 0u));
-    CHECK(b.messages.empty() || check_message(b.messages[0], 1, 7000, 1).empty());
+    CHECK_CASE(status == Status::ok || status == Status::gpu_error);
+    CHECK_CASE(b.messages.size() == (status == Status::ok ? 1u : 0u));
+    CHECK_CASE(b.messages.empty() || check_message(b.messages[0], 1, 7000, 1).empty());
     b.messages.clear();
     *errors += status != Status::ok;
     return 0;
@@ -108,14 +108,14 @@ int run_transfer(const std::string &describe, bool put, TestPort &a, TestPort &b
     Outcome outcome;
     const Registration registration(put ? target.data() : source.data(), kBytes);
     const RemoteMemory remote = registration.named();
-    CHECK((put ? a.link(b).put(source.data(), kBytes, remote, nullptr, outcome.completion())
+    CHECK_CASE((put ? a.link(b).put(source.data(), kBytes, remote, nullptr, outcome.completion())
                : a.link(b).get(target.data(), kBytes, remote, nullptr, outcome.completion())) ==
           Status::in_progress);
-    CHECK(progress_until({&a, &b}, [&] { return outcome.done(); }));
+    CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
     settle({&a, &b});
-    CHECK(outcome.calls == 1);
-    CHECK(outcome.status == Status::ok || outcome.status == Status::gpu_error);
-    CHECK(outcome.status != Status::ok || target.check(0, kBytes, 1, 0).empty());
+    CHECK_CASE(outcome.calls == 1);
+    CHECK_CASE(outcome.status == Status::ok || outcome.status == Status::gpu_error);
+    CHECK_CASE(outcome.status != Status::ok || target.check(0, kBytes, 1, 0).empty());
     *errors += outcome.status != Status::ok;
     return 0;
 }
@@ -127,9 +127,9 @@ int run(Scenario scenario, const std::string &rule) {
     const LogCapture log;
     const CudaDriver &cuda = *CudaDriver::get();
     CUcontext context = nullptr;
-    CHECK(cuda.init(0) == CUDA_SUCCESS);
-    CHECK(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
-    CHECK(cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    CHECK_CASE(cuda.init(0) == CUDA_SUCCESS);
+    CHECK_CASE(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
+    CHECK_CASE(cuda.ctx_push_current(context) == CUDA_SUCCESS);
     Buffer source(scenario == Scenario::put_from_host ? MemoryKind::host : MemoryKind::device,
                   kBytes);
     Buffer target(scenario == Scenario::put_to_host ? MemoryKind::host : MemoryKind::device,
@@ -153,26 +153,26 @@ int run(Scenario scenario, const std::string &rule) {
                     : run_transfer(describe,
                                    scenario != Scenario::get && scenario != Scenario::mapped_get,
                                    a, b, source, target, &errors);
-            CHECK(status == 0);
-            CHECK(!a.link(b).failed());
+            CHECK_CASE(status == 0);
+            CHECK_CASE(!a.link(b).failed());
         }
-        CHECK(!must_be_told(scenario, rule) || is_mapped(scenario) || errors == 1);
-        CHECK(!(has_another_way(scenario, rule) || is_mapped(scenario)) || errors == 0 ||
+        CHECK_CASE(!must_be_told(scenario, rule) || is_mapped(scenario) || errors == 1);
+        CHECK_CASE(!(has_another_way(scenario, rule) || is_mapped(scenario)) || errors == 0 ||
               rule.find("cuPointerGetAttributes") == 0);
         // The rule is spent or its call does not happen here.
         set_simulation("SIMCUDA_FAIL", "");
         target.fill(2);
         Outcome outcome;
         const Registration registration(target.data(), kBytes);
-        CHECK(a.link(b).put(source.data(), kBytes, registration.at(), nullptr,
+        CHECK_CASE(a.link(b).put(source.data(), kBytes, registration.at(), nullptr,
                             outcome.completion()) == Status::in_progress);
-        CHECK(progress_until({&a, &b}, [&] { return outcome.done(); }));
-        CHECK(outcome.status == Status::ok);
-        CHECK(target.check(0, kBytes, 1, 0).empty());
+        CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
+        CHECK_CASE(outcome.status == Status::ok);
+        CHECK_CASE(target.check(0, kBytes, 1, 0).empty());
         set_simulation("SIMCUDA_FAIL", rule.c_str());  // for what happens at the end
     }
     set_simulation("SIMCUDA_FAIL", "");
-    CHECK(current_context() == context);
+    CHECK_CASE(current_context() == context);
     return testing::Test::HasFailure() ? 1 : 0;
 }
 

@@ -12,15 +12,6 @@
 #include <optional>
 #include <string>
 
-/** In a function that returns the exit status of a process. */
-#define CHECK(condition)                                                                \
-    do {                                                                                \
-        if (!(condition)) {                                                             \
-            fprintf(stderr, "%s, line %d: %s\n", __FILE__, __LINE__, #condition);       \
-            return 1;                                                                   \
-        }                                                                               \
-    } while (false)
-
 namespace gpushm::test {
 
 /** Initialises CUDA and makes the primary context of a device current. */
