@@ -12,11 +12,15 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -92,11 +96,11 @@ public:
     }
 
 private:
-    /** The staging ring, which a link makes once, perhaps when the first copy fails; and what the driver has
-     *  for itself, the simulated one as long as a copy of freed memory may run: its objects are counted
+    /** The staging ring, which a link makes once, perhaps when the first copy fails; the right to run standby kernels
+     *  on a GPU, which a process has from its first launch on; and what the driver has for itself, the simulated one as long as a copy of freed memory may run: its objects are counted
      *  by calls. */
     static bool may_stay(const std::string &what) {
-        for (const char *part : {"gpushm-ring", "simcuda", "userfaultfd", "/dev/nvidia"}) {
+        for (const char *part : {"gpushm-ring", "gpushm-standby", "simcuda", "userfaultfd", "/dev/nvidia"}) {
             if (what.find(part) != std::string::npos) {
                 return true;
             }
@@ -104,13 +108,23 @@ private:
         return false;
     }
 
-    /** What a descriptor is open for, "socket:[4711]" as "socket:[]". */
+    /** The beginning of the name of an abstract socket (unix(7)), as far as it is text; else empty. */
+    static std::string name_of_socket(int descriptor) {
+        sockaddr_un address = {};
+        socklen_t length = sizeof(address);
+        const bool has_name = getsockname(descriptor, reinterpret_cast<sockaddr *>(&address), &length) == 0 &&
+                              address.sun_family == AF_UNIX && length > offsetof(sockaddr_un, sun_path) + 1;
+        return has_name ? std::string(address.sun_path + 1, strnlen(address.sun_path + 1, sizeof(address.sun_path) - 1))
+                        : "";
+    }
+
+    /** What a descriptor is open for, "socket:[4711]" as "socket:[]" and its name. */
     static std::string what_is(int folder, const char *name) {
         char target[256] = "";
         if (readlinkat(folder, name, target, sizeof(target) - 1) <= 0) {
             return "nothing";
         }
-        std::string what = target;
+        std::string what = target + name_of_socket(atoi(name));
         what.erase(std::remove_if(what.begin(), what.end(), isdigit), what.end());
         return what;
     }
