@@ -251,23 +251,14 @@ TEST_F(HostPinsTest, AForkedChildWaitsForNobody) {
             kernels.tend(StandbyKernel::Moment::idle);
         }
     });
-    int ended_well = 0;
     constexpr int kChildren = 100;
-    for (int i = 0; i < kChildren; ++i) {
-        Child child([this](const Channel &) {
-            alarm(20);
-            { const StandbyKernels::Absence no_kernel; }  // as within a call of the driver
-            HostPins::instance().invalidate(memory_, kBytes);
-            munmap(memory_ + 8 * kMegabyte, kMegabyte);
-            const HostPins::Hold hold = acquire_again(0, kMegabyte);
-            return hold == nullptr ? 0 : 1;
-        });
-        const bool well = child.reap() == 0;
-        ended_well += well ? 1 : 0;
-        if (!well) {
-            break;  // the next ones would take as long
-        }
-    }
+    const int ended_well = children_that_end_well(kChildren, [this] {
+        { const StandbyKernels::Absence no_kernel; }  // as within a call of the driver
+        HostPins::instance().invalidate(memory_, kBytes);
+        munmap(memory_ + 8 * kMegabyte, kMegabyte);
+        const HostPins::Hold hold = acquire_again(0, kMegabyte);
+        return hold == nullptr ? 0 : 1;
+    });
     stop = true;
     other.join();
     EXPECT_EQ(ended_well, kChildren);

@@ -27,6 +27,7 @@ namespace {
 
 using test::Channel;
 using test::Child;
+using test::children_that_end_well;
 
 int wait_for_end(const Channel &channel) {
     int nothing;
@@ -222,20 +223,11 @@ TEST_P(ForkedChild, WaitsForNoThreadOfItsParent) {
             GetParam().run();
         }
     });
-    int ended_well = 0;
     constexpr int kChildren = 300;
-    for (int i = 0; i < kChildren; ++i) {
-        Child child([](const Channel &) {
-            alarm(20);
-            GetParam().run();
-            return 0;
-        });
-        const bool well = child.reap() == 0;
-        ended_well += well ? 1 : 0;
-        if (!well) {
-            break;  // the next ones would take as long
-        }
-    }
+    const int ended_well = children_that_end_well(kChildren, [] {
+        GetParam().run();
+        return 0;
+    });
     stop = true;
     other.join();
     EXPECT_EQ(ended_well, kChildren);

@@ -74,6 +74,10 @@ private:
     bool reaped_ = false;
 };
 
+/** Forks up to `count` children that run `body`, one after the other, as long as all end well: within 20 s, and it has
+ *  returned 0. How many did. */
+int children_that_end_well(int count, const std::function<int()> &body);
+
 /** Small and fast, the same numbers in every run. */
 class Random {
 public:

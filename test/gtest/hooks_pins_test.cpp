@@ -10,13 +10,11 @@
 #include "core_gpu_support.hpp"
 #include "hooks_support.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
+#include <vector>
 
 namespace gpushm {
 namespace {
@@ -161,19 +159,14 @@ TEST_F(HookedPins, AForkedChildMayFreeMemory) {
             }
         }
     });
-    for (int i = 0; i < 20; ++i) {
-        const pid_t child = fork();
-        if (child == 0) {
-            alarm(10);
-            cuda_.mem_free(0);
-            _exit(0);
-        }
-        int status = 0;
-        ASSERT_EQ(waitpid(child, &status, 0), child);
-        ASSERT_TRUE(WIFEXITED(status)) << "it waited for a lock of a thread that it has not";
-    }
+    constexpr int kChildren = 20;
+    const int ended_well = children_that_end_well(kChildren, [this] {
+        cuda_.mem_free(0);
+        return 0;
+    });
     stop = true;
     asks.join();
+    EXPECT_EQ(ended_well, kChildren) << "it waited for a lock of a thread that it has not";
 }
 
 /** Where UCX itself watches the memory. */
