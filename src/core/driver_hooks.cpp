@@ -205,22 +205,32 @@ CUresult await_copy(CUstream stream, bool of_thread) {
 /** A synchronous one is over. */
 CUresult await_copy(bool /*of_thread*/) { return CUDA_SUCCESS; }
 
+struct CopySides {
+    HostPins::ApplicationCopy::Side destination;
+    HostPins::ApplicationCopy::Side source;
+};
+
+/** Whether we have page-locked some of either side. */
+bool touches_locked(const CopySides &sides) {
+    const auto has_locked = [](const HostPins::ApplicationCopy::Side &side) {
+        return HostPins::instance().has_locked(side.address, side.length);
+    };
+    return has_locked(sides.destination) || has_locked(sides.source);
+}
+
 /** A copy between buffers of the application, of which we may have page-locked a part: it is done in pieces that the
  *  driver takes (HostPins::length_of_one_copy()). `which`: 1 where the null stream is that of the thread. */
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
-        HostPins &pins = HostPins::instance();
-        const bool own = copies_are_own;  // they hold what they need
-        const HostPins::ApplicationCopy under_way(pins, {own ? nullptr : pointer_to(destination), own ? 0 : length},
-                                                  {own ? nullptr : pointer_to(source), own ? 0 : length});
+        if (copies_are_own) {  // they hold what they need
+            return copy(destination, source, length, stream...);
+        }
+        const CopySides sides = {{pointer_to(destination), length}, {pointer_to(source), length}};
+        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
         const CUresult result = copy(destination, source, length, stream...);
         // Asked afterwards, for another thread may have locked it before the driver looked.
-        return result == CUDA_SUCCESS && !own &&
-                       (pins.has_locked(pointer_to(destination), length) ||
-                        pins.has_locked(pointer_to(source), length))
-                   ? await_copy(stream..., which == 1)
-                   : result;
+        return result == CUDA_SUCCESS && touches_locked(sides) ? await_copy(stream..., which == 1) : result;
     }
     static size_t length_of_part(Destination destination, Source source, size_t length) {
         const HostPins &pins = HostPins::instance();
@@ -256,13 +266,7 @@ HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host
                : HostPins::ApplicationCopy::Side{base + first_row * pitch + x, (last_row - first_row) * pitch + width};
 }
 
-/** Both sides. */
-struct RowSides {
-    HostPins::ApplicationCopy::Side destination;
-    HostPins::ApplicationCopy::Side source;
-};
-
-RowSides sides_of(const CUDA_MEMCPY2D &rows) {
+CopySides sides_of(const CUDA_MEMCPY2D &rows) {
     const size_t last = rows.Height - 1;
     const size_t width = rows.Height == 0 ? 0 : rows.WidthInBytes;
     return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch, rows.dstY, rows.dstY + last,
@@ -271,7 +275,7 @@ RowSides sides_of(const CUDA_MEMCPY2D &rows) {
                          rows.srcXInBytes, width)};
 }
 
-RowSides sides_of(const CUDA_MEMCPY3D &rows) {
+CopySides sides_of(const CUDA_MEMCPY3D &rows) {
     const auto row = [](size_t z, size_t height, size_t y) { return z * height + y; };
     const size_t last_z = rows.Depth - 1;
     const size_t last_y = rows.Height - 1;
@@ -292,19 +296,15 @@ struct RowsHook {
             return original(rows, stream...);
         }
         HostPins &pins = HostPins::instance();
-        const RowSides sides = sides_of(*rows);
-        const auto touch_locked = [&] {
-            return pins.has_locked(sides.destination.address, sides.destination.length) ||
-                   pins.has_locked(sides.source.address, sides.source.length);
-        };
+        const CopySides sides = sides_of(*rows);
         const HostPins::ApplicationCopy under_way(pins, sides.destination, sides.source);
         CUresult result = original(rows, stream...);
-        if (result == CUDA_ERROR_INVALID_VALUE && touch_locked()) {
+        if (result == CUDA_ERROR_INVALID_VALUE && touches_locked(sides)) {
             pins.make_way(sides.destination.address, sides.destination.length);
             pins.make_way(sides.source.address, sides.source.length);
             result = original(rows, stream...);
         }
-        return result == CUDA_SUCCESS && touch_locked() ? await_copy(stream..., which == 1) : result;
+        return result == CUDA_SUCCESS && touches_locked(sides) ? await_copy(stream..., which == 1) : result;
     }
     static inline CUresult (*original)(const Rows *, Stream...);
 };

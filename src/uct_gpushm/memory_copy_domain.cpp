@@ -81,10 +81,11 @@ public:
     }
 
     void add(const void *address, size_t length) {
-        const MemoryInfo block = query_memory(address);
+        const bool is_small = length <= kMostBytes;
+        const MemoryInfo block = is_small ? query_memory(address) : MemoryInfo();
         const std::lock_guard<std::mutex> lock(mutex_);
         used_.erase(address);  // of one that went with its context
-        if (length <= kMostBytes) {
+        if (is_small) {
             used_[address] = block;
         }
     }
