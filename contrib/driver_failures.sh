@@ -17,7 +17,9 @@ outcome() {
 }
 
 # driver_failures BUILD_DIR SCRATCH_DIR: runs all trials of test/mpi/driver_failures; each must end
-# with the right data on all ranks, or with an error of MPI.
+# with the right data on all ranks, or with an error of MPI. How many errors there are depends on time
+# (what the standby kernel copies no call copies), and there may be none: that errors reach MPI is what
+# `driver_failures returned` asserts.
 driver_failures() {
     local program=$1/test/mpi/driver_failures trials=$2/trials report=$2/report output=$2/output
     local total next=0 status
@@ -25,6 +27,7 @@ driver_failures() {
     # shellcheck disable=SC2046 # names of functions
     ranks 2 "$program" list $(cut -d ' ' -f 1 "$2"/counts.* | sort -u) >"$trials"
     total=$(wc -l <"$trials")
+    [ "$total" -gt 0 ]
     : >"$report"
     while [ "$next" -lt "$total" ]; do
         status=0
@@ -38,7 +41,7 @@ driver_failures() {
     paste -d ' ' "$report" "$trials" | grep -v '^[0-9]* data ' || true
     say "$total trials: $(grep -c ' data$' "$report") right data, $(grep -c ' error$' "$report")" \
         "errors of MPI, $(grep -c ' untold$' "$report") errors of gpushm only"
-    grep -q ' error$' "$report" && ! grep -q -v -E ' (data|error|untold)$' "$report"
+    absent grep -q -v -E ' (data|error|untold)$' "$report"
 }
 
 step_driver_failures() {
