@@ -26,7 +26,7 @@ SharedMemoryInterface *interface_of(const Endpoint *ep) {
 }
 
 /** Whether an operation that begins now would overtake requests that wait. The one whose turn it is may do so, once: what
- *  its completion begins is no part of it. */
+ *  its completion begins is no part of it, and must not pass what that has begun before (pending_add). */
 bool must_wait(Endpoint *ep) { return !ep->pending.empty() && !std::exchange(ep->in_turn, false); }
 
 // ---------------------------------------------------------------- active messages
@@ -125,6 +125,7 @@ ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t *request, unsigned) 
         waiting.push_back(ep);
     }
     ep->pending.push_back(request);
+    ep->in_turn = false;
     return UCS_OK;
 }
 
@@ -222,7 +223,7 @@ void ep_destroy(uct_ep_h handle) {
 }  // namespace
 
 void Endpoint::fence() {
-    if (pending.empty()) {
+    if (pending.empty() || in_turn) {  // of a request's own fence the others know nothing
         link->fence();
     } else {
         pending.push_back(kFence);

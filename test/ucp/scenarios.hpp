@@ -70,6 +70,7 @@ void close_with_flush(Peer &peer);
 void close_by_force(Peer &peer);
 void close_beside_stopped(Peer &peer);
 void waiting_messages(Peer &peer);
+void put_among_waiting(Peer &peer);
 
 /** `--threads` threads of each process on one worker. */
 void threads(Peer &peer);

@@ -95,6 +95,7 @@ constexpr Scenario kScenarios[] = {
     {"close-force", 2, close_by_force},
     {"close-stopped", 2, close_beside_stopped},
     {"waiting", 1, waiting_messages},
+    {"waiting-put", 1, put_among_waiting},
     {"threads", 2, threads},
     {"many", 2, many_endpoints},
     {"changing-kinds", 1, changing_kinds},

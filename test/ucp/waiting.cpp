@@ -58,7 +58,8 @@ private:
         return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
     }
 
-    void send() {
+    /** Whether it waits. */
+    bool send() {
         messages_.push_back(std::make_unique<Message>());
         Message &message = *messages_.back();
         message = {this, {sent_}, 0};
@@ -77,6 +78,15 @@ private:
             ++message.completions;
             ++completed_;
         }
+        return UCS_PTR_IS_PTR(request);
+    }
+
+    /** What is sent when there is room again must not pass what waits since there was none. */
+    void send_beyond_room() {
+        while (!send()) {
+        }
+        receive();
+        send();
     }
 
     /** Of a message that had to wait. */
@@ -86,7 +96,10 @@ private:
         if (then_ == "send" && acts_ && sent_ < kMost) {
             send();
         }
-        if (then_ == "send" || !acts_ || done_) {
+        if (then_ == "fill" && acts_ && completed_ == sent_ && sent_ < kMost) {
+            send_beyond_room();
+        }
+        if (then_ == "send" || then_ == "fill" || !acts_ || done_) {
             return;
         }
         done_ = true;
@@ -153,12 +166,88 @@ private:
     bool done_ = false;
 };
 
+/** A message that the sender puts (UCX_RNDV_SCHEME=put_zcopy) when its turn comes among others that wait: what says that
+ *  all is there must not arrive before it is. */
+class PutAmongWaiting {
+public:
+    void run() {
+        send(source_, kTag);
+        receive(target_, kTag);  // connects
+        send(source_, kTag);
+        const ucs_status_ptr_t put = post(target_, kTag);
+        receiver_.progress();  // asks for the put
+        send_until_waiting();
+        sender_.progress();
+        send_until_waiting();
+        complete(put);
+        for (std::vector<uint32_t> small(kSmallWords); small_sent_ != 0; --small_sent_) {
+            receive(small, kTag + 1);
+        }
+        for (const ucs_status_ptr_t request : sends_) {
+            require(sender_.wait(request), "send");
+        }
+    }
+
+private:
+    static constexpr unsigned kWaiting = 20;
+    static constexpr size_t kSmallWords = kBytes / sizeof(uint32_t);
+    static constexpr size_t kLargeWords = size_t{1} << 20;
+
+    ucs_status_ptr_t send(const std::vector<uint32_t> &words, ucp_tag_t tag) {
+        const ucp_request_param_t parameters = plain_request();
+        sends_.push_back(ucp_tag_send_nbx(endpoint_.get(), words.data(), words.size() * sizeof(uint32_t), tag,
+                                          &parameters));
+        return sends_.back();
+    }
+
+    void send_until_waiting() {
+        for (unsigned waiting = 0; waiting < kWaiting; ++small_sent_) {
+            waiting += UCS_PTR_IS_PTR(send(small_, kTag + 1)) ? 1 : 0;
+        }
+    }
+
+    ucs_status_ptr_t post(std::vector<uint32_t> &words, ucp_tag_t tag) {
+        words.assign(words.size(), 0);
+        const ucp_request_param_t parameters = plain_request();
+        return ucp_tag_recv_nbx(receiver_.get(), words.data(), words.size() * sizeof(uint32_t), tag, ~ucp_tag_t{0},
+                                &parameters);
+    }
+
+    void complete(ucs_status_ptr_t request) {
+        while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
+            sender_.progress();
+            receiver_.progress();
+        }
+        if (target_ != source_) {
+            fail("a message has ended without its data");
+        }
+        require(receiver_.wait(request), "receive");
+    }
+
+    void receive(std::vector<uint32_t> &words, ucp_tag_t tag) { complete(post(words, tag)); }
+
+    const Context context_{{UCP_FEATURE_TAG}};
+    const Worker sender_{context_};
+    const Worker receiver_{context_};
+    const Endpoint endpoint_{sender_, receiver_.address()};
+    const std::vector<uint32_t> source_ = std::vector<uint32_t>(kLargeWords, 0x600df00d);
+    const std::vector<uint32_t> small_ = std::vector<uint32_t>(kSmallWords);
+    std::vector<uint32_t> target_ = std::vector<uint32_t>(kLargeWords);
+    std::vector<ucs_status_ptr_t> sends_;
+    unsigned small_sent_ = 0;
+};
+
 }  // namespace
 
 void waiting_messages(Peer &peer) {
     const std::string then = peer.options.text("then", "send");
     set_activity(("waiting messages, then " + then).c_str());
     Waiting(then).run();
+}
+
+void put_among_waiting(Peer &) {
+    set_activity("a put among waiting messages");
+    PutAmongWaiting().run();
 }
 
 }  // namespace gpushm::ucp_test
