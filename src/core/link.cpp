@@ -172,6 +172,9 @@ void Link::check_peer() {
         if (peer_gone()) {
             last_words_ = port_.reserved_tickets();
             port_.activate(*this);
+        } else if (mailbox_.is_given_up()) {
+            GPUSHM_LOG(error, "process %d has given the connection up: its log says why", peer_.pid);
+            fail();
         } else if (!mailbox_.makes_sense()) {
             GPUSHM_LOG(error, "somebody wrote nonsense into the mailbox of process %d: the connection "
                        "is given up; look for memory corruption in the job's processes", peer_.pid);

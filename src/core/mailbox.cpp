@@ -30,6 +30,7 @@ std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAdd
         if (records[i].owner.compare_exchange_strong(owner, claimed, std::memory_order_acq_rel)) {
             records[i].address = self;
             records[i].reserving.store(0, std::memory_order_relaxed);
+            records[i].given_up.store(0, std::memory_order_relaxed);
             records[i].owner.store(claimed | 1, std::memory_order_release);
             return static_cast<uint16_t>(i);
         }
@@ -193,6 +194,10 @@ std::optional<MailboxAddress> MailboxReceiver::sender_address(uint16_t sender) c
 
 void MailboxReceiver::free_sender(uint16_t sender) {
     sender_records()[sender].owner.store(0, std::memory_order_release);
+}
+
+void MailboxReceiver::give_up(uint16_t sender) {
+    sender_records()[sender].given_up.store(1, std::memory_order_release);
 }
 
 bool MailboxReceiver::has_sender(const Cookie &cookie) const {

@@ -48,7 +48,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 13;
+constexpr uint32_t kProtocolVersion = 14;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -140,6 +140,11 @@ inline void prefetch_second_line(const Cell &cell, size_t length) {
 struct alignas(128) SenderRecord {
     std::atomic<uint64_t> owner;
     MailboxAddress address;
+
+    /** 1 when the owner has given up its link to the holder and answers it no more: written by the owner (release),
+     *  read (acquire) by the holder while it waits for anything. A new holder stores 0 before the low bit of `owner`.
+     *  Nobody else need be told: if the owner dies, or ends, the holder sees that. */
+    std::atomic<uint32_t> given_up;
 
     /** h + 1 while the sender may be about to reserve ticket h, or has reserved and not published it;
      *  else 0, the ticket of an attempt that failed, or that of his CellKind::close. Written by the
@@ -352,6 +357,8 @@ public:
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
     std::optional<MailboxAddress> sender_address(uint16_t sender) const;
     void free_sender(uint16_t sender);
+    /** Tells a sender that its link is given up here. */
+    void give_up(uint16_t sender);
     /** Whether the mailbox `cookie` is that of a sender with a record. Reads all records. */
     bool has_sender(const Cookie &cookie) const;
     /** Looks at the next record in use, a few system calls; its index when its process is dead, or it is
@@ -447,6 +454,8 @@ public:
     /** Gives the memory of a dead owner's mailbox back: he cannot any more. */
     void discard() { segment_.discard(); }
 
+    /** Whether the owner has given this sender up. */
+    bool is_given_up() const { return record()->given_up.load(std::memory_order_acquire) != 0; }
     /** Whether the owner receives no more. */
     bool closed() const { return header()->closed.load(std::memory_order_acquire) != 0; }
     /** MailboxHeader::invalidations, after all that was read of the owner's memory. */

@@ -250,6 +250,7 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
     Link *link = sender_link(message.sender);
     // Of a peer that is dead or broken only messages count.
     if (link == nullptr || (link->failed() && message.kind != CellKind::am_ring)) {
+        mailbox_.give_up(message.sender);  // else it might wait for ever
         return;
     }
     RingSpan span;
@@ -321,14 +322,24 @@ unsigned Port::progress_links() {
         Link &link = *active_[i];
         count += link.progress();
         if (link.take_failure()) {
-            callbacks_.link_failed(callbacks_.argument, link);
-            look_for_finished_links();
+            report_failure(link);
         }
     }
     active_.erase(std::remove_if(active_.begin(), active_.end(),
                                  [](const Link *link) { return !link->busy(); }),
                   active_.end());
     return count;
+}
+
+/** To the user, and to the peer, who may live. */
+void Port::report_failure(Link &link) {
+    for (uint16_t sender = 0; sender < kMaxSenders; ++sender) {
+        if (link_of_sender_[sender] == &link) {
+            mailbox_.give_up(sender);
+        }
+    }
+    callbacks_.link_failed(callbacks_.argument, link);
+    look_for_finished_links();
 }
 
 /** Peers come and go as long as the port is there. */

@@ -147,6 +147,7 @@ private:
     inline Link *known_link(uint16_t sender);
     Link *sender_link(uint16_t sender);
     unsigned progress_links();
+    void report_failure(Link &link);
     void forget_finished_links();
     void housekeeping();
     void check_exports();

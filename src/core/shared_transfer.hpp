@@ -38,8 +38,10 @@ struct SharedUse {
  *  published; the owner reads it (acquire). Once failed is set the owner takes all of the helper's pieces for not written.
  *
  *  A helper that dies with a piece claimed leaves count below the number of its claims: the owner sees
- *  that it is dead, and its copies ended with it. A helper that writes nonsense can only make the owner
- *  wait until then, or take data for complete that it was to write itself. */
+ *  that it is dead, and its copies ended with it. One that lives and does not end what it has claimed (it was stopped,
+ *  say) is waited for a bounded time, then the words serve other uses: what it says of this one is not of their id. A
+ *  helper that writes nonsense can only make the owner wait so long, or take data for complete that it was to write
+ *  itself. */
 struct alignas(64) SharedTransfer {
     std::atomic<uint64_t> claims;
     std::atomic<uint64_t> finished;

@@ -355,6 +355,18 @@ TEST(MailboxSenders, FullTableRefusesOneMoreAndFreedRecordsServeAgain) {
     EXPECT_EQ(mailbox->sender_address(1022)->segment_fd, 1022);
 }
 
+TEST(MailboxSenders, OnlyTheHolderOfARecordIsGivenUp) {
+    auto mailbox = MailboxReceiver::create(4, 64);
+    ASSERT_TRUE(mailbox);
+    const MailboxSender first = attach_sender(mailbox->address());
+    const MailboxSender second = attach_sender(mailbox->address());
+    mailbox->give_up(0);
+    EXPECT_TRUE(first.is_given_up());
+    EXPECT_FALSE(second.is_given_up());
+    mailbox->free_sender(0);
+    EXPECT_FALSE(attach_sender(mailbox->address()).is_given_up()) << "it is another one's record";
+}
+
 TEST(MailboxSenders, NothingIsLeftOfASenderAndItsMailbox) {
     const size_t descriptors = open_descriptors();
     const size_t mappings = mappings_named("gpushm-mailbox");

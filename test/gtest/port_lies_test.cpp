@@ -146,6 +146,42 @@ TEST_F(PortLies, MessageWithAnIdThatNoneMayHaveIsDropped) {
     EXPECT_LE(log.count("impossible id"), 1u) << "it is told once in a process";
 }
 
+/** Else a peer that has done nothing wrong, and lives, would wait for ever. */
+TEST_F(PortLies, PeerOfALinkThatIsGivenUpIsTold) {
+    for (const bool before : {true, false}) {  // the peer asks for something before that
+        const LogCapture log;
+        TestPort other;
+        const char *why = "";
+        auto liar = MailboxSender::attach(victim_->address(), other->address(), &why);
+        unsigned char bytes[10];
+        const Registration memory(bytes, sizeof(bytes));
+        Link &link = victim_.link(other);
+        Outcome put;
+        Outcome get;
+        const auto ask = [&] {
+            EXPECT_EQ(other.link(victim_).get(bytes, 1, memory.at(), nullptr, get.completion()), Status::in_progress);
+        };
+        ASSERT_EQ(link.put(bytes, sizeof(bytes), memory.at(), nullptr, put.completion()), Status::in_progress);
+        if (before) {
+            ask();
+        }
+        ReservedCell cell;
+        ASSERT_TRUE(liar->reserve(&cell));
+        const TransferDone done = {1, 0};
+        memcpy(cell.cell->payload, &done, sizeof(done));
+        liar->publish(cell, CellKind::transfer_done, 0, sizeof(done));
+        settle({&victim_});
+        ASSERT_TRUE(link.failed());
+        if (!before) {
+            ask();
+        }
+        EXPECT_TRUE(progress_until({&victim_, &other}, [&] { return get.done(); }));
+        EXPECT_EQ(get.status, Status::peer_failed);
+        settle({&other});
+        EXPECT_EQ(other.failed_links.size(), 1u);
+    }
+}
+
 /** What is told of senders that cannot be answered, when each of `marks` sends four messages. */
 size_t lines_of_unanswerable(TestPort &port, std::initializer_list<uint64_t> marks) {
     const LogCapture log;
@@ -167,6 +203,17 @@ size_t lines_of_unanswerable(TestPort &port, std::initializer_list<uint64_t> mar
 TEST_F(PortLies, SenderThatCannotBeAnsweredIsToldOnceAndSoIsTheNext) {
     EXPECT_EQ(lines_of_unanswerable(victim_, {1}), 1u);
     EXPECT_EQ(lines_of_unanswerable(victim_, {2, 3}), 2u) << "they hold the record of the first";
+}
+
+TEST_F(PortLies, SenderThatCannotBeAnsweredDoesNotWaitForIt) {
+    const LogCapture log;
+    MailboxAddress nowhere = victim_->address();
+    nowhere.cookie = {4, 4};
+    const char *why = "";
+    sender_ = MailboxSender::attach(victim_->address(), nowhere, &why);
+    send(CellKind::get_request, GetRequest{});
+    settle({&victim_});
+    EXPECT_TRUE(sender_->is_given_up());
 }
 
 TEST_F(PortLies, GoodbyeInTheNameOfAnotherTakesNothingFromHim) {
