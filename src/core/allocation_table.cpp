@@ -27,7 +27,7 @@ thread_local RecentAllocations recent;
 AllocationTable &AllocationTable::instance() {
     static AllocationTable *const table = new AllocationTable;
     [[maybe_unused]] static const int watched =
-        pthread_atfork(nullptr, nullptr, [] { new (table) AllocationTable; });
+        pthread_atfork(nullptr, nullptr, [] { new (table) AllocationTable(table->generation() + 1); });
     return *table;
 }
 

@@ -39,7 +39,7 @@ public:
     std::vector<MemoryInfo> forget_all();
 
 private:
-    AllocationTable() = default;  // one only: threads keep entries by its generation
+    explicit AllocationTable(uint64_t generation = 1) : generation_(generation) {}  // one only: threads keep entries by it
 
     using Allocations = std::map<uintptr_t, MemoryInfo>;  // by base, disjoint
 
@@ -48,7 +48,7 @@ private:
 
     std::shared_mutex mutex_;
     Allocations allocations_;
-    std::atomic<uint64_t> generation_{1};  // written with mutex_ held
+    std::atomic<uint64_t> generation_;  // written with mutex_ held
 };
 
 }  // namespace gpushm

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // With hooks in the driver, the application does not notice that gpushm has page-locked its memory, and nothing is taken
 // for locked, or for allocated, that is not any more.
+#include "core/allocation_table.hpp"
 #include "core/driver_hooks.hpp"
 #include "core/host_pins.hpp"
 #include "core/memory_export.hpp"
@@ -167,6 +168,30 @@ TEST_F(HookedPins, AForkedChildMayFreeMemory) {
     stop = true;
     asks.join();
     EXPECT_EQ(ended_well, kChildren) << "it waited for a lock of a thread that it has not";
+}
+
+/** Nothing has been forgotten yet. */
+FreshProcess fork_with_known_memory("fork-with-known-memory", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS &&
+          cuda.ctx_push_current(context) == CUDA_SUCCESS && install_all_hooks());
+    const Buffer buffer(MemoryKind::device, 4096);
+    for (int look = 0; look < 2; ++look) {
+        CHECK(query_memory(buffer.data()).kind == MemoryKind::device);
+    }
+    return children_that_end_well(1, [&] {
+        MemoryInfo known;
+        return AllocationTable::instance().find(buffer.data(), &known) ? 1 : 0;
+    }) == 1 ? 0 : 1;
+});
+
+TEST(HooksProcess, AForkedChildDoesNotKnowMemoryOfItsParent) {
+    SKIP_UNLESS_SIMULATED();
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "not every libucm can";
+#endif
+    EXPECT_EQ(fork_with_known_memory.run(), 0);
 }
 
 /** Where UCX itself watches the memory. */
