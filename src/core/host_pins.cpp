@@ -227,11 +227,13 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     auto *begin = reinterpret_cast<void *>(range->first);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context);
-    if (current.result() != CUDA_SUCCESS) {
+    range->second.epoch = context_epoch();  // before the driver is asked
+    unsigned long long context_id = 0;
+    // Without it nobody could tell whether the lock has ended with its context.
+    if (current.result() != CUDA_SUCCESS || driver->query_context_id(context, &context_id) != CUDA_SUCCESS) {
         release(locked_[slot]);
         return;
     }
-    range->second.epoch = context_epoch();
     const CUresult result = driver->mem_host_register(
         begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
@@ -243,8 +245,8 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
         return;
     }
     range->second.pinned =
-        std::shared_ptr<Pinned>(new Pinned{begin, context, driver->context_id(context),
-                                           gpushm::is_mapped_for_kernels(begin), *this, locked_[slot]});
+        std::shared_ptr<Pinned>(new Pinned{begin, context, context_id, gpushm::is_mapped_for_kernels(begin), *this,
+                                           locked_[slot]});
     pinned_bytes_ += bytes;
 }
 

@@ -128,6 +128,17 @@ TEST_F(HookedPins, AreNotNoticedByCopiesOfRows) {
     cuda_.stream_destroy(stream);
 }
 
+/** Without that nobody could tell later whether the lock has ended with its context. */
+TEST_F(HookedPins, AreOfAContextThatIsKnown) {
+    SKIP_UNLESS_SIMULATED();
+    acquire(0, kBytes, context_);
+    set_simulation("SIMCUDA_FAIL", "cuCtxGetId:1:999,cuCtxGetId:1:999");
+    acquire(0, kBytes, context_);
+    set_simulation("SIMCUDA_FAIL", "");
+    pins_.invalidate(host_.data(), kBytes);
+    EXPECT_EQ(query_memory(host_.data()).kind, MemoryKind::host);
+}
+
 /** cuMemFreeAsync takes memory of cuMemAlloc, too. */
 TEST_F(HookedPins, MemoryThatIsFreedInAStreamIsForgotten) {
     const auto free_async = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
