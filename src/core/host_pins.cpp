@@ -294,25 +294,20 @@ bool HostPins::may_erase(const Range &range) {
     return may;
 }
 
-HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destination, const Side &source) {
-    if (!pins.has_locked(destination.address, destination.length) && !pins.has_locked(source.address, source.length)) {
-        return;
-    }
-    pins_ = &pins;
-    pins_->application_copies_.fetch_add(1);
+HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destination, const Side &source)
+    : pins_(pins) {
+    // Also where nothing is locked: another thread may lock it before the driver looks.
+    pins_.application_copies_.fetch_add(1);
     for (const Side &side : {destination, source}) {
         const auto begin = reinterpret_cast<uintptr_t>(side.address);
-        while (pins_->is_being_unlocked(begin, begin + side.length)) {
+        while (pins_.has_locked(side.address, side.length) &&
+               pins_.is_being_unlocked(begin, begin + side.length)) {
             std::this_thread::yield();
         }
     }
 }
 
-HostPins::ApplicationCopy::~ApplicationCopy() {
-    if (pins_ != nullptr) {
-        pins_->application_copies_.fetch_sub(1, std::memory_order_release);
-    }
-}
+HostPins::ApplicationCopy::~ApplicationCopy() { pins_.application_copies_.fetch_sub(1, std::memory_order_release); }
 
 /** Whether the driver need not wait for a kernel that may wait for the message of this thread. */
 bool HostPins::is_free_of_work(const Range &range) {

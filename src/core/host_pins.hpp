@@ -65,22 +65,22 @@ public:
     /** Whether we have locked any of it. As cheap. */
     bool has_locked(const void *address, size_t length) const;
 
-    /** While it lives, nothing is unlocked in favour of other memory: for a copy of the application that touches what we
-     *  have locked, which the driver may not wait for, when it unlocks memory, in another context. */
+    /** While it lives, nothing is unlocked in favour of other memory: for a copy of the application that may touch what we
+     *  have locked, which the driver does not wait for, when it unlocks memory, in another context. Takes a few loads
+     *  and stores unless something of its sides is being unlocked. */
     class ApplicationCopy {
     public:
         struct Side {
             const void *address;
             size_t length;  // 0: no host memory
         };
-        /** Does nothing, for a few loads, where neither side has_locked(). */
         ApplicationCopy(HostPins &pins, const Side &destination, const Side &source);
         ~ApplicationCopy();
         ApplicationCopy(const ApplicationCopy &) = delete;
         ApplicationCopy &operator=(const ApplicationCopy &) = delete;
 
     private:
-        HostPins *pins_ = nullptr;  // null: nothing to do
+        HostPins &pins_;
     };
 
 private:

@@ -128,6 +128,14 @@ TEST_F(HookedPins, AreNotNoticedByCopiesOfRows) {
     cuda_.stream_destroy(stream);
 }
 
+/** It was locked by another thread after the copy had looked, and before the driver did. */
+TEST_F(HookedPins, AreKeptForACopyThatIsOlder) {
+    const HostPins::ApplicationCopy older(pins_, {nullptr, 0}, {host_.data(), kBytes});
+    ASSERT_TRUE(lock(0, kBytes, context_));
+    EXPECT_EQ(acquire(kBytes / 2, kBytes, context_), nullptr) << "of both one range would be made";
+    EXPECT_TRUE(pins_.has_locked(host_.data(), 1));
+}
+
 /** Without that nobody could tell later whether the lock has ended with its context. */
 TEST_F(HookedPins, AreOfAContextThatIsKnown) {
     SKIP_UNLESS_SIMULATED();
