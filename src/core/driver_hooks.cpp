@@ -254,6 +254,9 @@ struct CopyHook {
     static inline CUresult (*original)(Destination, Source, size_t, Stream...);
 };
 
+/** Where none is said, one row is behind the other. */
+size_t pitch_of(size_t said, size_t width) { return said == 0 ? width : said; }
+
 /** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it: from the first byte to the last, if it may be host
  *  memory. */
 HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host, CUdeviceptr unified, size_t pitch,
@@ -263,7 +266,8 @@ HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host
                                                                                  : nullptr);
     return base == nullptr || width == 0
                ? HostPins::ApplicationCopy::Side{nullptr, 0}
-               : HostPins::ApplicationCopy::Side{base + first_row * pitch + x, (last_row - first_row) * pitch + width};
+               : HostPins::ApplicationCopy::Side{base + first_row * pitch_of(pitch, width) + x,
+                                                 (last_row - first_row) * pitch_of(pitch, width) + width};
 }
 
 CopySides sides_of(const CUDA_MEMCPY2D &rows) {
@@ -288,23 +292,66 @@ CopySides sides_of(const CUDA_MEMCPY3D &rows) {
                          row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y), rows.srcXInBytes, width)};
 }
 
-/** As CopyHook. Rows that leave what we have locked are copied without that lock. */
+/** Of two parts the first: a power of two, which divides a row of an array between its elements. */
+size_t first_part(size_t count) {
+    size_t part = 1;
+    while (2 * part < count) {
+        part *= 2;
+    }
+    return part;
+}
+
+/** Divides them in one dimension. */
+template <typename Rows>
+void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source, size_t Rows::*destination) {
+    rows->*count = first_part(rows->*count);
+    rest->*count -= rows->*count;
+    rest->*source += rows->*count;
+    rest->*destination += rows->*count;
+}
+
+/** Makes `*rows` their first part, `*rest` the others; false when they are a single byte. */
+template <typename Rows>
+bool divide(Rows *rows, Rows *rest) {
+    rows->srcPitch = pitch_of(rows->srcPitch, rows->WidthInBytes);
+    rows->dstPitch = pitch_of(rows->dstPitch, rows->WidthInBytes);
+    *rest = *rows;
+    if constexpr (std::is_same_v<Rows, CUDA_MEMCPY3D>) {
+        if (rows->Depth > 1) {
+            divide(rows, rest, &Rows::Depth, &Rows::srcZ, &Rows::dstZ);
+            return true;
+        }
+    }
+    if (rows->Height > 1) {
+        divide(rows, rest, &Rows::Height, &Rows::srcY, &Rows::dstY);
+        return true;
+    }
+    divide(rows, rest, &Rows::WidthInBytes, &Rows::srcXInBytes, &Rows::dstXInBytes);
+    return rest->WidthInBytes != 0;
+}
+
+/** As CopyHook. */
 template <int which, typename Rows, typename... Stream>
 struct RowsHook {
     static CUresult call(const Rows *rows, Stream... stream) {
         if (rows == nullptr || copies_are_own) {
             return original(rows, stream...);
         }
-        HostPins &pins = HostPins::instance();
         const CopySides sides = sides_of(*rows);
-        const HostPins::ApplicationCopy under_way(pins, sides.destination, sides.source);
-        CUresult result = original(rows, stream...);
-        if (result == CUDA_ERROR_INVALID_VALUE && touches_locked(sides)) {
-            pins.make_way(sides.destination.address, sides.destination.length);
-            pins.make_way(sides.source.address, sides.source.length);
-            result = original(rows, stream...);
-        }
+        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
+        const CUresult result = copy(*rows, stream...);
         return result == CUDA_SUCCESS && touches_locked(sides) ? await_copy(stream..., which == 1) : result;
+    }
+    /** In parts of parts, until the driver takes them, if it does not take the whole: a row may leave what we have
+     *  locked. */
+    static CUresult copy(Rows rows, Stream... stream) {
+        const CUresult result = original(&rows, stream...);
+        Rows rest = {};
+        if (result != CUDA_ERROR_INVALID_VALUE || !touches_locked(sides_of(rows)) || !divide(&rows, &rest)) {
+            return result;
+        }
+        const CUresult first = copy(rows, stream...);
+        return first == CUDA_SUCCESS ? copy(rest, stream...) : first;
     }
     static inline CUresult (*original)(const Rows *, Stream...);
 };

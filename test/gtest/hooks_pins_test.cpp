@@ -128,6 +128,39 @@ TEST_F(HookedPins, AreNotNoticedByCopiesOfRows) {
     cuda_.stream_destroy(stream);
 }
 
+/** Of which a message uses a part all the while. */
+TEST_F(HookedPins, AreNotUnlockedForCopiesOfRows) {
+    SKIP_UNLESS_SIMULATED();
+    const Buffer device(MemoryKind::device, kBytes);
+    const auto flat = cuda_function<CUresult (*)(const CUDA_MEMCPY2D *, CUstream)>("cuMemcpy2DAsync_v2");
+    ASSERT_TRUE(lock(0, kBytes / 2, context_));
+    const HostPins::Hold message = acquire(0, kBytes / 2, context_);
+    // Its rows begin before what is locked ends, one of them in the midst of the row.
+    CUDA_MEMCPY2D out = {};
+    out.srcMemoryType = CU_MEMORYTYPE_HOST;
+    out.srcHost = host_.data() + 100;
+    out.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    out.dstDevice = device_pointer(device.data());
+    out.WidthInBytes = kPitch - 4;  // so far apart, too, where no pitch is said
+    out.srcY = 3;
+    out.Height = kBytes / kPitch - 4;
+    host_.fill(7);
+    ASSERT_EQ(flat(&out, nullptr), CUDA_SUCCESS);
+    const unsigned char *first = host_.data() + 100 + out.srcY * out.WidthInBytes;
+    EXPECT_EQ(memcmp(read(device, kBytes).data(), first, out.Height * out.WidthInBytes), 0);
+    out.srcPitch = kPitch;
+    ASSERT_EQ(flat(&out, nullptr), CUDA_SUCCESS);
+    const std::vector<unsigned char> arrived = read(device, kBytes);
+    for (size_t row = 0; row < out.Height; ++row) {
+        const unsigned char *sent = host_.data() + 100 + (out.srcY + row) * kPitch;
+        ASSERT_EQ(memcmp(arrived.data() + row * out.WidthInBytes, sent, out.WidthInBytes), 0) << row;
+    }
+    EXPECT_TRUE(pins_.has_locked(host_.data(), 1));
+    EXPECT_NE(acquire(0, kBytes / 2, context_), nullptr);
+    out.srcPitch = 5;
+    EXPECT_EQ(flat(&out, nullptr), CUDA_ERROR_INVALID_VALUE);
+}
+
 /** It was locked by another thread after the copy had looked, and before the driver did. */
 TEST_F(HookedPins, AreKeptForACopyThatIsOlder) {
     const HostPins::ApplicationCopy older(pins_, {nullptr, 0}, {host_.data(), kBytes});
