@@ -186,24 +186,17 @@ Address behind(Address address, size_t length) {
     }
 }
 
-/** What the application finds when an asynchronous copy of pageable memory returns: its source has been read, or
- *  all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so of memory that is page-locked,
- *  of which the application does not know. */
-CUresult await_copy(CUstream stream, bool of_thread) {
-    const CudaDriver *driver = CudaDriver::get();
-    const CUstream copied_by = stream == nullptr && of_thread ? CU_STREAM_PER_THREAD : stream;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (driver->stream_is_capturing == nullptr ||
-        driver->stream_is_capturing(copied_by, &status) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_NONE) {
-        return CUDA_SUCCESS;  // nothing was copied yet
-    }
-    const RelaxedCapture relaxed(driver);
-    return driver->stream_synchronize(copied_by);
+CUstream stream_of_copy(CUstream stream, bool of_thread) {
+    return stream == nullptr && of_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
-/** A synchronous one is over. */
-CUresult await_copy(bool /*of_thread*/) { return CUDA_SUCCESS; }
+/** Nothing is copied yet, but whenever the graph runs. */
+bool is_captured(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CudaDriver *driver = CudaDriver::get();
+    return driver->stream_is_capturing == nullptr || driver->stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
 
 struct CopySides {
     HostPins::ApplicationCopy::Side destination;
@@ -218,6 +211,37 @@ bool touches_locked(const CopySides &sides) {
     return has_locked(sides.destination) || has_locked(sides.source);
 }
 
+/** What the application finds when an asynchronous copy of pageable memory returns: its source has been read, or
+ *  all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so of memory that is page-locked,
+ *  of which the application does not know. */
+CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
+    const CUstream copied_by = stream_of_copy(stream, of_thread);
+    if (is_captured(copied_by)) {
+        return CUDA_SUCCESS;
+    }
+    const RelaxedCapture relaxed(CudaDriver::get());
+    return CudaDriver::get()->stream_synchronize(copied_by);
+}
+
+/** A synchronous one is over. */
+CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) { return CUDA_SUCCESS; }
+
+/** A source that we have locked, as pageable memory, where the driver reads such at once, without waiting for what is
+ *  in the stream (CUDA C++ Programming Guide, "Asynchronous Concurrent Execution"): that may be a kernel that waits for
+ *  a message of this thread. Else nothing. */
+std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side &source, CUstream stream, bool of_thread) {
+    constexpr size_t kMostBytes = 64 << 10;
+    if (source.length > kMostBytes || !HostPins::instance().has_locked(source.address, source.length) ||
+        is_captured(stream_of_copy(stream, of_thread))) {
+        return {};
+    }
+    const char *begin = static_cast<const char *>(source.address);
+    return std::vector<char>(begin, begin + source.length);
+}
+
+/** A synchronous copy waits for the stream anyway. */
+std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side & /*source*/, bool /*of_thread*/) { return {}; }
+
 /** A copy between buffers of the application, of which we may have page-locked a part: it is done in pieces that the
  *  driver takes (HostPins::length_of_one_copy()). `which`: 1 where the null stream is that of the thread. */
 template <int which, typename Destination, typename Source, typename... Stream>
@@ -226,11 +250,15 @@ struct CopyHook {
         if (copies_are_own) {  // they hold what they need
             return copy(destination, source, length, stream...);
         }
+        const std::vector<char> taken = take_at_once({pointer_to(source), length}, stream..., which == 1);
+        if (!taken.empty()) {
+            source = (Source)taken.data();
+        }
         const CopySides sides = {{pointer_to(destination), length}, {pointer_to(source), length}};
         const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
         const CUresult result = copy(destination, source, length, stream...);
         // Asked afterwards, for another thread may have locked it before the driver looked.
-        return result == CUDA_SUCCESS && touches_locked(sides) ? await_copy(stream..., which == 1) : result;
+        return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
     }
     static size_t length_of_part(Destination destination, Source source, size_t length) {
         const HostPins &pins = HostPins::instance();
@@ -340,7 +368,7 @@ struct RowsHook {
         const CopySides sides = sides_of(*rows);
         const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
         const CUresult result = copy(*rows, stream...);
-        return result == CUDA_SUCCESS && touches_locked(sides) ? await_copy(stream..., which == 1) : result;
+        return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
     }
     /** In parts of parts, until the driver takes them, if it does not take the whole: a row may leave what we have
      *  locked. */

@@ -169,6 +169,30 @@ TEST_F(HookedPins, AreKeptForACopyThatIsOlder) {
     EXPECT_TRUE(pins_.has_locked(host_.data(), 1));
 }
 
+/** A kernel in the stream may wait for a message of this thread. */
+TEST_F(HookedPins, DoNotMakeSmallCopiesWaitForTheStream) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kSmall = 64 << 10;
+    Buffer device(MemoryKind::device, 2 * kSmall);
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    const auto any = cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>("cuMemcpyAsync");
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_TRUE(lock(0, kBytes, context_));
+    const std::vector<unsigned char> sent(host_.data(), host_.data() + 2 * kSmall);
+    set_simulation("SIMCUDA_DELAY_US", "300000");
+    EXPECT_EQ(to_gpu(device_pointer(device.data()), host_.data(), kSmall, stream), CUDA_SUCCESS);
+    EXPECT_EQ(any(device_pointer(device.data() + kSmall), device_pointer(host_.data() + kSmall), kSmall, stream),
+              CUDA_SUCCESS);
+    EXPECT_EQ(any(device_pointer(device.data()), device_pointer(host_.data() + kSmall), 0, stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_.stream_query(stream), CUDA_ERROR_NOT_READY);
+    host_.fill(1000);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_EQ(cuda_.stream_synchronize(stream), CUDA_SUCCESS);
+    EXPECT_EQ(read(device, 2 * kSmall), sent);
+    cuda_.stream_destroy(stream);
+}
+
 /** Without that nobody could tell later whether the lock has ended with its context. */
 TEST_F(HookedPins, AreOfAContextThatIsKnown) {
     SKIP_UNLESS_SIMULATED();
