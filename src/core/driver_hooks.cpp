@@ -217,6 +217,8 @@ bool touches_locked(const CopySides &sides) {
 CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
     const CUstream copied_by = stream_of_copy(stream, of_thread);
     if (is_captured(copied_by)) {
+        HostPins::instance().keep(sides.destination.address, sides.destination.length);
+        HostPins::instance().keep(sides.source.address, sides.source.length);
         return CUDA_SUCCESS;
     }
     const RelaxedCapture relaxed(CudaDriver::get());

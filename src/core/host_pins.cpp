@@ -259,6 +259,7 @@ void HostPins::release(Locked &slot) {
 void HostPins::unpin(Ranges::iterator range) {
     pinned_bytes_ -= range->second.end - range->first;
     range->second.pinned = nullptr;
+    range->second.kept = false;
 }
 
 void HostPins::erase(Ranges::iterator range) {
@@ -281,7 +282,7 @@ bool HostPins::is_locked_still(Range &range) {
 
 /** Whether it is not locked, or may be unlocked now: then it is to be erased, for copies of the application wait. */
 bool HostPins::may_erase(const Range &range) {
-    if (range.pinned.use_count() != 1) {
+    if (range.pinned.use_count() != 1 || range.kept) {
         return range.pinned == nullptr;
     }
     // In this order, as ApplicationCopy does the reverse: one of both sees the other.
@@ -400,7 +401,15 @@ size_t HostPins::length_of_one_copy(const void *address, size_t length) const {
 
 bool HostPins::has_locked(const void *address, size_t length) const {
     const auto begin = reinterpret_cast<uintptr_t>(address);
-    return locked_count_.load(std::memory_order_acquire) != 0 && overlaps_locked(begin, begin + length);
+    return length != 0 && locked_count_.load(std::memory_order_acquire) != 0 && overlaps_locked(begin, begin + length);
+}
+
+void HostPins::keep(const void *address, size_t length) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto range = first_that_ends_behind(begin); range != ranges_.end() && range->first < begin + length; ++range) {
+        range->second.kept = range->second.pinned != nullptr;
+    }
 }
 
 void HostPins::invalidate(const void *address, size_t length) {

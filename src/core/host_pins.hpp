@@ -57,6 +57,10 @@ public:
      *  As invalidate(); does nothing within acquire(), which locks memory too. */
     void make_way(const void *address, size_t length);
 
+    /** What is locked of it stays so, in favour of no other memory, until it is unmapped, page-locked by the application
+     *  or its context ends: a graph of the application copies it as it is now. */
+    void keep(const void *address, size_t length);
+
     /** How many of `length` bytes at `address` one copy of the driver can take: it refuses one that begins in memory
      *  which is page-locked and leaves that (driver 580; test/simcuda/conformance_memory.cpp). All, where we have not
      *  locked what is at `address`. Takes a load unless something is locked. */
@@ -103,6 +107,7 @@ private:
         unsigned uses = 0;
         bool refused = false;
         std::shared_ptr<Pinned> pinned;
+        bool kept = false;  // keep()
         uint64_t epoch = 0;  // context_epoch() when the context of `pinned` was last seen alive
         std::list<uintptr_t>::iterator age;
     };

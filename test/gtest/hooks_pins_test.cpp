@@ -193,6 +193,39 @@ TEST_F(HookedPins, DoNotMakeSmallCopiesWaitForTheStream) {
     cuda_.stream_destroy(stream);
 }
 
+/** Its copies find memory as it was when they were captured. */
+TEST_F(HookedPins, AreKeptForGraphs) {
+    SKIP_UNLESS_SIMULATED();
+    const Buffer device(MemoryKind::device, kBytes);
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    const auto begin_capture = cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
+    const auto end_capture = cuda_function<CUresult (*)(CUstream, CUgraph *)>("cuStreamEndCapture");
+    const auto instantiate =
+        cuda_function<CUresult (*)(CUgraphExec *, CUgraph, unsigned long long)>("cuGraphInstantiateWithFlags");
+    const auto launch = cuda_function<CUresult (*)(CUgraphExec, CUstream)>("cuGraphLaunch");
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    pins_.enable(2 * kBytes);
+    ASSERT_TRUE(lock(0, kBytes, context_));
+    ASSERT_EQ(begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    EXPECT_EQ(to_gpu(device_pointer(device.data()), host_.data(), 4096, stream), CUDA_SUCCESS);
+    CUgraph graph = nullptr;
+    ASSERT_EQ(end_capture(stream, &graph), CUDA_SUCCESS);
+    for (const size_t other : {kBytes, 2 * kBytes, 3 * kBytes}) {  // there is room for one of them
+        EXPECT_TRUE(lock(other, kBytes, context_)) << other;
+    }
+    EXPECT_FALSE(lock(kBytes / 2, kBytes, context_)) << "of both one range would be made";
+    CUgraphExec ready = nullptr;
+    ASSERT_EQ(instantiate(&ready, graph, 0), CUDA_SUCCESS);
+    host_.fill(3);
+    EXPECT_EQ(launch(ready, stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_.stream_synchronize(stream), CUDA_SUCCESS);
+    EXPECT_EQ(memcmp(read(device, 4096).data(), host_.data(), 4096), 0);
+    cuda_.stream_destroy(stream);
+    pins_.invalidate(host_.data(), 1);
+    EXPECT_FALSE(pins_.has_locked(host_.data(), 1)) << "it is unmapped";
+}
+
 /** Without that nobody could tell later whether the lock has ended with its context. */
 TEST_F(HookedPins, AreOfAContextThatIsKnown) {
     SKIP_UNLESS_SIMULATED();
