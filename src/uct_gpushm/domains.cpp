@@ -19,10 +19,6 @@
 namespace gpushm::uct {
 namespace {
 
-// From UCX 1.16 on; the adapter drops what the running UCX does not know.
-constexpr uint64_t kMdFlagInvalidateRma = uint64_t{1} << 11;
-constexpr uint64_t kMdFlagInvalidateAmo = uint64_t{1} << 12;
-
 uct_mem_h memh_of(uint64_t registration) { return reinterpret_cast<uct_mem_h>(registration); }
 uint64_t registration_of(uct_mem_h memh) { return reinterpret_cast<uint64_t>(memh); }
 
@@ -54,8 +50,7 @@ public:
     const char *device_name() const override { return "gpushm"; }
 
     void query(abi::MdAttributes &attributes) const override {
-        attributes.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY |
-                           UCT_MD_FLAG_INVALIDATE | kMdFlagInvalidateRma | kMdFlagInvalidateAmo;
+        attributes.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
         attributes.reg_mem_types = kAllMemoryTypes;
         // Never a GPU type: UCP would take our interface for one that copies inside the process.
         attributes.access_mem_types = memory_type_bit(UCS_MEMORY_TYPE_HOST);
