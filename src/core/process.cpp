@@ -109,6 +109,9 @@ const Cookie &process_cookie() {
     return cookie;
 }
 
+// As Watched.
+[[maybe_unused]] static const Cookie &cookie_made_at_load = process_cookie();
+
 ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid), pidfd_(pid > 0 ? pidfd_of(pid) : nullptr) {}
 
 bool ProcessWatch::alive() const {
