@@ -185,11 +185,20 @@ step_same_device() {
     "$run" mpirun -n 2 "$plain/test/mpi/pairs" --same-device --quick --timeout 120
 }
 
+# profiled_ranks N PROGRAM: whether a profiling tool that is loaded behind a library above MPI is called by the ranks.
+profiled_ranks() {
+    # shellcheck disable=SC2016 # the ranks expand it
+    ranks "$1" sh -c 'LD_PRELOAD="$1/above_mpi.so $1/profiler.so $LD_PRELOAD" exec "$0"' "$2" "$plain/test/mpi/.libs" |
+        grep 'profiler: MPI_Op_create'
+}
+
 step_operations() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/operations test/mpi/pointers test/mpi/pointers_fixed
+    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,above_mpi.la,profiler.la}
     ranks 2 "$plain/test/mpi/pointers"
     ranks 2 "$plain/test/mpi/pointers_fixed"
+    profiled_ranks 2 "$plain/test/mpi/pointers"
+    profiled_ranks 2 "$plain/test/mpi/pointers_fixed"
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"

@@ -45,7 +45,14 @@ bool is_stub(void *function) {
     return static_cast<const ElfW(Sym) *>(found)->st_shndx == SHN_UNDEF;
 }
 
-/** What the first library that knows `name` finds, which has been loaded with the program. */
+bool is_defined_in(const link_map *object, void *symbol) {
+    Dl_info info;
+    void *defining = nullptr;
+    return symbol != nullptr && dladdr1(symbol, &info, &defining, RTLD_DL_LINKMAP) != 0 && defining == object;
+}
+
+/** What the first library that defines `name` has; null when none does. A handle finds also what the libraries define
+ *  that its own one needs, of which another may come before. */
 void *find_behind_program(void *library, const char *name) {
     link_map *object = nullptr;
     if (dlinfo(library, RTLD_DI_LINKMAP, &object) != 0) {
@@ -57,7 +64,8 @@ void *find_behind_program(void *library, const char *name) {
     void *found = nullptr;
     while (found == nullptr && (object = object->l_next) != nullptr) {
         if (void *const handle = open_loaded(object->l_name)) {
-            found = dlsym(handle, name);
+            void *const symbol = dlsym(handle, name);
+            found = is_defined_in(object, symbol) ? symbol : nullptr;
             dlclose(handle);
         }
     }
