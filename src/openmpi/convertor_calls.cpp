@@ -59,8 +59,8 @@ bool concerns_gpu(const OpalConvertor &convertor, const iovec &packed) {
 }
 
 /** What opal_convertor_pack and _unpack do, and with the same results: 1 when all is done, else 0, negative when it
- *  failed; in `iov` and `*bytes` how much. A piece that failed is passed over, so that who takes piece after piece and
- *  does not look at the results comes to an end. */
+ *  failed; in `iov` and `*bytes` how much. A piece that failed counts as done, so that who takes piece after piece and
+ *  does not look at the results comes to an end: UCP asks for the same one again until it gets something. */
 int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes, Way way) {
     *bytes = 0;
     uint32_t used = 0;
@@ -71,13 +71,13 @@ int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *by
         const size_t end = way == Way::pack ? end_of_packing(convertor, room) : room;
         packed.iov_len = end - begin;
         convertor.advance(end);
+        *bytes += packed.iov_len;
         const auto pieces = pieces_between(convertor, begin, packed.iov_len,
                                            static_cast<char *>(packed.iov_base), way);
         if (!copy_or_report(pieces, way == Way::pack ? "packing" : "unpacking")) {
             *count = used;
             return -1;
         }
-        *bytes += packed.iov_len;
     }
     *count = used;
     return convertor.is_completed() ? 1 : 0;

@@ -383,6 +383,23 @@ bool run_trial(CudaDriver& driver, const Controls& controls, const Trial& trial)
 
 // ---------------------------------------------------------------- errors that are returned
 
+// While it lives, `controls` let nothing be copied from GPU memory by this rank, `times` times at least.
+class NothingCopied {
+public:
+    NothingCopied(const Controls& controls, int times) : controls_(controls)
+    {
+        controls_.fail_calls({"cuMemcpyAsync", "cuMemcpyDtoHAsync", "cuMemcpyBatchAsync", "cuMemcpy",
+                              "cuMemcpyDtoH", "cuLaunchKernel"},
+                             1, times);
+    }
+    ~NothingCopied() { controls_.fail_nothing(); }
+    NothingCopied(const NothingCopied&) = delete;
+    NothingCopied& operator=(const NothingCopied&) = delete;
+
+private:
+    const Controls& controls_;
+};
+
 // Returns whether MPI_Pack returns an error where nothing can be copied, and MPI_Bsend, which packs.
 bool errors_are_returned(CudaDriver& driver, const Controls& controls)
 {
@@ -393,15 +410,15 @@ bool errors_are_returned(CudaDriver& driver, const Controls& controls)
     std::vector<char> attached(kBytes + MPI_BSEND_OVERHEAD);
     MPI_Buffer_attach(attached.data(), static_cast<int>(attached.size()));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    controls.fail_calls({"cuMemcpyAsync", "cuMemcpyDtoHAsync", "cuMemcpyBatchAsync", "cuMemcpy",
-                         "cuMemcpyDtoH"},
-                        1, 20);
-    int position = 0;
-    const int pack = MPI_Pack(setup.buffers().source, kFloats, MPI_FLOAT, packed.data(), kBytes,
-                              &position, MPI_COMM_WORLD);
-    const int send = MPI_Bsend(setup.buffers().source, kFloats, MPI_FLOAT, 1 - rank, 0,
-                               MPI_COMM_WORLD);
-    controls.fail_nothing();
+    int pack;
+    int send;
+    {
+        const NothingCopied nothing_copied(controls, 20);
+        int position = 0;
+        pack = MPI_Pack(setup.buffers().source, kFloats, MPI_FLOAT, packed.data(), kBytes, &position,
+                        MPI_COMM_WORLD);
+        send = MPI_Bsend(setup.buffers().source, kFloats, MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD);
+    }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     void* detached = nullptr;
     int size = 0;
@@ -409,6 +426,37 @@ bool errors_are_returned(CudaDriver& driver, const Controls& controls)
     std::printf("rank %d, nothing can be copied: MPI_Pack returned %d, MPI_Bsend %d\n", rank, pack,
                 send);
     return pack != MPI_SUCCESS && send != MPI_SUCCESS;
+}
+
+int errors = 0; // of MPI_COMM_WORLD, that did not end the job
+
+void count_error(MPI_Comm*, int*, ...)
+{
+    ++errors;
+}
+
+// Returns whether a message comes to an end whose elements cannot be packed: UCX, which does not hear of it, asks for
+// the next piece.
+bool sends_come_to_an_end(CudaDriver& driver, const Controls& controls)
+{
+    constexpr int kMostPieces = 20; // of some 8 KB
+    const Setup setup(driver, controls);
+    setup.prepare(0);
+    std::vector<float> received(kFloats);
+    MPI_Datatype type = make_indexed();
+    MPI_Errhandler handler;
+    MPI_Comm_create_errhandler(count_error, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    {
+        const NothingCopied nothing_copied(controls, 20 * kMostPieces);
+        MPI_Sendrecv(setup.buffers().source, 1, type, 1 - rank, 0, received.data(), kFloats, MPI_FLOAT,
+                     1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Errhandler_free(&handler);
+    MPI_Type_free(&type);
+    std::printf("rank %d, nothing can be copied: %d errors of a message\n", rank, errors);
+    return errors > 0 && errors <= kMostPieces;
 }
 
 // ---------------------------------------------------------------- the three commands
@@ -456,7 +504,7 @@ int run_command(const std::vector<std::string>& arguments)
     } else if (arguments.size() == 4 && arguments[0] == "run") {
         run(*driver, controls, arguments[1], std::stoi(arguments[2]), arguments[3]);
     } else if (arguments == std::vector<std::string>{"returned"}) {
-        passed = errors_are_returned(*driver, controls);
+        passed = errors_are_returned(*driver, controls) && sends_come_to_an_end(*driver, controls);
     } else {
         throw std::runtime_error("arguments: list FUNCTION..., run TRIALS FIRST REPORT, or returned");
     }
