@@ -183,6 +183,10 @@ choose_driver() {
     return 1
 }
 
+# A TCP port of this machine at random; not one of those that the kernel gives to who names none (from 32768 on, ip(7),
+# ip_local_port_range), which any program may have.
+some_port() { say $((20000 + RANDOM % 12000)); }
+
 # wait_for_port PORT PID: until a process listens on a TCP port of this machine, at most 20 s, or
 # until process PID is gone.
 wait_for_port() {
@@ -240,7 +244,7 @@ perftest() {
     if [[ $(ldd "$(command -v ucx_perftest)") == *libmpi.so* ]]; then
         output=$(perftest_ranks "${arguments[@]}" 2>&1)
     else
-        output=$(perftest_sockets $((20000 + RANDOM % 20000)) "${arguments[@]}" 2>&1)
+        output=$(perftest_sockets "$(some_port)" "${arguments[@]}" 2>&1)
     fi
     local status=$?
     printf '\n$ ucx_perftest %s\n%s\n' "${arguments[*]}" "$output" >>"$log"

@@ -61,7 +61,8 @@ perftest_side() {
 # perftest_pair: ucx_perftest with the tests in $batch/tests, a line each: a name, and arguments
 # of which the last is not a single letter (perftest_run.c takes the next line for its rest).
 perftest_pair() {
-    local port=$((20000 + RANDOM % 20000)) server
+    local port server
+    port=$(some_port)
     perftest_side "$batch/server" -p $port &
     server=$!
     wait_for_port $port $server && perftest_side "$batch/client" 127.0.0.1 -p $port ||
