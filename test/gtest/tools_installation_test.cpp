@@ -7,7 +7,10 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
+#include <string>
 
 namespace gpushm::tools {
 namespace {
@@ -109,7 +112,7 @@ TEST(ToolsOpenMpi, the_last_value_in_a_parameter_file_counts) {
 }
 
 TEST(ToolsOpenMpi, the_component_is_enabled_in_the_first_folder_that_has_it) {
-    const std::filesystem::path root = testing::TempDir() + "gpushm_components";
+    const std::filesystem::path root = testing::TempDir() + "gpushm_components." + std::to_string(getpid());
     const std::string own = root / "own";
     const std::string system = root / "system";
     std::filesystem::create_directories(own);
