@@ -69,7 +69,8 @@ int run_in_host_memory(const Operation &operation, File file, void *buffer, size
 }
 
 bool concerns_gpu(const void *buffer, Large count, Datatype datatype) {
-    return count > 0 && is_gpu_memory(OpalDatatype(datatype), buffer);
+    const OpalDatatype type(datatype);
+    return count > 0 && type.is_committed() && is_gpu_memory(type, buffer);
 }
 
 struct Requests {

@@ -138,8 +138,9 @@ void deliver(void *window, Rank target, uint64_t posts) {
 
 /** An operation on MPI_PROC_NULL, which is negative, touches no buffer. */
 bool can_serve(Rank target, void *datatype) {
-    return target >= 0 && OpalDatatype(datatype).extent() > 0 &&
-           static_cast<size_t>(OpalDatatype(datatype).extent()) <= kMostElementBytes;
+    const OpalDatatype type(datatype);
+    return target >= 0 && type.is_committed() && type.extent() > 0 &&
+           static_cast<size_t>(type.extent()) <= kMostElementBytes;
 }
 
 int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,

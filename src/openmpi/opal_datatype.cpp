@@ -68,7 +68,7 @@ bool fits(const Opal &opal, const void *integers, const ConvertorLayout &layout)
 }
 
 bool datatype_fits(const OpalDatatype &integers) {
-    return integers.size() == 4 && integers.extent() == 4 && integers.is_dense();
+    return integers.is_committed() && integers.size() == 4 && integers.extent() == 4 && integers.is_dense();
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ class OpalDatatype : public ForeignStruct {
 public:
     using ForeignStruct::ForeignStruct;
 
+    /** Ready for use; nothing else may be asked of one that is not (null, too), which MPI refuses. */
+    bool is_committed() const {
+        return handle() != nullptr && (get<uint16_t>(16) & 0x04) != 0;  // OPAL_DATATYPE_FLAG_COMMITTED
+    }
     size_t size() const { return get<size_t>(24); }            // bytes of data
     ptrdiff_t true_lower_bound() const { return get<ptrdiff_t>(32); }
     ptrdiff_t extent() const { return get<ptrdiff_t>(56) - get<ptrdiff_t>(48); }

@@ -213,6 +213,28 @@ void test_read(Trial& trial, const Setting& setting)
     }
 }
 
+// What is wrong with a datatype is MPI's to say: it is not committed, or there is none.
+void test_refused_types(Trial& trial)
+{
+    const Group& group = trial.group();
+    Exchange exchange(trial, "a wrong datatype");
+    const TemporaryName path(group);
+    const Items items = exchange.source(*make_int(), 4);
+    MPI_Datatype uncommitted;
+    MPI_Type_vector(2, 1, 2, MPI_INT, &uncommitted);
+    MPI_File file = MPI_FILE_NULL;
+    exchange.require(MPI_File_open(group.comm, path.get(), MPI_MODE_CREATE | MPI_MODE_WRONLY,
+                                   MPI_INFO_NULL, &file),
+                     "MPI_File_open");
+    for (MPI_Datatype type : {uncommitted, MPI_Datatype()}) {
+        if (MPI_File_write(file, items.address(), 1, type, MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+            exchange.fail("MPI_File_write of a wrong datatype succeeds");
+        }
+    }
+    exchange.require(MPI_File_close(&file), "MPI_File_close");
+    MPI_Type_free(&uncommitted);
+}
+
 void add_access(Registry& registry, const FileAccess& access, bool view)
 {
     for (const TypePair& types : {same_type(make_int()), same_type(make_vector())}) {
@@ -233,6 +255,7 @@ void add_files(Registry& registry)
         add_access(registry, access, false);
     }
     add_access(registry, collective_file_access(), true);
+    registry.add("File_write that is refused", test_refused_types);
 }
 
 } // namespace gpushm::mpi_test::operations

@@ -75,7 +75,7 @@ void test_refused_op_free(Trial& trial)
 // An operation that MPI refuses writes nothing, whatever is completed after it.
 void test_refused_fetch_and_op(Trial& trial)
 {
-    Exchange exchange(trial, "no such rank");
+    Exchange exchange(trial, "no such rank, or no datatype");
     const LayoutPtr ints = make_int();
     const Items origin = exchange.source(*ints, 1);
     const Items result = exchange.destination(*ints, 1);
@@ -85,6 +85,10 @@ void test_refused_fetch_and_op(Trial& trial)
         if (MPI_Fetch_and_op(origin.address(), result.address(), MPI_INT, trial.group().size + 7,
                              target.base, MPI_SUM, target.window) == MPI_SUCCESS) {
             exchange.fail("MPI_Fetch_and_op on a rank that there is not succeeds");
+        }
+        if (MPI_Fetch_and_op(origin.address(), result.address(), MPI_Datatype(), trial.group().rank,
+                             target.base, MPI_SUM, target.window) == MPI_SUCCESS) {
+            exchange.fail("MPI_Fetch_and_op of no datatype succeeds");
         }
         exchange.require(MPI_Win_flush_all(target.window), "MPI_Win_flush_all");
     });
