@@ -115,7 +115,8 @@ const Case kCases[] = {
     {"reused_addresses", {"reused-addresses"}},
     {"cuda_before_ucx", {"cuda-before"}},
     {"cuda_after_ucx", {"cuda-after"}},
-    {"lookups", {"lookups"}},
+    // Some ten thousand messages, one after the other.
+    {"lookups", {"lookups", "--deadline=240"}},
     {"allocated_by_ucx", {"allocated-by-ucx"}},
 };
 
