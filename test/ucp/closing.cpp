@@ -148,8 +148,10 @@ void close_beside_stopped(Peer &peer) {
         progress_for(0.2, progress);
         raise(SIGSTOP);
     } else {
+        while (!is_stopped(pid)) {
+            progress();
+        }
         const double begin = now_seconds();
-        progress_for(0.6, progress);
         request = ucp_tag_recv_nbx(session.worker().get(), address, kBytes, 1, ~ucp_tag_t{0}, &parameters);
         progress_for(0.1, progress);  // it asks for the bytes
         session.endpoint()->close(UCP_EP_CLOSE_FLAG_FORCE);

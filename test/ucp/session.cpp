@@ -6,6 +6,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include <cstdio>
+
 namespace gpushm::ucp_test {
 namespace {
 
@@ -17,6 +19,16 @@ double now_seconds() {
     timespec now = {};
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+bool is_stopped(pid_t process) {
+    char state = '?';  // the letter of proc(5)
+    const std::string path = "/proc/" + std::to_string(process) + "/stat";
+    if (FILE *file = fopen(path.c_str(), "re")) {
+        (void)!fscanf(file, "%*d (%*[^)]) %c", &state);
+        fclose(file);
+    }
+    return state == 'T';
 }
 
 ucp_request_param_t plain_request() {

@@ -6,6 +6,8 @@
 
 #include <ucp/api/ucp.h>
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -113,5 +115,8 @@ ucp_request_param_t plain_request();
 
 /** Seconds of a clock that never goes back. */
 double now_seconds();
+
+/** By a signal (SIGSTOP). */
+bool is_stopped(pid_t process);
 
 }  // namespace gpushm::ucp_test

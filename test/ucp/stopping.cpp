@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <unistd.h>
 
 namespace gpushm::ucp_test {
@@ -85,22 +84,11 @@ private:
     std::vector<ucs_status_ptr_t> requests_;
 };
 
-/** The letter of proc(5): 'T' is stopped. */
-char process_state(pid_t pid) {
-    char state = '?';
-    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-    if (FILE *file = fopen(path.c_str(), "re")) {
-        (void)!fscanf(file, "%*d (%*[^)]) %c", &state);
-        fclose(file);
-    }
-    return state;
-}
-
 /** Stops the peer, lives on without it while messages are under way, and lets it go on. Whether some
  *  were under way through all of it. */
 bool stop_for(double seconds, pid_t pid, const Session &session, const Traffic &traffic) {
     kill(pid, SIGSTOP);
-    while (process_state(pid) != 'T') {
+    while (!is_stopped(pid)) {
         session.worker().progress();
     }
     const double end = now_seconds() + seconds;
