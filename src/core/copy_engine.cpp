@@ -554,7 +554,10 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
     if (info.kind != MemoryKind::device || info.device != device || !covers(info, address, length)) {
         return false;
     }
-    return info.ipc_capable || (info.context == nullptr && may_access(context, address, length));
+    if (info.context != nullptr) {
+        return info.ipc_capable && info.context == context;
+    }
+    return info.ipc_capable || may_access(context, address, length);
 }
 
 /** One side is memory of gpu_side, or both are. `managed_too`: managed memory counts where kernels may read
@@ -651,12 +654,14 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
 
 namespace {
 
+/** And of one context. */
 bool both_of_gpu(const MemoryInfo &destination, const BatchedCopy &copy) {
     if (!is_of_gpu(destination, copy.destination, copy.length)) {
         return false;
     }
     const MemoryInfo source = query_memory(copy.source);
-    return is_of_gpu(source, copy.source, copy.length) && source.device == destination.device;
+    return is_of_gpu(source, copy.source, copy.length) && source.device == destination.device &&
+           source.context == destination.context;
 }
 
 }  // namespace

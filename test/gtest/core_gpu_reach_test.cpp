@@ -45,6 +45,21 @@ TEST_F(Reach, MemoryOfCuMemAlloc) {
     EXPECT_FALSE(reached(memory.data(), 4096, 1)) << "from another GPU";
 }
 
+/** Which may access it by cuCtxEnablePeerAccess only, as the manual has it. */
+TEST_F(Reach, NotMemoryOfAnotherContextOfTheGpu) {
+    CUcontext other = nullptr;
+    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&other, 0, 0),
+              CUDA_SUCCESS);
+    Buffer there(MemoryKind::device, 4096);
+    cuda_.ctx_pop_current(&other);
+    const Buffer here(MemoryKind::device, 4096);
+    EXPECT_FALSE(reached(there.data(), 4096));
+    EXPECT_TRUE(kernels_reach(query_memory(there.data()), there.data(), 4096, 0, other));
+    EXPECT_FALSE(kernels_reach(query_memory(here.data()), here.data(), 4096, 0, other));
+    there.forget();
+    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(other), CUDA_SUCCESS);
+}
+
 TEST_F(Reach, NotHostNorManagedMemory) {
     const Buffer host(MemoryKind::host, 4096);
     const Buffer managed(MemoryKind::managed, 4096);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace gpushm {
@@ -120,6 +121,33 @@ TEST_F(WithinGpu, MovesExactlyTheBytesThatItIsTold) {
         ASSERT_TRUE(read(destination, length + kOffsets) == expected)
             << length << " bytes from offset " << origin << " to " << target;
     }
+}
+
+/** Kernels of one do not reach the memory of the other. */
+TEST_F(WithinGpu, CopiesBetweenContextsAreTheDrivers) {
+    constexpr size_t kBytes = 100000;
+    CUcontext other = nullptr;
+    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&other, 0, 0),
+              CUDA_SUCCESS);
+    KernelCodes::instance().load(other, cuda_.context_id(other));
+    Buffer there(MemoryKind::device, kBytes);
+    cuda_.ctx_pop_current(&other);
+    Buffer here(MemoryKind::device, kBytes);
+    CopyEngine engine;
+    if (simulated()) {
+        reset_calls();
+    }
+    for (const auto &[to, from] : {std::pair(&here, &there), std::pair(&there, &here)}) {
+        from->fill(1);
+        to->fill(2);
+        EXPECT_EQ(copy(engine, *to, 0, *from, 0, kBytes), Status::ok);
+        EXPECT_EQ(to->check(0, kBytes, 1, 2), "");
+    }
+    if (simulated()) {
+        EXPECT_EQ(calls("cuLaunchKernel"), 0u);
+    }
+    there.forget();
+    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(other), CUDA_SUCCESS);
 }
 
 TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {

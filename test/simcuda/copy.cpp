@@ -19,7 +19,7 @@ namespace {
 bool in_reach(const Allocation& allocation, const Context& context)
 {
     if (!allocation.on_device() || allocation.kind == Allocation::Kind::vmm ||
-        allocation.device == context.device) {
+        (allocation.context == nullptr && allocation.device == context.device)) {
         return true;
     }
     return allocation.context == &context || context.peers.count(allocation.context) == 1;
