@@ -25,6 +25,12 @@ DeviceBlocks &DeviceBlocks::instance() {
     return *blocks;
 }
 
+/** MemoryInfo::buffer_id. A driver that fails is asked a second time, for a block that is taken for gone is lost. */
+unsigned long long DeviceBlocks::id_of(const void *address) {
+    const unsigned long long id = query_memory(address).buffer_id;
+    return id != 0 ? id : query_memory(address).buffer_id;
+}
+
 /** Drops idle blocks whose context has ended. */
 void DeviceBlocks::forget_gone() {
     const auto is_gone = [&](const Block &block) {
@@ -74,14 +80,14 @@ bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
     }
     GPUSHM_LOG(debug, "allocated %zu bytes of GPU memory for temporaries", rounded(bytes));
     auto *const memory = reinterpret_cast<void *>(address);
-    *block = {memory, rounded(bytes), context, query_memory(memory).buffer_id};
+    *block = {memory, rounded(bytes), context, id_of(memory)};
     return true;
 }
 
 /** Counts a block before it is there. */
 bool DeviceBlocks::reserve(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (bytes > kMostTakenBytes || 
+    if (bytes > kMostTakenBytes ||
         taken_bytes_ + leaving_bytes_ + rounded(bytes) > kMostTakenBytes) {
         return false;
     }

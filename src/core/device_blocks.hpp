@@ -39,9 +39,10 @@ private:
         unsigned long long buffer_id;  // MemoryInfo::buffer_id: memory goes with its context
 
         /** What lies there now may be the application's. */
-        bool is_gone() const { return query_memory(address).buffer_id != buffer_id; }
+        bool is_gone() const { return id_of(address) != buffer_id; }
     };
 
+    static unsigned long long id_of(const void *address);
     bool reserve(size_t bytes);
     void forget_gone();
     bool find_idle(size_t bytes, CUcontext context, Block *found);

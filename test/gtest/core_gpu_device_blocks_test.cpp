@@ -117,6 +117,27 @@ TEST_F(DeviceBlocksTest, WithoutMemoryThereIsNone) {
     EXPECT_FALSE(blocks_.any_taken());
 }
 
+/** When one is made, given back, and taken again. */
+TEST_F(DeviceBlocksTest, AreNotLostByOneFailureOfTheDriver) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    const auto once = [](const char *rule, auto function) {
+        set_simulation("SIMCUDA_FAIL", rule);
+        const auto result = function();
+        set_simulation("SIMCUDA_FAIL", "");
+        return result;
+    };
+    const char *const rule = "cuPointerGetAttributes:1:700";
+    const auto take = [&] { return blocks_.take(70 * kMiB, near_); };
+    void *const block = once(rule, take);
+    ASSERT_NE(block, nullptr);
+    EXPECT_TRUE(blocks_.give_back(block));
+    ASSERT_EQ(take(), block);
+    EXPECT_TRUE(once(rule, [&] { return blocks_.give_back(block); }));
+    EXPECT_EQ(once(rule, take), block);
+    EXPECT_TRUE(blocks_.give_back(block));
+}
+
 /** They do not count among those that are kept. In a process of its own, where none are. */
 FreshProcess gone_blocks("device-blocks-gone", [] {
     const CudaDriver &cuda = *CudaDriver::get();
