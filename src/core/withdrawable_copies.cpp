@@ -72,11 +72,11 @@ WithdrawableCopies::~WithdrawableCopies() {
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     const CurrentContext current(driver, context_, id_);
+    // Both use the words of the slot.
+    const bool is_over = !context_has_ended(current.result()) &&
+                         (staging_stream_ == nullptr || await_staging_stream()) &&
+                         (stream_ == nullptr || query(nullptr, stream_) == CUDA_SUCCESS);
     if (current.result() == CUDA_SUCCESS) {
-        if (staging_stream_ != nullptr) {
-            driver->stream_synchronize(staging_stream_);  // it uses the block, and the words of the slot
-        }
-        drop_passed();
         give_back(piece_event_);
         give_back(exchange_event_);
         for (const Launch &launch : launches_) {
@@ -91,7 +91,7 @@ WithdrawableCopies::~WithdrawableCopies() {
             }
         }
     }
-    if (slot_ && launches_.empty()) {
+    if (slot_ && is_over) {
         kernels_->give_back_withdrawal(*slot_);
     }
 }
@@ -126,6 +126,20 @@ unsigned char *WithdrawableCopies::block() {
         }
     }
     return static_cast<unsigned char *>(block_->address());
+}
+
+/** Until nothing there uses the block. False: the driver does not tell that, and nobody gets the block any more. */
+bool WithdrawableCopies::await_staging_stream() {
+    const CUresult result = wait_for_stream(context_, id_, staging_stream_);
+    if (result == CUDA_SUCCESS || context_has_ended(result)) {
+        return true;
+    }
+    if (block_) {
+        block_->leave();
+        block_.reset();
+    }
+    exchange_submitted_ = false;  // its answer would be there
+    return false;
 }
 
 /** What an event says of what lies before it in a stream, or the stream where there is none or it cannot be asked. */
@@ -310,7 +324,7 @@ void WithdrawableCopies::submit_exchange() {
     }
     exchange_submitted_ = result == CUDA_SUCCESS;
     if (!exchange_submitted_) {
-        in_context(context_, id_, [&] { return driver->stream_synchronize(staging_stream_); });
+        await_staging_stream();
     }
 }
 
@@ -364,6 +378,9 @@ void WithdrawableCopies::leave_to_staging(const Withdrawal &state) {
 
 /** The driver refuses what it should not. */
 void WithdrawableCopies::give_up_exchange() {
+    if (exchange_submitted_) {
+        await_staging_stream();
+    }
     if (exchange_ == Exchange::resolve && !launches_.empty() && launches_.front().number == exchange_number_) {
         launches_.front().made = Made::unknown;
     }
@@ -403,7 +420,6 @@ CUresult WithdrawableCopies::stage(const BatchedCopy &copy) {
 }
 
 void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>> *ended) {
-    const CudaDriver *driver = CudaDriver::get();
     while (!staged_.empty()) {
         const std::shared_ptr<CopyBatch> &batch = staged_.front();
         const BatchedCopy &copy = batch->copies.front();
@@ -421,7 +437,7 @@ void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>>
             result = possible ? succeeds_in_two([&] { return stage(copy); }) : CUDA_ERROR_OUT_OF_MEMORY;
         }
         if (result != CUDA_SUCCESS) {
-            in_context(context_, id_, [&] { return driver->stream_synchronize(staging_stream_); });
+            await_staging_stream();
             log_copy_failure("cuMemcpyAsync", copy.length, result);
             batch->fail();
             piece_bytes_ = 0;
@@ -443,7 +459,7 @@ void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended)
     launch_waiting();
     advance_staging(ended);
     if (exchange_ != Exchange::none && launched_ == 0 && waiting_.empty() && staged_.empty()) {
-        wait_for_stream(context_, id_, staging_stream_);  // nobody may call again
+        await_staging_stream();  // nobody may call again
         exchange_ = Exchange::none;
     }
     if (exchange_ == Exchange::none && staged_.empty()) {

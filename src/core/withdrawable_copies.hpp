@@ -82,6 +82,7 @@ private:
     void give_back(CUevent event);
     CUresult query(CUevent event, CUstream stream) const;
     unsigned char *block();
+    bool await_staging_stream();
     void drop_passed();
 
     void pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended);

@@ -256,33 +256,23 @@ FreshProcess lists_left("row-copy-lists-left", [] {
     Buffer source(MemoryKind::device, kPieces * 64);
     Buffer destination(MemoryKind::device, kPieces * 64);
     const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
-    const auto count_free = [] {
-        std::vector<void *> taken;
-        for (void *block = HostBlocks::instance().take(); block != nullptr; block = HostBlocks::instance().take()) {
-            taken.push_back(block);
-        }
-        for (void *block : taken) {
-            HostBlocks::instance().give_back(block);
-        }
-        return taken.size();
-    };
     CHECK(copy_pieces(pieces) == Status::ok);
     CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
-    CHECK(count_free() == HostBlocks::kBlocks);
+    CHECK(count_free_host_blocks() == HostBlocks::kBlocks);
     set_simulation("SIMCUDA_FAIL", "cuStreamQuery:1:700,cuStreamSynchronize:1:700,"
                                    "cuStreamQuery:1:700,cuStreamSynchronize:1:700");
     CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
-    CHECK(count_free() == HostBlocks::kBlocks - 1);
+    CHECK(count_free_host_blocks() == HostBlocks::kBlocks - 1);
     for (const char *rule : {"cuEventQuery:1:700,cuStreamSynchronize:1:700",
                              "cuEventRecord:1:700,cuStreamSynchronize:1:700"}) {
-        const size_t before = count_free();
+        const size_t before = count_free_host_blocks();
         set_simulation("SIMCUDA_FAIL", rule);
         CHECK(copy_pieces(pieces) == Status::ok);
-        CHECK(count_free() == before - 1);
+        CHECK(count_free_host_blocks() == before - 1);
     }
     set_simulation("SIMCUDA_FAIL", "");
     CHECK(copy_pieces(pieces) == Status::ok);
-    CHECK(count_free() == HostBlocks::kBlocks - 3);
+    CHECK(count_free_host_blocks() == HostBlocks::kBlocks - 3);
     return 0;
 });
 

@@ -2,6 +2,7 @@
 #include "core_gpu_support.hpp"
 
 #include "core/background.hpp"
+#include "core/host_blocks.hpp"
 #include "core/kernel_code.hpp"
 #include "test/simcuda/simcuda.h"
 
@@ -299,6 +300,18 @@ std::string Buffer::check(size_t begin, size_t length, uint64_t seed, uint64_t a
     const size_t end = begin + length;
     const bool after = memcmp(bytes.data() + end, canaries.data() + end, length_ - end) == 0;
     return before && after ? "" : "bytes around it changed";
+}
+
+size_t count_free_host_blocks() {
+    HostBlocks &blocks = HostBlocks::instance();
+    std::vector<void *> taken;
+    for (void *block = blocks.take(); block != nullptr; block = blocks.take()) {
+        taken.push_back(block);
+    }
+    for (void *block : taken) {
+        blocks.give_back(block);
+    }
+    return taken.size();
 }
 
 // ---------------------------------------------------------------- processes

@@ -89,6 +89,9 @@ private:
     bool forgotten_ = false;
 };
 
+/** Of HostBlocks, those that nobody has taken. */
+size_t count_free_host_blocks();
+
 /** The test runs with the primary context of device 0 current, and our kernels in it. */
 class GpuTest : public testing::Test {
 protected:

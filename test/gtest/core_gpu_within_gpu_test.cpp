@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copies within a GPU (WithdrawableCopies): right bytes, beside kernels that fill the GPU as well, and nothing
 // afterwards.
+#include "core/host_blocks.hpp"
 #include "core/withdrawable_copy_kernel.hpp"
 #include "core_gpu_support.hpp"
 #include "test/simcuda/spin_kernel.hpp"
@@ -10,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -310,6 +312,85 @@ TEST_F(WithinGpu, ManyEngines) {
     if (simulated()) {
         EXPECT_EQ(calls("cuLaunchKernel"), 1u);
     }
+}
+
+/** Its kernel may begin when another engine copies: both would take what it says for theirs. */
+TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    const std::shared_ptr<const KernelCode> code = KernelCodes::instance().find(context_, cuda_.context_id(context_));
+    const auto next_words = [&] {
+        const WithdrawalSlot slot = code->take_withdrawal().value();
+        code->give_back_withdrawal(slot);
+        return slot.address;
+    };
+    Buffer source(MemoryKind::device, 4096);
+    Buffer destination(MemoryKind::device, 4096);
+    FullGpu gpu;
+    const CUdeviceptr words = next_words();
+    for (const bool is_known : {true, false}) {
+        auto engine = std::make_unique<CopyEngine>();
+        CopyTicket ticket;
+        if (!is_known) {
+            gpu.fill();
+        }
+        ASSERT_EQ(start(*engine, destination, 0, source, 0, 4096, &ticket), Status::in_progress);
+        set_simulation("SIMCUDA_FAIL", is_known ? "" : "cuEventQuery:1:700,cuStreamQuery:1:700,cuStreamQuery:1:700");
+        EXPECT_EQ(engine->wait(&ticket), is_known ? Status::ok : Status::gpu_error);
+        set_simulation("SIMCUDA_FAIL", "");
+        engine.reset();
+        EXPECT_EQ(next_words() == words, is_known);
+    }
+}
+
+/** Copies through host memory may still use it, so nobody else gets it. In a process of its own, which loses it. */
+FreshProcess staging_left("staging-left", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
+    CHECK(cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    constexpr size_t kBytes = 300000;
+    Buffer source(MemoryKind::device, kBytes);
+    Buffer destination(MemoryKind::device, kBytes);
+    size_t blocks = HostBlocks::kBlocks;
+    for (const auto &[rule, status, left] : {
+             std::tuple("", Status::ok, size_t{0}),
+             // A piece cannot be copied on.
+             std::tuple("cuMemcpyAsync:6:2,cuMemcpyAsync:7:2,cuStreamQuery:1:700,cuStreamSynchronize:1:700",
+                        Status::gpu_error, size_t{1}),
+             // The words may have been read.
+             std::tuple("cuEventRecord:2:2,cuStreamQuery:1:700,cuStreamSynchronize:1:700", Status::ok, size_t{1}),
+         }) {
+        CopyEngine engine;
+        FullGpu gpu;
+        gpu.fill();
+        set_simulation("SIMCUDA_FAIL", rule);
+        const MemoryInfo info = query_memory(destination.data());
+        CHECK(engine.copy({destination.data(), source.data(), kBytes, info, CopyDirection::to_gpu}) == status);
+        set_simulation("SIMCUDA_FAIL", "");
+        blocks -= left;
+        CHECK(count_free_host_blocks() == blocks);
+    }
+    FullGpu gpu;
+    gpu.fill();
+    auto engine = std::make_unique<CopyEngine>();
+    const MemoryInfo info = query_memory(destination.data());
+    CopyTicket ticket;
+    CHECK(engine->start({destination.data(), source.data(), kBytes, info, CopyDirection::to_gpu}, &ticket) ==
+          Status::in_progress);
+    while (count_free_host_blocks() == blocks) {
+        engine->progress();
+    }
+    set_simulation("SIMCUDA_FAIL", "cuStreamQuery:1:700,cuStreamSynchronize:1:700");
+    engine.reset();
+    CHECK(count_free_host_blocks() == blocks - 1);
+    return 0;
+});
+
+TEST_F(WithinGpu, HostMemoryOfCopiesWhoseEndIsNotKnownStaysAsItIs) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(staging_left.run(), 0);
 }
 
 struct WithinGpuFailure {
