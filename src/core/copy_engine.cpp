@@ -268,12 +268,16 @@ void CopyEngine::forget(CUcontext handle) {
     Scope scope(*this);
     relax_capture();
     CurrentContext current(driver, handle, context.life.id);
-    if (current.result() == CUDA_SUCCESS) {
-        for (Stream &stream : context.streams) {
-            for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
-                context.free_events.push_back(batch->event);
+    for (Stream &stream : context.streams) {
+        for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
+            context.free_events.push_back(batch->event);
+            if (!context_has_ended(current.result())) {
                 batch->lose();
             }
+        }
+    }
+    if (current.result() == CUDA_SUCCESS) {
+        for (const Stream &stream : context.streams) {
             if (stream.handle != nullptr) {
                 driver->stream_destroy(stream.handle);
             }
@@ -286,7 +290,7 @@ void CopyEngine::forget(CUcontext handle) {
     contexts_.erase(found);
 }
 
-/** How it ended is known. */
+/** Nobody need ask for it any more. */
 void CopyEngine::end(CopyBatch &batch) {
     batch.done = true;
     batch.list.reset();

@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -273,6 +274,24 @@ FreshProcess lists_left("row-copy-lists-left", [] {
     set_simulation("SIMCUDA_FAIL", "");
     CHECK(copy_pieces(pieces) == Status::ok);
     CHECK(count_free_host_blocks() == HostBlocks::kBlocks - 3);
+    // Engines that end before their copies, of which one cannot enter the context.
+    for (const char *rule : {"", "cuCtxPushCurrent:1:2"}) {
+        const size_t before = count_free_host_blocks();
+        auto engine = std::make_unique<CopyEngine>();
+        const MemoryInfo info = query_memory(source.data());
+        std::vector<CopyJob> jobs;
+        for (const CopyPiece &piece : pieces) {
+            jobs.push_back({piece.destination, piece.source, piece.length, info, CopyDirection::to_gpu});
+        }
+        std::vector<CopyTicket> tickets;
+        set_simulation("SIMCUDA_DELAY_US", "3000");
+        CHECK(engine->start_by_kernel(jobs, &tickets));
+        set_simulation("SIMCUDA_FAIL", rule);
+        engine.reset();
+        set_simulation("SIMCUDA_FAIL", "");
+        CHECK(CopyEngine().poll(&tickets.front()) == Status::gpu_error);
+        CHECK(count_free_host_blocks() == before - 1);
+    }
     return 0;
 });
 
