@@ -181,7 +181,7 @@ CUcontext CopyEngine::find_near(uint64_t device_wanted) {
 /** Asks the driver only if a context may have ended since it was asked last. */
 CopyEngine::Look CopyEngine::look_at(CUcontext handle, Life &life) {
     const uint64_t epoch = context_epoch();  // before the driver is asked
-    if (driver_hooks_installed() && life.epoch == epoch) {
+    if (contexts_are_watched() && life.epoch == epoch) {
         return Look::alive;
     }
     unsigned long long id = 0;
@@ -895,7 +895,7 @@ unsigned CopyEngine::advance_all() {
     for (auto next = contexts_.begin(); next != contexts_.end();) {
         auto &[handle, context] = *next;
         const size_t before = under_way_;
-        if (driver_hooks_installed() && is_busy(context) && look_at(handle, context.life) == Look::ended) {
+        if (contexts_are_watched() && is_busy(context) && look_at(handle, context.life) == Look::ended) {
             next = drop_ended(next);
             count += static_cast<unsigned>(before - under_way_);
             continue;

@@ -105,7 +105,7 @@ bool HostRegions::contains(const void *address) {
 bool HostRegions::still_pinned(Region &region, CUcontext alive, unsigned long long alive_id) {
     const uint64_t epoch = context_epoch();  // before the driver is asked
     const bool known = (region.context == alive && region.context_id == alive_id) ||
-                       (driver_hooks_installed() && region.epoch == epoch);
+                       (contexts_are_watched() && region.epoch == epoch);
     if (region.state == State::pinned && !known) {
         region.epoch = epoch;
         if (!CudaDriver::get()->context_is_alive(region.context, region.context_id)) {

@@ -553,6 +553,49 @@ FreshProcess refused("refused", [] {
 
 TEST(HooksProcess, WithoutAllHooksTheDriverIsAskedEachTime) { EXPECT_EQ(refused.run(), 0); }
 
+/** Where UCX itself watches the memory. */
+FreshProcess only_contexts("only-contexts", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(abi_test::register_test_component() && cuda.init(0) == CUDA_SUCCESS);
+    CHECK(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS && cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    CHECK(watch_contexts(abi::patch_function) && !driver_hooks_installed());
+    const Buffer host(MemoryKind::pinned, 4096);
+    const CUcontext other = make_context();
+    cuda.ctx_push_current(other);
+    Buffer there(MemoryKind::device, 4096);
+    cuda.ctx_pop_current(&context);
+    CopyEngine engine;
+    CopyTicket tickets[3];
+    const CopyJob job = {there.data(), host.data(), 64, query_memory(there.data()), CopyDirection::to_gpu};
+    CHECK(engine.start(job, &tickets[0]) == Status::in_progress && engine.wait(&tickets[0]) == Status::ok);
+    reset_calls();
+    CHECK(engine.start(job, &tickets[0]) == Status::in_progress && engine.wait(&tickets[0]) == Status::ok);
+    CHECK(calls("cuCtxGetId") == 0);  // nothing has ended
+    set_simulation("SIMCUDA_DELAY_US", "3000");
+    for (CopyTicket &ticket : tickets) {
+        CHECK(engine.start(job, &ticket) == Status::in_progress);
+    }
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    destroy_context(other);
+    there.forget();
+    reset_calls();
+    engine.progress();
+    for (CopyTicket &ticket : tickets) {
+        CHECK(engine.poll(&ticket) == Status::gpu_error);
+    }
+    CHECK(calls("cuCtxGetId") == 1 && calls("cuEventQuery") + calls("cuStreamSynchronize") == 0);
+    return 0;
+});
+
+TEST(HooksProcess, CopiesEndWithTheirContextWhereContextsAloneAreWatched) {
+    SKIP_UNLESS_SIMULATED();
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "not every libucm can";
+#endif
+    EXPECT_EQ(only_contexts.run(), 0);
+}
+
 /** A primary context that only gpushm uses gets no kernels, which would take turns with the application's in another
  *  context; one that the application makes does. */
 FreshProcess primary_context("primary-context", [] {
