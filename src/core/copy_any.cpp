@@ -47,6 +47,7 @@ Status copy_synchronously(void *destination, const void *source, size_t length,
         return Status::gpu_error;
     }
     CopyEngine engine;
+    const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, engine.context_of(gpu_side));
     CUresult result = driver->memcpy_sync(device_pointer(destination), device_pointer(source),
                                           length);

@@ -111,6 +111,26 @@ TEST_F(CaptureTest, GoesOnWhenAnEngineEnds) {
               CUDA_SUCCESS);
 }
 
+/** cuMemcpy, when all else has failed. */
+TEST_F(CaptureTest, GoesOnWhileTheLastResortCopies) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    Buffer device(MemoryKind::device, 4096);
+    Buffer host(MemoryKind::host, 4096);
+    host.fill(1);
+    const auto work = [&] {
+        cuda_.ctx_push_current(context_);
+        set_simulation("SIMCUDA_FAIL",
+                       "cuMemcpyAsync:1:2,cuMemcpyAsync:1:2,cuMemcpyAsync:1:2,cuMemcpyAsync:1:2");
+        reset_calls();
+        EXPECT_EQ(copy_any(device.data(), host.data(), 4096), Status::ok);
+        EXPECT_EQ(calls("cuMemcpy"), 1u);
+        set_simulation("SIMCUDA_FAIL", "");
+    };
+    EXPECT_EQ(capture_around([&] { std::thread(work).join(); }), CUDA_SUCCESS);
+    EXPECT_EQ(device.check(0, 4096, 1, 0), "");
+}
+
 TEST_F(CaptureTest, GoesOnWhenANewBufferIsMet) {
     Buffer device(MemoryKind::device, 4096);
     EXPECT_EQ(capture_around([&] {
