@@ -86,10 +86,10 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     }
     const CurrentContext current(CudaDriver::get(), means.handle);  // for kernels_reach()
     const auto can_copy = [this](const CopyJob &job) { return kernel_can_copy(job); };
-    Stream *stream = means.context->kernels->function(Kernel::copy_rows) != nullptr &&
-                             std::all_of(jobs.begin(), jobs.end(), can_copy)
-                         ? find_stream(means.handle, *means.context, 0, jobs.front().direction)
-                         : nullptr;
+    const bool possible = means.context->kernels->function(Kernel::copy_rows) != nullptr &&
+                          std::all_of(jobs.begin(), jobs.end(), can_copy) &&
+                          find_context(jobs.front(), &means);  // that of before may have ended meanwhile
+    Stream *stream = possible ? find_stream(means.handle, *means.context, 0, jobs.front().direction) : nullptr;
     if (stream == nullptr) {
         return false;
     }

@@ -246,6 +246,29 @@ TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
     }
 }
 
+/** In another thread, while it is looked whether kernels reach the pieces; what there is has another life then. */
+TEST_F(RowCopyTest, AContextMayEndBeforeTheLaunch) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kPieces = 100;
+    Buffer source(MemoryKind::device, kPieces * 64);
+    Buffer destination(MemoryKind::device, kPieces * 64);
+    const MemoryInfo info = query_memory(source.data());
+    std::vector<CopyJob> jobs;
+    for (const CopyPiece &piece : scattered(destination, source, kPieces)) {
+        jobs.push_back({piece.destination, piece.source, piece.length, info, CopyDirection::to_gpu});
+    }
+    CopyEngine engine;
+    for (const char *rule : {"", "cuCtxGetId:2:709", ""}) {
+        std::vector<CopyTicket> tickets;
+        set_simulation("SIMCUDA_FAIL", rule);
+        EXPECT_TRUE(engine.start_by_kernel(jobs, &tickets));
+        set_simulation("SIMCUDA_FAIL", "");
+        for (CopyTicket &ticket : tickets) {
+            EXPECT_EQ(engine.wait(&ticket), Status::ok);
+        }
+    }
+}
+
 /** The kernel may still read its list, so nobody else gets the memory. In a process of its own, which loses it. */
 FreshProcess lists_left("row-copy-lists-left", [] {
     const CudaDriver &cuda = *CudaDriver::get();
