@@ -65,9 +65,9 @@ struct CopyJob {
 };
 
 /** Whether kernels of `context`, one of `device`, surely reach [address, +length), which `info` is of and which is not
- *  empty: memory of that context, or page-locked memory that is mapped. What another context has on the same GPU the
- *  manual promises only behind cuCtxEnablePeerAccess. A wrong address would end the application's context, where a copy
- *  engine returns an error. The context must be current for page-locked memory. */
+ *  empty: memory of that context, or of none that it may access, or page-locked memory that is mapped. What another
+ *  context has on the same GPU the manual promises only behind cuCtxEnablePeerAccess. A wrong address would end the
+ *  application's context, where a copy engine returns an error. The context must be current for page-locked memory. */
 bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device,
                    CUcontext context);
 
