@@ -2,6 +2,7 @@
 // CopyEngine's kernels: copies of many pieces, and others that callers launch.
 #include "core/copy_batch.hpp"
 #include "core/host_regions.hpp"
+#include "core/idle_context.hpp"
 #include "core/log.hpp"
 #include "core/row_copy_list.hpp"
 
@@ -82,6 +83,10 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     Means means;
     if (estimate.copy_engine < estimate.kernel || !find_context(jobs.front(), &means) ||
         means.context->kernels == nullptr) {
+        return false;
+    }
+    const ContextsLast contexts_last;  // until the list has its own
+    if (!contexts_last) {
         return false;
     }
     const CurrentContext current(CudaDriver::get(), means.handle);  // for kernels_reach()

@@ -9,18 +9,36 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <mutex>
 #include <new>
 
 namespace gpushm {
 namespace {
 
+std::atomic<unsigned> ends{0};   // EndOfContext
+std::atomic<unsigned> lasts{0};  // ContextsLast
+
 /** Never destroyed. As Background: a child may be forked while another thread holds it. */
 std::recursive_mutex *const contexts = [] {
     static auto *made = new std::recursive_mutex;
-    pthread_atfork(nullptr, nullptr, [] { new (made) std::recursive_mutex; });
+    pthread_atfork(nullptr, nullptr, [] {
+        new (made) std::recursive_mutex;
+        ends = 0;
+        lasts = 0;
+    });
     return made;
 }();
+
+/** False: one is about to end. Either this thread sees that, or that one sees this thread. */
+bool make_last() {
+    lasts.fetch_add(1);
+    const bool last = ends.load() == 0;
+    if (!last) {
+        lasts.fetch_sub(1);
+    }
+    return last;
+}
 
 }  // namespace
 
@@ -64,15 +82,33 @@ bool free_of_work(CUcontext context, unsigned long long id) {
     return no_kernel.complete() && pause.none() && context_is_idle(context, kProofNs);
 }
 
-EndOfContext::EndOfContext() { contexts->lock(); }
+EndOfContext::EndOfContext() {
+    constexpr uint64_t kPatienceNs = 10'000'000;
+    contexts->lock();
+    ends.fetch_add(1);
+    const uint64_t end = monotonic_nanoseconds() + kPatienceNs;
+    while (lasts.load() != 0 && monotonic_nanoseconds() < end) {
+    }
+}
 
-EndOfContext::~EndOfContext() { contexts->unlock(); }
+EndOfContext::~EndOfContext() {
+    ends.fetch_sub(1);
+    contexts->unlock();
+}
 
 NoEndOfContext::NoEndOfContext() : has_(contexts->try_lock()) {}
 
 NoEndOfContext::~NoEndOfContext() {
     if (has_) {
         contexts->unlock();
+    }
+}
+
+ContextsLast::ContextsLast() : last_(make_last()) {}
+
+ContextsLast::~ContextsLast() {
+    if (last_) {
+        lasts.fetch_sub(1);
     }
 }
 

@@ -30,7 +30,8 @@ bool work_is_known();
  *  context_id() when it was alive. Thread safe. */
 bool free_of_work(CUcontext context, unsigned long long id);
 
-/** While one lives, no other thread has one: a context is about to end, or must not. */
+/** While one lives, no other thread has one: a context is about to end, or must not. Waits a while for those who have a
+ *  ContextsLast. */
 class EndOfContext {
 public:
     EndOfContext();
@@ -52,6 +53,22 @@ public:
 
 private:
     const bool has_;
+};
+
+/** While one lives, no context ends, unless it takes more than 10 ms: memory that a kernel reads may be page-locked in
+ *  another context than its own. Any number of threads may have one. Means nothing unless contexts_are_watched(). */
+class ContextsLast {
+public:
+    ContextsLast();
+    ContextsLast(const ContextsLast &) = delete;
+    ContextsLast &operator=(const ContextsLast &) = delete;
+    ~ContextsLast();
+
+    /** False: one is about to end. */
+    explicit operator bool() const { return last_; }
+
+private:
+    const bool last_;
 };
 
 }  // namespace gpushm

@@ -5,6 +5,7 @@
 #include "core/copy_any.hpp"
 #include "core/device_blocks.hpp"
 #include "core/engine_pool.hpp"
+#include "core/idle_context.hpp"
 #include "core/kernel_code.hpp"
 
 #include <algorithm>
@@ -59,7 +60,8 @@ GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperati
                     void *result, const void *first, const void *second, size_t count) {
     const size_t bytes = count * element_bytes(type);
     const CopyEngine::Scope scope(engine);
-    if (!engine.is_in_reach(info, result, bytes)) {
+    const ContextsLast contexts_last;  // in which operands may be page-locked
+    if (!contexts_last || !engine.is_in_reach(info, result, bytes)) {
         return GpuReduction::left_to_cpu;
     }
     Operand left(engine, info, first, bytes);

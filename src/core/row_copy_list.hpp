@@ -4,6 +4,7 @@
 
 #include "core/copy_engine.hpp"
 #include "core/host_blocks.hpp"
+#include "core/idle_context.hpp"
 #include "core/row_copy_kernel.hpp"
 
 #include <cstddef>
@@ -25,8 +26,8 @@ public:
     RowCopyList(const RowCopyList &) = delete;
     RowCopyList &operator=(const RowCopyList &) = delete;
 
-    /** False: there is no memory for it, and nothing may be added. */
-    bool has_room() const { return copies_ != nullptr; }
+    /** False: there is no memory for it, or a context is about to end; nothing may be added. */
+    bool has_room() const { return copies_ != nullptr && contexts_last_; }
     void add(const RowCopy &copy);
 
     /** Refers to this list. */
@@ -40,6 +41,7 @@ public:
     }
 
 private:
+    const ContextsLast contexts_last_;  // in which this list, or what is copied, is page-locked
     RowCopies parameters_;
     std::optional<HostBlock> block_;
     RowCopy *copies_;

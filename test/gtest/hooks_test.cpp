@@ -4,11 +4,15 @@
 #include "core/buffer_name.hpp"
 #include "core/context_preparation.hpp"
 #include "core/copy_engine.hpp"
+#include "core/copy_pieces.hpp"
 #include "core/driver_hooks.hpp"
+#include "core/host_blocks.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
+#include "core/host_regions.hpp"
 #include "core/idle_context.hpp"
 #include "core/kernel_code.hpp"
+#include "core/reduction.hpp"
 #include "core/stream_captures.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
@@ -20,6 +24,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -594,6 +599,58 @@ TEST(HooksProcess, CopiesEndWithTheirContextWhereContextsAloneAreWatched) {
     GTEST_SKIP() << "not every libucm can";
 #endif
     EXPECT_EQ(only_contexts.run(), 0);
+}
+
+/** What they read is page-locked in a context that another thread ends meanwhile. */
+FreshProcess read_to_the_end("kernels-read-to-the-end", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    CHECK(install_all_hooks() && cuda.init(0) == CUDA_SUCCESS);
+    CHECK(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS && cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    constexpr size_t kCount = 1000;
+    const Buffer to(MemoryKind::device, 64 * kCount);
+    Buffer from(MemoryKind::device, 64 * kCount);
+    from.fill(1);
+    std::vector<CopyPiece> pieces;  // of which there is a list
+    for (size_t i = 0; i < kCount; ++i) {
+        pieces.push_back({to.data() + 64 * i, from.data() + 64 * i, 16 + i % 7});
+    }
+    HostBlock operand(4 * kCount);
+    memset(operand.address(), 0, 4 * kCount);
+    set_simulation("SIMCUDA_KERNEL_START_US", "3000");
+    const std::function<bool()> works[] = {
+        [&] { return copy_pieces(pieces) == Status::ok; },
+        [&] { return copy_pieces_within(query_memory(to.data()), pieces) == Status::ok; },
+        [&] {
+            return reduce_on_gpu(ReductionOperation::sum, ElementType::uint32, to.data(), to.data(), operand.address(),
+                                 kCount) == GpuReduction::done;
+        }};
+    for (const auto &work : works) {
+        const CUcontext other = make_context();
+        HostRegions::instance().ensure_pinned(operand.address(), other, cuda.context_id(other));
+        reset_calls();
+        std::thread ends([&] {
+            while (calls("cuLaunchKernel") == 0) {
+            }
+            destroy_context(other);
+        });
+        const bool done = work();
+        ends.join();
+        CHECK(done && calls("cuLaunchKernel") == 1);
+    }
+    return 0;
+});
+
+TEST(HooksProcess, KernelsReadToTheEndWhatIsLockedInAnotherContext) {
+    SKIP_UNLESS_SIMULATED();
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "not every libucm can";
+#endif
+    if (!KernelCodes::possible()) {
+        GTEST_SKIP() << "no kernels";
+    }
+    EXPECT_EQ(read_to_the_end.run(), 0);
 }
 
 /** A primary context that only gpushm uses gets no kernels, which would take turns with the application's in another
