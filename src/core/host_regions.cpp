@@ -133,6 +133,9 @@ bool HostRegions::ensure_pinned(const void *address, CUcontext context,
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context);
+    if (current.result() != CUDA_SUCCESS) {
+        return false;  // tried again with the next copy
+    }
     region.epoch = context_epoch();
     const CUresult result =
         driver->mem_host_register(const_cast<unsigned char *>(found->first), region.length,

@@ -143,6 +143,22 @@ TEST_F(HostRegionsTest, IsRegisteredOnceInItsLife) {
 }
 
 /** The driver waits for the work of the GPU when it unlocks memory; who closes a segment does not. */
+/** In another context it might go while copies of that one use it. */
+TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
+    SKIP_UNLESS_SIMULATED();
+    const CudaDriver *driver = CudaDriver::get();
+    CUcontext context = nullptr;
+    ASSERT_EQ(driver->ctx_get_current(&context), CUDA_SUCCESS);
+    const auto is_pinned = [&] {
+        return HostRegions::instance().ensure_pinned(segment_->data(), context, driver->context_id(context));
+    };
+    set_simulation("SIMCUDA_FAIL", "cuCtxPushCurrent:1:2");
+    EXPECT_FALSE(is_pinned());
+    set_simulation("SIMCUDA_FAIL", "");
+    EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::host);
+    EXPECT_TRUE(is_pinned()) << "what the driver does not do once it may do the next time";
+}
+
 TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
     SKIP_UNLESS_SIMULATED();
     expect_copies(1);
