@@ -8,6 +8,7 @@
 #include "core/stream_captures.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <mutex>
@@ -83,11 +84,12 @@ bool free_of_work(CUcontext context, unsigned long long id) {
 }
 
 EndOfContext::EndOfContext() {
-    constexpr uint64_t kPatienceNs = 10'000'000;
+    constexpr uint64_t kPatienceNs = 500'000'000;
     contexts->lock();
     ends.fetch_add(1);
     const uint64_t end = monotonic_nanoseconds() + kPatienceNs;
     while (lasts.load() != 0 && monotonic_nanoseconds() < end) {
+        sched_yield();
     }
 }
 

@@ -55,7 +55,7 @@ private:
     const bool has_;
 };
 
-/** While one lives, no context ends, unless it takes more than 10 ms: memory that a kernel reads may be page-locked in
+/** While one lives, no context ends, unless it takes more than 0.5 s: memory that a kernel reads may be page-locked in
  *  another context than its own. Any number of threads may have one. Means nothing unless contexts_are_watched(). */
 class ContextsLast {
 public:
