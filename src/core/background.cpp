@@ -12,7 +12,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -82,7 +82,7 @@ public:
         }
     }
 
-    /** In a forked child, which has no such thread. */
+    /** In a forked child, which has no such thread. Another one of its parent may have had the heap's mutex. */
     void begin_anew() {
         const bool inherits = running_ || is_useless_ || waiting() != 0;
         new (this) Background;
@@ -200,8 +200,9 @@ private:
 
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::deque<Task> tasks_;
-    std::deque<Waiting> waiting_;
+    // Lists: empty they take no memory, which begin_anew() must not.
+    std::list<Task> tasks_;
+    std::list<Waiting> waiting_;
     uint64_t pause_ns_ = kFirstPauseNs;
     bool running_ = false;
     // The parent has used the driver, so that in this process it does not work, nor is its memory ours.

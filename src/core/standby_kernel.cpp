@@ -165,7 +165,9 @@ void StandbyKernels::leave_to_peer(CUcontext context) {
 /** In a forked child, which would keep the GPUs from all others when the parent has ended. */
 void StandbyKernels::drop_claims() {
     if (mutex_.try_lock()) {
-        claims_.clear();
+        for (auto &[device, claim] : claims_) {
+            claim = UniqueFd();  // not erased: see Background::begin_anew()
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 #include "core/wake_socket.hpp"
 
 #include "core_support.hpp"
+#include "core_wrapped_calls.hpp"
 
 #include <gtest/gtest.h>
 
@@ -28,6 +29,7 @@ namespace {
 using test::Channel;
 using test::Child;
 using test::children_that_end_well;
+using test::HeapCallsOfChildren;
 
 int wait_for_end(const Channel &channel) {
     int nothing;
@@ -244,6 +246,21 @@ INSTANTIATE_TEST_SUITE_P(
                     Work{"SpareDescriptor", [] { (void)open_with_spare_descriptor("/dev/null", O_RDONLY); }},
                     Work{"PeerMappings", [] { PeerMappings::instance().forget_process(1); }}),
     [](const auto &work) { return std::string(work.param.name); });
+
+/** Another thread may have had the heap's mutex, and not every heap is one that a child may use at once: those of
+ *  sanitizers and of some allocators that replace the C library's are not. */
+TEST(InAForkedChild, NothingIsMadeAnewWithMemoryOfTheHeap) {
+    std::atomic<uint64_t> word{0};
+    RegistrationTable::instance().publish(&word);
+    int status = -1;
+    {
+        const HeapCallsOfChildren heap;
+        Child child([&](const Channel &) { return static_cast<int>(heap.count()); });
+        status = child.reap();
+    }
+    RegistrationTable::instance().withdraw(&word);
+    EXPECT_EQ(status, 0);
+}
 
 TEST(RegistrationTableInAForkedChild, HoldsWhatTheParentHasAdded) {
     RegistrationTable &table = RegistrationTable::instance();

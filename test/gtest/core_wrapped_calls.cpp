@@ -38,8 +38,14 @@ int __wrap_posix_fallocate(int fd, off_t offset, off_t length);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_socket(int domain, int type, int protocol);
 long __wrap_syscall(long number, ...);
+void *__real__Znwm(size_t size);  // operator new
+void __real__ZdlPv(void *memory);  // operator delete
+void __real__ZdlPvm(void *memory, size_t size);
 decltype(process_vm_readv) __wrap_process_vm_readv;
 decltype(process_vm_writev) __wrap_process_vm_writev;
+void *__wrap__Znwm(size_t size);
+void __wrap__ZdlPv(void *memory);
+void __wrap__ZdlPvm(void *memory, size_t size);
 }
 
 namespace {
@@ -77,6 +83,15 @@ off_t longest_reservation = 0;  // that is not interrupted
 bool last_was_interrupted = false;
 Budget read_budget;
 Budget write_budget;
+pid_t parent_of_counted = 0;  // HeapCallsOfChildren; 0: none
+unsigned heap_calls = 0;
+
+/** Of a child, which has one thread. */
+void count_heap_call() {
+    if (parent_of_counted != 0 && getpid() != parent_of_counted) {
+        ++heap_calls;
+    }
+}
 
 /** Whether this call is the one of FailingCall, which fails with `error`. */
 bool fails(const char *name, int error) {
@@ -215,6 +230,21 @@ ssize_t __wrap_process_vm_writev(pid_t pid, const iovec *local, unsigned long lo
                 remote_count, flags);
 }
 
+void *__wrap__Znwm(size_t size) {
+    count_heap_call();
+    return __real__Znwm(size);
+}
+
+void __wrap__ZdlPv(void *memory) {
+    count_heap_call();
+    __real__ZdlPv(memory);
+}
+
+void __wrap__ZdlPvm(void *memory, size_t size) {
+    count_heap_call();
+    __real__ZdlPvm(memory, size);
+}
+
 namespace gpushm::test {
 
 FailingCall::FailingCall(unsigned n) {
@@ -285,6 +315,12 @@ InterruptedReservations::~InterruptedReservations() {
     std::lock_guard<std::mutex> lock(mutex);
     interrupt_reservations = false;
 }
+
+HeapCallsOfChildren::HeapCallsOfChildren() { parent_of_counted = getpid(); }
+
+HeapCallsOfChildren::~HeapCallsOfChildren() { parent_of_counted = 0; }
+
+unsigned HeapCallsOfChildren::count() const { return heap_calls; }
 
 void before_next_poll(std::function<void()> action) {
     std::lock_guard<std::mutex> lock(mutex);

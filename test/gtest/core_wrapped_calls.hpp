@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// System calls of the core that tests step into. The test program is linked with --wrap (ld(1)) for
+// Calls of the core, of the system and for memory, that tests step into. The test program is linked with --wrap (ld(1)) for
 // each of them; without an object of this file they do what they always do.
 #pragma once
 
@@ -61,6 +61,17 @@ public:
     /** Copies of both kinds that were tried. */
     unsigned reads() const;
     unsigned writes() const;
+};
+
+/** While it lives, what forked children take of the heap and give back is counted, from their first instruction on, in
+ *  each child for itself. */
+class HeapCallsOfChildren {
+public:
+    HeapCallsOfChildren();
+    ~HeapCallsOfChildren();
+    HeapCallsOfChildren(const HeapCallsOfChildren &) = delete;
+    HeapCallsOfChildren &operator=(const HeapCallsOfChildren &) = delete;
+    unsigned count() const;
 };
 
 /** Runs `action` just before the next poll(2) of the core, once. */
