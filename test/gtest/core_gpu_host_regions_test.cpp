@@ -142,7 +142,6 @@ TEST_F(HostRegionsTest, IsRegisteredOnceInItsLife) {
     EXPECT_TRUE(await_background_calls("cuMemHostUnregister", 1));
 }
 
-/** The driver waits for the work of the GPU when it unlocks memory; who closes a segment does not. */
 /** In another context it might go while copies of that one use it. */
 TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
     SKIP_UNLESS_SIMULATED();
@@ -159,6 +158,7 @@ TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
     EXPECT_TRUE(is_pinned()) << "what the driver does not do once it may do the next time";
 }
 
+/** The driver waits for the work of the GPU when it unlocks memory; who closes a segment does not. */
 TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
     SKIP_UNLESS_SIMULATED();
     expect_copies(1);

@@ -31,14 +31,6 @@ struct Export {
     CUipcMemHandle handle;
 };
 
-bool enter_primary_context(CUdevice device) {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    return cuda.init(0) == CUDA_SUCCESS &&
-           cuda.device_primary_ctx_retain(&context, device) == CUDA_SUCCESS &&
-           cuda.ctx_push_current(context) == CUDA_SUCCESS;
-}
-
 int devices() {
     int count = 0;
     return CudaDriver::get()->init(0) == CUDA_SUCCESS &&
@@ -77,7 +69,7 @@ struct Scene {
                 return false;
             }
         }
-        return enter_primary_context(0);
+        return enter_primary_context(0) != nullptr;
     }
     CUcontext context() const { return current_context(); }
     bool ask(size_t i, double seconds = 1) {

@@ -47,9 +47,8 @@ TEST_F(Reach, MemoryOfCuMemAlloc) {
 
 /** Which may access it by cuCtxEnablePeerAccess only, as the manual has it. */
 TEST_F(Reach, NotMemoryOfAnotherContextOfTheGpu) {
-    CUcontext other = nullptr;
-    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&other, 0, 0),
-              CUDA_SUCCESS);
+    CUcontext other = make_context();
+    ASSERT_EQ(cuda_.ctx_push_current(other), CUDA_SUCCESS);
     Buffer there(MemoryKind::device, 4096);
     cuda_.ctx_pop_current(&other);
     const Buffer here(MemoryKind::device, 4096);
@@ -57,7 +56,7 @@ TEST_F(Reach, NotMemoryOfAnotherContextOfTheGpu) {
     EXPECT_TRUE(kernels_reach(query_memory(there.data()), there.data(), 4096, 0, other));
     EXPECT_FALSE(kernels_reach(query_memory(here.data()), here.data(), 4096, 0, other));
     there.forget();
-    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(other), CUDA_SUCCESS);
+    destroy_context(other);
 }
 
 TEST_F(Reach, NotHostNorManagedMemory) {

@@ -246,6 +246,15 @@ TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
     }
 }
 
+/** They refer to `info`. */
+std::vector<CopyJob> jobs_of(const std::vector<CopyPiece> &pieces, const MemoryInfo &info) {
+    std::vector<CopyJob> jobs;
+    for (const CopyPiece &piece : pieces) {
+        jobs.push_back({piece.destination, piece.source, piece.length, info, CopyDirection::to_gpu});
+    }
+    return jobs;
+}
+
 /** In another thread, while it is looked whether kernels reach the pieces; what there is has another life then. */
 TEST_F(RowCopyTest, AContextMayEndBeforeTheLaunch) {
     SKIP_UNLESS_SIMULATED();
@@ -253,10 +262,7 @@ TEST_F(RowCopyTest, AContextMayEndBeforeTheLaunch) {
     Buffer source(MemoryKind::device, kPieces * 64);
     Buffer destination(MemoryKind::device, kPieces * 64);
     const MemoryInfo info = query_memory(source.data());
-    std::vector<CopyJob> jobs;
-    for (const CopyPiece &piece : scattered(destination, source, kPieces)) {
-        jobs.push_back({piece.destination, piece.source, piece.length, info, CopyDirection::to_gpu});
-    }
+    const std::vector<CopyJob> jobs = jobs_of(scattered(destination, source, kPieces), info);
     CopyEngine engine;
     for (const char *rule : {"", "cuCtxGetId:2:709", ""}) {
         std::vector<CopyTicket> tickets;
@@ -271,11 +277,9 @@ TEST_F(RowCopyTest, AContextMayEndBeforeTheLaunch) {
 
 /** The kernel may still read its list, so nobody else gets the memory. In a process of its own, which loses it. */
 FreshProcess lists_left("row-copy-lists-left", [] {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    CHECK(cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
-    CHECK(cuda.ctx_push_current(context) == CUDA_SUCCESS);
-    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    const CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr);
+    CHECK(KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr);
     constexpr size_t kPieces = 100;
     Buffer source(MemoryKind::device, kPieces * 64);
     Buffer destination(MemoryKind::device, kPieces * 64);
@@ -302,13 +306,9 @@ FreshProcess lists_left("row-copy-lists-left", [] {
         const size_t before = count_free_host_blocks();
         auto engine = std::make_unique<CopyEngine>();
         const MemoryInfo info = query_memory(source.data());
-        std::vector<CopyJob> jobs;
-        for (const CopyPiece &piece : pieces) {
-            jobs.push_back({piece.destination, piece.source, piece.length, info, CopyDirection::to_gpu});
-        }
         std::vector<CopyTicket> tickets;
         set_simulation("SIMCUDA_DELAY_US", "3000");
-        CHECK(engine->start_by_kernel(jobs, &tickets));
+        CHECK(engine->start_by_kernel(jobs_of(pieces, info), &tickets));
         set_simulation("SIMCUDA_FAIL", rule);
         engine.reset();
         set_simulation("SIMCUDA_FAIL", "");

@@ -302,6 +302,28 @@ std::string Buffer::check(size_t begin, size_t length, uint64_t seed, uint64_t a
     return before && after ? "" : "bytes around it changed";
 }
 
+CUcontext enter_primary_context(CUdevice device) {
+    const CudaDriver &cuda = *CudaDriver::get();
+    CUcontext context = nullptr;
+    const bool entered = cuda.init(0) == CUDA_SUCCESS &&
+                         cuda.device_primary_ctx_retain(&context, device) == CUDA_SUCCESS &&
+                         cuda.ctx_push_current(context) == CUDA_SUCCESS;
+    return entered ? context : nullptr;
+}
+
+CUcontext make_context() {
+    CUcontext made = nullptr;
+    CUcontext popped = nullptr;
+    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&made, 0, 0),
+              CUDA_SUCCESS);
+    EXPECT_EQ(CudaDriver::get()->ctx_pop_current(&popped), CUDA_SUCCESS);
+    return made;
+}
+
+void destroy_context(CUcontext context) {
+    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(context), CUDA_SUCCESS);
+}
+
 size_t count_free_host_blocks() {
     HostBlocks &blocks = HostBlocks::instance();
     std::vector<void *> taken;
@@ -318,16 +340,14 @@ size_t count_free_host_blocks() {
 
 std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns, uint32_t life_ns) {
     setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
-        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+    const CUcontext context = enter_primary_context(0);
+    if (context == nullptr) {
         return nullptr;
     }
     StandbyKernels &kernels = StandbyKernels::instance();
     kernels.configure({StandbyConfig::Mode::whenever_possible, beat_ns, life_ns});
     kernels.prepare(context);
-    return kernels.find(context, cuda.context_id(context));
+    return kernels.find(context, CudaDriver::get()->context_id(context));
 }
 
 FreshProcess::FreshProcess(const char *name, int (*body)())

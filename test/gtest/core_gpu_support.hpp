@@ -89,6 +89,13 @@ private:
     bool forgotten_ = false;
 };
 
+/** Initialises CUDA and makes the primary context of a device current; null where that cannot be had. */
+CUcontext enter_primary_context(CUdevice device);
+
+/** Another context of device 0. The one of before is current again. */
+CUcontext make_context();
+void destroy_context(CUcontext context);
+
 /** Of HostBlocks, those that nobody has taken. */
 size_t count_free_host_blocks();
 

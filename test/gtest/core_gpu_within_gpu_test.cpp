@@ -128,9 +128,8 @@ TEST_F(WithinGpu, MovesExactlyTheBytesThatItIsTold) {
 /** Kernels of one do not reach the memory of the other. */
 TEST_F(WithinGpu, CopiesBetweenContextsAreTheDrivers) {
     constexpr size_t kBytes = 100000;
-    CUcontext other = nullptr;
-    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&other, 0, 0),
-              CUDA_SUCCESS);
+    CUcontext other = make_context();
+    ASSERT_EQ(cuda_.ctx_push_current(other), CUDA_SUCCESS);
     KernelCodes::instance().load(other, cuda_.context_id(other));
     Buffer there(MemoryKind::device, kBytes);
     cuda_.ctx_pop_current(&other);
@@ -149,7 +148,7 @@ TEST_F(WithinGpu, CopiesBetweenContextsAreTheDrivers) {
         EXPECT_EQ(calls("cuLaunchKernel"), 0u);
     }
     there.forget();
-    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(other), CUDA_SUCCESS);
+    destroy_context(other);
 }
 
 TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
@@ -345,11 +344,9 @@ TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
 
 /** Copies through host memory may still use it, so nobody else gets it. In a process of its own, which loses it. */
 FreshProcess staging_left("staging-left", [] {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    CHECK(cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
-    CHECK(cuda.ctx_push_current(context) == CUDA_SUCCESS);
-    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    const CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr);
+    CHECK(KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr);
     constexpr size_t kBytes = 300000;
     Buffer source(MemoryKind::device, kBytes);
     Buffer destination(MemoryKind::device, kBytes);

@@ -30,6 +30,9 @@ int __real_socket(int domain, int type, int protocol);
 long __real_syscall(long number, ...);
 decltype(process_vm_readv) __real_process_vm_readv;
 decltype(process_vm_writev) __real_process_vm_writev;
+void *__real__Znwm(size_t size);  // operator new
+void __real__ZdlPv(void *memory);  // operator delete
+void __real__ZdlPvm(void *memory, size_t size);
 void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 int __wrap_munmap(void *address, size_t length);
 int __wrap_poll(pollfd *events, nfds_t count, int timeout);
@@ -38,9 +41,6 @@ int __wrap_posix_fallocate(int fd, off_t offset, off_t length);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_socket(int domain, int type, int protocol);
 long __wrap_syscall(long number, ...);
-void *__real__Znwm(size_t size);  // operator new
-void __real__ZdlPv(void *memory);  // operator delete
-void __real__ZdlPvm(void *memory, size_t size);
 decltype(process_vm_readv) __wrap_process_vm_readv;
 decltype(process_vm_writev) __wrap_process_vm_writev;
 void *__wrap__Znwm(size_t size);

@@ -281,10 +281,7 @@ TEST_F(HookedPins, AForkedChildMayFreeMemory) {
 
 /** Nothing has been forgotten yet. */
 FreshProcess fork_with_known_memory("fork-with-known-memory", [] {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    CHECK(cuda.init(0) == CUDA_SUCCESS && cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS &&
-          cuda.ctx_push_current(context) == CUDA_SUCCESS && install_all_hooks());
+    CHECK(enter_primary_context(0) != nullptr && install_all_hooks());
     const Buffer buffer(MemoryKind::device, 4096);
     for (int look = 0; look < 2; ++look) {
         CHECK(query_memory(buffer.data()).kind == MemoryKind::device);

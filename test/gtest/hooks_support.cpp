@@ -50,18 +50,4 @@ void HookedTest::SetUp() {
     ASSERT_TRUE(install_all_hooks());
 }
 
-CUcontext make_context() {
-    CUcontext made = nullptr;
-    CUcontext popped = nullptr;
-    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&made, 0,
-                                                                                           0),
-              CUDA_SUCCESS);
-    EXPECT_EQ(CudaDriver::get()->ctx_pop_current(&popped), CUDA_SUCCESS);
-    return made;
-}
-
-void destroy_context(CUcontext context) {
-    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(context), CUDA_SUCCESS);
-}
-
 }  // namespace gpushm::test

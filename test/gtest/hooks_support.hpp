@@ -22,8 +22,5 @@ protected:
     void SetUp() override;
 };
 
-/** Another context of device 0. The one of before is current again. */
-CUcontext make_context();
-void destroy_context(CUcontext context);
 
 }  // namespace gpushm::test

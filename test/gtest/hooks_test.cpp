@@ -561,9 +561,9 @@ TEST(HooksProcess, WithoutAllHooksTheDriverIsAskedEachTime) { EXPECT_EQ(refused.
 /** Where UCX itself watches the memory. */
 FreshProcess only_contexts("only-contexts", [] {
     const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    CHECK(abi_test::register_test_component() && cuda.init(0) == CUDA_SUCCESS);
-    CHECK(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS && cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    CHECK(abi_test::register_test_component());
+    CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr);
     CHECK(watch_contexts(abi::patch_function) && !driver_hooks_installed());
     const Buffer host(MemoryKind::pinned, 4096);
     const CUcontext other = make_context();
@@ -604,9 +604,9 @@ TEST(HooksProcess, CopiesEndWithTheirContextWhereContextsAloneAreWatched) {
 /** What they read is page-locked in a context that another thread ends meanwhile. */
 FreshProcess read_to_the_end("kernels-read-to-the-end", [] {
     const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    CHECK(install_all_hooks() && cuda.init(0) == CUDA_SUCCESS);
-    CHECK(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS && cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    CHECK(install_all_hooks());
+    const CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr);
     CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
     constexpr size_t kCount = 1000;
     const Buffer to(MemoryKind::device, 64 * kCount);

@@ -25,14 +25,6 @@ std::string bytes_of(const RemoteMemory &memory) {
 
 }  // namespace
 
-bool enter_primary_context(CUdevice device) {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    return cuda.init(0) == CUDA_SUCCESS &&
-           cuda.device_primary_ctx_retain(&context, device) == CUDA_SUCCESS &&
-           cuda.ctx_push_current(context) == CUDA_SUCCESS;
-}
-
 // ---------------------------------------------------------------- the other process
 
 enum class Peer::Operation : uint64_t {

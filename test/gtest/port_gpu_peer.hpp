@@ -14,9 +14,6 @@
 
 namespace gpushm::test {
 
-/** Initialises CUDA and makes the primary context of a device current. */
-bool enter_primary_context(CUdevice device);
-
 /** The other process. Made before this one initialises CUDA. It has one buffer, which is
  *  registered. */
 class Peer {

@@ -97,8 +97,8 @@ public:
 
 private:
     /** The staging ring, which a link makes once, perhaps when the first copy fails; the right to run standby kernels
-     *  on a GPU, which a process has from its first launch on; and what the driver has for itself, the simulated one as long as a copy of freed memory may run: its objects are counted
-     *  by calls. */
+     *  on a GPU, which a process has from its first launch on; and what the driver has for itself, the simulated one as
+     *  long as a copy of freed memory may run: its objects are counted by calls. */
     static bool may_stay(const std::string &what) {
         for (const char *part : {"gpushm-ring", "gpushm-standby", "simcuda", "userfaultfd", "/dev/nvidia"}) {
             if (what.find(part) != std::string::npos) {
