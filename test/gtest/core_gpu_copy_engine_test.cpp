@@ -612,21 +612,18 @@ TEST_F(CopyEngineTest, CopiesOfAContextThatWasResetEnd) {
 class OtherContext {
 public:
     OtherContext() {
-        EXPECT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&context_, 0, 0),
-                  CUDA_SUCCESS);
+        const CurrentContext current(CudaDriver::get(), context_);
         KernelCodes::instance().load(context_, CudaDriver::get()->context_id(context_));
         memory_ = std::make_unique<Buffer>(MemoryKind::device, 4096);
-        CUcontext popped = nullptr;
-        CudaDriver::get()->ctx_pop_current(&popped);
     }
     unsigned char *memory() const { return memory_->data(); }
     void end() {
         memory_->forget();
-        EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(context_), CUDA_SUCCESS);
+        destroy_context(context_);
     }
 
 private:
-    CUcontext context_ = nullptr;
+    const CUcontext context_ = make_context();
     std::unique_ptr<Buffer> memory_;
 };
 
@@ -678,10 +675,9 @@ TEST_F(CopyEngineTest, AContextNearAGpuIsOneThatLives) {
 /** The only one of the process has ended, and is current still. */
 FreshProcess none_near("no-context-near", [] {
     const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
+    CUcontext context = enter_primary_context(0);
     const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
-    if (cuda.init(0) != CUDA_SUCCESS || cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
-        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+    if (context == nullptr) {
         return 1;
     }
     CopyEngine engine;

@@ -117,9 +117,12 @@ TEST_F(DeviceBlocksTest, WithoutMemoryThereIsNone) {
     EXPECT_FALSE(blocks_.any_taken());
 }
 
-/** When one is made, given back, and taken again. */
-TEST_F(DeviceBlocksTest, AreNotLostByOneFailureOfTheDriver) {
-    SKIP_UNLESS_SIMULATED();
+/** When one is made, given back, and taken again. In a process of its own, where it is the only one. */
+FreshProcess one_failure("device-blocks-one-failure", [] {
+    CHECK(enter_primary_context(0) != nullptr);
+    const Buffer buffer(MemoryKind::device, 4096);
+    const MemoryInfo near = query_memory(buffer.data());
+    DeviceBlocks &blocks = DeviceBlocks::instance();
     const LogCapture log;
     const auto once = [](const char *rule, auto function) {
         set_simulation("SIMCUDA_FAIL", rule);
@@ -128,37 +131,40 @@ TEST_F(DeviceBlocksTest, AreNotLostByOneFailureOfTheDriver) {
         return result;
     };
     const char *const rule = "cuPointerGetAttributes:1:700";
-    const auto take = [&] { return blocks_.take(70 * kMiB, near_); };
+    const auto take = [&] { return blocks.take(70 * kMiB, near); };
     void *const block = once(rule, take);
-    ASSERT_NE(block, nullptr);
-    EXPECT_TRUE(blocks_.give_back(block));
-    ASSERT_EQ(take(), block);
-    EXPECT_TRUE(once(rule, [&] { return blocks_.give_back(block); }));
-    EXPECT_EQ(once(rule, take), block);
-    EXPECT_TRUE(blocks_.give_back(block));
+    CHECK(block != nullptr);
+    reset_calls();
+    CHECK(blocks.give_back(block) && take() == block);
+    CHECK(once(rule, [&] { return blocks.give_back(block); }));
+    CHECK(once(rule, take) == block && blocks.give_back(block));
+    CHECK(calls("cuMemAlloc") == 0);
+    return 0;
+});
+
+TEST_F(DeviceBlocksTest, AreNotLostByOneFailureOfTheDriver) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(one_failure.run(), 0);
 }
 
 /** They do not count among those that are kept. In a process of its own, where none are. */
 FreshProcess gone_blocks("device-blocks-gone", [] {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CHECK(cuda.init(0) == CUDA_SUCCESS);
-    const auto create = cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2");
-    const auto destroy = cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2");
-    CUcontext lasting = nullptr;
-    CHECK(create(&lasting, 0, 0) == CUDA_SUCCESS);
+    CHECK(enter_primary_context(0) != nullptr);
     const Buffer buffer(MemoryKind::device, 4096);
     const MemoryInfo near = query_memory(buffer.data());
     DeviceBlocks &blocks = DeviceBlocks::instance();
     for (const bool ends_first : {true, false}) {
         for (int i = 0; i < 3; ++i) {
-            CUcontext other = nullptr;
-            CHECK(create(&other, 0, 0) == CUDA_SUCCESS);
-            Buffer there(MemoryKind::device, 4096);
-            void *block = blocks.take(100 * kMiB, query_memory(there.data()));
+            const CUcontext other = make_context();
+            void *block = nullptr;
+            {
+                const CurrentContext current(CudaDriver::get(), other);
+                const Buffer there(MemoryKind::device, 4096);
+                block = blocks.take(100 * kMiB, query_memory(there.data()));
+            }
             CHECK(block != nullptr);
             CHECK(ends_first || blocks.give_back(block));
-            there.forget();
-            CHECK(destroy(other) == CUDA_SUCCESS);
+            destroy_context(other);
             CHECK(!ends_first || blocks.give_back(block));
             CHECK(!blocks.any_taken());
         }

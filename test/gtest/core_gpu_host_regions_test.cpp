@@ -162,6 +162,7 @@ TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
 TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
     SKIP_UNLESS_SIMULATED();
     expect_copies(1);
+    ASSERT_TRUE(await_background()) << "it unmaps segments of other tests";
     const size_t mapped = mappings_named("gpushm-test");
     const BusyGpu gpu(500000);
     reset_calls();
@@ -187,11 +188,9 @@ TEST_F(HostRegionsTest, UntouchedSegmentMakesNoDriverCall) {
 }
 
 FreshProcess refused_pinning("refused_pinning", [] {
-    const CudaDriver *cuda = CudaDriver::get();
-    CUcontext context;
-    cuda->init(0);
-    cuda->device_primary_ctx_retain(&context, 0);
-    cuda->ctx_push_current(context);
+    if (enter_primary_context(0) == nullptr) {
+        return 5;
+    }
     set_simulation("SIMCUDA_MAX_PINNED_BYTES", "4096");
     const LogCapture log;
     const auto first = Segment::create("gpushm-test", kBytes);

@@ -303,9 +303,9 @@ TEST(HooksProcess, AForkedChildDoesNotKnowMemoryOfItsParent) {
 /** Where UCX itself watches the memory. */
 FreshProcess only_host_memory("only-host-memory", [] {
     const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    if (!abi_test::register_test_component() || cuda.init(0) != CUDA_SUCCESS ||
-        cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS || cuda.ctx_push_current(context) != CUDA_SUCCESS ||
+    const bool registered = abi_test::register_test_component();
+    const CUcontext context = enter_primary_context(0);
+    if (!registered || context == nullptr ||
         host_memory_is_watched() || !watch_host_memory(abi::patch_function) || !host_memory_is_watched() ||
         driver_hooks_installed()) {
         return 1;

@@ -360,16 +360,16 @@ TEST_F(HooksTest, MappedMemoryIsForgottenWithItsMapping) {
 }
 
 TEST_F(HooksTest, TheEndOfAContextEndsItsMemory) {
-    CUcontext other = nullptr, popped = nullptr;
-    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(
-                  &other, 0, 0),
-              CUDA_SUCCESS);
-    auto buffer = std::make_unique<Buffer>(MemoryKind::device, 8192);
-    cuda_.ctx_pop_current(&popped);
+    const CUcontext other = make_context();
+    std::unique_ptr<Buffer> buffer;
+    {
+        const CurrentContext current(&cuda_, other);
+        buffer = std::make_unique<Buffer>(MemoryKind::device, 8192);
+    }
     const unsigned char *address = buffer->data();
     EXPECT_EQ(query_memory(address).context, other);
     const uint64_t epoch = context_epoch();
-    ASSERT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(other), CUDA_SUCCESS);
+    destroy_context(other);
     buffer->forget();
     EXPECT_NE(context_epoch(), epoch);
     EXPECT_EQ(freed().size(), 1u);
@@ -536,12 +536,8 @@ bool refuse_free_host(void *function, void *hook, const char *name, void **origi
 }
 
 FreshProcess refused("refused", [] {
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
     if (!abi_test::register_test_component() || install_driver_hooks(refuse_free_host, nullptr) ||
-        driver_hooks_installed() || cuda.init(0) != CUDA_SUCCESS ||
-        cuda.device_primary_ctx_retain(&context, 0) != CUDA_SUCCESS ||
-        cuda.ctx_push_current(context) != CUDA_SUCCESS) {
+        driver_hooks_installed() || enter_primary_context(0) == nullptr) {
         return 1;
     }
     const Buffer buffer(MemoryKind::device, 4096);

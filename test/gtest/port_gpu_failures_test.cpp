@@ -125,11 +125,8 @@ int run(Scenario scenario, const std::string &rule) {
     const std::string describe =
         rule + " in scenario " + std::to_string(static_cast<int>(scenario));
     const LogCapture log;
-    const CudaDriver &cuda = *CudaDriver::get();
-    CUcontext context = nullptr;
-    CHECK_CASE(cuda.init(0) == CUDA_SUCCESS);
-    CHECK_CASE(cuda.device_primary_ctx_retain(&context, 0) == CUDA_SUCCESS);
-    CHECK_CASE(cuda.ctx_push_current(context) == CUDA_SUCCESS);
+    const CUcontext context = enter_primary_context(0);
+    CHECK_CASE(context != nullptr);
     Buffer source(scenario == Scenario::put_from_host ? MemoryKind::host : MemoryKind::device,
                   kBytes);
     Buffer target(scenario == Scenario::put_to_host ? MemoryKind::host : MemoryKind::device,
