@@ -920,28 +920,6 @@ TEST_F(StandbyLaunchedMeanwhile, IsNotTakenForKilled) {
 }
 
 /** It is killed with the context in the middle of a window; of the tests here the last one in this process. */
-TEST_F(Standby, ThatDiesServesNothingMore) {
-    SKIP_UNLESS_SIMULATED();
-    Buffer memory(MemoryKind::pinned, 4096);
-    memory.fill(1);
-    set_simulation("SIMCUDA_KERNEL_DIES", "2");
-    ASSERT_TRUE(await_life());
-    std::vector<StandbyTicket> tickets;
-    for (size_t i = 0; i < 6; ++i) {
-        StandbyTicket ticket;
-        if (kernel_->give({memory.data() + 64 * i, memory.data() + 2048 + 64 * i, 64}, &ticket)) {
-            tickets.push_back(ticket);
-        }
-    }
-    size_t served = 0;
-    for (const StandbyTicket &ticket : tickets) {
-        served += wait(ticket) == State::served ? 1 : 0;
-    }
-    set_simulation("SIMCUDA_KERNEL_DIES", "0");
-    EXPECT_LE(served, 2u);
-    EXPECT_FALSE(kernel_->alive());
-}
-
 /** A tool's callback runs within a call of the driver, and may call the driver itself. */
 FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
     alarm(30);
@@ -1150,6 +1128,40 @@ FreshProcess claim_and_child("standby-claim-and-child", [] {
 TEST_F(Standby, AChildDoesNotKeepTheGpu) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(claim_and_child.run(), 0);
+}
+
+/** It serves two commands, and dies, and its context with it. */
+FreshProcess dying("standby-dies", [] {
+    setenv("SIMCUDA_KERNEL_DIES", "2", 1);
+    constexpr uint32_t kLong = 1'000'000'000;
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("7", kLong, kLong);
+    Buffer memory(MemoryKind::pinned, 4096);
+    StandbyTicket first;
+    if (!kernel || !give_awake(*kernel, {memory.data() + 2048, memory.data(), 64}, &first)) {
+        return 1;
+    }
+    std::vector<StandbyTicket> tickets = {first};
+    for (size_t i = 1; i < 6; ++i) {
+        StandbyTicket ticket;
+        if (kernel->give({memory.data() + 2048 + 64 * i, memory.data() + 64 * i, 64}, &ticket)) {
+            tickets.push_back(ticket);
+        }
+    }
+    const auto is_served = [&](StandbyTicket &ticket) {
+        State state = State::waiting;
+        while (state == State::waiting) {
+            state = kernel->state(&ticket);
+        }
+        return state == State::served;
+    };
+    const auto served = std::count_if(tickets.begin(), tickets.end(), is_served);
+    memory.forget();
+    return served > 2 ? 2 : kernel->alive() ? 3 : 0;
+});
+
+TEST_F(Standby, ThatDiesServesNothingMore) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(dying.run(), 0);
 }
 
 /** One that was killed does not leave, but is not there any more: nobody waits for it. */

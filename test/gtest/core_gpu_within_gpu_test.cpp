@@ -390,6 +390,34 @@ TEST_F(WithinGpu, HostMemoryOfCopiesWhoseEndIsNotKnownStaysAsItIs) {
     EXPECT_EQ(staging_left.run(), 0);
 }
 
+/** In a process of its own, where it is not tried again. */
+FreshProcess nothing_page_locked("within-gpu-nothing-page-locked", [] {
+    const CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr);
+    CHECK(KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr);
+    Buffer source(MemoryKind::device, 300000);
+    Buffer destination(MemoryKind::device, 300000);
+    source.fill(1);
+    const LogCapture log;
+    set_simulation("SIMCUDA_FAIL", "cuMemHostRegister:1:2");
+    FullGpu gpu;
+    gpu.fill();
+    CopyEngine engine;
+    for (uint64_t i = 2; i < 4; ++i) {
+        destination.fill(i);
+        const MemoryInfo info = query_memory(destination.data());
+        CHECK(engine.copy({destination.data(), source.data(), 300000, info, CopyDirection::to_gpu}) == Status::ok);
+        CHECK(destination.check(0, 300000, 1, i).empty());
+    }
+    CHECK(log.count("cannot page-lock") == 1);
+    return 0;
+});
+
+TEST_F(WithinGpu, CopiesAllTheSameWhenNothingCanBePageLocked) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(nothing_page_locked.run(), 0);
+}
+
 struct WithinGpuFailure {
     const char *calls;  // SIMCUDA_FAIL
     bool full;          // beside a kernel that fills the GPU
@@ -447,8 +475,7 @@ INSTANTIATE_TEST_SUITE_P(
                     WithinGpuFailure{"cuMemcpyAsync:8:2", true, Status::ok},
                     WithinGpuFailure{"cuMemcpyAsync:5:2,cuMemcpyAsync:6:2", true, Status::gpu_error},
                     WithinGpuFailure{"cuEventCreate:2:2", true, Status::ok},
-                    WithinGpuFailure{"cuEventRecord:2:2", true, Status::ok},
-                    WithinGpuFailure{"cuMemHostRegister:1:2", true, Status::ok}),
+                    WithinGpuFailure{"cuEventRecord:2:2", true, Status::ok}),
     [](const auto &info) { return std::to_string(info.index); });
 
 }  // namespace
