@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // reduce_on_gpu: what the CPU would compute, or nothing at all.
+#include "core/engine_pool.hpp"
 #include "core/kernel_code.hpp"
 #include "core/reduction.hpp"
 #include "core_gpu_support.hpp"
@@ -304,6 +305,7 @@ TEST_F(ReductionEnds, AreAskedForASecondTime) {
 TEST_F(ReductionEnds, ThatAreNotKnownAreAnError) {
     SKIP_UNLESS_SIMULATED();
     const LogCapture log;
+    const std::vector<BorrowedEngine> others(64);  // all that have copied for other tests
     EXPECT_EQ(add_five(2), GpuReduction::lost);
     EXPECT_EQ(log.count("a GPU kernel of gpushm's failed"), 1u);
     reset_calls();
