@@ -161,6 +161,55 @@ TEST_F(HookedPins, AreNotUnlockedForCopiesOfRows) {
     EXPECT_EQ(flat(&out, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(HookedPins, AreNotUnlockedForCopiesOfSlices) {
+    SKIP_UNLESS_SIMULATED();
+    const Buffer device(MemoryKind::device, kBytes);
+    const auto copy = cuda_function<CUresult (*)(const CUDA_MEMCPY3D *, CUstream)>("cuMemcpy3DAsync_v2");
+    ASSERT_TRUE(lock(0, kBytes / 2, context_));
+    const HostPins::Hold message = acquire(0, kBytes / 2, context_);
+    // What is locked ends in the midst of a row of the third of four slices.
+    CUDA_MEMCPY3D out = {};
+    out.srcMemoryType = CU_MEMORYTYPE_HOST;
+    out.srcHost = host_.data() + 100;
+    out.srcPitch = kPitch;
+    out.srcHeight = 200;
+    out.srcY = 5;
+    out.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    out.dstDevice = device_pointer(device.data());
+    out.dstPitch = kPitch;
+    out.dstHeight = 180;
+    out.dstZ = 1;
+    out.WidthInBytes = kPitch - 4;
+    out.Height = 170;
+    out.Depth = 4;
+    host_.fill(9);
+    ASSERT_EQ(copy(&out, nullptr), CUDA_SUCCESS);
+    const std::vector<unsigned char> arrived = read(device, kBytes);
+    for (size_t row = 0; row < out.Depth * out.Height; ++row) {
+        const size_t slice = row / out.Height;
+        const unsigned char *sent = host_.data() + 100 + (slice * 200 + 5 + row % out.Height) * kPitch;
+        const unsigned char *got = arrived.data() + ((slice + 1) * 180 + row % out.Height) * kPitch;
+        ASSERT_EQ(memcmp(got, sent, out.WidthInBytes), 0) << row;
+    }
+    EXPECT_NE(acquire(0, kBytes / 2, context_), nullptr);
+}
+
+/** Which is the one of a program that was compiled so. */
+TEST_F(HookedPins, AreNotNoticedByCopiesInTheDefaultStreamOfTheThread) {
+    SKIP_UNLESS_SIMULATED();
+    const Buffer device(MemoryKind::device, kBytes);
+    const auto to_gpu =
+        cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2_ptsz");
+    ASSERT_TRUE(lock(0, kBytes, context_));
+    const std::vector<unsigned char> sent(host_.data(), host_.data() + kBytes);
+    set_simulation("SIMCUDA_DELAY_US", "50000");
+    EXPECT_EQ(to_gpu(device_pointer(device.data()), host_.data(), kBytes, nullptr), CUDA_SUCCESS);
+    host_.fill(1000);
+    set_simulation("SIMCUDA_DELAY_US", "5");
+    EXPECT_EQ(cuda_.stream_synchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    EXPECT_EQ(read(device, kBytes), sent);
+}
+
 /** It was locked by another thread after the copy had looked, and before the driver did. */
 TEST_F(HookedPins, AreKeptForACopyThatIsOlder) {
     const HostPins::ApplicationCopy older(pins_, {nullptr, 0}, {host_.data(), kBytes});
@@ -196,8 +245,8 @@ TEST_F(HookedPins, DoNotMakeSmallCopiesWaitForTheStream) {
 /** Its copies find memory as it was when they were captured. */
 TEST_F(HookedPins, AreKeptForGraphs) {
     SKIP_UNLESS_SIMULATED();
-    const Buffer device(MemoryKind::device, kBytes);
-    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    Buffer device(MemoryKind::device, kBytes);
+    const auto copy = cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>("cuMemcpyAsync");
     const auto begin_capture = cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
     const auto end_capture = cuda_function<CUresult (*)(CUstream, CUgraph *)>("cuStreamEndCapture");
     const auto instantiate =
@@ -206,24 +255,29 @@ TEST_F(HookedPins, AreKeptForGraphs) {
     CUstream stream = nullptr;
     ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     pins_.enable(2 * kBytes);
-    ASSERT_TRUE(lock(0, kBytes, context_));
-    ASSERT_EQ(begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    EXPECT_EQ(to_gpu(device_pointer(device.data()), host_.data(), 4096, stream), CUDA_SUCCESS);
-    CUgraph graph = nullptr;
-    ASSERT_EQ(end_capture(stream, &graph), CUDA_SUCCESS);
-    for (const size_t other : {kBytes, 2 * kBytes, 3 * kBytes}) {  // there is room for one of them
-        EXPECT_TRUE(lock(other, kBytes, context_)) << other;
+    for (const bool to_gpu : {true, false}) {
+        const unsigned char *source = to_gpu ? host_.data() : device.data();
+        const unsigned char *destination = to_gpu ? device.data() : host_.data();
+        ASSERT_TRUE(lock(0, kBytes, context_));
+        ASSERT_EQ(begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+        EXPECT_EQ(copy(device_pointer(destination), device_pointer(source), 4096, stream), CUDA_SUCCESS);
+        CUgraph graph = nullptr;
+        ASSERT_EQ(end_capture(stream, &graph), CUDA_SUCCESS);
+        for (const size_t other : {kBytes, 2 * kBytes, 3 * kBytes}) {  // there is room for one of them
+            EXPECT_TRUE(lock(other, kBytes, context_)) << other;
+        }
+        EXPECT_FALSE(lock(kBytes / 2, kBytes, context_)) << "of both one range would be made";
+        CUgraphExec ready = nullptr;
+        ASSERT_EQ(instantiate(&ready, graph, 0), CUDA_SUCCESS);
+        (to_gpu ? host_ : device).fill(3);
+        (to_gpu ? device : host_).fill(4);
+        EXPECT_EQ(launch(ready, stream), CUDA_SUCCESS);
+        EXPECT_EQ(cuda_.stream_synchronize(stream), CUDA_SUCCESS);
+        EXPECT_EQ((to_gpu ? device : host_).check(0, 4096, 3, 4), "");
+        pins_.invalidate(host_.data(), 4 * kBytes);
+        EXPECT_FALSE(pins_.has_locked(host_.data(), 1)) << "it is unmapped";
     }
-    EXPECT_FALSE(lock(kBytes / 2, kBytes, context_)) << "of both one range would be made";
-    CUgraphExec ready = nullptr;
-    ASSERT_EQ(instantiate(&ready, graph, 0), CUDA_SUCCESS);
-    host_.fill(3);
-    EXPECT_EQ(launch(ready, stream), CUDA_SUCCESS);
-    EXPECT_EQ(cuda_.stream_synchronize(stream), CUDA_SUCCESS);
-    EXPECT_EQ(memcmp(read(device, 4096).data(), host_.data(), 4096), 0);
     cuda_.stream_destroy(stream);
-    pins_.invalidate(host_.data(), 1);
-    EXPECT_FALSE(pins_.has_locked(host_.data(), 1)) << "it is unmapped";
 }
 
 /** Without that nobody could tell later whether the lock has ended with its context. */

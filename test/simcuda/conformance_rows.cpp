@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cuMemcpy2DAsync: rows arrive, what lies between them stays.
+// cuMemcpy2DAsync and cuMemcpy3DAsync: rows arrive, what lies between them stays.
 #include "test_support.hpp"
 
 namespace {
@@ -75,6 +75,42 @@ TEST_F(RowsTest, arrive_from_pageable_memory)
     copy(rows_between(to.address(), CU_MEMORYTYPE_DEVICE,
                       reinterpret_cast<CUdeviceptr>(from.data()), CU_MEMORYTYPE_HOST));
     EXPECT_EQ(to.read(), with_rows(to_, from_));
+}
+
+TEST_F(RowsTest, arrive_in_slices)
+{
+    constexpr std::size_t kSlices = 5;
+    constexpr std::size_t kRowsOfSlice = 4;
+    constexpr std::size_t kToHeight = 9; // rows from one slice to the next
+    DeviceMemory from(from_);
+    DeviceMemory to(to_);
+    CUDA_MEMCPY3D rows{};
+    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcDevice = from.address();
+    rows.srcPitch = kFromPitch;
+    rows.srcHeight = 7;
+    rows.srcXInBytes = 3;
+    rows.srcY = 2;
+    rows.srcZ = 1;
+    rows.dstDevice = to.address();
+    rows.dstPitch = kToPitch;
+    rows.dstHeight = kToHeight;
+    rows.WidthInBytes = kWidth;
+    rows.Height = kRowsOfSlice;
+    rows.Depth = kSlices;
+    Stream stream;
+    ASSERT_CU(cu().cuMemcpy3DAsync(&rows, stream));
+    ASSERT_CU(cu().cuStreamSynchronize(stream));
+    Bytes expected = to_;
+    for (std::size_t i = 0; i < kSlices * kRowsOfSlice; ++i) {
+        const std::size_t slice = i / kRowsOfSlice;
+        const std::size_t row = i % kRowsOfSlice;
+        const std::size_t source = ((1 + slice) * 7 + 2 + row) * kFromPitch + 3;
+        std::copy_n(from_.begin() + static_cast<std::ptrdiff_t>(source), kWidth,
+                    expected.begin() +
+                        static_cast<std::ptrdiff_t>((slice * kToHeight + row) * kToPitch));
+    }
+    EXPECT_EQ(to.read(), expected);
 }
 
 TEST_F(RowsTest, are_as_long_as_their_distance_at_most)

@@ -302,6 +302,15 @@ extern "C" CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::
     return copy_async(call, {to, address_of(from), bytes, false, true}, stream);
 }
 
+// What the source calls cuMemcpyHtoDAsync where the default stream is that of the thread.
+extern "C" CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr to, const void* from, std::size_t bytes,
+                                              CUstream stream)
+{
+    static Call call{"cuMemcpyHtoDAsync"};
+    return copy_async(call, {to, address_of(from), bytes, false, true},
+                      stream == nullptr ? CU_STREAM_PER_THREAD : stream);
+}
+
 extern "C" CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes,
                                          CUstream stream)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cuMemcpy2DAsync: rows at equal distances by one call.
+// cuMemcpy2DAsync and cuMemcpy3DAsync: rows at equal distances by one call.
 #include "call.hpp"
 #include "copy.hpp"
 #include "entry_points.hpp"
@@ -16,8 +16,10 @@ struct Side {
     const void* host;
     CUdeviceptr device;
     std::size_t pitch;
+    std::size_t height; // rows from one slice to the next
     std::size_t x;
     std::size_t y;
+    std::size_t z;
 
     bool well_formed(std::size_t width) const
     {
@@ -25,30 +27,53 @@ struct Side {
                 type == CU_MEMORYTYPE_UNIFIED) &&
                (pitch == 0 || pitch >= x + width);
     }
-    CUdeviceptr row(std::size_t index, std::size_t width) const
+    CUdeviceptr row(std::size_t slice, std::size_t index, std::size_t width) const
     {
         const CUdeviceptr base =
             type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
-        return base + (y + index) * (pitch == 0 ? width : pitch) + x;
+        return base + ((z + slice) * height + y + index) * (pitch == 0 ? width : pitch) + x;
     }
     bool may_be_pageable() const { return type != CU_MEMORYTYPE_DEVICE; }
 };
 
-CUresult make_transfers(const CUDA_MEMCPY2D& rows, const Device& device,
+CUDA_MEMCPY3D one_slice(const CUDA_MEMCPY2D& rows)
+{
+    CUDA_MEMCPY3D slice{};
+    slice.srcMemoryType = rows.srcMemoryType;
+    slice.srcHost = rows.srcHost;
+    slice.srcDevice = rows.srcDevice;
+    slice.srcPitch = rows.srcPitch;
+    slice.srcXInBytes = rows.srcXInBytes;
+    slice.srcY = rows.srcY;
+    slice.dstMemoryType = rows.dstMemoryType;
+    slice.dstHost = rows.dstHost;
+    slice.dstDevice = rows.dstDevice;
+    slice.dstPitch = rows.dstPitch;
+    slice.dstXInBytes = rows.dstXInBytes;
+    slice.dstY = rows.dstY;
+    slice.WidthInBytes = rows.WidthInBytes;
+    slice.Height = rows.Height;
+    slice.Depth = 1;
+    return slice;
+}
+
+CUresult make_transfers(const CUDA_MEMCPY3D& rows, const Device& device,
                         std::vector<Transfer>* transfers)
 {
-    const Side from{rows.srcMemoryType, rows.srcHost,      rows.srcDevice,
-                    rows.srcPitch,      rows.srcXInBytes, rows.srcY};
-    const Side to{rows.dstMemoryType, rows.dstHost,      rows.dstDevice,
-                  rows.dstPitch,      rows.dstXInBytes, rows.dstY};
+    const Side from{rows.srcMemoryType, rows.srcHost,     rows.srcDevice, rows.srcPitch,
+                    rows.srcHeight,     rows.srcXInBytes, rows.srcY,      rows.srcZ};
+    const Side to{rows.dstMemoryType, rows.dstHost,     rows.dstDevice, rows.dstPitch,
+                  rows.dstHeight,     rows.dstXInBytes, rows.dstY,      rows.dstZ};
     if (!from.well_formed(rows.WidthInBytes) || !to.well_formed(rows.WidthInBytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (std::size_t i = 0; i < rows.Height; ++i) {
+    for (std::size_t i = 0; i < rows.Depth * rows.Height; ++i) {
+        const std::size_t slice = i / rows.Height;
+        const std::size_t row = i % rows.Height;
         Transfer transfer;
         const CUresult result = Transfer::make(
-            {to.row(i, rows.WidthInBytes), from.row(i, rows.WidthInBytes), rows.WidthInBytes,
-             to.may_be_pageable(), from.may_be_pageable()},
+            {to.row(slice, row, rows.WidthInBytes), from.row(slice, row, rows.WidthInBytes),
+             rows.WidthInBytes, to.may_be_pageable(), from.may_be_pageable()},
             device, &transfer);
         if (result != CUDA_SUCCESS) {
             return result;
@@ -61,11 +86,12 @@ CUresult make_transfers(const CUDA_MEMCPY2D& rows, const Device& device,
     return CUDA_SUCCESS;
 }
 
-CUresult copy_rows(Lock& lock, const CUDA_MEMCPY2D& rows, CUstream handle)
+CUresult copy_rows(Lock& lock, const CUDA_MEMCPY3D& rows, CUstream handle)
 {
     std::shared_ptr<Stream> stream;
     CUresult result = find_stream_of_call(handle, &stream);
-    if (result != CUDA_SUCCESS || rows.WidthInBytes == 0 || rows.Height == 0) {
+    if (result != CUDA_SUCCESS || rows.WidthInBytes == 0 || rows.Height == 0 ||
+        rows.Depth == 0) {
         return result;
     }
     std::vector<Transfer> transfers;
@@ -83,7 +109,8 @@ CUresult copy_rows(Lock& lock, const CUDA_MEMCPY2D& rows, CUstream handle)
     return stream->context.sticky_error;
 }
 
-Call call{"cuMemcpy2DAsync"};
+Call call_2d{"cuMemcpy2DAsync"};
+Call call_3d{"cuMemcpy3DAsync"};
 
 } // namespace
 
@@ -93,7 +120,14 @@ using namespace simcuda;
 
 extern "C" CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* rows, CUstream stream)
 {
-    return call.given(rows, stream).initialised([&](Lock& lock) -> CUresult {
+    return call_2d.given(rows, stream).initialised([&](Lock& lock) -> CUresult {
+        return rows == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_rows(lock, one_slice(*rows), stream);
+    });
+}
+
+extern "C" CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* rows, CUstream stream)
+{
+    return call_3d.given(rows, stream).initialised([&](Lock& lock) -> CUresult {
         return rows == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_rows(lock, *rows, stream);
     });
 }

@@ -39,7 +39,8 @@ bool load_driver(std::string* reason)
 #define X(function) found = found && look_up(SIMCUDA_TEXT(function), &api.function, reason);
     SIMCUDA_TEST_FUNCTIONS(X)
 #undef X
-    found = found && look_up("cuMemPrefetchAsync", &api.prefetch, reason);
+    found = found && look_up("cuMemPrefetchAsync", &api.prefetch, reason) &&
+            look_up("cuMemcpyHtoDAsync_v2_ptsz", &api.copy_to_device_in_thread, reason);
     std::string missing;
     look_up("cuCtxRecordEvent", &api.record_context, &missing);
     look_up("cuMemcpyBatchAsync", &api.copy_batch_12080, &missing);

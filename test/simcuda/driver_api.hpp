@@ -26,7 +26,7 @@
     X(cuIpcCloseMemHandle) X(cuMemRangeGetAttribute)                                               \
     X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuPointerSetAttribute)                    \
     X(cuMemcpy) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpyPeer) X(cuMemcpyAsync)   \
-    X(cuMemcpy2DAsync)                                                                             \
+    X(cuMemcpy2DAsync) X(cuMemcpy3DAsync)                                                          \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)            \
     X(cuMemsetD8) X(cuMemsetD32) X(cuMemsetD8Async) X(cuMemsetD32Async)                            \
     X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)            \
@@ -58,6 +58,8 @@ struct DriverApi {
     CUresult (*copy_batch)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
                            CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream) = nullptr;
     CUresult (*record_context)(CUcontext, CUevent) = nullptr; // of CUDA 12.5
+    // cuMemcpyHtoDAsync where the default stream is that of the thread.
+    CUresult (*copy_to_device_in_thread)(CUdeviceptr, const void*, std::size_t, CUstream) = nullptr;
     // The form before CUDA 13.0.
     CUresult (*prefetch)(CUdeviceptr, std::size_t, CUdevice, CUstream) = nullptr;
     void* handle = nullptr;

@@ -21,7 +21,8 @@
     X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuModuleUnload)                              \
     X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuStreamDestroy_v2)                         \
     X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD_v2) X(cuMemcpyHtoDAsync_v2)                        \
-    X(cuMemcpyDtoH_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpy2DAsync_v2)
+    X(cuMemcpyDtoH_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyHtoDAsync_v2_ptsz)                        \
+    X(cuMemcpy2DAsync_v2) X(cuMemcpy3DAsync_v2)
 
 #pragma push_macro("cuDevicePrimaryCtxRelease")
 #pragma push_macro("cuDevicePrimaryCtxReset")
@@ -66,7 +67,10 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void*, std::size_t, CUstream)
 CUresult cuMemcpyDtoH_v2(void*, CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemcpyDtoH_v2);
 CUresult cuMemcpyDtoHAsync_v2(void*, CUdeviceptr, std::size_t, CUstream)
     SIMCUDA_BODY(cuMemcpyDtoHAsync_v2);
+CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr, const void*, std::size_t, CUstream)
+    SIMCUDA_BODY(cuMemcpyHtoDAsync_v2_ptsz);
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D*, CUstream) SIMCUDA_BODY(cuMemcpy2DAsync_v2);
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D*, CUstream) SIMCUDA_BODY(cuMemcpy3DAsync_v2);
 }
 
 #pragma pop_macro("cuDevicePrimaryCtxReset")
