@@ -375,9 +375,12 @@ FreshProcess cancelled_again("cancelled-again", [] {
     pair.peer.simulate("SIMCUDA_DELAY_US", "300000");
     for (const bool stopped : {true, false}) {
         Outcome outcome;
+        const unsigned long copies = pair.peer.calls("cuMemcpyAsync");
         CHECK(pair.peer.link().get(local.data(), kBytes, remote, &kOwner, outcome.completion()) ==
               Status::in_progress);
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the peer begins to copy
+        const Deadline deadline;
+        while (pair.peer.calls("cuMemcpyAsync") == copies && !deadline.passed()) {
+        }
         if (stopped) {
             ::kill(pair.peer.link().peer().pid, SIGSTOP);
         }
