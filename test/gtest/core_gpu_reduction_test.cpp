@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // reduce_on_gpu: what the CPU would compute, or nothing at all.
 #include "core/engine_pool.hpp"
+#include "core/idle_context.hpp"
 #include "core/kernel_code.hpp"
 #include "core/reduction.hpp"
 #include "core_gpu_support.hpp"
@@ -241,6 +242,22 @@ TEST_F(ReductionOf, WhatIsNoNumberLosesAsOnTheCpu) {
 }
 
 /** One launch, whatever the length, and no copy. */
+/** In which an operand may be page-locked. */
+TEST_F(ReductionOf, IsLeftToTheCpuWhileAContextEnds) {
+    SKIP_UNLESS_SIMULATED();
+    Buffer result(MemoryKind::device, 4096);
+    result.fill(8);
+    const auto reduce = [&] {
+        return reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(), result.data(), 1024);
+    };
+    {
+        const EndOfContext ending;
+        EXPECT_FALSE(reduce());
+    }
+    EXPECT_EQ(result.check(0, 4096, 8, 0), "");
+    EXPECT_TRUE(reduce());
+}
+
 TEST_F(ReductionOf, TakesOneLaunch) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kCount = 1'000'000;

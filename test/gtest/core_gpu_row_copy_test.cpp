@@ -2,6 +2,7 @@
 // CopyEngine::start_by_kernel: many pieces by one launch, and what does not suit it.
 #include "core/copy_pieces.hpp"
 #include "core/host_blocks.hpp"
+#include "core/idle_context.hpp"
 #include "core/kernel_code.hpp"
 #include "core/row_copy_list.hpp"
 #include "core_gpu_support.hpp"
@@ -127,6 +128,35 @@ TEST_F(RowCopyTest, ManyPiecesAreFewLaunches) {
     ASSERT_EQ(copy_pieces(pieces), Status::ok);
     EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + kMostKernelJobs - 1) / kMostKernelJobs);
     EXPECT_EQ(calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync") + calls("cuMemcpy2DAsync"), 0u);
+}
+
+/** In which lists may be page-locked. */
+TEST_F(RowCopyTest, NoListIsLaunchedWhileAContextEnds) {
+    SKIP_UNLESS_SIMULATED();
+    constexpr size_t kPieces = 100;
+    Buffer source(MemoryKind::device, kPieces * 64);
+    Buffer destination(MemoryKind::device, kPieces * 64);
+    const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
+    const MemoryInfo info = query_memory(source.data());
+    for (const bool within : {true, false}) {
+        const auto launches = [&] {
+            reset_calls();
+            EXPECT_EQ(within ? copy_pieces_within(info, pieces) : copy_pieces(pieces), Status::ok);
+            return calls("cuLaunchKernel");
+        };
+        EXPECT_EQ(launches(), 1u);
+        source.fill(within ? 1 : 2);
+        {
+            const EndOfContext ending;
+            EXPECT_NE(launches(), 1u) << "each piece by itself";
+        }
+        const std::vector<unsigned char> sent = read(source, kPieces * 64);
+        const std::vector<unsigned char> got = read(destination, kPieces * 64);
+        for (size_t i = 0; i < kPieces; ++i) {
+            ASSERT_EQ(memcmp(&got[64 * i], &sent[64 * i + i % 5], 16 + i % 7), 0) << i;
+        }
+        EXPECT_EQ(launches(), 1u);
+    }
 }
 
 /** There is no memory for all lists at once. */
