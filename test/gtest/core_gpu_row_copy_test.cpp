@@ -345,6 +345,23 @@ FreshProcess lists_left("row-copy-lists-left", [] {
         CHECK(CopyEngine().poll(&tickets.front()) == Status::gpu_error);
         CHECK(count_free_host_blocks() == before - 1);
     }
+    // One that ends behind its context, with which the kernel ended.
+    const size_t before = count_free_host_blocks();
+    auto engine = std::make_unique<CopyEngine>();
+    const CUcontext other = make_context();
+    {
+        const CurrentContext current(CudaDriver::get(), other);
+        CHECK(KernelCodes::instance().load(other, CudaDriver::get()->context_id(other)) != nullptr);
+        Buffer there(MemoryKind::device, kPieces * 64);
+        Buffer to(MemoryKind::device, kPieces * 64);
+        std::vector<CopyTicket> tickets;
+        CHECK(engine->start_by_kernel(jobs_of(scattered(to, there, kPieces), query_memory(there.data())), &tickets));
+        there.forget();
+        to.forget();
+    }
+    destroy_context(other);
+    engine.reset();
+    CHECK(count_free_host_blocks() == before);
     return 0;
 });
 
