@@ -313,6 +313,38 @@ TEST_F(WithinGpu, ManyEngines) {
     }
 }
 
+/** Some wait for others, then go by kernels as those, or beside a kernel that fills the GPU through host memory. */
+TEST_F(WithinGpu, MoreCopiesThanMayBeUnderWayWait) {
+    constexpr size_t kCopies = 700;
+    constexpr size_t kBytes = 96;
+    Buffer source(MemoryKind::device, kCopies * kBytes);
+    Buffer destination(MemoryKind::device, kCopies * kBytes);
+    source.fill(1);
+    for (const bool full : {false, true}) {
+        destination.fill(2);
+        CopyEngine engine;
+        FullGpu gpu;
+        if (full) {
+            gpu.fill();
+        } else if (simulated()) {
+            set_simulation("SIMCUDA_DELAY_US", "100");
+        }
+        std::vector<CopyTicket> tickets(kCopies);
+        for (size_t i = 0; i < kCopies; ++i) {
+            ASSERT_EQ(start(engine, destination, i * kBytes, source, i * kBytes, kBytes, &tickets[i]),
+                      Status::in_progress);
+        }
+        const Deadline deadline;
+        while (!engine.idle() && !deadline.passed()) {
+            engine.progress();
+        }
+        for (CopyTicket &ticket : tickets) {
+            ASSERT_EQ(engine.poll(&ticket), Status::ok);
+        }
+        EXPECT_EQ(destination.check(0, kCopies * kBytes, 1, 2), "");
+    }
+}
+
 /** Its kernel may begin when another engine copies: both would take what it says for theirs. */
 TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
     SKIP_UNLESS_SIMULATED();
