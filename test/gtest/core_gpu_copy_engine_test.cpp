@@ -3,7 +3,6 @@
 #include "core/buffer_name.hpp"
 #include "core/copy_any.hpp"
 #include "core/copy_pieces.hpp"
-#include "core/kernel_code.hpp"
 #include "core_gpu_support.hpp"
 
 #include <algorithm>
@@ -613,7 +612,7 @@ class OtherContext {
 public:
     OtherContext() {
         const CurrentContext current(CudaDriver::get(), context_);
-        KernelCodes::instance().load(context_, CudaDriver::get()->context_id(context_));
+        load_kernels(context_);
         memory_ = std::make_unique<Buffer>(MemoryKind::device, 4096);
     }
     unsigned char *memory() const { return memory_->data(); }

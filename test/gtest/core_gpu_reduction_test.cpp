@@ -241,7 +241,6 @@ TEST_F(ReductionOf, WhatIsNoNumberLosesAsOnTheCpu) {
     }
 }
 
-/** One launch, whatever the length, and no copy. */
 /** In which an operand may be page-locked. */
 TEST_F(ReductionOf, IsLeftToTheCpuWhileAContextEnds) {
     SKIP_UNLESS_SIMULATED();
@@ -258,6 +257,7 @@ TEST_F(ReductionOf, IsLeftToTheCpuWhileAContextEnds) {
     EXPECT_TRUE(reduce());
 }
 
+/** One launch, whatever the length, and no copy. */
 TEST_F(ReductionOf, TakesOneLaunch) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kCount = 1'000'000;

@@ -28,6 +28,13 @@ std::vector<CopyPiece> scattered(const Buffer &to, const Buffer &from, size_t co
     return pieces;
 }
 
+/** That the pieces of scattered() arrived. */
+void expect_scattered(const std::vector<unsigned char> &got, const std::vector<unsigned char> &sent) {
+    for (size_t i = 0; i < got.size() / 64; ++i) {
+        ASSERT_EQ(memcmp(&got[64 * i], &sent[64 * i + i % 5], 16 + i % 7), 0) << i;
+    }
+}
+
 class RowCopyTest : public GpuTest {
 protected:
     void SetUp() override {
@@ -152,9 +159,7 @@ TEST_F(RowCopyTest, NoListIsLaunchedWhileAContextEnds) {
         }
         const std::vector<unsigned char> sent = read(source, kPieces * 64);
         const std::vector<unsigned char> got = read(destination, kPieces * 64);
-        for (size_t i = 0; i < kPieces; ++i) {
-            ASSERT_EQ(memcmp(&got[64 * i], &sent[64 * i + i % 5], 16 + i % 7), 0) << i;
-        }
+        ASSERT_NO_FATAL_FAILURE(expect_scattered(got, sent));
         EXPECT_EQ(launches(), 1u);
     }
 }
@@ -176,9 +181,7 @@ TEST_F(RowCopyTest, NoNumberOfPiecesIsTooMany) {
         EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + most - 1) / most);
         EXPECT_EQ(calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync"), 0u);
         const std::vector<unsigned char> got = read(destination, kPieces * 64);
-        for (size_t i = 0; i < kPieces; ++i) {
-            ASSERT_EQ(memcmp(&got[64 * i], &sent[64 * i + i % 5], 16 + i % 7), 0) << i;
-        }
+        ASSERT_NO_FATAL_FAILURE(expect_scattered(got, sent));
     }
 }
 
@@ -309,7 +312,7 @@ TEST_F(RowCopyTest, AContextMayEndBeforeTheLaunch) {
 FreshProcess lists_left("row-copy-lists-left", [] {
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr);
-    CHECK(KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr);
+    CHECK(load_kernels(context));
     constexpr size_t kPieces = 100;
     Buffer source(MemoryKind::device, kPieces * 64);
     Buffer destination(MemoryKind::device, kPieces * 64);
@@ -351,11 +354,12 @@ FreshProcess lists_left("row-copy-lists-left", [] {
     const CUcontext other = make_context();
     {
         const CurrentContext current(CudaDriver::get(), other);
-        CHECK(KernelCodes::instance().load(other, CudaDriver::get()->context_id(other)) != nullptr);
+        CHECK(load_kernels(other));
         Buffer there(MemoryKind::device, kPieces * 64);
         Buffer to(MemoryKind::device, kPieces * 64);
+        const MemoryInfo info = query_memory(there.data());
         std::vector<CopyTicket> tickets;
-        CHECK(engine->start_by_kernel(jobs_of(scattered(to, there, kPieces), query_memory(there.data())), &tickets));
+        CHECK(engine->start_by_kernel(jobs_of(scattered(to, there, kPieces), info), &tickets));
         there.forget();
         to.forget();
     }

@@ -100,7 +100,7 @@ GpuTest::GpuTest() {
     expect_ok(cuda_.init(0), "cuInit");
     expect_ok(cuda_.device_primary_ctx_retain(&context_, 0), "cuDevicePrimaryCtxRetain");
     expect_ok(cuda_.ctx_push_current(context_), "cuCtxPushCurrent");
-    KernelCodes::instance().load(context_, cuda_.context_id(context_));
+    load_kernels(context_);
 }
 
 GpuTest::~GpuTest() {
@@ -322,6 +322,10 @@ CUcontext make_context() {
 
 void destroy_context(CUcontext context) {
     EXPECT_EQ(cuda_function<CUresult (*)(CUcontext)>("cuCtxDestroy_v2")(context), CUDA_SUCCESS);
+}
+
+bool load_kernels(CUcontext context) {
+    return KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr;
 }
 
 size_t count_free_host_blocks() {

@@ -96,6 +96,9 @@ CUcontext enter_primary_context(CUdevice device);
 CUcontext make_context();
 void destroy_context(CUcontext context);
 
+/** Loads gpushm's kernels into it; false where that cannot be. */
+bool load_kernels(CUcontext context);
+
 /** Of HostBlocks, those that nobody has taken. */
 size_t count_free_host_blocks();
 

@@ -381,7 +381,7 @@ TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
 FreshProcess staging_left("staging-left", [] {
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr);
-    CHECK(KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr);
+    CHECK(load_kernels(context));
     constexpr size_t kBytes = 300000;
     Buffer source(MemoryKind::device, kBytes);
     Buffer destination(MemoryKind::device, kBytes);
@@ -429,7 +429,7 @@ TEST_F(WithinGpu, HostMemoryOfCopiesWhoseEndIsNotKnownStaysAsItIs) {
 FreshProcess nothing_page_locked("within-gpu-nothing-page-locked", [] {
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr);
-    CHECK(KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr);
+    CHECK(load_kernels(context));
     Buffer source(MemoryKind::device, 300000);
     Buffer destination(MemoryKind::device, 300000);
     source.fill(1);

@@ -603,7 +603,7 @@ FreshProcess read_to_the_end("kernels-read-to-the-end", [] {
     CHECK(install_all_hooks());
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr);
-    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    CHECK(load_kernels(context));
     constexpr size_t kCount = 1000;
     const Buffer to(MemoryKind::device, 64 * kCount);
     Buffer from(MemoryKind::device, 64 * kCount);

@@ -205,7 +205,7 @@ FreshProcess kernel_within_gpu("kernel-within-gpu", [] {
     const CudaDriver &cuda = *CudaDriver::get();
     CUcontext context = nullptr;
     CHECK(cuda.ctx_get_current(&context) == CUDA_SUCCESS);
-    CHECK(KernelCodes::instance().load(context, cuda.context_id(context)) != nullptr);
+    CHECK(load_kernels(context));
     const RemoteMemory remote = pair.peer.allocate(kLong);
     if (process_cookie().low > pair.peer.owner()) {
         const int status = pair.peer.finish();

@@ -79,9 +79,6 @@ TEST_F(RowsTest, arrive_from_pageable_memory)
 
 TEST_F(RowsTest, arrive_in_slices)
 {
-    constexpr std::size_t kSlices = 5;
-    constexpr std::size_t kRowsOfSlice = 4;
-    constexpr std::size_t kToHeight = 9; // rows from one slice to the next
     DeviceMemory from(from_);
     DeviceMemory to(to_);
     CUDA_MEMCPY3D rows{};
@@ -94,21 +91,21 @@ TEST_F(RowsTest, arrive_in_slices)
     rows.srcZ = 1;
     rows.dstDevice = to.address();
     rows.dstPitch = kToPitch;
-    rows.dstHeight = kToHeight;
+    rows.dstHeight = 9;
     rows.WidthInBytes = kWidth;
-    rows.Height = kRowsOfSlice;
-    rows.Depth = kSlices;
+    rows.Height = 4;
+    rows.Depth = 5;
     Stream stream;
     ASSERT_CU(cu().cuMemcpy3DAsync(&rows, stream));
     ASSERT_CU(cu().cuStreamSynchronize(stream));
     Bytes expected = to_;
-    for (std::size_t i = 0; i < kSlices * kRowsOfSlice; ++i) {
-        const std::size_t slice = i / kRowsOfSlice;
-        const std::size_t row = i % kRowsOfSlice;
-        const std::size_t source = ((1 + slice) * 7 + 2 + row) * kFromPitch + 3;
-        std::copy_n(from_.begin() + static_cast<std::ptrdiff_t>(source), kWidth,
-                    expected.begin() +
-                        static_cast<std::ptrdiff_t>((slice * kToHeight + row) * kToPitch));
+    for (std::size_t slice = 0; slice < rows.Depth; ++slice) {
+        for (std::size_t row = 0; row < rows.Height; ++row) {
+            const std::size_t source = ((1 + slice) * 7 + 2 + row) * kFromPitch + 3;
+            const std::size_t destination = (slice * 9 + row) * kToPitch;
+            std::copy_n(from_.begin() + static_cast<std::ptrdiff_t>(source), kWidth,
+                        expected.begin() + static_cast<std::ptrdiff_t>(destination));
+        }
     }
     EXPECT_EQ(to.read(), expected);
 }

@@ -306,9 +306,7 @@ extern "C" CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::
 extern "C" CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr to, const void* from, std::size_t bytes,
                                               CUstream stream)
 {
-    static Call call{"cuMemcpyHtoDAsync"};
-    return copy_async(call, {to, address_of(from), bytes, false, true},
-                      stream == nullptr ? CU_STREAM_PER_THREAD : stream);
+    return cuMemcpyHtoDAsync_v2(to, from, bytes, stream == nullptr ? CU_STREAM_PER_THREAD : stream);
 }
 
 extern "C" CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes,
