@@ -15,6 +15,7 @@ declare -A titles=(
     [same_device]="MPI ranks, all pairs, both on one device"
     [operations]="every MPI operation on GPU buffers, one to eight ranks"
     [fortran]="a Fortran program on GPU buffers, two and three ranks"
+    [host_programs]="host programs plainly and with gpushm: the same results, nothing more printed"
     [driver_failures]="MPI operations while calls of the CUDA driver fail"
     [component]="plain mpirun with the component of Open MPI"
     [perftest]="ucx_perftest in nine pairs"
@@ -277,6 +278,20 @@ step_component() {
     "$mpi" --disable
     [ -z "$("$mpi" | grep 'left over')" ]
     make -C "$plain" install
+}
+
+# The windows of all kinds again on GPU memory, where there is nothing to compare with: all is to be right.
+gpu_windows() {
+    local output
+    output=$(ranks 2 "$plain/test/mpi/host_programs" create@device allocate@device shared@device dynamic@device \
+        create@managed dynamic@managed) && absent grep -v ': right$' <<<"$output"
+}
+
+step_host_programs() {
+    make -C "$plain" -j"$jobs" test/mpi/host_programs
+    bash "$source_dir/contrib/host_programs.sh" "$prefix" "$plain" "$root/tmp"
+    simulated
+    gpu_windows
 }
 
 step_perftest() {
