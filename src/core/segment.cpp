@@ -124,8 +124,10 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted, int numa
     const size_t length = (wanted + page - 1) / page * page;
     UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd) {
-        GPUSHM_LOG(warn, "cannot create shared memory (memfd_create: %s): raise the limit of open "
-                   "files (ulimit -n)", strerror(errno));
+        const bool too_many = errno == EMFILE || errno == ENFILE;
+        GPUSHM_LOG(warn, "cannot create shared memory (memfd_create: %s): %s", strerror(errno),
+                   too_many ? "raise the limit of open files (ulimit -n)"
+                            : "a filter on system calls (seccomp) of the container has to allow it");
         return std::nullopt;
     }
     if (const int error = wanted <= SIZE_MAX / 2 ? set_length(fd.get(), length) : ENOMEM) {

@@ -16,6 +16,9 @@
 #include "uct_gpushm/endpoint.hpp"
 #include "uct_gpushm/status.hpp"
 
+#include <sys/auxv.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -87,12 +90,18 @@ ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t *addr) {
 /** UCX needs both ways: it ends the process when a peer that was reached cannot answer ("endpoint
  *  reconfiguration not supported yet", src/ucp/wireup/wireup.c). */
 bool peers_can_answer() {
-    if (!Segment::peers_may_attach()) {
-        GPUSHM_LOG_ONCE(warn, "peers may not open the memory of this process (its user was changed, or "
-                        "see PR_SET_DUMPABLE in prctl(2)): UCX uses other transports");
-        return false;
+    if (Segment::peers_may_attach()) {
+        return true;
     }
-    return true;
+    const auto *const program = reinterpret_cast<const char *>(getauxval(AT_EXECFN));
+    if (program != nullptr && access(program, R_OK) != 0) {
+        GPUSHM_LOG_ONCE(warn, "peers may not open the memory of this process, since its user may not read the program: "
+                        "chmod a+r %s; UCX uses other transports, which take no GPU memory", program);
+    } else {
+        GPUSHM_LOG_ONCE(warn, "peers may not open the memory of this process: its user was changed, or see PR_SET_DUMPABLE "
+                        "in prctl(2); UCX uses other transports, which take no GPU memory");
+    }
+    return false;
 }
 
 /** Connects, so that what UCX is told to be reachable has been reached. */

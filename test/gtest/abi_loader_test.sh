@@ -124,6 +124,33 @@ if [ -n "$cma" ]; then
             grep -q 'rendezvous zero-copy read.* | gpushm/gpushm *|' && echo yes)"
 fi
 
+# Of a program that its user cannot read the kernel shows nothing to others; root reads all.
+as_user() { # in a shell: setpriv itself keeps root's rights until it starts something
+    if [ "$(id -u)" = 0 ]; then
+        setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'exec "$@"' sh "$@"
+    else
+        "$@"
+    fi
+}
+cp "$(command -v ucx_perftest)" "$folder/unreadable"
+chmod 0111 "$folder/unreadable"
+chmod a+rx "$folder"
+pair() { # two processes of it, the second one when the first one listens: what they say
+    port=$((20000 + $$ % 12000))
+    no_mpi=
+    ! ucx_perftest -h 2>&1 | grep -q -e ' -P ' || no_mpi='-P 0'
+    as_user env LD_PRELOAD="$preload" timeout 60 "$folder/unreadable" $no_mpi -p $port -n 10 </dev/null 2>&1 &
+    until ! kill -0 $! || as_user env LD_PRELOAD="$preload" timeout 60 "$folder/unreadable" $no_mpi localhost \
+        -p $port -t tag_lat -n 10 -w 0 </dev/null 2>&1; do
+        sleep 0.1
+    done
+    wait
+}
+if as_user test -r "$preload"; then
+    expect "a program that cannot be read is told what to do" yes \
+        "$([ "$(pair | count "may not read the program: chmod a+r $folder/unreadable")" -ge 1 ] && echo yes)"
+fi
+
 if command -v readelf >/dev/null; then
     for library in "$folder"/full/*.so*; do
         needed=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')

@@ -9,15 +9,20 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -126,6 +131,35 @@ TEST(Segment, NobodyCanShrinkIt) {
     UniqueFd emptied(open(path.c_str(), O_RDWR | O_TRUNC | O_CLOEXEC));
     EXPECT_FALSE(emptied);
     segment->data()[4 * kPage - 1] = 1;  // no SIGBUS
+}
+
+/** As containers do it: the call fails with EPERM. */
+bool refuse_memfd_create() {
+    sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const sock_fprog filter = {sizeof(rules) / sizeof(rules[0]), rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(Segment, WhatIsSaidOfARefusalIsTrue) {
+    Child refused([](const Channel &) {
+        const LogCapture log;
+        if (!refuse_memfd_create()) {
+            return 77;
+        }
+        return !Segment::create("gpushm-test", kPage) && log.count("seccomp") == 1 && log.count("open files") == 0 ? 0 : 1;
+    });
+    const int status = refused.reap();
+    if (status == 77) {
+        GTEST_SKIP() << "no filters on system calls here";
+    }
+    EXPECT_EQ(status, 0);
+    const LogCapture log;
+    const test::FailingCall failing(0);
+    EXPECT_FALSE(Segment::create("gpushm-test", kPage));
+    EXPECT_EQ(log.count("open files"), 1u);
 }
 
 TEST(Segment, AttachSeesTheSameBytesInBothDirections) {
