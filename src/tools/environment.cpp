@@ -21,6 +21,17 @@ std::string last_component(const std::string &path) {
     return path.substr(begin, end + 1 - begin);
 }
 
+/** The list without the elements of that last component. */
+std::string without(const std::string &list, const std::string &name, const std::string &separators) {
+    std::string rest;
+    for (const std::string &element : split(list, separators)) {
+        if (last_component(element) != name) {
+            rest += (rest.empty() ? "" : separators.substr(0, 1)) + element;
+        }
+    }
+    return rest;
+}
+
 }  // namespace
 
 Environment::Environment(const char *const *entries) {
@@ -59,20 +70,28 @@ Change set_unless_present(Environment &environment, const std::string &name,
 }
 
 Change extend_path_list(Environment &environment, const std::string &name, const std::string &path,
-                        const std::string &separators, const std::string &reason) {
-    const char *present = environment.find(name);
-    if (present == nullptr || *present == '\0') {
-        environment.set(name, path);
-        return {Change::Kind::set, name, path, reason};
-    }
-    for (const std::string &element : split(present, separators)) {
-        if (last_component(element) == last_component(path)) {
-            return {Change::Kind::kept, name, present, element + " is in it already"};
+                        const std::string &separators,
+                        const std::function<bool(const std::string &path)> &is_there, const std::string &reason) {
+    const char *const present = environment.find(name);
+    const std::string old_value = present != nullptr ? present : "";
+    std::string gone;
+    std::string value = old_value;
+    for (const std::string &element : split(old_value, separators)) {
+        if (last_component(element) != last_component(path)) {
+            continue;
         }
+        if (is_there(element)) {
+            return {Change::Kind::kept, name, old_value, element + " is in it already"};
+        }
+        gone = element;
     }
-    const std::string value = present + separators.substr(0, 1) + path;
+    if (!gone.empty()) {
+        value = without(old_value, last_component(path), separators);
+    }
+    value += (value.empty() ? "" : separators.substr(0, 1)) + path;
     environment.set(name, value);
-    return {Change::Kind::extended, name, value, reason};
+    return {old_value.empty() ? Change::Kind::set : Change::Kind::extended, name, value,
+            gone.empty() ? reason : reason + "; " + gone + " is not there any more"};
 }
 
 std::vector<std::string> split(const std::string &list, const std::string &separators) {
@@ -87,6 +106,10 @@ std::vector<std::string> split(const std::string &list, const std::string &separ
 }
 
 std::string shell_quote(const std::string &text) {
+    constexpr const char *kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.,:_-+%@=";
+    if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) {
+        return text;
+    }
     std::string quoted = "'";
     for (const char c : text) {
         quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);

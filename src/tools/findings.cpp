@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace gpushm::tools {
@@ -44,8 +45,7 @@ bool check_ucx(const Findings &findings, Advice &advice) {
 void check_open_mpi(const OpenMpiInstallation &open_mpi, Advice &advice) {
     if (!open_mpi.version) {
         advice.push_back(open_mpi.mpirun +
-                         " is not Open MPI's: gpushm-run sets up UCX only, another "
-                         "MPI over UCX needs its own settings");
+                         " is not Open MPI's: other MPIs are not served, use Open MPI 4.1, 5.0 or 6.0");
         return;
     }
     if (open_mpi.has_pml_ucx && !*open_mpi.has_pml_ucx) {
@@ -60,11 +60,33 @@ void check_open_mpi(const OpenMpiInstallation &open_mpi, Advice &advice) {
     }
 }
 
+/** What to do about a driver that refuses to work; the numbers are of cuda.h. */
+std::string advice_on_refusal(const GpuSurvey &survey) {
+    const std::string refusal = survey.library + " cannot be used, " + survey.driver_error + ": ";
+    switch (survey.driver_result) {
+        case CUDA_ERROR_STUB_LIBRARY:
+            return survey.library + " is the CUDA toolkit's stub, which only serves to link programs, and no driver: "
+                                    "take its folder out of LD_LIBRARY_PATH";
+        case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+            return refusal + "it and the kernel's NVIDIA module are of two releases: reboot the machine, or start "
+                             "the container anew, after an update of the driver";
+        case CUDA_ERROR_SYSTEM_NOT_READY:
+            return refusal + "start NVIDIA's service nvidia-fabricmanager";
+        default:
+            return refusal + "nvidia-smi may tell more; update or reinstall the NVIDIA driver";
+    }
+}
+
 void check_driver(const GpuSurvey &survey, Advice &advice) {
     constexpr const char *kContainer = "in a container, start it with its GPUs (e.g. --gpus all)";
     if (survey.driver == GpuSurvey::Driver::unusable) {
-        advice.push_back("the CUDA driver (libcuda.so.1) cannot be used, " + survey.driver_error +
-                         ": update or reinstall the NVIDIA driver");
+        advice.push_back(advice_on_refusal(survey));
+    } else if (survey.driver == GpuSurvey::Driver::too_old) {
+        advice.push_back(survey.library + " lacks functions that gpushm needs: update the NVIDIA driver to one of "
+                                          "CUDA 11.4 or newer");
+    } else if (survey.driver == GpuSurvey::Driver::not_loadable) {
+        advice.push_back("the CUDA driver cannot be loaded (" + survey.driver_error +
+                         "): take what is wrong out of LD_LIBRARY_PATH, or reinstall the NVIDIA driver");
     } else if (survey.driver == GpuSurvey::Driver::usable && survey.gpus.empty()) {
         advice.push_back(std::string("the CUDA driver sees no GPU: look at CUDA_VISIBLE_DEVICES; ") + kContainer);
     } else if (survey.driver == GpuSurvey::Driver::absent && survey.has_nvidia_device) {
@@ -133,6 +155,14 @@ void check_cma(const NodeLimits &limits, Advice &advice) {
 
 /** Whether processes can attach to each other's segments. */
 bool check_sharing(const NodeLimits &limits, Advice &advice) {
+    if (limits.memory_file_error != 0) {
+        const int error = limits.memory_file_error;
+        advice.push_back(std::string("no memory can be made to share (memfd_create: ") + strerror(error) + "): " +
+                         (error == EMFILE || error == ENFILE
+                              ? "raise the limit of open files (ulimit -n)"
+                              : "a filter on system calls (seccomp) of the container has to allow memfd_create"));
+        return false;
+    }
     if (limits.attach_error == 0) {
         check_cma(limits, advice);
         return true;
@@ -177,22 +207,22 @@ bool plain_mpirun_is_enough(const Findings &findings, const Environment &environ
     return true;
 }
 
-std::string way_to_start(const Findings &findings, const Environment &environment) {
-    return plain_mpirun_is_enough(findings, environment)
+std::string way_to_start(const Findings &findings, bool plain_mpirun) {
+    return plain_mpirun
                ? "plain mpirun uses gpushm (gpushm-openmpi is enabled in " + findings.open_mpi->enabled_in +
                      "), start other programs by gpushm-run"
                : "start programs by gpushm-run";
 }
 
-std::string summarize(const Findings &findings, const Environment &environment, bool can_run) {
-    if (!can_run) {
+std::string summarize(const Findings &findings, const Verdict &verdict) {
+    if (!verdict.can_run) {
         return "gpushm cannot run here";
     }
     const size_t count = findings.gpu_survey.gpus.size();
     return count == 0
                ? "gpushm can run, for host memory only: there is no usable GPU"
                : "gpushm can run, for host memory and the memory of " + std::to_string(count) +
-                     (count == 1 ? " GPU: " : " GPUs: ") + way_to_start(findings, environment);
+                     (count == 1 ? " GPU: " : " GPUs: ") + way_to_start(findings, verdict.plain_mpirun);
 }
 
 }  // namespace
@@ -211,7 +241,8 @@ Verdict judge(const Findings &findings, const Environment &environment) {
     check_gpus(findings.gpu_survey, verdict.advice);
     check_settings(findings, environment, verdict.advice);
     verdict.can_run = installed && served && sharing;
-    verdict.summary = summarize(findings, environment, verdict.can_run);
+    verdict.plain_mpirun = plain_mpirun_is_enough(findings, environment);
+    verdict.summary = summarize(findings, verdict);
     return verdict;
 }
 

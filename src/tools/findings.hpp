@@ -25,6 +25,7 @@ struct Findings {
 
 struct Verdict {
     bool can_run = false;
+    bool plain_mpirun = false;        // the mpirun in PATH uses gpushm without gpushm-run
     std::string summary;              // one line: what gpushm will do here
     std::vector<std::string> advice;  // one line each: what is amiss and what to do
 };

@@ -7,8 +7,11 @@
 #include <dlfcn.h>
 #include <hwloc.h>
 #include <hwloc/helper.h>
+#include <link.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 
 namespace gpushm::tools {
 
@@ -113,34 +116,71 @@ Gpu look_at(const CudaDriver &driver, const Topology &topology, int ordinal, int
     return gpu;
 }
 
+/** The file of a library that is loaded. */
+std::string path_of(void *library) {
+    link_map *map = nullptr;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) {
+        return {};
+    }
+    const std::unique_ptr<char, void (*)(void *)> path(realpath(map->l_name, nullptr), free);
+    return path != nullptr ? path.get() : map->l_name;
+}
+
+void note_missing_library(GpuSurvey &survey, const std::string &error) {
+    if (error.find("libcuda.so.1: cannot open shared object file: No such file") == 0) {
+        survey.has_nvidia_device = Topology().has_nvidia_gpu();
+        return;
+    }
+    survey.driver = GpuSurvey::Driver::not_loadable;
+    survey.driver_error = error;
+}
+
+/** By its functions alone, since it may lack what CudaDriver needs. */
+void look_at_library(GpuSurvey &survey, void *library) {
+    survey.library = path_of(library);
+    int version = 0;
+    const auto get_version = reinterpret_cast<CUresult (*)(int *)>(dlsym(library, "cuDriverGetVersion"));
+    if (get_version != nullptr && get_version(&version) == CUDA_SUCCESS && version != 0) {
+        survey.driver_version = version;
+    }
+    const auto init = reinterpret_cast<CUresult (*)(unsigned)>(dlsym(library, "cuInit"));
+    survey.driver_result = init != nullptr ? init(0) : CUDA_ERROR_NOT_FOUND;
+}
+
+/** A driver that is loaded; empty where it cannot be used. No GPU in reach is no fault of it (CUDA driver API
+ *  manual, cuInit). */
+const CudaDriver *start(GpuSurvey &survey) {
+    const bool is_stub = survey.driver_result == CUDA_ERROR_STUB_LIBRARY;
+    const CudaDriver *const driver = is_stub ? nullptr : CudaDriver::get();
+    const auto result = static_cast<CUresult>(survey.driver_result);
+    if (driver == nullptr && !is_stub) {
+        survey.driver = GpuSurvey::Driver::too_old;
+        survey.driver_error = "it lacks functions that gpushm needs";
+    } else if (result != CUDA_SUCCESS && result != CUDA_ERROR_NO_DEVICE) {
+        survey.driver = GpuSurvey::Driver::unusable;
+        survey.driver_error = is_stub ? "a stub" : driver->error_name(result);
+    } else {
+        survey.driver = GpuSurvey::Driver::usable;
+        return driver;
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 GpuSurvey survey_gpus() {
     GpuSurvey survey;
-    const CudaDriver *driver = CudaDriver::get();
-    if (driver == nullptr) {
-        if (void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
-            dlclose(library);
-            survey.driver = GpuSurvey::Driver::unusable;
-            survey.driver_error = "it lacks functions that gpushm needs";
-        } else {
-            survey.has_nvidia_device = Topology().has_nvidia_gpu();
-        }
+    void *const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) {
+        note_missing_library(survey, dlerror());
         return survey;
     }
-    driver->driver_get_version(&survey.driver_version);
+    look_at_library(survey, library);
+    const CudaDriver *const driver = start(survey);
     int count = 0;
-    CUresult result = driver->init(0);
-    if (result == CUDA_SUCCESS) {
-        result = driver->device_get_count(&count);
-    }
-    // No GPU in reach is no fault of the driver (CUDA driver API manual, cuInit).
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NO_DEVICE) {
-        survey.driver = GpuSurvey::Driver::unusable;
-        survey.driver_error = driver->error_name(result);
+    if (driver == nullptr || driver->device_get_count(&count) != CUDA_SUCCESS) {
         return survey;
     }
-    survey.driver = GpuSurvey::Driver::usable;
     const Topology topology;
     for (int ordinal = 0; ordinal < count; ++ordinal) {
         survey.gpus.push_back(look_at(*driver, topology, ordinal, count));

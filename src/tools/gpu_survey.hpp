@@ -22,13 +22,17 @@ struct Gpu {
 
 struct GpuSurvey {
     enum class Driver {
-        absent,    // no libcuda.so.1
-        unusable,  // it opens, but lacks functions or refuses cuInit
+        absent,        // no libcuda.so.1
+        not_loadable,  // there is one, which the dynamic loader refuses
+        too_old,       // it lacks functions
+        unusable,      // it refuses cuInit
         usable,
     };
     Driver driver = Driver::absent;
-    std::string driver_error;  // for `unusable`
-    int driver_version = 0;    // of CUDA, 1000 * major + 10 * minor; 0: not known
+    std::string library;              // the file that was opened; empty: none was
+    std::string driver_error;         // what is wrong, if it is there and not usable
+    int driver_result = 0;            // CUresult of cuInit
+    std::optional<int> driver_version;  // of CUDA, 1000 * major + 10 * minor
     std::vector<Gpu> gpus;
     bool has_nvidia_device = false;  // a GPU on the PCI bus, which need not be in reach; looked for without a driver
 };

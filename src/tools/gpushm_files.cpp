@@ -5,7 +5,11 @@
 #include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 namespace gpushm::tools {
 
@@ -21,9 +25,32 @@ std::vector<std::string> matches_of(const std::string &pattern) {
     return paths;
 }
 
-bool holds_both(const std::string &directory) {
-    return access((directory + "/" + kPluginName).c_str(), R_OK) == 0 &&
-           access((directory + "/" + kPreloadName).c_str(), R_OK) == 0;
+/** 0, or the errno of a file that cannot be read. */
+int reading_error(const std::string &path) {
+    return access(path.c_str(), R_OK) == 0 ? 0 : errno;
+}
+
+bool is_absent(int error) {
+    return error == ENOENT || error == ENOTDIR;
+}
+
+/** Returns whether gpushm is looked for no further. */
+bool look_into(const std::string &directory, GpushmFiles &files) {
+    bool has_one = false;
+    std::string obstacle;
+    for (const char *name : {kPluginName, kPreloadName}) {
+        const std::string path = directory + "/" + name;
+        const int error = reading_error(path);
+        has_one = has_one || !is_absent(error);
+        if (error != 0) {
+            obstacle = path + ": " + strerror(error);
+        }
+    }
+    if (has_one) {
+        files.obstacle = obstacle;
+        files.directory = obstacle.empty() ? directory : "";
+    }
+    return has_one;
 }
 
 std::string resolved(const std::string &path) {
@@ -49,8 +76,7 @@ GpushmFiles find_gpushm_files(const std::string &chosen, const std::string &prog
     GpushmFiles files;
     for (const std::string &candidate : candidates) {
         files.searched.push_back(resolved(candidate));
-        if (holds_both(candidate)) {
-            files.directory = files.searched.back();
+        if (look_into(files.searched.back(), files)) {
             break;
         }
     }
@@ -62,7 +88,17 @@ GpushmFiles find_gpushm_files(const std::string &chosen) {
     return find_gpushm_files(chosen, program.substr(0, program.find_last_of('/')));
 }
 
+bool holds_gpushm(const std::string &path) {
+    struct stat status {};
+    const bool is_folder = stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+    return reading_error(is_folder ? path + "/" + kPluginName : path) == 0;
+}
+
 std::string missing_files_message(const GpushmFiles &files) {
+    if (!files.obstacle.empty()) {
+        return "gpushm cannot be loaded, " + files.obstacle +
+               ": make it readable, reinstall gpushm, or give another folder by --plugin-dir=DIR";
+    }
     std::string places;
     for (const std::string &directory : files.searched) {
         places += (places.empty() ? "" : ", ") + directory;

@@ -23,7 +23,7 @@ constexpr const char *kUsage =
     "\n"
     "      --json            print one JSON object, for programs\n"
     "      --plugin-dir=DIR  the folder of gpushm's libraries, if not where it was installed\n"
-    "      --help            print this and exit\n"
+    "  -h, --help            print this and exit\n"
     "      --version         print the version and exit\n"
     "\n"
     "Exit status: 0 if gpushm can run, 1 if not, 2 if the options are wrong.\n";
@@ -38,7 +38,7 @@ int run(int argc, char **argv) {
             json = true;
         } else if (argument.compare(0, std::strlen(kPluginDirectory), kPluginDirectory) == 0) {
             plugin_directory = argument.substr(std::strlen(kPluginDirectory));
-        } else if (argument == "--help") {
+        } else if (argument == "--help" || argument == "-h") {
             std::fputs(kUsage, stdout);
             return 0;
         } else if (argument == "--version") {

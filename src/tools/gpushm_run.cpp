@@ -2,6 +2,7 @@
 // gpushm-run: starts a program with the environment in which its UCX and its Open MPI use gpushm.
 #include "config.h"
 #include "tools/launch_plan.hpp"
+#include "tools/openmpi_installation.hpp"
 
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ constexpr const char *kUsage =
     "      --print           print the variables as export lines for a shell and run nothing;\n"
     "                        PROGRAM may be left out\n"
     "      --plugin-dir=DIR  the folder of gpushm's libraries, if not where it was installed\n"
-    "      --help            print this and exit\n"
+    "  -h, --help            print this and exit\n"
     "      --version         print the version and exit\n"
     "\n"
     "Exit status: PROGRAM's; 127 if it is not found, 126 if it cannot be run, 125 if gpushm-run\n"
@@ -59,7 +60,7 @@ int parse(int argc, char **argv, Options &options) {
             options.print = true;
         } else if (argument.compare(0, std::strlen(kPluginDirectory), kPluginDirectory) == 0) {
             options.plugin_directory = argument.substr(std::strlen(kPluginDirectory));
-        } else if (argument == "--help") {
+        } else if (argument == "--help" || argument == "-h") {
             std::fputs(kUsage, stdout);
             return 0;
         } else if (argument == "--version") {
@@ -81,11 +82,13 @@ int parse(int argc, char **argv, Options &options) {
 LaunchFacts look_at(const std::vector<std::string> &command, const std::string &path) {
     LaunchFacts facts;
     facts.command = command;
+    facts.is_there = holds_gpushm;
     if (!path.empty()) {
         const ProgramFile program = inspect_program(path);
         facts.ucx = find_linked_ucx(program);
         facts.links_ucx = facts.ucx.has_value();
         facts.links_mpi = program.find_library("libmpi.so") != nullptr;
+        facts.other_mpi = other_mpi_of(program);
         if (program.is_elf && !program.same_machine) {
             facts.preload_obstacle = "it is a program for another machine";
         } else if (program.is_elf && program.interpreter.empty()) {

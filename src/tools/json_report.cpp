@@ -17,7 +17,7 @@ void text_or_null(JsonWriter &json, const std::string &key, const std::string &v
 
 template <typename Integer>
 void number_or_null(JsonWriter &json, const std::string &key, const std::optional<Integer> &value) {
-    value ? json.number(key, *value) : json.null(key);
+    value ? json.number(key, static_cast<uint64_t>(*value)) : json.null(key);
 }
 
 void add_ucx(JsonWriter &json, const std::string &key, const std::optional<UcxInstallation> &ucx) {
@@ -80,11 +80,12 @@ void add_gpu(JsonWriter &json, const Gpu &gpu) {
 
 void add_cuda(JsonWriter &json, const GpuSurvey &survey) {
     json.begin_object("cuda");
-    json.text("driver", survey.driver == GpuSurvey::Driver::usable     ? "usable"
-                        : survey.driver == GpuSurvey::Driver::unusable ? "unusable"
-                                                                       : "absent");
+    json.text("driver", survey.driver == GpuSurvey::Driver::usable   ? "usable"
+                        : survey.driver == GpuSurvey::Driver::absent ? "absent"
+                                                                     : "unusable");
+    text_or_null(json, "library", survey.library);
     text_or_null(json, "error", survey.driver_error);
-    json.number("version", static_cast<uint64_t>(survey.driver_version));
+    number_or_null(json, "version", survey.driver_version);
     json.begin_array("gpus");
     for (const Gpu &gpu : survey.gpus) {
         add_gpu(json, gpu);
@@ -95,10 +96,11 @@ void add_cuda(JsonWriter &json, const GpuSurvey &survey) {
 
 void add_node(JsonWriter &json, const NodeLimits &limits) {
     json.begin_object("node");
-    json.boolean("attach_works", limits.attach_error == 0);
+    text_or_null(json, "memory_file_error", limits.memory_file_error != 0 ? strerror(limits.memory_file_error) : "");
+    json.boolean("attach_works", limits.attach_error == 0 && limits.memory_file_error == 0);
     text_or_null(json, "attach_error",
                  limits.attach_error != 0 ? strerror(limits.attach_error) : "");
-    json.boolean("cma_works", limits.cma_error == 0);
+    json.boolean("cma_works", limits.cma_error == 0 && limits.memory_file_error == 0);
     number_or_null(json, "shm_size_bytes", limits.shm_size_bytes);
     number_or_null(json, "shm_free_bytes", limits.shm_free_bytes);
     number_or_null(json, "locked_memory_bytes", limits.locked_memory_bytes);

@@ -24,17 +24,18 @@ void add_preload(const LaunchFacts &facts, const GpushmFiles &files, const std::
         return;
     }
     plan.changes.push_back(
-        extend_path_list(environment, "LD_PRELOAD", files.preload(), kPreloadSeparators, reason));
+        extend_path_list(environment, "LD_PRELOAD", files.preload(), kPreloadSeparators,
+                         facts.is_there, reason));
     if (!facts.preload_obstacle.empty()) {
         plan.notes.push_back("LD_PRELOAD has no effect on " + facts.command[0] +
                              " itself: " + facts.preload_obstacle);
     }
 }
 
-void add_plugin_path(const GpushmFiles &files, const std::string &reason, Environment &environment,
-                     LaunchPlan &plan) {
+void add_plugin_path(const LaunchFacts &facts, const GpushmFiles &files, const std::string &reason,
+                     Environment &environment, LaunchPlan &plan) {
     plan.changes.push_back(
-        extend_path_list(environment, "UCX_PLUGIN_PATH", files.directory, ":", reason));
+        extend_path_list(environment, "UCX_PLUGIN_PATH", files.directory, ":", facts.is_there, reason));
 }
 
 /** How gpushm gets into UCX. False when the program's UCX is known to be one it does not serve. */
@@ -53,7 +54,7 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
         facts.ucx && obstacle.empty() && loading_of(facts.ucx->version) == Loading::plugin_path;
     if (facts.links_ucx) {
         if (reads_plugin_path) {
-            add_plugin_path(files, "the program links " + describe(*facts.ucx), environment, plan);
+            add_plugin_path(facts, files, "the program links " + describe(*facts.ucx), environment, plan);
         } else {
             add_preload(facts, files,
                         "the program links " + describe(*facts.ucx) +
@@ -67,7 +68,7 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
                           : "no UCX is found beforehand; the program may bring its own",
                 environment, plan);
     if (reads_plugin_path) {
-        add_plugin_path(files, "the loader finds " + describe(*facts.ucx), environment, plan);
+        add_plugin_path(facts, files, "the loader finds " + describe(*facts.ucx), environment, plan);
     }
     return true;
 }
@@ -114,13 +115,19 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
 
 /** A program of many ranks that each start by gpushm-run is warned once. */
 bool is_later_rank(const Environment &environment) {
-    for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
         const char *rank = environment.find(name);
         if (rank != nullptr && std::string(rank) != "0") {
             return true;
         }
     }
     return false;
+}
+
+void report_other_mpi(const LaunchFacts &facts, const Environment &environment, LaunchPlan &plan) {
+    (is_later_rank(environment) ? plan.notes : plan.warnings)
+        .push_back("gpushm serves Open MPI, not " + facts.other_mpi +
+                   ": the program runs without it; use Open MPI 4.1, 5.0 or 6.0");
 }
 
 void report(const Exclusion &exclusion, const Environment &environment, LaunchPlan &plan) {
@@ -150,6 +157,10 @@ void report_exclusions(const LaunchFacts &facts, const Environment &environment,
 LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
                        Environment &environment) {
     LaunchPlan plan;
+    if (!facts.other_mpi.empty()) {
+        report_other_mpi(facts, environment, plan);
+        return plan;
+    }
     LaunchFacts known = facts;
     if (!facts.command.empty() && is_mpirun(facts.command[0])) {
         known.links_ucx = false;  // an Open MPI with its components built in links UCX into mpirun, too

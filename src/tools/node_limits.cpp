@@ -53,12 +53,12 @@ std::string try_to_share(pid_t owner, int fd, const char *address) {
 /** Two children, since a parent may do more to its child than siblings may (Yama). */
 void try_sharing(NodeLimits &limits) {
     static const char shared_byte = 1;
-    limits.attach_error = limits.cma_error = ENOSYS;
     const int fd = memfd_create("gpushm-info", MFD_CLOEXEC);
     if (fd < 0) {
-        limits.attach_error = errno;
+        limits.memory_file_error = errno;
         return;
     }
+    limits.attach_error = limits.cma_error = ENOSYS;
     const pid_t parent = getpid();
     const pid_t owner = fork();
     if (owner == 0) {

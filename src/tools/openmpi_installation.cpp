@@ -3,7 +3,6 @@
 #include "tools/openmpi_installation.hpp"
 
 #include "tools/environment.hpp"
-#include "tools/linked_libraries.hpp"
 #include "tools/subprocess.hpp"
 
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 namespace gpushm::tools {
@@ -90,6 +90,24 @@ std::optional<OpenMpiInstallation> find_open_mpi() {
     found.ucx = find_ucx(component_directory, ompi_info);
     found.enabled_in = find_enabled_component({own_directory() + "/components", component_directory});
     return found;
+}
+
+std::string other_mpi_of(const ProgramFile &program) {
+    // libmpi.so.12 is the name that MPICH and the MPIs of its ABI share.
+    for (const char *name : {"libmpich", "libmpi.so.12"}) {
+        if (const LinkedLibrary *library = program.find_library(name)) {
+            return "MPICH or one of its kin (" + library->name + ")";
+        }
+    }
+    const std::unique_ptr<char, void (*)(void *)> path(realpath(program.path.c_str(), nullptr), free);
+    const std::string file = path != nullptr ? path.get() : program.path;
+    const std::string name = file.substr(file.find_last_of('/') + 1);
+    for (const char *launcher : {"mpiexec.hydra", "mpirun.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec.gforker"}) {
+        if (name == launcher) {
+            return "MPICH or one of its kin (" + file + ")";
+        }
+    }
+    return {};
 }
 
 std::string find_enabled_component(const std::vector<std::string> &folders) {

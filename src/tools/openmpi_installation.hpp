@@ -2,6 +2,7 @@
 // The Open MPI whose mpirun is in PATH.
 #pragma once
 
+#include "tools/linked_libraries.hpp"
 #include "tools/ucx_installation.hpp"
 #include "tools/version.hpp"
 
@@ -36,6 +37,10 @@ struct OpenMpiInstallation {
 
 /** Empty when no mpirun is in PATH. */
 std::optional<OpenMpiInstallation> find_open_mpi();
+
+/** What says that a program links or starts an MPI other than Open MPI: "MPICH (libmpich.so.12)". Empty where
+ *  nothing says so. */
+std::string other_mpi_of(const ProgramFile &program);
 
 /** The first of the folders in which gpushm's component is; empty when it is in none. */
 std::string find_enabled_component(const std::vector<std::string> &folders);

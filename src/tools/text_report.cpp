@@ -60,7 +60,7 @@ void add_ucx(Page &page, const std::string &heading, const UcxInstallation &ucx)
     page.line("CUDA of its own", yes_or_no(ucx.own_cuda));
 }
 
-void add_open_mpi(Page &page, const OpenMpiInstallation &open_mpi) {
+void add_open_mpi(Page &page, const OpenMpiInstallation &open_mpi, bool plain_mpirun) {
     page.heading(open_mpi.version ? "Open MPI " + to_string(*open_mpi.version)
                                   : "MPI, not Open MPI");
     page.line("mpirun", open_mpi.mpirun);
@@ -79,7 +79,8 @@ void add_open_mpi(Page &page, const OpenMpiInstallation &open_mpi) {
                                                                              : " (gpushm-run overrides it)"));
     }
     page.line("component", open_mpi.enabled_in.empty() ? "not enabled (gpushm-openmpi)" : open_mpi.enabled_in);
-    page.line("needs", "OMPI_MCA_pml=ucx and four more (gpushm-run sets them, --print shows them)");
+    page.line("needs", plain_mpirun ? "nothing more: plain mpirun uses gpushm"
+                                    : "OMPI_MCA_pml=ucx and four more (gpushm-run sets them, --print shows them)");
 }
 
 void add_peer_access(Page &page, const std::vector<Gpu> &gpus) {
@@ -103,12 +104,17 @@ void add_gpus(Page &page, const GpuSurvey &survey) {
         page.heading("CUDA driver: none, host memory only");
         return;
     }
-    if (survey.driver == GpuSurvey::Driver::unusable) {
-        page.heading("CUDA driver: not usable, " + survey.driver_error);
+    const std::string version = survey.driver_version ? " for CUDA " + std::to_string(*survey.driver_version / 1000) +
+                                                            "." + std::to_string(*survey.driver_version % 1000 / 10)
+                                                      : std::string();
+    const bool usable = survey.driver == GpuSurvey::Driver::usable;
+    page.heading("CUDA driver" + version + (usable ? "" : ": not usable, " + survey.driver_error));
+    if (!survey.library.empty()) {
+        page.line("library", survey.library);
+    }
+    if (!usable) {
         return;
     }
-    page.heading("CUDA driver for CUDA " + std::to_string(survey.driver_version / 1000) + "." +
-                 std::to_string(survey.driver_version % 1000 / 10));
     for (size_t i = 0; i < survey.gpus.size(); ++i) {
         const Gpu &gpu = survey.gpus[i];
         page.line("GPU " + std::to_string(i), gpu.name + ", " + format_bytes(gpu.memory_bytes));
@@ -126,6 +132,7 @@ void add_gpus(Page &page, const GpuSurvey &survey) {
 
 void add_node(Page &page, const NodeLimits &limits) {
     page.heading("This node");
+    page.line("shared memory", works_or_why(limits.memory_file_error));
     page.line("attach to peers", works_or_why(limits.attach_error));
     page.line("copy by CMA", works_or_why(limits.cma_error) + " (large messages between hosts; UCX's cma)");
     page.line("/dev/shm", !limits.shm_size_bytes
@@ -158,7 +165,7 @@ std::string text_report(const Findings &findings, const Verdict &verdict) {
         add_ucx(page, "Open MPI's UCX", *findings.open_mpi->ucx);
     }
     if (findings.open_mpi) {
-        add_open_mpi(page, *findings.open_mpi);
+        add_open_mpi(page, *findings.open_mpi, verdict.plain_mpirun);
     } else {
         page.heading("Open MPI: no mpirun in PATH");
     }

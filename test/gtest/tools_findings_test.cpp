@@ -4,6 +4,7 @@
 #include "tools/json_writer.hpp"
 #include "tools/report.hpp"
 
+#include <cuda.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -19,6 +20,7 @@ Findings good_findings() {
     findings.ucx = UcxInstallation{"/usr/lib/libucp.so.0", {1, 16, 0}, false, false};
     findings.gpu_survey.driver = GpuSurvey::Driver::usable;
     findings.gpu_survey.driver_version = 12040;
+    findings.gpu_survey.library = "/usr/lib/libcuda.so.1";
     for (unsigned i = 0; i < 2; ++i) {
         Gpu gpu;
         gpu.name = "Model \"X\"";
@@ -92,6 +94,8 @@ TEST(ToolsVerdict, plain_mpirun_is_enough_where_the_component_is_enabled) {
               std::string::npos);
     const std::string text = text_report(findings, judge(findings, Environment(kNoEntries)));
     EXPECT_NE(text.find("component         /home/user/.openmpi/components\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("needs             nothing more"), std::string::npos) << text;
+    EXPECT_EQ(text.find("four more"), std::string::npos) << text;
     const std::string json = json_report(findings, judge(findings, Environment(kNoEntries)));
     EXPECT_NE(json.find("\"component_directory\": \"/home/user/.openmpi/components\""), std::string::npos) << json;
 
@@ -158,6 +162,53 @@ TEST(ToolsVerdict, an_exclusive_gpu_serves_one_process_and_a_prohibited_one_none
               "GPU 1: compute mode \"prohibited\", no process can use it: nvidia-smi -i 1 -c DEFAULT\n");
 }
 
+TEST(ToolsVerdict, a_refused_memory_file_is_no_matter_of_open_files) {
+    Findings findings = good_findings();
+    findings.limits.memory_file_error = EPERM;
+    EXPECT_FALSE(can_run(findings));
+    EXPECT_NE(advice_of(findings).find("memfd_create: Operation not permitted"), std::string::npos) << advice_of(findings);
+    EXPECT_EQ(advice_of(findings).find("ulimit"), std::string::npos);
+    EXPECT_EQ(advice_of(findings).find("/proc"), std::string::npos) << "which was not tried";
+    findings.limits.memory_file_error = EMFILE;
+    EXPECT_NE(advice_of(findings).find("ulimit -n"), std::string::npos);
+}
+
+TEST(ToolsVerdict, an_mpi_that_is_not_open_mpi_is_not_served) {
+    Findings findings = good_findings();
+    findings.open_mpi = OpenMpiInstallation{"/opt/bin/mpirun", {}, {}, {}, {}, {}};
+    EXPECT_NE(advice_of(findings).find("/opt/bin/mpirun is not Open MPI's"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("not served"), std::string::npos) << advice_of(findings);
+}
+
+std::string advice_on_driver(int result, const std::string &error) {
+    Findings findings = good_findings();
+    findings.gpu_survey = {};
+    findings.gpu_survey.driver = GpuSurvey::Driver::unusable;
+    findings.gpu_survey.library = "/opt/stubs/libcuda.so.1";
+    findings.gpu_survey.driver_result = result;
+    findings.gpu_survey.driver_error = error;
+    return advice_of(findings);
+}
+
+TEST(ToolsVerdict, what_is_wrong_with_a_driver_decides_what_to_do) {
+    EXPECT_NE(advice_on_driver(CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY").find("take its folder out of LD_LIBRARY_PATH"),
+              std::string::npos);
+    EXPECT_EQ(advice_on_driver(CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY").find("reinstall"), std::string::npos);
+    EXPECT_NE(advice_on_driver(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "").find("reboot"), std::string::npos);
+    EXPECT_NE(advice_on_driver(CUDA_ERROR_SYSTEM_NOT_READY, "").find("fabricmanager"), std::string::npos);
+    EXPECT_NE(advice_on_driver(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN").find("/opt/stubs/libcuda.so.1"), std::string::npos);
+
+    Findings findings = good_findings();
+    findings.gpu_survey = {};
+    findings.gpu_survey.driver = GpuSurvey::Driver::too_old;
+    findings.gpu_survey.driver_version = 10020;
+    EXPECT_NE(advice_of(findings).find("update the NVIDIA driver to one of CUDA 11.4 or newer"), std::string::npos);
+    findings.gpu_survey.driver = GpuSurvey::Driver::not_loadable;
+    findings.gpu_survey.driver_error = "libcuda.so.1: file too short";
+    EXPECT_NE(advice_of(findings).find("libcuda.so.1: file too short"), std::string::npos);
+    EXPECT_EQ(advice_of(findings).find("no CUDA driver"), std::string::npos);
+}
+
 TEST(ToolsVerdict, a_refused_cma_is_a_matter_of_speed) {
     Findings findings = good_findings();
     findings.limits.cma_error = EPERM;
@@ -210,6 +261,7 @@ TEST(ToolsReport, the_text_shows_what_is_known_and_says_what_is_not) {
     const std::string text = text_report(findings, judge(findings, Environment(kNoEntries)));
     EXPECT_NE(text.find("UCX 1.16.0\n"), std::string::npos) << text;
     EXPECT_NE(text.find("CUDA 12.4"), std::string::npos) << text;
+    EXPECT_NE(text.find("library           /usr/lib/libcuda.so.1\n"), std::string::npos) << text;
     EXPECT_NE(text.find("80.0 GiB"), std::string::npos) << text;
     EXPECT_NE(text.find("NUMA node 0"), std::string::npos) << text;
     EXPECT_NE(text.find("NUMA node unknown"), std::string::npos) << text;
@@ -225,6 +277,16 @@ TEST(ToolsReport, the_json_has_null_for_what_is_absent) {
     EXPECT_NE(json.find("\"open_mpi\": null"), std::string::npos) << json;
     EXPECT_NE(json.find("\"name\": \"Model \\\"X\\\"\""), std::string::npos) << json;
     EXPECT_NE(json.find("\"memory_bytes\": 85899345920"), std::string::npos) << json;
+    EXPECT_NE(json.find("\"version\": 12040"), std::string::npos) << json;
+    EXPECT_NE(json.find("\"library\": \"/usr/lib/libcuda.so.1\""), std::string::npos) << json;
+}
+
+TEST(ToolsReport, the_json_of_a_machine_without_a_driver_has_no_version_of_it) {
+    Findings findings = good_findings();
+    findings.gpu_survey = {};
+    const std::string json = json_report(findings, judge(findings, Environment(kNoEntries)));
+    EXPECT_NE(json.find("\"version\": null"), std::string::npos) << json;
+    EXPECT_EQ(json.find("\"version\": 0"), std::string::npos) << json;
 }
 
 TEST(ToolsJson, nesting_and_escapes) {

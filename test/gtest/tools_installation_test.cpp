@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How the tools read what other programs print, and what they know of UCX releases.
+#include "tools/gpushm_files.hpp"
 #include "tools/linked_libraries.hpp"
 #include "tools/openmpi_installation.hpp"
 #include "tools/ucx_installation.hpp"
@@ -109,6 +110,68 @@ TEST(ToolsOpenMpi, the_last_value_in_a_parameter_file_counts) {
         "# pml = cm\nmtl = ^ofi\npml=ob1\n  pml = ^ucx   # not here\nxpml = y\n";
     EXPECT_EQ(mca_file_value(text, "pml"), "^ucx");
     EXPECT_EQ(mca_file_value(text, "osc"), std::nullopt);
+}
+
+TEST(ToolsOpenMpi, another_mpi_is_known_by_its_library_or_its_launcher) {
+    ProgramFile program;
+    program.path = "/nowhere/program";
+    program.libraries = {{"libucp.so.0", "/usr/lib/libucp.so.0"}, {"libmpi.so.40", "/usr/lib/libmpi.so.40"}};
+    EXPECT_EQ(other_mpi_of(program), "");
+    program.libraries[1] = {"libmpich.so.12", "/usr/lib/libmpich.so.12"};
+    EXPECT_NE(other_mpi_of(program).find("libmpich.so.12"), std::string::npos);
+    program.libraries[1] = {"libmpi.so.12", "/opt/lib/libmpi.so.12"};
+    EXPECT_NE(other_mpi_of(program).find("libmpi.so.12"), std::string::npos);
+    program.libraries.clear();
+    program.path = "/nowhere/mpirun";
+    EXPECT_EQ(other_mpi_of(program), "");
+    program.path = "/nowhere/mpiexec.hydra";
+    EXPECT_NE(other_mpi_of(program).find("/nowhere/mpiexec.hydra"), std::string::npos);
+}
+
+class ToolsGpushmFiles : public testing::Test {
+protected:
+    ToolsGpushmFiles() {
+        std::filesystem::create_directories(root_ / "bin");
+        std::filesystem::create_directories(beside_);
+        std::filesystem::create_directories(chosen_);
+        for (const char *name : {kPluginName, kPreloadName}) {
+            std::filesystem::create_symlink("/dev/null", chosen_ / name);
+        }
+    }
+    ~ToolsGpushmFiles() override { std::filesystem::remove_all(root_); }
+
+    GpushmFiles find() const { return find_gpushm_files({}, root_ / "bin"); }
+
+    const std::filesystem::path root_ = testing::TempDir() + "gpushm_files." + std::to_string(getpid());
+    const std::filesystem::path beside_ = root_ / "lib" / "gpushm";
+    const std::filesystem::path chosen_ = root_ / "lib" / "x86_64-linux-gnu" / "gpushm";
+};
+
+TEST_F(ToolsGpushmFiles, folders_without_any_of_them_are_passed_over) {
+    EXPECT_EQ(find().directory, chosen_);
+}
+
+TEST_F(ToolsGpushmFiles, a_library_that_cannot_be_read_is_no_reason_to_take_another_installation) {
+    std::filesystem::create_symlink("/dev/null", beside_ / kPreloadName);
+    std::filesystem::create_symlink(kPluginName, beside_ / kPluginName);  // a link to itself, which not even root can read
+    EXPECT_EQ(find().directory, "");
+    EXPECT_NE(missing_files_message(find()).find((beside_ / kPluginName).string() + ": Too many levels"), std::string::npos)
+        << missing_files_message(find());
+    EXPECT_EQ(find_gpushm_files(chosen_, root_ / "bin").directory, chosen_);
+}
+
+TEST_F(ToolsGpushmFiles, nor_is_one_that_is_missing) {
+    std::filesystem::create_symlink("/dev/null", beside_ / kPluginName);
+    EXPECT_EQ(find().directory, "");
+    EXPECT_NE(missing_files_message(find()).find((beside_ / kPreloadName).string() + ": No such file"), std::string::npos)
+        << missing_files_message(find());
+}
+
+TEST_F(ToolsGpushmFiles, a_folder_counts_by_its_plugin) {
+    EXPECT_TRUE(holds_gpushm(chosen_));
+    EXPECT_TRUE(holds_gpushm(chosen_ / kPreloadName));
+    EXPECT_FALSE(holds_gpushm(beside_));
+    EXPECT_FALSE(holds_gpushm(beside_ / kPreloadName));
 }
 
 TEST(ToolsOpenMpi, the_component_is_enabled_in_the_first_folder_that_has_it) {

@@ -22,6 +22,7 @@ protected:
     ToolsLaunchPlan() {
         files_.directory = kDirectory;
         facts_.command = {"program"};
+        facts_.is_there = [](const std::string &path) { return path.find("/gone/") == std::string::npos; };
     }
 
     LaunchPlan plan(std::vector<const char *> entries = {}) {
@@ -194,6 +195,22 @@ TEST_F(ToolsLaunchPlan, of_many_ranks_one_warns) {
         EXPECT_TRUE(mentions(made.notes, "UCX_TLS=sm")) << rank;
     }
     EXPECT_FALSE(plan({"UCX_TLS=sm", "OMPI_COMM_WORLD_RANK=0", "PMIX_RANK=0"}).warnings.empty());
+}
+
+TEST_F(ToolsLaunchPlan, another_mpi_is_left_alone_and_told_once) {
+    facts_.other_mpi = "MPICH (libmpich.so.12)";
+    const LaunchPlan made = plan();
+    EXPECT_TRUE(mentions(made.warnings, "not MPICH (libmpich.so.12)"));
+    EXPECT_TRUE(environment_.entries().empty());
+    EXPECT_TRUE(plan({"PMI_RANK=1"}).warnings.empty());
+    EXPECT_FALSE(plan({"PMI_RANK=0"}).warnings.empty());
+}
+
+TEST_F(ToolsLaunchPlan, entries_that_name_nothing_do_not_keep_gpushm_out) {
+    facts_.ucx = ucx_of(22);
+    plan({"LD_PRELOAD=/gone/lib/gpushm/libgpushm_preload.so", "UCX_PLUGIN_PATH=/gone/lib/gpushm:/mine"});
+    EXPECT_EQ(value("LD_PRELOAD"), kPreload);
+    EXPECT_EQ(value("UCX_PLUGIN_PATH"), std::string("/mine:") + kDirectory);
 }
 
 TEST_F(ToolsLaunchPlan, modules_matter_only_where_ucx_loads_gpushm_as_one) {

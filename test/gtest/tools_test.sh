@@ -98,7 +98,10 @@ expect "status without a program" 125 $?
 "$run" --no-such-option true 2>"$work/err"
 expect "status of a wrong option" 125 $?
 expect "lines about a wrong option" 1 "$(wc -l <"$work/err" | tr -d ' ')"
-"$run" --help >"$work/out" && contains "help" "Usage:" "$work/out"
+for option in --help -h; do
+    "$run" $option >"$work/out" && contains "help" "Usage:" "$work/out"
+    "$prefix/bin/gpushm-info" $option >"$work/out" && contains "help of gpushm-info" "Usage:" "$work/out"
+done
 "$run" --version >"$work/out" && contains "version" "gpushm" "$work/out"
 
 # Which variable a linked UCX gets; only where gpushm serves it.
@@ -149,6 +152,18 @@ done
 OMPI_MCA_pml=ob1 UCX_GPUSHM_OPENMPI=n "$run" true 2>"$work/err"
 expect "what is meant" "" "$(cat "$work/err")"
 
+# An entry of an installation that is gone does not keep this one out.
+LD_PRELOAD=/nowhere/libgpushm_preload.so LD_LIBRARY_PATH=$work/ucx16 "$run" env >"$work/out" 2>"$work/err"
+expect "an entry that is gone" "LD_PRELOAD=$plugins/libgpushm_preload.so" "$(grep '^LD_PRELOAD=' "$work/out")"
+
+# An MPI that is not served.
+cp "$work/programs/script" "$work/programs/mpiexec.hydra"
+ln -s mpiexec.hydra "$work/programs/mpirun"
+"$run" "$work/programs/mpirun" 2>"$work/err"
+expect "status of another MPI's mpirun" 42 $?
+contains "another MPI" "gpushm serves Open MPI, not MPICH" "$work/err"
+expect "lines about another MPI" 1 "$(wc -l <"$work/err" | tr -d ' ')"
+
 # --print: what a shell then has is what the program would have got.
 LD_LIBRARY_PATH=$work/ucx22 "$run" --print >"$work/exports"
 expect "status of --print" 0 $?
@@ -160,6 +175,7 @@ LD_LIBRARY_PATH=$work/ucx22 "$run" env | grep -E '^(LD_PRELOAD|UCX_PLUGIN_PATH|O
     sort >"$work/given"
 expect "exports" "$(cat "$work/given")" "$(cat "$work/printed")"
 [ -s "$work/given" ] || fail "exports: nothing is set"
+lacks "what Slurm reads from a TaskProlog has no quotes" "'" "$work/exports"
 OMPI_MCA_pml=ob1 "$run" --print mpirun >"$work/out" 2>"$work/err"
 lacks "a kept variable is not printed" "OMPI_MCA_pml=" "$work/out"
 
@@ -175,6 +191,36 @@ expect "status of gpushm-info on an unknown UCX" 1 $?
 contains "advice on an unknown UCX" "install a newer gpushm" "$work/out"
 "$prefix/bin/gpushm-info" --nonsense 2>"$work/err"
 expect "status of a wrong option of gpushm-info" 2 $?
+
+# Drivers that do not work. make_driver NAME FUNCTIONS: the folder of a libcuda.so.1.
+make_driver() {
+    mkdir -p "$work/$1"
+    printf '%s\n' "$2" >"$work/driver.cpp"
+    $cxx -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$work/$1/libcuda.so.1" "$work/driver.cpp" || exit 1
+}
+make_driver stub 'extern "C" int cuInit(unsigned) { return 34; }'
+make_driver old_driver 'extern "C" int cuInit(unsigned) { return 0; }
+extern "C" int cuDriverGetVersion(int *version) { *version = 10020; return 0; }'
+mkdir "$work/no_driver"
+: >"$work/no_driver/libcuda.so.1"
+info_with_driver() {
+    LD_LIBRARY_PATH=$work/$1:$work/ucx16 "$prefix/bin/gpushm-info" >"$work/out" 2>"$work/err"
+    expect "status of gpushm-info with $1" 0 $?
+    LD_LIBRARY_PATH=$work/$1:$work/ucx16 "$prefix/bin/gpushm-info" --json >"$work/json" 2>/dev/null
+}
+info_with_driver stub
+contains "a stub" "$work/stub/libcuda.so.1 is the CUDA toolkit's stub" "$work/out"
+contains "a stub" '"version": null' "$work/json"
+info_with_driver old_driver
+contains "an old driver" "CUDA driver for CUDA 10.2: not usable" "$work/out"
+contains "an old driver" "$work/old_driver/libcuda.so.1 lacks functions" "$work/out"
+info_with_driver no_driver
+contains "a file that is no library" "file too short" "$work/out"
+lacks "a file that is no library" "no CUDA driver" "$work/out"
+if [ -e "$build/test/simcuda/.libs/libcuda.so.1" ]; then
+    LD_LIBRARY_PATH=$build/test/simcuda/.libs:$work/ucx16 "$prefix/bin/gpushm-info" >"$work/out"
+    contains "the driver that was opened" "$(realpath "$build/test/simcuda/.libs/libcuda.so.1")" "$work/out"
+fi
 
 # gpushm-openmpi, with an Open MPI of which there is only what it asks.
 open_mpi=$work/open_mpi
@@ -245,6 +291,7 @@ rm "$work/elsewhere/gpushm/libgpushm_preload.so"
 "$work/moved/bin/gpushm-run" "--plugin-dir=$work/elsewhere/gpushm" env >"$work/out" 2>"$work/err"
 expect "status when a library is missing" 125 $?
 expect "lines when a library is missing" 1 "$(wc -l <"$work/err" | tr -d ' ')"
+contains "the library that is missing" "$work/elsewhere/gpushm/libgpushm_preload.so: No such file" "$work/err"
 "$work/moved/bin/gpushm-info" "--plugin-dir=$work/elsewhere/gpushm" >"$work/out"
 expect "status of gpushm-info when a library is missing" 1 $?
 
