@@ -169,7 +169,7 @@ class Table:
             if self.options.perftest and row.perftest:
                 self.report(self.perftest_row(row))
         self.print_summary()
-        return 1 if any(row.failures for row in self.rows) else 0
+        return 1 if not self.rows or any(row.failures for row in self.rows) else 0
 
     def print_summary(self):
         print_versions(self.facts)

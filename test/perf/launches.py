@@ -4,6 +4,7 @@ figures have in common on the command line."""
 import json
 import os
 import subprocess
+import sys
 import time
 
 from sides import parse_cpus
@@ -75,8 +76,13 @@ def alternate(sides, launches, seconds, launch):
 
 
 def look_at_driver(programs):
-    """Which driver and devices there are, from the quickest launch that tells; said, too."""
-    launch = Launch([os.path.join(programs, "raw_copies"), "--operations=d2h", "--sizes=8",
+    """Which driver and devices there are, from the quickest launch that tells; said, too. Ends the program
+    where there is nothing to launch."""
+    program = os.path.join(programs, "raw_copies")
+    if not os.path.exists(program):
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {program} is not there: run this in the build folder, after "
+                 "'make check TESTS=', or name the folder of the programs by --programs")
+    launch = Launch([program, "--operations=d2h", "--sizes=8",
                      "--tests=latency", "--seconds=0.001"], {}, LAUNCH_LIMIT)
     if launch.failure:
         print(f"No CUDA driver to measure with: {launch.failure}")

@@ -10,12 +10,18 @@ import ctypes
 import json
 import random
 import statistics
+import sys
 import time
 
-from mpi4py import MPI
+try:
+    from mpi4py import MPI
+    cuda = ctypes.CDLL("libcuda.so.1")
+except ImportError as missing:
+    sys.exit(f"mpi_table.py: {missing}: install mpi4py for this Python (Debian and Ubuntu: python3-mpi4py)")
+except OSError as missing:
+    sys.exit(f"mpi_table.py: there is no CUDA driver to measure with: {missing}")
 
 MIB = 1 << 20
-cuda = ctypes.CDLL("libcuda.so.1")
 
 
 def check(result, what):
@@ -214,16 +220,22 @@ def collectives(comm, sizes, nccl, seconds, table):
                 table.append({"row": name, "size": size, "results": results})
 
 
-def main():
+def sizes(text):
+    return [int(size) for size in text.split(",")]
+
+
+def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=0.3, help="for each figure (0.3)")
-    parser.add_argument("--message-sizes", default=f"{64 << 10},{MIB},{16 * MIB}")
-    parser.add_argument("--sizes", default=f"8,1024,{64 << 10},{MIB},{64 * MIB}",
+    parser.add_argument("--message-sizes", type=sizes, default=f"{64 << 10},{MIB},{16 * MIB}")
+    parser.add_argument("--sizes", type=sizes, default=f"8,1024,{64 << 10},{MIB},{64 * MIB}",
                         help="of collectives")
     parser.add_argument("--no-nccl", action="store_true")
     parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
-    options = parser.parse_args()
-    comm = MPI.COMM_WORLD
+    return parser.parse_args()
+
+
+def run(options, comm):
     gpu = use_gpu(comm.rank)
     nccl = None
     if not options.no_nccl:
@@ -233,12 +245,20 @@ def main():
             pass
     table = []
     if comm.size > 1:
-        messages(comm, [int(size) for size in options.message_sizes.split(",")], options.seconds,
-                 table)
-    collectives(comm, [int(size) for size in options.sizes.split(",")], nccl, options.seconds, table)
+        messages(comm, options.message_sizes, options.seconds, table)
+    collectives(comm, options.sizes, nccl, options.seconds, table)
     if comm.rank == 0 and options.json:
         with open(options.json, "w", encoding="ascii") as file:
             json.dump(table, file, indent=1)
+
+
+def main():
+    options = parse_options()
+    try:
+        run(options, MPI.COMM_WORLD)
+    except (RuntimeError, OSError) as error:  # MPI.Exception is a RuntimeError
+        print(f"mpi_table.py: rank {MPI.COMM_WORLD.rank}: {error}", file=sys.stderr, flush=True)
+        MPI.COMM_WORLD.Abort(1)
 
 
 if __name__ == "__main__":

@@ -43,14 +43,26 @@ Options::Options(int argc, char **argv, std::map<std::string, std::string> defau
     : values_(std::move(defaults)) {
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];
+        if (argument == "--help" || argument == "-h") {
+            help_ = true;
+            return;
+        }
         const size_t equals = argument.find('=');
         const std::string key = argument.substr(2 < argument.size() ? 2 : 0, equals - 2);
         if (argument.compare(0, 2, "--") != 0 || equals == std::string::npos ||
             values_.count(key) == 0) {
-            throw std::runtime_error(argument + ": no such option; see test/perf/README");
+            throw std::runtime_error(argument + ": no such option; see --help");
         }
         values_[key] = argument.substr(equals + 1);
     }
+}
+
+std::string Options::usage(const std::string &program) const {
+    std::string text = "usage: " + program + " [--KEY=VALUE]...; test/perf/README says what the keys mean:\n";
+    for (const auto &[key, value] : values_) {
+        text += "  --" + key + "=" + value + "\n";
+    }
+    return text;
 }
 
 double Options::number(const std::string &key) const {

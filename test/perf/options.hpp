@@ -11,12 +11,16 @@ namespace gpushm::perf {
 
 class Options {
 public:
-    /** `defaults`: every key that there is, with its value where the command line has none. Throws
-     *  std::runtime_error on anything else. */
+    /** `defaults`: every key that there is, with its value where the command line has none; there are
+     *  --help and -h, too. Throws std::runtime_error on anything else. */
     Options(int argc, char **argv, std::map<std::string, std::string> defaults);
 
     const std::string &text(const std::string &key) const { return values_.at(key); }
     double number(const std::string &key) const;
+    /** Whether help is wanted, and nothing else. */
+    bool help() const { return help_; }
+    /** Every key with its value. */
+    std::string usage(const std::string &program) const;
     bool is_given(const std::string &key) const { return !values_.at(key).empty(); }
 
     /** Lists are separated by commas; sizes may end with k, m or g. */
@@ -25,6 +29,7 @@ public:
     std::vector<size_t> sizes(const std::string &key) const;
 
 private:
+    bool help_ = false;
     std::map<std::string, std::string> values_;
 };
 

@@ -121,6 +121,10 @@ int run(int argc, char **argv) {
                            {"role", ""},
                            {"bytes", "0"},
                            {"seed", "0"}});
+    if (options.help()) {
+        std::fputs(options.usage("raw_copies").c_str(), stdout);
+        return 0;
+    }
     const std::vector<int> cpus = options.integers("cpus");
     bind_to_cpu(cpus.empty() ? -1 : cpus[0]);
     std::string reason;

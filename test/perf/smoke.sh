@@ -67,4 +67,21 @@ fi
 "$programs/ucp_latency" --from=devise >"$work/out" 2>&1
 [ $? -eq 1 ] && grep -q '^{"error": "devise: ' "$work/out" || fail "a wrong kind is not refused"
 
+for program in raw_copies ucp_latency ucp_halo ucp_beside; do
+    for option in --help -h; do
+        "$programs/$program" $option >"$work/out" 2>&1 && grep -q "^usage: $program" "$work/out" ||
+            fail "$program does not know $option"
+    done
+done
+
+# What cannot be measured is an error, in one line.
+for table in gpu_table standby_table; do
+    (cd "$work" && python3 "$here/$table.py" --programs "$work") >"$work/out" 2>&1 && fail "$table.py without programs"
+    grep -q "^$table.py: $work/raw_copies is not there" "$work/out" && [ "$(wc -l <"$work/out")" -eq 1 ] ||
+        fail "$table.py does not say that its programs are missing"
+done
+LD_LIBRARY_PATH='' python3 "$here/mpi_table.py" --sizes 8 --seconds 0.001 --json "$work/nowhere/json" >"$work/out" 2>&1 &&
+    fail "mpi_table.py without a driver"
+grep -q '^mpi_table.py: ' "$work/out" && ! grep -q Traceback "$work/out" || fail "mpi_table.py ends with a traceback"
+
 exit $((failures != 0))

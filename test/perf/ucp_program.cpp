@@ -62,6 +62,10 @@ int run_side(const UcpProgram &program, const Options &options, bool needs_drive
 
 int run(const UcpProgram &program, int argc, char **argv) {
     const Options options = options_of(program, argc, argv);
+    if (options.help()) {
+        std::fputs(options.usage(program.name).c_str(), stdout);
+        return 0;
+    }
     const size_t cpus = options.integers("cpus").size();
     if (options.integers("devices").size() != 2 || cpus == 1) {
         throw std::runtime_error("--devices=A,B and --cpus=A,B: one for each side");

@@ -19,7 +19,7 @@ Options::Options(int argc, char **argv) {
             equals == std::string::npos ? "" : argument.substr(equals + 1);
     }
     if (scenario_.empty()) {
-        fail("usage: ucp_peer SCENARIO [--key=value ...]");
+        fail("usage: %s SCENARIO [--key=value ...]", argc > 0 ? argv[0] : "ucp_peer");
     }
 }
 
