@@ -200,6 +200,9 @@ step_operations() {
     ranks 2 "$plain/test/mpi/pointers_fixed"
     profiled_ranks 2 "$plain/test/mpi/pointers"
     profiled_ranks 2 "$plain/test/mpi/pointers_fixed"
+    # What it tries in vain is not to be read.
+    ranks 2 "$plain/test/mpi/operations" --quick --kinds=device --only=all_begin >"$root/tmp/output"
+    absent grep 'Only one' "$root/tmp/output"
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"

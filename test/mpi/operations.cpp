@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -100,9 +101,43 @@ bool run_case(Session& session, const Case& test, const std::string& name, uint6
     return true;
 }
 
+// Says now and then that it goes on: the whole takes minutes.
+class Progress {
+public:
+    explicit Progress(size_t tests) : tests_(tests) {}
+
+    void before(const Session& session, const std::string& name)
+    {
+        constexpr std::chrono::seconds kInterval{10};
+        const auto now = std::chrono::steady_clock::now();
+        if (now - said_ >= kInterval) {
+            said_ = now;
+            say(session, text("... %zu of %zu, now %s", done_, tests_, name.c_str()));
+        }
+        ++done_;
+    }
+
+private:
+    size_t tests_;
+    size_t done_ = 0;
+    std::chrono::steady_clock::time_point said_ = std::chrono::steady_clock::now();
+};
+
+size_t count_chosen(const Options& options, const Registry& registry, const std::vector<Placement>& placements)
+{
+    size_t count = 0;
+    for (const Placement& placement : placements) {
+        for (const Case& test : registry.cases()) {
+            count += chosen(options, test.name + ", " + placement.name);
+        }
+    }
+    return count;
+}
+
 void run_all(Session& session, const Registry& registry, const std::vector<Placement>& placements)
 {
     uint64_t number = 0;
+    Progress progress(count_chosen(session.options, registry, placements));
     for (const Placement& placement : placements) {
         for (const Case& test : registry.cases()) {
             const std::string name = test.name + ", " + placement.name;
@@ -112,8 +147,10 @@ void run_all(Session& session, const Registry& registry, const std::vector<Place
             }
             if (session.options.list) {
                 say(session, name);
-            } else if (!run_case(session, test, name, number, placement) &&
-                       !session.options.keep_going) {
+                continue;
+            }
+            progress.before(session, name);
+            if (!run_case(session, test, name, number, placement) && !session.options.keep_going) {
                 say(session, "stopped here; --keep-going goes on");
                 return;
             }
