@@ -115,10 +115,14 @@ step_install() {
     local stage=$root/tmp/stage file
     cd "$plain"
     make install DESTDIR="$stage"
+    absent grep 'Libraries have been installed in' "$root/logs/build.log"
     diff <(files_in "$stage$prefix") <(files_in "$prefix")
     for file in bin/gpushm-run bin/gpushm-info lib/gpushm/libuct_gpushm.so.0 \
         lib/gpushm/libucx_perftest_gpushm.so.0 lib/gpushm/libgpushm_preload.so; do
         [ -x "$stage$prefix/$file" ]
+    done
+    for file in LICENSE README NEWS; do
+        [ -r "$stage$prefix/share/doc/gpushm/$file" ]
     done
     # libcuda is opened at run time only: without it nothing may be missing.
     ldd "$stage$prefix"/lib/gpushm/*.so >"$root/tmp/libraries"
@@ -377,6 +381,8 @@ step_distcheck() {
     local tests=(gtest/{abi_loader,tools}_test.sh perf/smoke.sh ucp/bad_input.sh)
     checked "$plain" distcheck TESTS="${tests[*]/#/test/}" \
         DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir CXXFLAGS=-O0"
+    [ -s "$plain"/gpushm-*.tar.gz ]
+    [ -s "$plain"/gpushm-*.tar.xz ]
 }
 
 for file in chroot driver_failures mpi_programs debian13 smoke scale hosts headers; do
