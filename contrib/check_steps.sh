@@ -34,6 +34,7 @@ declare -A titles=(
     [mpi_programs]="hpcc, netpipe and mpi4py of this system, two to eight ranks"
     [sid]="the same binary on Debian sid, in a chroot"
     [perftest_all]="every test of ucx_perftest, host memory, gpushm alone"
+    [bare]="README's two commands on a bare Debian 12, in a chroot"
     [headers]="descriptions of UCX and the headers of its source packages"
 )
 
@@ -385,6 +386,6 @@ step_distcheck() {
     [ -s "$plain"/gpushm-*.tar.xz ]
 }
 
-for file in chroot driver_failures mpi_programs debian13 smoke scale hosts headers; do
+for file in chroot bare driver_failures mpi_programs debian13 smoke scale hosts headers; do
     . "$source_dir/contrib/$file.sh"
 done

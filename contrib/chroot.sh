@@ -39,7 +39,7 @@ debian_archive() {
         part=$archive.$$
         # shellcheck disable=SC2046 # without a mirror there is no such argument
         if ! mmdebstrap --quiet --format=tar --variant=minbase "${options[@]}" "$@" \
-            --include="$packages" "$suite" "$part" $(debian_mirror) >&2; then
+            ${packages:+--include="$packages"} "$suite" "$part" $(debian_mirror) >&2; then
             rm -f "$part"
             return 1
         fi
@@ -58,6 +58,14 @@ unpack_debian() {
     archive=$(debian_archive "$@") || skip "mmdebstrap did not work: $(tail -n 1 "$log")"
     mkdir -p "$dir"
     tar -C "$dir" --exclude='./dev/*' -xf "$archive"
+}
+
+# copy_tree DIR: this tree as it is in the repository, without what autogen.sh makes: the Autotools of the release
+# that DIR belongs to are to make it.
+copy_tree() {
+    mkdir -p "$1"
+    tar -C "$source_dir" --exclude-vcs --exclude=./build --exclude=./build-aux --exclude=./m4 --exclude=./configure \
+        --exclude=./aclocal.m4 --exclude=./autom4te.cache -cf - . | tar -C "$1" --no-same-owner -xf -
 }
 
 # in_chroot DIR CMD...: with /proc, /sys and /dev of this machine, mounted for the command only.

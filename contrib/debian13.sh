@@ -18,10 +18,7 @@ step_debian13() {
         cp "$plain/src/core/kernel_image.cpp" "$dir/opt/"
         kernel=--with-kernel-image=/opt/kernel_image.cpp
     fi
-    # Without what autogen.sh makes: it is to be made by the Autotools of Debian 13.
-    tar -C "$source_dir" --exclude-vcs --exclude=./build --exclude=./build-aux --exclude=./m4 \
-        --exclude=./configure --exclude=./aclocal.m4 --exclude=./autom4te.cache -cf - . |
-        tar -C "$dir/opt/gpushm" -xf -
+    copy_tree "$dir/opt/gpushm"
     in_chroot "$dir" bash /opt/gpushm/contrib/quickstart --simulated --full -- --enable-werror \
         "$kernel"
 }

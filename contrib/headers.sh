@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The step of contrib/check that holds the descriptions of UCX (src/uct_gpushm/abi/layout.cpp)
-# against the headers of its source packages in Debian.
+# against the headers of UCX's sources: source packages of Debian, and what lies beside them.
 
 ucx_sources=$chroot_cache/ucx
 
-# fetch_ucx_source SUITE: prints the folder with the source of the UCX in that release of Debian,
-# unpacked and kept for the next time. apt-get has lists of its own for it: those of this machine
+# fetch_ucx_source SUITE: gets the source of the UCX in that release of Debian into a folder of that name, where
+# it is kept for the next time. apt-get has lists of its own for it: those of this machine
 # stay as they are.
 fetch_ucx_source() {
     local dir=$ucx_sources/$1 lists=$ucx_sources/$1.apt mirror
@@ -16,15 +16,13 @@ fetch_ucx_source() {
     if [ ! -d "$dir" ]; then
         mirror=$(debian_mirror)
         [ -n "$mirror" ] || return 1
-        rm -rf "$part"
+        rm -rf "$part" "$lists"
         mkdir -p "$part" "$lists/lists/partial" "$lists/cache"
         say "deb-src $mirror $1 main" >"$lists/sources"
-        logged "${apt[@]}" update || return 1
-        (cd "$part" && logged "${apt[@]}" source ucx) || return 1
-        mv "$part"/ucx-*/ "$dir"
+        logged "${apt[@]}" update && (cd "$part" && logged "${apt[@]}" source ucx) && mv "$part"/ucx-*/ "$dir"
         rm -rf "$part" "$lists"
     fi
-    say "$dir"
+    [ -d "$dir" ]
 }
 
 # compare_headers SOURCE DIR: builds the comparison in DIR and runs it.
@@ -48,17 +46,21 @@ compare_headers() {
 }
 
 step_headers() {
-    local suite source missing= failures=
-    need dpkg-dev || skip "needs dpkg-dev"
+    local suite source name missing= failures= compared=0
+    need dpkg-dev || say "sources of Debian cannot be unpacked"
     for suite in bookworm trixie sid; do
-        say "---- $suite"
-        if source=$(fetch_ucx_source $suite); then
-            compare_headers "$source" "$root/tmp/$suite" || failures+=" $suite"
-        else
-            missing+=" $suite"
-        fi
+        fetch_ucx_source $suite || missing+=" $suite"
+    done
+    for source in "$ucx_sources"/*/; do
+        [ -r "$source/src/uct/api/uct.h" ] || continue
+        name=$(basename "$source")
+        say "---- $name"
+        compared=$((compared + 1))
+        compare_headers "$source" "$root/tmp/$name" || failures+=" $name"
     done
     [ -z "$failures" ] || { say "failed:$failures"; return 1; }
     [ -z "$missing" ] ||
-        skip "the source package ucx could not be downloaded from:$missing (the others passed)"
+        skip "$compared sources passed; apt cannot download the source package ucx of:$missing. Unpack UCX's sources" \
+            "(apt-get source ucx there, or a release from github.com/openucx/ucx) as $ucx_sources/NAME;" \
+            "contrib/check headers then takes them"
 }

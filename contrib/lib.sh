@@ -8,6 +8,7 @@ export LC_ALL=C
 program=$(basename "$0")
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc 2>/dev/null || echo 1)
+no_packages=  # set: those that are missing are not asked for
 
 say() { printf '%s\n' "$*"; }
 
@@ -19,6 +20,61 @@ die() { warn "$@"; exit 1; }
 logged() {
     printf '\n$ %s\n' "$*" >>"$log"
     "$@" >>"$log" 2>&1 </dev/null
+}
+
+# start_clock, stop_clock: in between, a terminal shows how long it takes; a file gets nothing.
+start_clock() {
+    clock=
+    [ -t 1 ] || return 0
+    (
+        start=$SECONDS
+        while sleep 5 && kill -0 $$ 2>/dev/null; do printf '    %d s\r' $((SECONDS - start)); done
+    ) &
+    clock=$!
+}
+
+stop_clock() {
+    [ -n "$clock" ] || return 0
+    { kill "$clock" && wait "$clock"; } 2>/dev/null
+    printf '%12s\r' ''
+}
+
+# working TEXT CMD...: says TEXT and runs a command with its output in the log.
+working() {
+    local status
+    say "$1"
+    shift
+    start_clock
+    logged "$@"
+    status=$?
+    stop_clock
+    return $status
+}
+
+# check_path WHAT DIR: configure and make refuse such a path, the first only after minutes.
+check_path() {
+    case $2 in
+    *[[:space:]:\"\#\$\&\'\`\\]*)
+        die "$1 is $2: a path with a blank, a colon or one of \"#\$&'\`\\ cannot be built in; take another folder"
+        ;;
+    esac
+}
+
+# use_build_root DIR: sets build_root, where everything is built. A tree that cannot be written to and has no
+# configure yet is copied there.
+use_build_root() {
+    build_root=$(realpath -m "$1")
+    check_path "this tree" "$source_dir"
+    check_path "the folder to build in" "$build_root"
+    { mkdir -p "$build_root" && [ -w "$build_root" ]; } 2>/dev/null ||
+        die "cannot write to $build_root: name a folder of your own by --build DIR"
+    if [ ! -x "$source_dir/configure" ] && [ ! -w "$source_dir" ]; then
+        say "this tree cannot be written to: taking a copy, $build_root/source"
+        mkdir -p "$build_root/source"
+        tar -C "$source_dir" --exclude-vcs --exclude=./build -cf - . | tar -C "$build_root/source" -xf - ||
+            die "cannot copy $source_dir to $build_root/source"
+        source_dir=$build_root/source
+    fi
 }
 
 # show_log_end: the end of the log, for a message of failure.
@@ -34,6 +90,7 @@ is_there() {
     g++) command -v g++ || command -v c++ ;;
     make | pkg-config | autoconf | automake | mmdebstrap) command -v "$1" ;;
     libtool) command -v libtoolize ;;
+    gfortran) command -v gfortran ;;
     xz-utils) command -v xz ;;
     libucx-dev) [ -r /usr/include/uct/api/uct.h ] || pkg-config --exists ucx ;;
     ucx-utils) command -v ucx_perftest && command -v ucx_info ;;
@@ -44,35 +101,52 @@ is_there() {
     python3-pip) python3 -m pip --version ;;
     iproute2) command -v ip ;;
     ca-certificates) [ -r /etc/ssl/certs/ca-certificates.crt ] ;;
-    *) dpkg-query -W "$1" ;;
+    # Packages that others only mention are known to dpkg, too.
+    *) [[ $(dpkg-query -W -f '${db:Status-Status}' "$1") == installed ]] ;;
     esac >/dev/null 2>&1
 }
 
-# apt_get ARGS...: apt-get as root, or through sudo when that asks nothing, else status 1.
-apt_get() {
-    local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
-    command -v apt-get >/dev/null || return 1
-    if [ "$(id -u)" != 0 ]; then
-        sudo -n true 2>/dev/null || return 1
-        apt=(sudo -n "${apt[@]}")
-    fi
-    logged "${apt[@]}" "$@"
+are_there() {
+    local package
+    for package in "$@"; do
+        is_there "$package" || return 1
+    done
 }
 
-# need PACKAGE...: installs what is missing. Where it cannot, it says who can do what and goes on.
-need() {
+# as_root CMD...: as root, or through sudo when that asks nothing.
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+
+# install_packages PACKAGE...: status 1 where this user cannot.
+install_packages() {
     local package
+    local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+    { command -v apt-get && as_root true; } >/dev/null 2>&1 || return 1
+    working "installing $*" as_root "${apt[@]}" update || { show_log_end; return 1; }
+    apt+=(install -y --no-install-recommends)
+    # One by one where not all are to be had.
+    logged as_root "${apt[@]}" "$@" || for package in "$@"; do logged as_root "${apt[@]}" "$package"; done
+    are_there "$@" && return 0
+    show_log_end
+    return 1
+}
+
+# need PACKAGE...: installs what is missing. Where it cannot, it says what the administrator has to do.
+need() {
+    local package administrator="su -c"
     local -a missing=()
     for package in "$@"; do
         is_there "$package" || missing+=("$package")
     done
-    [ ${#missing[@]} != 0 ] || return 0
-    say "installing ${missing[*]}"
-    if apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; then
-        return 0
+    [ ${#missing[@]} != 0 ] && [ -z "$no_packages" ] || return 0
+    install_packages "${missing[@]}" && return 0
+    ! command -v sudo >/dev/null || administrator="sudo sh -c"
+    if command -v apt-get >/dev/null; then
+        warn "packages are missing, which an administrator installs by this command:"
+        say "    $administrator 'apt-get update && apt-get install -y --no-install-recommends ${missing[*]}'" >&2
+    else
+        warn "these are missing (names of Debian's packages): ${missing[*]}"
     fi
-    warn "missing packages; an administrator installs them by:" \
-        "apt-get install --no-install-recommends ${missing[*]}"
+    say "Then run me again. ($program --no-packages goes on with what is there.)" >&2
     return 1
 }
 
@@ -96,7 +170,7 @@ unpack_wheels() {
     shift
     rm -rf "$dir.part"
     mkdir -p "$dir.part/tmp" &&
-        TMPDIR=$dir.part/tmp logged python3 -m pip install --quiet --no-cache-dir --no-compile \
+        TMPDIR=$dir.part/tmp python3 -m pip install --quiet --no-cache-dir --no-compile \
             --retries 1 --no-deps --only-binary :all: --target "$dir.part/wheels" "$@" &&
         rm -rf "$dir" && mv "$dir.part/wheels" "$dir"
     status=$?
@@ -104,36 +178,42 @@ unpack_wheels() {
     return $status
 }
 
-# find_cuda CACHE_DIR [OPTIONS OF CONFIGURE...]: sets cuda_dir, a folder with include/cuda.h and, for
-# GPU kernels, bin/nvcc. What this machine lacks comes from PyPI and is unpacked into
-# CACHE_DIR; nothing is installed. The header alone is enough, if nvcc cannot be had.
-find_cuda() {
+# wants_nvcc OPTIONS_OF_CONFIGURE...
+wants_nvcc() {
+    [[ " $* " != *" --without-nvcc "* && " $* " != *" --with-nvcc="* && " $* " != *" --with-kernel-image="* ]]
+}
+
+# has_cuda CACHE_DIR [OPTIONS OF CONFIGURE...]: sets cuda_dir, a folder with include/cuda.h and, for GPU
+# kernels, bin/nvcc; status 1 when this machine has none.
+has_cuda() {
     local cache=$1 installed
+    shift
+    installed=$(installed_cuda)
+    for cuda_dir in ${installed:+"$installed"} "$cache/nvidia/cu13"; do
+        [ -r "$cuda_dir/include/cuda.h" ] || continue
+        ! wants_nvcc "$@" || [ -x "$cuda_dir/bin/nvcc" ] || command -v nvcc >/dev/null && return 0
+    done
+    return 1
+}
+
+# find_cuda CACHE_DIR [OPTIONS OF CONFIGURE...]: the same; what this machine lacks comes from PyPI and is
+# unpacked into CACHE_DIR, nothing is installed. The header alone is enough, if nvcc cannot be had.
+find_cuda() {
+    local cache=$1
     local header='nvidia-cuda-runtime>=13,<14'
     local -a compiler=('nvidia-cuda-nvcc>=13,<14' 'nvidia-nvvm>=13,<14' 'nvidia-cuda-crt>=13,<14')
     shift
-    installed=$(installed_cuda)
-    local -a candidates=(${installed:+"$installed"} "$cache/nvidia/cu13")
-    if [[ " $* " != *" --without-nvcc "* && " $* " != *" --with-nvcc="* &&
-        " $* " != *" --with-kernel-image="* ]]; then
-        for cuda_dir in "${candidates[@]}"; do
-            [ -r "$cuda_dir/include/cuda.h" ] || continue
-            { [ -x "$cuda_dir/bin/nvcc" ] || command -v nvcc >/dev/null; } && return 0
-        done
-        if need python3-pip ca-certificates; then
-            say "downloading nvcc and cuda.h (PyPI: 125 MB, 10 s at 100 Mbit/s; 320 MB on disk)"
-            unpack_wheels "$cache" "$header" "${compiler[@]}" && return 0
-            show_log_end
-        fi
+    has_cuda "$cache" "$@" && return 0
+    if wants_nvcc "$@"; then
+        working "downloading nvcc and cuda.h (PyPI: 125 MB, 10 s at 100 Mbit/s; 320 MB on disk)" \
+            unpack_wheels "$cache" "$header" "${compiler[@]}" && has_cuda "$cache" && return 0
+        show_log_end
         warn "nvcc was not found and cannot be downloaded: gpushm will lack its GPU kernels"
+        has_cuda "$cache" --without-nvcc && return 0
     fi
-    for cuda_dir in "${candidates[@]}"; do
-        [ -r "$cuda_dir/include/cuda.h" ] && return 0
-    done
-    need python3-pip ca-certificates || return 1
-    say "downloading cuda.h (PyPI: 2.5 MB)"
-    unpack_wheels "$cache" "$header" && return 0
-    show_log_end
+    working "downloading cuda.h (PyPI: 2.5 MB)" unpack_wheels "$cache" "$header" &&
+        has_cuda "$cache" --without-nvcc && return 0
+    wants_nvcc "$@" || show_log_end
     warn "cuda.h was not found and cannot be downloaded: install a CUDA toolkit, or set CUDA_HOME" \
         "to a folder with include/cuda.h"
     return 1
@@ -242,9 +322,9 @@ perftest() {
     # Some builds of ucx_perftest (Debian 13) start MPI when they are not run from a terminal
     # (perftest.c: !isatty(0)) and then need two ranks.
     if [[ $(ldd "$(command -v ucx_perftest)") == *libmpi.so* ]]; then
-        output=$(perftest_ranks "${arguments[@]}" 2>&1)
+        output=$(perftest_ranks "${arguments[@]}" 2>&1 | tr -d '\0')
     else
-        output=$(perftest_sockets "$(some_port)" "${arguments[@]}" 2>&1)
+        output=$(perftest_sockets "$(some_port)" "${arguments[@]}" 2>&1 | tr -d '\0')
     fi
     local status=$?
     printf '\n$ ucx_perftest %s\n%s\n' "${arguments[*]}" "$output" >>"$log"

