@@ -8,7 +8,7 @@ export LC_ALL=C
 program=$(basename "$0")
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc 2>/dev/null || echo 1)
-no_packages=  # set: those that are missing are not asked for
+no_packages=  # set: those that are missing are neither installed nor asked for
 
 say() { printf '%s\n' "$*"; }
 
@@ -137,7 +137,8 @@ need() {
     for package in "$@"; do
         is_there "$package" || missing+=("$package")
     done
-    [ ${#missing[@]} != 0 ] && [ -z "$no_packages" ] || return 0
+    [ ${#missing[@]} != 0 ] || return 0
+    [ -z "$no_packages" ] || return 1
     install_packages "${missing[@]}" && return 0
     ! command -v sudo >/dev/null || administrator="sudo sh -c"
     if command -v apt-get >/dev/null; then

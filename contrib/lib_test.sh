@@ -45,7 +45,8 @@ with_lib need some-package another-package && fail "packages that are missing ar
 said "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends some-package another-package'" \
     "Then run me again"
 [ "$(wc -l <"$work/out")" -eq 3 ] || fail "three lines say it"
-with_lib 'no_packages=yes; need some-package' || fail "--no-packages goes on"
+with_lib 'no_packages=yes; need some-package' && fail "with --no-packages a step is not told what is missing"
+[ ! -s "$work/out" ] || fail "--no-packages asks for packages"
 
 # quickstart tells all that is missing at once, before it downloads anything.
 mkdir "$work/few"
