@@ -4,7 +4,7 @@
 
 # Whatever of this machine reaches the network: variables of proxies, and certificates, for one may stand between.
 bare_network() {
-    env | grep -i -E '^(https?|no)_proxy='
+    env | grep -i -E '^(https?|no)_proxy=' || true
     say PIP_CERT=/opt/certificates.crt
 }
 
