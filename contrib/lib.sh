@@ -94,8 +94,8 @@ is_there() {
     xz-utils) command -v xz ;;
     libucx-dev) [ -r /usr/include/uct/api/uct.h ] || pkg-config --exists ucx ;;
     ucx-utils) command -v ucx_perftest && command -v ucx_info ;;
-    libopenmpi-dev) command -v mpicxx ;;
-    openmpi-bin) command -v mpirun ;;
+    libopenmpi-dev) [[ $(mpicxx --showme:version) == *"Open MPI"* ]] ;;
+    openmpi-bin) [[ $(mpirun --version) == *"Open MPI"* ]] ;;
     libhwloc-dev) pkg-config --exists 'hwloc >= 2.0' ;;
     libgtest-dev) pkg-config --exists gtest_main ;;
     python3-pip) python3 -m pip --version ;;

@@ -48,6 +48,12 @@ said "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends s
 with_lib 'no_packages=yes; need some-package' && fail "with --no-packages a step is not told what is missing"
 [ ! -s "$work/out" ] || fail "--no-packages asks for packages"
 
+# Another MPI is not what is needed.
+stand_in mpirun 'echo HYDRA build details'
+stand_in mpicxx 'exit 1'
+with_lib 'is_there openmpi-bin || is_there libopenmpi-dev' && fail "another MPI counts as Open MPI"
+rm "$work/bin/mpirun" "$work/bin/mpicxx"
+
 # quickstart tells all that is missing at once, before it downloads anything.
 mkdir "$work/few"
 for program in bash sh basename dirname nproc realpath mkdir tar tail sed grep readlink; do
