@@ -54,7 +54,8 @@ bare_root() {
     in_bare sh -c "$read_only" sh quickstart --build /root/build -- CXXFLAGS=-O0 --without-nvcc | tee "$output"
     command=$(tail -n 1 "$output")
     in_bare sh -c "${command%PROGRAM} /root/build/quickstart/test/mpi/pairs --quick"
-    in_bare sh -c "$read_only" sh check --build /root/build --start 15 | tee "$output"
+    # Not optimised: no test has the time to end.
+    in_bare env CXXFLAGS=-O0 sh -c "$read_only" sh check --build /root/build --start 15 | tee "$output"
     grep -E '^[0-9]+ passed, 0 failed' "$output"
 }
 
