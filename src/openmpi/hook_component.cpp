@@ -2,6 +2,10 @@
 // mca_hook_gpushm.so, a component of Open MPI's hook framework: where it is installed, Open MPI sends through UCX and
 // gpushm without any setting. It serves Open MPI 4.1, 5.0 and 6.0, whose plug-in interfaces are the same (MCA 2.1),
 // so it describes what it needs of it instead of including headers of one of them. Depends on libc only.
+//
+// It is a component of PMIx 5, too, for the mpirun of Debian 13: its ranks load components from the folder of PMIx
+// only, where PMIx complains about every file that has not the name of one of its own components. As
+// pmix_mca_pcompress_gpushm.so it lies there unnoticed, and PMIx loads it in the ranks before Open MPI chooses.
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -30,6 +34,11 @@ struct Component {
     char reserved[28];
 };
 static_assert(sizeof(Component) == 224 && offsetof(Component, component_name) == 84, "MCA 2.1");
+
+/** pmix_mca_base_component_2_1_0_t (src/mca/mca.h of PMIx) is the same but for its end, which is reserved there. */
+using PmixComponent = Component;
+
+constexpr int kPmixNotAvailable = -64;  // PMIX_ERR_NOT_AVAILABLE: the component is left out without a word
 
 /** ompi_hook_base_component_1_0_0_t (ompi/mca/hook/hook.h). */
 struct HookComponent {
@@ -73,6 +82,15 @@ int register_parameters() {
     return 0;  // OPAL_SUCCESS
 }
 
+/** Runs in every process that uses PMIx. An Open MPI has been loaded by those that it matters to. */
+int register_with_pmix() {
+    if (void *const open_mpi = dlopen("libmpi.so.40", RTLD_LAZY | RTLD_NOLOAD)) {
+        register_parameters();
+        dlclose(open_mpi);
+    }
+    return kPmixNotAvailable;
+}
+
 }  // namespace
 
 /** Open MPI looks for it by this name, and checks its version, type and name. */
@@ -83,4 +101,9 @@ __attribute__((visibility("default"))) HookComponent mca_hook_gpushm_component =
     1,  // MCA_BASE_METADATA_PARAM_CHECKPOINT
     {},
     {}};
+
+/** The same for PMIx. */
+__attribute__((visibility("default"))) PmixComponent pmix_mca_pcompress_gpushm_component = {
+    {2, 1, 0}, "pmix", {5, 0, 0}, "pcompress", {2, 0, 0}, "gpushm", {0, 1, 0},
+    nullptr, nullptr, nullptr, register_with_pmix, 0, {}};
 }

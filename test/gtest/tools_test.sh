@@ -262,6 +262,20 @@ component --disable --system
 contains "disabled for all" "removed: $system_folder/mca_hook_gpushm.so" "$work/out"
 contains "disabled for all others" "still in use for you: $own_folder (gpushm-openmpi --disable)" "$work/out"
 component --disable
+# An mpirun whose ranks look into the folder of PMIx only, which complains about files of other names.
+pmix_folder=$work/lib/pmix
+mkdir -p "$pmix_folder"
+ln -s "$plugins/openmpi/mca_hook_gpushm.so" "$pmix_folder"  # as older releases have made it
+printf '#!/bin/sh\necho "OMPI_MCA_mca_base_component_path=%s"\n' "$pmix_folder" >"$open_mpi/bin/mpirun"
+component --enable
+expect "status of --enable where it has no effect" 1 $?
+component --enable --system
+expect "what lies in the folder of PMIx" pmix_mca_pcompress_gpushm.so "$(ls "$pmix_folder")"
+component
+contains "enabled for PMIx" "in use: $pmix_folder/pmix_mca_pcompress_gpushm.so" "$work/out"
+component --disable --system
+expect "what is left in the folder of PMIx" "" "$(ls "$pmix_folder")"
+printf '#!/bin/sh\n' >"$open_mpi/bin/mpirun"
 component --disable --enable
 expect "status of two actions" 2 $?
 contains "two actions" "--enable and --disable" "$work/err"
