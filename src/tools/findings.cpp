@@ -174,6 +174,22 @@ bool check_sharing(const NodeLimits &limits, Advice &advice) {
     return false;
 }
 
+/** posix, which the user may want all the same (src/uct_gpushm/abi/posix_component.hpp), takes /dev/shm. */
+void check_shm(const NodeLimits &limits, const Environment &environment, Advice &advice) {
+    constexpr uint64_t kBytesOfProcess = 4292720;  // what uct_mm_iface_t receives into, with default settings
+    const auto transports = find_variable({environment, kNoCommand}, "UCX_TLS");
+    if (!transports || !ucx_list_allows(transports->value, "gpushm") ||
+        limits.shm_free_bytes.value_or(0) >= kBytesOfProcess) {
+        return;
+    }
+    for (const std::string &name : split(transports->value, ", ")) {
+        if (name == "posix" || name == "sm" || name == "shm" || name == "mm") {
+            advice.push_back(transports->words() + " has UCX use posix, which takes 4.2 MB of /dev/shm for each process "
+                             "and fails here: take " + name + " out of it");
+        }
+    }
+}
+
 void check_settings(const Findings &findings, const Environment &environment, Advice &advice) {
     const UserSettings user{environment, kNoCommand};
     const std::optional<UcxInstallation> &ucx =
@@ -239,6 +255,7 @@ Verdict judge(const Findings &findings, const Environment &environment) {
         check_open_mpi(*findings.open_mpi, verdict.advice);
     }
     check_gpus(findings.gpu_survey, verdict.advice);
+    check_shm(findings.limits, environment, verdict.advice);
     check_settings(findings, environment, verdict.advice);
     verdict.can_run = installed && served && sharing;
     verdict.plain_mpirun = plain_mpirun_is_enough(findings, environment);

@@ -136,10 +136,10 @@ void add_node(Page &page, const NodeLimits &limits) {
     page.line("attach to peers", works_or_why(limits.attach_error));
     page.line("copy by CMA", works_or_why(limits.cma_error) + " (large messages between hosts; UCX's cma)");
     page.line("/dev/shm", !limits.shm_size_bytes
-                              ? std::string("absent; gpushm does not need it, UCX's posix does")
+                              ? std::string("absent; gpushm does not need it")
                               : format_bytes(*limits.shm_free_bytes) + " free of " +
                                     format_bytes(*limits.shm_size_bytes) +
-                                    " (used by UCX's posix, not by gpushm)");
+                                    " (gpushm does not need it, and UCX does without its posix beside it)");
     page.line("locked memory",
               limits.locked_memory_bytes ? format_bytes(*limits.locked_memory_bytes) : "unlimited");
     page.line("open files", limits.open_files ? std::to_string(*limits.open_files) : "unlimited");

@@ -49,6 +49,12 @@ expect "both ways of loading register it once" "$domains" \
     "$(UCX_PLUGIN_PATH=$folder/full info -d | count 'Component: gpushm')"
 expect "its options are listed" yes \
     "$([ "$(info -c | count '^UCX_GPUSHM_')" -ge 3 ] && echo yes)"
+# posix takes 4.2 MB of /dev/shm, and gpushm carries what it would carry; who asks for it gets it.
+expect "UCX's posix is left out" 0 "$(info -d | count 'Transport: posix')"
+expect "also where the user excludes another one" 0 "$(UCX_TLS=^tcp info -d | count 'Transport: posix')"
+for transports in posix,gpushm sm,self ^gpushm; do
+    expect "posix is there with UCX_TLS=$transports" 1 "$(UCX_TLS=$transports info -d | count 'Transport: posix')"
+done
 # ucx_info has a copy of UCX's variables (R_X86_64_COPY), which is the one that counts.
 expect "it logs at UCX's level" 1 \
     "$(UCX_LOG_LEVEL=debug info -d | count 'gpushm .* is registered in UCX')"

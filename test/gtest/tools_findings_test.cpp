@@ -254,6 +254,24 @@ TEST(ToolsVerdict, settings_in_the_environment_that_keep_gpushm_out_are_named) {
     EXPECT_TRUE(judge(good_findings(), Environment(harmless)).advice.empty()) << "UCX 1.16 loads no plugins";
 }
 
+TEST(ToolsVerdict, a_small_dev_shm_matters_only_to_who_asks_for_posix) {
+    Findings findings = good_findings();
+    findings.limits.shm_size_bytes = findings.limits.shm_free_bytes = 64 << 10;
+    for (const char *harmless : {"A=b", "UCX_TLS=all", "UCX_TLS=gpushm,self", "UCX_TLS=^sm"}) {
+        const char *const entries[] = {harmless, nullptr};
+        EXPECT_EQ(judge(findings, Environment(entries)).advice.size(), 0u) << harmless;
+    }
+    for (const char *setting : {"UCX_TLS=posix,gpushm", "UCX_TLS=gpushm,sm,self"}) {
+        const char *const entries[] = {setting, nullptr};
+        const auto advice = judge(findings, Environment(entries)).advice;
+        ASSERT_EQ(advice.size(), 1u) << setting;
+        EXPECT_NE(advice[0].find("/dev/shm"), std::string::npos) << advice[0];
+    }
+    findings.limits.shm_free_bytes = 64 << 20;
+    const char *const entries[] = {"UCX_TLS=posix,gpushm", nullptr};
+    EXPECT_TRUE(judge(findings, Environment(entries)).advice.empty());
+}
+
 TEST(ToolsReport, the_text_shows_what_is_known_and_says_what_is_not) {
     Findings findings = good_findings();
     findings.gpu_survey.gpus[1].numa_node.reset();

@@ -5,10 +5,8 @@
 // uct_tl_t, so that is where it is seen.
 #include "uct_gpushm/abi/cuda_copy.hpp"
 
-#include "uct_gpushm/abi/layout.hpp"
-#include "uct_gpushm/abi/running.hpp"
+#include "uct_gpushm/abi/ucx_objects.hpp"
 
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -78,18 +76,6 @@ ucs_status_t watched_iface_open(uct_md_h md, uct_worker_h worker,
     return status;
 }
 
-/** The first object of a list of UCX with this name, which stands at `name` in it. */
-unsigned char *find_named(ucs_list_link_t *list, size_t link_offset, size_t name_offset,
-                          const char *name) {
-    for (ucs_list_link_t *link = list->next; link != list; link = link->next) {
-        unsigned char *object = reinterpret_cast<unsigned char *>(link) - link_offset;
-        if (strcmp(reinterpret_cast<const char *>(object + name_offset), name) == 0) {
-            return object;
-        }
-    }
-    return nullptr;
-}
-
 void watch_interfaces(unsigned char *component) {
     const Layout &layout = *running().layout;
     auto *tls = reinterpret_cast<ucs_list_link_t *>(component +
@@ -129,9 +115,7 @@ uct_md_h open_first_domain(uct_component_h component) {
 
 CudaCopy *CudaCopy::open() {
     const Layout &layout = *running().layout;
-    unsigned char *component =
-        find_named(running().functions.components_list, layout.component[ComponentField::list],
-                   layout.component[ComponentField::name], kComponentName);
+    unsigned char *component = find_component(running(), kComponentName);
     uct_md_h md = component != nullptr
                       ? open_first_domain(reinterpret_cast<uct_component_h>(component))
                       : nullptr;

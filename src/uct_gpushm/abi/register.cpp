@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Decides whether the UCX that asks can be served, and registers the component there.
-#include "uct_gpushm/abi/component.hpp"
-
 #include "config.h"
+#include "uct_gpushm/abi/component.hpp"
+#include "uct_gpushm/abi/posix_component.hpp"
+#include "uct_gpushm/abi/ucx_objects.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -68,19 +69,6 @@ Refusal resolve_functions(const UcxLibrary &ucx, Running &target) {
     return {};
 }
 
-/** Whether this UCX has a component of our name already, from another copy of the plugin. The name
- *  stands first in uct_component_t in every version. */
-bool has_component(const Running &ucx, const char *name) {
-    const size_t list_offset = ucx.layout->component[ComponentField::list];
-    const ucs_list_link_t *components = ucx.functions.components_list;
-    for (const ucs_list_link_t *link = components->next; link != components; link = link->next) {
-        if (reinterpret_cast<const char *>(link) - list_offset == std::string(name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 struct Registry {
     std::mutex mutex;
     std::vector<std::string> decided;  // paths of the libuct that have asked
@@ -103,7 +91,8 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
         return refusal;
     }
     refusal = resolve_functions(ucx, target);
-    if (!refusal.empty() || has_component(target, target.description->name)) {
+    // Another copy of the plugin may have registered a component of our name.
+    if (!refusal.empty() || find_component(target, target.description->name) != nullptr) {
         return refusal;
     }
     std::string missing;
@@ -116,6 +105,7 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
     the_running = target;
     known.served = ucx.path();
     register_objects(option_table->data());
+    leave_out_posix();
     log_line(UCS_LOG_LEVEL_DEBUG, "gpushm " PACKAGE_VERSION " is registered in UCX %s at %s",
              text(target.version).c_str(), ucx.path().c_str());
     return {};

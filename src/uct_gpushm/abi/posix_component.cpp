@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A component without a memory domain has no transport. What the list of transports would say (UCX_TLS=^posix) is
+// not set, since it would stand over a list in a configuration file of UCX, and also reach a UCX in which gpushm is
+// not registered.
+#include "uct_gpushm/abi/posix_component.hpp"
+
+#include "uct_gpushm/abi/ucx_objects.hpp"
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+namespace gpushm::abi {
+namespace {
+
+constexpr char kPosix[] = "posix";    // src/uct/sm/mm/posix/mm_posix.c
+constexpr char kGpushm[] = "gpushm";
+
+using QueryDomains = ucs_status_t (*)(void *component, uct_md_resource_desc_t **resources, unsigned *count);
+
+QueryDomains query_posix_domains;
+
+bool has_element(const std::string &list, const std::string &element) {
+    std::istringstream elements(list);
+    for (std::string one; std::getline(elements, one, ',');) {
+        if (one == element) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/** Whether UCX may choose among all transports, by this value of UCX_TLS; null: it is not set. */
+bool leaves_the_choice(const char *transports) {
+    if (transports == nullptr) {
+        return true;
+    }
+    const std::string list = transports;
+    return !list.empty() && list[0] == '^' ? !has_element(list.substr(1), kGpushm) : has_element(list, "all");
+}
+
+ucs_status_t query_domains(void *component, uct_md_resource_desc_t **resources, unsigned *count) {
+    // Open MPI's pml/ucx reads the second name, too (ucp_config_read("MPI")).
+    if (!leaves_the_choice(getenv("UCX_TLS")) || !leaves_the_choice(getenv("UCX_MPI_TLS"))) {
+        return query_posix_domains(component, resources, count);
+    }
+    *resources = nullptr;
+    *count = 0;
+    return UCS_OK;
+}
+
+}  // namespace
+
+void leave_out_posix() {
+    const StructLayout<ComponentField> &layout = running().layout->component;
+    if (unsigned char *const posix = find_component(running(), kPosix)) {
+        query_posix_domains = load<QueryDomains>(posix, layout[ComponentField::query_md_resources]);
+        store(posix, layout, ComponentField::query_md_resources, &query_domains);
+    }
+}
+
+}  // namespace gpushm::abi
