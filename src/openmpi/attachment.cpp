@@ -2,19 +2,24 @@
 // What gpushm does in a process that runs Open MPI.
 #include "openmpi/attachment.hpp"
 
+#include "core/cuda_driver.hpp"
 #include "core/log.hpp"
 #include "openmpi/accelerator_table.hpp"
 #include "openmpi/call_redirection.hpp"
 #include "openmpi/collective_calls.hpp"
 #include "openmpi/convertor_calls.hpp"
 #include "openmpi/file_calls.hpp"
+#include "openmpi/first_rank.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mca_defaults.hpp"
 #include "openmpi/mca_parameters.hpp"
+#include "openmpi/mca_settings.hpp"
 #include "openmpi/message_calls.hpp"
 #include "openmpi/one_sided_calls.hpp"
 #include "openmpi/opal_datatype.hpp"
+#include "openmpi/pml_ucx.hpp"
 #include "openmpi/predefined_operations.hpp"
+#include "openmpi/sessions.hpp"
 #include "openmpi/switch.hpp"
 #include "openmpi/user_operations.hpp"
 
@@ -35,6 +40,8 @@ struct State {
     std::mutex mutex;
     Stage stage = Stage::none;
     CallRedirection redirection;
+    bool is_in_way_of_sessions = false;  // Open MPI has been made to send through UCX
+    int (*pmix_commit)() = nullptr;
 };
 
 State &state() {
@@ -89,27 +96,6 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     watch_components(attached);
 }
 
-/** True when it was not set. */
-bool set_default(const UserParameters &user, const McaDefault &parameter) {
-    bool is_set = user.set(parameter.name);
-    for (const char *synonym : parameter.synonyms) {
-        is_set |= synonym != nullptr && user.set(synonym);
-    }
-    return !is_set &&
-           setenv((std::string("OMPI_MCA_") + parameter.name).c_str(), parameter.value, 0) == 0;
-}
-
-/** Only components that this Open MPI has: it ends when it is asked for another one. */
-void set_defaults(const OpenMpiLibrary &library) {
-    const UserParameters user;
-    set_default(user, kPml);
-    if (has_component(library, "osc", "ucx") && set_default(user, kOsc)) {
-        set_default(user, kOscPriority);
-    }
-    set_default(user, kUcxTransports);
-    set_default(user, kUcxDevices);
-}
-
 /** uct_query_components of the preload library, which lies beside us and brings us into the UCX that calls it;
  *  null when it cannot be opened, which has been said then. */
 void *find_way_into_ucx() {
@@ -127,22 +113,69 @@ void *find_way_into_ucx() {
     return function;
 }
 
+/** In place of PMIx_Commit, which Open MPI 5.0 and later call when they have chosen what they send through, and have
+ *  set up their operations. */
+int commit_then_attach() {
+    const int result = state().pmix_commit();
+    attach();
+    return result;
+}
+
+/** Sends by whatever Open MPI takes without us: pml/ucx knows no sessions. Its pml/ob1 asks the accelerator framework
+ *  about GPU memory. */
+void prepare_session(const OpenMpiLibrary &library, State &attached) {
+    withdraw_defaults();
+    if (!is_switched_off() && CudaDriver::get() != nullptr && library.mpi("PMIx_Commit", &attached.pmix_commit)) {
+        attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach), {"libmpi.so"});
+    }
+}
+
+/** One line for a job. */
+void say_why_not(const std::string &obstacle) {
+    if (!is_later_rank(getenv)) {
+        GPUSHM_LOG(warn, "%s; Open MPI goes on without gpushm", obstacle.c_str());
+    }
+}
+
+/** Has this Open MPI, which is going to choose its components, send through UCX and gpushm, or choose as without
+ *  gpushm where that cannot be. */
+void choose_components(const OpenMpiLibrary &library, State &attached) {
+    if (begins_with_session(library)) {
+        prepare_session(library, attached);
+        return;
+    }
+    const bool was_told = getenv(kSetByGpushm) != nullptr;
+    if (!was_told && (is_switched_off() || !has_component(library, "pml", "ucx"))) {
+        return;  // without UCX there is no place for us
+    }
+    const std::string obstacle = user_chooses_pml() ? "" : why_not_through_ucx(library);
+    if (!obstacle.empty()) {
+        withdraw_defaults();
+        say_why_not(obstacle);
+        return;
+    }
+    void *const query_components = is_switched_off() ? nullptr : find_way_into_ucx();
+    if (query_components != nullptr) {
+        set_defaults(library);
+        if (!attached.is_in_way_of_sessions) {
+            attached.is_in_way_of_sessions = true;
+            redirect_session_calls(library, &attached.redirection);
+        }
+        attached.redirection.add("uct_query_components", query_components, {"libucp"});
+        watch_components(attached);
+    }
+}
+
 }  // namespace
 
 void become_default() {
     State &attached = state();
     const std::lock_guard<std::mutex> lock(attached.mutex);
     OpenMpiLibrary library;
-    if (is_switched_off() || !OpenMpiLibrary::find(&library) || !has_component(library, "pml", "ucx")) {
-        return;  // without UCX there is no place for us
-    }
-    void *const query_components = find_way_into_ucx();
-    if (query_components == nullptr) {
+    if (!OpenMpiLibrary::find(&library)) {
         return;
     }
-    set_defaults(library);
-    attached.redirection.add("uct_query_components", query_components, {"libucp"});
-    watch_components(attached);
+    choose_components(library, attached);
     attached.redirection.apply();
 }
 

@@ -11,9 +11,11 @@ namespace gpushm::openmpi {
  *  environment prevents it. Thread safe. */
 void attach();
 
-/** Called while Open MPI initialises, before it chooses its components (src/openmpi/hook_component.cpp): has it
- *  send through UCX, and UCX load gpushm. What the environment says already stays. UCX_GPUSHM_OPENMPI=n prevents
- *  this, too. Thread safe. */
+/** Called while Open MPI initialises, before it chooses its components, by the hook component (hook_component.cpp) and
+ *  by the preload library (ucp_hooks/preload.cpp): has it send through UCX, and UCX load gpushm. What the user has set
+ *  stays. Where that cannot be (a session of MPI 4, a UCX that gpushm does not serve) what gpushm-run has set in the
+ *  environment is taken back, so that the program runs as without gpushm. UCX_GPUSHM_OPENMPI=n prevents the first, not
+ *  the second. May be called again. Thread safe. */
 void become_default();
 
 }  // namespace gpushm::openmpi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters with which Open MPI sends through UCX: gpushm-run sets them, and so does the hook component.
+// The parameters with which Open MPI sends through UCX: gpushm-run sets them, and so do processes that use MPI.
 #pragma once
 
 namespace gpushm::openmpi {
@@ -22,5 +22,9 @@ constexpr McaDefault kUcxDevices = {
 // is to have no other window, since it copies by the CPU. sm's priority is 100.
 constexpr McaDefault kOsc = {"osc", "ucx,sm"};
 constexpr McaDefault kOscPriority = {"osc_ucx_priority", "200"};
+
+/** The parameters which gpushm has set in the environment, separated by commas: a job that cannot send through UCX
+ *  takes them back (mca_settings.hpp). */
+constexpr const char *kSetByGpushm = "GPUSHM_MCA_DEFAULTS";
 
 }  // namespace gpushm::openmpi

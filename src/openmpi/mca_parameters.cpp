@@ -22,23 +22,41 @@ std::string name_in(const std::string &line) {
     return next != std::string::npos && line[next] == '=' ? line.substr(begin, end - begin) : "";
 }
 
+/** A word stands for a default folder (mca_base_component_repository.c); "" where that is not known. */
+std::string meant_folder(const OpenMpiLibrary &library, const std::string &folder) {
+    if (!folder.empty() && folder[0] == '/') {
+        return folder;
+    }
+    const bool is_system = folder == "SYS_DEFAULT" || folder == "SYSTEM_DEFAULT";
+    const auto *meant = static_cast<char *const *>(
+        library.opal(is_system ? "mca_base_system_default_path" : "mca_base_user_default_path"));
+    const bool is_word = is_system || folder == "USR_DEFAULT" || folder == "USER_DEFAULT";
+    return is_word && meant != nullptr && *meant != nullptr ? *meant : "";
+}
+
 }  // namespace
 
-bool has_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name) {
+ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name) {
+    using Kind = ComponentPlace::Kind;
     const std::string component = "mca_" + framework + "_" + name;
     const auto *path = static_cast<char *const *>(library.opal("mca_base_component_path"));
-    if (library.as_bound((component + "_component").c_str()) != nullptr || path == nullptr || *path == nullptr) {
-        return true;
+    if (library.as_bound((component + "_component").c_str()) != nullptr) {
+        return {Kind::built_in, {}};
+    }
+    if (path == nullptr || *path == nullptr) {
+        return {Kind::unknown, {}};
     }
     std::istringstream folders(*path);
+    bool all_seen = true;
     for (std::string folder; std::getline(folders, folder, ':');) {
-        // A word stands for a default folder (mca_base_component_repository.c).
-        if (folder.empty() || folder[0] != '/' ||
-            access((folder + "/" + component + ".so").c_str(), F_OK) == 0) {
-            return true;
+        folder = meant_folder(library, folder);
+        const std::string file = folder + "/" + component + ".so";
+        all_seen = all_seen && !folder.empty();
+        if (!folder.empty() && access(file.c_str(), F_OK) == 0) {
+            return {Kind::file, file};
         }
     }
-    return false;
+    return {all_seen ? Kind::nowhere : Kind::unknown, {}};
 }
 
 UserParameters::UserParameters() {

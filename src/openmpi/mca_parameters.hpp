@@ -9,9 +9,21 @@
 
 namespace gpushm::openmpi {
 
-/** Whether there is a component mca_<framework>_<name>, built in or in a folder where this Open MPI looks. True also
- *  where that cannot be found out. To be called when the MCA has read its parameters. */
-bool has_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name);
+/** Where a component is. */
+struct ComponentPlace {
+    enum class Kind { nowhere, built_in, file, unknown };
+    Kind kind = Kind::nowhere;
+    std::string path;  // of the file
+};
+
+/** Finds mca_<framework>_<name>: built in or in a folder where this Open MPI looks. To be called when the MCA has read
+ *  its parameters. */
+ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name);
+
+/** Whether it is anywhere. True also where that cannot be found out. */
+inline bool has_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name) {
+    return find_component(library, framework, name).kind != ComponentPlace::Kind::nowhere;
+}
 
 /** What the environment (also by mpirun --mca) and the user's own ~/.openmpi/mca-params.conf set. Not the file of the
  *  installation, in which distributions exclude UCX. */

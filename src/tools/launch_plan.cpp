@@ -2,6 +2,7 @@
 // What gpushm-run changes in a program's environment: see launch_plan.hpp.
 #include "tools/launch_plan.hpp"
 
+#include "openmpi/first_rank.hpp"
 #include "openmpi/mca_defaults.hpp"
 #include "tools/user_settings.hpp"
 
@@ -43,18 +44,21 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
                   LaunchPlan &plan) {
     const std::string obstacle = facts.ucx ? why_not_served(*facts.ucx) : std::string();
     if (!obstacle.empty()) {
-        plan.warnings.push_back(obstacle + (facts.links_ucx
-                                                ? "; the program runs without gpushm"
-                                                : "; only a program with another UCX gets gpushm"));
         if (facts.links_ucx) {
+            plan.warnings.push_back(obstacle + "; the program runs without gpushm");
             return false;
         }
+        // The program says so itself where it uses this one.
+        plan.notes.push_back(obstacle + "; only a program with another UCX gets gpushm");
     }
     const bool reads_plugin_path =
         facts.ucx && obstacle.empty() && loading_of(facts.ucx->version) == Loading::plugin_path;
     if (facts.links_ucx) {
         if (reads_plugin_path) {
             add_plugin_path(facts, files, "the program links " + describe(*facts.ucx), environment, plan);
+            if (facts.links_mpi) {
+                add_preload(facts, files, "Open MPI does without UCX where it must (sessions)", environment, plan);
+            }
         } else {
             add_preload(facts, files,
                         "the program links " + describe(*facts.ucx) +
@@ -88,6 +92,21 @@ void set_mca(const openmpi::McaDefault &parameter, const std::string &reason, co
         set_unless_present(environment, std::string("OMPI_MCA_") + parameter.name, parameter.value, reason));
 }
 
+/** The processes of Open MPI are told which parameters they may take back (openmpi/mca_settings.hpp). */
+void note_as_ours(Environment &environment, LaunchPlan &plan) {
+    const std::string prefix = "OMPI_MCA_";
+    const char *present = environment.find(openmpi::kSetByGpushm);
+    std::string names = present != nullptr ? present : "";
+    for (const Change &change : plan.changes) {
+        if (change.kind == Change::Kind::set && change.name.compare(0, prefix.size(), prefix) == 0) {
+            names += (names.empty() ? "" : ",") + change.name.substr(prefix.size());
+        }
+    }
+    environment.set(openmpi::kSetByGpushm, names);
+    plan.changes.push_back({Change::Kind::set, openmpi::kSetByGpushm, names,
+                            "a process that cannot send through UCX and gpushm takes these back"});
+}
+
 /** As far as is known beforehand. */
 bool uses_open_mpi(const LaunchFacts &facts) {
     return !facts.links_ucx || facts.links_mpi;
@@ -111,6 +130,7 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
             environment, plan);
     set_mca(openmpi::kUcxDevices, "Open MPI prefers UCX whatever its devices are",
             facts, environment, plan);
+    note_as_ours(environment, plan);
 }
 
 /** A program of many ranks that each start by gpushm-run is warned once. */
@@ -131,7 +151,9 @@ void report_other_mpi(const LaunchFacts &facts, const Environment &environment, 
 }
 
 void report(const Exclusion &exclusion, const Environment &environment, LaunchPlan &plan) {
-    const bool quietly = exclusion.meant || is_later_rank(environment);
+    // A program of many ranks that each start by gpushm-run is warned once.
+    const bool quietly =
+        exclusion.meant || openmpi::is_later_rank([&](const char *name) { return environment.find(name); });
     (quietly ? plan.notes : plan.warnings).push_back(exclusion.line);
 }
 
@@ -168,7 +190,8 @@ LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
     if (!plan_loading(known, files, environment, plan)) {
         return plan;
     }
-    if (uses_open_mpi(known)) {
+    // With an unserved UCX a process finds out itself whether it has another one.
+    if (uses_open_mpi(known) && (!known.ucx || why_not_served(*known.ucx).empty())) {
         plan_open_mpi(known, environment, plan);
     }
     report_exclusions(known, environment, plan);

@@ -90,21 +90,8 @@ Loading loading_of(const Version &ucx) {
 }
 
 std::string why_not_served(const UcxInstallation &ucx) {
-    const std::string name = "UCX " + to_string(ucx.version) + " (" + ucx.libucp_path + ")";
-    if (older_than(ucx.version, 1, abi::oldest_layout().minor)) {
-        return name + " is too old, gpushm serves UCX " + served_versions() +
-               ": install a newer UCX";
-    }
-    if (abi::find_layout(ucx.version.major, ucx.version.minor) == nullptr) {
-        return name + " is not known, gpushm serves UCX " + served_versions() +
-               ": install a newer gpushm";
-    }
-    if (ucx.statistics) {
-        return name +
-               " was built with statistics, which gpushm does not serve: "
-               "use a UCX that was configured without --enable-stats";
-    }
-    return {};
+    return abi::why_not_served(ucx.version.major, ucx.version.minor, ucx.statistics,
+                               "UCX " + to_string(ucx.version) + " (" + ucx.libucp_path + ")");
 }
 
 std::string served_versions() {

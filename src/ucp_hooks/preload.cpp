@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // LD_PRELOAD library that brings gpushm into UCX 1.13 ... 1.21, whose list of plugins is fixed when
 // they are built (src/ucs/sys/module.c). It is in every process of a job, so it needs nothing but
-// libc, does nothing until a UCX lists its components, and serves whichever UCX that is.
+// libc, does nothing until a UCX lists its components or an Open MPI chooses its own, and serves whichever that is.
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -15,9 +15,19 @@ namespace {
 using Status = signed char;  // ucs_status_t is a packed enum, src/ucs/type/status.h
 using QueryComponents = Status (*)(void **components, unsigned *count);
 using Register = void (*)(const void *asking_code);
+using BecomeDefault = void (*)();
+
+/** How mca_base_framework_t begins (opal/mca/base/mca_base_framework.h), in Open MPI 4.1, 5.0 and 6.0. */
+struct Framework {
+    const char *project;
+    const char *name;
+};
+using OpenFramework = int (*)(Framework *framework, int flags);
 
 constexpr Status kNoDevice = -3;  // UCS_ERR_NO_DEVICE
+constexpr int kOpalError = -1;    // OPAL_ERROR
 constexpr char kQueryComponents[] = "uct_query_components";
+constexpr char kOpenFramework[] = "mca_base_framework_open";
 constexpr char kPerftestAllocators[] = "ucx_perf_mem_type_allocators";
 
 pthread_mutex_t plugin_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -55,38 +65,36 @@ void *loaded_symbol(const char *library, const char *name) {
     return symbol;
 }
 
-/** The function that the caller would have reached without us: that of the libuct on which the
- *  caller depends, which may be loaded RTLD_LOCAL beside another UCX. */
-QueryComponents next_query_components(const void *caller) {
+/** The function that the caller would have reached without us: that of the library on which the
+ *  caller depends, which may be loaded RTLD_LOCAL beside another one. */
+void *next_function(const char *name, const void *caller) {
     Dl_info info;
     link_map *object = nullptr;
     void *symbol = nullptr;
     if (dladdr1(caller, &info, reinterpret_cast<void **>(&object), RTLD_DL_LINKMAP) != 0 &&
         object->l_name[0] != '\0') {
-        symbol = loaded_symbol(object->l_name, kQueryComponents);
+        symbol = loaded_symbol(object->l_name, name);
     }
-    if (symbol == nullptr) {
-        symbol = dlsym(RTLD_NEXT, kQueryComponents);  // the program itself is linked to libuct
-    }
-    if (symbol == nullptr) {
-        symbol = loaded_symbol("libuct.so.0", kQueryComponents);
-    }
-    return reinterpret_cast<QueryComponents>(symbol);
+    return symbol != nullptr ? symbol : dlsym(RTLD_NEXT, name);  // the program itself is linked to it
 }
 
-/** Null when it cannot be opened, which is said once. */
-Register open_plugin() {
+QueryComponents next_query_components(const void *caller) {
+    void *const symbol = next_function(kQueryComponents, caller);
+    return reinterpret_cast<QueryComponents>(symbol != nullptr ? symbol
+                                                               : loaded_symbol("libuct.so.0", kQueryComponents));
+}
+
+/** A function of the plugin; null when that cannot be opened, which is said once. */
+void *in_plugin(const char *name) {
     static bool tried = false;
-    static Register entry = nullptr;
+    static void *plugin = nullptr;
     pthread_mutex_lock(&plugin_mutex);
     if (!tried) {
         tried = true;
-        if (void *plugin = open_sibling("libuct_gpushm.so.0")) {
-            entry = reinterpret_cast<Register>(dlsym(plugin, "gpushm_register"));
-        }
+        plugin = open_sibling("libuct_gpushm.so.0");
     }
     pthread_mutex_unlock(&plugin_mutex);
-    return entry;
+    return plugin != nullptr ? dlsym(plugin, name) : nullptr;
 }
 
 /** Allocators for GPU memory where the program is ucx_perftest, which looks for them before it
@@ -109,8 +117,23 @@ extern "C" __attribute__((visibility("default"))) Status uct_query_components(vo
                         "the preload library of gpushm\n");
         return kNoDevice;
     }
-    if (const Register enter = open_plugin()) {
-        enter(reinterpret_cast<const void *>(next));
+    if (void *const enter = in_plugin("gpushm_register")) {
+        reinterpret_cast<Register>(enter)(reinterpret_cast<const void *>(next));
     }
     return next(components, count);
+}
+
+/** Stands before libopen-pal's function of this name. The hook framework is opened whenever MPI is initialised, as the
+ *  first one of MPI, when nothing is chosen yet. */
+extern "C" __attribute__((visibility("default"))) int mca_base_framework_open(Framework *framework, int flags) {
+    const auto next = reinterpret_cast<OpenFramework>(next_function(kOpenFramework, __builtin_return_address(0)));
+    if (next == nullptr) {
+        return kOpalError;
+    }
+    if (strcmp(framework->project, "ompi") == 0 && strcmp(framework->name, "hook") == 0) {
+        if (void *const enter = in_plugin("gpushm_become_default")) {
+            reinterpret_cast<BecomeDefault>(enter)();
+        }
+    }
+    return next(framework, flags);
 }

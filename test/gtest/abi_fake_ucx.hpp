@@ -18,7 +18,7 @@ public:
 
     bool is_loaded() const { return handle_ != nullptr; }
     const std::string &path() const { return path_; }
-    const void *code() const { return dlsym(handle_, "uct_component_register"); }
+    const void *code() const { return dlsym(handle_, "uct_md_open"); }
     std::string log() const {
         return reinterpret_cast<const char *(*)()>(dlsym(handle_, "fake_ucx_log"))();
     }

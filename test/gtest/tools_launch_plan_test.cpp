@@ -111,9 +111,30 @@ TEST_F(ToolsLaunchPlan, a_program_on_a_ucx_that_is_not_served_is_left_alone) {
 
 TEST_F(ToolsLaunchPlan, an_unserved_default_ucx_does_not_hinder_a_program_with_its_own) {
     facts_.ucx = ucx_of(99);
-    EXPECT_EQ(plan().warnings.size(), 1u);
+    const LaunchPlan made = plan();
+    EXPECT_TRUE(made.warnings.empty()) << "a program that uses it says so";
+    EXPECT_TRUE(mentions(made.notes, "1.99.4"));
     EXPECT_EQ(value("LD_PRELOAD"), kPreload);
     EXPECT_EQ(value("UCX_PLUGIN_PATH"), "(unset)");
+    EXPECT_EQ(value("OMPI_MCA_pml"), "(unset)") << "the job would end";
+}
+
+TEST_F(ToolsLaunchPlan, processes_are_told_which_parameters_they_may_take_back) {
+    plan();
+    EXPECT_EQ(value("GPUSHM_MCA_DEFAULTS"),
+              "pml,osc,osc_ucx_priority,opal_common_ucx_tls,opal_common_ucx_devices");
+    const LaunchPlan made = plan({"OMPI_MCA_pml=ucx", "OMPI_MCA_osc=ucx", "GPUSHM_MCA_DEFAULTS=pml"});
+    EXPECT_EQ(value("GPUSHM_MCA_DEFAULTS"), "pml,opal_common_ucx_tls,opal_common_ucx_devices");
+    EXPECT_EQ(made.changes.back().name, "GPUSHM_MCA_DEFAULTS") << "for --print";
+}
+
+TEST_F(ToolsLaunchPlan, a_program_of_open_mpi_gets_the_preload_library_beside_the_plugin_path) {
+    facts_.links_ucx = true;
+    facts_.links_mpi = true;
+    facts_.ucx = ucx_of(22);
+    plan();
+    EXPECT_EQ(value("LD_PRELOAD"), kPreload);
+    EXPECT_EQ(value("UCX_PLUGIN_PATH"), kDirectory);
 }
 
 TEST_F(ToolsLaunchPlan, open_mpi_is_set_up_unless_the_program_is_known_not_to_use_mpi) {

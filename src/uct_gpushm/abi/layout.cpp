@@ -270,4 +270,18 @@ std::string served_versions() {
     return "1." + std::to_string(oldest_layout().minor) + " to 1." + std::to_string(kLayouts.back().minor);
 }
 
+std::string why_not_served(unsigned major, unsigned minor, bool statistics, const std::string &name) {
+    if (major < 1 || (major == 1 && minor < oldest_layout().minor)) {
+        return name + " is too old, gpushm serves UCX " + served_versions() + ": install a newer UCX";
+    }
+    if (find_layout(major, minor) == nullptr) {
+        return name + " is not known, gpushm serves UCX " + served_versions() + ": install a newer gpushm";
+    }
+    if (statistics) {
+        return name + " was built with statistics, which gpushm does not serve: use a UCX that was configured "
+                      "without --enable-stats";
+    }
+    return {};
+}
+
 }  // namespace gpushm::abi

@@ -18,10 +18,6 @@ std::string text(const Version &version) {
            std::to_string(version.release);
 }
 
-bool is_too_old(const Version &version) {
-    return version.major < 1 || (version.major == 1 && version.minor < oldest_layout().minor);
-}
-
 /** What a registration came to: empty, or the line to log. */
 using Refusal = std::string;
 
@@ -36,17 +32,12 @@ Refusal choose_layout(const UcxLibrary &ucx, Running &target) {
         return "cannot ask the version of the UCX at " + ucx.path() +
                ": put its libucp.so.0 beside it";
     }
-    const std::string name = "UCX " + text(*version) + " at " + ucx.path();
-    if (ucx.symbol("ucs_stats_node_alloc") != nullptr) {
-        return "cannot be used with " + name +
-               ", which was built with statistics: use a UCX configured without --enable-stats";
-    }
     target.version = *version;
     target.layout = find_layout(version->major, version->minor);
-    if (target.layout == nullptr && is_too_old(*version)) {
-        return "serves UCX " + served_versions() + ", " + name + " is too old: install a newer UCX";
-    }
-    return target.layout != nullptr ? Refusal{} : "does not know " + name + ": update gpushm";
+    const std::string obstacle =
+        why_not_served(version->major, version->minor, ucx.symbol("ucs_stats_node_alloc") != nullptr,
+                       "UCX " + text(*version) + " (" + ucx.path() + ")");
+    return obstacle.empty() ? Refusal{} : "cannot be used: " + obstacle;
 }
 
 /** What the layout has a slot for must be there to fill it. */

@@ -52,7 +52,7 @@ Handle find_object(Predicate is_it) {
     return nullptr;
 }
 
-constexpr char kUctSymbol[] = "uct_component_register";
+constexpr char kUctSymbol[] = "uct_md_open";  // also in releases that are too old
 constexpr char kUcsSymbol[] = "ucs_log_dispatch";
 constexpr char kVersionSymbol[] = "ucp_get_version";
 

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "openmpi/mca_settings.hpp"
+
+#include "openmpi/mca_defaults.hpp"
+#include "openmpi/mca_parameters.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+constexpr McaDefault kDefaults[] = {kPml, kOsc, kOscPriority, kUcxTransports, kUcxDevices};
+
+std::string variable_of(const char *parameter) { return std::string("OMPI_MCA_") + parameter; }
+
+std::vector<std::string> set_by_gpushm() {
+    const char *list = getenv(kSetByGpushm);
+    std::istringstream elements(list != nullptr ? list : "");
+    std::vector<std::string> names;
+    for (std::string name; std::getline(elements, name, ',');) {
+        names.push_back(name);
+    }
+    return names;
+}
+
+/** Whether gpushm has set it, and nobody has changed it since. */
+bool is_ours(const McaDefault &parameter) {
+    const std::vector<std::string> names = set_by_gpushm();
+    const char *value = getenv(variable_of(parameter.name).c_str());
+    return value != nullptr && strcmp(value, parameter.value) == 0 &&
+           std::find(names.begin(), names.end(), parameter.name) != names.end();
+}
+
+bool is_the_users(const UserParameters &user, const McaDefault &parameter) {
+    bool is_set = user.set(parameter.name) && !is_ours(parameter);
+    for (const char *synonym : parameter.synonyms) {
+        is_set |= synonym != nullptr && user.set(synonym);
+    }
+    return is_set;
+}
+
+/** True when it was not set by anybody else. */
+bool set_default(const UserParameters &user, const McaDefault &parameter) {
+    if (is_the_users(user, parameter)) {
+        return false;
+    }
+    if (!is_ours(parameter)) {
+        const char *list = getenv(kSetByGpushm);
+        const std::string names = (list != nullptr ? std::string(list) + "," : "") + parameter.name;
+        setenv(variable_of(parameter.name).c_str(), parameter.value, 1);
+        setenv(kSetByGpushm, names.c_str(), 1);
+    }
+    return true;
+}
+
+}  // namespace
+
+void set_defaults(const OpenMpiLibrary &library) {
+    const UserParameters user;
+    set_default(user, kPml);
+    if (has_component(library, "osc", "ucx") && set_default(user, kOsc)) {
+        set_default(user, kOscPriority);
+    }
+    set_default(user, kUcxTransports);
+    set_default(user, kUcxDevices);
+}
+
+void withdraw_defaults() {
+    for (const McaDefault &parameter : kDefaults) {
+        if (is_ours(parameter)) {
+            unsetenv(variable_of(parameter.name).c_str());
+        }
+    }
+    unsetenv(kSetByGpushm);
+}
+
+bool user_chooses_pml() { return is_the_users(UserParameters(), kPml); }
+
+}  // namespace gpushm::openmpi

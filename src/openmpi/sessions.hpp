@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sessions of MPI 4: pml/ucx makes no communicator from a group (ompi_comm_nextcid asks for extended context ids).
+#pragma once
+
+#include "openmpi/call_redirection.hpp"
+#include "openmpi/open_mpi_library.hpp"
+
+namespace gpushm::openmpi {
+
+/** While Open MPI initialises: whether MPI_Session_init has it do so, and not MPI_Init. */
+bool begins_with_session(const OpenMpiLibrary &library);
+
+/** Where MPI_Init has chosen UCX, MPI_Comm_create_from_group and MPI_Intercomm_create_from_groups make their
+ *  communicator out of MPI_COMM_WORLD from now on. To be called once. */
+void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
+
+}  // namespace gpushm::openmpi
