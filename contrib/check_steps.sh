@@ -18,6 +18,7 @@ declare -A titles=(
     [host_programs]="host programs plainly and with gpushm: the same results, nothing more printed"
     [driver_failures]="MPI operations while calls of the CUDA driver fail"
     [component]="plain mpirun with the component of Open MPI"
+    [left_alone]="jobs whose UCX gpushm does not serve"
     [perftest]="ucx_perftest in nine pairs"
     [ucx_info]="ucx_info lists component and settings"
     [bad_settings]="bad settings are refused"
@@ -243,8 +244,8 @@ pml() {
     sed -n 's/.*component \([a-z0-9]*\) selected/\1/p' "$root/tmp/output" | sort -u
 }
 
-# Other Open MPI find the component in the user's folder, too: one that was built without UCX.
-without_ucx() {
+# The components of this Open MPI but for those that need UCX, in a folder: prints it.
+folder_without_ucx() {
     local folder=$root/tmp/components file
     mkdir "$folder"
     for file in "$(ompi_info --parsable --path pkglibdir | sed 's/^path:pkglibdir://')"/mca_*; do
@@ -253,7 +254,7 @@ without_ucx() {
         *) ln -s "$file" "$folder" ;;
         esac
     done
-    pml --mca mca_base_component_path "$folder:$HOME/.openmpi/components" | grep -x ob1
+    say "$folder"
 }
 
 step_component() {
@@ -273,7 +274,8 @@ step_component() {
     echo ' pml= ob1' >"$HOME/.openmpi/mca-params.conf"
     pml | grep -x ob1
     rm "$HOME/.openmpi/mca-params.conf"
-    without_ucx
+    # Other Open MPI find the component in the user's folder, too: one that was built without UCX.
+    pml --mca mca_base_component_path "$(folder_without_ucx):$HOME/.openmpi/components" | grep -x ob1
     "$mpi" --disable
     "$mpi" | grep 'not in use'
     "$mpi" --nonsense && exit 1
@@ -300,6 +302,39 @@ step_host_programs() {
     bash "$source_dir/contrib/host_programs.sh" "$prefix" "$plain" "$root/tmp"
     simulated
     gpu_windows
+}
+
+# left_alone REASON SETTING COMMAND...: ranks on host memory whose UCX is another one by stand_in.cpp send by pml/ob1,
+# and gpushm says why in one line.
+left_alone() {
+    local reason=$1 setting=$2
+    shift 2
+    # shellcheck disable=SC2016 # the ranks expand it
+    "$@" -n 3 --mca pml_base_verbose 10 env "$setting" sh -c \
+        'LD_PRELOAD="$1/stand_in.so $LD_PRELOAD" exec "$0" --quick --kinds=host --only=Sendrecv' \
+        "$plain/test/mpi/operations" "$root/tmp" >"$root/tmp/output" 2>&1 || {
+        cat "$root/tmp/output"
+        return 1
+    }
+    [ "$(sed -n 's/.*component \([a-z0-9]*\) selected/\1/p' "$root/tmp/output" | sort -u)" = ob1 ]
+    grep gpushm: "$root/tmp/output" | tee "$root/tmp/said"
+    grep "$reason.*Open MPI goes on without gpushm" "$root/tmp/said"
+    [ "$(wc -l <"$root/tmp/said")" = 1 ]
+}
+
+step_left_alone() {
+    make -C "$plain" -j"$jobs" test/mpi/operations
+    "${CXX:-c++}" -std=c++17 -shared -fPIC -o "$root/tmp/stand_in.so" "$source_dir/test/ucp/stand_in.cpp" -ldl
+    export HOME=$root/tmp/home
+    mkdir "$HOME"
+    left_alone 'too old' STAND_IN_MINOR=10 "$run" mpirun
+    left_alone 'not known' STAND_IN_MINOR=99 "$run" mpirun
+    left_alone 'built with statistics' STAND_IN_ADDS=ucs_stats_node_alloc "$run" mpirun
+    left_alone 'linked in statically' STAND_IN_HIDES=ucp_get_version "$run" mpirun
+    left_alone 'built without UCX' A=b "$run" mpirun --mca mca_base_component_path "$(folder_without_ucx)"
+    "$prefix/bin/gpushm-openmpi" --enable
+    left_alone 'too old' STAND_IN_MINOR=10 mpirun
+    left_alone 'built with statistics' STAND_IN_ADDS=ucs_stats_node_alloc mpirun
 }
 
 step_perftest() {

@@ -76,14 +76,16 @@ smoke_release() {
     in_chroot "$dir" env LD_LIBRARY_PATH="$plain/test/simcuda/.libs" bash -ec '
         . "$0"/contrib/lib.sh
         . "$0"/contrib/mpi_ranks.sh
-        plain=$1 run=$2
+        plain=$1 prefix=$2 run=$2/bin/gpushm-run
         prepare_mpi
         ucx_version
         mpirun --version
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60
         mpi_operations 2 "$plain" --kinds=device
         mpi_reduction_on_gpu 2 "$plain"
-        mpi_sessions "$plain"' "$source_dir" "$plain" "$run"
+        mpi_sessions "$plain"
+        quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/operations" --quick --kinds=device --only=Allreduce
+        quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/sessions" alone' "$source_dir" "$plain" "$prefix"
 }
 
 step_trixie() { smoke_release trixie "$debian13_packages"; }

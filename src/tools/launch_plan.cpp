@@ -135,13 +135,7 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
 
 /** A program of many ranks that each start by gpushm-run is warned once. */
 bool is_later_rank(const Environment &environment) {
-    for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-        const char *rank = environment.find(name);
-        if (rank != nullptr && std::string(rank) != "0") {
-            return true;
-        }
-    }
-    return false;
+    return openmpi::is_later_rank([&](const char *name) { return environment.find(name); });
 }
 
 void report_other_mpi(const LaunchFacts &facts, const Environment &environment, LaunchPlan &plan) {
@@ -151,10 +145,7 @@ void report_other_mpi(const LaunchFacts &facts, const Environment &environment, 
 }
 
 void report(const Exclusion &exclusion, const Environment &environment, LaunchPlan &plan) {
-    // A program of many ranks that each start by gpushm-run is warned once.
-    const bool quietly =
-        exclusion.meant || openmpi::is_later_rank([&](const char *name) { return environment.find(name); });
-    (quietly ? plan.notes : plan.warnings).push_back(exclusion.line);
+    (exclusion.meant || is_later_rank(environment) ? plan.notes : plan.warnings).push_back(exclusion.line);
 }
 
 /** What the user set that keeps gpushm out. */

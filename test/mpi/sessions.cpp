@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sessions of MPI 4, with buffers in device memory:
+// Sessions of MPI 4, with buffers in host memory, and in device memory where there is a CUDA driver:
 //
 //   sessions again    a session begins and ends, then MPI_Init: Open MPI fills its tables once more
 //   sessions alone    no MPI_Init at all, so that there is no MPI_COMM_WORLD
+//   sessions beside   MPI_Init, and communicators of a session's groups beside MPI_COMM_WORLD
 //
-// Exit status 77 where this MPI cannot do that. The functions are looked up at run time, for the program is
-// built with an Open MPI that may have none of them.
+// Exit status 77 where this MPI cannot do that. The functions are found at run time, for the program is built with an
+// Open MPI that may have none of them.
 #include "cuda_driver.hpp"
 
 #include <mpi.h>
@@ -17,6 +18,15 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+// Null where MPI has none; else called as by a program that is linked to it.
+extern "C" {
+int MPI_Comm_create_from_group(MPI_Group group, const char* tag, MPI_Info info, MPI_Errhandler handler,
+                               MPI_Comm* comm) __attribute__((weak));
+int MPI_Intercomm_create_from_groups(MPI_Group local, int local_leader, MPI_Group remote, int remote_leader,
+                                     const char* tag, MPI_Info info, MPI_Errhandler handler, MPI_Comm* comm)
+        __attribute__((weak));
+}
 
 namespace gpushm::mpi_test {
 namespace {
@@ -66,18 +76,18 @@ void end_session(Session session)
 // `count` ints in host or in device memory.
 class Ints {
 public:
-    Ints(CudaDriver& driver, bool on_device, size_t count, int value) :
+    Ints(CudaDriver* driver, bool on_device, size_t count, int value) :
         driver_(driver), values_(count, value), on_device_(on_device)
     {
         if (on_device) {
-            memory_ = driver.allocate(MemoryKind::device, bytes());
-            driver.write(memory_, values_.data(), bytes());
+            memory_ = driver->allocate(MemoryKind::device, bytes());
+            driver->write(memory_, values_.data(), bytes());
         }
     }
     ~Ints()
     {
         if (on_device_) {
-            driver_.release(MemoryKind::device, memory_);
+            driver_->release(MemoryKind::device, memory_);
         }
     }
     Ints(const Ints&) = delete;
@@ -89,7 +99,7 @@ public:
     void check(int wanted, const std::string& operation)
     {
         if (on_device_) {
-            driver_.read(values_.data(), memory_, bytes());
+            driver_->read(values_.data(), memory_, bytes());
         }
         for (int value : values_) {
             if (value != wanted) {
@@ -102,19 +112,24 @@ public:
 private:
     size_t bytes() const { return values_.size() * sizeof(int); }
 
-    CudaDriver& driver_;
+    CudaDriver* driver_;
     std::vector<int> values_;
     bool on_device_;
     void* memory_ = nullptr;
 };
 
-void test_reductions(CudaDriver& driver, MPI_Comm comm)
+std::vector<bool> memory_kinds(const CudaDriver* driver)
+{
+    return driver != nullptr ? std::vector<bool>{false, true} : std::vector<bool>{false};
+}
+
+void test_reductions(CudaDriver* driver, MPI_Comm comm)
 {
     int rank = 0;
     int size = 0;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    for (bool on_device : {false, true}) {
+    for (bool on_device : memory_kinds(driver)) {
         for (size_t count : {2u, 1u << 18}) {
             Ints own(driver, on_device, count, rank + 1);
             Ints sum(driver, on_device, count, -1);
@@ -134,7 +149,36 @@ void test_reductions(CudaDriver& driver, MPI_Comm comm)
     }
 }
 
-void run_again(CudaDriver& driver)
+// From each rank to the next one, contiguous and every second element.
+void test_messages(CudaDriver* driver, MPI_Comm comm)
+{
+    int rank = 0;
+    int size = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    const int next = (rank + 1) % size;
+    const int last = (rank + size - 1) % size;
+    MPI_Datatype every_second;
+    MPI_Type_vector(1 << 10, 1, 2, MPI_INT, &every_second);
+    MPI_Type_commit(&every_second);
+    for (bool on_device : memory_kinds(driver)) {
+        for (size_t count : {1u, 1u << 11, 1u << 20}) {
+            Ints own(driver, on_device, count, rank);
+            Ints other(driver, on_device, count, -1);
+            MPI_Sendrecv(own.data(), own.count(), MPI_INT, next, 1, other.data(), other.count(), MPI_INT, last, 1,
+                         comm, MPI_STATUS_IGNORE);
+            other.check(last, "MPI_Sendrecv");
+        }
+        Ints rows(driver, on_device, 1 << 11, rank);
+        Ints packed(driver, on_device, 1 << 10, -1);
+        MPI_Sendrecv(rows.data(), 1, every_second, next, 2, packed.data(), packed.count(), MPI_INT, last, 2, comm,
+                     MPI_STATUS_IGNORE);
+        packed.check(last, "MPI_Sendrecv of a vector");
+    }
+    MPI_Type_free(&every_second);
+}
+
+void run_again(CudaDriver* driver)
 {
     Session session = begin_session();
     int sets = 0;
@@ -146,22 +190,108 @@ void run_again(CudaDriver& driver)
     MPI_Finalize();
 }
 
-void run_alone(CudaDriver& driver)
+MPI_Group world_of(Session session)
 {
-    Session session = begin_session();
     MPI_Group group = MPI_GROUP_NULL;
-    MPI_Comm comm = MPI_COMM_NULL;
     find<int (*)(Session, const char*, MPI_Group*)>("MPI_Group_from_session_pset")(
             session, "mpi://WORLD", &group);
-    const auto create = find<int (*)(MPI_Group, const char*, MPI_Info, MPI_Errhandler, MPI_Comm*)>(
-            "MPI_Comm_create_from_group");
-    if (create(group, "gpushm", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm) != MPI_SUCCESS) {
-        skip("no communicator without MPI_COMM_WORLD through UCX here");
+    return group;
+}
+
+MPI_Comm communicator_of(MPI_Group group, const char* name)
+{
+    MPI_Comm comm = MPI_COMM_NULL;
+    if (MPI_Comm_create_from_group(group, name, MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm) != MPI_SUCCESS) {
+        fail("MPI_Comm_create_from_group");
     }
+    return comm;
+}
+
+void run_alone(CudaDriver* driver)
+{
+    Session session = begin_session();
+    MPI_Group group = world_of(session);
+    MPI_Comm comm = communicator_of(group, "gpushm");
+    test_messages(driver, comm);
     test_reductions(driver, comm);
     MPI_Comm_free(&comm);
     MPI_Group_free(&group);
     end_session(session);
+}
+
+// The even and the odd ranks, each a group, talk to each other.
+void test_intercommunicator(MPI_Group world)
+{
+    int rank = 0;
+    int size = 0;
+    MPI_Group_rank(world, &rank);
+    MPI_Group_size(world, &size);
+    MPI_Group groups[2];
+    for (int parity : {0, 1}) {
+        int range[1][3] = {{parity, size - 1, 2}};
+        MPI_Group_range_incl(world, 1, range, &groups[parity]);
+    }
+    MPI_Comm comm = MPI_COMM_NULL;
+    if (MPI_Intercomm_create_from_groups(groups[rank % 2], 0, groups[1 - rank % 2], 0, "gpushm-inter",
+                                         MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm) != MPI_SUCCESS) {
+        fail("MPI_Intercomm_create_from_groups");
+    }
+    int others = 0;
+    MPI_Allreduce(&rank, &others, 1, MPI_INT, MPI_MIN, comm);
+    if (others != 1 - rank % 2) {
+        fail("MPI_Allreduce of an intercommunicator");
+    }
+    MPI_Comm_free(&comm);
+    MPI_Group_free(&groups[0]);
+    MPI_Group_free(&groups[1]);
+}
+
+void run_beside(CudaDriver* driver)
+{
+    MPI_Init(nullptr, nullptr);
+    Session session = begin_session();
+    MPI_Group group = world_of(session);
+    MPI_Comm comm = communicator_of(group, "gpushm");
+    MPI_Comm second = communicator_of(group, "gpushm-second");
+    int relation = MPI_UNEQUAL;
+    MPI_Comm_compare(comm, second, &relation);
+    if (relation != MPI_CONGRUENT) {
+        fail("MPI_Comm_compare");
+    }
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    MPI_Comm_get_errhandler(comm, &handler);
+    if (handler != MPI_ERRORS_RETURN) {
+        fail("MPI_Comm_get_errhandler");
+    }
+    test_messages(driver, comm);
+    test_reductions(driver, second);
+    test_reductions(driver, MPI_COMM_WORLD);
+    int size = 0;
+    MPI_Comm_size(comm, &size);
+    if (size > 1) {
+        test_intercommunicator(group);
+    }
+    MPI_Comm_free(&comm);
+    MPI_Comm_free(&second);
+    MPI_Group_free(&group);
+    end_session(session);
+    MPI_Finalize();
+}
+
+struct Mode {
+    const char* name;
+    void (*run)(CudaDriver* driver);
+};
+constexpr Mode kModes[] = {{"again", run_again}, {"alone", run_alone}, {"beside", run_beside}};
+
+const Mode* find_mode(const std::string& name)
+{
+    for (const Mode& mode : kModes) {
+        if (name == mode.name) {
+            return &mode;
+        }
+    }
+    return nullptr;
 }
 
 } // namespace
@@ -170,15 +300,17 @@ void run_alone(CudaDriver& driver)
 int main(int argc, char** argv)
 try {
     using namespace gpushm::mpi_test;
-    const std::string mode = argc == 2 ? argv[1] : "";
+    const Mode* const mode = find_mode(argc == 2 ? argv[1] : "");
+    if (mode == nullptr) {
+        fail("usage: sessions again|alone|beside");
+    }
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
-    if (driver == nullptr || (mode != "again" && mode != "alone")) {
-        fail(driver == nullptr ? reason : "usage: sessions again|alone");
+    if (driver != nullptr) {
+        driver->use_device(0);
     }
-    driver->use_device(0);
-    mode == "again" ? run_again(*driver) : run_alone(*driver);
-    printf("sessions %s: passed\n", mode.c_str());
+    mode->run(driver.get());
+    printf("sessions %s: passed\n", mode->name);
     return 0;
 } catch (const std::runtime_error& error) {
     fprintf(stderr, "sessions: %s\n", error.what());
