@@ -24,7 +24,7 @@ constexpr McaDefault kOsc = {"osc", "ucx,sm"};
 constexpr McaDefault kOscPriority = {"osc_ucx_priority", "200"};
 
 /** The parameters which gpushm has set in the environment, separated by commas: a job that cannot send through UCX
- *  takes them back (mca_settings.hpp). */
-constexpr const char *kSetByGpushm = "GPUSHM_MCA_DEFAULTS";
+ *  takes them back (mca_settings.hpp). No parameter of Open MPI, but mpirun hands it to other nodes with these. */
+constexpr const char *kSetByGpushm = "OMPI_MCA_gpushm_defaults";
 
 }  // namespace gpushm::openmpi

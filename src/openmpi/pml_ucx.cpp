@@ -2,7 +2,7 @@
 #include "openmpi/pml_ucx.hpp"
 
 #include "openmpi/mca_parameters.hpp"
-#include "uct_gpushm/abi/layout.hpp"
+#include "uct_gpushm/abi/served_versions.hpp"
 
 #include <dlfcn.h>
 

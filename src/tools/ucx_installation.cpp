@@ -4,7 +4,7 @@
 
 #include "tools/environment.hpp"
 #include "tools/subprocess.hpp"
-#include "uct_gpushm/abi/layout.hpp"
+#include "uct_gpushm/abi/served_versions.hpp"
 
 #include <dlfcn.h>
 #include <glob.h>

@@ -4,6 +4,8 @@
 // against the running library.
 #include "uct_gpushm/abi/layout.hpp"
 
+#include "uct_gpushm/abi/served_versions.hpp"
+
 #include <array>
 
 namespace gpushm::abi {

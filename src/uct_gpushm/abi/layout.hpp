@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace gpushm::abi {
 
@@ -210,11 +209,5 @@ const Layout *find_layout(unsigned major, unsigned minor);
 
 /** The first release that is known. */
 const Layout &oldest_layout();
-/** "1.13 to 1.23". */
-std::string served_versions();
-
-/** Empty when gpushm can serve UCX major.minor, otherwise what hinders it and what to do, without a final full stop.
- *  `name`: "UCX 1.12.1 (/usr/lib/libucp.so.0)". */
-std::string why_not_served(unsigned major, unsigned minor, bool statistics, const std::string &name);
 
 }  // namespace gpushm::abi

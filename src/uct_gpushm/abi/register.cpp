@@ -3,6 +3,7 @@
 #include "config.h"
 #include "uct_gpushm/abi/component.hpp"
 #include "uct_gpushm/abi/posix_component.hpp"
+#include "uct_gpushm/abi/served_versions.hpp"
 #include "uct_gpushm/abi/ucx_objects.hpp"
 
 #include <algorithm>
