@@ -126,7 +126,8 @@ int commit_then_attach() {
 void prepare_session(const OpenMpiLibrary &library, State &attached) {
     withdraw_defaults();
     if (!is_switched_off() && CudaDriver::get() != nullptr && library.mpi("PMIx_Commit", &attached.pmix_commit)) {
-        attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach), {"libmpi.so"});
+        attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
+                                 {"libmpi.so", "libopen_mpi.so"});  // the second one in 6.0
     }
 }
 
