@@ -128,6 +128,7 @@ void prepare_session(const OpenMpiLibrary &library, State &attached) {
     if (!is_switched_off() && CudaDriver::get() != nullptr && library.mpi("PMIx_Commit", &attached.pmix_commit)) {
         attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
                                  {"libmpi.so", "libopen_mpi.so"});  // the second one in 6.0
+        explain_refused_windows(library, &attached.redirection);
     }
 }
 

@@ -4,8 +4,11 @@
 // out of which a communicator can be made without extended context ids.
 #include "openmpi/sessions.hpp"
 
+#include "core/log.hpp"
+#include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
 
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -44,14 +47,18 @@ struct State {
     const void *group_null;
     const void *info_null;
     const char *selected_pml;  // which Open MPI fills in when it has chosen
+    int (*win_create)(void *base, ptrdiff_t size, int unit, void *info, void *comm, void **window);
+    int (*win_attach)(void *window, void *base, ptrdiff_t size);
 };
 State known;
+
+bool sends_through_ucx() { return std::strcmp(known.selected_pml, "ucx") == 0; }
 
 /** Whether MPI_COMM_WORLD is there, and Open MPI makes no communicators of groups. */
 bool is_to_use_world() {
     int initialized = 0;
     int finalized = 0;
-    return std::strcmp(known.selected_pml, "ucx") == 0 && known.mpi.initialized(&initialized) == kMpiSuccess && initialized != 0 &&
+    return sends_through_ucx() && known.mpi.initialized(&initialized) == kMpiSuccess && initialized != 0 &&
            known.mpi.finalized(&finalized) == kMpiSuccess && finalized == 0;
 }
 
@@ -127,6 +134,30 @@ bool find_functions(const OpenMpiLibrary &library, Functions *mpi) {
            library.mpi("PMPI_Finalized", &mpi->finalized);
 }
 
+bool find_selected_pml(const OpenMpiLibrary &library) {
+    const auto *component = static_cast<const char *>(library.mpi("mca_pml_base_selected_component"));
+    known.selected_pml = component != nullptr ? component + kComponentName : nullptr;
+    return component != nullptr;
+}
+
+/** Open MPI's own error, which follows, says nothing of GPUs. */
+void explain_refusal(const void *base) {
+    if (!sends_through_ucx() && is_gpu_memory(base)) {
+        GPUSHM_LOG(error, "a job that begins with MPI_Session_init has no windows in GPU memory (%p), since Open MPI "
+                   "sends it without UCX: begin it with MPI_Init", base);
+    }
+}
+
+int win_create(void *base, ptrdiff_t size, int unit, void *info, void *comm, void **window) {
+    explain_refusal(base);
+    return known.win_create(base, size, unit, info, comm, window);
+}
+
+int win_attach(void *window, void *base, ptrdiff_t size) {
+    explain_refusal(base);
+    return known.win_attach(window, base, size);
+}
+
 }  // namespace
 
 bool begins_with_session(const OpenMpiLibrary &library) {
@@ -138,13 +169,18 @@ void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redi
     known.comm_world = library.as_bound("ompi_mpi_comm_world");
     known.group_null = library.as_bound("ompi_mpi_group_null");
     known.info_null = library.as_bound("ompi_mpi_info_null");
-    const auto *selected = static_cast<const char *>(library.mpi("mca_pml_base_selected_component"));
-    if (known.comm_world != nullptr && selected != nullptr && find_functions(library, &known.mpi)) {
-        known.selected_pml = selected + kComponentName;
+    if (known.comm_world != nullptr && find_selected_pml(library) && find_functions(library, &known.mpi)) {
         redirect_mpi_call(library, redirection, "Comm_create_from_group", &known.mpi.create_from_group,
                           &create_from_group);
         redirect_mpi_call(library, redirection, "Intercomm_create_from_groups", &known.mpi.intercomm_from_groups,
                           &intercomm_from_groups);
+    }
+}
+
+void explain_refused_windows(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    if (find_selected_pml(library)) {
+        redirect_mpi_call(library, redirection, "Win_create", &known.win_create, &win_create);
+        redirect_mpi_call(library, redirection, "Win_attach", &known.win_attach, &win_attach);
     }
 }
 

@@ -4,6 +4,7 @@
 //   sessions again    a session begins and ends, then MPI_Init: Open MPI fills its tables once more
 //   sessions alone    no MPI_Init at all, so that there is no MPI_COMM_WORLD
 //   sessions beside   MPI_Init, and communicators of a session's groups beside MPI_COMM_WORLD
+//   sessions window   as alone: a window in device memory is an error of MPI_Win_create
 //
 // Exit status 77 where this MPI cannot do that. The functions are found at run time, for the program is built with an
 // Open MPI that may have none of them.
@@ -219,6 +220,26 @@ void run_alone(CudaDriver* driver)
     end_session(session);
 }
 
+void run_window(CudaDriver* driver)
+{
+    if (driver == nullptr) {
+        skip("no CUDA driver");
+    }
+    Session session = begin_session();
+    MPI_Group group = world_of(session);
+    MPI_Comm comm = communicator_of(group, "gpushm");
+    {
+        Ints memory(driver, true, 1024, 0);
+        MPI_Win window = MPI_WIN_NULL;
+        if (MPI_Win_create(memory.data(), 4096, 4, MPI_INFO_NULL, comm, &window) == MPI_SUCCESS) {
+            fail("MPI_Win_create takes device memory");
+        }
+    }
+    MPI_Comm_free(&comm);
+    MPI_Group_free(&group);
+    end_session(session);
+}
+
 // The even and the odd ranks, each a group, talk to each other.
 void test_intercommunicator(MPI_Group world)
 {
@@ -282,7 +303,8 @@ struct Mode {
     const char* name;
     void (*run)(CudaDriver* driver);
 };
-constexpr Mode kModes[] = {{"again", run_again}, {"alone", run_alone}, {"beside", run_beside}};
+constexpr Mode kModes[] = {
+        {"again", run_again}, {"alone", run_alone}, {"beside", run_beside}, {"window", run_window}};
 
 const Mode* find_mode(const std::string& name)
 {
@@ -302,7 +324,7 @@ try {
     using namespace gpushm::mpi_test;
     const Mode* const mode = find_mode(argc == 2 ? argv[1] : "");
     if (mode == nullptr) {
-        fail("usage: sessions again|alone|beside");
+        fail("usage: sessions again|alone|beside|window");
     }
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
