@@ -3,6 +3,7 @@
 #include "openmpi/attachment.hpp"
 
 #include "core/cuda_driver.hpp"
+#include "core/function_redirection.hpp"
 #include "core/log.hpp"
 #include "openmpi/accelerator_table.hpp"
 #include "openmpi/call_redirection.hpp"
@@ -63,6 +64,16 @@ void *open_component(const char *file, int mode) {
 /** In place of MPIX_Query_cuda_support, which Open MPI 4.1 answers by how it was built. */
 int query_cuda_support() { return 1; }
 
+void redirect_query(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    constexpr char kName[] = "MPIX_Query_cuda_support";
+    void *const query = library.mpi(kName);
+    void *const replacement = reinterpret_cast<void *>(&query_cuda_support);
+    void *original = nullptr;
+    if (query != nullptr && !redirect_function(query, replacement, &original)) {
+        redirection->add(kName, replacement);
+    }
+}
+
 void watch_components(State &attached) {
     attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), {"libopen-pal.so"});
 }
@@ -91,8 +102,7 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     redirect_user_operations(library, &attached.redirection);
     redirect_one_sided_calls(library, &attached.redirection);
     redirect_file_calls(library, &attached.redirection);
-    attached.redirection.add("MPIX_Query_cuda_support",
-                             reinterpret_cast<void *>(&query_cuda_support));
+    redirect_query(library, &attached.redirection);
     watch_components(attached);
 }
 

@@ -14,23 +14,18 @@ constexpr int kMpiSuccess = 0;
 constexpr int kMpiErrorOther = 16;
 constexpr int kMpiErrorNoMemory = 39;
 
-/** Has calls of MPI_<name> and PMPI_<name> go to `replacement`; `*original` is what they reach in Open MPI. A
- *  profiling tool that stands before either keeps its place; what it calls by a linked PMPI_<name> comes to us,
- *  what it has looked up by dlsym does not. False when this Open MPI has no such function. */
+/** Has calls of Open MPI's PMPI_<name> and MPI_<name> go to `replacement`, however they come to it; `*original` is what
+ *  does the work then. A profiling tool that stands before either keeps its place, and what it calls comes to us. Where
+ *  the function itself cannot be changed (core/function_redirection.hpp), `redirection` changes its callers: those
+ *  that look it up by dlsym are not reached then. False when this Open MPI has no such function. */
+bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
+                       void **original, void *replacement);
+
 template <typename Function>
 bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection,
                        const std::string &name, Function *original, Function replacement) {
-    const std::string profiled = "PMPI_" + name;
-    if (!library.mpi(profiled.c_str(), original)) {
-        return false;
-    }
-    for (const char *symbol : {profiled.c_str(), profiled.c_str() + 1}) {
-        void *const ours = library.mpi(symbol);
-        if (library.as_called(symbol) == ours) {
-            redirection->add_function(symbol, ours, reinterpret_cast<void *>(replacement));
-        }
-    }
-    return true;
+    return redirect_mpi_call(library, redirection, name, reinterpret_cast<void **>(original),
+                             reinterpret_cast<void *>(replacement));
 }
 
 }  // namespace gpushm::openmpi
