@@ -192,16 +192,40 @@ step_same_device() {
     "$run" mpirun -n 2 "$plain/test/mpi/pairs" --same-device --quick --timeout 120
 }
 
-# profiled_ranks N PROGRAM: whether a profiling tool that is loaded behind a library above MPI is called by the ranks.
-profiled_ranks() {
+# ranks_with LIBRARIES N PROGRAM: the ranks have loaded these libraries of test/mpi first.
+ranks_with() {
     # shellcheck disable=SC2016 # the ranks expand it
-    ranks "$1" sh -c 'LD_PRELOAD="$1/above_mpi.so $1/profiler.so $LD_PRELOAD" exec "$0"' "$2" "$plain/test/mpi/.libs" |
-        grep 'profiler: MPI_Op_create'
+    ranks "$2" sh -c 'LD_PRELOAD="$1 $LD_PRELOAD" exec "$0"' "$3" "${1//@/$plain/test/mpi/.libs/}"
+}
+
+# profiled_ranks N PROGRAM: whether profiling tools that are loaded behind a library above MPI are called by the ranks,
+# once for MPI_Op_create and not for PMPI_Op_create.
+profiled_ranks() {
+    local tool
+    for tool in profiler profiler_next; do
+        ranks_with "@above_mpi.so @$tool.so" "$1" "$2" >"$root/tmp/output"
+        cat "$root/tmp/output"
+        [ "$(grep -c 'profiler: MPI_Op_create' "$root/tmp/output")" = "$1" ]
+    done
+}
+
+# Calls of MPI that only its functions themselves can see, and what can be seen where they cannot be changed.
+looked_up() {
+    local program
+    ranks 2 "$plain/test/mpi/looked_up" "$plain/test/mpi/.libs/looked_up_library.so" "$root/tmp"
+    if need python3; then
+        ranks 2 /usr/bin/python3 "$source_dir/test/mpi/device_ctypes.py"
+    fi
+    for program in pointers pointers_fixed; do
+        UCX_LOG_LEVEL=debug ranks_with @unwritable_mpi.so 2 "$plain/test/mpi/$program" >"$root/tmp/output"
+        grep 'MPI_Op_create itself cannot be changed' "$root/tmp/output"
+    done
 }
 
 step_operations() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,above_mpi.la,profiler.la}
+    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,above_mpi.la} \
+        test/mpi/{looked_up,looked_up_library.la,profiler.la,profiler_next.la,unwritable_mpi.la}
     ranks 2 "$plain/test/mpi/pointers"
     ranks 2 "$plain/test/mpi/pointers_fixed"
     profiled_ranks 2 "$plain/test/mpi/pointers"
@@ -209,6 +233,7 @@ step_operations() {
     # What it tries in vain is not to be read.
     ranks 2 "$plain/test/mpi/operations" --quick --kinds=device --only=all_begin >"$root/tmp/output"
     absent grep 'Only one' "$root/tmp/output"
+    looked_up
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"
