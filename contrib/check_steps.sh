@@ -212,7 +212,7 @@ profiled_ranks() {
 # Calls of MPI that only its functions themselves can see, and what can be seen where they cannot be changed.
 looked_up() {
     local program
-    ranks 2 "$plain/test/mpi/looked_up" "$plain/test/mpi/.libs/looked_up_library.so" "$root/tmp"
+    mpi_looked_up "$plain" "$root/tmp"
     if need python3; then
         ranks 2 /usr/bin/python3 "$source_dir/test/mpi/device_ctypes.py"
     fi

@@ -25,6 +25,13 @@ mpi_operations() {
     ranks "$n" "$build/test/mpi/operations" --quick --timeout=100 "$@" 2>&1 | tail -n 30
 }
 
+# mpi_looked_up BUILD_DIR SCRATCH_DIR: calls of MPI by functions that the program has looked up; test/mpi/looked_up and
+# its library have been made there. Other processors' functions are not changed.
+mpi_looked_up() {
+    [ "$(uname -m)" = x86_64 ] || return 0
+    ranks 2 "$1/test/mpi/looked_up" "$1/test/mpi/.libs/looked_up_library.so" "$2"
+}
+
 # mpi_reduction_on_gpu N BUILD_DIR: whether a large reduction of GPU memory stays in GPU memory.
 mpi_reduction_on_gpu() {
     local output
