@@ -23,6 +23,7 @@
 #include "openmpi/sessions.hpp"
 #include "openmpi/switch.hpp"
 #include "openmpi/user_operations.hpp"
+#include "openmpi/window_selection.hpp"
 
 #include <dlfcn.h>
 
@@ -57,6 +58,10 @@ void *open_component(const char *file, int mode) {
     if (component != nullptr) {  // else Open MPI asks for dlerror()
         const std::lock_guard<std::mutex> lock(state().mutex);
         state().redirection.apply();
+        OpenMpiLibrary library;
+        if (state().stage == Stage::attached && OpenMpiLibrary::find(&library)) {
+            decide_for_windows(library, component);
+        }
     }
     return component;
 }
@@ -83,18 +88,21 @@ bool is_switched_off() { return switches_off(getenv("UCX_GPUSHM_OPENMPI")); }
 /** Open MPI's own functions, once they are known. */
 void attach_to(const OpenMpiLibrary &library, State &attached) {
     Opal opal = {};
+    attached.stage = Stage::left_alone;
     if (has_own_accelerator(library)) {
         GPUSHM_LOG(debug, "Open MPI %s handles GPU buffers itself", library.version());
-        attached.stage = Stage::left_alone;
+        prefer_ucx_for_windows(library);
         return;
     }
     if (!find_opal(library, &opal)) {
         GPUSHM_LOG(warn, "does not know Open MPI %s well enough: messages of contiguous GPU buffers work, derived "
                    "datatypes and reductions of them do not", library.version());
-        attached.stage = Stage::left_alone;
+        prefer_ucx_for_windows(library);
         return;
     }
     attached.stage = Stage::attached;
+    prepare_window_components(library);
+    decide_for_windows(library, nullptr);
     set_error_reporting(library);
     redirect_convertor_calls(&attached.redirection);
     redirect_message_calls(&attached.redirection);
@@ -168,7 +176,7 @@ void choose_components(const OpenMpiLibrary &library, State &attached) {
     }
     void *const query_components = is_switched_off() ? nullptr : find_way_into_ucx();
     if (query_components != nullptr) {
-        set_defaults(library);
+        set_defaults();
         if (!attached.is_in_way_of_sessions) {
             attached.is_in_way_of_sessions = true;
             redirect_session_calls(library, &attached.redirection);

@@ -6,6 +6,8 @@
 // It is a component of PMIx 5, too, for the mpirun of Debian 13: its ranks load components from the folder of PMIx
 // only, where PMIx complains about every file that has not the name of one of its own components. As
 // pmix_mca_pcompress_gpushm.so it lies there unnoticed, and PMIx loads it in the ranks before Open MPI chooses.
+#include "openmpi/mca_component.hpp"
+
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -17,34 +19,15 @@
 
 namespace {
 
-/** mca_base_component_2_1_0_t (opal/mca/mca.h). */
-struct Component {
-    int mca_version[3];
-    char project_name[16];
-    int project_version[3];
-    char type_name[32];
-    int type_version[3];
-    char component_name[64];
-    int component_version[3];
-    int (*open)();
-    int (*close)();
-    int (*query)(void **module, int *priority);
-    int (*register_parameters)();
-    int32_t flags;
-    char reserved[28];
-};
-static_assert(sizeof(Component) == 224 && offsetof(Component, component_name) == 84, "MCA 2.1");
-
 /** pmix_mca_base_component_2_1_0_t (src/mca/mca.h of PMIx) is the same but for its end, which is reserved there. */
-using PmixComponent = Component;
+using PmixComponent = gpushm::openmpi::McaComponent;
 
 constexpr int kPmixNotAvailable = -64;  // PMIX_ERR_NOT_AVAILABLE: the component is left out without a word
 
 /** ompi_hook_base_component_1_0_0_t (ompi/mca/hook/hook.h). */
 struct HookComponent {
-    Component version;
-    uint32_t checkpoint;  // mca_base_component_data_t
-    char reserved[32];
+    gpushm::openmpi::McaComponent version;
+    gpushm::openmpi::McaComponentData data;
     void (*hooks[12])();  // none of them is needed
 };
 static_assert(offsetof(HookComponent, hooks) == 264, "hook 1.0");
@@ -98,8 +81,7 @@ extern "C" {
 __attribute__((visibility("default"))) HookComponent mca_hook_gpushm_component = {
     {{2, 1, 0}, "ompi", {0, 0, 0}, "hook", {1, 0, 0}, "gpushm", {0, 1, 0},
      nullptr, nullptr, nullptr, register_parameters, 0, {}},
-    1,  // MCA_BASE_METADATA_PARAM_CHECKPOINT
-    {},
+    {1, {}},  // MCA_BASE_METADATA_PARAM_CHECKPOINT
     {}};
 
 /** The same for PMIx. */

@@ -18,8 +18,9 @@ constexpr McaDefault kPml = {"pml", "ucx"};
 constexpr McaDefault kUcxTransports = {"opal_common_ucx_tls", "any", {"pml_ucx_tls", "osc_ucx_tls"}};
 constexpr McaDefault kUcxDevices = {
     "opal_common_ucx_devices", "any", {"pml_ucx_devices", "osc_ucx_devices"}};
-// osc/ucx refuses MPI_Win_allocate_shared in Open MPI 4.1 (osc_ucx_component.c), so osc/sm must stay for it; but it
-// is to have no other window, since it copies by the CPU. sm's priority is 100.
+// Where gpushm does not decide for each window (window_selection.hpp). osc/ucx refuses MPI_Win_allocate_shared in Open
+// MPI 4.1 (osc_ucx_component.c), so osc/sm must stay for it; but it is to have no other window, since it copies by the
+// CPU. sm's priority is 100.
 constexpr McaDefault kOsc = {"osc", "ucx,sm"};
 constexpr McaDefault kOscPriority = {"osc_ucx_priority", "200"};
 

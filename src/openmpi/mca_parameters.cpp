@@ -34,7 +34,62 @@ std::string meant_folder(const OpenMpiLibrary &library, const std::string &folde
     return is_word && meant != nullptr && *meant != nullptr ? *meant : "";
 }
 
+std::string value_in(const std::string &line) {
+    const size_t begin = line.find_first_not_of(" \t", line.find('=') + 1);
+    const size_t end = line.find_last_not_of(" \t\r");
+    return begin != std::string::npos ? line.substr(begin, end - begin + 1) : "";
+}
+
+/** The last line counts. */
+std::optional<std::string> value_in_file(const std::string &path, const std::string &parameter) {
+    std::optional<std::string> value;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+        if (name_in(line) == parameter) {
+            value = value_in(line);
+        }
+    }
+    return value;
+}
+
+/** Their paths, of which the first goes over the others. */
+std::string parameter_files(const OpenMpiLibrary &library) {
+    int (*find)(const char *name, int *index);
+    int (*get)(int index, const void *value, void *source, const char **file);
+    int index = 0;
+    const char *const *files = nullptr;
+    const bool known = library.opal("mca_base_var_find_by_name", &find) &&
+                       library.opal("mca_base_var_get_value", &get) &&
+                       find("mca_base_param_files", &index) >= 0 &&
+                       get(index, &files, nullptr, nullptr) == 0;
+    return known && files != nullptr && *files != nullptr ? *files : "";
+}
+
 }  // namespace
+
+std::optional<std::string> value_in_files(const OpenMpiLibrary &library, const std::string &parameter) {
+    std::optional<std::string> value;
+    std::istringstream paths(parameter_files(library));
+    for (std::string path; !value && std::getline(paths, path, ',');) {
+        value = value_in_file(path, parameter);
+    }
+    return value;
+}
+
+std::string allowing(const std::string &list, const std::string &component) {
+    const bool excludes = list.compare(0, 1, "^") == 0;
+    std::istringstream names(list.substr(excludes ? 1 : 0));
+    std::string others;
+    for (std::string name; std::getline(names, name, ',');) {
+        if (name != component) {
+            others += (others.empty() ? "" : ",") + name;
+        }
+    }
+    if (excludes) {
+        return others.empty() ? "" : "^" + others;
+    }
+    return others.empty() ? others : others + "," + component;
+}
 
 ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name) {
     using Kind = ComponentPlace::Kind;

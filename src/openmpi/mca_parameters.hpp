@@ -4,6 +4,7 @@
 
 #include "openmpi/open_mpi_library.hpp"
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -24,6 +25,13 @@ ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &
 inline bool has_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name) {
     return find_component(library, framework, name).kind != ComponentPlace::Kind::nowhere;
 }
+
+/** What the first of the files of parameters that this Open MPI reads says; nothing where none has it. To be called when
+ *  the MCA has read them. */
+std::optional<std::string> value_in_files(const OpenMpiLibrary &library, const std::string &parameter);
+
+/** A list of components ("ucx,sm", or "^ucx,pt2pt" for all others) with one more that it allows. */
+std::string allowing(const std::string &list, const std::string &component);
 
 /** What the environment (also by mpirun --mca) and the user's own ~/.openmpi/mca-params.conf set. Not the file of the
  *  installation, in which distributions exclude UCX. */

@@ -44,28 +44,21 @@ bool is_the_users(const UserParameters &user, const McaDefault &parameter) {
     return is_set;
 }
 
-/** True when it was not set by anybody else. */
-bool set_default(const UserParameters &user, const McaDefault &parameter) {
-    if (is_the_users(user, parameter)) {
-        return false;
+void set_default(const UserParameters &user, const McaDefault &parameter) {
+    if (is_the_users(user, parameter) || is_ours(parameter)) {
+        return;
     }
-    if (!is_ours(parameter)) {
-        const char *list = getenv(kSetByGpushm);
-        const std::string names = (list != nullptr ? std::string(list) + "," : "") + parameter.name;
-        setenv(variable_of(parameter.name).c_str(), parameter.value, 1);
-        setenv(kSetByGpushm, names.c_str(), 1);
-    }
-    return true;
+    const char *list = getenv(kSetByGpushm);
+    const std::string names = (list != nullptr ? std::string(list) + "," : "") + parameter.name;
+    setenv(variable_of(parameter.name).c_str(), parameter.value, 1);
+    setenv(kSetByGpushm, names.c_str(), 1);
 }
 
 }  // namespace
 
-void set_defaults(const OpenMpiLibrary &library) {
+void set_defaults() {
     const UserParameters user;
     set_default(user, kPml);
-    if (has_component(library, "osc", "ucx") && set_default(user, kOsc)) {
-        set_default(user, kOscPriority);
-    }
     set_default(user, kUcxTransports);
     set_default(user, kUcxDevices);
 }

@@ -2,13 +2,11 @@
 // The parameters of mca_defaults.hpp in the environment of this process.
 #pragma once
 
-#include "openmpi/open_mpi_library.hpp"
-
 namespace gpushm::openmpi {
 
-/** Sets those that the user has not set (UserParameters), for components that this Open MPI has: it ends when it is
- *  asked for another one. */
-void set_defaults(const OpenMpiLibrary &library);
+/** Sets those of messages that the user has not set (UserParameters). What serves a window is decided later
+ *  (window_selection.hpp). */
+void set_defaults();
 
 /** Takes back those that set_defaults() or gpushm-run has set, so that Open MPI chooses as without gpushm. */
 void withdraw_defaults();

@@ -4,6 +4,7 @@
 
 #include "openmpi/first_rank.hpp"
 #include "openmpi/mca_defaults.hpp"
+#include "openmpi/switch.hpp"
 #include "tools/user_settings.hpp"
 
 namespace gpushm::tools {
@@ -112,9 +113,21 @@ bool uses_open_mpi(const LaunchFacts &facts) {
     return !facts.links_ucx || facts.links_mpi;
 }
 
-/** openmpi/mca_defaults.hpp says why. */
-void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
-    set_mca(openmpi::kPml, "Open MPI sends messages through UCX", facts, environment, plan);
+/** Whether gpushm decides in the program which component of Open MPI serves a window (openmpi/window_selection.hpp):
+ *  only then may all of them be there. */
+bool decides_for_windows(const LaunchFacts &facts, const Environment &environment) {
+    const UserSettings user{environment, facts.command};
+    const auto in_open_mpi = find_variable(user, "UCX_GPUSHM_OPENMPI");
+    const auto pml = find_mca_parameter(user, "pml");
+    return (!in_open_mpi || !openmpi::switches_off(in_open_mpi->value.c_str())) &&
+           (!pml || mca_list_allows(pml->value, "ucx"));
+}
+
+void plan_windows(const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
+    const auto osc = find_mca_parameter({environment, facts.command}, openmpi::kOsc.name);
+    if (!osc && decides_for_windows(facts, environment)) {
+        return;
+    }
     set_mca(openmpi::kOsc,
             "Open MPI's one-sided operations go through UCX, shared windows do not", facts,
             environment, plan);
@@ -126,6 +139,12 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
                              " keeps Open MPI's one-sided operations from UCX, those on GPU buffers do not work "
                              "with it");
     }
+}
+
+/** openmpi/mca_defaults.hpp says why. */
+void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
+    set_mca(openmpi::kPml, "Open MPI sends messages through UCX", facts, environment, plan);
+    plan_windows(facts, environment, plan);
     set_mca(openmpi::kUcxTransports, "Open MPI accepts UCX whatever its transports are", facts,
             environment, plan);
     set_mca(openmpi::kUcxDevices, "Open MPI prefers UCX whatever its devices are",

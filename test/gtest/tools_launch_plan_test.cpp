@@ -140,8 +140,8 @@ TEST_F(ToolsLaunchPlan, a_program_of_open_mpi_gets_the_preload_library_beside_th
 TEST_F(ToolsLaunchPlan, open_mpi_is_set_up_unless_the_program_is_known_not_to_use_mpi) {
     plan();
     EXPECT_EQ(value("OMPI_MCA_pml"), "ucx");
-    EXPECT_EQ(value("OMPI_MCA_osc"), "ucx,sm");
-    EXPECT_EQ(value("OMPI_MCA_osc_ucx_priority"), "200");
+    EXPECT_EQ(value("OMPI_MCA_osc"), "(unset)");
+    EXPECT_EQ(value("OMPI_MCA_osc_ucx_priority"), "(unset)");
     EXPECT_EQ(value("OMPI_MCA_opal_common_ucx_tls"), "any");
     EXPECT_EQ(value("OMPI_MCA_opal_common_ucx_devices"), "any");
     facts_.links_ucx = true;
@@ -151,6 +151,12 @@ TEST_F(ToolsLaunchPlan, open_mpi_is_set_up_unless_the_program_is_known_not_to_us
     facts_.links_mpi = true;
     plan();
     EXPECT_EQ(value("OMPI_MCA_pml"), "ucx");
+}
+
+TEST_F(ToolsLaunchPlan, all_windows_go_to_ucx_where_gpushm_does_not_choose_for_each) {
+    plan({"UCX_GPUSHM_OPENMPI=n"});
+    EXPECT_EQ(value("OMPI_MCA_osc"), "ucx,sm");
+    EXPECT_EQ(value("OMPI_MCA_osc_ucx_priority"), "200");
 }
 
 TEST_F(ToolsLaunchPlan, nothing_that_the_user_set_changes) {
