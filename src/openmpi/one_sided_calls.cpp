@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory.
+// MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory, and the calls that complete operations.
 #include "openmpi/one_sided_calls.hpp"
 
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/one_sided_transfers.hpp"
 #include "openmpi/opal_datatype.hpp"
+#include "openmpi/staged_transfer.hpp"
 #include "openmpi/ucp_functions.hpp"
+#include "openmpi/window_selection.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +37,8 @@ struct Functions {
     int (*flush_local)(Rank target, void *window);
     int (*flush_local_all)(void *window);
     int (*free)(void **window);
+    int (*sync)(void *window);
+    void (*progress)();
 };
 
 constexpr size_t kMostElementBytes = 64;
@@ -63,7 +68,6 @@ State &state() {
 }
 
 constexpr char kOperation[] = "an atomic one-sided operation";
-constexpr Rank kEveryTarget = -1;
 
 /** `element` in host memory, at `room` if it is not there; null when the GPU failed. */
 const void *in_host_memory(const void *element, unsigned char *room, size_t length) {
@@ -188,13 +192,17 @@ uint64_t posts() {
     return state().posts;
 }
 
-/** A call that completes what was posted before it. */
+/** A call that completes what was posted before it. Programs poll their own memory by such calls, which osc/ucx ends at
+ *  once when it has nothing to do; what others want of this process needs its progress. */
 template <typename Function, typename... Arguments>
 int completing(void *window, Rank target, Function function, Arguments... arguments) {
     const uint64_t before = posts();
+    const uint64_t staged_before = staged_transfers();
+    state().mpi.progress();
     const int result = function(arguments...);
     if (result == kMpiSuccess) {
         deliver(window, target, before);
+        deliver_staged(window, target, staged_before);
     }
     return result;
 }
@@ -224,7 +232,12 @@ int flush_local_all(void *window) {
     return completing(window, kEveryTarget, state().mpi.flush_local_all, window);
 }
 int free_window(void **window) {
+    forget_window(*window);  // before another one has this handle
     return completing(*window, kEveryTarget, state().mpi.free, window);
+}
+int sync_window(void *window) {
+    state().mpi.progress();
+    return state().mpi.sync(window);
 }
 
 // ---------------------------------------------------------------- UCX's newer protocols for windows
@@ -267,6 +280,8 @@ void redirect_config_of_windows(CallRedirection *redirection) {
 void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
     Functions &mpi = state().mpi;
     const bool completions =
+        library.opal("opal_progress", &mpi.progress) &&
+        redirect_mpi_call(library, redirection, "Win_sync", &mpi.sync, sync_window) &&
         redirect_mpi_call(library, redirection, "Win_fence", &mpi.fence, fence) &&
         redirect_mpi_call(library, redirection, "Win_complete", &mpi.complete, complete) &&
         redirect_mpi_call(library, redirection, "Win_unlock", &mpi.unlock, unlock) &&
@@ -280,6 +295,7 @@ void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *re
     if (completions) {
         redirect_mpi_call(library, redirection, "Fetch_and_op", &mpi.fetch_and_op, fetch_and_op);
         redirect_mpi_call(library, redirection, "Compare_and_swap", &mpi.compare_and_swap, compare_and_swap);
+        redirect_one_sided_transfers(library, redirection);
     }
 }
 

@@ -22,7 +22,7 @@ void decide_for_windows(const OpenMpiLibrary &library, void *component);
  *  touches buffers by the CPU. */
 bool is_left_to_others(const void *window);
 
-/** `window` has been freed. */
+/** `window` is about to be freed. */
 void forget_window(const void *window);
 
 }  // namespace gpushm::openmpi
