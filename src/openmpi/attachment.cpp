@@ -9,6 +9,7 @@
 #include "openmpi/call_redirection.hpp"
 #include "openmpi/collective_calls.hpp"
 #include "openmpi/convertor_calls.hpp"
+#include "openmpi/dynamic_windows.hpp"
 #include "openmpi/file_calls.hpp"
 #include "openmpi/first_rank.hpp"
 #include "openmpi/gpu_memory.hpp"
@@ -109,6 +110,7 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     redirect_collective_calls(library, &attached.redirection);
     redirect_user_operations(library, &attached.redirection);
     redirect_one_sided_calls(library, &attached.redirection);
+    redirect_dynamic_windows(library, &attached.redirection);
     redirect_file_calls(library, &attached.redirection);
     redirect_query(library, &attached.redirection);
     watch_components(attached);
