@@ -25,6 +25,7 @@
 #include "openmpi/switch.hpp"
 #include "openmpi/user_operations.hpp"
 #include "openmpi/window_selection.hpp"
+#include "openmpi/worlds_endpoints.hpp"
 
 #include <dlfcn.h>
 
@@ -111,6 +112,7 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     redirect_user_operations(library, &attached.redirection);
     redirect_one_sided_calls(library, &attached.redirection);
     redirect_dynamic_windows(library, &attached.redirection);
+    redirect_endpoints_of_worlds(library, &attached.redirection);
     redirect_file_calls(library, &attached.redirection);
     redirect_query(library, &attached.redirection);
     watch_components(attached);
