@@ -41,6 +41,14 @@ mpi_reduction_on_gpu() {
         grep -m 1 'GPU memory for temporaries' <<<"$output"
 }
 
+# mpi_windows BUILD_DIR: windows whose regions or processes come later; what is wrong is at the end of the output.
+mpi_windows() {
+    local program=$1/test/mpi/windows
+    ranks 2 "$program" regions mixed 2>&1 | tail -n 30 || return
+    # Open MPI 5.0 knows no shared memory between processes that were started separately: messages go by tcp.
+    timeout 100 "$run" mpirun -n 1 "$program" worlds mixed 2>&1 | tail -n 30
+}
+
 # mpi_sessions BUILD_DIR: a rank that is alone initialises MPI again (in Open MPI 5.0.7 several may look for each
 # other where they were the first time), two have only sessions, and two sessions beside MPI_COMM_WORLD. Of some hundred
 # times that Open MPI 5.0.7 is initialised again it waits once for ever for the answer to a fence

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // MPI_Put and MPI_Get, and their forms with a request.
 #include "operations_counts.hpp"
-#include "operations_mpi_version.hpp"
 #include "operations_registry.hpp"
 #include "operations_types.hpp"
 #include "operations_window.hpp"
@@ -137,9 +136,7 @@ void add_one_sided(Registry& registry)
             for (const TypePair& types : list) {
                 const Largest largest = large_if_ints(types);
                 add_setting(registry, {types, flavor, epoch, false, largest});
-                // MPI_Rput to a dynamic window crashes in osc/ucx of Open MPI 4.1.
-                const bool crashes = kOldOpenMpi && flavor == Flavor::dynamic;
-                if (is_passive(epoch) && !crashes) {
+                if (is_passive(epoch)) {
                     add_setting(registry, {types, flavor, epoch, true, largest});
                 }
             }
