@@ -125,7 +125,8 @@ int detach(void *window, const void *base) {
     }
     const ucs_status_t status = whole->detach(base);
     if (status != UCS_OK) {
-        GPUSHM_LOG(error, "MPI_Win_detach: nothing that begins at %p is attached to the window (%d)", base, status);
+        GPUSHM_LOG(error, "MPI_Win_detach: nothing that begins at %p is attached to the window: detach what "
+                   "MPI_Win_attach was given", base);
         return fail(window, kMpiErrorBase);
     }
     return kMpiSuccess;

@@ -8,21 +8,25 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace gpushm::openmpi {
 namespace {
 
-using RegionsPtr = std::shared_ptr<RemoteRegions>;
+using RegionsPtr = std::unique_ptr<RemoteRegions>;
 using IdAndEndpoint = std::pair<uint64_t, ucp_ep_h>;
 
+/** osc/ucx unpacks and destroys a key for each operation, in 4.1 also while another thread uses the one before. So the
+ *  handle stands for what is here, and is good for as long as that is. */
 struct State {
     std::mutex mutex;
     std::unordered_map<uint64_t, PackedRegion> indexes;  // by id
-    std::map<IdAndEndpoint, RegionsPtr> regions;         // osc/ucx unpacks a key for each operation
+    std::map<IdAndEndpoint, RegionsPtr> regions;
 };
 
 State &state() {
@@ -30,34 +34,29 @@ State &state() {
     return *instance;
 }
 
-/** What a handle of ours for an unpacked key stands for. */
-struct UnpackedKey {
-    RegionsPtr regions;
-};
-
 /** Null: the window is none that this process knows. */
-RegionsPtr find_regions(uint64_t id, ucp_ep_h endpoint) {
+RemoteRegions *find_regions(uint64_t id, ucp_ep_h endpoint) {
     const std::lock_guard<std::mutex> lock(state().mutex);
-    RegionsPtr &regions = state().regions[{id, endpoint}];
     const auto index = state().indexes.find(id);
-    if (regions == nullptr && index != state().indexes.end()) {
-        regions = std::make_shared<RemoteRegions>(endpoint, index->second);
+    if (index == state().indexes.end()) {
+        return nullptr;
     }
-    return regions;
+    RegionsPtr &regions = state().regions[{id, endpoint}];
+    if (regions == nullptr) {
+        regions = std::make_unique<RemoteRegions>(endpoint, index->second);
+    }
+    return regions.get();
 }
 
 /** Whoever called has been told by then of what was attached before: one look at the log for each operation is
  *  enough. */
 ucs_status_t unpack_whole(ucp_ep_h endpoint, uint64_t id, ucp_rkey_h *key) {
-    RegionsPtr regions = find_regions(id, endpoint);
+    RemoteRegions *const regions = find_regions(id, endpoint);
     if (regions == nullptr) {
         return UCS_ERR_INVALID_PARAM;
     }
-    const ucs_status_t status = regions->refresh();
-    if (status == UCS_OK) {
-        *key = to_handle<ucp_rkey_h>(new UnpackedKey{std::move(regions)});
-    }
-    return status;
+    *key = to_handle<ucp_rkey_h>(regions);
+    return regions->refresh();
 }
 
 ucs_status_t ep_rkey_unpack(ucp_ep_h endpoint, const void *packed, ucp_rkey_h *key) {
@@ -75,9 +74,7 @@ ucs_status_t ep_rkey_unpack(ucp_ep_h endpoint, const void *packed, ucp_rkey_h *k
 }
 
 void rkey_destroy(ucp_rkey_h key) {
-    if (is_ours(key)) {
-        delete from_handle<UnpackedKey>(key);
-    } else {
+    if (!is_ours(key)) {
         rma().rkey_destroy(key);
     }
 }
@@ -86,21 +83,18 @@ ucs_status_t rkey_ptr(ucp_rkey_h key, uint64_t address, void **local) {
     return is_ours(key) ? UCS_ERR_UNREACHABLE : rma().rkey_ptr(key, address, local);
 }
 
-/** The remote addresses that it reaches may be another process's next time. */
+/** The next endpoint may have the same address. */
 void ep_destroy(ucp_ep_h endpoint) {
-    std::vector<RegionsPtr> gone;
     {
         const std::lock_guard<std::mutex> lock(state().mutex);
         auto &regions = state().regions;
         for (auto next = regions.begin(); next != regions.end();) {
             const auto known = next++;
             if (known->first.second == endpoint) {
-                gone.push_back(std::move(known->second));
                 regions.erase(known);
             }
         }
     }
-    gone.clear();
     rma().ep_destroy(endpoint);
 }
 
@@ -108,7 +102,7 @@ void ep_destroy(ucp_ep_h endpoint) {
 
 /** The key of what is attached at `address`, and how far it reaches. */
 ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, ucp_rkey_h *key, size_t *bytes) {
-    RemoteRegions &regions = *from_handle<UnpackedKey>(whole)->regions;
+    RemoteRegions &regions = *from_handle<RemoteRegions>(whole);
     ucs_status_t status = regions.find(address, key, bytes);
     if (status == UCS_ERR_INVALID_ADDR) {
         status = regions.refresh();
@@ -225,13 +219,11 @@ void add_indexes(const std::vector<RemoteIndex> &indexes) {
 }
 
 void remove_indexes(const std::vector<uint64_t> &ids) {
-    std::vector<RegionsPtr> gone;
     const std::lock_guard<std::mutex> lock(state().mutex);
     for (const uint64_t id : ids) {
         state().indexes.erase(id);
         auto &regions = state().regions;
         for (auto next = regions.lower_bound({id, nullptr}); next != regions.end() && next->first.first == id;) {
-            gone.push_back(std::move(next->second));
             next = regions.erase(next);
         }
     }

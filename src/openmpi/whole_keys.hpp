@@ -31,7 +31,7 @@ const std::vector<std::string> &libraries_of_windows();
 /** Keys of these processes can be unpacked from now on. */
 void add_indexes(const std::vector<RemoteIndex> &indexes);
 
-/** No more; what was unpacked serves until it is destroyed. */
+/** Their keys are not used any more, unpacked ones included. */
 void remove_indexes(const std::vector<uint64_t> &ids);
 
 void redirect_whole_keys(CallRedirection *redirection);

@@ -20,7 +20,8 @@ struct RemoteIndex {
     PackedRegion region;
 };
 
-/** In place of the packed remote key of a whole region. No key of UCX begins so: that is a map of few memory domains. */
+/** In place of the packed remote key of a whole region. No key of UCX begins so, but with a map of few memory
+ *  domains. */
 struct WholeKey {
     static constexpr uint64_t kMark = 0xd1a3c6e5b7f92d4b;
     uint64_t mark;
