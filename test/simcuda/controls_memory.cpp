@@ -5,10 +5,7 @@
 #include "virtual_memory.hpp"
 
 #include <cstring>
-#include <fcntl.h>
 #include <functional>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace {
@@ -16,7 +13,6 @@ namespace {
 using MemoryControlsTest = ControlsTest;
 
 constexpr std::size_t kBytes = 4 << 20;
-constexpr int kUserModeOnly = 1; // UFFD_USER_MODE_ONLY of Linux 5.11
 
 std::size_t free_memory()
 {
@@ -224,57 +220,6 @@ TEST_F(MemoryControlsTest, memory_is_used_until_nobody_has_its_descriptor)
     EXPECT_EQ(before - kBytes, free_memory());
     ASSERT_CU(cu().cuMemRelease(imported));
     EXPECT_EQ(before, free_memory());
-}
-
-// Argument: how the memory is mapped. Registers memory, unmaps it, and maps other memory there.
-int copy_from_stale_registration(const Arguments& arguments)
-{
-    const bool shared = arguments.at(0) == "shared";
-    const int flags = (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS;
-    constexpr int kAccess = PROT_READ | PROT_WRITE;
-    CUcontext context = nullptr;
-    CUdeviceptr device = 0;
-    CHILD_CHECK(start_cuda(0, &context));
-    CHILD_CHECK(cu().cuMemAlloc(&device, kBytes) == CUDA_SUCCESS);
-    void* pages = mmap(nullptr, kBytes, kAccess, flags, -1, 0);
-    CHILD_CHECK(pages != MAP_FAILED);
-    std::memset(pages, 1, kBytes);
-    CHILD_CHECK(cu().cuMemHostRegister(pages, kBytes, 0) == CUDA_SUCCESS);
-    CHILD_CHECK(cu().cuMemcpyHtoD(device, pages, kBytes) == CUDA_SUCCESS);
-    CHILD_CHECK(munmap(pages, kBytes) == 0);
-    CHILD_CHECK(mmap(pages, kBytes, kAccess, flags | MAP_FIXED_NOREPLACE, -1, 0) == pages);
-    std::memset(pages, 2, kBytes);
-    const CUresult result = cu().cuMemcpyHtoD(device, pages, kBytes);
-    if (!shared) {
-        CHILD_CHECK(result == CUDA_ERROR_ILLEGAL_ADDRESS);
-        return 0;
-    }
-    Bytes found(kBytes);
-    CHILD_CHECK(result == CUDA_SUCCESS);
-    CHILD_CHECK(cu().cuMemcpyDtoH(found.data(), device, kBytes) == CUDA_SUCCESS);
-    CHILD_CHECK(found == Bytes(kBytes, 1));
-    CHILD_CHECK(cu().cuMemHostUnregister(pages) == CUDA_SUCCESS);
-    CHILD_CHECK(cu().cuMemHostRegister(pages, kBytes, 0) == CUDA_SUCCESS);
-    CHILD_CHECK(cu().cuMemcpyHtoD(device, pages, kBytes) == CUDA_SUCCESS);
-    CHILD_CHECK(cu().cuMemcpyDtoH(found.data(), device, kBytes) == CUDA_SUCCESS);
-    CHILD_CHECK(found == Bytes(kBytes, 2));
-    return 0;
-}
-const ChildStepRegistration kStaleRegistration("stale registration", copy_from_stale_registration);
-
-TEST_F(MemoryControlsTest, a_stale_registration_of_shared_memory_reads_the_old_pages)
-{
-    EXPECT_EQ(0, run_child("stale registration", {"shared"}).exit_status);
-}
-
-TEST_F(MemoryControlsTest, a_stale_registration_of_private_memory_breaks_the_copy)
-{
-    const long watcher = syscall(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly);
-    if (watcher < 0) {
-        GTEST_SKIP() << "the kernel does not permit userfaultfd";
-    }
-    close(static_cast<int>(watcher));
-    EXPECT_EQ(0, run_child("stale registration", {"private"}).exit_status);
 }
 
 TEST_F(MemoryControlsTest, registrations_that_share_a_page_end_one_by_one)

@@ -106,6 +106,13 @@ char* Span::access() const
     return stale ? nullptr : address;
 }
 
+const PinnedPages* Span::pinned_pages() const
+{
+    const bool registered = engine_address() != nullptr && staged_ == nullptr && !pageable() &&
+                            allocations_.front()->pages != nullptr;
+    return registered ? allocations_.front()->pages->pinned() : nullptr;
+}
+
 const Device* Span::device() const
 {
     const bool of_device = !pageable() && allocations_.front()->on_device();
@@ -130,15 +137,28 @@ CUresult Transfer::make(const Copy& what, const Device& device, Transfer* transf
 
 CUresult Transfer::run(Lock& lock) const
 {
-    char* target = to.access();
-    const char* source = from.access();
-    if (target == nullptr || source == nullptr) {
+    const PinnedPages* const to_pages = to.pinned_pages();
+    const PinnedPages* const from_pages = from.pinned_pages();
+    char* target = to_pages != nullptr ? nullptr : to.access();
+    const char* source = from_pages != nullptr ? nullptr : from.access();
+    if ((to_pages == nullptr && target == nullptr) || (from_pages == nullptr && source == nullptr)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     lock.unlock();
-    std::memmove(target, source, bytes);
+    bool moved = true;
+    if (to_pages == nullptr && from_pages == nullptr) {
+        std::memmove(target, source, bytes);
+    } else if (to_pages == nullptr) {
+        moved = from_pages->read(from.address(), bytes, target);
+    } else if (from_pages == nullptr) {
+        moved = to_pages->write(to.address(), bytes, source);
+    } else {
+        std::vector<char> between(bytes);
+        moved = from_pages->read(from.address(), bytes, between.data()) &&
+                to_pages->write(to.address(), bytes, between.data());
+    }
     lock.lock();
-    return CUDA_SUCCESS;
+    return moved ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 Operation several(std::vector<Transfer> transfers)

@@ -42,6 +42,11 @@ public:
     // device, and null also means that registered memory was unmapped.
     char* access() const;
 
+    // The pages that were registered, if they are pinned.
+    const PinnedPages* pinned_pages() const;
+
+    std::uintptr_t address() const { return address_; }
+
 private:
     std::uintptr_t address_ = 0;
     std::size_t bytes_ = 0;

@@ -55,7 +55,8 @@ int watcher()
 HostPages::HostPages(std::uintptr_t address, std::size_t bytes)
     : address_(address), bytes_(bytes),
       duplicate_(Mapping::duplicate(reinterpret_cast<void*>(round_down(address)),
-                                    round_up(address + bytes) - round_down(address)))
+                                    round_up(address + bytes) - round_down(address))),
+      pinned_(PinnedPages::pin(address, bytes))
 {
     watched_ = duplicate_ == nullptr && watch(true);
 }

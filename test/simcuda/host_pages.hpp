@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The pages behind registered host memory. A real driver pins them: when the application unmaps the
 // range and maps something else there, copies through the stale registration still go to the old
-// pages, which nobody sees. Shared mappings behave so here too; of private ones it is noticed that
-// they are not those which were registered.
+// pages, which nobody sees. Copies here do so too where Linux lets this process pin pages. Where it
+// does not, and for kernels, other views of shared mappings stand for the pages, and of private
+// mappings it is noticed that they are not those which were registered.
 #pragma once
 
 #include "mapping.hpp"
+#include "pinned_pages.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +23,10 @@ public:
     HostPages(const HostPages&) = delete;
     HostPages& operator=(const HostPages&) = delete;
 
-    // Where the engine finds them.
+    // For copies; null if they could not be pinned.
+    const PinnedPages* pinned() const { return pinned_.get(); }
+
+    // Where kernels find them, and copies of what is not pinned.
     char* engine_address() const;
 
     // Whether the pages of a part of the range are those that were registered.
@@ -33,6 +38,7 @@ private:
     const std::uintptr_t address_;
     const std::size_t bytes_;
     std::unique_ptr<Mapping> duplicate_; // of a shared mapping: another view of the pages
+    std::unique_ptr<PinnedPages> pinned_;
     bool watched_ = false;
 };
 

@@ -2,11 +2,11 @@
 // Address ranges of this process that hold simulated memory.
 #include "mapping.hpp"
 
+#include "raw_system_call.hpp"
+
 #include <algorithm>
 #include <deque>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace simcuda {
 
@@ -14,14 +14,15 @@ namespace {
 
 void* map(void* at, std::size_t bytes, int protection, int flags, int file, std::size_t offset)
 {
-    return reinterpret_cast<void*>(
-        syscall(SYS_mmap, at, bytes, protection, flags, file, static_cast<off_t>(offset)));
+    return reinterpret_cast<void*>(raw_system_call(SYS_mmap, reinterpret_cast<long>(at),
+                                                   static_cast<long>(bytes), protection, flags, file,
+                                                   static_cast<long>(offset)));
 }
 
 void unmap(char* address, std::size_t bytes)
 {
     if (bytes > 0) {
-        syscall(SYS_munmap, address, bytes);
+        raw_system_call(SYS_munmap, reinterpret_cast<long>(address), static_cast<long>(bytes));
     }
 }
 
@@ -110,8 +111,8 @@ std::unique_ptr<Mapping> Mapping::of_file(int file, std::size_t offset, std::siz
 std::unique_ptr<Mapping> Mapping::duplicate(void* address, std::size_t bytes)
 {
     // mremap(2): an old size of 0 makes a second mapping of shared pages, and fails for others.
-    void* other = reinterpret_cast<void*>(
-        syscall(SYS_mremap, address, 0, bytes, MREMAP_MAYMOVE, nullptr));
+    void* other = reinterpret_cast<void*>(raw_system_call(
+        SYS_mremap, reinterpret_cast<long>(address), 0, static_cast<long>(bytes), MREMAP_MAYMOVE));
     return std::unique_ptr<Mapping>(other == MAP_FAILED
                                         ? nullptr
                                         : new Mapping(static_cast<char*>(other), bytes));

@@ -5,6 +5,7 @@
 #include "call.hpp"
 #include "context.hpp"
 #include "device.hpp"
+#include "raw_system_call.hpp"
 #include "simcuda.h"
 #include "stream.hpp"
 
@@ -12,7 +13,6 @@
 #include <atomic>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <vector>
 
@@ -64,7 +64,8 @@ unsigned long count_present(const Pages& pages)
 // Not by the C library's madvise, as mapping.hpp says of mmap.
 void advise(const Pages& pages, int advice)
 {
-    syscall(SYS_madvise, pages.begin, pages.bytes, advice);
+    raw_system_call(SYS_madvise, static_cast<long>(pages.begin), static_cast<long>(pages.bytes),
+                    advice);
 }
 
 CUresult prefetch(Call& call, CUdeviceptr address, std::size_t bytes, CUdevice to, CUstream handle)
