@@ -9,8 +9,8 @@
 
 namespace gpushm {
 
-/** Makes `function` begin with a jump to `hook`; `*original` then calls what `function` did. `name`
- *  is for messages. False, and nothing is changed, when it cannot. */
+/** Makes `function` begin with a jump to `hook`; `*original` then calls what `function` did, unless
+ *  `original` is null. `name` is for messages. False, and nothing is changed, when it cannot. */
 using PatchFunction = bool (*)(void *function, void *hook, const char *name, void **original);
 
 /** Hooks every function of the driver by which device, managed or page-locked memory can go away,

@@ -40,7 +40,7 @@ bool may_be_locked(uintptr_t begin, uintptr_t end) {
             return true;
         }
         possible = begin >= mapping.begin && end <= mapping.end && mapping.readable &&
-                   mapping.writable && mapping.path[0] != '[' && !mapping.is_device() &&
+                   mapping.writable && !mapping.shared && mapping.path[0] == '\0' &&
                    !may_be_in_arena(begin, end, !is_heap_mapped);
         return false;
     });

@@ -7,8 +7,6 @@
 
 namespace gpushm {
 
-bool MemoryMapping::is_device() const { return strncmp(path, "/dev/", 5) == 0; }
-
 bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit) {
     FILE *maps = fopen("/proc/self/maps", "re");
     if (maps == nullptr) {
@@ -24,6 +22,7 @@ bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit) {
                    access, &path_at) >= 3) {
             mapping.readable = access[0] == 'r';
             mapping.writable = access[1] == 'w';
+            mapping.shared = access[3] == 's';
             line[strcspn(line, "\n")] = '\0';
             mapping.path = line + path_at;
             more = visit(mapping);

@@ -13,9 +13,8 @@ struct MemoryMapping {
     uintptr_t end;
     bool readable;
     bool writable;
+    bool shared;
     const char *path;  // of a file, a name in brackets, or empty; valid while it is visited
-
-    bool is_device() const;
 };
 
 /** Calls `visit` for each, in the order of their addresses, until it returns false. What is mapped meanwhile may be

@@ -9,6 +9,7 @@
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
 #include "core/stream_captures.hpp"
+#include "core/system_call_watch.hpp"
 #include "uct_gpushm/gpu_atomics.hpp"
 #include "uct_gpushm/memory_types.hpp"
 #include "uct_gpushm/memtype_cache.hpp"
@@ -47,6 +48,7 @@ void prepare_process() {
         serve_atomics_on_gpu_memory();
         // First, for it makes libucm load what it has for CUDA.
         const bool has_events = abi::subscribe_unmap(forget_host_pages);
+        const bool is_watched = has_events && watch_system_calls(abi::patch_function);
         if (abi::ucx_watches_cuda()) {
             watch_contexts(abi::patch_function);
             watch_stream_captures(abi::patch_function);
@@ -57,7 +59,7 @@ void prepare_process() {
         if (!has_events) {
             GPUSHM_LOG(debug, "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
                        "the kind of memory in each message");
-        } else if (install_driver_hooks(abi::patch_function, report_freed)) {
+        } else if (install_driver_hooks(abi::patch_function, report_freed) && is_watched) {
             HostPages::instance().trust();
             watch_stream_captures(abi::patch_function);
         }

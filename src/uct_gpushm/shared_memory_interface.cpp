@@ -8,6 +8,7 @@
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/standby_kernel.hpp"
+#include "core/system_call_watch.hpp"
 #include "openmpi/message_calls.hpp"
 #include "openmpi/staging_limit.hpp"
 #include "uct_gpushm/addresses.hpp"
@@ -261,7 +262,7 @@ void enable_host_pins(size_t limit_bytes) {
         CudaDriver::get() != nullptr && abi::subscribe_unmap([](void *address, size_t length) {
             HostPins::instance().invalidate(address, length);
         });
-    HostPins::instance().enable(watched && host_memory_is_watched() ? limit_bytes : 0);
+    HostPins::instance().enable(watched && host_memory_is_watched() && system_calls_are_watched() ? limit_bytes : 0);
 }
 
 }  // namespace

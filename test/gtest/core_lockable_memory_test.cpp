@@ -2,12 +2,15 @@
 #include "core/lockable_memory.hpp"
 
 #include "core/malloc_arena.hpp"
+#include "core/unique_fd.hpp"
 
 #include "core_mapping.hpp"
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -128,6 +131,32 @@ TEST(LockableMemory, WhatLeavesItsMappingIsNot) {
     ASSERT_EQ(mprotect(mapping.data() + kPage, kPage, PROT_READ), 0);
     EXPECT_TRUE(may_be_locked(mapping.data(), kPage));
     EXPECT_FALSE(may_be_locked(mapping.data(), kPage + 1));
+}
+
+/** Its pages may go by calls that do not name the address. */
+TEST(LockableMemory, WhatIsOfAFileOrSharedIsNot) {
+    const UniqueFd file(memfd_create("lockable memory", MFD_CLOEXEC));
+    ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
+    const UniqueFd zeroes(open("/dev/zero", O_RDWR | O_CLOEXEC));
+    struct {
+        int flags;
+        int file;
+    } const kinds[] = {{MAP_SHARED, file.get()},
+                       {MAP_PRIVATE, file.get()},
+                       {MAP_SHARED, zeroes.get()},
+                       {MAP_SHARED | MAP_ANONYMOUS, -1}};
+    for (const auto &kind : kinds) {
+        void *const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, kind.flags, kind.file, 0);
+        ASSERT_NE(memory, MAP_FAILED);
+        EXPECT_FALSE(may_be_locked(memory, kBytes)) << kind.flags;
+        munmap(memory, kBytes);
+    }
+    const int segment = shmget(IPC_PRIVATE, kBytes, IPC_CREAT | 0600);
+    ASSERT_GE(segment, 0);
+    void *const attached = shmat(segment, nullptr, 0);
+    shmctl(segment, IPC_RMID, nullptr);
+    EXPECT_FALSE(may_be_locked(attached, kBytes));
+    shmdt(attached);
 }
 
 TEST(LockableMemory, WhatIsNotMappedIsNot) {

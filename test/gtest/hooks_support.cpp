@@ -3,7 +3,9 @@
 
 #include "core/driver_hooks.hpp"
 #include "core/host_pages.hpp"
+#include "core/host_pins.hpp"
 #include "core/stream_captures.hpp"
+#include "core/system_call_watch.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
@@ -20,7 +22,10 @@ void on_freed(const MemoryInfo &allocation) {
     freed().push_back(allocation);
 }
 
-void forget_pages(void *address, size_t length) { HostPages::instance().forget(address, length); }
+void forget_pages(void *address, size_t length) {
+    HostPages::instance().forget(address, length);
+    HostPins::instance().invalidate(address, length);
+}
 
 }  // namespace
 
@@ -33,6 +38,7 @@ bool install_all_hooks() {
     static const bool done = [] {
         const bool watching = abi_test::register_test_component() &&
                               abi::subscribe_unmap(forget_pages) &&
+                              watch_system_calls(abi::patch_function) &&
                               install_driver_hooks(abi::patch_function, on_freed);
         if (watching) {
             HostPages::instance().trust();
