@@ -19,8 +19,33 @@ namespace {
 // Where contexts have work all the time: so many regions remain locked, and then new ones are not.
 constexpr size_t kMaxWaiting = 256;
 
-// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process.
+// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile none is launched.
 constexpr uint64_t kKernelPatienceNs = 100'000'000;
+constexpr unsigned kMostAttempts = 600;
+
+/** Unlocks memory that nothing uses any more, and unmaps it. A kernel of any GPU may still read it, for which the driver
+ *  does not wait: then it is tried again. */
+void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, unsigned long long id, unsigned attempts) {
+    const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
+    if (!no_kernel.complete() && attempts < kMostAttempts) {
+        GPUSHM_LOG(debug, "%zu bytes of shared memory stay page-locked for now: a standby kernel does not leave its GPU",
+                   length);
+        run_when_idle(context, id, [=] { unlock_and_unmap(base, length, context, id, attempts + 1); });
+        return;
+    }
+    if (!no_kernel.complete()) {
+        GPUSHM_LOG(warn, "%zu bytes of shared memory stay page-locked for good: a standby kernel has not left its GPU for "
+                   "a minute, look for a process that keeps that GPU busy", length);
+        return;
+    }
+    // Fails harmlessly when the driver or the context is gone already. In a thread without a
+    // context it would fail too, and the driver would take what is mapped here next for the
+    // pages that were locked.
+    const RelaxedCapture relaxed(CudaDriver::get());
+    CurrentContext current(CudaDriver::get(), context, id);
+    CudaDriver::get()->mem_host_unregister(base);
+    munmap(base, length);
+}
 
 }  // namespace
 
@@ -63,17 +88,7 @@ void HostRegions::unmap(unsigned char *base, size_t length) {
         return;
     }
     run_when_idle(region->context, region->context_id, [base, length, context = region->context, id = region->context_id] {
-        const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
-        if (!no_kernel.complete()) {
-            return;  // one of another GPU, which the driver does not wait for, may still read it
-        }
-        // Fails harmlessly when the driver or the context is gone already. In a thread without a
-        // context it would fail too, and the driver would take what is mapped here next for the
-        // pages that were locked.
-        const RelaxedCapture relaxed(CudaDriver::get());
-        CurrentContext current(CudaDriver::get(), context, id);
-        CudaDriver::get()->mem_host_unregister(base);
-        munmap(base, length);
+        unlock_and_unmap(base, length, context, id, 0);
     });
 }
 

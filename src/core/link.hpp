@@ -52,7 +52,6 @@ struct RemoteMemory {
     uint64_t head_start = 0;  // what Link::plan_head_start() of the peer returned
     StridedRows rows = {};    // where it is in truth if it is a source of the peer's RowViews: then `buffer` is of
                               // these; length 0: it is where it says
-    uint64_t invalidations = 0;  // RegistrationTable::invalidations() of the peer when it told of the memory
 };
 
 /** One thread at a time, the thread that progresses the port.
@@ -452,11 +451,13 @@ private:
     void take_other_way(DirectCopy &copy);
     void remember_export(const BufferName &buffer);
     void forget_mappings();
+    bool is_of_peer(const BufferName &buffer);
     void request_data(uint64_t id, bool may_be_pushed);
     bool is_being_read(uint64_t address, uint64_t length) const;
 
     // link_shared.cpp
     bool is_current(const RemoteMemory &remote) const;
+    bool remote_is_current(const DirectCopy &copy);
     bool may_read(const RemoteMemory &remote, bool local_on_gpu) const;
     std::optional<HostTransferWays::Way> choose_host_way(const RemoteMemory &remote, size_t length,
                                                          const MemoryInfo &local, bool local_on_gpu);
@@ -538,7 +539,7 @@ private:
     uint64_t slot_sent_ = 0;  // monotonic_nanoseconds() of the last one
 
     std::list<DirectCopy> direct_copies_;
-    uint64_t mapped_owner_ = 0;          // BufferName::owner of the peer, once it is known
+    uint64_t owner_ = 0;                 // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
     bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
     bool peer_gets_to_gpu_ = false;      // what it asked for last

@@ -21,6 +21,8 @@
 #include "core/port.hpp"
 #include "core/registration_table.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -115,7 +117,6 @@ std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcont
     std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
     last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
     if (mapping == nullptr && PeerMappings::instance().missed(buffer, context, seconds)) {
-        mapped_owner_ = buffer.owner;
         if (buffer.sharing == BufferName::Sharing::file_descriptor &&
             !port_.open_descriptor_receiver()) {
             PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
@@ -126,6 +127,21 @@ std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcont
     return mapping;
 }
 
+/** Whether a name that the peer has sent is of its own process. */
+bool Link::is_of_peer(const BufferName &buffer) {
+    const bool named_us = buffer.owner == process_cookie().low && peer_.pid != getpid();
+    if (owner_ == 0 && buffer.owner != 0 && !named_us &&
+        PeerMappings::instance().belongs_to(buffer.owner, peer_.pid)) {
+        owner_ = buffer.owner;
+    }
+    const bool is_known = buffer.owner == owner_;
+    if (!is_known) {
+        GPUSHM_LOG_ONCE(error, "process %d names memory of another process as its own: it is not mapped; look for memory "
+                        "corruption in the job's processes", peer_.pid);
+    }
+    return is_known;
+}
+
 /** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or to `local`. */
 Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                                    const LocalSide &local, uint64_t length) {
@@ -134,7 +150,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     const bool from_host = !local.on_gpu;
     if (!port_.config().peer_mapping || CudaDriver::get() == nullptr ||
         !(own ? buffer.buffer_id != 0 : buffer.can_be_mapped()) ||
-        (from_host && length < kSmallestHostCopy)) {
+        (from_host && length < kSmallestHostCopy) || !is_of_peer(buffer)) {
         return view;
     }
     CUcontext context = context_of_copy(buffer, local.info);
@@ -321,6 +337,13 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
 
 // ---------------------------------------------------------------- end
 
+/** Whether a copy that has ended was one of memory that is registered still; of a push the peer says itself. */
+bool Link::remote_is_current(const DirectCopy &copy) {
+    return copy.purpose == DirectCopy::Purpose::push ||
+           is_current(copy.purpose == DirectCopy::Purpose::get ? operations_[copy.stream.transfer_id].remote
+                                                               : copy.stream.remote);
+}
+
 unsigned Link::finish_direct_copies() {
     unsigned count = 0;
     auto entry = direct_copies_.begin();
@@ -334,7 +357,7 @@ unsigned Link::finish_direct_copies() {
         if (copy.purpose == DirectCopy::Purpose::push && source_is_gone(copy.stream)) {
             status = Status::gpu_error;  // as lost_source()
         }
-        if (copy.purpose == DirectCopy::Purpose::get && !is_current(operations_[copy.stream.transfer_id].remote)) {
+        if (!remote_is_current(copy)) {
             status = Status::gpu_error;
         }
         direct_copies_.erase(entry);
@@ -388,8 +411,8 @@ void Link::take_other_way(DirectCopy &copy) {
 // ---------------------------------------------------------------- mappings
 
 void Link::forget_mappings() {
-    if (mapped_owner_ != 0) {
-        PeerMappings::instance().forget_process(mapped_owner_);
+    if (owner_ != 0) {
+        PeerMappings::instance().forget_process(owner_);
     }
 }
 
@@ -424,7 +447,7 @@ void Link::remember_export(const BufferName &buffer) {
 }
 
 void Link::receive_map_answer(const MapAnswer &answer) {
-    if (answer.owner != mapped_owner_) {
+    if (answer.owner != owner_) {
         return;  // not asked of this peer
     }
     MappingHandle handle = {answer.sharing, {}, UniqueFd()};
@@ -437,7 +460,9 @@ void Link::receive_map_answer(const MapAnswer &answer) {
 }
 
 void Link::receive_unmap_notice(const UnmapNotice &notice) {
-    PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
+    if (notice.owner == owner_) {
+        PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
+    }
 }
 
 void Link::check_exports() {

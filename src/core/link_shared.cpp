@@ -144,10 +144,10 @@ void Link::close_all_uses() {
     }
 }
 
-/** Whether the peer has invalidated nothing since it told of its memory: else what was read there by this process, or
- *  would be, may be something else by now, and the peer is to look itself. */
+/** Whether the registration lives: else what was read there by this process, or would be, may be something else by now,
+ *  and the peer is to look itself. */
 bool Link::is_current(const RemoteMemory &remote) const {
-    return mailbox_.invalidations() == remote.invalidations;
+    return mailbox_.registrations().contains(remote.registration);
 }
 
 /** Whether the kernel may be asked to read what the CPU copies on both sides. */

@@ -3,8 +3,8 @@
 //
 // Layout of the segment (all offsets follow from the two numbers in the header):
 //
-//   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] | Cell[cell_count] |
-//   slot[cell_count], each kSlotOffset behind a multiple of 64
+//   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] | RegistrationList |
+//   Cell[cell_count] | slot[cell_count], each kSlotOffset behind a multiple of 64
 //
 // A message of up to kInlineBytes lies in its cell (128 bytes, two cache lines, of which one of up to
 // 48 bytes touches one); a longer one lies in the slot that belongs to the cell.
@@ -32,6 +32,7 @@
 #include "core/cache_lines.hpp"
 #include "core/message_payload.hpp"
 #include "core/process.hpp"
+#include "core/registration_list.hpp"
 #include "core/segment.hpp"
 #include "core/shared_transfer.hpp"
 #include "core/status.hpp"
@@ -48,7 +49,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 14;
+constexpr uint32_t kProtocolVersion = 15;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -206,14 +207,6 @@ struct MailboxHeader {
      *  senders that wait for an answer. It stays readable where the segment is mapped. If the owner
      *  dies it may stay 0: senders watch the process as well. */
     alignas(128) std::atomic<uint64_t> closed;
-
-    /** RegistrationTable::invalidations() of the owner's process, on the line of `closed`, as it hardly ever changes.
-     *  Written by any thread of the owner, with the table's mutex held, before (fence) the program may write into the
-     *  memory anew; read by peers that read memory of the owner by themselves, after (fence) the bytes, of which one
-     *  may be of what was written then only if the word shows it: it is not what it was when they were told of the
-     *  memory, and they ask the owner instead. After the mailbox's end it is not written any more. If the owner dies
-     *  it stays, and so does the memory, until it goes. */
-    std::atomic<uint64_t> invalidations;
 };
 
 /** A cell that the sender has reserved and fills. */
@@ -247,10 +240,14 @@ struct MailboxGeometry {
 
     static constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
     static constexpr size_t kRecordsOffset = kTransfersOffset + kSharedTransfers * sizeof(SharedTransfer);
-    static constexpr size_t kCellsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
+    static constexpr size_t kRegistrationsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
+    static constexpr size_t kCellsOffset = kRegistrationsOffset + sizeof(RegistrationList);
 
     /** Whether a mailbox may have these sizes. */
     bool possible() const;
+    static RegistrationList *registrations(unsigned char *base) {
+        return reinterpret_cast<RegistrationList *>(base + kRegistrationsOffset);
+    }
     /** From slot to slot. */
     uint64_t slot_stride() const { return slot_bytes + 64; }
     size_t segment_bytes() const { return kCellsOffset + cell_count * (sizeof(Cell) + slot_stride()); }
@@ -268,6 +265,7 @@ struct MailboxGeometry {
 };
 static_assert(MailboxGeometry::kTransfersOffset <= 4096, "Segment::discard() leaves the header as it is");
 static_assert(MailboxGeometry::kRecordsOffset % alignof(SenderRecord) == 0, "records lie on lines of their own");
+static_assert(MailboxGeometry::kCellsOffset % alignof(Cell) == 0, "so do cells");
 
 /** The owner's side. One thread at a time. */
 class MailboxReceiver {
@@ -275,8 +273,8 @@ public:
     /** Empty, logged, when the sizes are impossible or there is no memory or no descriptor left. */
     static std::optional<MailboxReceiver> create(uint32_t cell_count, uint64_t slot_bytes);
 
-    /** MailboxHeader::invalidations. */
-    std::atomic<uint64_t> *invalidations() const { return &header()->invalidations; }
+    /** Of the owner's process. */
+    RegistrationList *registrations() const { return MailboxGeometry::registrations(segment_.data()); }
     MailboxAddress address() const;
     size_t slot_bytes() const { return geometry_.slot_bytes; }
 
@@ -458,11 +456,8 @@ public:
     bool is_given_up() const { return record()->given_up.load(std::memory_order_acquire) != 0; }
     /** Whether the owner receives no more. */
     bool closed() const { return header()->closed.load(std::memory_order_acquire) != 0; }
-    /** MailboxHeader::invalidations, after all that was read of the owner's memory. */
-    uint64_t invalidations() const {
-        std::atomic_thread_fence(std::memory_order_acquire);
-        return header()->invalidations.load(std::memory_order_relaxed);
-    }
+    /** Of the owner's process. */
+    const RegistrationList &registrations() const { return *MailboxGeometry::registrations(segment_.data()); }
 
 private:
     MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner, uint16_t sender);

@@ -261,8 +261,14 @@ void PeerMappings::forget_buffer(uint64_t owner, uint64_t buffer_id) {
     }
 }
 
+bool PeerMappings::belongs_to(uint64_t owner, pid_t pid) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return owners_.try_emplace(owner, pid).first->second == pid;
+}
+
 void PeerMappings::forget_process(uint64_t owner) {
     std::lock_guard<std::mutex> lock(mutex_);
+    owners_.erase(owner);
     auto entry = entries_.lower_bound({owner, 0, nullptr});
     while (entry != entries_.end() && std::get<0>(entry->first) == owner) {
         erase(entry++);

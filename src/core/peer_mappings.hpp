@@ -7,6 +7,8 @@
 
 #include <cuda.h>
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <list>
@@ -68,6 +70,10 @@ public:
      *  again. */
     void receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle);
 
+    /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named it first: what a broken
+     *  one gives of its memory is not taken for another's. */
+    bool belongs_to(uint64_t owner, pid_t pid);
+
     /** The owner freed it, or must not be asked any more. */
     void forget_buffer(uint64_t owner, uint64_t buffer_id);
     void forget_process(uint64_t owner);
@@ -95,6 +101,7 @@ private:
     std::mutex mutex_;
     Entries entries_;
     std::list<Key> ages_;  // least recently used first
+    std::map<uint64_t, pid_t> owners_;  // who named them first
     double cost_seconds_;  // of opening and closing, as measured
     bool any_opened_ = false;
     size_t mapped_ = 0;

@@ -42,14 +42,14 @@ std::unique_ptr<Port> Port::create(const PortConfig &config, const PortCallbacks
 
 Port::Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox)
     : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {
-    RegistrationTable::instance().publish(mailbox_.invalidations());
+    RegistrationTable::instance().publish(mailbox_.registrations());
 }
 
 Port::~Port() {
     if (is_inherited()) {
         return;
     }
-    RegistrationTable::instance().withdraw(mailbox_.invalidations());
+    RegistrationTable::instance().withdraw(mailbox_.registrations());
     mailbox_.close();
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();

@@ -15,7 +15,6 @@ RegistrationTable &RegistrationTable::instance() {
         [] { table->mutex_.lock(); }, [] { table->mutex_.unlock(); },
         [] {
             table->published_.clear();
-            table->invalidations_.store(0, std::memory_order_relaxed);
             table->mutex_.unlock();
         });
     return *table;
@@ -26,38 +25,64 @@ RegistrationTable &RegistrationTable::instance() {
 
 uint64_t RegistrationTable::add(const void *address, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const uint64_t id = next_id_++;
+    const size_t place = take_place();
+    const uint64_t id = ++added_ * RegistrationList::kPlaces + place;
     ranges_[id] = {reinterpret_cast<uint64_t>(address), length};
+    set(place, id);
     return id;
+}
+
+/** Of one that is not listed any more, where there are too many. */
+size_t RegistrationTable::take_place() {
+    if (!free_places_.empty()) {
+        const size_t place = free_places_.back();
+        free_places_.pop_back();
+        return place;
+    }
+    if (listed_.size() == RegistrationList::kPlaces) {
+        return next_victim_++ % RegistrationList::kPlaces;
+    }
+    free_places_.reserve(listed_.size() + 1);  // remove() is not to fail
+    listed_.push_back(0);
+    return listed_.size() - 1;
+}
+
+void RegistrationTable::set(size_t place, uint64_t id) {
+    listed_[place] = id;
+    for (RegistrationList *list : published_) {
+        list->ids[place].store(id, std::memory_order_relaxed);
+    }
 }
 
 void RegistrationTable::remove(uint64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
-    ranges_.erase(id);
+    if (ranges_.erase(id) == 0) {
+        return;
+    }
     removals_.fetch_add(1, std::memory_order_release);
-}
-
-void RegistrationTable::invalidate(uint64_t id) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ranges_.erase(id);
-    removals_.fetch_add(1, std::memory_order_release);
-    const uint64_t now = invalidations_.fetch_add(1, std::memory_order_release) + 1;
-    for (std::atomic<uint64_t> *word : published_) {
-        word->store(now, std::memory_order_relaxed);
+    const size_t place = RegistrationList::place_of(id);
+    if (listed_[place] == id) {
+        set(place, 0);
+        free_places_.push_back(place);
     }
     // Before anything that the program writes there from now on.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-void RegistrationTable::publish(std::atomic<uint64_t> *word) {
+void RegistrationTable::publish(RegistrationList *list) {
     std::lock_guard<std::mutex> lock(mutex_);
-    word->store(invalidations_.load(std::memory_order_relaxed), std::memory_order_release);
-    published_.push_back(word);
+    published_.push_back(list);
+    for (size_t place = 0; place < listed_.size(); ++place) {
+        list->ids[place].store(listed_[place], std::memory_order_relaxed);
+    }
 }
 
-void RegistrationTable::withdraw(std::atomic<uint64_t> *word) {
+void RegistrationTable::withdraw(RegistrationList *list) {
     std::lock_guard<std::mutex> lock(mutex_);
-    published_.erase(std::remove(published_.begin(), published_.end(), word), published_.end());
+    published_.erase(std::remove(published_.begin(), published_.end(), list), published_.end());
+    for (size_t place = 0; place < listed_.size(); ++place) {
+        list->ids[place].store(0, std::memory_order_relaxed);
+    }
 }
 
 bool RegistrationTable::find(uint64_t id, const void **address, size_t *length) const {

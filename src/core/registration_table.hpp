@@ -2,6 +2,8 @@
 // Which memory of this process peers may read and write by a transfer.
 #pragma once
 
+#include "core/registration_list.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +21,8 @@ public:
 
     /** The id; never 0. */
     uint64_t add(const void *address, size_t length);
+    /** What peers read there by themselves from now on is not to count. */
     void remove(uint64_t id);
-    /** As remove(), of memory that peers may be reading by themselves: what they read from now on is not to count. */
-    void invalidate(uint64_t id);
 
     /** What a registration covers; false when it does not exist. */
     bool find(uint64_t id, const void **address, size_t *length) const;
@@ -32,11 +33,9 @@ public:
     /** How often one was removed: while that stays, what was covered is. */
     uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
 
-    /** How often that was. Who tells peers of a registration reads it before he looks whether that is there. */
-    uint64_t invalidations() const { return invalidations_.load(std::memory_order_acquire); }
-    /** `*word` is in memory that peers see: it is invalidations() until withdraw(). */
-    void publish(std::atomic<uint64_t> *word);
-    void withdraw(std::atomic<uint64_t> *word);
+    /** `*list`, of zeroes, is in memory that peers see: it is kept up to date until withdraw(), which empties it. */
+    void publish(RegistrationList *list);
+    void withdraw(RegistrationList *list);
 
 private:
     struct Range {
@@ -44,11 +43,16 @@ private:
         uint64_t length;
     };
 
+    size_t take_place();
+    void set(size_t place, uint64_t id);
+
     mutable std::mutex mutex_;
     std::atomic<uint64_t> removals_{0};  // changed with mutex_ held
-    std::atomic<uint64_t> invalidations_{0};  // likewise
-    std::vector<std::atomic<uint64_t> *> published_;
-    uint64_t next_id_ = 1;
+    std::vector<RegistrationList *> published_;
+    std::vector<uint64_t> listed_;   // what the published lists hold, as far as they were used
+    std::vector<size_t> free_places_;  // below listed_.size()
+    size_t next_victim_ = 0;  // whose place is taken when none is free
+    uint64_t added_ = 0;
     std::unordered_map<uint64_t, Range> ranges_;
 };
 

@@ -27,7 +27,6 @@ struct PackedKey {
     uint64_t registration;   // RegistrationTable id in the process that packed it
     BufferName buffer;       // in which the registration begins
     uint64_t head_start;     // RemoteMemory::head_start
-    uint64_t invalidations;  // RemoteMemory::invalidations
     StridedRows rows;        // instead of the block at the registration's RowViews source; length 0: none
     uint64_t block;          // that source
 };
@@ -64,13 +63,10 @@ public:
         memh = memh_of(RegistrationTable::instance().add(address, length));
         return UCS_OK;
     }
-    ucs_status_t mem_dereg(uct_mem_h memh, bool invalidates) override {
-        RegistrationTable &table = RegistrationTable::instance();
-        if (invalidates) {
-            table.invalidate(registration_of(memh));
-        } else {
-            table.remove(registration_of(memh));
-        }
+    /** Peers notice each: UCP frees memory of requests that it gives up without a word, too, where it has no
+     *  registration cache. */
+    ucs_status_t mem_dereg(uct_mem_h memh, bool) override {
+        RegistrationTable::instance().remove(registration_of(memh));
         return UCS_OK;
     }
     ucs_status_t mkey_pack(uct_mem_h memh, const void *announced, size_t announced_length,
@@ -78,7 +74,6 @@ public:
         // The allocation is looked up now: the handle may be older than what lies there.
         PackedKey key = {};
         key.registration = registration_of(memh);
-        key.invalidations = RegistrationTable::instance().invalidations();
         const void *address = nullptr;
         size_t length = 0;
         if (RegistrationTable::instance().find(key.registration, &address, &length)) {
@@ -134,7 +129,7 @@ RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address) {
     if (in_rows && key->block != address) {
         return {address, key->registration};  // the buffer that the key names is that of the rows
     }
-    return {address, key->registration, key->buffer, key->head_start, key->rows, key->invalidations};
+    return {address, key->registration, key->buffer, key->head_start, key->rows};
 }
 
 }  // namespace gpushm::uct

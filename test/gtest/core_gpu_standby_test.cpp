@@ -6,6 +6,7 @@
 #include "core/copy_any.hpp"
 #include "core/copy_batch.hpp"
 #include "core/kernel_image.hpp"
+#include "core/segment.hpp"
 #include "core/standby_kernel.hpp"
 
 #include <sys/mman.h>
@@ -1018,6 +1019,34 @@ TEST_F(Standby, AbsenceTellsWhetherAllHaveLeft) {
     for (FreshProcess *process : {&absence_is_told, &absence_of_retired}) {
         EXPECT_EQ(run_until_it_counts(*process), 0);
     }
+}
+
+/** Of a process that closes a segment while a kernel that takes its time may read it. */
+FreshProcess closes_segment("standby-closes-segment", [] {
+    setenv("SIMCUDA_SEED", std::to_string(getpid()).c_str(), 1);  // other delays with each attempt
+    setenv("SIMCUDA_DELAY_US", "100000", 1);  // up to three times as long, before and behind the copy
+    constexpr uint32_t kLong = 1'000'000'000;
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("6", kLong, kLong);
+    const LogCapture log;
+    auto segment = Segment::create("gpushm-test", 65536);
+    Buffer source(MemoryKind::pinned, 64);
+    Buffer destination(MemoryKind::device, 64);
+    CHECK(copy_any(segment->data(), destination.data(), 64) == Status::ok);
+    CHECK(query_memory(segment->data()).kind == MemoryKind::pinned);
+    StandbyTicket ticket;
+    CHECK(kernel && give_awake(*kernel, {destination.data(), source.data(), 64}, &ticket));
+    std::this_thread::sleep_for(std::chrono::milliseconds(getpid() % 7 * 30));
+    reset_calls();
+    segment.reset();
+    CHECK(await_background_calls("cuMemHostUnregister", 1));
+    CHECK(mappings_named("gpushm-test") == 0);
+    await_end(*kernel, ticket);
+    return log.count("stay page-locked for now") != 0 ? 0 : kTryAgain;
+});
+
+TEST_F(Standby, ASegmentIsUnlockedWhenTheKernelHasLeft) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(run_until_it_counts(closes_segment), 0);
 }
 
 /** Two copies within the GPU of which a kernel that takes its time serves the first one only; then what they are of is

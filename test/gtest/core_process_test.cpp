@@ -19,6 +19,7 @@
 
 #include <atomic>
 #include <set>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -250,15 +251,15 @@ INSTANTIATE_TEST_SUITE_P(
 /** Another thread may have had the heap's mutex, and not every heap is one that a child may use at once: those of
  *  sanitizers and of some allocators that replace the C library's are not. */
 TEST(InAForkedChild, NothingIsMadeAnewWithMemoryOfTheHeap) {
-    std::atomic<uint64_t> word{0};
-    RegistrationTable::instance().publish(&word);
+    const auto list = std::make_unique<RegistrationList>();
+    RegistrationTable::instance().publish(list.get());
     int status = -1;
     {
         const HeapCallsOfChildren heap;
         Child child([&](const Channel &) { return static_cast<int>(heap.count()); });
         status = child.reap();
     }
-    RegistrationTable::instance().withdraw(&word);
+    RegistrationTable::instance().withdraw(list.get());
     EXPECT_EQ(status, 0);
 }
 

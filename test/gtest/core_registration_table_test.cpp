@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -74,6 +76,66 @@ TEST(RegistrationTable, EmptyRegistrationCoversNoByte) {
     const uint64_t id = table.add(pointer(0x1000), 0);
     EXPECT_TRUE(table.covers(id, 0x1000, 0));
     EXPECT_FALSE(table.covers(id, 0x1000, 1));
+}
+
+TEST(RegistrationTable, PeersSeeWhatLives) {
+    RegistrationTable table;
+    const auto list = std::make_unique<RegistrationList>();
+    const uint64_t before = table.add(pointer(0x1000), 0x100);
+    EXPECT_FALSE(list->contains(before));
+    table.publish(list.get());
+    const uint64_t after = table.add(pointer(0x2000), 0x100);
+    EXPECT_TRUE(list->contains(before));
+    EXPECT_TRUE(list->contains(after));
+    EXPECT_FALSE(list->contains(after + RegistrationList::kPlaces)) << "of the same place";
+    table.remove(after);
+    EXPECT_FALSE(list->contains(after));
+    EXPECT_TRUE(list->contains(before)) << "another one";
+    table.withdraw(list.get());
+    EXPECT_FALSE(list->contains(before));
+    const uint64_t unseen = table.add(pointer(0x3000), 0x100);
+    EXPECT_FALSE(list->contains(unseen));
+}
+
+/** A program that registers and deregisters memory for each message. */
+TEST(RegistrationTable, WhatComesAndGoesLeavesTheOthersListed) {
+    RegistrationTable table;
+    const auto list = std::make_unique<RegistrationList>();
+    table.publish(list.get());
+    const uint64_t stays = table.add(pointer(0x1000), 0x100);
+    for (size_t i = 0; i < 3 * RegistrationList::kPlaces; ++i) {
+        const uint64_t id = table.add(pointer(0x2000), 0x100);
+        ASSERT_TRUE(list->contains(id));
+        table.remove(id);
+        ASSERT_FALSE(list->contains(id));
+    }
+    EXPECT_TRUE(list->contains(stays));
+    table.withdraw(list.get());
+}
+
+TEST(RegistrationTable, OfTooManyTheNewestAreListed) {
+    RegistrationTable table;
+    const auto list = std::make_unique<RegistrationList>();
+    table.publish(list.get());
+    std::vector<uint64_t> ids;
+    for (size_t i = 0; i < RegistrationList::kPlaces + 100; ++i) {
+        ids.push_back(table.add(pointer(0x1000), 0x100));
+    }
+    const auto listed = [&] {
+        return std::count_if(ids.begin(), ids.end(), [&](uint64_t id) { return list->contains(id); });
+    };
+    EXPECT_EQ(listed(), static_cast<ptrdiff_t>(RegistrationList::kPlaces));
+    EXPECT_TRUE(list->contains(ids.back()));
+    EXPECT_FALSE(list->contains(ids.front()));
+    EXPECT_TRUE(table.covers(ids.front(), 0x1000, 0x100)) << "which is served when asked for";
+    table.remove(ids.front());
+    EXPECT_TRUE(list->contains(ids[RegistrationList::kPlaces])) << "whose place it once was";
+    for (const uint64_t id : ids) {
+        table.remove(id);
+        ASSERT_FALSE(list->contains(id));
+    }
+    EXPECT_EQ(listed(), 0);
+    table.withdraw(list.get());
 }
 
 TEST(RegistrationTable, ServesManyThreads) {

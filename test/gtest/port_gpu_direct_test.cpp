@@ -172,7 +172,7 @@ TEST_F(PortGpuDirect, FlushAndFenceWaitForIt) {
 }
 
 /** Its owner has it back, and may have written there before the copy began. */
-TEST_F(PortGpuDirect, WhatIsInvalidatedMeanwhileDoesNotCount) {
+TEST_F(PortGpuDirect, WhatIsDeregisteredMeanwhileDoesNotCount) {
     Buffer source(MemoryKind::device, kBytes);
     Buffer target(MemoryKind::device, kBytes);
     Registration registration(source.data(), kBytes);
@@ -181,11 +181,24 @@ TEST_F(PortGpuDirect, WhatIsInvalidatedMeanwhileDoesNotCount) {
         Outcome outcome;
         ASSERT_EQ(link_.get(target.data(), kBytes, remote, nullptr, outcome.completion()), Status::in_progress);
         if (!at_once) {
-            registration.invalidate();
+            registration.end();
         }
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::gpu_error);
     }
+}
+
+/** What was written lies in memory that is not the program's to have written there. */
+TEST_F(PortGpuDirect, WhatIsWrittenToNoRegistrationIsAnError) {
+    Buffer source(MemoryKind::device, kBytes);
+    Buffer target(MemoryKind::device, kBytes);
+    Registration registration(target.data(), kBytes);
+    Outcome outcome;
+    ASSERT_EQ(link_.put(source.data(), kBytes, registration.named(), nullptr, outcome.completion()),
+              Status::in_progress);
+    registration.end();
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+    EXPECT_EQ(outcome.status, Status::gpu_error);
 }
 
 /** What ends it: cancel, a failure of the link, the end of the port. */

@@ -67,6 +67,32 @@ TEST(PortGpuMappingFaults, RefusedHandleIsNotAskedForAgain) {
     EXPECT_EQ(refused_by_setting.run(), 0);
 }
 
+/** The driver of each process counts its buffers for itself, so that both may have the same number. */
+FreshProcess named_another("names-memory-of-another", [] {
+    Pair honest(1);
+    Pair liar(1);
+    CHECK(honest.start() && liar.start());
+    const LogCapture log;
+    const RemoteMemory remote = honest.peer.allocate(kBytes);
+    RemoteMemory forged = liar.peer.allocate(kBytes);
+    CHECK(forged.buffer.buffer_id == remote.buffer.buffer_id);
+    Buffer local(MemoryKind::device, kBytes);
+    CHECK(pull(honest, remote, local, 0, 1) == 0);
+    forged.buffer.owner = remote.buffer.owner;
+    CHECK(pull(liar, forged, local, 0, kUntilMapped) == 0);
+    CHECK(pull(honest, remote, local, 100, kUntilMapped) == 0);
+    CHECK(log.count("names memory of another process") == 1);
+    forged.buffer.owner = process_cookie().low;
+    forged.registration = 1;
+    CHECK(pull(liar, forged, local, 200, 1) != 0);
+    return liar.peer.finish() + honest.peer.finish();
+});
+
+TEST(PortGpuMappingFaults, MemoryOfAnotherProcessIsNotThePeers) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(named_another.run(), 0);
+}
+
 // ---------------------------------------------------------------- copies that fail
 
 /** Whether a get or put of all bytes while calls fail arrives. The peer's copies are counted. */

@@ -16,7 +16,7 @@ namespace {
 constexpr uint8_t kCommandId = 30;
 constexpr uint8_t kAnswerId = 31;
 
-// What of remote memory a message has room for: all but rows, and invalidations, of which there are none.
+// What of remote memory a message has room for: all but rows.
 constexpr size_t kRemoteBytes = offsetof(RemoteMemory, rows);
 
 std::string bytes_of(const RemoteMemory &memory) {

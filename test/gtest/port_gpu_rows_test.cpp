@@ -147,7 +147,7 @@ TEST_F(PortGpuRows, AFailedCopyTakesTheOtherWay) {
     const Registration registration(packed.data(), kVector.bytes());
     RemoteMemory remote = Registration(elements.data(), kVector.extent()).named();
     remote = {reinterpret_cast<uint64_t>(packed.data()), registration.at().registration,
-              remote.buffer, 0, rows_at(elements.data(), kVector), remote.invalidations};
+              remote.buffer, 0, rows_at(elements.data(), kVector)};
     RowViews::instance().add_source(packed.data(), remote.rows);
     RowViews::instance().add_destination(block_.data(), rows_at(target.data(), kVector));
     set_simulation("SIMCUDA_FAIL", "cuMemcpy2DAsync:1:700,cuMemcpy2DAsync:1:700");

@@ -75,7 +75,9 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     const LogCapture log;
     std::vector<unsigned char> source(4 * kSlotBytes);
     std::vector<unsigned char> local(source.size());
-    RemoteMemory remote = {reinterpret_cast<uint64_t>(source.data()), 1};
+    const ShownRegistrations shown(*mailbox_);
+    const Registration registration(source.data(), source.size());
+    RemoteMemory remote = registration.at();
     remote.buffer.owner = process_cookie().low;  // the kernel copies it, in pieces
     Outcome get;
     Link &link = victim.link(mailbox_->address());

@@ -309,6 +309,7 @@ struct OwnerAddress {
 /** A process that claims a piece of the first get that is to come in slots, and says so. */
 int claim_only(const Channel &channel, const MailboxAddress &reader) {
     auto mailbox = MailboxReceiver::create(64, kSlotBytes);
+    const ShownRegistrations shown(*mailbox);
     std::vector<unsigned char> memory(kBytes);
     const Registration registration(memory.data(), kBytes);
     RemoteMemory remote = registration.at();

@@ -123,12 +123,12 @@ public:
         : address_(reinterpret_cast<uint64_t>(address)),
           id_(RegistrationTable::instance().add(address, length)) {}
     ~Registration() { RegistrationTable::instance().remove(id_); }
-    void invalidate() { RegistrationTable::instance().invalidate(id_); }
+    void end() { RegistrationTable::instance().remove(id_); }
     Registration(const Registration &) = delete;
     Registration &operator=(const Registration &) = delete;
 
     RemoteMemory at(uint64_t offset = 0) const {
-        return {address_ + offset, id_, {}, 0, {}, RegistrationTable::instance().invalidations()};
+        return {address_ + offset, id_};
     }
     /** With the name of the allocation, as in a remote key: so it can be mapped. Asks the driver.
      *  */
@@ -137,6 +137,20 @@ public:
 private:
     uint64_t address_;
     uint64_t id_;
+};
+
+/** While it lives a mailbox without a port shows the registrations of this process. */
+class ShownRegistrations {
+public:
+    explicit ShownRegistrations(const MailboxReceiver &mailbox) : list_(mailbox.registrations()) {
+        RegistrationTable::instance().publish(list_);
+    }
+    ~ShownRegistrations() { RegistrationTable::instance().withdraw(list_); }
+    ShownRegistrations(const ShownRegistrations &) = delete;
+    ShownRegistrations &operator=(const ShownRegistrations &) = delete;
+
+private:
+    RegistrationList *list_;
 };
 
 /** Sends, progressing both ports while there is no room; the last status. */
