@@ -104,7 +104,7 @@ Status Link::flush(const void *owner, const Completion &completion) {
     if (failed_) {
         return Status::peer_failed;
     }
-    if (operations_.empty()) {
+    if (operations_.empty() && ended_gets_.empty()) {
         return Status::ok;
     }
     flushes_.push_back({next_id_ - 1, owner, completion});
@@ -112,7 +112,7 @@ Status Link::flush(const void *owner, const Completion &completion) {
 }
 
 void Link::complete_flushes(Status status) {
-    while (!flushes_.empty() &&
+    while (!flushes_.empty() && ended_gets_.empty() &&
            (operations_.empty() || operations_.begin()->first > flushes_.front().last_id)) {
         const Completion completion = flushes_.front().completion;
         flushes_.pop_front();
@@ -120,6 +120,26 @@ void Link::complete_flushes(Status status) {
             completion.function(completion.argument, status);
         }
     }
+}
+
+Status Link::end_get_soon(const void *owner, const Completion &completion) {
+    ended_gets_.push_back({owner, completion});
+    port_.activate(*this);
+    return Status::in_progress;
+}
+
+/** Those that have ended so far: a completion may start another get. */
+unsigned Link::complete_ended_gets() {
+    unsigned count = 0;
+    for (size_t left = ended_gets_.size(); left != 0 && !ended_gets_.empty(); --left) {
+        const Completion completion = ended_gets_.front().completion;
+        ended_gets_.pop_front();
+        if (completion.function != nullptr) {
+            completion.function(completion.argument, Status::ok);
+        }
+        ++count;
+    }
+    return count;
 }
 
 bool Link::can_send() const {
@@ -132,7 +152,7 @@ bool Link::busy() const {
     if (failed_) {
         return !failure_taken_;
     }
-    return check_requested_ || last_words_ || !operations_.empty() || !flushes_.empty() ||
+    return check_requested_ || last_words_ || !operations_.empty() || !ended_gets_.empty() || !flushes_.empty() ||
            spans_under_way() || !streams_.empty() || !incoming_copies_.empty() ||
            !direct_copies_.empty() || !shared_reads_.empty() || !help_.empty() ||
            !control_.empty();
@@ -142,8 +162,9 @@ unsigned Link::progress() {
     if (failed_) {
         return 0;
     }
+    unsigned count = complete_ended_gets();
     complete_flushes(Status::ok);
-    unsigned count = flush_control();
+    count += flush_control();
     // A free or full chunk is served before completions are polled (Ji et al., IPDPSW 2012).
     count += issue_chunks();
     count += publish_spans();
@@ -273,6 +294,10 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
         }
         ++entry;
     }
+    const auto ended_of_owner = std::stable_partition(ended_gets_.begin(), ended_gets_.end(),
+                                                      [&](const EndedGet &get) { return get.owner != owner; });
+    std::for_each(ended_of_owner, ended_gets_.end(), [&](const EndedGet &get) { hand_out(get.completion); });
+    ended_gets_.erase(ended_of_owner, ended_gets_.end());
     const auto owned = std::stable_partition(flushes_.begin(), flushes_.end(),
                                              [&](const PendingFlush &flush) { return flush.owner != owner; });
     for (auto flush = owned; flush != flushes_.end(); ++flush) {
@@ -304,6 +329,8 @@ void Link::fail() {
     help_.clear();
     control_.clear();
     forget_mappings();
+    while (complete_ended_gets() != 0) {
+    }
     // One by one: a completion may cancel others.
     while (!operations_.empty()) {
         const Completion completion = operations_.begin()->second.completion;

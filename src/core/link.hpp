@@ -108,8 +108,9 @@ public:
      *  ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
-    /** Reads. ok: the data is in local memory, visible likewise, and `completion` is not called;
-     *  in_progress: that is so when it is. */
+    /** Reads. in_progress: the data is in local memory, visible likewise, when `completion` is called, in a later
+     *  progress(), also where it is there at once: programs do not expect that a receive ends within the call that posts
+     *  it. ok: nothing was to be read. */
     Status get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
 
@@ -325,6 +326,12 @@ private:
         std::optional<MemoryInfo> gpu_sides[kMaxPieces];  // of pieces that a GPU copies
     };
 
+    /** A get that has read all of its data; its user is not told yet. */
+    struct EndedGet {
+        const void *owner;
+        Completion completion;
+    };
+
     struct PendingFlush {
         uint64_t last_id;
         const void *owner;
@@ -362,6 +369,8 @@ private:
     uint64_t start_operation_of_round(const void *owner, const Completion &completion);
     void end_operation(uint64_t id, Status status);
     void complete_flushes(Status status);
+    Status end_get_soon(const void *owner, const Completion &completion);
+    unsigned complete_ended_gets();
 
     bool peer_gone() const { return closed_ || peer_ended(); }
 
@@ -506,6 +515,7 @@ private:
     WrittenRanges written_;
     std::map<uint64_t, Operation> operations_;
     uint64_t last_get_ = 0;  // the operation that began last among the gets
+    std::deque<EndedGet> ended_gets_;
     std::deque<PendingFlush> flushes_;
 
     RingState ring_state_ = RingState::none;

@@ -94,7 +94,7 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     const bool on_gpu = gpu_copies(info, local, length);
     const std::optional<HostTransferWays::Way> host_way = choose_host_way(remote, length, info, on_gpu);
     if (host_way == HostTransferWays::Way::kernel && read_at_once(local, length, remote)) {
-        return Status::ok;
+        return end_get_soon(owner, completion);
     }
     const uint64_t id = start_operation_of_round(owner, completion);
     Operation &operation = operations_[id];

@@ -118,7 +118,7 @@ TEST_F(PortShared, TheEndOfOtherRegistrationsDisturbsNoReader) {
     EXPECT_NE(copies.reads(), 0u);
 }
 
-TEST_F(PortShared, LittleIsReadWithinTheCall) {
+TEST_F(PortShared, LittleIsReadWithinTheCallThatEndsLater) {
     const RefusedCopies copies(kAlways, kAlways);
     for (const size_t length : {size_t{1}, size_t{4097}, kLeastHelped - 1}) {
         fill_pattern(source_.data(), kBytes, ++seed_);
@@ -127,12 +127,16 @@ TEST_F(PortShared, LittleIsReadWithinTheCall) {
         Outcome outcome;
         EXPECT_EQ(a_.link(b_).get(local_.data(), length, host_memory(registration_), nullptr,
                                   outcome.completion()),
-                  Status::ok);
+                  Status::in_progress);
         EXPECT_EQ(copies.reads(), before + 1);
         EXPECT_EQ(pattern_mismatch(local_.data(), length, seed_), length);
         EXPECT_EQ(local_[length], 0);
-        settle({&a_, &b_});
         EXPECT_FALSE(outcome.done());
+        EXPECT_FALSE(a_->arm()) << "nobody would wake the process";
+        a_->progress();
+        EXPECT_EQ(outcome.calls, 1u);
+        EXPECT_EQ(outcome.status, Status::ok);
+        EXPECT_EQ(copies.reads(), before + 1);
     }
     EXPECT_FALSE(a_.link(b_).busy());
     Outcome outcome;
@@ -140,6 +144,34 @@ TEST_F(PortShared, LittleIsReadWithinTheCall) {
                               outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
+}
+
+TEST_F(PortShared, LittleThatIsReadEndsBeforeAFlushBehindIt) {
+    Outcome get;
+    Outcome flush;
+    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), nullptr, get.completion()),
+              Status::in_progress);
+    ASSERT_EQ(a_.link(b_).flush(nullptr, flush.completion()), Status::in_progress);
+    EXPECT_FALSE(get.done() || flush.done());
+    a_->progress();
+    EXPECT_EQ(get.calls, 1u);
+    EXPECT_EQ(flush.calls, 1u);
+    EXPECT_EQ(a_.link(b_).flush(nullptr, flush.completion()), Status::ok);
+}
+
+TEST_F(PortShared, LittleThatIsReadForAnOwnerThatGoesEndsSilently) {
+    Outcome gone;
+    Outcome other;
+    const int owners[2] = {};
+    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[0], gone.completion()),
+              Status::in_progress);
+    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[1], other.completion()),
+              Status::in_progress);
+    a_.link(b_).cancel(&owners[0]);
+    a_->progress();
+    EXPECT_FALSE(gone.done());
+    EXPECT_EQ(other.calls, 1u);
+    EXPECT_EQ(other.status, Status::ok);
 }
 
 TEST_F(PortShared, LeastThatIsHelpedWithHasTwoPieces) {

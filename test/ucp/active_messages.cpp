@@ -53,6 +53,10 @@ ucs_status_t on_message(void *argument, const void *header, size_t header_length
     if (UCS_PTR_IS_ERR(awaited.fetching)) {
         require(UCS_PTR_STATUS(awaited.fetching), "ucp_am_recv_data_nbx");
     }
+    const bool ended = awaited.fetching == nullptr || ucp_request_check_status(awaited.fetching) != UCS_INPROGRESS;
+    if (ended && length != 0) {
+        fail("the receive of message %zu ended within the call that posted it", n);
+    }
     return awaited.fetching != nullptr ? UCS_INPROGRESS : UCS_OK;
 }
 
@@ -74,7 +78,7 @@ void active_messages(Peer &peer) {
     const Progress progress = session.worker().progress_function();
     Awaited awaited{session};
     set_handler(session, awaited);
-    for_each_transfer(peer, "0,1,8,100,4095,8192,65536,600001,4200001",
+    for_each_transfer(peer, "0,1,8,100,4095,8192,40000,65536,600001,4200001",
                       [&](const Transfer &transfer) {
         awaited.transfer = &transfer;
         awaited.arrived = false;

@@ -8,6 +8,8 @@
 namespace gpushm::ucp_test {
 namespace {
 
+constexpr size_t kLargeGet = 32768;  // no UCX gets it by an answer in one message
+
 void flush(Session &session) {
     const ucp_request_param_t parameters = plain_request();
     require(session.worker().wait(ucp_ep_flush_nbx(session.ep(), &parameters)), "flush");
@@ -25,6 +27,10 @@ void transfer_one_sided(Peer &peer, Session &session, const Transfer &transfer, 
                               &parameters)
                 : ucp_get_nbx(session.ep(), transfer.address, size, remote->address, remote->key,
                               &parameters);
+        if (!put && size >= kLargeGet &&
+            (request == nullptr || ucp_request_check_status(request) != UCS_INPROGRESS)) {
+            fail("a get of %zu bytes ended within the call that posted it", size);
+        }
         require(session.worker().wait(request), put ? "put" : "get");
         flush(session);
         peer.channel.barrier(progress);
@@ -102,7 +108,7 @@ void use_atomics(Peer &peer, Session &session, const RemoteMemory &remote, size_
 void put_and_get(Peer &peer) {
     Session session(peer.channel, UCP_FEATURE_RMA);
     // An odd number of sizes: what is put in one pair of kinds is got in the next.
-    for_each_transfer(peer, "1,8,113,8192,65536,600001,4200001", [&](const Transfer &transfer) {
+    for_each_transfer(peer, "1,8,113,8192,32768,40000,65536,600001,4200001", [&](const Transfer &transfer) {
         transfer_one_sided(peer, session, transfer, transfer.n % 2 == 0);
     });
     peer.channel.barrier(session.worker().progress_function());
