@@ -5,6 +5,8 @@
 
 #include <strings.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstdlib>
 
 namespace gpushm::uct {
@@ -108,9 +110,29 @@ bool first_protocols() {
     return is("n") || is("no") || is("off") || is("0");
 }
 
+/** Of the lanes that one message may take, as a user has set it under either name; 0: not. */
+unsigned long wanted_eager_lanes() {
+    unsigned long lanes = 0;
+    for (const char *name : {"UCX_MAX_EAGER_RAILS", "UCX_MAX_EAGER_LANES"}) {
+        if (const char *setting = getenv(name)) {
+            const bool unlimited = strcasecmp(setting, "inf") == 0;
+            lanes = std::max(lanes, unlimited ? ULONG_MAX : strtoul(setting, nullptr, 10));
+        }
+    }
+    return lanes;
+}
+
 }  // namespace
 
 double interface_bandwidth() { return first_protocols() ? kHostTransferBandwidth : kMessageBandwidth; }
+
+unsigned device_paths() {
+    // No endpoint of the first protocols has more lanes. UCX 1.14 and newer expect less of each further path, in proportion:
+    // with twice as many paths as lanes the last one still has more than half of our bandwidth.
+    constexpr unsigned long kMostLanes = 64;
+    const unsigned long lanes = first_protocols() ? std::min(wanted_eager_lanes(), kMostLanes) : 0;
+    return lanes < 2 ? 1 : static_cast<unsigned>(2 * lanes);
+}
 
 double registration_overhead() {
     return first_protocols() && CudaDriver::get() == nullptr ? kFirstProtocolsRegistration : 0;

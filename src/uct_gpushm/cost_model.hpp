@@ -20,4 +20,10 @@ double interface_bandwidth();
  *  (1.13.1 src/ucp/tag/tag_send.c, ucp_tag_send_req_init(), and src/ucp/proto/proto_am.inl). */
 double registration_overhead();
 
+/** Into how many paths the device is said to be divided. One, unless the first generation of protocols is told to send
+ *  eager messages by several lanes (UCX_MAX_EAGER_RAILS): it then calls am_zcopy of all of them if that of the first lane
+ *  exists, and the shared memory of UCX has none (1.13.1 src/ucp/proto/proto_am.inl, ucp_do_am_zcopy_multi()). With
+ *  enough paths all of these lanes are ours. */
+unsigned device_paths();
+
 }  // namespace gpushm::uct

@@ -66,6 +66,7 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     attr->bandwidth.dedicated = interface_bandwidth();
     attr->bandwidth.shared = 0;
     attr->priority = 1;
+    attr->dev_num_paths = device_paths();
     return UCS_OK;
 }
 

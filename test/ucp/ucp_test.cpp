@@ -161,12 +161,17 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, OverGpushm,
                                             ::testing::Values("n", "y")),
                          case_name);
 
+// Large messages eagerly, by several lanes.
+const Environment kEagerRails = {
+    {"UCX_PROTO_ENABLE", "n"}, {"UCX_RNDV_THRESH", "inf"}, {"UCX_MAX_EAGER_LANES", "3"}};
+
 /** UCX chooses from all its transports. */
 class BesideOthers : public ::testing::TestWithParam<Case> {};
 
 TEST_P(BesideOthers, Works) {
     Environment environment = with_preload();
     environment["UCX_TLS"] = "all";
+    environment.insert(GetParam().environment.begin(), GetParam().environment.end());
     expect_success(GetParam().arguments, environment);
 }
 
@@ -176,7 +181,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"active_message", {"am", kKinds, "--sizes=1,8192,600001"}},
                       Case{"window", {"window", kKinds}}, Case{"loopback", {"loopback", kKinds}},
                       Case{"wakeup", {"wakeup", kKinds, "--count=300"}},
-                      Case{"changing_kinds", {"changing-kinds"}}),
+                      Case{"changing_kinds", {"changing-kinds"}},
+                      Case{"eager_rails", {"tag", kKinds, "--sizes=8,8192,100000,1000000"}, kEagerRails},
+                      Case{"eager_rails_am", {"am", kKinds, "--sizes=8,8192,100000,1000000"}, kEagerRails},
+                      Case{"eager_and_rndv_rails", {"tag", kKinds, "--sizes=8,8192,100000,1000000"},
+                           {{"UCX_PROTO_ENABLE", "n"}, {"UCX_MAX_EAGER_RAILS", "4"}}}),
     [](const ::testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });
 
 TEST(Loading, PluginPathIsEnough) {
