@@ -8,6 +8,8 @@
 #include "uct_gpushm/status.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -31,22 +33,80 @@ bool must_wait(Endpoint *ep) { return !ep->pending.empty() && !std::exchange(ep-
 
 // ---------------------------------------------------------------- active messages
 
+/** False, with a line in the log, where the program uses an id that no interface has. */
+bool is_message_id(uint8_t id) {
+    const bool exists = id < kActiveMessageIds;
+    if (!exists) {
+        GPUSHM_LOG(error, "%u is no active message id (0 to %u)", static_cast<unsigned>(id), kActiveMessageIds - 1);
+    }
+    return exists;
+}
+
+/** What became of a message that the core refuses when it is too long. */
+ucs_status_t to_ucs_of(const char *operation, Status status, size_t length, size_t most) {
+    if (status == Status::invalid) {
+        GPUSHM_LOG(error, "%s of the invalid length %zu: %zu bytes at most", operation, length, most);
+    }
+    return to_ucs(status);
+}
+
+bool is_traced(const Endpoint *ep) {
+    return __builtin_expect(abi::traces_messages(&interface_of(ep)->super), false);
+}
+
+/** A short message as it goes, for its line. */
+struct ShortMessage {
+    unsigned char bytes[Cell::kInlineBytes];
+    size_t length = 0;
+
+    void append(const void *data, size_t count) {
+        if (count != 0) {
+            memcpy(bytes + length, data, count);
+            length += count;
+        }
+    }
+    void trace(const Endpoint *ep, uint8_t id) const {
+        abi::trace_sent_am(&interface_of(ep)->super, id, bytes, length, length);
+    }
+};
+
+size_t total_length(const Piece *pieces, size_t count) {
+    return std::accumulate(pieces, pieces + count, size_t{0},
+                           [](size_t sum, const Piece &piece) { return sum + piece.length; });
+}
+
 ucs_status_t am_short(uct_ep_h handle, uint8_t id, uint64_t header, const void *payload,
                       unsigned length) {
     Endpoint *ep = self(handle);
+    if (!is_message_id(id)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
     if (must_wait(ep)) {
         return UCS_ERR_NO_RESOURCE;
     }
-    return to_ucs(ep->link->am_short(id, header, payload, length));
+    const Status status = ep->link->am_short(id, header, payload, length);
+    if (is_traced(ep) && status == Status::ok) {
+        ShortMessage message;
+        message.append(&header, sizeof(header));
+        message.append(payload, length);
+        message.trace(ep, id);
+    }
+    return status == Status::ok
+               ? UCS_OK
+               : to_ucs_of("am_short", status, length, Cell::kInlineBytes - sizeof(header));
 }
 
 /** UCS_OK: the message may be sent, and its pieces are in `pieces`, which has kMaxPieces. */
-ucs_status_t take_pieces(Endpoint *ep, const uct_iov_t *iov, size_t iovcnt, Piece *pieces) {
-    if (must_wait(ep)) {
-        return UCS_ERR_NO_RESOURCE;
+ucs_status_t take_pieces(Endpoint *ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt, Piece *pieces) {
+    if (!is_message_id(id)) {
+        return UCS_ERR_INVALID_PARAM;
     }
     if (iovcnt > kMaxPieces) {
+        GPUSHM_LOG(error, "an active message of %zu pieces: %zu at most", iovcnt, kMaxPieces);
         return UCS_ERR_INVALID_PARAM;
+    }
+    if (must_wait(ep)) {
+        return UCS_ERR_NO_RESOURCE;
     }
     for (size_t i = 0; i < iovcnt; ++i) {
         pieces[i] = {iov[i].buffer, iov[i].length * iov[i].count};
@@ -59,12 +119,41 @@ ucs_status_t take_pieces(Endpoint *ep, const uct_iov_t *iov, size_t iovcnt, Piec
 ucs_status_t am_short_iov(uct_ep_h handle, uint8_t id, const uct_iov_t *iov, size_t iovcnt) {
     Endpoint *ep = self(handle);
     Piece pieces[kMaxPieces];
-    const ucs_status_t status = take_pieces(ep, iov, iovcnt, pieces);
-    return status == UCS_OK ? to_ucs(ep->link->am_short_pieces(id, pieces, iovcnt)) : status;
+    const ucs_status_t usable = take_pieces(ep, id, iov, iovcnt, pieces);
+    if (usable != UCS_OK) {
+        return usable;
+    }
+    const Status status = ep->link->am_short_pieces(id, pieces, iovcnt);
+    if (is_traced(ep) && status == Status::ok) {
+        ShortMessage message;
+        std::for_each(pieces, pieces + iovcnt, [&](const Piece &piece) { message.append(piece.address, piece.length); });
+        message.trace(ep, id);
+    }
+    return status == Status::ok
+               ? UCS_OK
+               : to_ucs_of("am_short_iov", status, total_length(pieces, iovcnt), Cell::kInlineBytes);
+}
+
+/** A user's pack function, and the line for what it writes, which the peer may take as soon as it is there. */
+struct TracedPack {
+    const Endpoint *ep;
+    uint8_t id;
+    uct_pack_callback_t pack;
+    void *argument;
+};
+
+size_t pack_and_trace(void *destination, void *argument) {
+    const auto &traced = *static_cast<TracedPack *>(argument);
+    const size_t length = traced.pack(destination, traced.argument);
+    abi::trace_sent_am(&interface_of(traced.ep)->super, traced.id, destination, length, length);
+    return length;
 }
 
 ssize_t am_bcopy(uct_ep_h handle, uint8_t id, uct_pack_callback_t pack, void *argument, unsigned) {
     Endpoint *ep = self(handle);
+    if (!is_message_id(id)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
     if (must_wait(ep)) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -72,7 +161,9 @@ ssize_t am_bcopy(uct_ep_h handle, uint8_t id, uct_pack_callback_t pack, void *ar
         ep->link->check_peer_soon();
     }
     size_t length = 0;
-    const Status status = ep->link->am_pack(id, pack, argument, &length);
+    TracedPack traced = {ep, id, pack, argument};
+    const Status status = is_traced(ep) ? ep->link->am_pack(id, pack_and_trace, &traced, &length)
+                                        : ep->link->am_pack(id, pack, argument, &length);
     return status == Status::ok ? static_cast<ssize_t>(length)
                                 : static_cast<ssize_t>(to_ucs(status));
 }
@@ -82,36 +173,65 @@ ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned 
                       uct_completion_t *completion) {
     Endpoint *ep = self(handle);
     Piece pieces[kMaxPieces];
-    const ucs_status_t status = take_pieces(ep, iov, iovcnt, pieces);
-    return status == UCS_OK ? to_ucs(ep->link->am_pieces(id, header, header_length, pieces, iovcnt,
-                                                         ep, to_core(completion)))
-                            : status;
+    if (header_length > kMaxHeader) {
+        GPUSHM_LOG(error, "am_zcopy with a header of the invalid length %u: %zu bytes at most", header_length,
+                   kMaxHeader);
+        return UCS_ERR_INVALID_PARAM;
+    }
+    const ucs_status_t usable = take_pieces(ep, id, iov, iovcnt, pieces);
+    if (usable != UCS_OK) {
+        return usable;
+    }
+    const Status status =
+        ep->link->am_pieces(id, header, header_length, pieces, iovcnt, ep, to_core(completion));
+    const size_t length = header_length + total_length(pieces, iovcnt);
+    if (is_traced(ep) && (status == Status::ok || status == Status::in_progress)) {
+        // A GPU may have the rest.
+        abi::trace_sent_am(&interface_of(ep)->super, id, header, header_length, length);
+    }
+    return to_ucs_of("am_zcopy", status, length, kSlotBytes);
 }
 
 // ---------------------------------------------------------------- transfers
 
-ucs_status_t put_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
-                       uct_rkey_t rkey, uct_completion_t *completion) {
-    Endpoint *ep = self(handle);
+/** UCS_INPROGRESS: it may be started. UCS_OK: nothing is to be transferred, and the key is not looked at. */
+ucs_status_t check_transfer(Endpoint *ep, const char *operation, const uct_iov_t *iov, size_t iovcnt, uct_rkey_t rkey) {
+    if (iovcnt > 1) {
+        GPUSHM_LOG(error, "%s of %zu pieces: one at most", operation, iovcnt);
+        return UCS_ERR_INVALID_PARAM;
+    }
+    const size_t length = iovcnt == 0 ? 0 : iov->length * iov->count;
+    if (length != 0 && rkey == UCT_INVALID_RKEY) {
+        GPUSHM_LOG(error, "%s of %zu bytes without a key of the remote memory", operation, length);
+        return UCS_ERR_INVALID_PARAM;
+    }
     if (must_wait(ep)) {
         return UCS_ERR_NO_RESOURCE;
     }
-    return iovcnt == 0 ? UCS_OK
-                       : to_ucs(ep->link->put(iov->buffer, iov->length * iov->count,
-                                              remote_memory(rkey, remote_addr), ep,
-                                              to_core(completion)));
+    if (is_traced(ep)) {
+        abi::log_line(UCS_LOG_LEVEL_TRACE_DATA, "%s [length %zu]", operation, length);
+    }
+    return length == 0 ? UCS_OK : UCS_INPROGRESS;
+}
+
+ucs_status_t put_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                       uct_rkey_t rkey, uct_completion_t *completion) {
+    Endpoint *ep = self(handle);
+    const ucs_status_t status = check_transfer(ep, "put_zcopy", iov, iovcnt, rkey);
+    return status != UCS_INPROGRESS ? status
+                                    : to_ucs(ep->link->put(iov->buffer, iov->length * iov->count,
+                                                           remote_memory(rkey, remote_addr), ep,
+                                                           to_core(completion)));
 }
 
 ucs_status_t get_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                        uct_rkey_t rkey, uct_completion_t *completion) {
     Endpoint *ep = self(handle);
-    if (must_wait(ep)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-    return iovcnt == 0 ? UCS_OK
-                       : to_ucs(ep->link->get(iov->buffer, iov->length * iov->count,
-                                              remote_memory(rkey, remote_addr), ep,
-                                              to_core(completion)));
+    const ucs_status_t status = check_transfer(ep, "get_zcopy", iov, iovcnt, rkey);
+    return status != UCS_INPROGRESS ? status
+                                    : to_ucs(ep->link->get(iov->buffer, iov->length * iov->count,
+                                                           remote_memory(rkey, remote_addr), ep,
+                                                           to_core(completion)));
 }
 
 // ---------------------------------------------------------------- waiting and order

@@ -11,6 +11,8 @@
 
 namespace gpushm::uct {
 
+constexpr size_t kMaxHeader = 1024;  // of a zero-copy active message
+
 /** In the place of a request that waits: what is behind it takes effect after what was before. */
 constexpr uct_pending_req_t *kFence = nullptr;
 

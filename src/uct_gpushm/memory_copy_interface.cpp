@@ -200,6 +200,11 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
            peer.mailbox.cookie == process_cookie();
 }
 
+/** There is nothing but this process to be connected to. */
+bool is_connected(uct_ep_h ep, const void *device_addr, const void *iface_addr) {
+    return iface_addr != nullptr && is_reachable(ep->iface, device_addr, 0, iface_addr, 0);
+}
+
 ucs_status_t iface_flush(uct_iface_h iface, unsigned, uct_completion_t *completion) {
     return flush(self(iface), completion);
 }
@@ -257,7 +262,7 @@ uct_iface_ops_t make_ops() {
     return ops;
 }
 
-const abi::IfaceCallbacks callbacks = {estimate_perf, is_reachable};
+const abi::IfaceCallbacks callbacks = {estimate_perf, is_reachable, is_connected};
 
 }  // namespace
 

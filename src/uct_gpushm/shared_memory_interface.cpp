@@ -27,8 +27,6 @@
 namespace gpushm::uct {
 namespace {
 
-constexpr size_t kMaxHeader = 1024;  // of a zero-copy active message
-
 SharedMemoryInterface *self(uct_iface_h iface) { return shared_memory_interface(iface); }
 
 // ---------------------------------------------------------------- what it is
@@ -132,6 +130,13 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
     return link != nullptr && !link->failed();
 }
 
+bool is_connected(uct_ep_h ep, const void *device_addr, const void *iface_addr) {
+    InterfaceAddress peer;
+    return same_node(InterfaceKind::shared_memory, device_addr, 0) && iface_addr != nullptr &&
+           read_interface_address(InterfaceKind::shared_memory, iface_addr, 0, &peer) &&
+           peer.mailbox.cookie == reinterpret_cast<const Endpoint *>(ep)->link->peer().cookie;
+}
+
 // ---------------------------------------------------------------- progress
 
 unsigned progress(uct_iface_h handle) {
@@ -214,7 +219,7 @@ uct_iface_ops_t make_ops() {
     return ops;
 }
 
-const abi::IfaceCallbacks callbacks = {estimate_perf, is_reachable};
+const abi::IfaceCallbacks callbacks = {estimate_perf, is_reachable, is_connected};
 
 /** The nearest power of two that a mailbox can have. */
 uint32_t usable_cell_count(unsigned wanted) {

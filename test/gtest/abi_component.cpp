@@ -141,7 +141,11 @@ bool is_reachable(uct_iface_h, const void *device_addr, size_t device_addr_lengt
     return address == kAddress && !told().answer_unreachable;
 }
 
-const IfaceCallbacks callbacks{estimate_perf, is_reachable};
+bool is_connected(uct_ep_h, const void *device_addr, const void *iface_addr) {
+    return load<uint64_t>(device_addr, 0) == kAddress && load<uint64_t>(iface_addr, 0) == told().connected_to;
+}
+
+const IfaceCallbacks callbacks{estimate_perf, is_reachable, is_connected};
 
 ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attributes) {
     iface_query_defaults(reinterpret_cast<Iface *>(iface), attributes);

@@ -33,6 +33,7 @@ struct Told {
     bool had_iface_addr = false;
     bool throw_in_mem_reg = false;
     bool answer_unreachable = false;
+    uint64_t connected_to = 0;  // the address of an interface
 };
 Told &told();
 

@@ -303,6 +303,8 @@ ucs_status_t handle_message(void *, void *, size_t, unsigned) {
     return UCS_OK;
 }
 
+void trace_message(void *, uct_am_trace_type_t, uint8_t, const void *, size_t, char *, size_t) {}
+
 TEST_F(AbiLayout, message_handlers_lie_in_the_interface) {
     const OpenMd md{ucx_.component("self"), "self"};
     const OpenIface iface{md.get(), "self"};
@@ -315,6 +317,11 @@ TEST_F(AbiLayout, message_handlers_lie_in_the_interface) {
         EXPECT_EQ(load<uct_am_callback_t>(iface.get(), handler), handle_message);
         EXPECT_EQ(load<int *>(iface.get(), handler + kAmHandlerArgument), &argument);
     }
+    const auto set_tracer = reinterpret_cast<decltype(&uct_iface_set_am_tracer)>(ucx_.symbol("uct_iface_set_am_tracer"));
+    ASSERT_NE(set_tracer, nullptr);
+    ASSERT_EQ(set_tracer(iface.get(), trace_message, &argument), UCS_OK);
+    EXPECT_EQ(load<uct_am_tracer_t>(iface.get(), kBaseIfaceAmTracer), trace_message);
+    EXPECT_EQ(load<int *>(iface.get(), kBaseIfaceAmTracer + sizeof(uct_am_tracer_t)), &argument);
     EXPECT_EQ(load<uct_md_h>(iface.get(), kBaseIfaceInternalOps + sizeof(void *)), md.get());
 }
 

@@ -159,6 +159,31 @@ TEST_F(AbiMd, invalidation_completes_after_the_deregistration) {
     EXPECT_EQ(completion.count, 0);
 }
 
+TEST_F(AbiMd, deregistration_with_wrong_parameters_is_refused) {
+    const OpenMd keyed{component_, "keyed"};
+    const OpenMd copy{component_, "copy"};
+    char buffer[100];
+    uct_mem_h memh = nullptr;
+    ASSERT_EQ(uct_.md_mem_reg(keyed.get(), buffer, sizeof(buffer), UCT_MD_MEM_ACCESS_ALL, &memh), UCS_OK);
+    uct_completion_t completion{complete, 1, UCS_OK};
+    unsigned char params[32] = {};
+    store(params, kDeregMemh, memh);
+    store(params, kDeregFlags, kDeregFlagInvalidate);
+    store(params, kDeregCompletion, &completion);
+    const auto deregister = [&](const OpenMd &md, uint64_t mask) {
+        store(params, 0, mask);
+        return uct_.md_mem_dereg_v2(md.get(), params);
+    };
+    EXPECT_EQ(deregister(keyed, kDeregFieldMemh | kDeregFieldFlags), UCS_ERR_INVALID_PARAM) << "nobody to tell";
+    EXPECT_EQ(deregister(keyed, kDeregFieldFlags | kDeregFieldCompletion), UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(deregister(keyed, kDeregFieldCompletion), UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(deregister(copy, kDeregFieldMemh | kDeregFieldFlags | kDeregFieldCompletion), UCS_ERR_UNSUPPORTED)
+        << "a domain that cannot";
+    EXPECT_EQ(told().deregistrations, 0);
+    EXPECT_EQ(completion.count, 1);
+    EXPECT_EQ(deregister(keyed, kDeregFieldMemh | kDeregFieldFlags | kDeregFieldCompletion), UCS_OK);
+}
+
 TEST_F(AbiMd, memory_query_writes_what_was_asked) {
     const OpenMd md{component_, "copy"};
     struct {

@@ -161,7 +161,7 @@ OpenMd::~OpenMd() {
     }
 }
 
-OpenIface::OpenIface(uct_md_h md, const char *tl_name) {
+OpenIface::OpenIface(uct_md_h md, const char *tl_name, const uct_iface_params_t &wanted) {
     const Uct &uct = Ucx::get().uct;
     uct_tl_resource_desc_t *resources = nullptr;
     unsigned count = 0;
@@ -176,12 +176,13 @@ OpenIface::OpenIface(uct_md_h md, const char *tl_name) {
         if (iface_ != nullptr || std::string(resources[i].tl_name) != tl_name) {
             continue;
         }
-        uct_iface_params_t params{};
-        params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE;
+        uct_iface_params_t params = wanted;
+        params.field_mask |= UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE;
         params.open_mode = UCT_IFACE_OPEN_MODE_DEVICE;
         params.mode.device.tl_name = resources[i].tl_name;
         params.mode.device.dev_name = resources[i].dev_name;
-        if (uct.iface_open(md, worker_, &params, config, &iface_) != UCS_OK) {
+        status_ = uct.iface_open(md, worker_, &params, config, &iface_);
+        if (status_ != UCS_OK) {
             iface_ = nullptr;
         }
     }

@@ -99,15 +99,19 @@ private:
 /** An interface on its first device, with a worker of its own. */
 class OpenIface {
 public:
-    OpenIface(uct_md_h md, const char *tl_name);
+    /** `wanted`: of its parameters, what is not about the device. */
+    OpenIface(uct_md_h md, const char *tl_name, const uct_iface_params_t &wanted = {});
     ~OpenIface();
     OpenIface(const OpenIface &) = delete;
     OpenIface &operator=(const OpenIface &) = delete;
 
     /** Null when it could not be opened. */
     uct_iface_h get() const { return iface_; }
+    /** How the attempt ended. */
+    ucs_status_t status() const { return status_; }
 
 private:
+    ucs_status_t status_ = UCS_ERR_NO_DEVICE;
     ucs_async_context_t *async_ = nullptr;
     uct_worker_h worker_ = nullptr;
     uct_iface_h iface_ = nullptr;

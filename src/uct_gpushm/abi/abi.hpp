@@ -110,16 +110,20 @@ struct IfaceCallbacks {
      *  otherwise 0. */
     bool (*is_reachable)(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
                          const void *iface_addr, size_t iface_addr_length);
+    /** Whether an endpoint leads to the interface of these addresses. */
+    bool (*is_connected)(uct_ep_h ep, const void *device_addr, const void *iface_addr);
 };
 
 /** First member of every interface of ours: stands where UCX expects its uct_base_iface_t. */
 struct Iface {
     uct_iface_t super;
     unsigned char base_iface[1280 - sizeof(uct_iface_t)];
-    const IfaceCallbacks *callbacks;  // set by iface_init
+    const IfaceCallbacks *callbacks;  // set by iface_init, as is
+    const int *log_level;             // a ucs_log_level_t: that of UCX, which may change
 };
 
-/** Runs UCX's constructor of uct_base_iface_t. `ops` must outlive the interface and be filled but
+/** Runs UCX's constructor of uct_base_iface_t. UCS_ERR_INVALID_PARAM, with an error in the log, where the parameters ask
+ *  for messages at impossible addresses (am_alignment, am_align_offset). `ops` must outlive the interface and be filled but
  *  for iface_is_reachable, which the adapter serves through `callbacks`. */
 ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks *callbacks,
                         uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
@@ -129,6 +133,15 @@ void iface_cleanup(Iface *iface);
 /** Hands a received active message to its handler, as uct_iface_invoke_am of UCX
  *  (src/uct/base/uct_iface.h) does. */
 ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags);
+
+/** Whether each message is to be logged (UCX_LOG_LEVEL=data). */
+inline bool traces_messages(const Iface *iface) {
+    return *iface->log_level >= static_cast<int>(UCS_LOG_LEVEL_TRACE_DATA);
+}
+
+/** Writes the line of a message that is sent, with what the interface's tracer (uct_iface_set_am_tracer) makes of its first
+ *  `length` bytes, which the CPU can read; `total` is its length. invoke_am() does so for those that are received. */
+void trace_sent_am(Iface *iface, uint8_t id, const void *data, size_t length, size_t total);
 
 /** Fills what uct_base_iface_query fills, and what UCX >= 1.22 added. */
 void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The inside of uct_base_iface_t: construction, internal operations, active-message dispatch.
 #include "uct_gpushm/abi/callbacks.hpp"
+#include "uct_gpushm/abi/message_trace.hpp"
 #include "uct_gpushm/abi/running.hpp"
 
 #include <cstdio>
@@ -58,6 +59,20 @@ int is_reachable_v2(const uct_iface_h iface, const void *params) {
                       "another node, user, or version of gpushm");
     }
     return 0;
+}
+
+int is_connected(const uct_ep_h ep, const void *params) {
+    constexpr uint64_t kBoth = kConnectedFieldDeviceAddr | kConnectedFieldIfaceAddr;
+    if ((load<uint64_t>(params, 0) & kBoth) != kBoth) {
+        return 0;
+    }
+    return guarded(
+        [&] {
+            return callbacks(ep->iface)
+                .is_connected(ep, load<const void *>(params, kConnectedDeviceAddr),
+                              load<const void *>(params, kConnectedIfaceAddr));
+        },
+        false);
 }
 
 /** UCS_MEMORY_TYPE_UNKNOWN has another value in almost every release. */
@@ -155,12 +170,8 @@ CallbackTable<InternalOp> build_internal_ops() {
     table.set(InternalOp::iface_estimate_perf, estimate_perf);
     table.set(InternalOp::iface_vfs_refresh, do_nothing);
     table.set(InternalOp::iface_is_reachable_v2, is_reachable_v2);
-    table.set(InternalOp::ep_is_connected, answer_no);
+    table.set(InternalOp::ep_is_connected, is_connected);
     // Where the slot exists, UCX exports what fills it; register_component has checked that.
-    if (ucx.functions.base_ep_is_connected != nullptr) {
-        table.set(InternalOp::ep_is_connected,
-                  reinterpret_cast<AnyFunction>(ucx.functions.base_ep_is_connected));
-    }
     if (ucx.functions.base_iface_query_v2 != nullptr) {
         table.set(InternalOp::iface_query_v2,
                   reinterpret_cast<AnyFunction>(ucx.functions.base_iface_query_v2));
@@ -173,13 +184,42 @@ void *internal_ops() {
     return table.data();
 }
 
+/** As UCX's own do (uct_iface_param_am_alignment, src/uct/base/uct_iface.c, and ucs_mpool_init). What is possible needs
+ *  nothing more: only data that the receiver may keep (UCT_CB_PARAM_FLAG_DESC) is to be aligned, and ours may not be kept. */
+bool alignment_makes_sense(const uct_iface_params_t &params) {
+    if ((params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) == 0) {
+        const bool has_offset = (params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET) != 0;
+        if (has_offset) {
+            log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_align_offset has no meaning without am_alignment");
+        }
+        return !has_offset;
+    }
+    const size_t alignment = params.am_alignment;
+    const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
+    if (!is_power_of_two) {
+        log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_alignment is %zu, which is no power of two", alignment);
+    }
+    return is_power_of_two;
+}
+
+/** Of the running UCX; may change while it runs. */
+const int *log_level() {
+    static constexpr int kUnknown = UCS_LOG_LEVEL_ERROR;
+    const void *options = running().global_opts;  // begins with it
+    return options != nullptr ? static_cast<const int *>(options) : &kUnknown;
+}
+
 }  // namespace
 
 ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks *callbacks,
                         uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                         const uct_iface_config_t *config) {
     const Functions &functions = running().functions;
+    if (!alignment_makes_sense(*params)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
     iface->callbacks = callbacks;
+    iface->log_level = log_level();
     uct_iface_ops_t complete = *ops;  // UCX copies it, too
     complete.iface_is_reachable = is_reachable_v1;
     int init_count = 1;  // as UCS_CLASS_INIT, src/ucs/type/class.h
@@ -198,6 +238,9 @@ void iface_cleanup(Iface *iface) {
 }
 
 ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags) {
+    if (__builtin_expect(traces_messages(iface), false)) {
+        trace_received_am(iface, id, data, length);
+    }
     const size_t handler = kBaseIfaceAm + id * kAmHandlerSize;
     const auto callback = load<uct_am_callback_t>(iface, handler);
     return callback(load<void *>(iface, handler + kAmHandlerArgument), data, length, flags);

@@ -5,6 +5,8 @@
 
 #include "uct_gpushm/abi/struct_layout.hpp"
 
+#include <uct/api/uct_def.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -191,6 +193,7 @@ inline constexpr size_t kBaseIfaceInternalOps = 400;
 inline constexpr size_t kBaseIfaceAm = 424;  // {callback, argument, flags} for each id
 inline constexpr size_t kAmHandlerSize = 24;
 inline constexpr size_t kAmHandlerArgument = 8;
+inline constexpr size_t kBaseIfaceAmTracer = kBaseIfaceAm + UCT_AM_ID_MAX * kAmHandlerSize;  // {function, argument}
 inline constexpr size_t kIfaceConfigSize = 32;
 inline constexpr size_t kDeregFlags = 8;
 inline constexpr size_t kDeregMemh = 16;
@@ -199,6 +202,12 @@ inline constexpr uint64_t kDeregFieldMemh = 1u << 0;
 inline constexpr uint64_t kDeregFieldFlags = 1u << 1;
 inline constexpr uint64_t kDeregFieldCompletion = 1u << 2;
 inline constexpr unsigned kDeregFlagInvalidate = 1u << 0;
+
+/** uct_ep_is_connected_params_t, src/uct/api/v2/uct_v2.h, the same from 1.16 on. */
+inline constexpr size_t kConnectedDeviceAddr = 8;
+inline constexpr size_t kConnectedIfaceAddr = 16;
+inline constexpr uint64_t kConnectedFieldDeviceAddr = 1u << 0;
+inline constexpr uint64_t kConnectedFieldIfaceAddr = 1u << 1;
 
 /** No table of callbacks is larger in any release; ours are padded to it, so that a later patch
  *  release that appends a callback finds a function there (the branch of 1.22 did so). */

@@ -113,18 +113,31 @@ void invoke_completion(uct_completion_t *completion, ucs_status_t status) {
     }
 }
 
+bool can_invalidate(uct_md_h md) {
+    MdAttributes attributes;
+    memory_domain(md).query(attributes);
+    return (attributes.flags & UCT_MD_FLAG_INVALIDATE) != 0;
+}
+
+/** Refuses what UCT_MD_MEM_DEREG_CHECK_PARAMS of UCX does (src/uct/base/uct_md.h). */
 ucs_status_t mem_dereg(uct_md_h md, const void *params) {
     const auto mask = load<uint64_t>(params, 0);
-    if (!(mask & kDeregFieldMemh)) {
+    const auto memh = (mask & kDeregFieldMemh) ? load<uct_mem_h>(params, kDeregMemh) : nullptr;
+    const unsigned flags = (mask & kDeregFieldFlags) ? load<unsigned>(params, kDeregFlags) : 0;
+    const bool invalidates = (flags & kDeregFlagInvalidate) != 0;
+    auto *completion = (mask & kDeregFieldCompletion) ? load<uct_completion_t *>(params, kDeregCompletion) : nullptr;
+    if (memh == nullptr) {
         return UCS_ERR_INVALID_PARAM;
     }
-    const unsigned flags =
-        (mask & kDeregFieldFlags) ? load<unsigned>(params, kDeregFlags) : 0;
-    const auto memh = load<uct_mem_h>(params, kDeregMemh);
-    const bool invalidates = (flags & kDeregFlagInvalidate) != 0;
+    if (invalidates && !guarded([&] { return can_invalidate(md); }, false)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    if (invalidates && completion == nullptr) {
+        return UCS_ERR_INVALID_PARAM;
+    }
     const ucs_status_t status = guarded([&] { return memory_domain(md).mem_dereg(memh, invalidates); });
-    if (status == UCS_OK && invalidates && (mask & kDeregFieldCompletion)) {
-        invoke_completion(load<uct_completion_t *>(params, kDeregCompletion), UCS_OK);
+    if (status == UCS_OK && invalidates) {
+        invoke_completion(completion, UCS_OK);
     }
     return status;
 }

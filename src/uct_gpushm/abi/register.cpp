@@ -55,9 +55,6 @@ Refusal resolve_functions(const UcxLibrary &ucx, Running &target) {
     if (layout.internal_ops.has(InternalOp::iface_query_v2) && !functions.base_iface_query_v2) {
         return missing_symbol(ucx, "uct_iface_base_query_v2");
     }
-    if (layout.internal_ops.has(InternalOp::ep_is_connected) && !functions.base_ep_is_connected) {
-        return missing_symbol(ucx, "uct_base_ep_is_connected");
-    }
     return {};
 }
 

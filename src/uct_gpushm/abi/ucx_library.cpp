@@ -174,7 +174,6 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     need("uct_config_release", functions.config_release);
     functions.base_rkey_compare = ucx.symbol("uct_base_rkey_compare");
     functions.base_iface_query_v2 = ucx.symbol("uct_iface_base_query_v2");
-    functions.base_ep_is_connected = ucx.symbol("uct_base_ep_is_connected");
 
     need("uct_iface_handle_ep_err", symbols.handle_ep_error);
     need("uct_base_iface_progress_enable", symbols.progress_enable);

@@ -68,7 +68,6 @@ struct Functions {
     void (*config_release)(void *config);
     void *base_rkey_compare;     // may be null
     void *base_iface_query_v2;   // may be null
-    void *base_ep_is_connected;  // may be null
 };
 
 /** Looks up every symbol; otherwise the name of the first missing one is in `missing`. */
