@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/cuda_driver.hpp"
 
+#include "core/ended_contexts.hpp"
 #include "core/log.hpp"
 
 #include <dlfcn.h>
@@ -93,6 +94,7 @@ void find_newer(void *library, CudaDriver &driver) {
     }
     const bool kernels =
         find_optional(library, "cuModuleLoadData", driver.module_load_data) &&
+        find_optional(library, "cuModuleUnload", driver.module_unload) &&
         find_optional(library, "cuModuleGetFunction", driver.module_get_function) &&
         find_optional(library, "cuModuleGetGlobal_v2", driver.module_get_global) &&
         find_optional(library, "cuCtxGetStreamPriorityRange", driver.ctx_get_stream_priority_range) &&
@@ -130,6 +132,7 @@ bool context_has_ended(CUresult answer) {
 CUresult CudaDriver::query_context_id(CUcontext context, unsigned long long *id) const {
     *id = 0;
     if (ctx_get_id == nullptr) {
+        *id = count_ended(context);
         return CUDA_SUCCESS;
     }
     const CUresult result = ctx_get_id(context, id);

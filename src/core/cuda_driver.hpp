@@ -22,8 +22,8 @@ struct CudaDriver {
     const char *error_name(CUresult result) const;
 
     /** Tells contexts apart that have the same handle, as the primary context of a device has before
-     *  and after cudaDeviceReset: `*id`, 0 where the driver does not tell (before CUDA 12.0). A driver
-     *  that fails is asked a second time, unless it says that the context has ended. */
+     *  and after cudaDeviceReset: `*id`, which is count_ended() where the driver does not number them (before CUDA
+     *  12.0). A driver that fails is asked a second time, unless it says that the context has ended. */
     CUresult query_context_id(CUcontext context, unsigned long long *id) const;
     /** The same; 0 when it cannot be had. */
     unsigned long long context_id(CUcontext context) const;
@@ -110,6 +110,7 @@ struct CudaDriver {
 
     // Kernels of our own; null together.
     CUresult (*module_load_data)(CUmodule *module, const void *image);
+    CUresult (*module_unload)(CUmodule module);
     CUresult (*module_get_function)(CUfunction *function, CUmodule module, const char *name);
     CUresult (*module_get_global)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name);
     CUresult (*ctx_get_stream_priority_range)(int *least, int *greatest);

@@ -14,6 +14,9 @@ namespace {
 
 constexpr char kPurpose[] = "descriptors";
 
+// Processes of other users can send, too. More than a socket usually holds (net.unix.max_dgram_qlen).
+constexpr unsigned kMostDatagrams = 1024;
+
 union Control {
     cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
@@ -98,7 +101,7 @@ UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
     }
     DescriptorTag received_tag = {};
     iovec data = {&received_tag, sizeof(received_tag)};
-    for (;;) {
+    for (unsigned i = 0; i < kMostDatagrams; ++i) {
         Control control;
         msghdr message = {};
         message.msg_iov = &data;
@@ -118,6 +121,9 @@ UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
         }
         keep(received_tag, std::move(attached.descriptor));
     }
+    GPUSHM_LOG_ONCE(warn, "somebody sends to this process's socket for descriptors of GPU memory without an end: such "
+                    "memory is copied through host memory; look who sends to @gpushm-descriptors-... (ss -xap)");
+    return UniqueFd();
 }
 
 bool send_descriptor(const Cookie &cookie, const DescriptorTag &tag, const UniqueFd &descriptor) {

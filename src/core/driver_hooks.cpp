@@ -7,6 +7,7 @@
 #include "core/context_preparation.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_patch.hpp"
+#include "core/ended_contexts.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
 #include "core/idle_context.hpp"
@@ -18,6 +19,7 @@
 #include <mutex>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace gpushm {
@@ -34,6 +36,7 @@ std::atomic<unsigned> endings{0};
 thread_local bool proving;
 thread_local bool proved;
 thread_local bool copies_are_own;
+thread_local bool releases_own;  // a primary context that this thread has just retained
 
 void report(const std::vector<MemoryInfo> &gone) {
     if (freed_listener != nullptr) {
@@ -115,14 +118,43 @@ struct OwnerHook {
     static inline CUresult (*original)(Handle);
 };
 
+/** The context that a call to end one names, if it is there. */
+CUcontext named_context(CUcontext context) { return context; }
+CUcontext named_context(void * /*green*/) { return nullptr; }  // drivers that have those number contexts
+CUcontext named_context(CUdevice device) {
+    const CudaDriver *driver = CudaDriver::get();
+    if (!driver->primary_context_is_active(device).value_or(false)) {
+        return nullptr;
+    }
+    const CUcontext context = retain_for_copies(device);
+    releases_own = true;
+    driver->device_primary_ctx_release(device);
+    releases_own = false;
+    return context;
+}
+
+/** Whether it has ended, if the call did not fail. */
+bool is_over(CUcontext /*context*/) { return true; }
+bool is_over(void * /*green*/) { return true; }
+bool is_over(CUdevice device) { return !CudaDriver::get()->primary_context_is_active(device).value_or(false); }
+
 /** One that may end a context, and with it the page-lock of memory that kernels of other contexts read. */
 template <int which, typename Handle>
 struct ContextHook {
     static CUresult call(Handle handle) {
         constexpr uint64_t kKernelPatienceNs = 10'000'000;
+        if (releases_own) {
+            return original(handle);
+        }
+        const CUcontext unnumbered = CudaDriver::get()->ctx_get_id == nullptr ? named_context(handle) : nullptr;
         const EndOfContext end;
         const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
-        return Owner::call(handle);
+        const CUresult result = Owner::call(handle);
+        if (unnumbered != nullptr && result == CUDA_SUCCESS && is_over(handle)) {
+            note_end_of_context(unnumbered);
+            contexts_gone.fetch_add(1, std::memory_order_release);  // who asked in between has seen it alive
+        }
+        return result;
     }
     using Owner = OwnerHook<which, Handle, forget_contexts>;
     static inline CUresult (*&original)(Handle) = Owner::original;
@@ -567,9 +599,9 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
     return driver_hooks_installed();
 }
 
-OwnCopies::OwnCopies() { copies_are_own = true; }
+OwnCopies::OwnCopies() : outer_(std::exchange(copies_are_own, true)) {}
 
-OwnCopies::~OwnCopies() { copies_are_own = false; }
+OwnCopies::~OwnCopies() { copies_are_own = outer_; }
 
 bool driver_waits_hooked() { return waits_hooked.load(std::memory_order_acquire); }
 

@@ -51,6 +51,9 @@ public:
     OwnCopies(const OwnCopies &) = delete;
     OwnCopies &operator=(const OwnCopies &) = delete;
     ~OwnCopies();
+
+private:
+    const bool outer_;  // what holds again when this one ends
 };
 
 /** Whether standby kernels make way for calls that wait for all work of a GPU, too. */

@@ -15,18 +15,25 @@
 namespace gpushm {
 namespace {
 
-bool load_code(const CudaDriver *driver, CUfunction *functions, CUdeviceptr *withdrawals) {
-    constexpr const char *kNames[] = {kStandbyKernelName, kStandbyClusterName, kRowCopyKernelName,
-                                      kReductionKernelName, kWithdrawableCopyKernelName};
-    CUmodule module = nullptr;
-    if (driver->module_load_data(&module, kernel_fatbin().data) != CUDA_SUCCESS &&
-        driver->module_load_data(&module, kernel_ptx().data) != CUDA_SUCCESS) {
-        return false;
-    }
-    for (const char *name : kNames) {
-        const CUresult result = driver->module_get_function(functions, module, name);
-        if (result == CUDA_ERROR_NOT_FOUND && name == kStandbyClusterName) {
-            *functions = nullptr;  // the GPU has no clusters
+struct NamedKernel {
+    const char *name;
+    bool may_be_missing;
+};
+
+/** By Kernel. */
+constexpr NamedKernel kKernels[] = {
+    {kStandbyKernelName, false},
+    {kStandbyClusterName, true},  // the GPU has no clusters
+    {kRowCopyKernelName, false},
+    {kReductionKernelName, false},
+    {kWithdrawableCopyKernelName, false},
+};
+
+bool find_code(const CudaDriver *driver, CUmodule module, CUfunction *functions, CUdeviceptr *withdrawals) {
+    for (const NamedKernel &kernel : kKernels) {
+        const CUresult result = driver->module_get_function(functions, module, kernel.name);
+        if (result == CUDA_ERROR_NOT_FOUND && kernel.may_be_missing) {
+            *functions = nullptr;
         } else if (result != CUDA_SUCCESS) {
             return false;
         }
@@ -35,6 +42,19 @@ bool load_code(const CudaDriver *driver, CUfunction *functions, CUdeviceptr *wit
     size_t bytes = 0;
     return driver->module_get_global(withdrawals, &bytes, module, kWithdrawalsName) == CUDA_SUCCESS &&
            bytes == kWithdrawals * sizeof(Withdrawal);
+}
+
+bool load_code(const CudaDriver *driver, CUfunction *functions, CUdeviceptr *withdrawals) {
+    CUmodule module = nullptr;
+    if (driver->module_load_data(&module, kernel_fatbin().data) != CUDA_SUCCESS &&
+        driver->module_load_data(&module, kernel_ptx().data) != CUDA_SUCCESS) {
+        return false;
+    }
+    const bool found = find_code(driver, module, functions, withdrawals);
+    if (!found) {
+        driver->module_unload(module);
+    }
+    return found;
 }
 
 }  // namespace
@@ -92,6 +112,7 @@ std::shared_ptr<const KernelCode> KernelCodes::load(CUcontext context, unsigned 
     std::shared_ptr<KernelCode> code;
     {
         const std::lock_guard<std::mutex> lock(mutex_);
+        take_ended(codes_);
         std::shared_ptr<KernelCode> &entry = codes_[{context, id}];
         if (!entry) {
             entry = std::make_shared<KernelCode>();

@@ -3,15 +3,14 @@
 #pragma once
 
 #include "core/cuda_driver.hpp"
+#include "core/ended_contexts.hpp"
 #include "core/memory_info.hpp"
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace gpushm {
@@ -69,7 +68,7 @@ public:
 
 private:
     std::mutex mutex_;
-    std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<KernelCode>> codes_;
+    ByContext<KernelCode> codes_;  // with those of contexts that have ended since the last load()
 };
 
 /** CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended. */

@@ -51,6 +51,15 @@ struct Watched {
         return *made;
     }
 
+    /** The descriptor of `pid` goes: so does its entry, unless that is another one's by now. */
+    void forget(pid_t pid) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        const auto found = pidfds.find(pid);
+        if (found != pidfds.end() && found->second.expired()) {
+            pidfds.erase(found);
+        }
+    }
+
     std::mutex mutex;
     std::map<pid_t, std::weak_ptr<const UniqueFd>> pidfds;
 };
@@ -58,20 +67,39 @@ struct Watched {
 // When the plugin is loaded: a child that is forked within the first call would wait for its end.
 [[maybe_unused]] const Watched &made_at_load = Watched::instance();
 
-/** The descriptor by which this process watches `pid`; null when there is none. */
-std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
-    Watched &watched = Watched::instance();
-    const std::lock_guard<std::mutex> lock(watched.mutex);
-    std::weak_ptr<const UniqueFd> &entry = watched.pidfds[pid];
-    std::shared_ptr<const UniqueFd> pidfd = entry.lock();
-    // The number of a process that has ended may be another one's by now.
-    if (pidfd == nullptr || ended(*pidfd)) {
-        UniqueFd opened(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-        pidfd = opened ? std::make_shared<const UniqueFd>(std::move(opened)) : nullptr;
-        entry = pidfd;
+/** Null when there is none. */
+std::shared_ptr<const UniqueFd> open_pidfd(pid_t pid) {
+    UniqueFd opened(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!opened) {
+        return nullptr;
     }
-    if (pidfd == nullptr) {
-        watched.pidfds.erase(pid);
+    return {new UniqueFd(std::move(opened)), [pid](const UniqueFd *pidfd) {
+                delete pidfd;
+                Watched::instance().forget(pid);
+            }};
+}
+
+/** What this process has open for `pid` already; null when there is nothing, or that process has ended: its number may
+ *  be another one's by now. */
+std::shared_ptr<const UniqueFd> known_pidfd(pid_t pid) {
+    Watched &watched = Watched::instance();
+    std::shared_ptr<const UniqueFd> known;
+    {
+        const std::lock_guard<std::mutex> lock(watched.mutex);
+        const auto found = watched.pidfds.find(pid);
+        known = found != watched.pidfds.end() ? found->second.lock() : nullptr;
+    }
+    return known == nullptr || ended(*known) ? nullptr : known;
+}
+
+/** The descriptor by which this process watches `pid`; null when there is none. The last who holds one takes the mutex:
+ *  so none is let go here while this thread has it. */
+std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
+    std::shared_ptr<const UniqueFd> pidfd = known_pidfd(pid);
+    if (pidfd == nullptr && (pidfd = open_pidfd(pid)) != nullptr) {
+        Watched &watched = Watched::instance();
+        const std::lock_guard<std::mutex> lock(watched.mutex);
+        watched.pidfds[pid] = pidfd;
     }
     return pidfd;
 }

@@ -111,11 +111,13 @@ bool StandbyKernels::possible() const {
 
 void StandbyKernels::prepare(CUcontext context) {
     std::shared_ptr<StandbyKernel> kernel;
+    ByContext<StandbyKernel> ended;  // goes without the mutex: their driver calls wait for an Absence
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (!possible()) {
             return;
         }
+        ended = take_ended(kernels_);
         const unsigned long long id = CudaDriver::get()->context_id(context);
         std::shared_ptr<StandbyKernel> &entry = kernels_[{context, id}];
         if (entry) {
@@ -138,7 +140,7 @@ void StandbyKernels::tend_all(StandbyKernel::Moment moment) {
         return;  // another thread does it
     }
     const uint64_t now = monotonic_nanoseconds();
-    const bool may_launch = absences_.load(std::memory_order_relaxed) == 0;
+    const bool may_launch = absences_.load(std::memory_order_seq_cst) == 0;  // see wanted_
     bool wanted = false;
     tending = true;
     for (const auto &[key, kernel] : kernels_) {
@@ -146,7 +148,7 @@ void StandbyKernels::tend_all(StandbyKernel::Moment moment) {
         wanted |= kernel->tend(moment, may_launch, now);
     }
     tending = false;
-    wanted_.store(wanted, std::memory_order_relaxed);
+    wanted_.store(wanted, std::memory_order_seq_cst);
 }
 
 void StandbyKernels::leave_to_peer(CUcontext context) {
@@ -182,8 +184,8 @@ bool StandbyKernels::claim(CUdevice device) {
 /** Whether they have left. Within tend_all(), which launches, it is a tool's callback that calls the driver: this
  *  thread has the mutex. */
 bool StandbyKernels::begin_absence(uint64_t patience_ns) {
-    absences_.fetch_add(1, std::memory_order_relaxed);
-    if (!wanted_.load(std::memory_order_relaxed)) {
+    absences_.fetch_add(1, std::memory_order_seq_cst);  // see wanted_
+    if (!wanted_.load(std::memory_order_seq_cst)) {
         return true;
     }
     std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
@@ -223,10 +225,13 @@ StandbyKernel::~StandbyKernel() {
     if (control_ == nullptr) {
         return;
     }
-    // As in HostRegions::unmap; the rest went with the context.
-    const RelaxedCapture relaxed(CudaDriver::get());
-    CurrentContext current(CudaDriver::get(), context_, context_id_);
-    CudaDriver::get()->mem_host_unregister(control_);
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, context_, context_id_);
+    if (current.result() == CUDA_SUCCESS && stream_ != nullptr) {  // else it went with the context
+        driver->stream_destroy(stream_);
+    }
+    driver->mem_host_unregister(control_);  // as in HostRegions::unmap
     munmap(control_, sizeof(*control_));
 }
 

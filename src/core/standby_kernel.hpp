@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda_driver.hpp"
+#include "core/ended_contexts.hpp"
 #include "core/message_payload.hpp"
 #include "core/standby_protocol.hpp"
 #include "core/unique_fd.hpp"
@@ -233,7 +234,7 @@ public:
         explicit Absence(uint64_t patience_ns = kPatienceNs) : complete_(instance().begin_absence(patience_ns)) {}
         /** None is there: nothing is read or written any more by kernels of any context. */
         bool complete() const { return complete_; }
-        ~Absence() { instance().absences_.fetch_sub(1, std::memory_order_relaxed); }
+        ~Absence() { instance().absences_.fetch_sub(1, std::memory_order_seq_cst); }
         Absence(const Absence &) = delete;
         Absence &operator=(const Absence &) = delete;
 
@@ -243,9 +244,9 @@ public:
 
     /** What they did so far, in the debug output. */
     void log_use();
-    void want() { wanted_.store(true, std::memory_order_relaxed); }
+    void want() { wanted_.store(true, std::memory_order_seq_cst); }
     /** Whether one runs, or will where a thread waits. */
-    bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
+    bool wanted() const { return wanted_.load(std::memory_order_seq_cst); }
 
 private:
     bool possible() const;
@@ -253,12 +254,15 @@ private:
     void tend_all(StandbyKernel::Moment moment);
     bool begin_absence(uint64_t patience_ns);
 
+    // An absence counts itself and then asks whether a kernel is wanted; want() says so, and then tend_all() asks whether
+    // there is an absence before it launches one. Of two that meet, one at least must see the other (Dekker's pattern), or
+    // a kernel would run in an absence that takes itself for complete: so all of these are sequentially consistent.
     std::atomic<bool> wanted_{false};
     std::atomic<unsigned> absences_{0};
     std::mutex mutex_;
     StandbyConfig config_;
     bool configured_ = false;
-    std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<StandbyKernel>> kernels_;
+    ByContext<StandbyKernel> kernels_;  // with those of contexts that have ended since the last prepare()
     std::map<CUdevice, UniqueFd> claims_;
 };
 

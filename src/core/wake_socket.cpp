@@ -57,8 +57,10 @@ std::optional<WakeSocket> WakeSocket::create(const Cookie &cookie) {
 }
 
 void WakeSocket::drain() {
+    constexpr unsigned kMostDatagrams = 1024;  // more than a socket usually holds (net.unix.max_dgram_qlen)
     char nothing;
-    while (recv(socket_.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0) {
+    for (unsigned i = 0;
+         i < kMostDatagrams && recv(socket_.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0; ++i) {
     }
 }
 

@@ -20,7 +20,7 @@ public:
     /** Readable when somebody has called wake(), or anybody of this network namespace has sent here:
      *  whoever wakes up looks whether there is work. */
     int fd() const { return socket_.get(); }
-    /** Until fd() is not readable. */
+    /** Until fd() is not readable, unless somebody goes on sending: then the owner wakes once more than it needs to. */
     void drain();
 
 private:

@@ -5,6 +5,7 @@
 #include "core/abstract_address.hpp"
 
 #include "core_support.hpp"
+#include "core_wrapped_calls.hpp"
 
 #include <gtest/gtest.h>
 
@@ -110,6 +111,13 @@ TEST_F(DescriptorChannel, OfSeveralThatComeTogetherNoneIsKept) {
     }
     send_together(cookie_, {1, 7}, {file_.get()});
     EXPECT_TRUE(receiver_.receive({1, 7}));
+}
+
+/** Processes of other users can send there as well. */
+TEST_F(DescriptorChannel, ASenderThatNeverStopsHoldsUpNobody) {
+    const test::EndlessDatagrams datagrams;
+    EXPECT_FALSE(receiver_.receive({1, 2}));
+    EXPECT_FALSE(datagrams.all_taken());
 }
 
 }  // namespace

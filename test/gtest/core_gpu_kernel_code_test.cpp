@@ -3,6 +3,10 @@
 #include "core/kernel_code.hpp"
 #include "core_gpu_support.hpp"
 
+#include <cstring>
+#include <memory>
+#include <vector>
+
 namespace gpushm {
 namespace {
 
@@ -36,6 +40,33 @@ TEST_F(KernelCodeTest, IsLoadedOnceAContext) {
     EXPECT_EQ(calls("cuModuleLoadData"), 0u);
     EXPECT_EQ(KernelCodes::instance().find(context_, id + 1), nullptr);
 }
+
+/** Whether `object` goes within the time of what is done in the background. */
+template <typename Object>
+bool goes(const std::weak_ptr<Object> &object) {
+    return await_background() && object.expired();
+}
+
+FreshProcess many_contexts("kernels-of-many-contexts", [] {
+    CHECK(kernel_on_node("30", 200'000, 1'000'000) != nullptr);
+    std::weak_ptr<StandbyKernel> last_kernel;
+    std::weak_ptr<const KernelCode> last_code;
+    for (int i = 0; i < 10; ++i) {
+        const CUcontext context = make_context();
+        const unsigned long long id = CudaDriver::get()->context_id(context);
+        StandbyKernels::instance().prepare(context);
+        // What was prepared before belongs to a context that has ended.
+        CHECK(goes(last_kernel) && goes(last_code));
+        last_kernel = StandbyKernels::instance().find(context, id);
+        last_code = KernelCodes::instance().find(context, id);
+        CHECK(!last_kernel.expired() && !last_code.expired());
+        destroy_context(context);
+    }
+    CHECK(mappings_named(" wf ", "smaps") <= 2);  // StandbyControl: of the first context and of the last
+    return 0;
+});
+
+TEST_F(KernelCodeTest, NothingIsKeptOfContextsThatHaveEnded) { EXPECT_EQ(many_contexts.run(), 0); }
 
 /** PTX where the driver refuses machine code. */
 TEST_F(KernelCodeTest, TakesTheOtherFormOfTheCode) {
@@ -77,6 +108,8 @@ TEST_F(KernelCodeTest, HasNothingWhenAPartIsMissing) {
             EXPECT_EQ(code.function(kernel), nullptr) << failing;
         }
         EXPECT_FALSE(code.take_withdrawal()) << failing;
+        const bool had_module = strncmp(failing, "cuModuleLoadData", strlen("cuModuleLoadData")) != 0;
+        EXPECT_EQ(calls("cuModuleUnload"), had_module ? 1u : 0u) << failing;
         set_simulation("SIMCUDA_FAIL", "");
     }
 }

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -64,6 +65,20 @@ TEST(ProcessWatch, AllOfOneProcessShareADescriptor) {
         EXPECT_FALSE(first.alive() || second.alive());
     }
     EXPECT_EQ(test::open_descriptors(), before);
+}
+
+/** A daemon has peers without end. */
+TEST(ProcessWatch, NothingIsKeptOfProcessesThatAreGone) {
+    const auto watch_one = [] {
+        Child child(wait_for_end);
+        EXPECT_TRUE(ProcessWatch(child.pid()).alive());
+    };
+    watch_one();
+    const size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < 100; ++i) {
+        watch_one();
+    }
+    EXPECT_LT(mallinfo2().uordblks, before + 1000);
 }
 
 TEST(ProcessWatch, NumbersThatNameNoProcessAreDead) {

@@ -3,6 +3,7 @@
 #include "core/wake_socket.hpp"
 
 #include "core_support.hpp"
+#include "core_wrapped_calls.hpp"
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,14 @@ TEST(WakeSocket, OneThatIsWokenOftenSleepsAgainWhenDrained) {
     EXPECT_FALSE(sleeper.woken());
     wake(sleeper.cookie);
     EXPECT_TRUE(sleeper.woken());
+}
+
+/** Processes of other users can send there as well. */
+TEST(WakeSocket, ASenderThatNeverStopsHoldsUpNobody) {
+    Sleeper sleeper;
+    const test::EndlessDatagrams datagrams;
+    sleeper.socket.drain();
+    EXPECT_FALSE(datagrams.all_taken());
 }
 
 }  // namespace

@@ -11,11 +11,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <map>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 
 // The names are those that ld --wrap looks for.
@@ -28,6 +30,8 @@ int __real_posix_fallocate(int fd, off_t offset, off_t length);
 int __real_open(const char *path, int flags, ...);
 int __real_socket(int domain, int type, int protocol);
 long __real_syscall(long number, ...);
+ssize_t __real_recv(int fd, void *data, size_t length, int flags);
+ssize_t __real_recvmsg(int fd, msghdr *message, int flags);
 decltype(process_vm_readv) __real_process_vm_readv;
 decltype(process_vm_writev) __real_process_vm_writev;
 void *__real__Znwm(size_t size);  // operator new
@@ -41,6 +45,8 @@ int __wrap_posix_fallocate(int fd, off_t offset, off_t length);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_socket(int domain, int type, int protocol);
 long __wrap_syscall(long number, ...);
+ssize_t __wrap_recv(int fd, void *data, size_t length, int flags);
+ssize_t __wrap_recvmsg(int fd, msghdr *message, int flags);
 decltype(process_vm_readv) __wrap_process_vm_readv;
 decltype(process_vm_writev) __wrap_process_vm_writev;
 void *__wrap__Znwm(size_t size);
@@ -83,6 +89,9 @@ off_t longest_reservation = 0;  // that is not interrupted
 bool last_was_interrupted = false;
 Budget read_budget;
 Budget write_budget;
+std::atomic<unsigned> datagrams_left{0};  // EndlessDatagrams
+std::atomic<long> heap_failure{-1};        // FailingHeap: so many succeed before the one that fails; negative: none
+std::thread::id heap_thread;
 pid_t parent_of_counted = 0;  // HeapCallsOfChildren; 0: none
 unsigned heap_calls = 0;
 
@@ -91,6 +100,11 @@ void count_heap_call() {
     if (parent_of_counted != 0 && getpid() != parent_of_counted) {
         ++heap_calls;
     }
+}
+
+/** Whether another datagram has come; it is empty. */
+bool datagram_comes() {
+    return datagrams_left.load() != 0 && --datagrams_left != 0;
 }
 
 /** Whether this call is the one of FailingCall, which fails with `error`. */
@@ -230,8 +244,23 @@ ssize_t __wrap_process_vm_writev(pid_t pid, const iovec *local, unsigned long lo
                 remote_count, flags);
 }
 
+ssize_t __wrap_recv(int fd, void *data, size_t length, int flags) {
+    return datagram_comes() ? 0 : __real_recv(fd, data, length, flags);
+}
+
+ssize_t __wrap_recvmsg(int fd, msghdr *message, int flags) {
+    if (!datagram_comes()) {
+        return __real_recvmsg(fd, message, flags);
+    }
+    message->msg_controllen = 0;
+    return 0;
+}
+
 void *__wrap__Znwm(size_t size) {
     count_heap_call();
+    if (heap_failure.load() >= 0 && std::this_thread::get_id() == heap_thread && heap_failure-- == 0) {
+        throw std::bad_alloc();
+    }
     return __real__Znwm(size);
 }
 
@@ -315,6 +344,21 @@ InterruptedReservations::~InterruptedReservations() {
     std::lock_guard<std::mutex> lock(mutex);
     interrupt_reservations = false;
 }
+
+EndlessDatagrams::EndlessDatagrams() { datagrams_left = kMost; }
+
+EndlessDatagrams::~EndlessDatagrams() { datagrams_left = 0; }
+
+bool EndlessDatagrams::all_taken() const { return datagrams_left == 0; }
+
+FailingHeap::FailingHeap(unsigned n) {
+    heap_thread = std::this_thread::get_id();
+    heap_failure = n;
+}
+
+FailingHeap::~FailingHeap() { heap_failure = -1; }
+
+bool FailingHeap::has_failed() const { return heap_failure < 0; }
 
 HeapCallsOfChildren::HeapCallsOfChildren() { parent_of_counted = getpid(); }
 

@@ -74,6 +74,31 @@ public:
     unsigned count() const;
 };
 
+/** While it lives, every socket of the core has another datagram, an empty one, as from a sender that never stops. It
+ *  does stop after kMost, so that a test ends that fails. */
+class EndlessDatagrams {
+public:
+    static constexpr unsigned kMost = 1u << 20;
+
+    EndlessDatagrams();
+    ~EndlessDatagrams();
+    EndlessDatagrams(const EndlessDatagrams &) = delete;
+    EndlessDatagrams &operator=(const EndlessDatagrams &) = delete;
+    /** Whether the core went on until there were none. */
+    bool all_taken() const;
+};
+
+/** While it lives, one allocation of this thread fails (std::bad_alloc): the n-th, from 0. */
+class FailingHeap {
+public:
+    explicit FailingHeap(unsigned n);
+    ~FailingHeap();
+    FailingHeap(const FailingHeap &) = delete;
+    FailingHeap &operator=(const FailingHeap &) = delete;
+    /** False when there were not so many. */
+    bool has_failed() const;
+};
+
 /** Runs `action` just before the next poll(2) of the core, once. */
 void before_next_poll(std::function<void()> action);
 

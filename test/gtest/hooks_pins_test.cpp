@@ -52,6 +52,25 @@ protected:
     Buffer host_{MemoryKind::host, 4 * kBytes};
 };
 
+/** Else a copy of ours waits for the stream, as one of the application of memory that we have locked. */
+TEST_F(HookedPins, CopiesAreOwnUntilTheOutermostScopeEnds) {
+    SKIP_UNLESS_SIMULATED();
+    ASSERT_TRUE(lock(0, kBytes, context_));
+    const Buffer device(MemoryKind::device, kBytes);
+    const auto waits = [&] {
+        reset_calls();
+        EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(device.data()), device_pointer(host_.data()), kBytes,
+                                                  nullptr),
+                  CUDA_SUCCESS);
+        return calls("cuStreamSynchronize");
+    };
+    EXPECT_EQ(waits(), 1u);
+    const OwnCopies outer;
+    EXPECT_EQ(waits(), 0u);
+    { const OwnCopies inner; }
+    EXPECT_EQ(waits(), 0u);
+}
+
 TEST_F(HookedPins, EndWithTheContextThatMadeThem) {
     const CUcontext other = make_context();
     ASSERT_TRUE(lock(0, kBytes, other));

@@ -554,6 +554,35 @@ FreshProcess refused("refused", [] {
 
 TEST(HooksProcess, WithoutAllHooksTheDriverIsAskedEachTime) { EXPECT_EQ(refused.run(), 0); }
 
+/** As before CUDA 12.0. */
+FreshProcess no_context_ids("no-context-ids", [] {
+    const CudaDriver &cuda = *CudaDriver::get();
+    const_cast<CudaDriver &>(cuda).ctx_get_id = nullptr;
+    CHECK(install_all_hooks());
+    const CUcontext first = enter_primary_context(0);
+    CHECK(first != nullptr);
+    const unsigned long long first_id = cuda.context_id(first);
+    const CUcontext other = make_context();
+    const unsigned long long other_id = cuda.context_id(other);
+    CHECK(cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2")(0) == CUDA_SUCCESS);
+    CHECK(cuda.context_is_alive(other, other_id));
+    const CUcontext second = enter_primary_context(0);
+    CHECK(second == first);  // a new one with the handle of the old one
+    CHECK(!cuda.context_is_alive(first, first_id));
+    CHECK(cuda.context_is_alive(second, cuda.context_id(second)));
+    CHECK(CurrentContext(&cuda, first, first_id).result() == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    destroy_context(other);
+    CHECK(!cuda.context_is_alive(other, other_id));
+    const unsigned long long second_id = cuda.context_id(second);
+    CUcontext retained = nullptr;
+    CHECK(cuda.device_primary_ctx_retain(&retained, 0) == CUDA_SUCCESS);
+    CHECK(cuda.device_primary_ctx_release(0) == CUDA_SUCCESS);  // somebody else has it still
+    CHECK(cuda.context_is_alive(second, second_id));
+    return 0;
+});
+
+TEST(HooksProcess, ContextsAreToldApartWhereTheDriverDoesNot) { EXPECT_EQ(no_context_ids.run(), 0); }
+
 /** Where UCX itself watches the memory. */
 FreshProcess only_contexts("only-contexts", [] {
     const CudaDriver &cuda = *CudaDriver::get();
