@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/allocation_table.hpp"
 
+#include "core/no_throw.hpp"
+
 #include <pthread.h>
 
 #include <algorithm>
@@ -67,40 +69,35 @@ bool AllocationTable::find(const void *address, MemoryInfo *info) {
     return true;
 }
 
-void AllocationTable::erase_overlapping(uintptr_t begin, uintptr_t end,
-                                        std::vector<MemoryInfo> *gone) {
+AllocationTable::Allocations AllocationTable::take_overlapping(uintptr_t begin, uintptr_t end) {
+    Allocations taken;
     auto entry = first_that_ends_behind(begin);
     while (entry != allocations_.end() && entry->first < end) {
-        gone->push_back(entry->second);
-        entry = allocations_.erase(entry);
+        taken.insert(allocations_.extract(entry++));
     }
+    return taken;
 }
 
 void AllocationTable::add(const MemoryInfo &info, uint64_t generation) {
     const std::lock_guard<std::shared_mutex> lock(mutex_);
     if (generation_.load(std::memory_order_relaxed) == generation) {
-        std::vector<MemoryInfo> same;  // another thread has added it meanwhile
-        erase_overlapping(number(info.base), number(info.base) + info.length, &same);
-        allocations_[number(info.base)] = info;
+        take_overlapping(number(info.base), number(info.base) + info.length);  // another thread has added it meanwhile
+        as_possible([&] { allocations_[number(info.base)] = info; });
     }
 }
 
-std::vector<MemoryInfo> AllocationTable::forget(const void *begin, size_t length) {
-    std::vector<MemoryInfo> gone;
+AllocationTable::Allocations AllocationTable::forget(const void *begin, size_t length) {
     const uintptr_t end = number(begin) + std::min(length, UINTPTR_MAX - number(begin));
     const std::lock_guard<std::shared_mutex> lock(mutex_);
-    erase_overlapping(number(begin), end, &gone);
+    Allocations gone = take_overlapping(number(begin), end);
     generation_.fetch_add(1, std::memory_order_release);
     return gone;
 }
 
-std::vector<MemoryInfo> AllocationTable::forget_all() {
-    std::vector<MemoryInfo> gone;
+AllocationTable::Allocations AllocationTable::forget_all() {
+    Allocations gone;
     const std::lock_guard<std::shared_mutex> lock(mutex_);
-    for (const auto &entry : allocations_) {
-        gone.push_back(entry.second);
-    }
-    allocations_.clear();
+    gone.swap(allocations_);
     generation_.fetch_add(1, std::memory_order_release);
     return gone;
 }

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <shared_mutex>
-#include <vector>
 
 namespace gpushm {
 
@@ -30,21 +29,21 @@ public:
     uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
     /** `generation` was read before the driver was asked for `info`: what has become of it since
-     *  would not be known, so nothing is added when something was forgotten in between. */
+     *  would not be known, so nothing is added when something was forgotten in between, nor when memory is short. */
     void add(const MemoryInfo &info, uint64_t generation);
 
-    /** What lies at an address, or anywhere in a range; returns what was known of it. */
-    std::vector<MemoryInfo> forget(const void *address) { return forget(address, 1); }
-    std::vector<MemoryInfo> forget(const void *begin, size_t length);
-    std::vector<MemoryInfo> forget_all();
+    using Allocations = std::map<uintptr_t, MemoryInfo>;  // by base, disjoint
+
+    /** What lies at an address, or anywhere in a range; returns what was known of it. Allocates nothing. */
+    Allocations forget(const void *address) { return forget(address, 1); }
+    Allocations forget(const void *begin, size_t length);
+    Allocations forget_all();
 
 private:
     explicit AllocationTable(uint64_t generation = 1) : generation_(generation) {}  // one only: threads keep entries by it
 
-    using Allocations = std::map<uintptr_t, MemoryInfo>;  // by base, disjoint
-
     Allocations::iterator first_that_ends_behind(uintptr_t address);
-    void erase_overlapping(uintptr_t begin, uintptr_t end, std::vector<MemoryInfo> *gone);
+    Allocations take_overlapping(uintptr_t begin, uintptr_t end);
 
     std::shared_mutex mutex_;
     Allocations allocations_;

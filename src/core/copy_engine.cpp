@@ -9,6 +9,7 @@
 #include "core/host_pins.hpp"
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/mailbox.hpp"
 #include "core/message_payload.hpp"
 #include "core/page_residency.hpp"
@@ -376,6 +377,28 @@ CopyEngine::Stream *CopyEngine::find_stream(CUcontext handle, Context &context, 
     return &stream;
 }
 
+/** The standby kernel has taken a copy. */
+void CopyEngine::note_given(Context &context, const CopyJob &job, const StandbyTicket &standby, CopyTicket *ticket) {
+    const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
+    batch->copies.push_back(batched(job));
+    batch->bytes = job.length;  // of one row: the kernel gets no others
+    batch->standby = standby;
+    batch->direction = job.direction;
+    batch->gpu_side = covers(job.gpu_side, job.source, 1) ? job.source : job.destination;
+    batch->gpu_side_id = job.gpu_side.buffer_id;
+    context.given.push_back(batch);
+    ++under_way_;
+    *ticket = {batch, 0};
+}
+
+Status CopyEngine::await_standby(StandbyKernel &standby, StandbyTicket ticket) {
+    StandbyKernel::State state = StandbyKernel::State::waiting;
+    while (state == StandbyKernel::State::waiting) {
+        state = standby.state(&ticket);
+    }
+    return state == StandbyKernel::State::served ? Status::ok : Status::gpu_error;
+}
+
 Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     *ticket = CopyTicket();
     if (job.length == 0) {
@@ -392,17 +415,9 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     Context &context = *means.context;
     StandbyTicket standby;
     if (give_to_standby(job, means, &standby)) {
-        const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
-        batch->copies.push_back(batched(job));
-        batch->bytes = job.length;  // of one row: the kernel gets no others
-        batch->standby = standby;
-        batch->direction = job.direction;
-        batch->gpu_side = covers(job.gpu_side, job.source, 1) ? job.source : job.destination;
-        batch->gpu_side_id = job.gpu_side.buffer_id;
-        context.given.push_back(batch);
-        ++under_way_;
-        *ticket = {batch, 0};
-        return Status::in_progress;
+        return as_possible([&] { note_given(context, job, standby, ticket); })
+                   ? Status::in_progress
+                   : await_standby(*context.standby, standby);
     }
     if (start_within_gpu(job, means, ticket)) {
         return Status::in_progress;
@@ -418,18 +433,20 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     if (stream.collected && (stream.collected->joint_bytes != 0) != (joint_bytes != 0)) {
         submit_collected(means.handle, context, stream);
     }
+    const std::shared_ptr<CopyBatch> batch = stream.collected ? stream.collected : new_batch(stream.last_done);
+    batch->copies.push_back(batched(job));
     if (!stream.collected) {
-        stream.collected = new_batch(stream.last_done);
+        stream.collected = batch;
         stream.collected->joint_bytes = joint_bytes;
         ++under_way_;
     }
-    *ticket = {stream.collected, stream.collected->copies.size()};
-    stream.collected->copies.push_back(batched(job));
+    *ticket = {stream.collected, stream.collected->copies.size() - 1};
     stream.collected->bytes += bytes;
     has_joint_ |= joint_bytes != 0;
     if (stream.collected->bytes >= std::max(kCollectBytes, joint_bytes) || stream.submitted.size() < kBatchesInFlight ||
         stream.collected->copies.size() >= kCopiesPerBatch) {
-        submit_collected(means.handle, context, stream);
+        // For want of memory it waits for the next progress().
+        as_possible([&] { submit_collected(means.handle, context, stream); });
     }
     return poll(ticket);
 }
@@ -449,14 +466,9 @@ Status CopyEngine::copy(const CopyJob &job) {
     CopyJob awaited = job;
     awaited.urgent = true;
     StandbyTicket standby;
-    if (give_to_standby(awaited, means, &standby)) {
-        StandbyKernel::State state = StandbyKernel::State::waiting;
-        while (state == StandbyKernel::State::waiting) {
-            state = means.context->standby->state(&standby);
-        }
-        if (state == StandbyKernel::State::served) {
-            return Status::ok;
-        }
+    if (give_to_standby(awaited, means, &standby) &&
+        await_standby(*means.context->standby, standby) == Status::ok) {
+        return Status::ok;
     }
     CopyTicket within_gpu;
     if (start_within_gpu(job, means, &within_gpu)) {
@@ -623,6 +635,20 @@ bool CopyEngine::has_lost_memory(const CopyBatch &batch) {
     return batch.gpu_side_id != 0 && query_memory(batch.gpu_side).buffer_id != batch.gpu_side_id;
 }
 
+/** What the standby kernel did not copy. */
+void CopyEngine::submit_unserved(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch) {
+    if (context.kernels != nullptr && was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
+        return;
+    }
+    if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
+        drop_gone(*batch);
+        submit(handle, context, *stream, batch);
+    } else {
+        batch->fail();
+        end(*batch);
+    }
+}
+
 /** What the kernel has ended; what it did not do the copy engine does now. */
 unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
     unsigned count = 0;
@@ -641,12 +667,7 @@ unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
         } else if (has_lost_memory(*batch)) {
             batch->fail();
             end(*batch);
-        } else if (context.kernels != nullptr && was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
-            continue;
-        } else if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
-            drop_gone(*batch);
-            submit(handle, context, *stream, batch);
-        } else {
+        } else if (!as_possible([&] { submit_unserved(handle, context, batch); })) {
             batch->fail();
             end(*batch);
         }
@@ -779,15 +800,19 @@ void CopyEngine::drop_gone(CopyBatch &batch) {
 }
 
 void CopyEngine::submit_collected(CUcontext handle, Context &context, Stream &stream) {
-    const std::shared_ptr<CopyBatch> batch = std::exchange(stream.collected, nullptr);
+    const std::shared_ptr<CopyBatch> batch = stream.collected;
     drop_gone(*batch);
     submit(handle, context, stream, batch);
 }
 
-/** Gives copies to the driver, behind them an event. */
+/** Gives copies to the driver, behind them an event. An exception comes before that, and changes nothing. */
 void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                         const std::shared_ptr<CopyBatch> &batch) {
     const CudaDriver *driver = CudaDriver::get();
+    stream.submitted.push_back(batch);
+    if (stream.collected == batch) {
+        stream.collected = nullptr;
+    }
     batch->event = take_event(handle, context);
     bool runs = false;
     if (batch->event != nullptr) {
@@ -802,9 +827,9 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                             [&] { return driver->event_record(batch->event, stream.handle); });
     }
     if (runs && result == CUDA_SUCCESS) {
-        stream.submitted.push_back(batch);
         return;
     }
+    stream.submitted.pop_back();
     if (runs) {
         // The copies run, and nobody may touch their buffers before they end.
         result = in_context(handle, context.life.id,
@@ -815,7 +840,7 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
         }
     }
     if (batch->event != nullptr) {
-        context.free_events.push_back(batch->event);
+        as_possible([&] { context.free_events.push_back(batch->event); });
     }
     end(*batch);
 }

@@ -214,6 +214,9 @@ private:
     static bool kernels_reach_both(const CopyJob &job, const Means &means, bool managed_too);
     bool kernel_can_copy(const CopyJob &job);
     bool give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket);
+    void submit_unserved(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
+    void note_given(Context &context, const CopyJob &job, const StandbyTicket &standby, CopyTicket *ticket);
+    static Status await_standby(StandbyKernel &standby, StandbyTicket ticket);
     static bool has_lost_memory(const CopyBatch &batch);
     unsigned advance_given(CUcontext handle, Context &context);
     static bool is_within_gpu(const CopyJob &job, const Means &means);

@@ -4,6 +4,7 @@
 #include "core/host_regions.hpp"
 #include "core/idle_context.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/row_copy_list.hpp"
 
 #include <algorithm>
@@ -105,8 +106,9 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     }
     batch->by_kernel = true;
     ++under_way_;
-    submit(means.handle, *means.context, *stream, batch);
-    return true;
+    const bool submitted = as_possible([&] { submit(means.handle, *means.context, *stream, batch); });
+    under_way_ -= submitted ? 0 : 1;
+    return submitted;
 }
 
 bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length) {

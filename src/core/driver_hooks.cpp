@@ -12,6 +12,7 @@
 #include "core/host_pins.hpp"
 #include "core/idle_context.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/standby_kernel.hpp"
 
 #include <algorithm>
@@ -38,9 +39,14 @@ thread_local bool proved;
 thread_local bool copies_are_own;
 thread_local bool releases_own;  // a primary context that this thread has just retained
 
-void report(const std::vector<MemoryInfo> &gone) {
-    if (freed_listener != nullptr) {
-        std::for_each(gone.begin(), gone.end(), freed_listener);
+using Allocations = AllocationTable::Allocations;
+
+void report(const Allocations &gone) {
+    for (const auto &[base, allocation] : gone) {
+        (void)base;
+        if (freed_listener != nullptr) {
+            as_possible([&told = allocation] { freed_listener(told); });
+        }
     }
 }
 
@@ -66,12 +72,12 @@ private:
     StandbyKernels::Absence no_kernel_;
 };
 
-std::vector<MemoryInfo> forget_contexts() {
+Allocations forget_contexts() {
     contexts_gone.fetch_add(1, std::memory_order_release);
     return AllocationTable::instance().forget_all();
 }
 
-std::vector<MemoryInfo> forget_all() { return AllocationTable::instance().forget_all(); }
+Allocations forget_all() { return AllocationTable::instance().forget_all(); }
 
 /** A function of the driver that ends the allocation at its argument. */
 template <int which, typename Address>
@@ -109,7 +115,7 @@ struct FreeAsyncHook {
 };
 
 /** One that may end any number of them: the memory of a context, the variables of a module. */
-template <int which, typename Handle, std::vector<MemoryInfo> (*forget)()>
+template <int which, typename Handle, Allocations (*forget)()>
 struct OwnerHook {
     static CUresult call(Handle handle) {
         const Ending ending(forget);
@@ -151,7 +157,7 @@ struct ContextHook {
         const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
         const CUresult result = Owner::call(handle);
         if (unnumbered != nullptr && result == CUDA_SUCCESS && is_over(handle)) {
-            note_end_of_context(unnumbered);
+            as_possible([unnumbered] { note_end_of_context(unnumbered); });
             contexts_gone.fetch_add(1, std::memory_order_release);  // who asked in between has seen it alive
         }
         return result;
@@ -269,8 +275,10 @@ std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side &source, CU
         is_captured(stream_of_copy(stream, of_thread))) {
         return {};
     }
+    std::vector<char> taken;
     const char *begin = static_cast<const char *>(source.address);
-    return std::vector<char>(begin, begin + source.length);
+    as_possible([&] { taken.assign(begin, begin + source.length); });  // else the copy waits for the stream
+    return taken;
 }
 
 /** A synchronous copy waits for the stream anyway. */
@@ -424,7 +432,7 @@ struct RetainHook {
         const bool was_in_use = CudaDriver::get()->primary_context_is_active(device).value_or(true);
         const CUresult result = original(context, device);
         if (result == CUDA_SUCCESS) {
-            note_retained(device, *context, was_in_use);
+            as_possible([&] { note_retained(device, *context, was_in_use); });
         }
         return result;
     }

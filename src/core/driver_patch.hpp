@@ -4,6 +4,7 @@
 
 #include "core/cuda_driver.hpp"
 #include "core/driver_hooks.hpp"
+#include "core/no_throw.hpp"
 
 #include <vector>
 
@@ -17,10 +18,19 @@ struct Hook {
     void **original;
 };
 
+/** What a call of the driver returns in which gpushm ran out of memory. Hooks leave undone what they can and call the
+ *  driver all the same (as_possible()), so that nobody should see it. */
+struct DriverFailure {
+    template <typename Result>
+    static Result of() {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+};
+
 /** `HookType` has a static function `call` and a static pointer `original`, of the driver's type. */
 template <typename HookType>
 Hook hook(const char *symbol, const char *name) {
-    return {symbol, name, reinterpret_cast<void *>(&HookType::call),
+    return {symbol, name, reinterpret_cast<void *>(&NoThrow<&HookType::call, DriverFailure>::call),
             reinterpret_cast<void **>(&HookType::original)};
 }
 

@@ -69,12 +69,35 @@ uint64_t Link::start_operation(const void *owner, const Completion &completion) 
 
 /** What host_rounds_ measures, if it does, may go on. */
 uint64_t Link::start_operation_of_round(const void *owner, const Completion &completion) {
-    const uint64_t id = next_id_++;
-    Operation &operation = operations_[id];
+    Operation &operation = operations_[next_id_];
     operation.owner = owner;
     operation.completion = completion;
     port_.activate(*this);
-    return id;
+    return next_id_++;
+}
+
+/** Nobody is told of its end. What the peer still sends for it is dropped, as after cancel(). */
+void Link::take_back(uint64_t id) {
+    const auto read = std::find_if(shared_reads_.begin(), shared_reads_.end(),
+                                   [id](const SharedRead &candidate) { return candidate.id == id; });
+    if (read != shared_reads_.end()) {
+        close_use(read->shared, read->pieces);
+        shared_reads_.erase(read);
+    }
+    const auto found = operations_.find(id);
+    if (found != operations_.end()) {
+        close_use(found->second.shared, 1);
+        operations_.erase(found);
+    }
+    await_closed_uses();
+}
+
+/** Something begins or ends that reads or writes the memory of an operation, if that has not been cancelled. */
+void Link::count_part(uint64_t id, int change) {
+    const auto found = operations_.find(id);
+    if (found != operations_.end()) {
+        found->second.parts += static_cast<unsigned>(change);
+    }
 }
 
 void Link::end_operation(uint64_t id, Status status) {
@@ -254,6 +277,9 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
             operations_.erase(found);
         }
     };
+    if (ended != nullptr) {  // here, for later nothing may fail
+        ended->reserve(ended->size() + operations_.size() + ended_gets_.size() + flushes_.size());
+    }
     wait_for_copies(owner);
     direct_copies_.remove_if([&](const DirectCopy &copy) {
         const bool owned = copy.stream.owner == owner && copy.purpose != DirectCopy::Purpose::push;
@@ -270,6 +296,7 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
             ++stream;
         }
     }
+    count_leading();
     for (auto read = shared_reads_.begin(); read != shared_reads_.end();) {
         const auto operation = operations_.find(read->id);
         if (operation != operations_.end() && operation->second.owner == owner) {
@@ -319,6 +346,7 @@ void Link::fail() {
     wait_for_copies(nullptr);
     forget_spans();
     streams_.clear();
+    count_leading();
     incoming_copies_.clear();
     incoming_puts_.clear();
     drop_pushes();
@@ -341,6 +369,12 @@ void Link::fail() {
     }
     complete_flushes(Status::peer_failed);
     port_.activate(*this);
+}
+
+void Link::fail_for_want_of_memory() {
+    GPUSHM_LOG(error, "there is no memory for what process %d sent or is to be sent: the connection is given up; look at "
+               "the limits of this process (ulimit -v) and of its control group", peer_.pid);
+    fail();
 }
 
 /** After wait_for_copies(): nobody asks for their end any more, but a peer that lives may wait for it. */
@@ -391,6 +425,7 @@ void Link::receive_close() {
     streams_.erase(std::remove_if(streams_.begin(), streams_.end(),
                                   [](const Stream &stream) { return stream.is_reply; }),
                    streams_.end());
+    count_leading();
     waiting_ = {};
     outgoing_spans_.erase(std::remove_if(outgoing_spans_.begin(), outgoing_spans_.end(),
                                          [](const OutgoingSpan &out) {

@@ -134,6 +134,10 @@ public:
 
     /** The peer is dead or broken: everything ends with peer_failed. */
     void fail();
+    /** Memory was too short for something that the peer cannot do without: as fail(), logged. */
+    void fail_for_want_of_memory();
+    /** Tells the peer of copies into its memory that are over, as it may wait for that while this process waits. */
+    void end_own_pushes();
     /** True once after the link has failed: for the port, which tells its user. */
     bool take_failure();
 
@@ -191,7 +195,31 @@ private:
         uint64_t arrived = 0;
         RemoteMemory remote = {};
         SharedUse shared;  // permits the peer to write `local`
-        WrittenRanges::Hold written;  // of a put
+        WrittenRanges::Hold held;  // in written_ or read_
+        bool is_message = false;
+        unsigned parts = 0;  // streams, spans and copies of it: while there are some, its memory is read or written
+    };
+
+    /** Takes an operation back whose start was given up by an exception. */
+    class Start {
+    public:
+        Start(Link &link, uint64_t id) : link_(link), id_(id) {}
+        Start(const Start &) = delete;
+        Start &operator=(const Start &) = delete;
+        ~Start() {
+            if (!done_) {
+                link_.take_back(id_);
+            }
+        }
+        Status done() {
+            done_ = true;
+            return Status::in_progress;
+        }
+
+    private:
+        Link &link_;
+        const uint64_t id_;
+        bool done_ = false;
     };
 
     /** Local memory that is being sent in chunks: a put of ours, or the reply to a peer's get. */
@@ -260,6 +288,7 @@ private:
         const void *filled = nullptr;          // get: RowViews destination whose rows it writes
         SharedTransfer *shared = nullptr;  // push: the peer's permission, a piece of it is claimed
         uint32_t shared_id = 0;
+        Status status = Status::in_progress;
     };
 
     /** What find_mapping() returned last; holds nothing. */
@@ -351,7 +380,8 @@ private:
     bool fence_pending() const {
         return !operations_.empty() && operations_.begin()->first < fence_id_;
     }
-    bool in_flight(uint64_t id) const;
+    void count_part(uint64_t id, int change);
+    void take_back(uint64_t id);
     void give_up_broken_transfer();
     /** Whether anything may be started: not behind a failure, nor past a fence. */
     Status check_startable() const {
@@ -399,7 +429,12 @@ private:
     static bool is_of(const OutgoingSpan &span, const Stream &stream);
     static void note_source(OutgoingSpan &out, uint64_t registration);
     static bool lost_source(const OutgoingSpan &out);
+    void add_stream(const Stream &stream);
     void queue_reply(const Stream &stream);
+    bool is_one_chunk(const Stream &stream) const;
+    void count_leading();
+    OutgoingSpan &add_span(const RingSpan &span, const void *owner, CellKind kind, size_t copies);
+    void drop_last_span();
     bool gpu_copies_chunk(const Stream &stream) const;
     size_t chunk_bytes(const Stream &stream, bool from_gpu) const;
     bool fill_by_gpu(OutgoingSpan &out, void *destination, const void *source, size_t length,
@@ -423,6 +458,7 @@ private:
     bool head_start_is_likely() const;
     size_t pack_with_plan(Pack pack, void *destination, void *argument);
     void begin_head_start();
+    bool fill_head_start(OutgoingSpan &out, const HeadStart &plan);
     bool claim_head_start(const GetRequest &request);
     void count_staged_get(bool by_gpu);
     bool hold_head_start(OutgoingSpan &front);
@@ -462,11 +498,10 @@ private:
     void forget_mappings();
     bool is_of_peer(const BufferName &buffer);
     void request_data(uint64_t id, bool may_be_pushed);
-    bool is_being_read(uint64_t address, uint64_t length) const;
+    void end_direct_copy(DirectCopy &copy);
 
     // link_shared.cpp
     bool is_current(const RemoteMemory &remote) const;
-    bool remote_is_current(const DirectCopy &copy);
     bool may_read(const RemoteMemory &remote, bool local_on_gpu) const;
     std::optional<HostTransferWays::Way> choose_host_way(const RemoteMemory &remote, size_t length,
                                                          const MemoryInfo &local, bool local_on_gpu);
@@ -494,7 +529,6 @@ private:
     bool helper_writes(const ClosedUse &closed) const;
     void await_closed_uses();
     void revoke(const SharedUse &use, uint32_t pieces);
-    void end_own_pushes();
 
     Port &port_;
     MailboxAddress peer_;
@@ -512,9 +546,9 @@ private:
 
     uint64_t next_id_ = 1;
     uint64_t fence_id_ = 0;  // operations below it must end before anything is sent
-    WrittenRanges written_;
+    WrittenRanges written_;  // by puts
+    WrittenRanges read_;     // by gets
     std::map<uint64_t, Operation> operations_;
-    uint64_t last_get_ = 0;  // the operation that began last among the gets
     std::deque<EndedGet> ended_gets_;
     std::deque<PendingFlush> flushes_;
 
@@ -523,6 +557,7 @@ private:
     std::deque<OutgoingSpan> outgoing_spans_;
     unsigned messages_in_flight_ = 0;  // am_ring among outgoing_spans_
     std::deque<Stream> streams_;
+    size_t leading_ = 0;  // of one chunk each, in front of all others
 
     std::optional<HeadStart> planned_;
     uint64_t last_head_start_ = 0;

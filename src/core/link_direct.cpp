@@ -16,6 +16,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/descriptor_channel.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/memory_export.hpp"
 #include "core/page_residency.hpp"
 #include "core/port.hpp"
@@ -215,15 +216,21 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
     job.urgent = port_.engine().idle();
     const bool is_long = destination.count > 1 || destination.length > kLongestJointCopy;
     job.joint_bytes = is_long || view.one_gpu ? 0 : with_host ? kJointBytesOfHost : kJointBytesOfGpus;
-    std::vector<CopyTicket> tickets;
-    if (job.rows.count > 1 && port_.engine().start_by_kernel({job}, &tickets)) {
-        copy.ticket = tickets.front();
-    } else if (port_.engine().start(job, &copy.ticket) == Status::gpu_error) {
-        return false;
-    }
     copy.mapping = view.mapping;
     copy.pin = view.pin;
-    direct_copies_.push_back(std::move(copy));
+    std::list<DirectCopy> started;  // when the copy has begun, nothing can fail any more
+    started.push_back(std::move(copy));
+    DirectCopy &made = started.back();
+    std::vector<CopyTicket> tickets;
+    if (job.rows.count > 1 && port_.engine().start_by_kernel({job}, &tickets)) {
+        made.ticket = tickets.front();
+    } else if (port_.engine().start(job, &made.ticket) == Status::gpu_error) {
+        return false;
+    }
+    if (made.purpose != DirectCopy::Purpose::push) {
+        count_part(made.stream.transfer_id, 1);
+    }
+    direct_copies_.splice(direct_copies_.end(), started);
     return true;
 }
 
@@ -337,48 +344,60 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
 
 // ---------------------------------------------------------------- end
 
-/** Whether a copy that has ended was one of memory that is registered still; of a push the peer says itself. */
-bool Link::remote_is_current(const DirectCopy &copy) {
-    return copy.purpose == DirectCopy::Purpose::push ||
-           is_current(copy.purpose == DirectCopy::Purpose::get ? operations_[copy.stream.transfer_id].remote
-                                                               : copy.stream.remote);
-}
-
 unsigned Link::finish_direct_copies() {
-    unsigned count = 0;
-    auto entry = direct_copies_.begin();
-    while (entry != direct_copies_.end()) {
-        Status status = port_.engine().poll(&entry->ticket);
-        if (status == Status::in_progress) {
-            ++entry;
-            continue;
+    std::list<DirectCopy> ended;
+    for (auto copy = direct_copies_.begin(); copy != direct_copies_.end();) {
+        const auto next = std::next(copy);
+        copy->status = port_.engine().poll(&copy->ticket);
+        if (copy->status != Status::in_progress) {
+            ended.splice(ended.end(), direct_copies_, copy);
         }
-        DirectCopy copy = std::move(*entry);
+        copy = next;
+    }
+    const auto count = static_cast<unsigned>(ended.size());
+    for (DirectCopy &copy : ended) {
         if (copy.purpose == DirectCopy::Purpose::push && source_is_gone(copy.stream)) {
-            status = Status::gpu_error;  // as lost_source()
-        }
-        if (!remote_is_current(copy)) {
-            status = Status::gpu_error;
-        }
-        direct_copies_.erase(entry);
-        ++count;
-        if (copy.filled != nullptr && status == Status::ok) {
-            RowViews::instance().set_filled(copy.filled);
+            copy.status = Status::gpu_error;  // as lost_source()
         }
         if (copy.shared != nullptr) {
-            copy.shared->finish(copy.shared_id, status == Status::ok);
+            copy.shared->finish(copy.shared_id, copy.status == Status::ok);
         }
-        if (status != Status::ok) {
-            take_other_way(copy);
-        } else if (copy.purpose == DirectCopy::Purpose::push) {
-            send_control(CellKind::transfer_done, TransferDone{copy.stream.transfer_id, 0});
-        } else {
-            end_operation(copy.stream.transfer_id, Status::ok);
+        if (copy.purpose != DirectCopy::Purpose::push) {
+            count_part(copy.stream.transfer_id, -1);
         }
-        // What that called may have started copies, or cancelled some.
-        entry = direct_copies_.begin();
+    }
+    for (DirectCopy &copy : ended) {
+        end_direct_copy(copy);
     }
     return count;
+}
+
+/** Whatever that calls may start copies, or cancel some: this one's operation, too. */
+void Link::end_direct_copy(DirectCopy &copy) {
+    if (copy.purpose == DirectCopy::Purpose::push) {
+        if (copy.status == Status::ok) {
+            send_control(CellKind::transfer_done, TransferDone{copy.stream.transfer_id, 0});
+        } else if (!failed_ && !closed_) {
+            take_other_way(copy);
+        }
+        return;
+    }
+    const auto found = operations_.find(copy.stream.transfer_id);
+    if (found == operations_.end()) {
+        return;
+    }
+    const bool is_get = copy.purpose == DirectCopy::Purpose::get;
+    if (!is_current(is_get ? found->second.remote : copy.stream.remote)) {
+        copy.status = Status::gpu_error;
+    }
+    if (copy.status != Status::ok) {
+        take_other_way(copy);
+        return;
+    }
+    if (copy.filled != nullptr) {
+        RowViews::instance().set_filled(copy.filled);
+    }
+    end_operation(copy.stream.transfer_id, Status::ok);
 }
 
 /** Tells the peer of those whose copy is over, as it may wait for that while this process waits for it. What else is to
@@ -401,10 +420,10 @@ void Link::end_own_pushes() {
 
 /** A direct copy failed, or what it has read does not count: the data goes through the ring. */
 void Link::take_other_way(DirectCopy &copy) {
-    if (copy.purpose == DirectCopy::Purpose::get) {
-        request_data(copy.stream.transfer_id, false);
-    } else {
-        streams_.push_back(copy.stream);
+    switch (copy.purpose) {
+    case DirectCopy::Purpose::get: request_data(copy.stream.transfer_id, false); break;
+    case DirectCopy::Purpose::put: add_stream(copy.stream); break;
+    case DirectCopy::Purpose::push: streams_.push_back(copy.stream); break;
     }
 }
 
@@ -412,7 +431,7 @@ void Link::take_other_way(DirectCopy &copy) {
 
 void Link::forget_mappings() {
     if (owner_ != 0) {
-        PeerMappings::instance().forget_process(owner_);
+        as_possible([this] { PeerMappings::instance().forget_process(owner_); });
     }
 }
 

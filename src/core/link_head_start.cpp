@@ -19,6 +19,7 @@
 // earlier message found at the same address.
 #include "core/link.hpp"
 
+#include "core/no_throw.hpp"
 #include "core/port.hpp"
 
 #include <algorithm>
@@ -114,25 +115,36 @@ void Link::begin_head_start() {
     if (!span) {
         return;
     }
-    OutgoingSpan out;
-    out.span = *span;
-    out.owner = nullptr;
-    out.kind = CellKind::chunk_ring;
+    bool has_span = false;
+    bool filled = false;
+    as_possible([&] {
+        OutgoingSpan &out = add_span(*span, nullptr, CellKind::chunk_ring, 1);
+        has_span = true;
+        filled = fill_head_start(out, plan);
+    });
+    if (!has_span) {
+        tx_ring_->give_back(*span);
+    } else if (!filled) {
+        drop_last_span();
+    } else {
+        ++waiting_.count;
+        waiting_.bytes += plan.length;
+        waiting_.copying = true;
+        port_.activate(*this);
+    }
+}
+
+/** False when the copy could not be started. */
+bool Link::fill_head_start(OutgoingSpan &out, const HeadStart &plan) {
     out.head_start = plan.number;
     out.source = plan.source;
     out.by_gpu = plan.by_gpu;
     out.chunk.is_reply = 1;
-    if (!plan.by_gpu) {
-        memcpy(tx_ring_->data(*span), plan.source, plan.length);
-    } else if (!fill_by_gpu(out, tx_ring_->data(*span), plan.source, plan.length, plan.info)) {
-        tx_ring_->give_back(*span);
-        return;
+    if (plan.by_gpu) {
+        return fill_by_gpu(out, tx_ring_->data(out.span), plan.source, plan.length, plan.info);
     }
-    outgoing_spans_.push_back(std::move(out));
-    ++waiting_.count;
-    waiting_.bytes += plan.length;
-    waiting_.copying = true;
-    port_.activate(*this);
+    memcpy(tx_ring_->data(out.span), plan.source, plan.length);
+    return true;
 }
 
 /** Whether the bytes that a peer asks for are on their way already. */

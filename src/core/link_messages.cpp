@@ -4,6 +4,7 @@
 
 #include "core/copy_any.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/page_residency.hpp"
 #include "core/port.hpp"
 
@@ -108,22 +109,50 @@ Status Link::send_pieces_by_ring(const Message &message, const void *owner,
         give_up_head_starts();
         return Status::no_resource;
     }
-    OutgoingSpan out;
-    out.span = *span;
-    out.owner = owner;
-    out.kind = CellKind::am_ring;
-    out.am_id = message.am_id;
-    if (!fill_span(out, message)) {
-        tx_ring_->give_back(*span);
-        return Status::gpu_error;
+    bool filled = false;
+    bool has_span = false;
+    const bool tried = as_possible([&] {
+        OutgoingSpan &out = add_span(*span, owner, CellKind::am_ring, message.piece_count);
+        has_span = true;
+        out.am_id = message.am_id;
+        filled = fill_span(out, message);
+        out.operation = filled ? start_operation(owner, completion) : 0;
+    });
+    if (tried && filled) {
+        operations_[outgoing_spans_.back().operation].is_message = true;
+        ++messages_in_flight_;
+        return Status::in_progress;
     }
-    out.operation = start_operation(owner, completion);
-    ++messages_in_flight_;
-    outgoing_spans_.push_back(std::move(out));
-    return Status::in_progress;
+    if (has_span) {
+        drop_last_span();
+    } else {
+        tx_ring_->give_back(*span);
+    }
+    return tried ? Status::gpu_error : Status::out_of_memory;
 }
 
-/** Copies host parts, starts the copies of GPU parts. On failure nothing is under way. */
+/** One that is to be filled, by so many copies of a GPU at most. */
+Link::OutgoingSpan &Link::add_span(const RingSpan &span, const void *owner, CellKind kind, size_t copies) {
+    OutgoingSpan out;
+    out.tickets.reserve(copies);  // so that each that has begun is known
+    out.span = span;
+    out.owner = owner;
+    out.kind = kind;
+    outgoing_spans_.push_back(std::move(out));
+    return outgoing_spans_.back();
+}
+
+/** Waits for copies to it. */
+void Link::drop_last_span() {
+    OutgoingSpan &out = outgoing_spans_.back();
+    for (CopyTicket &ticket : out.tickets) {
+        port_.engine().wait(&ticket);
+    }
+    tx_ring_->give_back(out.span);
+    outgoing_spans_.pop_back();
+}
+
+/** Copies host parts, starts the copies of GPU parts; false when one could not be started. */
 bool Link::fill_span(OutgoingSpan &out, const Message &message) {
     unsigned char *destination = tx_ring_->data(out.span);
     destination = append(destination, message.header, message.header_length);
@@ -137,11 +166,6 @@ bool Link::fill_span(OutgoingSpan &out, const Message &message) {
             memcpy(destination, piece.address, piece.length);
         }
         destination += piece.length;
-    }
-    if (!started) {
-        for (CopyTicket &ticket : out.tickets) {
-            port_.engine().wait(&ticket);
-        }
     }
     return started;
 }
@@ -206,7 +230,7 @@ void Link::queue_control(CellKind kind, const void *payload, size_t length) {
     message.kind = kind;
     message.length = static_cast<uint32_t>(length);
     memcpy(message.payload, payload, length);
-    control_.push_back(message);
+    control_.push_back(message);  // nothing that follows can fail
     flush_control();
     if (!control_.empty()) {
         port_.activate(*this);
@@ -219,14 +243,15 @@ void Link::queue_control(CellKind kind, const void *payload, size_t length) {
 void Link::offer_ring(const MemoryInfo &source) {
     const size_t bytes = port_.next_ring_bytes();
     const int node = source.needs_gpu() ? numa_node_of(source) : kAnyNumaNode;
-    tx_ring_ = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes, node);
-    if (!tx_ring_) {
+    std::optional<StagingRingSender> made = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes, node);
+    if (!made) {
         drop_ring();
         return;
     }
+    send_control(CellKind::ring_offer, RingOffer{made->cookie(), made->segment_fd()});
+    tx_ring_ = std::move(made);
     port_.count_ring(static_cast<ptrdiff_t>(tx_ring_->data_bytes()));
     ring_state_ = RingState::offered;
-    send_control(CellKind::ring_offer, RingOffer{tx_ring_->cookie(), tx_ring_->segment_fd()});
 }
 
 void Link::drop_ring() {

@@ -8,6 +8,7 @@
 
 #include "core/cross_memory.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/monotonic_clock.hpp"
 #include "core/port.hpp"
 #include "core/registration_table.hpp"
@@ -110,7 +111,8 @@ void Link::await_closed_uses() {
     bool waits = true;
     while (waits && std::any_of(closed_uses_.begin(), closed_uses_.end(),
                                 [this](const ClosedUse &closed) { return helper_writes(closed); })) {
-        end_own_pushes();
+        as_possible([this] { end_own_pushes(); });
+        as_possible([this] { port_.end_own_pushes(); });  // of all links: processes may wait for each other in a ring
         waits = peer_alive();  // its copies ended with it
         if (waits && std::chrono::steady_clock::now() > end) {
             waits = false;
@@ -199,8 +201,10 @@ bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
     if (!may_read(operation.remote, operation.local_on_gpu)) {
         return false;
     }
-    SharedRead read = {};
+    closed_uses_.reserve(kSharedTransfers);  // close_use() allocates nothing
+    SharedRead &read = shared_reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
+    count_part(id, 1);
     read.by_slots = read.waits = way == HostTransferWays::Way::slots;
     if (read.by_slots || (operation.length >= kSmallestHelped && can_ask_for_help())) {
         read.shared = port_.take_shared_transfer();
@@ -211,7 +215,6 @@ bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
     if (read.shared.exists()) {
         ask_for_help(read);
     }
-    shared_reads_.push_back(read);
     return true;
 }
 
@@ -304,6 +307,7 @@ bool Link::finish_shared_read(size_t index) {
     }
     revoke(read.shared, read.pieces);
     shared_reads_.erase(shared_reads_.begin() + static_cast<ptrdiff_t>(index));
+    count_part(read.id, -1);
     end_operation(read.id, Status::ok);
     return true;
 }
@@ -320,6 +324,7 @@ void Link::note_refused_read(const BufferName &buffer) {
 void Link::give_up_shared_read(size_t index, bool refused) {
     const SharedRead read = shared_reads_[index];
     shared_reads_.erase(shared_reads_.begin() + static_cast<ptrdiff_t>(index));
+    count_part(read.id, -1);
     if (refused) {
         note_refused_read(operations_[read.id].remote.buffer);
     }

@@ -47,18 +47,6 @@ size_t joint_bytes_of(size_t length, uint64_t transfer_bytes, const MemoryInfo &
 
 }  // namespace
 
-/** Whether a get of this process has not ended that reads some of the peer's [address, +length). */
-bool Link::is_being_read(uint64_t address, uint64_t length) const {
-    if (operations_.empty() || operations_.begin()->first > last_get_) {
-        return false;
-    }
-    return std::any_of(operations_.begin(), operations_.end(), [&](const auto &entry) {
-        const Operation &operation = entry.second;
-        return operation.local != nullptr && operation.remote.address < address + length &&
-               address < operation.remote.address + operation.length;
-    });
-}
-
 Status Link::put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                  const Completion &completion) {
     const Status status = check_startable();
@@ -67,18 +55,19 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
     }
     // To host memory a CPU copies, in the order of the ring.
     const bool in_order = remote.buffer.is_host_memory();
-    if (is_being_read(remote.address, length) || (!in_order && written_.overlaps(remote.address, length))) {
+    if (read_.overlaps(remote.address, length) || (!in_order && written_.overlaps(remote.address, length))) {
         return Status::no_resource;
     }
     const uint64_t id = start_operation(owner, completion);
-    operations_[id].written = written_.hold(remote.address, length);
+    Start start(*this, id);
+    operations_[id].held = written_.hold(remote.address, length);
     const MemoryInfo info = query_memory(local);
     const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local), info,
                            gpu_copies(info, local, length), length, 0, remote};
     if (!start_direct_put(stream)) {
-        streams_.push_back(stream);
+        add_stream(stream);
     }
-    return Status::in_progress;
+    return start.done();
 }
 
 Status Link::get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
@@ -97,17 +86,18 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
         return end_get_soon(owner, completion);
     }
     const uint64_t id = start_operation_of_round(owner, completion);
+    Start start(*this, id);
     Operation &operation = operations_[id];
+    operation.held = read_.hold(remote.address, length);
     operation.local = static_cast<unsigned char *>(local);
     operation.local_info = info;
     operation.local_on_gpu = on_gpu;
     operation.length = length;
     operation.remote = remote;
-    last_get_ = id;
     if (!(host_way && start_shared_read(id, *host_way)) && !start_direct_get(id)) {
         request_data(id, port_.config().peer_mapping);
     }
-    return Status::in_progress;
+    return start.done();
 }
 
 /** Has the peer send what a get reads, or write it itself where it can. */
@@ -121,6 +111,7 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     request.head_start = operation.remote.head_start;
     request.buffer = name_buffer(operation.local_info, operation.local_on_gpu);
     if (may_be_pushed && request.buffer.can_be_mapped()) {
+        closed_uses_.reserve(kSharedTransfers);  // close_use() allocates nothing
         operation.shared = port_.take_shared_transfer();
         request.shared = operation.shared;
     }
@@ -159,35 +150,29 @@ void Link::receive_get_request(const GetRequest &request) {
     }
 }
 
-/** One of one chunk passes those that have several to go: its message may be short. */
-void Link::queue_reply(const Stream &stream) {
-    const auto is_one_chunk = [this](const Stream &other) {
-        return chunk_bytes(other, other.by_gpu) == other.total - other.issued;
-    };
-    const auto place = is_one_chunk(stream) ? std::find_if_not(streams_.begin(), streams_.end(), is_one_chunk)
-                                            : streams_.end();
-    streams_.insert(place, stream);
+/** A put of ours. */
+void Link::add_stream(const Stream &stream) {
+    streams_.push_back(stream);
+    count_part(stream.transfer_id, 1);
 }
 
-/** Whether the memory of an operation is still read or written. */
-bool Link::in_flight(uint64_t id) const {
-    return std::any_of(streams_.begin(), streams_.end(), [&](const Stream &stream) {
-               return !stream.is_reply && stream.transfer_id == id;
-           }) ||
-           std::any_of(outgoing_spans_.begin(), outgoing_spans_.end(),
-                       [&](const OutgoingSpan &out) {
-                           return out.operation == id ||
-                                  (out.chunk.is_reply == 0 && out.chunk.transfer_id == id);
-                       }) ||
-           std::any_of(incoming_copies_.begin(), incoming_copies_.end(),
-                       [&](const IncomingCopy &copy) {
-                           return copy.chunk.is_reply != 0 && copy.chunk.transfer_id == id;
-                       }) ||
-           std::any_of(shared_reads_.begin(), shared_reads_.end(),
-                       [&](const SharedRead &read) { return read.id == id; }) ||
-           std::any_of(direct_copies_.begin(), direct_copies_.end(), [&](const DirectCopy &copy) {
-               return copy.purpose != DirectCopy::Purpose::push && copy.stream.transfer_id == id;
-           });
+bool Link::is_one_chunk(const Stream &stream) const {
+    return chunk_bytes(stream, stream.by_gpu) == stream.total - stream.issued;
+}
+
+/** One of one chunk passes those that have several to go: its message may be short. */
+void Link::queue_reply(const Stream &stream) {
+    const bool passes = is_one_chunk(stream);
+    const auto place = passes ? streams_.begin() + static_cast<ptrdiff_t>(leading_) : streams_.end();
+    streams_.insert(place, stream);
+    leading_ += passes ? 1 : 0;
+}
+
+/** After some were taken out. */
+void Link::count_leading() {
+    const auto first = std::find_if_not(streams_.begin(), streams_.end(),
+                                        [this](const Stream &stream) { return is_one_chunk(stream); });
+    leading_ = static_cast<size_t>(first - streams_.begin());
 }
 
 void Link::give_up_broken_transfer() {
@@ -204,7 +189,7 @@ void Link::receive_transfer_done(const TransferDone &done) {
     const Operation &operation = found->second;
     const bool is_get = operation.local != nullptr;
     const bool pushed = operation.shared.exists() && operation.arrived == 0;
-    if (in_flight(done.transfer_id) || (is_get && done.failed == 0 && !pushed)) {
+    if (operation.is_message || operation.parts != 0 || (is_get && done.failed == 0 && !pushed)) {
         give_up_broken_transfer();
         return;
     }
@@ -231,7 +216,11 @@ unsigned Link::issue_chunks() {
         }
         ++count;
         if (stream.issued == stream.total) {
+            if (!stream.is_reply) {
+                count_part(stream.transfer_id, -1);
+            }
             streams_.pop_front();
+            leading_ -= leading_ != 0 ? 1 : 0;
         }
         publish_spans();
     }
@@ -315,10 +304,7 @@ bool Link::issue_ring_chunk(Stream &stream) {
         stream.total <= longest_head_start(stream.source_info, from_gpu)) {
         count_staged_get(from_gpu);
     }
-    OutgoingSpan out;
-    out.span = *span;
-    out.owner = stream.owner;
-    out.kind = CellKind::chunk_ring;
+    OutgoingSpan &out = add_span(*span, stream.owner, CellKind::chunk_ring, from_gpu ? 1 : 0);
     out.chunk = describe_chunk(stream);
     out.chunk.span = *span;
     unsigned char *destination = tx_ring_->data(*span);
@@ -334,7 +320,9 @@ bool Link::issue_ring_chunk(Stream &stream) {
         memcpy(destination, source, length);
     }
     stream.issued += length;
-    outgoing_spans_.push_back(std::move(out));
+    if (!stream.is_reply) {
+        count_part(stream.transfer_id, 1);
+    }
     return true;
 }
 
@@ -400,6 +388,9 @@ unsigned Link::publish_spans() {
         const bool is_message = front.kind == CellKind::am_ring;
         const uint64_t operation = front.operation;
         const Status status = front.copy_failed ? Status::gpu_error : Status::ok;
+        if (!is_message && front.chunk.is_reply == 0) {
+            count_part(front.chunk.transfer_id, -1);
+        }
         outgoing_spans_.pop_front();
         ++count;
         if (is_message) {
@@ -501,11 +492,20 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
         job.urgent = chunk.is_reply != 0 && operations_.size() == 1;
         job.transfer_bytes = chunk.total;
         job.joint_bytes = joint_bytes_of(length, chunk.total, info);
+        if (from_ring) {
+            incoming_copies_.push_back({ticket, chunk});  // before a copy has begun
+        }
         Status status = port_.engine().start(job, &ticket);
         if (status == Status::in_progress && from_ring) {
-            incoming_copies_.push_back({ticket, chunk});
+            incoming_copies_.back().ticket = ticket;
+            if (chunk.is_reply != 0) {
+                count_part(chunk.transfer_id, 1);
+            }
             port_.activate(*this);
             return;
+        }
+        if (from_ring) {
+            incoming_copies_.pop_back();
         }
         if (status == Status::in_progress) {
             status = port_.engine().wait(&ticket);
@@ -530,6 +530,9 @@ unsigned Link::finish_incoming_copies() {
         }
         const TransferChunk chunk = front.chunk;
         incoming_copies_.pop_front();
+        if (chunk.is_reply != 0) {
+            count_part(chunk.transfer_id, -1);
+        }
         rx_ring_->close(chunk.span);
         chunk_arrived(chunk, chunk.span.length, status == Status::ok && chunk.failed == 0);
         ++count;
@@ -546,7 +549,7 @@ void Link::chunk_arrived(const TransferChunk &chunk, uint64_t length, bool store
         found->second.failed |= !stored;
         found->second.arrived += length;
         if (found->second.arrived >= found->second.length) {
-            if (in_flight(chunk.transfer_id)) {
+            if (found->second.parts != 0) {
                 give_up_broken_transfer();
                 return;
             }

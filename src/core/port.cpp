@@ -3,6 +3,7 @@
 
 #include "core/background.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/registration_table.hpp"
 #include "core/spare_descriptor.hpp"
 
@@ -54,7 +55,10 @@ Port::~Port() {
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();
     }
-    links_.clear();  // they end what peers still write by a SharedTransfer
+    while (!links_.empty()) {  // they end what peers still write by a SharedTransfer, and ask the others to do so
+        const std::unique_ptr<Link> last = std::move(links_.back());
+        links_.pop_back();
+    }
     StandbyKernels::instance().log_use();
     mailbox_.discard();
 }
@@ -75,6 +79,9 @@ Link *Port::link(const MailboxAddress &peer, const char **why) {
     std::unique_ptr<Link> link = Link::connect(*this, peer, why);
     if (!link) {
         return nullptr;
+    }
+    if (active_.capacity() <= links_.size()) {
+        active_.reserve(2 * links_.size() + 1);  // activate() allocates nothing
     }
     links_.push_back(std::move(link));
     strangers_.reset();
@@ -100,6 +107,12 @@ SharedUse Port::take_shared_transfer() {
     shared_in_use_ |= uint64_t{1} << index;
     last_shared_id_ += last_shared_id_ == UINT32_MAX ? 2 : 1;  // 0 is nobody's
     return {index, last_shared_id_};
+}
+
+void Port::end_own_pushes() {
+    for (const std::unique_ptr<Link> &link : links_) {
+        link->end_own_pushes();
+    }
 }
 
 void Port::activate(Link &link) {
@@ -253,49 +266,58 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
         mailbox_.give_up(message.sender);  // else it might wait for ever
         return;
     }
-    RingSpan span;
-    RingOffer offer;
-    RingAnswer answer;
-    TransferChunk chunk;
-    GetRequest request;
-    TransferDone done;
-    MapRequest map_request;
-    MapAnswer map_answer;
-    UnmapNotice unmap_notice;
-    HelpRequest help_request;
-    HelpPiece help_piece;
-    if (message.kind == CellKind::am_ring && read_payload(message, &span) &&
-        span.length <= kSlotBytes) {
-        if (unsigned char *data = link->open_span(span)) {
-            deliver(message.am_id, data, span.length);
-            link->close_span(span);
-        }
-    } else if (message.kind == CellKind::ring_offer && read_payload(message, &offer)) {
-        link->receive_ring_offer(offer);
-    } else if (message.kind == CellKind::ring_answer && read_payload(message, &answer)) {
-        link->receive_ring_answer(answer);
-    } else if (message.kind == CellKind::chunk_slot && read_payload(message, &chunk)) {
-        link->receive_chunk(chunk, message.slot, message.length);
-    } else if (message.kind == CellKind::chunk_ring && read_payload(message, &chunk)) {
-        link->receive_chunk(chunk, nullptr, 0);
-    } else if (message.kind == CellKind::get_request && read_payload(message, &request)) {
-        link->receive_get_request(request);
-    } else if (message.kind == CellKind::transfer_done && read_payload(message, &done)) {
-        link->receive_transfer_done(done);
-    } else if (message.kind == CellKind::map_request && read_payload(message, &map_request)) {
-        link->receive_map_request(map_request);
-    } else if (message.kind == CellKind::map_answer && read_payload(message, &map_answer)) {
-        link->receive_map_answer(map_answer);
-    } else if (message.kind == CellKind::unmap_notice && read_payload(message, &unmap_notice)) {
-        link->receive_unmap_notice(unmap_notice);
-    } else if (message.kind == CellKind::help_request && read_payload(message, &help_request)) {
-        link->receive_help_request(help_request);
-    } else if (message.kind == CellKind::help_piece && read_payload(message, &help_piece)) {
-        link->receive_help_piece(help_piece, message.slot, message.length);
-    } else {
-        GPUSHM_LOG_ONCE(error, "process %d sent a control message of a wrong length: it is dropped; "
-                        "look for memory corruption in the job's processes", link->peer().pid);
+    if (!as_possible([&] { hand_to(*link, message); })) {
+        link->fail_for_want_of_memory();
     }
+}
+
+void Port::report_wrong_length(const Link &link) {
+    GPUSHM_LOG_ONCE(error, "process %d sent a control message of a wrong kind or length: it is dropped; look for memory "
+                    "corruption in the job's processes", link.peer().pid);
+}
+
+void Port::hand_to(Link &link, const ReceivedCell &message) {
+    const auto with = [&](auto payload, auto &&receive) {
+        if (read_payload(message, &payload)) {
+            receive(payload);
+        } else {
+            report_wrong_length(link);
+        }
+    };
+    switch (message.kind) {
+    case CellKind::am_ring:
+        return with(RingSpan(), [&](const RingSpan &span) {
+            unsigned char *const data = span.length <= kSlotBytes ? link.open_span(span) : nullptr;
+            if (data != nullptr) {
+                deliver(message.am_id, data, span.length);
+                link.close_span(span);
+            } else if (span.length > kSlotBytes) {
+                report_wrong_length(link);
+            }
+        });
+    case CellKind::ring_offer: return with(RingOffer(), [&](const auto &offer) { link.receive_ring_offer(offer); });
+    case CellKind::ring_answer: return with(RingAnswer(), [&](const auto &answer) { link.receive_ring_answer(answer); });
+    case CellKind::chunk_slot:
+        return with(TransferChunk(),
+                    [&](const auto &chunk) { link.receive_chunk(chunk, message.slot, message.length); });
+    case CellKind::chunk_ring:
+        return with(TransferChunk(), [&](const auto &chunk) { link.receive_chunk(chunk, nullptr, 0); });
+    case CellKind::get_request: return with(GetRequest(), [&](const auto &get) { link.receive_get_request(get); });
+    case CellKind::transfer_done:
+        return with(TransferDone(), [&](const auto &done) { link.receive_transfer_done(done); });
+    case CellKind::map_request: return with(MapRequest(), [&](const auto &map) { link.receive_map_request(map); });
+    case CellKind::map_answer: return with(MapAnswer(), [&](const auto &map) { link.receive_map_answer(map); });
+    case CellKind::unmap_notice:
+        return with(UnmapNotice(), [&](const auto &notice) { link.receive_unmap_notice(notice); });
+    case CellKind::help_request: return with(HelpRequest(), [&](const auto &help) { link.receive_help_request(help); });
+    case CellKind::help_piece:
+        return with(HelpPiece(),
+                    [&](const auto &piece) { link.receive_help_piece(piece, message.slot, message.length); });
+    case CellKind::am_inline:
+    case CellKind::am_slot:
+    case CellKind::close: break;  // dispatch()
+    }
+    report_wrong_length(link);
 }
 
 /** The link to the process that sent a message; made when it is the first that needs an answer. */
@@ -320,7 +342,9 @@ unsigned Port::progress_links() {
     // By index: a completion may start work on another link.
     for (size_t i = 0; i < active_.size(); ++i) {
         Link &link = *active_[i];
-        count += link.progress();
+        if (!as_possible([&] { count += link.progress(); })) {
+            link.fail_for_want_of_memory();
+        }
         if (link.take_failure()) {
             report_failure(link);
         }

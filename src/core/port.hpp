@@ -112,6 +112,8 @@ public:
     SharedUse take_shared_transfer();
     /** Whether many are left: for uses that can do without. */
     bool has_many_shared_transfers() const { return __builtin_popcountll(~shared_in_use_) > 8; }
+    /** Link::end_own_pushes() of all links. */
+    void end_own_pushes();
     void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
     SharedTransfer &shared_transfer(uint32_t index) const { return mailbox_.shared_transfer(index); }
 
@@ -141,6 +143,8 @@ private:
     inline void deliver_slot(const ReceivedCell &message);
     static void report_impossible_id(uint8_t am_id);
     void dispatch_to_link(const ReceivedCell &message);
+    void hand_to(Link &link, const ReceivedCell &message);
+    static void report_wrong_length(const Link &link);
     void receive_close(uint16_t sender);
     void forget_sender(uint16_t sender);
     Link *find_link(const MailboxAddress &peer) const;

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -173,10 +174,18 @@ void StandbyKernels::drop_claims() {
     }
 }
 
+/** Processes of all users count: kernels of two users take turns by time slices, too. Any process of the network namespace
+ *  can bind the name, and so keep the kernel off, whether it uses the GPU or not: small messages then take 3 us longer,
+ *  where a second kernel would cost all of them up to 2 ms. So a claim is believed whoever has it. */
 bool StandbyKernels::claim(CUdevice device) {
     UniqueFd &claim = claims_[device];
     if (!claim) {
         claim = bind_abstract("standby", {device_identity(device), 0});
+        if (!claim) {
+            GPUSHM_LOG_ONCE(debug, "another process has the right to the standby kernel of a GPU, or no socket can be made "
+                            "(%s): the copy engine copies small messages there; ss -xap shows who has @gpushm-standby-...",
+                            strerror(errno));
+        }
     }
     return bool(claim);
 }

@@ -3,6 +3,7 @@
 
 #include "core/driver_patch.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 
 #include <pthread.h>
 
@@ -58,13 +59,18 @@ Captured begun_here(CUstream stream) {
 template <int which, typename... Arguments>
 struct BeginHook {
     static CUresult call(CUstream stream, Arguments... arguments) {
+        bool has_room = false;
         {
             const std::lock_guard<std::mutex> lock(captures->mutex);
             ++captures->beginning;
+            has_room = as_possible([] { captures->running.reserve(captures->running.size() + captures->beginning); });
         }
         const CUresult result = original(stream, arguments...);
         const Captured begun = begun_here(stream);
         const std::lock_guard<std::mutex> lock(captures->mutex);
+        if (result == CUDA_SUCCESS && !has_room) {
+            return result;  // it counts as beginning for ever: nothing disturbs it, and memory is given back late
+        }
         --captures->beginning;
         if (result == CUDA_SUCCESS) {
             captures->running.push_back(begun);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where puts of ours that have not ended write.
+// Where operations of ours that have not ended write, or read.
 #pragma once
 
 #include <algorithm>

@@ -6,6 +6,7 @@
 #include "uct_gpushm/domains.hpp"
 #include "uct_gpushm/shared_memory_interface.hpp"
 #include "uct_gpushm/status.hpp"
+#include "uct_gpushm/ucx_callback.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -250,13 +251,9 @@ ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t *request, unsigned) 
 }
 
 void pending_purge(uct_ep_h handle, uct_pending_purge_callback_t callback, void *argument) {
-    Endpoint *ep = self(handle);
-    std::deque<uct_pending_req_t *> purged;
-    purged.swap(ep->pending);
-    for (uct_pending_req_t *request : purged) {
-        if (request != kFence) {
-            callback(request, argument);
-        }
+    PendingQueue purged = std::move(self(handle)->pending);
+    while (!purged.empty()) {
+        callback(purged.pop_front().request, argument);
     }
 }
 
@@ -296,6 +293,13 @@ ucs_status_t ep_check(uct_ep_h handle, unsigned, uct_completion_t *) {
 
 // ---------------------------------------------------------------- life
 
+/** So that so many can be in it without another allocation. */
+void make_room(std::vector<Endpoint *> &endpoints, size_t count) {
+    if (endpoints.capacity() < count) {
+        endpoints.reserve(std::max(count, 2 * endpoints.capacity()));
+    }
+}
+
 ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
     SharedMemoryInterface *iface = shared_memory_interface(params->iface);
     InterfaceAddress address;
@@ -312,6 +316,9 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
     if (link->failed()) {  // another endpoint holds it still; of this one nobody would be told
         return UCS_ERR_UNREACHABLE;
     }
+    make_room(iface->endpoints, iface->endpoints.size() + 1);
+    // For each once, and for those that dispatch_pending() drops later: pending_add() allocates nothing.
+    make_room(iface->waiting, iface->waiting.size() + iface->endpoints.size() + 1);
     auto *ep = new Endpoint{};
     ep->super.iface = params->iface;
     ep->link = link;
@@ -346,7 +353,7 @@ void Endpoint::fence() {
     if (pending.empty() || in_turn) {  // of a request's own fence the others know nothing
         link->fence();
     } else {
-        pending.push_back(kFence);
+        pending.fence();
     }
 }
 
@@ -356,21 +363,19 @@ unsigned Endpoint::dispatch() {
     destroyed = &gone;
     while (!pending.empty()) {
         // Taken out before: what it completes may purge the others, or close the endpoint.
-        uct_pending_req_t *request = pending.front();
-        pending.pop_front();
-        if (request == kFence) {
-            link->fence();
-            continue;
-        }
+        const PendingQueue::Taken taken = pending.pop_front();
         in_turn = true;
-        const ucs_status_t status = request->func(request);
+        const ucs_status_t status = taken.request->func(taken.request);
         if (gone) {
             return count + 1;
         }
         in_turn = false;
         if (status != UCS_OK) {
-            pending.push_front(request);
+            pending.push_front(taken);
             break;
+        }
+        if (taken.fence) {
+            link->fence();
         }
         ++count;
     }
@@ -379,19 +384,19 @@ unsigned Endpoint::dispatch() {
 }
 
 void set_endpoint_ops(uct_iface_ops_t &ops) {
-    ops.ep_am_short = am_short;
-    ops.ep_am_short_iov = am_short_iov;
-    ops.ep_am_bcopy = am_bcopy;
-    ops.ep_am_zcopy = am_zcopy;
-    ops.ep_put_zcopy = put_zcopy;
-    ops.ep_get_zcopy = get_zcopy;
-    ops.ep_pending_add = pending_add;
-    ops.ep_pending_purge = pending_purge;
-    ops.ep_flush = ep_flush;
-    ops.ep_fence = ep_fence;
-    ops.ep_check = ep_check;
-    ops.ep_create = ep_create;
-    ops.ep_destroy = ep_destroy;
+    ops.ep_am_short = ucx_callback<am_short>;
+    ops.ep_am_short_iov = ucx_callback<am_short_iov>;
+    ops.ep_am_bcopy = ucx_callback<am_bcopy>;
+    ops.ep_am_zcopy = ucx_callback<am_zcopy>;
+    ops.ep_put_zcopy = ucx_callback<put_zcopy>;
+    ops.ep_get_zcopy = ucx_callback<get_zcopy>;
+    ops.ep_pending_add = ucx_callback<pending_add>;
+    ops.ep_pending_purge = ucx_callback<pending_purge>;
+    ops.ep_flush = ucx_callback<ep_flush>;
+    ops.ep_fence = ucx_callback<ep_fence>;
+    ops.ep_check = ucx_callback<ep_check>;
+    ops.ep_create = ucx_callback<ep_create>;
+    ops.ep_destroy = ucx_callback<ep_destroy>;
 }
 
 }  // namespace gpushm::uct

@@ -4,22 +4,18 @@
 
 #include "core/link.hpp"
 #include "uct_gpushm/abi/abi.hpp"
+#include "uct_gpushm/pending_queue.hpp"
 
 #include <uct/api/uct.h>
-
-#include <deque>
 
 namespace gpushm::uct {
 
 constexpr size_t kMaxHeader = 1024;  // of a zero-copy active message
 
-/** In the place of a request that waits: what is behind it takes effect after what was before. */
-constexpr uct_pending_req_t *kFence = nullptr;
-
 struct Endpoint {
     uct_ep_t super;
     Link *link;  // of the interface's port; several endpoints may share it
-    std::deque<uct_pending_req_t *> pending;
+    PendingQueue pending;
     bool in_turn = false;           // the next operation is that of the request that is being tried
     bool *destroyed = nullptr;      // in dispatch(): set when a callback destroys the endpoint
     bool failure_reported = false;  // UCX knows that the link failed

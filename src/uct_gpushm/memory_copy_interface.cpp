@@ -8,6 +8,7 @@
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/status.hpp"
+#include "uct_gpushm/ucx_callback.hpp"
 
 #include <sys/eventfd.h>
 
@@ -56,12 +57,15 @@ ucs_status_t get_short(uct_ep_h, void *buffer, unsigned length, uint64_t remote_
 ucs_status_t start_copy(uct_ep_h ep, void *destination, const void *source, size_t length,
                         uct_completion_t *completion) {
     CopyInterface *copy = self(ep->iface);
-    PendingCopy pending = {CopyTicket(), to_core(completion)};
-    const Status status = start_any(copy->engine, destination, source, length, &pending.ticket);
-    if (status != Status::ok && status != Status::in_progress) {
-        return to_ucs(status);
+    copy->pending.push_back({CopyTicket(), to_core(completion)});
+    Status status = Status::invalid;
+    const bool tried = as_possible([&] {
+        status = start_any(copy->engine, destination, source, length, &copy->pending.back().ticket);
+    });
+    if (!tried || (status != Status::ok && status != Status::in_progress)) {
+        copy->pending.pop_back();
+        return tried ? to_ucs(status) : UCS_ERR_NO_MEMORY;
     }
-    copy->pending.push_back(pending);
     return UCS_INPROGRESS;
 }
 
@@ -237,28 +241,28 @@ void close(uct_iface_h handle) {
 
 uct_iface_ops_t make_ops() {
     uct_iface_ops_t ops = {};
-    ops.ep_put_short = put_short;
-    ops.ep_get_short = get_short;
-    ops.ep_put_zcopy = put_zcopy;
-    ops.ep_get_zcopy = get_zcopy;
-    ops.ep_pending_add = ep_pending_add;
-    ops.ep_pending_purge = ep_pending_purge;
-    ops.ep_flush = ep_flush;
-    ops.ep_fence = ep_fence;
-    ops.ep_check = ep_check;
-    ops.ep_create = ep_create;
-    ops.ep_destroy = ep_destroy;
-    ops.iface_flush = iface_flush;
-    ops.iface_fence = iface_fence;
+    ops.ep_put_short = ucx_callback<put_short>;
+    ops.ep_get_short = ucx_callback<get_short>;
+    ops.ep_put_zcopy = ucx_callback<put_zcopy>;
+    ops.ep_get_zcopy = ucx_callback<get_zcopy>;
+    ops.ep_pending_add = ucx_callback<ep_pending_add>;
+    ops.ep_pending_purge = ucx_callback<ep_pending_purge>;
+    ops.ep_flush = ucx_callback<ep_flush>;
+    ops.ep_fence = ucx_callback<ep_fence>;
+    ops.ep_check = ucx_callback<ep_check>;
+    ops.ep_create = ucx_callback<ep_create>;
+    ops.ep_destroy = ucx_callback<ep_destroy>;
+    ops.iface_flush = ucx_callback<iface_flush>;
+    ops.iface_fence = ucx_callback<iface_fence>;
     ops.iface_progress_enable = abi::symbols().progress_enable;
     ops.iface_progress_disable = abi::symbols().progress_disable;
-    ops.iface_progress = progress;
-    ops.iface_event_fd_get = event_fd_get;
-    ops.iface_event_arm = event_arm;
-    ops.iface_close = close;
-    ops.iface_query = iface_query;
-    ops.iface_get_device_address = get_device_address;
-    ops.iface_get_address = get_address;
+    ops.iface_progress = ucx_callback<progress>;
+    ops.iface_event_fd_get = ucx_callback<event_fd_get>;
+    ops.iface_event_arm = ucx_callback<event_arm>;
+    ops.iface_close = ucx_callback<close>;
+    ops.iface_query = ucx_callback<iface_query>;
+    ops.iface_get_device_address = ucx_callback<get_device_address>;
+    ops.iface_get_address = ucx_callback<get_address>;
     return ops;
 }
 

@@ -16,6 +16,7 @@
 #include "uct_gpushm/cost_model.hpp"
 #include "uct_gpushm/endpoint.hpp"
 #include "uct_gpushm/status.hpp"
+#include "uct_gpushm/ucx_callback.hpp"
 
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -205,17 +206,17 @@ void close(uct_iface_h handle) {
 uct_iface_ops_t make_ops() {
     uct_iface_ops_t ops = {};
     set_endpoint_ops(ops);
-    ops.iface_flush = iface_flush;
-    ops.iface_fence = iface_fence;
+    ops.iface_flush = ucx_callback<iface_flush>;
+    ops.iface_fence = ucx_callback<iface_fence>;
     ops.iface_progress_enable = abi::symbols().progress_enable;
     ops.iface_progress_disable = abi::symbols().progress_disable;
-    ops.iface_progress = progress;
-    ops.iface_event_fd_get = event_fd_get;
-    ops.iface_event_arm = event_arm;
-    ops.iface_close = close;
-    ops.iface_query = iface_query;
-    ops.iface_get_device_address = get_device_address;
-    ops.iface_get_address = get_address;
+    ops.iface_progress = ucx_callback<progress>;
+    ops.iface_event_fd_get = ucx_callback<event_fd_get>;
+    ops.iface_event_arm = ucx_callback<event_arm>;
+    ops.iface_close = ucx_callback<close>;
+    ops.iface_query = ucx_callback<iface_query>;
+    ops.iface_get_device_address = ucx_callback<get_device_address>;
+    ops.iface_get_address = ucx_callback<get_address>;
     return ops;
 }
 
@@ -303,14 +304,13 @@ unsigned SharedMemoryInterface::dispatch_pending() {
 }
 
 void SharedMemoryInterface::report_failure(Link &link) {
-    const std::vector<Endpoint *> all = endpoints;
-    for (Endpoint *ep : all) {
-        const bool alive = std::find(endpoints.begin(), endpoints.end(), ep) != endpoints.end();
-        if (alive && ep->link == &link && !ep->failure_reported) {
-            ep->failure_reported = true;
-            GPUSHM_LOG(debug, "telling UCX that process %d is gone", link.peer().pid);
-            abi::symbols().handle_ep_error(&super.super, &ep->super, to_ucs(Status::peer_failed));
-        }
+    const auto is_untold = [&link](const Endpoint *ep) { return ep->link == &link && !ep->failure_reported; };
+    // From the beginning each time: UCX may close endpoints when it is told.
+    for (auto ep = endpoints.begin();
+         (ep = std::find_if(endpoints.begin(), endpoints.end(), is_untold)) != endpoints.end();) {
+        (*ep)->failure_reported = true;
+        GPUSHM_LOG(debug, "telling UCX that process %d is gone", link.peer().pid);
+        abi::symbols().handle_ep_error(&super.super, &(*ep)->super, to_ucs(Status::peer_failed));
     }
 }
 
@@ -319,22 +319,20 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
                                           const uct_iface_config_t *config, uct_iface_h *handle) {
     static uct_iface_ops_t ops = make_ops();
     const auto &settings = *reinterpret_cast<const InterfaceConfig *>(config);
-    auto *iface = new SharedMemoryInterface{};
-    const ucs_status_t status =
-        abi::iface_init(&iface->super, &ops, &callbacks, md, worker, params, config);
-    if (status != UCS_OK) {
-        delete iface;
-        return status;
-    }
+    auto iface = std::make_unique<SharedMemoryInterface>();
     HostRegions::instance().set_pinning_enabled(settings.pin != 0);
     enable_host_pins(settings.pin != 0 ? settings.host_pin_limit : 0);
     StandbyKernels::instance().configure(standby_config(settings));
     prepare_contexts();
     openmpi::set_staging_limit(settings.openmpi_staging);
     openmpi::set_buffered_limit(settings.openmpi_buffered);
-    iface->port = Port::create(port_config(settings), {iface, on_active_message, on_link_failed});
-    *handle = &iface->super.super;
-    return UCS_OK;
+    iface->port = Port::create(port_config(settings), {iface.get(), on_active_message, on_link_failed});
+    // At last: nothing that follows can fail, so that it need not be undone.
+    const ucs_status_t status = abi::iface_init(&iface->super, &ops, &callbacks, md, worker, params, config);
+    if (status == UCS_OK) {
+        *handle = &iface.release()->super.super;
+    }
+    return status;
 }
 
 }  // namespace gpushm::uct

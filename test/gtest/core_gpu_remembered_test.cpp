@@ -69,11 +69,11 @@ TEST_F(AllocationTableTest, WhatIsForgottenIsNotFoundByAnyThread) {
     });
     while (step != 1) {
     }
-    const std::vector<MemoryInfo> gone = table_.forget(kPlace + 99);
+    const auto gone = table_.forget(kPlace + 99);
     step = 2;
     other.join();
     ASSERT_EQ(gone.size(), 1u);
-    EXPECT_EQ(gone[0].buffer_id, 1u);
+    EXPECT_EQ(gone.begin()->second.buffer_id, 1u);
     EXPECT_TRUE(table_.forget(kPlace + 99).empty()) << "once is enough";
 }
 
@@ -82,10 +82,10 @@ TEST_F(AllocationTableTest, ARangeTakesEverythingThatItTouches) {
     add(100, 100, 2);
     add(300, 100, 3);
     add(500, 100, 4);
-    const std::vector<MemoryInfo> gone = table_.forget(kPlace + 150, 151);
+    const auto gone = table_.forget(kPlace + 150, 151);
     ASSERT_EQ(gone.size(), 2u);
-    EXPECT_EQ(gone[0].buffer_id, 2u);
-    EXPECT_EQ(gone[1].buffer_id, 3u);
+    EXPECT_EQ(gone.begin()->second.buffer_id, 2u);
+    EXPECT_EQ(gone.rbegin()->second.buffer_id, 3u);
     EXPECT_EQ(id_at(0), 1u);
     EXPECT_EQ(id_at(599), 4u);
     EXPECT_EQ(table_.forget(kPlace, SIZE_MAX).size(), 2u);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Events of libucm, by which UCX learns what happens to memory, and we of host memory.
 #include "uct_gpushm/abi/abi.hpp"
+#include "uct_gpushm/abi/callbacks.hpp"
 
 #include <ucm/api/ucm.h>
 
@@ -25,7 +26,10 @@ using UnmapCallback = void (*)(void *address, size_t length);
 
 void on_unmap(int, void *event, void *callback) {
     const auto &unmapped = static_cast<const ucm_event_t *>(event)->vm_unmapped;
-    reinterpret_cast<UnmapCallback>(callback)(unmapped.address, unmapped.size);
+    guarded([&] {
+        reinterpret_cast<UnmapCallback>(callback)(unmapped.address, unmapped.size);
+        return UCS_OK;
+    });
 }
 
 /** ucm_event_installer_t, src/ucm/event/event.h, the same in every version. */
