@@ -205,7 +205,7 @@ bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
     SharedRead &read = shared_reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
     count_part(id, 1);
-    read.by_slots = read.waits = way == HostTransferWays::Way::slots;
+    read.by_slots = way == HostTransferWays::Way::slots;
     if (read.by_slots || (operation.length >= kSmallestHelped && can_ask_for_help())) {
         read.shared = port_.take_shared_transfer();
     }
@@ -215,6 +215,7 @@ bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
     if (read.shared.exists()) {
         ask_for_help(read);
     }
+    read.waits = read.by_slots;  // at last: ask_for_help() looks whether others wait
     return true;
 }
 

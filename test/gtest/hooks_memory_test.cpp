@@ -19,13 +19,17 @@ using namespace test;
 
 class HooksMemory : public HookedTest {
 protected:
-    /** With each allocation of this thread failing once that `body` makes. */
-    static void for_each_failing_allocation(const std::function<void()> &body) {
+    /** With each allocation of this thread failing once that `body` makes; `afterwards` none fails. */
+    static void for_each_failing_allocation(const std::function<void()> &body,
+                                            const std::function<void()> &afterwards = [] {}) {
         bool failed = true;
         for (unsigned n = 0; failed && !HasFailure(); ++n) {
-            const FailingHeap heap(n);
-            body();
-            failed = heap.has_failed();
+            {
+                const FailingHeap heap(n);
+                body();
+                failed = heap.has_failed();
+            }
+            afterwards();
         }
     }
 
@@ -88,16 +92,18 @@ TEST_F(HooksMemory, CopiesFromMemoryThatIsLockedArrive) {
     pins.enable(16 * kBytes);
     Buffer host(MemoryKind::host, 4 * kBytes);
     Buffer device(MemoryKind::device, kBytes);
+    const auto copy = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    uint64_t seed = 0;
+    host.fill(seed);
     for_each_failing_allocation([&] {
-        host.fill(3);
         for (int i = 0; i < 2; ++i) {
             as_possible([&] { pins.acquire(query_memory(host.data()), host.data(), 4 * kBytes, context_, 1); });
         }
-        ASSERT_EQ(cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2")(
-                      device_pointer(device.data()), host.data(), kBytes, nullptr),
-                  CUDA_SUCCESS);
+        ASSERT_EQ(copy(device_pointer(device.data()), host.data(), kBytes, nullptr), CUDA_SUCCESS);
         ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
-        EXPECT_EQ(device.check(0, kBytes, 3, 3), "");
+    }, [&] {
+        EXPECT_EQ(device.check(0, kBytes, seed, seed), "");
+        host.fill(++seed);
     });
     pins.invalidate(host.data(), 4 * kBytes);
     pins.enable(0);
