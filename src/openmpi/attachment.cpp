@@ -32,6 +32,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace gpushm::openmpi {
 namespace {
@@ -44,7 +45,9 @@ struct State {
     std::mutex mutex;
     Stage stage = Stage::none;
     CallRedirection redirection;
-    bool is_in_way_of_sessions = false;  // Open MPI has been made to send through UCX
+    // Calls are redirected once, whatever is chosen next time.
+    bool session_calls_redirected = false;
+    bool window_calls_redirected = false;
     int (*pmix_commit)() = nullptr;
 };
 
@@ -150,7 +153,9 @@ void prepare_session(const OpenMpiLibrary &library, State &attached) {
     if (!is_switched_off() && CudaDriver::get() != nullptr && library.mpi("PMIx_Commit", &attached.pmix_commit)) {
         attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
                                  {"libmpi.so", "libopen_mpi.so"});  // the second one in 6.0
-        explain_refused_windows(library, &attached.redirection);
+        if (!std::exchange(attached.window_calls_redirected, true)) {
+            explain_refused_windows(library, &attached.redirection);
+        }
     }
 }
 
@@ -181,8 +186,7 @@ void choose_components(const OpenMpiLibrary &library, State &attached) {
     void *const query_components = is_switched_off() ? nullptr : find_way_into_ucx();
     if (query_components != nullptr) {
         set_defaults();
-        if (!attached.is_in_way_of_sessions) {
-            attached.is_in_way_of_sessions = true;
+        if (!std::exchange(attached.session_calls_redirected, true)) {
             redirect_session_calls(library, &attached.redirection);
         }
         attached.redirection.add("uct_query_components", query_components, {"libucp"});

@@ -9,7 +9,7 @@ namespace gpushm::openmpi {
 /** Whether the environment names another rank than the first. `find` is getenv or the like. */
 template <typename Find>
 bool is_later_rank(const Find &find) {
-    for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
         const char *rank = find(name);
         if (rank != nullptr && std::strcmp(rank, "0") != 0) {
             return true;

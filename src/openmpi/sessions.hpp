@@ -14,7 +14,7 @@ bool begins_with_session(const OpenMpiLibrary &library);
  *  communicator out of MPI_COMM_WORLD from now on. To be called once. */
 void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
-/** Where a session has not chosen UCX, one line says why Open MPI refuses windows in GPU memory. */
+/** Where a session has not chosen UCX, one line says why Open MPI refuses windows in GPU memory. To be called once. */
 void explain_refused_windows(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi
