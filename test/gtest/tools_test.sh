@@ -131,6 +131,13 @@ LD_LIBRARY_PATH=$work/ucx22 "$run" env >"$work/out"
 contains "any program, UCX 1.22" "LD_PRELOAD=$plugins/libgpushm_preload.so" "$work/out"
 contains "any program, UCX 1.22" "UCX_PLUGIN_PATH=$plugins" "$work/out"
 
+# Where gpushm does not serve that one, nobody is made to send through it; who uses it says so.
+for minor in 12 99; do
+    LD_LIBRARY_PATH=$work/ucx$minor "$run" env >"$work/out" 2>"$work/err"
+    lacks "any program, UCX 1.$minor" "OMPI_MCA" "$work/out"
+    expect "silence, UCX 1.$minor" "" "$(cat "$work/err")"
+done
+
 # What the user set stays, lists are extended once.
 LD_PRELOAD=$plugins/libuct_gpushm.so.0 OMPI_MCA_pml=ob1 OMPI_MCA_osc= UCX_PLUGIN_PATH=/mine \
     LD_LIBRARY_PATH=$work/ucx22 "$run" --verbose "$run" env >"$work/out" 2>"$work/err"
