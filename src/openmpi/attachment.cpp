@@ -30,6 +30,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -142,7 +143,11 @@ void *find_way_into_ucx() {
  *  set up their operations. */
 int commit_then_attach() {
     const int result = state().pmix_commit();
-    attach();
+    try {
+        attach();
+    } catch (const std::exception &) {
+        GPUSHM_LOG(error, "there is no memory left to serve a session with: GPU buffers do not work in it");
+    }
     return result;
 }
 

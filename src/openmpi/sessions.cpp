@@ -11,8 +11,9 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <numeric>
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace gpushm::openmpi {
@@ -85,14 +86,14 @@ std::vector<int> ranks_in_world(void *group) {
 }
 
 /** Calls with one string get one tag in all processes. */
-int tag_of(const char *text) { return static_cast<int>(std::hash<std::string>()(text) % kTags); }
+int tag_of(const char *text) { return static_cast<int>(std::hash<std::string_view>()(text) % kTags); }
 
 int set_up(void *comm, void *info, void *error_handler) {
     const int result = known.mpi.comm_set_errhandler(comm, error_handler);
     return result == kMpiSuccess && info != known.info_null ? known.mpi.comm_set_info(comm, info) : result;
 }
 
-int create_from_group(void *group, const char *tag, void *info, void *error_handler, void **comm) {
+int create_from_group(void *group, const char *tag, void *info, void *error_handler, void **comm) try {
     int rank = kUndefined;
     if (tag == nullptr || comm == nullptr || info == nullptr || error_handler == nullptr ||
         ranks_in_world(group).empty() || known.mpi.group_rank(group, &rank) != kMpiSuccess || rank == kUndefined) {
@@ -100,10 +101,12 @@ int create_from_group(void *group, const char *tag, void *info, void *error_hand
     }
     const int result = known.mpi.create_group(known.comm_world, group, tag_of(tag), comm);
     return result == kMpiSuccess ? set_up(*comm, info, error_handler) : result;
+} catch (const std::bad_alloc &) {
+    return kMpiErrorNoMemory;
 }
 
 int intercomm_from_groups(void *local, int local_leader, void *remote, int remote_leader, const char *tag, void *info,
-                          void *error_handler, void **comm) {
+                          void *error_handler, void **comm) try {
     const std::vector<int> remote_ranks = ranks_in_world(remote);
     void *local_comm = nullptr;
     if (tag == nullptr || comm == nullptr || info == nullptr || error_handler == nullptr ||
@@ -120,6 +123,8 @@ int intercomm_from_groups(void *local, int local_leader, void *remote, int remot
                                         remote_ranks[static_cast<size_t>(remote_leader)], tag_of(tag), comm);
     known.mpi.comm_free(&local_comm);
     return result == kMpiSuccess ? set_up(*comm, info, error_handler) : result;
+} catch (const std::bad_alloc &) {
+    return kMpiErrorNoMemory;
 }
 
 bool find_functions(const OpenMpiLibrary &library, Functions *mpi) {

@@ -6,26 +6,27 @@
 
 #include "uct_gpushm/abi/ucx_objects.hpp"
 
+#include <algorithm>
 #include <cstdlib>
-#include <sstream>
-#include <string>
+#include <string_view>
 
 namespace gpushm::abi {
 namespace {
 
-constexpr char kPosix[] = "posix";    // src/uct/sm/mm/posix/mm_posix.c
+constexpr char kPosix[] = "posix";  // src/uct/sm/mm/posix/mm_posix.c
 constexpr char kGpushm[] = "gpushm";
 
 using QueryDomains = ucs_status_t (*)(void *component, uct_md_resource_desc_t **resources, unsigned *count);
 
 QueryDomains query_posix_domains;
 
-bool has_element(const std::string &list, const std::string &element) {
-    std::istringstream elements(list);
-    for (std::string one; std::getline(elements, one, ',');) {
-        if (one == element) {
+bool has_element(std::string_view list, std::string_view element) {
+    while (!list.empty()) {
+        const size_t end = std::min(list.find(','), list.size());
+        if (list.substr(0, end) == element) {
             return true;
         }
+        list.remove_prefix(std::min(end + 1, list.size()));
     }
     return false;
 }
@@ -35,8 +36,7 @@ bool leaves_the_choice(const char *transports) {
     if (transports == nullptr) {
         return true;
     }
-    const std::string list = transports;
-    return !list.empty() && list[0] == '^' ? !has_element(list.substr(1), kGpushm) : has_element(list, "all");
+    return transports[0] == '^' ? !has_element(transports + 1, kGpushm) : has_element(transports, "all");
 }
 
 ucs_status_t query_domains(void *component, uct_md_resource_desc_t **resources, unsigned *count) {
