@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <unordered_map>
 
 namespace gpushm {
 namespace {
@@ -24,7 +25,6 @@ namespace {
 constexpr size_t kJumpBytes = 5;     // of a jump by 32 bits
 constexpr size_t kBlockBytes = 16;   // that a processor writes at once
 constexpr size_t kMovedBytes = 64;   // at most: the first instructions, longer where they stand now, and a far jump
-constexpr size_t kRoomBytes = kFarJumpBytes + kMovedBytes;
 
 uintptr_t address_of(const void *place) { return reinterpret_cast<uintptr_t>(place); }
 
@@ -216,33 +216,72 @@ bool find_function(void *address, Function *function) {
     return rest != nullptr && is_entered_at_beginning(*function);
 }
 
+/** The functions whose first instructions have been moved. What is on a page of code does not change after that: a child
+ *  that was forked uses it, too. */
+class Functions {
+public:
+    static Functions &instance() {
+        static Functions *const functions = new Functions;
+        return *functions;
+    }
+
+    bool redirect(void *address, void *replacement, void **original) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        Moved *const moved = move(address);
+        const NearCode::Room entry =
+            moved != nullptr && !moved->is_redirected ? near_code_.take(address, kFarJumpBytes) : NearCode::Room();
+        if (entry.code == nullptr) {
+            return false;
+        }
+        write_far_jump(entry.writable, replacement);
+        void *const before = *original;
+        *original = moved->original;
+        moved->is_redirected = write_jump(jump_place(address), entry.code);
+        if (!moved->is_redirected) {
+            *original = before;
+        }
+        return moved->is_redirected;
+    }
+
+    void *original(void *address) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const Moved *const moved = move(address);
+        return moved != nullptr ? moved->original : address;
+    }
+
+private:
+    struct Moved {
+        void *original;
+        bool is_redirected;
+    };
+
+    /** Null where it cannot be moved. */
+    Moved *move(void *address) {
+        const auto known = moved_.find(address);
+        if (known != moved_.end()) {
+            return &known->second;
+        }
+        Function function;
+        const NearCode::Room room =
+            find_function(address, &function) ? near_code_.take(address, kMovedBytes) : NearCode::Room();
+        if (room.code == nullptr || !move_beginning(function, room)) {
+            return nullptr;
+        }
+        return &moved_.emplace(address, Moved{room.code, false}).first->second;
+    }
+
+    std::mutex mutex_;
+    NearCode near_code_;
+    std::unordered_map<void *, Moved> moved_;
+};
+
 }  // namespace
 
-bool redirect_function(void *address, void *replacement, void **original) {
-    static std::mutex mutex;
-    static NearCode near_code;
-    const std::lock_guard<std::mutex> lock(mutex);
-    Function function;
-    if (!find_function(address, &function)) {
-        return false;
-    }
-    const NearCode::Room entry = near_code.take(address, kRoomBytes);
-    if (entry.code == nullptr) {
-        return false;
-    }
-    const NearCode::Room moved = {entry.code + kFarJumpBytes, entry.writable + kFarJumpBytes};
-    if (!move_beginning(function, moved)) {
-        return false;
-    }
-    write_far_jump(entry.writable, replacement);
-    void *const before = *original;
-    *original = moved.code;
-    if (!write_jump(jump_place(address), entry.code)) {
-        *original = before;
-        return false;
-    }
-    return true;
+bool redirect_function(void *function, void *replacement, void **original) {
+    return Functions::instance().redirect(function, replacement, original);
 }
+
+void *original_function(void *function) { return Functions::instance().original(function); }
 
 }  // namespace gpushm
 
@@ -252,6 +291,7 @@ namespace gpushm {
 
 /** The instructions of other processors are not known here. */
 bool redirect_function(void *, void *, void **) { return false; }
+void *original_function(void *function) { return function; }
 
 }  // namespace gpushm
 

@@ -75,7 +75,7 @@ bool NearCode::has_room_near(uintptr_t function, size_t bytes) const {
 NearCode::Room NearCode::take(const void *function, size_t bytes) {
     const auto place = reinterpret_cast<uintptr_t>(function);
     if (!has_room_near(place, bytes) && !reserve(place)) {
-        return {nullptr, nullptr};
+        return {};
     }
     const Room room = {code_ + used_, writable_ + used_};
     used_ += bytes;

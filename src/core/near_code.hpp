@@ -15,8 +15,8 @@ class NearCode {
 public:
     /** Both show the same bytes: `code` is for execution and null where there is no room, `writable` is for writing. */
     struct Room {
-        unsigned char *code;
-        unsigned char *writable;
+        unsigned char *code = nullptr;
+        unsigned char *writable = nullptr;
     };
 
     /** Room for `bytes`, at most a page, whose every byte is less than 2 GB away from each byte of `function` and

@@ -2,6 +2,8 @@
 // The Open MPI in this process: its libraries, and where their internal structures keep what we need.
 #pragma once
 
+#include "core/function_redirection.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -27,7 +29,8 @@ public:
      *  Addresses" in that supplement); this is what lies behind it. */
     void *as_called(const char *name) const;
 
-    /** As opal() and mpi(), with the type of the function pointer to be filled. */
+    /** As opal() and mpi(), with the type of the function pointer to be filled. What is called by that pointer is Open
+     *  MPI's function also where its calls are redirected to one of ours (core/function_redirection.hpp). */
     template <typename Function>
     bool opal(const char *name, Function *function) const {
         *function = reinterpret_cast<Function>(opal(name));
@@ -35,7 +38,8 @@ public:
     }
     template <typename Function>
     bool mpi(const char *name, Function *function) const {
-        *function = reinterpret_cast<Function>(mpi(name));
+        void *const found = mpi(name);
+        *function = reinterpret_cast<Function>(found != nullptr ? original_function(found) : nullptr);
         return *function != nullptr;
     }
 

@@ -82,6 +82,28 @@ TEST_F(FunctionRedirectionTest, ReachesEveryCall) {
     }
 }
 
+TEST_F(FunctionRedirectionTest, KnowsTheOriginalBeforeAndAfter) {
+    const Function function = find("reads_variable");
+    const auto known = [&] {
+        return reinterpret_cast<Function>(original_function(reinterpret_cast<void *>(function)));
+    };
+    const Function before = known();
+    EXPECT_EQ(before(6), 7);
+    ASSERT_TRUE(redirect(function));
+    EXPECT_EQ(before(6), 7);
+    EXPECT_EQ(known()(6), 7);
+    EXPECT_EQ(function(6), 7 + kMark);
+}
+
+TEST_F(FunctionRedirectionTest, RedirectsAFunctionOnce) {
+    const Function function = find("plain");
+    ASSERT_TRUE(redirect(function));
+    const Function known = original;
+    EXPECT_FALSE(redirect(function));
+    EXPECT_EQ(original, known);
+    EXPECT_EQ(function(6), 7 + kMark);
+}
+
 TEST_F(FunctionRedirectionTest, KeepsTheMarkThatIndirectCallsLookFor) {
     const Function function = find("begins_with_mark");
     constexpr unsigned char kMarkOfBranches[] = {0xf3, 0x0f, 0x1e, 0xfa};
@@ -97,6 +119,7 @@ TEST_F(FunctionRedirectionTest, LeavesWhatCannotBeMoved) {
         const int answer = function(6);
         EXPECT_FALSE(redirect(function)) << name;
         EXPECT_EQ(original, nullptr) << name;
+        EXPECT_EQ(original_function(reinterpret_cast<void *>(function)), reinterpret_cast<void *>(function)) << name;
         EXPECT_EQ(function(6), answer) << name;
     }
 }
