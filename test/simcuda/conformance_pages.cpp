@@ -119,12 +119,12 @@ const std::vector<Change>& no_changes()
 // or has no locked memory left.
 bool driver_pins()
 {
-    if (dlsym(RTLD_DEFAULT, "simcuda_set") == nullptr && dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY) &&
-        dlsym(dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY), "simcuda_set") == nullptr) {
+    void* const driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    if (dlsym(driver, "simcuda_set") == nullptr) {
         return true;
     }
-    static unsigned char page[4096];
-    iovec buffer{page, sizeof(page)};
+    Bytes memory(kBytes);
+    const iovec buffer{memory.data(), memory.size()};
     io_uring_params params{};
     const int ring = static_cast<int>(syscall(SYS_io_uring_setup, 1, &params));
     const bool pins =
