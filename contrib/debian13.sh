@@ -3,7 +3,7 @@
 # 5.0), in a chroot.
 
 debian13_packages=g++,make,pkg-config,autoconf,automake,libtool,libhwloc-dev
-debian13_packages+=,libucx-dev,ucx-utils,libopenmpi-dev,openmpi-bin,openssh-client
+debian13_packages+=,libucx-dev,ucx-utils,libopenmpi-dev,openmpi-bin
 # For the step trixie, which has the same file system.
 debian13_packages+=,$mpi_packages
 

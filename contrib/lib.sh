@@ -96,7 +96,6 @@ is_there() {
     ucx-utils) command -v ucx_perftest && command -v ucx_info ;;
     libopenmpi-dev) [[ $(mpicxx --showme:version) == *"Open MPI"* ]] ;;
     openmpi-bin) [[ $(mpirun --version) == *"Open MPI"* ]] ;;
-    openssh-client) command -v ssh || command -v rsh ;;
     libhwloc-dev) pkg-config --exists 'hwloc >= 2.0' ;;
     libgtest-dev) pkg-config --exists gtest_main ;;
     python3-pip) python3 -m pip --version ;;
