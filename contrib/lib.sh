@@ -106,12 +106,15 @@ is_there() {
     esac >/dev/null 2>&1
 }
 
-are_there() {
+# missing_of PACKAGE...: those that are not there, a line each.
+missing_of() {
     local package
     for package in "$@"; do
-        is_there "$package" || return 1
+        is_there "$package" || say "$package"
     done
 }
+
+are_there() { [ -z "$(missing_of "$@")" ]; }
 
 # as_root CMD...: as root, or through sudo when that asks nothing.
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
@@ -132,14 +135,13 @@ install_packages() {
 
 # need PACKAGE...: installs what is missing. Where it cannot, it says what the administrator has to do.
 need() {
-    local package administrator="su -c"
-    local -a missing=()
-    for package in "$@"; do
-        is_there "$package" || missing+=("$package")
-    done
+    local administrator="su -c"
+    local -a missing
+    mapfile -t missing < <(missing_of "$@")
     [ ${#missing[@]} != 0 ] || return 0
     [ -z "$no_packages" ] || return 1
     install_packages "${missing[@]}" && return 0
+    mapfile -t missing < <(missing_of "$@")
     ! command -v sudo >/dev/null || administrator="sudo sh -c"
     if command -v apt-get >/dev/null; then
         warn "packages are missing, which an administrator installs by this command:"

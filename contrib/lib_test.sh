@@ -48,6 +48,16 @@ said "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends s
 with_lib 'no_packages=yes; need some-package' && fail "with --no-packages a step is not told what is missing"
 [ ! -s "$work/out" ] || fail "--no-packages asks for packages"
 
+# Of packages that root cannot have, the others are installed.
+stand_in id 'echo 0'
+stand_in apt-get "case \$* in *update* | *'recommends one') echo \$* >>'$work/installed' ;; *) exit 1 ;; esac"
+stand_in dpkg-query "grep -q one '$work/installed' && case \$* in *one) printf installed ;; esac"
+with_lib need one another && fail "a package that is not to be had is no hindrance"
+said "install -y --no-install-recommends another'"
+stand_in id 'echo 1000'
+stand_in apt-get 'exit 1'
+stand_in dpkg-query 'printf not-installed'
+
 # Another MPI is not what is needed.
 stand_in mpirun 'echo HYDRA build details'
 stand_in mpicxx 'exit 1'
