@@ -13,6 +13,7 @@
 #include "uct_gpushm/gpu_atomics.hpp"
 #include "uct_gpushm/memory_types.hpp"
 #include "uct_gpushm/memtype_cache.hpp"
+#include "uct_gpushm/system_device.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -208,6 +209,7 @@ public:
             abi::report_memory_freed(info.base, info.length, UCS_MEMORY_TYPE_HOST);
         }
         attributes.mem_type = to_memory_type(info.kind);
+        attributes.sys_dev = system_device_of(info);
         // The buffer may span several mappings of virtual memory management, and UCP registers what
         // it is told here instead of the buffer.
         const auto *end = std::max(static_cast<const unsigned char *>(info.base) + info.length,

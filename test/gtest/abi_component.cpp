@@ -75,6 +75,7 @@ public:
             return UCS_ERR_INVALID_ADDR;
         }
         attributes.mem_type = UCS_MEMORY_TYPE_CUDA_MANAGED;
+        attributes.sys_dev = kSystemDevice;
         attributes.base_address = gpu_pages;
         attributes.alloc_length = kGpuSize;
         return UCS_OK;

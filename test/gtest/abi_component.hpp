@@ -50,6 +50,7 @@ extern Config last_config;
 
 /** The GPU memory that "keyed" and "copy" claim to see. */
 inline constexpr size_t kGpuSize = 4096;
+inline constexpr ucs_sys_device_t kSystemDevice = 5;
 unsigned char *gpu_memory();
 
 /** Its domains: "keyed" registers with keys, "copy" has none, "broken" cannot be opened. */

@@ -196,7 +196,7 @@ TEST_F(AbiMd, memory_query_writes_what_was_asked) {
                                    UCT_MD_MEM_ATTR_FIELD_BASE_ADDRESS;
     ASSERT_EQ(uct_.md_mem_query(md.get(), gpu_memory() + 10, 20, &answer.attributes), UCS_OK);
     EXPECT_EQ(answer.attributes.mem_type, UCS_MEMORY_TYPE_CUDA_MANAGED);
-    EXPECT_EQ(answer.attributes.sys_dev, UCS_SYS_DEVICE_ID_UNKNOWN);
+    EXPECT_EQ(answer.attributes.sys_dev, kSystemDevice);
     EXPECT_EQ(answer.attributes.base_address, gpu_memory());
     EXPECT_EQ(answer.attributes.alloc_length, 0xa5a5a5a5a5a5a5a5u) << "not asked for";
     answer.attributes.field_mask = UCT_MD_MEM_ATTR_FIELD_ALLOC_LENGTH;

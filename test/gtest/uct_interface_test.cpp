@@ -29,6 +29,14 @@ void load_plugin() {
     ASSERT_TRUE(once);
 }
 
+/** The PCI bus of a device that UCX knows under this number; -1: none. */
+int bus_of(ucs_sys_device_t device) {
+    const auto ask = reinterpret_cast<decltype(&ucs_topo_get_device_bus_id)>(
+        Ucx::get().symbol("ucs_topo_get_device_bus_id"));
+    ucs_sys_bus_id_t id{};
+    return ask != nullptr && ask(device, &id) == UCS_OK ? id.bus : -1;
+}
+
 /** An interface between processes, here between those of one process. */
 class Side {
 public:
@@ -174,6 +182,51 @@ TEST_F(Uct, messages_beyond_the_limits_are_refused) {
     EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, nullptr, 0, pieces.data(), pieces.size(), 0, nullptr), UCS_ERR_INVALID_PARAM);
     EXPECT_EQ(there_->progress(), 0u) << "nothing was sent";
     EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, bytes.data(), header, nullptr, 0, 0, nullptr), UCS_OK) << "no piece at all";
+}
+
+TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
+    const OpenMd md(ucx_.component("gpushm"), "gpucpy");
+    if (md.get() == nullptr) {
+        GTEST_SKIP() << "no CUDA driver";
+    }
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    const auto get_attribute = reinterpret_cast<int (*)(int *, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
+    const auto retain = reinterpret_cast<int (*)(void **, int)>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
+    const auto set_current = reinterpret_cast<int (*)(void *)>(dlsym(driver, "cuCtxSetCurrent"));
+    ASSERT_EQ(reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"))(0), 0);
+    int count = 0;
+    ASSERT_EQ(reinterpret_cast<int (*)(int *)>(dlsym(driver, "cuDeviceGetCount"))(&count), 0);
+    for (int gpu = 0; gpu < count; ++gpu) {
+        SCOPED_TRACE(gpu);
+        constexpr int kPciBusId = 33;  // CU_DEVICE_ATTRIBUTE_PCI_BUS_ID
+        int bus = -1;
+        void *context = nullptr;
+        ASSERT_EQ(get_attribute(&bus, kPciBusId, gpu), 0);
+        ASSERT_EQ(retain(&context, gpu), 0);
+        ASSERT_EQ(set_current(context), 0);
+        for (const ucs_memory_type_t type : {UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_CUDA_MANAGED}) {
+            const uct_md_h handle = md.get();
+            const uct_alloc_method_t method = UCT_ALLOC_METHOD_MD;
+            uct_mem_alloc_params_t params{};
+            params.field_mask = UCT_MEM_ALLOC_PARAM_FIELD_FLAGS | UCT_MEM_ALLOC_PARAM_FIELD_MEM_TYPE |
+                                UCT_MEM_ALLOC_PARAM_FIELD_MDS | UCT_MEM_ALLOC_PARAM_FIELD_NAME;
+            params.flags = UCT_MD_MEM_ACCESS_ALL;
+            params.mem_type = type;
+            params.mds.mds = &handle;
+            params.mds.count = 1;
+            params.name = "test";
+            struct {
+                uct_allocated_memory_t memory;
+                unsigned char spare[16];  // the struct grew in 1.19
+            } allocated{};
+            ASSERT_EQ(ucx_.uct.mem_alloc(4096, &method, 1, &params, &allocated.memory), UCS_OK);
+            uct_md_mem_attr_t attributes{};
+            attributes.field_mask = UCT_MD_MEM_ATTR_FIELD_SYS_DEV;
+            ASSERT_EQ(ucx_.uct.md_mem_query(md.get(), allocated.memory.address, 1, &attributes), UCS_OK);
+            EXPECT_EQ(bus_of(attributes.sys_dev), type == UCS_MEMORY_TYPE_CUDA ? bus : -1);
+            ucx_.uct.mem_free(&allocated.memory);
+        }
+    }
 }
 
 /** What the tracer of one side was told. */

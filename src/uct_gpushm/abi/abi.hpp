@@ -37,9 +37,10 @@ struct MdAttributes {
     double reg_overhead = 0;  // seconds that a registration takes
 };
 
-/** The allocation in which an address lies; sys_dev is always reported unknown, dmabuf never. */
+/** The allocation in which an address lies; dmabuf is never reported. */
 struct MemoryAttributes {
     ucs_memory_type_t mem_type = UCS_MEMORY_TYPE_HOST;
+    ucs_sys_device_t sys_dev = UCS_SYS_DEVICE_ID_UNKNOWN;
     void *base_address = nullptr;
     size_t alloc_length = 0;
 };
@@ -206,13 +207,14 @@ struct Symbols {
     void (*ucm_event_enter)();
     void (*ucm_event_leave)();
     void (*ucm_event_dispatch)(int event_type, void *event);
-    // The next three may be null.
+    // The next four may be null.
     ucs_status_t (*ucm_set_event_handler)(int events, int priority,
                                           void (*callback)(int event_type, void *event, void *arg),
                                           void *arg);
     ucs_status_t (*ucm_bistro_patch)(void *function, void *hook, const char *name,
                                      void **original, void **restore_point);
     const ucs_list_link_t *ucm_event_installer_list;
+    ucs_status_t (*topo_find_device_by_bus_id)(const void *bus_id, ucs_sys_device_t *sys_dev);
     void (*log_dispatch)(const char *file, unsigned line, const char *function, int level,
                          const void *log_component_config, const char *format, ...);
 };
@@ -269,6 +271,18 @@ void look_for_cuda_copy();
 /** Whether this worker uses cuda_copy. Interfaces are opened one after the other: ask when one is
  *  used, not when it is opened. */
 bool has_cuda_copy(uct_worker_h worker);
+
+/** Where a device is on the PCI bus. */
+struct PciAddress {
+    uint16_t domain;
+    uint8_t bus;
+    uint8_t slot;
+    uint8_t function;
+};
+
+/** The number under which the running UCX knows that device, or keeps it from now on; UCS_SYS_DEVICE_ID_UNKNOWN when it
+ *  has no more room. */
+ucs_sys_device_t find_system_device(const PciAddress &address);
 
 /** Writes one line to the log of the running UCX, at its levels (format as of printf); to stderr
  *  before a UCX is known. */

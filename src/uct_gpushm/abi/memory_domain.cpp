@@ -165,7 +165,7 @@ ucs_status_t mem_query(uct_md_h md, const void *address, size_t length, void *me
         }
     };
     answer(F::mem_type, attributes.mem_type);
-    answer(F::sys_dev, static_cast<ucs_sys_device_t>(UCS_SYS_DEVICE_ID_UNKNOWN));
+    answer(F::sys_dev, attributes.sys_dev);
     answer(F::base_address, attributes.base_address);
     answer(F::alloc_length, attributes.alloc_length);
     answer(F::dmabuf_fd, kNoDmabuf);

@@ -190,6 +190,7 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     };
     want("ucm_set_event_handler", symbols.ucm_set_event_handler);
     want("ucm_bistro_patch", symbols.ucm_bistro_patch);
+    want("ucs_topo_find_device_by_bus_id", symbols.topo_find_device_by_bus_id);
     symbols.ucm_event_installer_list =
         static_cast<const ucs_list_link_t *>(ucx.variable("ucm_event_installer_list"));
     return missing.empty();
