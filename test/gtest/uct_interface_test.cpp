@@ -145,6 +145,29 @@ TEST_F(Uct, transfer_of_nothing_needs_no_key) {
     EXPECT_EQ(ops().ep_put_zcopy(ep_, &no_repeat, 1, 0, UCT_INVALID_RKEY, nullptr), UCS_OK);
 }
 
+TEST_F(Uct, copy_of_nothing_between_memory_kinds_is_one) {
+    const OpenMd md(ucx_.component("gpushm"), "gpucpy");
+    if (md.get() == nullptr) {
+        GTEST_SKIP() << "no CUDA driver";
+    }
+    const OpenIface iface(md.get(), "gpushm");
+    ASSERT_NE(iface.get(), nullptr);
+    const uct_iface_ops_t &copies = iface.get()->ops;
+    uct_ep_params_t params{};
+    params.field_mask = UCT_EP_PARAM_FIELD_IFACE;
+    params.iface = iface.get();
+    uct_ep_h ep = nullptr;
+    ASSERT_EQ(copies.ep_create(&params, &ep), UCS_OK);
+    const uct_iov_t nothing = {nullptr, 0, nullptr, 0, 1};
+    EXPECT_EQ(copies.ep_put_short(ep, nullptr, 0, 0, UCT_INVALID_RKEY), UCS_OK);
+    EXPECT_EQ(copies.ep_get_short(ep, nullptr, 0, 0, UCT_INVALID_RKEY), UCS_OK);
+    EXPECT_FALSE(UCS_STATUS_IS_ERR(copies.ep_put_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr)));
+    EXPECT_FALSE(UCS_STATUS_IS_ERR(copies.ep_get_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr)));
+    copies.iface_progress(iface.get());
+    EXPECT_EQ(copies.iface_flush(iface.get(), 0, nullptr), UCS_OK);
+    copies.ep_destroy(ep);
+}
+
 TEST_F(Uct, transfer_without_a_key_is_refused) {
     char byte = 0;
     const uct_iov_t one = {&byte, 1, nullptr, 0, 1};
