@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 
 # In order of what they rest on.
-programs=(gtest/{core_host_test,port_host_test,abi_refusal_test,abi_test,hooks_test} ucp/ucp_test)
+programs=(gtest/{core_host_test,port_host_test,abi_refusal_test,abi_test,uct_test,hooks_test} ucp/ucp_test)
 failed=0
 tests=$(cd "$(dirname "$0")/../test" && pwd)
 

@@ -147,9 +147,7 @@ TEST_F(Uct, transfer_of_nothing_needs_no_key) {
 
 TEST_F(Uct, copy_of_nothing_between_memory_kinds_is_one) {
     const OpenMd md(ucx_.component("gpushm"), "gpucpy");
-    if (md.get() == nullptr) {
-        GTEST_SKIP() << "no CUDA driver";
-    }
+    ASSERT_NE(md.get(), nullptr);
     const OpenIface iface(md.get(), "gpushm");
     ASSERT_NE(iface.get(), nullptr);
     const uct_iface_ops_t &copies = iface.get()->ops;
@@ -208,11 +206,12 @@ TEST_F(Uct, messages_beyond_the_limits_are_refused) {
 }
 
 TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
-    const OpenMd md(ucx_.component("gpushm"), "gpucpy");
-    if (md.get() == nullptr) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (driver == nullptr) {
         GTEST_SKIP() << "no CUDA driver";
     }
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    const OpenMd md(ucx_.component("gpushm"), "gpucpy");
+    ASSERT_NE(md.get(), nullptr);
     const auto get_attribute = reinterpret_cast<int (*)(int *, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
     const auto retain = reinterpret_cast<int (*)(void **, int)>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
     const auto set_current = reinterpret_cast<int (*)(void *)>(dlsym(driver, "cuCtxSetCurrent"));
