@@ -224,7 +224,7 @@ looked_up() {
 
 step_operations() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,windows,above_mpi.la} \
+    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,one_sided,windows,above_mpi.la} \
         test/mpi/{looked_up,looked_up_library.la,profiler.la,profiler_next.la,unwritable_mpi.la}
     ranks 2 "$plain/test/mpi/pointers"
     ranks 2 "$plain/test/mpi/pointers_fixed"
@@ -237,6 +237,7 @@ step_operations() {
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"
+    mpi_one_sided "$plain"
     UCX_GPUSHM_OPENMPI_STAGING=1 mpi_operations 2 "$plain" --kinds=device
     UCX_GPUSHM_OPENMPI_STAGING=inf mpi_operations 2 "$plain" --kinds=device --only=flight --only=Allreduce
     mpi_operations 2 "$plain" --kinds=mixed

@@ -83,3 +83,17 @@ quiet_component() {
     say "$output"
     [ $status = 0 ] && [[ $output != *gpushm* && $output != *prefix* ]]
 }
+
+# mpi_one_sided BUILD_DIR: test/mpi/one_sided, which has been made there. A program without CUDA does what it does without
+# gpushm, even where Open MPI gets it wrong.
+mpi_one_sided() {
+    local mode with without program=$1/test/mpi/one_sided
+    for mode in bounds polling blocks late 'polling --no-cuda'; do
+        # shellcheck disable=SC2086 # words
+        ranks 2 "$program" $mode || return
+    done
+    ranks 3 "$program" polling || return
+    with=$(ranks 2 "$program" bounds --no-cuda 2>/dev/null | sort)
+    without=$(timeout 60 mpirun -n 2 "$program" bounds --no-cuda 2>/dev/null | sort)
+    [[ $with == *'one_sided bounds:'* && $with == "$without" ]] || { diff <(say "$with") <(say "$without"); return 1; }
+}

@@ -66,7 +66,7 @@ smoke_release() {
     local dir=$root/tmp/$1
     make -C "$plain" -j"$jobs" check TESTS=
     make -C "$plain" -j"$jobs" test/mpi/operations
-    make -C "$plain" -j"$jobs" test/mpi/{sessions,windows,looked_up,looked_up_library.la}
+    make -C "$plain" -j"$jobs" test/mpi/{sessions,one_sided,windows,looked_up,looked_up_library.la}
     unpack_debian "$dir" "$@"
     tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" \
         "${source_dir#/}/test" "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
@@ -87,6 +87,7 @@ smoke_release() {
         mpi_looked_up "$plain" /tmp
         mpi_windows "$plain"
         mpi_reduction_on_gpu 2 "$plain"
+        mpi_one_sided "$plain"
         mpi_sessions "$plain"
         quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/operations" --quick --kinds=device --only=Allreduce
         quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/sessions" alone' "$source_dir" "$plain" "$prefix"

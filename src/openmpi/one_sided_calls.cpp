@@ -2,6 +2,7 @@
 // MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory, and the calls that complete operations.
 #include "openmpi/one_sided_calls.hpp"
 
+#include "openmpi/element_types.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/one_sided_transfers.hpp"
@@ -26,6 +27,10 @@ using Displacement = ptrdiff_t;  // MPI_Aint
 struct Functions {
     int (*fetch_and_op)(const void *origin, void *result, void *datatype, Rank target,
                         Displacement displacement, void *operation, void *window);
+    int (*get_accumulate)(const void *origin, int origin_count, void *origin_type, void *result,
+                          int result_count, void *result_type, Rank target, Displacement displacement,
+                          int target_count, void *target_type, void *operation, void *window);
+    void *sum;
     int (*compare_and_swap)(const void *origin, const void *compare, void *result, void *datatype,
                             Rank target, Displacement displacement, void *window);
     int (*fence)(int assertion, void *window);
@@ -147,11 +152,31 @@ bool can_serve(Rank target, void *datatype) {
            static_cast<size_t>(type.extent()) <= kMostElementBytes;
 }
 
+/** Whether UCX's atomic operations, which are those of whole numbers of 4 and 8 bytes, do it. */
+bool is_atomic_of_ucx(void *datatype, void *operation) {
+    const OpalDatatype type(datatype);
+    if (type.is_committed() && type.size() != 4 && type.size() != 8) {
+        return false;
+    }
+    const auto numbers = numbers_to_reduce(ReductionOperation::sum, datatype);
+    return operation != state().mpi.sum || !numbers ||
+           (numbers->type != ElementType::float32 && numbers->type != ElementType::float64);
+}
+
+/** osc/ucx of Open MPI 4.1 takes all elements for such numbers. */
+int fetch(const void *origin, void *result, void *datatype, Rank target, Displacement displacement,
+          void *operation, void *window) {
+    const Functions &mpi = state().mpi;
+    return is_left_to_others(window) || is_atomic_of_ucx(datatype, operation)
+               ? mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window)
+               : mpi.get_accumulate(origin, 1, datatype, result, 1, datatype, target, displacement, 1,
+                                    datatype, operation, window);
+}
+
 int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
                  Displacement displacement, void *operation, void *window) {
-    const Functions &mpi = state().mpi;
     if ((!is_gpu_memory(origin) && !is_gpu_memory(result)) || !can_serve(target, datatype)) {
-        return mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window);
+        return fetch(origin, result, datatype, target, displacement, operation, window);
     }
     Starting starting(window, target, datatype, result);
     Pending &pending = *starting;
@@ -161,9 +186,8 @@ int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
     if (element == nullptr && origin != nullptr) {
         return kMpiErrorOther;
     }
-    return starting.posted(mpi.fetch_and_op(element,
-                                            pending.result != nullptr ? pending.fetched : result,
-                                            datatype, target, displacement, operation, window));
+    return starting.posted(fetch(element, pending.result != nullptr ? pending.fetched : result, datatype, target,
+                                 displacement, operation, window));
 }
 
 int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
@@ -292,7 +316,8 @@ void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *re
         redirect_mpi_call(library, redirection, "Win_flush_local_all", &mpi.flush_local_all, flush_local_all) &&
         redirect_mpi_call(library, redirection, "Win_free", &mpi.free, free_window);
     redirect_config_of_windows(redirection);
-    if (completions) {
+    mpi.sum = library.as_bound("ompi_mpi_op_sum");
+    if (completions && library.mpi("PMPI_Get_accumulate", &mpi.get_accumulate)) {
         redirect_mpi_call(library, redirection, "Fetch_and_op", &mpi.fetch_and_op, fetch_and_op);
         redirect_mpi_call(library, redirection, "Compare_and_swap", &mpi.compare_and_swap, compare_and_swap);
         redirect_one_sided_transfers(library, redirection);

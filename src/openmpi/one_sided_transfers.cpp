@@ -159,7 +159,8 @@ int get(const void *origin, Count origin_count, void *origin_type, Rank target, 
 class Accumulated {
 public:
     Accumulated(void *window, Rank target, const Operand &origin, const Operand &remote)
-        : window_(window), is_proper_(is_proper(target, remote)), origin_(origin), remote_(remote) {}
+        : window_(window), is_proper_(target >= 0 && remote.count <= PTRDIFF_MAX), origin_(origin),
+          remote_(remote) {}
 
     /** False when the GPU fails, reported. */
     bool prepare(StagedTransfer *transfer) {
@@ -167,7 +168,8 @@ public:
             return true;
         }
         // MPI_NO_OP has no origin.
-        const bool has_origin = origin_.count > 0 && OpalDatatype(origin_.type).is_committed();
+        const bool has_origin = origin_.count > 0 && origin_.count <= PTRDIFF_MAX &&
+                                OpalDatatype(origin_.type).is_committed();
         if (has_origin && wants_copy_to_accumulate(window_, origin_) && !transfer->copy_source(&origin_)) {
             return false;
         }

@@ -16,6 +16,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -35,12 +36,17 @@ using Query = int (*)(void *window, void **base, size_t size, ptrdiff_t unit, vo
 
 constexpr char kComponent[] = "mca_osc_ucx_component";
 
+/** component_select: a window is made by the component that was chosen. */
+using Select = int (*)(void *window, void **base, size_t size, ptrdiff_t unit, void *communicator,
+                       void *info, int flavor, int *model);
+
 /** ompi_osc_base_component_t of ompi/mca/osc/osc.h, of versions 3 and 4 of the framework. */
 struct OscComponent {
     McaComponent description;
     McaComponentData data;
     int (*init)(bool progress_threads, bool mpi_threads);
     Query query;
+    Select select;
 };
 
 constexpr int kMadeOfGivenMemory = 1;  // MPI_WIN_FLAVOR_CREATE
@@ -48,6 +54,7 @@ constexpr int kDefaultPriority = 60;   // of osc/ucx; 4.1 does not look at devic
 
 struct State {
     Query query = nullptr;  // of osc/ucx
+    Select select = nullptr;
     bool is_user_set = false;
     int own_priority = 0;  // at most what osc/ucx has in an Open MPI without gpushm
     int (*allreduce)(const void *send, void *receive, int count, void *datatype, void *operation,
@@ -64,9 +71,18 @@ State &state() {
     return *instance;
 }
 
+/** What was once seen stays so: this process may have no other component then. */
+bool uses_cuda() {
+    static std::atomic<bool> used{false};
+    if (!used && process_uses_cuda()) {
+        used = true;
+    }
+    return used;
+}
+
 /** Whether any process of the communicator needs osc/ucx; each asks at the same time. */
 bool any_uses_cuda(void *communicator, const void *memory) {
-    const int own = process_uses_cuda() || query_memory(memory).needs_gpu() ? 1 : 0;
+    const int own = uses_cuda() || query_memory(memory).needs_gpu() ? 1 : 0;
     int any = 1;
     const State &known = state();
     return known.allreduce(&own, &any, 1, known.int_type, known.max, communicator) != kMpiSuccess || any != 0;
@@ -79,11 +95,7 @@ int query(void *window, void **base, size_t size, ptrdiff_t unit, void *communic
     const bool is_for_ucx = any_uses_cuda(communicator, memory);
     {
         const std::lock_guard<std::shared_mutex> lock(known.mutex);
-        if (is_for_ucx) {
-            known.left_to_others.erase(window);
-        } else {
-            known.left_to_others.insert(window);
-        }
+        known.left_to_others.insert(window);  // until osc/ucx has it
     }
     GPUSHM_LOG(debug, "a window %s", is_for_ucx ? "goes to osc/ucx" : "of programs without CUDA is left to Open MPI");
     if (!is_for_ucx && known.own_priority == 0) {
@@ -91,6 +103,12 @@ int query(void *window, void **base, size_t size, ptrdiff_t unit, void *communic
     }
     const int priority = known.query(window, base, size, unit, communicator, info, flavor);
     return is_for_ucx ? priority : std::min(priority, known.own_priority);
+}
+
+int select(void *window, void **base, size_t size, ptrdiff_t unit, void *communicator, void *info,
+           int flavor, int *model) {
+    forget_window(window);
+    return state().select(window, base, size, unit, communicator, info, flavor, model);
 }
 
 /** On which Open MPI 5.0 and later take osc/ucx (opal/mca/common/ucx/common_ucx.c). */
@@ -117,6 +135,16 @@ bool find_functions(const OpenMpiLibrary &library, State *known) {
            library.mpi("PMPI_Allreduce", &known->allreduce);
 }
 
+/** osc/rdma needs Open MPI's own transports, which 5.0 makes ready for pml/ob1 only; 4.1 and 6.0 do that themselves. To
+ *  be called before processes tell each other their addresses. */
+void get_own_transports_ready(const OpenMpiLibrary &library) {
+    int (*init)(bool progress_threads, bool mpi_threads) = nullptr;
+    const auto *threads = static_cast<const bool *>(library.as_bound("ompi_mpi_thread_multiple"));
+    if (!uses_cuda() && library.mpi("mca_bml_base_init", &init)) {
+        init(false, threads != nullptr && *threads);
+    }
+}
+
 void set(const char *parameter, const std::string &value) {
     setenv((std::string("OMPI_MCA_") + parameter).c_str(), value.c_str(), 0);
 }
@@ -137,6 +165,7 @@ void prepare_window_components(const OpenMpiLibrary &library) {
         }
     }
     set(kOscPriority.name, kOscPriority.value);
+    get_own_transports_ready(library);
 }
 
 void prefer_ucx_for_windows(const OpenMpiLibrary &library) {
@@ -157,7 +186,9 @@ void decide_for_windows(const OpenMpiLibrary &library, void *component) {
     }
     if (found->query != query) {
         known.query = found->query;
+        known.select = found->select;
         found->query = query;
+        found->select = select;
     }
 }
 

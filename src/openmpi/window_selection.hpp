@@ -18,7 +18,7 @@ void prefer_ucx_for_windows(const OpenMpiLibrary &library);
  *  may be a part of Open MPI's library. */
 void decide_for_windows(const OpenMpiLibrary &library, void *component);
 
-/** Whether none of the processes of `window` used CUDA when it was made: another component than osc/ucx serves it, which
+/** Whether another component than osc/ucx serves `window`, for none of its processes used CUDA when it was made: one that
  *  touches buffers by the CPU. */
 bool is_left_to_others(const void *window);
 

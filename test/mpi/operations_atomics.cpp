@@ -69,10 +69,7 @@ std::vector<Reduction> accumulations()
                     "MPI_BXOR of MPI_UINT32_T", "MPI_MAX of MPI_SHORT", "MPI_LAND of MPI_INT8_T",
                     "MPI_MAXLOC of MPI_2INT", "MPI_SUM of MPI_C_DOUBLE_COMPLEX"});
     list.push_back(replace(sum_of_ints()));
-    // osc/ucx of Open MPI 4.1 writes beyond the end of memory of its own, osc/rdma gets wrong data.
-    if (!kOldOpenMpi) {
-        list.push_back(of_vectors(sum_of_ints()));
-    }
+    list.push_back(of_vectors(sum_of_ints()));
     return list;
 }
 
@@ -260,10 +257,7 @@ std::vector<Reduction> fetching_operations()
          select({"MPI_SUM of MPI_INT", "MPI_SUM of MPI_LONG", "MPI_SUM of MPI_DOUBLE"})) {
         list.push_back(replace(sum));
         list.push_back(keep(sum));
-        // osc/ucx of Open MPI 4.1 adds doubles as integers.
-        if (!kOldOpenMpi || sum.layout->type() != MPI_DOUBLE) {
-            list.push_back(sum);
-        }
+        list.push_back(sum);
     }
     return list;
 }
