@@ -10,6 +10,7 @@
 #include "openmpi/collective_calls.hpp"
 #include "openmpi/convertor_calls.hpp"
 #include "openmpi/dynamic_windows.hpp"
+#include "openmpi/element_types.hpp"
 #include "openmpi/file_calls.hpp"
 #include "openmpi/first_rank.hpp"
 #include "openmpi/gpu_memory.hpp"
@@ -91,7 +92,17 @@ void watch_components(State &attached) {
 
 bool is_switched_off() { return switches_off(getenv("UCX_GPUSHM_OPENMPI")); }
 
-/** Open MPI's own functions, once they are known. */
+void redirect_for_gpu_memory(const OpenMpiLibrary &library, State &attached) {
+    redirect_convertor_calls(&attached.redirection);
+    redirect_message_calls(&attached.redirection);
+    redirect_collective_calls(library, &attached.redirection);
+    redirect_user_operations(library, &attached.redirection);
+    redirect_file_calls(library, &attached.redirection);
+    redirect_query(library, &attached.redirection);
+}
+
+/** Open MPI's own functions, once they are known. Without a driver, which others of the job may have, only what
+ *  concerns windows. */
 void attach_to(const OpenMpiLibrary &library, State &attached) {
     Opal opal = {};
     attached.stage = Stage::left_alone;
@@ -110,16 +121,14 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     prepare_window_components(library);
     decide_for_windows(library, nullptr);
     set_error_reporting(library);
-    redirect_convertor_calls(&attached.redirection);
-    redirect_message_calls(&attached.redirection);
-    redirect_collective_calls(library, &attached.redirection);
-    redirect_user_operations(library, &attached.redirection);
+    find_element_types(library);
     redirect_one_sided_calls(library, &attached.redirection);
     redirect_dynamic_windows(library, &attached.redirection);
     redirect_endpoints_of_worlds(library, &attached.redirection);
-    redirect_file_calls(library, &attached.redirection);
-    redirect_query(library, &attached.redirection);
     watch_components(attached);
+    if (CudaDriver::get() != nullptr) {
+        redirect_for_gpu_memory(library, attached);
+    }
 }
 
 /** uct_query_components of the preload library, which lies beside us and brings us into the UCX that calls it;
@@ -222,7 +231,7 @@ void attach() {
     if (attached.stage == Stage::none) {
         attach_to(library, attached);
     }
-    if (attached.stage == Stage::attached) {
+    if (attached.stage == Stage::attached && CudaDriver::get() != nullptr) {
         // Open MPI fills these tables whenever it is initialised: 5.0 and later again after the last session has
         // ended, and that of its operations after UCX has been initialised.
         fill_accelerator_table(library);

@@ -5,8 +5,8 @@
 namespace gpushm::openmpi {
 
 /** If this process runs an Open MPI that has no CUDA of its own, makes those of its functions that touch
- *  buffers by the CPU work on GPU memory: derived datatypes, reductions. Nothing happens in other
- *  processes. To be called when UCX opens a memory domain and when it opens an interface: the first comes before
+ *  buffers by the CPU work on GPU memory: derived datatypes, reductions. Where there is no CUDA driver, only windows
+ *  are seen to, which other processes may have a part in. Nothing happens in other processes. To be called when UCX opens a memory domain and when it opens an interface: the first comes before
  *  Open MPI loads its collectives, the second when it has set up its operations. UCX_GPUSHM_OPENMPI=n in the
  *  environment prevents it. Thread safe. */
 void attach();

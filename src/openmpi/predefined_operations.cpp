@@ -227,7 +227,6 @@ void replace_predefined_operations(const OpenMpiLibrary &library) {
                         "not work", library.version());
         return;
     }
-    find_element_types(library);
     handles = operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {
         replace_all(OmpiOperation(operations[i]), i, types);

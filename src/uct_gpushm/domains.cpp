@@ -103,8 +103,10 @@ std::vector<std::string> domain_names() {
 }
 
 std::unique_ptr<abi::MemoryDomain> open_domain(const std::string &name) {
+    if (name == domain_names().back()) {
+        openmpi::attach();  // once
+    }
     if (name == kMemoryCopyDomain) {
-        openmpi::attach();  // this domain is only there where GPU memory may be
         return make_memory_copy_domain();
     }
     return std::make_unique<SharedMemoryDomain>();
