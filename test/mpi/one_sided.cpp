@@ -249,8 +249,27 @@ void test_bounds_of(const Place& place, Call call, const char* name, const Origi
     check(result.values() == fetched, what + ", what was fetched");
 }
 
+// What a request has fetched is there when MPI_Wait returns.
+void test_fetched_by_request(const Place& place)
+{
+    constexpr int kInts = 1 << 18;
+    const std::string what = "MPI_Rget_accumulate of MPI_NO_OP, " + place.name();
+    note("%s", what.c_str());
+    Ints memory(place.driver, place.window, numbers(kInts, 100 * own_rank));
+    Ints result(place.driver, place.origin, std::vector<int>(kInts, kPad));
+    const Window window(memory);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Win_lock_all(0, window);
+    MPI_Rget_accumulate(nullptr, 0, MPI_INT, result.data(), kInts, MPI_INT, right_neighbor(), 0,
+                        kInts, MPI_INT, MPI_NO_OP, window, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    check(result.values() == numbers(kInts, 100 * right_neighbor()), what);
+    MPI_Win_unlock_all(window);
+}
+
 void test_bounds(const Place& place)
 {
+    test_fetched_by_request(place);
     for (const auto& [call, name] : kCalls) {
         for (const Origin& origin : origins()) {
             for (bool at_bottom : {false, true}) {

@@ -69,7 +69,10 @@ std::vector<Reduction> accumulations()
                     "MPI_BXOR of MPI_UINT32_T", "MPI_MAX of MPI_SHORT", "MPI_LAND of MPI_INT8_T",
                     "MPI_MAXLOC of MPI_2INT", "MPI_SUM of MPI_C_DOUBLE_COMPLEX"});
     list.push_back(replace(sum_of_ints()));
-    list.push_back(of_vectors(sum_of_ints()));
+    // Without CUDA osc/rdma serves the window, and that of Open MPI 4.1 gets wrong data.
+    if (!kOldOpenMpi) {
+        list.push_back(of_vectors(sum_of_ints()));
+    }
     return list;
 }
 
