@@ -224,7 +224,7 @@ looked_up() {
 
 step_operations() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,one_sided,windows,above_mpi.la} \
+    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,late_windows,windows,above_mpi.la} \
         test/mpi/{looked_up,looked_up_library.la,profiler.la,profiler_next.la,unwritable_mpi.la}
     ranks 2 "$plain/test/mpi/pointers"
     ranks 2 "$plain/test/mpi/pointers_fixed"
@@ -237,13 +237,13 @@ step_operations() {
     mpi_operations 1 "$plain" --kinds=device
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"
-    mpi_one_sided "$plain"
+    mpi_windows "$plain"
     UCX_GPUSHM_OPENMPI_STAGING=1 mpi_operations 2 "$plain" --kinds=device
     UCX_GPUSHM_OPENMPI_STAGING=inf mpi_operations 2 "$plain" --kinds=device --only=flight --only=Allreduce
     mpi_operations 2 "$plain" --kinds=mixed
     mpi_operations 3 "$plain" --kinds=managed --only=llgather --only=lltoall --only=educe --only=cat
     mpi_operations 8 "$plain" --kinds=host
-    mpi_windows "$plain"
+    mpi_late_windows "$plain"
     if need python3-mpi4py; then
         # The system's Python, for which its packages are.
         ranks 2 /usr/bin/python3 "$source_dir/test/mpi/device_mpi4py.py"

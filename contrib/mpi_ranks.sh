@@ -41,9 +41,9 @@ mpi_reduction_on_gpu() {
         grep -m 1 'GPU memory for temporaries' <<<"$output"
 }
 
-# mpi_windows BUILD_DIR: windows whose regions or processes come later; what is wrong is at the end of the output.
-mpi_windows() {
-    local program=$1/test/mpi/windows
+# mpi_late_windows BUILD_DIR: windows whose regions or processes come later; what is wrong is at the end of the output.
+mpi_late_windows() {
+    local program=$1/test/mpi/late_windows
     ranks 2 "$program" regions mixed 2>&1 | tail -n 30 || return
     # Open MPI 5.0 knows no shared memory between processes that were started separately: messages go by tcp.
     timeout 100 "$run" mpirun -n 1 "$program" worlds mixed 2>&1 | tail -n 30
@@ -84,10 +84,10 @@ quiet_component() {
     [ $status = 0 ] && [[ $output != *gpushm* && $output != *prefix* ]]
 }
 
-# mpi_one_sided BUILD_DIR: test/mpi/one_sided, which has been made there. A program without CUDA does what it does without
+# mpi_windows BUILD_DIR: test/mpi/windows, which has been made there. A program without CUDA does what it does without
 # gpushm, even where Open MPI gets it wrong.
-mpi_one_sided() {
-    local mode with without program=$1/test/mpi/one_sided
+mpi_windows() {
+    local mode with without program=$1/test/mpi/windows
     for mode in bounds polling blocks late 'polling --no-cuda'; do
         # shellcheck disable=SC2086 # words
         ranks 2 "$program" $mode || return
@@ -95,5 +95,5 @@ mpi_one_sided() {
     ranks 3 "$program" polling || return
     with=$(ranks 2 "$program" bounds --no-cuda 2>/dev/null | sort)
     without=$(timeout 60 mpirun -n 2 "$program" bounds --no-cuda 2>/dev/null | sort)
-    [[ $with == *'one_sided bounds:'* && $with == "$without" ]] || { diff <(say "$with") <(say "$without"); return 1; }
+    [[ $with == *'windows bounds:'* && $with == "$without" ]] || { diff <(say "$with") <(say "$without"); return 1; }
 }

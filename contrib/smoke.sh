@@ -4,7 +4,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/mpi_ranks.sh"
 
 smoke_programs() {
-    make -C "$plain" -j"$jobs" test/ucp/ucp_peer test/mpi/{pairs,operations,windows} \
+    make -C "$plain" -j"$jobs" test/ucp/ucp_peer test/mpi/{pairs,operations,late_windows} \
         test/mpi/looked_up test/mpi/looked_up_library.la test/simcuda/libcuda.la
 }
 
@@ -32,7 +32,7 @@ smoke_mpi_wheel() {
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60 || exit
         mpi_operations 2 "$plain" --kinds=device || exit
         mpi_looked_up "$plain" "$root/tmp" || exit
-        mpi_windows "$plain" || exit
+        mpi_late_windows "$plain" || exit
         mpi_reduction_on_gpu 2 "$plain" || exit
         export PYTHONPATH=$mpi4py
         mpi4py_collectives 2 python3 && mpi4py_collectives 8 python3
@@ -66,7 +66,7 @@ smoke_release() {
     local dir=$root/tmp/$1
     make -C "$plain" -j"$jobs" check TESTS=
     make -C "$plain" -j"$jobs" test/mpi/operations
-    make -C "$plain" -j"$jobs" test/mpi/{sessions,one_sided,windows,looked_up,looked_up_library.la}
+    make -C "$plain" -j"$jobs" test/mpi/{sessions,late_windows,windows,looked_up,looked_up_library.la}
     unpack_debian "$dir" "$@"
     tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" \
         "${source_dir#/}/test" "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
@@ -85,9 +85,9 @@ smoke_release() {
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60
         mpi_operations 2 "$plain" --kinds=device
         mpi_looked_up "$plain" /tmp
-        mpi_windows "$plain"
+        mpi_late_windows "$plain"
         mpi_reduction_on_gpu 2 "$plain"
-        mpi_one_sided "$plain"
+        mpi_windows "$plain"
         mpi_sessions "$plain"
         quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/operations" --quick --kinds=device --only=Allreduce
         quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/sessions" alone' "$source_dir" "$plain" "$prefix"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace gpushm::mpi_test::windows {
+namespace gpushm::mpi_test::late_windows {
 
 using Value = int64_t;
 using Kinds = std::vector<MemoryKind>;
@@ -57,4 +57,4 @@ void test_regions(CudaDriver& driver, const Kinds& kinds, Findings& findings);
 bool is_child();
 void test_worlds(CudaDriver& driver, const Kinds& kinds, char** argv, Findings& findings);
 
-} // namespace gpushm::mpi_test::windows
+} // namespace gpushm::mpi_test::late_windows

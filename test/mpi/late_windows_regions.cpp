@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory that is attached to dynamic windows and detached: each rank accesses that of its right neighbour.
 #include "watchdog.hpp"
-#include "windows_memory.hpp"
+#include "late_windows_memory.hpp"
 
 #include <mpi.h>
 
-namespace gpushm::mpi_test::windows {
+namespace gpushm::mpi_test::late_windows {
 namespace {
 
 constexpr int kRegions = 70; // more than osc/ucx has room for
@@ -374,4 +374,4 @@ void test_regions(CudaDriver& driver, const Kinds& kinds, Findings& findings)
     test_bounds(driver, kinds, ring, findings);
 }
 
-} // namespace gpushm::mpi_test::windows
+} // namespace gpushm::mpi_test::late_windows

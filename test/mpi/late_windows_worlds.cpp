@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Windows over the processes of two worlds: every process puts to each, and each counts whom it has heard.
 #include "watchdog.hpp"
-#include "windows_memory.hpp"
+#include "late_windows_memory.hpp"
 
 #include <mpi.h>
 
-namespace gpushm::mpi_test::windows {
+namespace gpushm::mpi_test::late_windows {
 namespace {
 
 constexpr int kChildren = 2;
@@ -111,4 +111,4 @@ void test_worlds(CudaDriver& driver, const Kinds& kinds, char** argv, Findings& 
     }
 }
 
-} // namespace gpushm::mpi_test::windows
+} // namespace gpushm::mpi_test::late_windows
