@@ -157,6 +157,7 @@ for proto in $protos; do
     peer "application opens IPC handles" own-ipc-handle --deadline=$limit
     peer "memory that UCX allocates" allocated-by-ucx --deadline=$limit
     peer "device reset" context-reset --deadline=$limit
+    peer "pages that change" changed-pages --deadline=$limit
     peer "fork" fork --deadline=$limit
     peer "other current contexts" other-contexts --deadline=$limit
     peer "several devices and workers" several-devices --deadline=$limit

@@ -43,6 +43,9 @@ void visible_devices(Peer &peer);
 /** A GPU in the compute mode EXCLUSIVE_PROCESS, which process 0 has. */
 void taken_device(Peer &peer);
 
+/** Host memory whose pages change while gpushm knows of them (changed_pages.cpp). */
+void changed_pages(Peer &peer);
+
 // Beside work of the application on the GPU (application_work.cpp).
 void visibility(Peer &peer);
 void waiting_kernel(Peer &peer);

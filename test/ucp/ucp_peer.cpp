@@ -82,6 +82,7 @@ constexpr Scenario kScenarios[] = {
     {"freed-beside-kernel", 2, freed_beside_kernel},
     {"own-ipc-handle", 2, own_ipc_handle},
     {"context-reset", 2, context_reset},
+    {"changed-pages", 2, changed_pages},
     {"fork", 2, fork_in_the_middle},
     {"other-contexts", 2, other_contexts},
     {"several-devices", 2, several_devices},

@@ -112,6 +112,7 @@ const Case kCases[] = {
     {"many_endpoints", {"many", "--workers=6"}},
     {"taken_device", {"taken-device"}, {{"SIMCUDA_EXCLUSIVE", "1"}}},
     {"changing_kinds", {"changing-kinds"}},
+    {"changed_pages", {"changed-pages"}},
     {"reused_addresses", {"reused-addresses"}},
     {"cuda_before_ucx", {"cuda-before"}},
     {"cuda_after_ucx", {"cuda-after"}},
