@@ -36,7 +36,10 @@ bool is_ours(const McaDefault &parameter) {
            std::find(names.begin(), names.end(), parameter.name) != names.end();
 }
 
-bool is_the_users(const UserParameters &user, const McaDefault &parameter) {
+}  // namespace
+
+bool is_the_users(const McaDefault &parameter) {
+    const UserParameters user;
     bool is_set = user.set(parameter.name) && !is_ours(parameter);
     for (const char *synonym : parameter.synonyms) {
         is_set |= synonym != nullptr && user.set(synonym);
@@ -44,8 +47,8 @@ bool is_the_users(const UserParameters &user, const McaDefault &parameter) {
     return is_set;
 }
 
-void set_default(const UserParameters &user, const McaDefault &parameter) {
-    if (is_the_users(user, parameter) || is_ours(parameter)) {
+void set_default(const McaDefault &parameter) {
+    if (is_the_users(parameter) || is_ours(parameter)) {
         return;
     }
     const char *list = getenv(kSetByGpushm);
@@ -54,13 +57,10 @@ void set_default(const UserParameters &user, const McaDefault &parameter) {
     setenv(kSetByGpushm, names.c_str(), 1);
 }
 
-}  // namespace
-
 void set_defaults() {
-    const UserParameters user;
-    set_default(user, kPml);
-    set_default(user, kUcxTransports);
-    set_default(user, kUcxDevices);
+    set_default(kPml);
+    set_default(kUcxTransports);
+    set_default(kUcxDevices);
 }
 
 void withdraw_defaults() {
@@ -72,6 +72,6 @@ void withdraw_defaults() {
     unsetenv(kSetByGpushm);
 }
 
-bool user_chooses_pml() { return is_the_users(UserParameters(), kPml); }
+bool user_chooses_pml() { return is_the_users(kPml); }
 
 }  // namespace gpushm::openmpi

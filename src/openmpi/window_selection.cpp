@@ -10,6 +10,7 @@
 #include "openmpi/mca_component.hpp"
 #include "openmpi/mca_defaults.hpp"
 #include "openmpi/mca_parameters.hpp"
+#include "openmpi/mca_settings.hpp"
 #include "openmpi/mpi_call.hpp"
 
 #include <dirent.h>
@@ -18,7 +19,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -145,34 +145,27 @@ void get_own_transports_ready(const OpenMpiLibrary &library) {
     }
 }
 
-void set(const char *parameter, const std::string &value) {
-    setenv((std::string("OMPI_MCA_") + parameter).c_str(), value.c_str(), 0);
-}
-
 }  // namespace
 
 void prepare_window_components(const OpenMpiLibrary &library) {
-    const UserParameters user;
     State &known = state();
-    known.is_user_set = user.set(kOscPriority.name);
+    known.is_user_set = is_the_users(kOscPriority);
     known.own_priority = library.version()[0] == '4' || has_mellanox_device() ? kDefaultPriority : 0;
     if (!has_component(library, "osc", "ucx")) {
         return;
     }
-    if (!user.set(kOsc.name)) {
-        if (const std::optional<std::string> list = value_in_files(library, kOsc.name)) {
-            set(kOsc.name, allowing(*list, "ucx"));
-        }
+    if (const std::optional<std::string> list = value_in_files(library, kOsc.name)) {
+        const std::string with_ucx = allowing(*list, "ucx");
+        set_default({kOsc.name, with_ucx.c_str()});
     }
-    set(kOscPriority.name, kOscPriority.value);
+    set_default(kOscPriority);
     get_own_transports_ready(library);
 }
 
 void prefer_ucx_for_windows(const OpenMpiLibrary &library) {
-    const UserParameters user;
-    if (has_component(library, "osc", "ucx") && !user.set(kOsc.name)) {
-        set(kOsc.name, kOsc.value);
-        set(kOscPriority.name, kOscPriority.value);
+    if (has_component(library, "osc", "ucx") && !is_the_users(kOsc)) {
+        set_default(kOsc);
+        set_default(kOscPriority);
     }
 }
 
