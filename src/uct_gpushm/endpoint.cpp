@@ -210,7 +210,7 @@ ucs_status_t check_transfer(Endpoint *ep, const char *operation, const uct_iov_t
         return UCS_ERR_NO_RESOURCE;
     }
     if (is_traced(ep)) {
-        abi::log_line(UCS_LOG_LEVEL_TRACE_DATA, "%s [length %zu]", operation, length);
+        abi::trace_transfer(operation, length);
     }
     return length == 0 ? UCS_OK : UCS_INPROGRESS;
 }

@@ -42,20 +42,29 @@ CopyInterface *self(uct_iface_h iface) { return reinterpret_cast<CopyInterface *
 
 void *pointer(uint64_t address) { return reinterpret_cast<void *>(address); }
 
-ucs_status_t put_short(uct_ep_h, const void *buffer, unsigned length, uint64_t remote_addr,
+void trace(uct_ep_h ep, const char *operation, size_t length) {
+    if (__builtin_expect(abi::traces_messages(&self(ep->iface)->super), false)) {
+        abi::trace_transfer(operation, length);
+    }
+}
+
+ucs_status_t put_short(uct_ep_h ep, const void *buffer, unsigned length, uint64_t remote_addr,
                        uct_rkey_t) {
+    trace(ep, "put_short", length);
     return to_ucs(copy_any(pointer(remote_addr), buffer, length));
 }
 
-ucs_status_t get_short(uct_ep_h, void *buffer, unsigned length, uint64_t remote_addr,
+ucs_status_t get_short(uct_ep_h ep, void *buffer, unsigned length, uint64_t remote_addr,
                        uct_rkey_t) {
+    trace(ep, "get_short", length);
     return to_ucs(copy_any(buffer, pointer(remote_addr), length));
 }
 
 /** Completes in a later progress(), also what is done at once: UCP 1.13 with PROTO_ENABLE=y does not
  *  bear a copy that ends inside of the call (rndv_put.c:448, ucp_proto_rndv_put_mtype_copy_progress).*/
-ucs_status_t start_copy(uct_ep_h ep, void *destination, const void *source, size_t length,
+ucs_status_t start_copy(uct_ep_h ep, const char *operation, void *destination, const void *source, size_t length,
                         uct_completion_t *completion) {
+    trace(ep, operation, length);
     CopyInterface *copy = self(ep->iface);
     copy->pending.push_back({CopyTicket(), to_core(completion)});
     Status status = Status::invalid;
@@ -72,14 +81,14 @@ ucs_status_t start_copy(uct_ep_h ep, void *destination, const void *source, size
 ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                        uct_rkey_t, uct_completion_t *completion) {
     return iovcnt == 0 ? UCS_OK
-                       : start_copy(ep, pointer(remote_addr), iov->buffer,
+                       : start_copy(ep, "put_zcopy", pointer(remote_addr), iov->buffer,
                                     iov->length * iov->count, completion);
 }
 
 ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                        uct_rkey_t, uct_completion_t *completion) {
     return iovcnt == 0 ? UCS_OK
-                       : start_copy(ep, iov->buffer, pointer(remote_addr),
+                       : start_copy(ep, "get_zcopy", iov->buffer, pointer(remote_addr),
                                     iov->length * iov->count, completion);
 }
 

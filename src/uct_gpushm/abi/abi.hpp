@@ -144,6 +144,9 @@ inline bool traces_messages(const Iface *iface) {
  *  `length` bytes, which the CPU can read; `total` is its length. invoke_am() does so for those that are received. */
 void trace_sent_am(Iface *iface, uint8_t id, const void *data, size_t length, size_t total);
 
+/** The same for a transfer. */
+void trace_transfer(const char *operation, size_t length);
+
 /** Fills what uct_base_iface_query fills, and what UCX >= 1.22 added. */
 void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes);
 

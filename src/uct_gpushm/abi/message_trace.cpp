@@ -22,6 +22,10 @@ void trace_sent_am(Iface *iface, uint8_t id, const void *data, size_t length, si
     trace(iface, UCT_AM_TRACE_TYPE_SEND, id, data, length, total);
 }
 
+void trace_transfer(const char *operation, size_t length) {
+    log_line(UCS_LOG_LEVEL_TRACE_DATA, "%s [length %zu]", operation, length);
+}
+
 void trace_received_am(Iface *iface, uint8_t id, const void *data, size_t length) {
     trace(iface, UCT_AM_TRACE_TYPE_RECV, id, data, length, length);
 }
