@@ -58,9 +58,10 @@ int get_and_give_up(const Channel &channel) {
         CHECK(get(outcome) == Status::in_progress);
         CHECK(progress_until({&*port}, [&] { return outcome.done(); }) && outcome.status == Status::ok);
     }
-    CHECK(await_all(*port, channel));
+    CHECK(await_all(*port, channel));  // no copy is under way any more
     set_simulation("SIMCUDA_DELAY_US", "500000");
     reset_calls();
+    CHECK(await_all(*port, channel));
     Outcome outcome;
     CHECK(get(outcome) == Status::in_progress);
     // The copy of this process is for the one before it: the next one makes this one's.
@@ -88,7 +89,7 @@ FreshProcess ring("three-that-give-up-at-once", [] {
     for (int i = 0; i < kProcesses; ++i) {
         children[i]->channel().send(shown[(i + 1) % kProcesses]);
     }
-    for (int barrier = 0; barrier < 3; ++barrier) {
+    for (int barrier = 0; barrier < 4; ++barrier) {
         int came = 0;
         for (const auto &child : children) {
             CHECK(child->channel().receive(&came));
