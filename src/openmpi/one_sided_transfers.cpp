@@ -44,6 +44,7 @@ struct Common {
     int (*wait)(void **request, void *status);
     int (*flush_local)(Rank target, void *window);
     void *int_type;
+    void *replace;  // MPI_REPLACE
     void (*progress)();
 };
 
@@ -86,7 +87,7 @@ bool wants_copy_to_accumulate(void *window, const Operand &origin) {
 }
 
 /** A call without a request has been started, or failed. */
-int end_call(StagedTransfer &&transfer, Rank, void *, int result) {
+int end_call(StagedTransfer &&transfer, Rank, Displacement, void *, int result) {
     if (result == kMpiSuccess && transfer.has_copies()) {
         StagedTransfer::keep(std::move(transfer));
     }
@@ -95,7 +96,8 @@ int end_call(StagedTransfer &&transfer, Rank, void *, int result) {
 
 /** One with a request. What it wrote has to be in place when MPI_Wait returns, which we do not see: it waits here, and
  *  the program gets the request of an operation that does nothing. */
-int end_call(StagedTransfer &&transfer, Rank target, void *window, int result, void **request) {
+int end_call(StagedTransfer &&transfer, Rank target, Displacement displacement, void *window, int result,
+             void **request) {
     // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no other progress.
     common.progress();
     if (result != kMpiSuccess || !transfer.has_copies()) {
@@ -107,8 +109,9 @@ int end_call(StagedTransfer &&transfer, Rank target, void *window, int result, v
         return result;
     }
     transfer.deliver();
-    return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, 0, 0, common.int_type, window,
-                                              request);
+    // Of a dynamic window osc/ucx looks for what is attached there.
+    return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, displacement, 0, common.int_type,
+                                              window, request);
 }
 
 /** No exception reaches the program. */
@@ -134,7 +137,7 @@ int put(const void *origin, Count origin_count, void *origin_type, Rank target, 
         const int result = Functions<Count, Request...>::mpi().put(
             local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
             request...);
-        return end_call(std::move(transfer), target, window, result, request...);
+        return end_call(std::move(transfer), target, displacement, window, result, request...);
     });
 }
 
@@ -151,7 +154,7 @@ int get(const void *origin, Count origin_count, void *origin_type, Rank target, 
         const int result = Functions<Count, Request...>::mpi().get(
             local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
             request...);
-        return end_call(std::move(transfer), target, window, result, request...);
+        return end_call(std::move(transfer), target, displacement, window, result, request...);
     });
 }
 
@@ -162,15 +165,16 @@ public:
         : window_(window), is_proper_(target >= 0 && remote.count <= PTRDIFF_MAX), origin_(origin),
           remote_(remote) {}
 
-    /** False when the GPU fails, reported. */
-    bool prepare(StagedTransfer *transfer) {
+    /** `in_host`: what is accumulated is to lie in host memory. False when the GPU fails, reported. */
+    bool prepare(StagedTransfer *transfer, bool in_host = false) {
         if (!is_proper_) {
             return true;
         }
         // MPI_NO_OP has no origin.
         const bool has_origin = origin_.count > 0 && origin_.count <= PTRDIFF_MAX &&
                                 OpalDatatype(origin_.type).is_committed();
-        if (has_origin && wants_copy_to_accumulate(window_, origin_) && !transfer->copy_source(&origin_)) {
+        if (has_origin && (in_host || wants_copy_to_accumulate(window_, origin_)) &&
+            !transfer->copy_source(&origin_)) {
             return false;
         }
         if (!is_left_to_others(window_)) {
@@ -210,7 +214,7 @@ int accumulate(const void *origin, Count origin_count, void *origin_type, Rank t
         const int result = Functions<Count, Request...>::mpi().accumulate(
             local.address, static_cast<Count>(local.count), local.type, target, displacement,
             static_cast<Count>(remote.count), remote.type, operation, window, request...);
-        return end_call(std::move(transfer), target, window, result, request...);
+        return end_call(std::move(transfer), target, displacement, window, result, request...);
     });
 }
 
@@ -224,11 +228,14 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
                              remote_given);
         Operand fetched{result_address, static_cast<size_t>(result_count), result_type};
         StagedTransfer transfer(window, target);
-        if (!operands.prepare(&transfer)) {
+        // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order only where both
+        // take the same way (osc_ucx_comm.c).
+        const bool in_host = operation == common.replace;
+        if (!operands.prepare(&transfer, in_host)) {
             return kMpiErrorOther;
         }
         if (is_proper(target, fetched) && is_proper(target, remote_given) &&
-            wants_copy(window, fetched, remote_given)) {
+            (in_host || wants_copy(window, fetched, remote_given))) {
             transfer.copy_destination(&fetched);
         }
         const Operand &local = operands.origin();
@@ -237,7 +244,7 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
             local.address, static_cast<Count>(local.count), local.type, const_cast<void *>(fetched.address),
             result_count, result_type, target, displacement, static_cast<Count>(remote.count), remote.type,
             operation, window, request...);
-        return end_call(std::move(transfer), target, window, result, request...);
+        return end_call(std::move(transfer), target, displacement, window, result, request...);
     });
 }
 
@@ -263,6 +270,7 @@ void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, c
 
 void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection *redirection) {
     common.int_type = library.as_bound("ompi_mpi_int");
+    common.replace = library.as_bound("ompi_mpi_op_replace");
     if (common.int_type == nullptr || !find_type_functions(library) ||
         !library.mpi("PMPI_Wait", &common.wait) || !library.mpi("PMPI_Win_flush_local", &common.flush_local) ||
         !library.opal("opal_progress", &common.progress)) {
