@@ -187,7 +187,7 @@ void choose_components(const OpenMpiLibrary &library, State &attached) {
         prepare_session(library, attached);
         return;
     }
-    const bool was_told = getenv(kSetByGpushm) != nullptr;
+    const bool was_told = getenv(kSetByGpushm) != nullptr || getenv(kSetByProcess) != nullptr;
     if (!was_told && (is_switched_off() || !has_component(library, "pml", "ucx"))) {
         return;  // without UCX there is no place for us
     }

@@ -28,4 +28,8 @@ constexpr McaDefault kOscPriority = {"osc_ucx_priority", "200"};
  *  takes them back (mca_settings.hpp). No parameter of Open MPI, but mpirun hands it to other nodes with these. */
 constexpr const char *kSetByGpushm = "OMPI_MCA_gpushm_defaults";
 
+/** Those that a process has set by itself. MPI_Comm_spawn of Open MPI 5.0 hands variables to the new processes that are
+ *  new since mpirun, and not those that have changed. */
+constexpr const char *kSetByProcess = "OMPI_MCA_gpushm_defaults_of_process";
+
 }  // namespace gpushm::openmpi

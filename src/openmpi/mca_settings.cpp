@@ -4,12 +4,10 @@
 #include "openmpi/mca_defaults.hpp"
 #include "openmpi/mca_parameters.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string>
-#include <vector>
 
 namespace gpushm::openmpi {
 namespace {
@@ -18,22 +16,22 @@ constexpr McaDefault kDefaults[] = {kPml, kOsc, kOscPriority, kUcxTransports, kU
 
 std::string variable_of(const char *parameter) { return std::string("OMPI_MCA_") + parameter; }
 
-std::vector<std::string> set_by_gpushm() {
-    const char *list = getenv(kSetByGpushm);
+bool names(const char *list_variable, const std::string &parameter) {
+    const char *list = getenv(list_variable);
     std::istringstream elements(list != nullptr ? list : "");
-    std::vector<std::string> names;
     for (std::string name; std::getline(elements, name, ',');) {
-        names.push_back(name);
+        if (name == parameter) {
+            return true;
+        }
     }
-    return names;
+    return false;
 }
 
 /** Whether gpushm has set it, and nobody has changed it since. */
 bool is_ours(const McaDefault &parameter) {
-    const std::vector<std::string> names = set_by_gpushm();
     const char *value = getenv(variable_of(parameter.name).c_str());
     return value != nullptr && strcmp(value, parameter.value) == 0 &&
-           std::find(names.begin(), names.end(), parameter.name) != names.end();
+           (names(kSetByGpushm, parameter.name) || names(kSetByProcess, parameter.name));
 }
 
 }  // namespace
@@ -51,10 +49,10 @@ void set_default(const McaDefault &parameter) {
     if (is_the_users(parameter) || is_ours(parameter)) {
         return;
     }
-    const char *list = getenv(kSetByGpushm);
-    const std::string names = (list != nullptr ? std::string(list) + "," : "") + parameter.name;
+    const char *list = getenv(kSetByProcess);
+    const std::string longer = (list != nullptr ? std::string(list) + "," : "") + parameter.name;
     setenv(variable_of(parameter.name).c_str(), parameter.value, 1);
-    setenv(kSetByGpushm, names.c_str(), 1);
+    setenv(kSetByProcess, longer.c_str(), 1);
 }
 
 void set_defaults() {
@@ -70,6 +68,7 @@ void withdraw_defaults() {
         }
     }
     unsetenv(kSetByGpushm);
+    unsetenv(kSetByProcess);
 }
 
 bool user_chooses_pml() { return is_the_users(kPml); }
