@@ -49,13 +49,13 @@ bare_root() {
     # shellcheck disable=SC2016 # for the shell in the chroot
     local read_only='mount --bind /home/user/gpushm /home/user/gpushm &&
         mount -o remount,bind,ro /home/user/gpushm && exec /home/user/gpushm/contrib/"$@"'
-    in_bare sh -c 'rm /home/user/gpushm/configure && mkdir /root/build &&
-        mv /home/user/gpushm/build/cuda /root/build && rm -r /home/user/gpushm/build'
-    in_bare sh -c "$read_only" sh quickstart --build /root/build -- CXXFLAGS=-O0 --without-nvcc | tee "$output"
+    in_bare sh -c 'rm /home/user/gpushm/configure && mkdir /opt/build &&
+        mv /home/user/gpushm/build/cuda /opt/build && rm -r /home/user/gpushm/build'
+    in_bare sh -c "$read_only" sh quickstart --build /opt/build -- CXXFLAGS=-O0 --without-nvcc | tee "$output"
     command=$(tail -n 1 "$output")
-    in_bare sh -c "${command%PROGRAM} /root/build/quickstart/test/mpi/pairs --quick"
+    in_bare sh -c "${command%PROGRAM} /opt/build/quickstart/test/mpi/pairs --quick"
     # Not optimised: no test has the time to end.
-    in_bare env CXXFLAGS=-O0 sh -c "$read_only" sh check --build /root/build --start 15 | tee "$output"
+    in_bare env CXXFLAGS=-O0 sh -c "$read_only" sh check --build /opt/build --start 15 | tee "$output"
     grep -E '^[0-9]+ passed, 0 failed' "$output"
 }
 
