@@ -86,8 +86,11 @@ bool wants_copy_to_accumulate(void *window, const Operand &origin) {
     return is_left_to_others(window) || is_scattered(origin, 1);
 }
 
+/** When the request of an operation with one is handed to the program. */
+enum class Requested { started, complete };
+
 /** A call without a request has been started, or failed. */
-int end_call(StagedTransfer &&transfer, Rank, Displacement, void *, int result) {
+int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, int result) {
     if (result == kMpiSuccess && transfer.has_copies()) {
         StagedTransfer::keep(std::move(transfer));
     }
@@ -96,11 +99,11 @@ int end_call(StagedTransfer &&transfer, Rank, Displacement, void *, int result) 
 
 /** One with a request. What it wrote has to be in place when MPI_Wait returns, which we do not see: it waits here, and
  *  the program gets the request of an operation that does nothing. */
-int end_call(StagedTransfer &&transfer, Rank target, Displacement displacement, void *window, int result,
-             void **request) {
+int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement, void *window,
+             int result, void **request) {
     // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no other progress.
     common.progress();
-    if (result != kMpiSuccess || !transfer.has_copies()) {
+    if (result != kMpiSuccess || (!transfer.has_copies() && requested == Requested::started)) {
         return result;
     }
     result = common.wait(request, nullptr);
@@ -112,6 +115,12 @@ int end_call(StagedTransfer &&transfer, Rank target, Displacement displacement, 
     // Of a dynamic window osc/ucx looks for what is attached there.
     return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, displacement, 0, common.int_type,
                                               window, request);
+}
+
+/** The request of osc/ucx in Open MPI 4.1 is complete while the put or get of MPI_REPLACE or MPI_NO_OP is under way
+ *  (ompi_osc_ucx_raccumulate() and ompi_osc_ucx_rget_accumulate(), osc_ucx_comm.c). */
+Requested requested_of_accumulate(void *window) {
+    return is_left_to_others(window) ? Requested::started : Requested::complete;
 }
 
 /** No exception reaches the program. */
@@ -137,7 +146,7 @@ int put(const void *origin, Count origin_count, void *origin_type, Rank target, 
         const int result = Functions<Count, Request...>::mpi().put(
             local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
             request...);
-        return end_call(std::move(transfer), target, displacement, window, result, request...);
+        return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
     });
 }
 
@@ -154,7 +163,7 @@ int get(const void *origin, Count origin_count, void *origin_type, Rank target, 
         const int result = Functions<Count, Request...>::mpi().get(
             local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
             request...);
-        return end_call(std::move(transfer), target, displacement, window, result, request...);
+        return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
     });
 }
 
@@ -214,7 +223,8 @@ int accumulate(const void *origin, Count origin_count, void *origin_type, Rank t
         const int result = Functions<Count, Request...>::mpi().accumulate(
             local.address, static_cast<Count>(local.count), local.type, target, displacement,
             static_cast<Count>(remote.count), remote.type, operation, window, request...);
-        return end_call(std::move(transfer), target, displacement, window, result, request...);
+        return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
+                        request...);
     });
 }
 
@@ -244,7 +254,8 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
             local.address, static_cast<Count>(local.count), local.type, const_cast<void *>(fetched.address),
             result_count, result_type, target, displacement, static_cast<Count>(remote.count), remote.type,
             operation, window, request...);
-        return end_call(std::move(transfer), target, displacement, window, result, request...);
+        return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
+                        request...);
     });
 }
 
