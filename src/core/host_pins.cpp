@@ -7,6 +7,7 @@
 #include "core/lockable_memory.hpp"
 #include "core/log.hpp"
 #include "core/monotonic_clock.hpp"
+#include "core/no_throw.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -66,21 +67,29 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
 struct HostPins::Pinned {
     void *begin;
     CUcontext context;
-    unsigned long long context_id;
-    bool mapped_for_kernels;
     HostPins &pins;
     Locked &slot;
+    unsigned long long context_id = 0;
+    bool mapped_for_kernels = false;
+    bool registered = false;  // else the slot is taken, and no more
+
     ~Pinned() {
         if (slot.end.load(std::memory_order_acquire) == 0) {
             return;  // a forked child: it is the parent's
         }
+        if (registered) {
+            unregister();
+        }
+        pins.release(slot);
+    }
+
+    void unregister() const {
         slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
         const CurrentContext current(CudaDriver::get(), context, context_id);
         if (current.result() == CUDA_SUCCESS) {  // else the lock ended with the context, and this one would be another's
             CudaDriver::get()->mem_host_unregister(begin);
         }
-        pins.release(slot);
     }
 };
 
@@ -119,7 +128,9 @@ HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, si
             return nullptr;
         }
         deferred.within_acquire = true;
-        hold = find_or_pin(page_floor(begin), page_ceiling(begin + length), context, missed_seconds);
+        as_possible([&] {  // else a CPU copies
+            hold = find_or_pin(page_floor(begin), page_ceiling(begin + length), context, missed_seconds);
+        });
         deferred.within_acquire = false;
     }
     if (deferred.count != 0) {
@@ -195,8 +206,11 @@ HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
     made.end = end;
     made.missed_seconds = missed_seconds;
     made.uses = uses;
-    made.age = ages_.insert(ages_.end(), begin);
-    return ranges_.emplace(begin, std::move(made)).first;
+    std::list<uintptr_t> age(1, begin);
+    made.age = age.begin();
+    const auto place = ranges_.emplace(begin, std::move(made)).first;
+    ages_.splice(ages_.end(), age);
+    return place;
 }
 
 void HostPins::pin(Ranges::iterator range, CUcontext context) {
@@ -212,41 +226,38 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     if (slot == kMaxLocked) {
         return;
     }
+    auto *const begin = reinterpret_cast<void *>(range->first);
+    const std::shared_ptr<Pinned> pinned(new Pinned{begin, context, *this, locked_[slot]});
     // Before anything else, so that invalidate() meanwhile waits for this to end.
     locked_count_.fetch_add(1, std::memory_order_release);
     locked_[slot].unlocking.store(false, std::memory_order_relaxed);
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
     locked_[slot].end.store(range->second.end, std::memory_order_release);
     if (!may_be_locked(range->first, range->second.end)) {
-        release(locked_[slot]);
         GPUSHM_LOG(debug, "%zu bytes of the application are not page-locked: they lie in a heap, or "
                    "are not mapped as a whole", bytes);
         range->second.refused = true;
         return;
     }
-    auto *begin = reinterpret_cast<void *>(range->first);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context);
     range->second.epoch = context_epoch();  // before the driver is asked
-    unsigned long long context_id = 0;
     // Without it nobody could tell whether the lock has ended with its context.
-    if (current.result() != CUDA_SUCCESS || driver->query_context_id(context, &context_id) != CUDA_SUCCESS) {
-        release(locked_[slot]);
+    if (current.result() != CUDA_SUCCESS || driver->query_context_id(context, &pinned->context_id) != CUDA_SUCCESS) {
         return;
     }
     const CUresult result = driver->mem_host_register(
         begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
-        release(locked_[slot]);
         // Part of it is page-locked by the application, or it is mapped read-only or from a device.
         GPUSHM_LOG(debug, "cannot page-lock %zu bytes of the application (%s): a CPU copies them",
                    bytes, driver->error_name(result));
         range->second.refused = true;
         return;
     }
-    range->second.pinned =
-        std::shared_ptr<Pinned>(new Pinned{begin, context, context_id, gpushm::is_mapped_for_kernels(begin), *this,
-                                           locked_[slot]});
+    pinned->registered = true;
+    pinned->mapped_for_kernels = gpushm::is_mapped_for_kernels(begin);
+    range->second.pinned = pinned;
     pinned_bytes_ += bytes;
 }
 

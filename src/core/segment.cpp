@@ -73,7 +73,12 @@ unsigned char *map_shared(int fd, size_t length) {
 
 Segment::Segment(UniqueFd fd, unsigned char *data, size_t length)
     : fd_(std::move(fd)), data_(data), length_(length), mapped_by_(getpid()) {
-    HostRegions::instance().add(data_, length_);
+    try {
+        HostRegions::instance().add(data_, length_);
+    } catch (...) {  // there will be no destructor
+        munmap(data_, length_);
+        throw;
+    }
 }
 
 Segment::Segment(Segment &&other) noexcept

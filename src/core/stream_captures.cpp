@@ -41,6 +41,9 @@ struct Captures {
     }
 };
 
+// For so many no memory is needed when one begins.
+constexpr size_t kMostAtOnce = 64;
+
 /** Never destroyed. As Background: a child may be forked while another thread holds the mutex. */
 Captures *const captures = [] {
     static Captures *made = new Captures;
@@ -139,6 +142,7 @@ void watch_stream_captures(PatchFunction patch) {
         if (CudaDriver::get() == nullptr) {
             return;
         }
+        captures->running.reserve(kMostAtOnce);  // nobody else uses it before there are hooks
         const Hook *missed = install_all_hooks(patch, capture_hooks());
         if (missed != nullptr) {
             GPUSHM_LOG(debug, "%s cannot be hooked: memory that waits for the GPU is given back at "

@@ -122,7 +122,7 @@ TEST_F(ToolsLaunchPlan, an_unserved_default_ucx_does_not_hinder_a_program_with_i
 TEST_F(ToolsLaunchPlan, processes_are_told_which_parameters_they_may_take_back) {
     plan();
     EXPECT_EQ(value("OMPI_MCA_gpushm_defaults"),
-              "pml,osc,osc_ucx_priority,opal_common_ucx_tls,opal_common_ucx_devices");
+              "pml,opal_common_ucx_tls,opal_common_ucx_devices");
     const LaunchPlan made = plan({"OMPI_MCA_pml=ucx", "OMPI_MCA_osc=ucx", "OMPI_MCA_gpushm_defaults=pml"});
     EXPECT_EQ(value("OMPI_MCA_gpushm_defaults"), "pml,opal_common_ucx_tls,opal_common_ucx_devices");
     EXPECT_EQ(made.changes.back().name, "OMPI_MCA_gpushm_defaults") << "for --print";
