@@ -3,9 +3,11 @@
 #include "openmpi/dynamic_windows.hpp"
 
 #include "core/log.hpp"
+#include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/open_mpi_progress.hpp"
 #include "openmpi/whole_region.hpp"
+#include "openmpi/window_selection.hpp"
 
 #include <cstddef>
 #include <mutex>
@@ -106,6 +108,11 @@ int fail(void *window, int code) {
 
 int attach(void *window, void *base, Size size) {
     WholeRegion *const whole = find_window(window);
+    if (whole == nullptr && is_left_to_others(window) && is_gpu_memory(base)) {
+        GPUSHM_LOG(error, "MPI_Win_attach of %td bytes of GPU memory at %p to a window that was created before any of its "
+                   "processes used CUDA: create the window after the first call of CUDA", size, base);
+        return fail(window, kMpiErrorRmaAttach);
+    }
     if (whole == nullptr || base == nullptr) {
         return state().mpi.attach(window, base, size);
     }

@@ -202,10 +202,23 @@ void exchange_late(CudaDriver& driver, MemoryKind kind, Ints& memory, MPI_Win wi
     check(memory.values() == sum, "MPI_Accumulate late, " + name);
 }
 
+// Its component knows no GPU memory: that is an error, and host memory is attached all the same.
+void attach_late(CudaDriver& driver, MPI_Win window)
+{
+    Ints on_gpu(&driver, MemoryKind::device, std::vector<int>(1000, kPad));
+    Ints on_host(nullptr, MemoryKind::host, std::vector<int>(1000, kPad));
+    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+    check(MPI_Win_attach(window, on_gpu.data(), on_gpu.bytes()) != MPI_SUCCESS, "MPI_Win_attach of GPU memory, late");
+    check(MPI_Win_attach(window, on_host.data(), on_host.bytes()) == MPI_SUCCESS, "MPI_Win_attach, late");
+    MPI_Win_detach(window, on_host.data());
+}
+
 int test_late()
 {
     Ints memory(nullptr, MemoryKind::host, std::vector<int>(1000, kPad));
     const Window window(memory);
+    MPI_Win dynamic = MPI_WIN_NULL;
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &dynamic);
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
     if (driver == nullptr) {
@@ -218,6 +231,8 @@ int test_late()
         exchange_late(*driver, kind, memory, window);
         MPI_Barrier(MPI_COMM_WORLD);
     }
+    attach_late(*driver, dynamic);
+    MPI_Win_free(&dynamic);
     return 0;
 }
 
