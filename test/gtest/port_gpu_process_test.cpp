@@ -66,6 +66,14 @@ FreshProcess exchange("exchange", [] {
 
 TEST(PortGpuProcesses, ExchangeDeviceMemory) { EXPECT_EQ(exchange.run(), 0); }
 
+/** The simulated driver keeps two descriptors from the first memory on that it page-locks. */
+bool lock_some_memory() {
+    std::vector<char> memory(kBytes);
+    const CudaDriver *driver = CudaDriver::get();
+    return driver->mem_host_register(memory.data(), memory.size(), 0) == CUDA_SUCCESS &&
+           driver->mem_host_unregister(memory.data()) == CUDA_SUCCESS;
+}
+
 /** The peer dies while copies into and out of its ring run, a little later for each `moment`. */
 int outlive(int moment) {
     Child child(serve);
@@ -76,6 +84,7 @@ int outlive(int moment) {
     Buffer target(MemoryKind::device, kBytes);
     source.fill(1);
     { const TestPort first; }  // makes what stays in a process
+    CHECK(lock_some_memory());
     const size_t descriptors = open_descriptors();
     {
         TestPort port;
