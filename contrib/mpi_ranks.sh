@@ -93,7 +93,8 @@ mpi_windows() {
         ranks 2 "$program" $mode || return
     done
     ranks 3 "$program" polling || return
-    with=$(ranks 2 "$program" bounds --no-cuda 2>/dev/null | sort)
-    without=$(timeout 60 mpirun -n 2 "$program" bounds --no-cuda 2>/dev/null | sort)
+    # Its status is that of what it has found wrong.
+    with=$(ranks 2 "$program" bounds --no-cuda 2>/dev/null | sort) || true
+    without=$(timeout 60 mpirun -n 2 "$program" bounds --no-cuda 2>/dev/null | sort) || true
     [[ $with == *'windows bounds:'* && $with == "$without" ]] || { diff <(say "$with") <(say "$without"); return 1; }
 }
