@@ -7,6 +7,7 @@
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/one_sided_transfers.hpp"
 #include "openmpi/opal_datatype.hpp"
+#include "openmpi/open_mpi_progress.hpp"
 #include "openmpi/staged_transfer.hpp"
 #include "openmpi/ucp_functions.hpp"
 #include "openmpi/window_selection.hpp"
@@ -43,7 +44,6 @@ struct Functions {
     int (*flush_local_all)(void *window);
     int (*free)(void **window);
     int (*sync)(void *window);
-    void (*progress)();
 };
 
 constexpr size_t kMostElementBytes = 64;
@@ -222,7 +222,7 @@ template <typename Function, typename... Arguments>
 int completing(void *window, Rank target, Function function, Arguments... arguments) {
     const uint64_t before = posts();
     const uint64_t staged_before = staged_transfers();
-    state().mpi.progress();
+    make_progress();
     const int result = function(arguments...);
     if (result == kMpiSuccess) {
         deliver(window, target, before);
@@ -260,7 +260,7 @@ int free_window(void **window) {
     return completing(*window, kEveryTarget, state().mpi.free, window);
 }
 int sync_window(void *window) {
-    state().mpi.progress();
+    make_progress();
     return state().mpi.sync(window);
 }
 
@@ -304,7 +304,7 @@ void redirect_config_of_windows(CallRedirection *redirection) {
 void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
     Functions &mpi = state().mpi;
     const bool completions =
-        library.opal("opal_progress", &mpi.progress) &&
+        find_progress(library) &&
         redirect_mpi_call(library, redirection, "Win_sync", &mpi.sync, sync_window) &&
         redirect_mpi_call(library, redirection, "Win_fence", &mpi.fence, fence) &&
         redirect_mpi_call(library, redirection, "Win_complete", &mpi.complete, complete) &&

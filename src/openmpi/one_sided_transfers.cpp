@@ -6,6 +6,7 @@
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
 #include "openmpi/opal_datatype.hpp"
+#include "openmpi/open_mpi_progress.hpp"
 #include "openmpi/staged_transfer.hpp"
 #include "openmpi/type_walk.hpp"
 #include "openmpi/window_selection.hpp"
@@ -45,7 +46,6 @@ struct Common {
     int (*flush_local)(Rank target, void *window);
     void *int_type;
     void *replace;  // MPI_REPLACE
-    void (*progress)();
 };
 
 Common common;
@@ -102,7 +102,7 @@ int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, i
 int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement, void *window,
              int result, void **request) {
     // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no other progress.
-    common.progress();
+    make_progress();
     if (result != kMpiSuccess || (!transfer.has_copies() && requested == Requested::started)) {
         return result;
     }
@@ -284,7 +284,7 @@ void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection
     common.replace = library.as_bound("ompi_mpi_op_replace");
     if (common.int_type == nullptr || !find_type_functions(library) ||
         !library.mpi("PMPI_Wait", &common.wait) || !library.mpi("PMPI_Win_flush_local", &common.flush_local) ||
-        !library.opal("opal_progress", &common.progress)) {
+        !find_progress(library)) {
         return;
     }
     redirect_all<int, void **>(library, redirection, "R", "");

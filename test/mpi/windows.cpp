@@ -213,19 +213,29 @@ void attach_late(CudaDriver& driver, MPI_Win window)
     MPI_Win_detach(window, on_host.data());
 }
 
+// With this rank's device in use. Null, which has been said then, where there is none.
+std::unique_ptr<CudaDriver> open_driver()
+{
+    std::string reason;
+    std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
+    if (driver == nullptr) {
+        std::printf("windows: skipped: %s\n", reason.c_str());
+    } else {
+        driver->use_device(own_rank % driver->device_count());
+    }
+    return driver;
+}
+
 int test_late()
 {
     Ints memory(nullptr, MemoryKind::host, std::vector<int>(1000, kPad));
     const Window window(memory);
     MPI_Win dynamic = MPI_WIN_NULL;
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &dynamic);
-    std::string reason;
-    const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
+    const std::unique_ptr<CudaDriver> driver = open_driver();
     if (driver == nullptr) {
-        std::printf("windows: skipped: %s\n", reason.c_str());
         return 1;
     }
-    driver->use_device(own_rank % driver->device_count());
     for (MemoryKind kind : {MemoryKind::device, MemoryKind::managed}) {
         note("a window that was made before CUDA was used, %s", to_string(kind));
         exchange_late(*driver, kind, memory, window);
@@ -242,13 +252,10 @@ int test_everywhere(void (*test)(const Place&), bool with_cuda)
         test({nullptr, MemoryKind::host, MemoryKind::host});
         return 0;
     }
-    std::string reason;
-    const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
+    const std::unique_ptr<CudaDriver> driver = open_driver();
     if (driver == nullptr) {
-        std::printf("windows: skipped: %s\n", reason.c_str());
         return 1;
     }
-    driver->use_device(own_rank % driver->device_count());
     using Kind = MemoryKind;
     for (const auto& [origin, window] : {std::pair(Kind::host, Kind::host),
                                          std::pair(Kind::device, Kind::device),
