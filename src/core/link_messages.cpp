@@ -249,8 +249,8 @@ void Link::offer_ring(const MemoryInfo &source) {
         return;
     }
     send_control(CellKind::ring_offer, RingOffer{made->cookie(), made->segment_fd()});
+    port_.count_ring(static_cast<ptrdiff_t>(made->data_bytes()));
     tx_ring_ = std::move(made);
-    port_.count_ring(static_cast<ptrdiff_t>(tx_ring_->data_bytes()));
     ring_state_ = RingState::offered;
 }
 
