@@ -2,6 +2,8 @@
 // Registered host memory whose pages change: copies go on with those that were registered.
 #include "test_support.hpp"
 
+#include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -205,6 +207,48 @@ TEST_F(RegisteredPagesTest, which_stay_those_of_the_process_otherwise)
         const int byte = byte_after(change);
         EXPECT_TRUE(byte == 2 || byte == 0) << change.name << ": " << byte;
     }
+}
+
+// A child that stops this process again and again, and lets it go on.
+class Stopper {
+public:
+    Stopper() : process_(getpid()), child_(fork())
+    {
+        while (child_ == 0) {
+            kill(process_, SIGSTOP);
+            kill(process_, SIGCONT);
+            usleep(50);
+        }
+    }
+    ~Stopper()
+    {
+        kill(child_, SIGKILL);
+        waitpid(child_, nullptr, 0);
+        kill(process_, SIGCONT);
+    }
+
+private:
+    const pid_t process_;
+    const pid_t child_;
+};
+
+TEST_F(RegisteredPagesTest, are_copied_while_the_process_is_stopped_and_goes_on)
+{
+    Bytes host(kBytes);
+    EXPECT_CU(cu().cuMemHostRegister(host.data(), host.size(), CU_MEMHOSTREGISTER_PORTABLE));
+    DeviceMemory device(host.size());
+    {
+        const Stopper stopper;
+        for (int i = 0; i < 300; ++i) {
+            const Bytes content = fresh_bytes(host.size());
+            host = content;
+            EXPECT_CU(cu().cuMemcpyHtoD(device.address(), host.data(), host.size()));
+            std::fill(host.begin(), host.end(), 0);
+            EXPECT_CU(cu().cuMemcpyDtoH(host.data(), device.address(), host.size()));
+            ASSERT_TRUE(host == content) << "copy " << i;
+        }
+    }
+    EXPECT_CU(cu().cuMemHostUnregister(host.data()));
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "pinned_pages.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <linux/io_uring.h>
 #include <mutex>
 #include <sys/mman.h>
@@ -36,6 +37,7 @@ private:
     bool map(const io_uring_params& params);
     bool update(unsigned index, std::uintptr_t address, std::size_t bytes) const;
     bool move(unsigned char operation, unsigned index, std::uintptr_t address, std::size_t bytes);
+    bool submit_and_wait() const;
 
     std::mutex mutex_;
     int ring_ = -1;
@@ -45,6 +47,7 @@ private:
     io_uring_sqe* request_ = nullptr; // the only one
     unsigned* submitted_ = nullptr;   // the tail of the submission queue
     unsigned* seen_ = nullptr;        // the head of the completion queue
+    unsigned* completed_ = nullptr;   // its tail
     const io_uring_cqe* completions_ = nullptr;
     unsigned completion_mask_ = 0;
 };
@@ -89,6 +92,7 @@ bool Ring::map(const io_uring_params& params)
     request_ = static_cast<io_uring_sqe*>(requests);
     submitted_ = reinterpret_cast<unsigned*>(base + params.sq_off.tail);
     seen_ = reinterpret_cast<unsigned*>(base + params.cq_off.head);
+    completed_ = reinterpret_cast<unsigned*>(base + params.cq_off.tail);
     completions_ = reinterpret_cast<io_uring_cqe*>(base + params.cq_off.cqes);
     completion_mask_ = params.cq_entries - 1;
     return true; // the array of indices is zeroes: the only request is number 0
@@ -124,6 +128,22 @@ void Ring::remove(unsigned index)
     used_[index] = false;
 }
 
+// False if there is no completion. A signal ends the wait early, SIGSTOP and SIGCONT too, before or
+// after the request has been submitted.
+bool Ring::submit_and_wait() const
+{
+    unsigned to_submit = 1;
+    while (__atomic_load_n(completed_, __ATOMIC_ACQUIRE) == *seen_) {
+        const long submitted = syscall(SYS_io_uring_enter, ring_, to_submit, 1,
+                                       IORING_ENTER_GETEVENTS, nullptr, 0);
+        if (submitted < 0 && errno != EINTR) {
+            return false;
+        }
+        to_submit -= submitted > 0 ? 1 : 0;
+    }
+    return true;
+}
+
 bool Ring::move(unsigned char operation, unsigned index, std::uintptr_t address, std::size_t bytes)
 {
     *request_ = {};
@@ -133,7 +153,7 @@ bool Ring::move(unsigned char operation, unsigned index, std::uintptr_t address,
     request_->len = static_cast<unsigned>(bytes);
     request_->buf_index = static_cast<unsigned short>(index);
     __atomic_store_n(submitted_, *submitted_ + 1, __ATOMIC_RELEASE);
-    if (syscall(SYS_io_uring_enter, ring_, 1, 1, IORING_ENTER_GETEVENTS, nullptr, 0) != 1) {
+    if (!submit_and_wait()) {
         return false;
     }
     const unsigned seen = *seen_;
