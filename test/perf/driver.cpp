@@ -27,7 +27,8 @@ bool Driver::look_up(void *library, std::string *reason) {
 #define X(function) find(library, GPUSHM_PERF_TEXT(function), &this->function, &ignored);
     GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)
 #undef X
-    simulated_ = dlsym(library, "simcuda_call_count") != nullptr;
+    simulated_ = dlsym(library, "simcuda_migrated_pages") != nullptr;
+    find(library, "simcuda_call_count", &call_count_, &ignored);
     bool found = true;
 #define X(function)                                                                                \
     found = found && find(library, GPUSHM_PERF_TEXT(function), &this->function, reason);

@@ -19,10 +19,10 @@ namespace gpushm::perf {
     X(cuMemAlloc) X(cuMemAllocManaged) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)             \
     X(cuMemHostRegister) X(cuMemHostUnregister)                                                    \
     X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)                              \
-    X(cuMemcpyHtoD) X(cuMemcpyDtoH)                                                                \
+    X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemsetD8)                                   \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)                                 \
     X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)                   \
-    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)                            \
+    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)      \
     X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleUnload) X(cuLaunchKernel)                 \
     X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags)                   \
     X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)
@@ -34,7 +34,7 @@ namespace gpushm::perf {
 #define GPUSHM_PERF_NEWER_FUNCTIONS(X)
 #endif
 #define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)                                                          \
-    X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
+    X(cuMemcpy2D) X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
     X(cuMemAllocAsync) X(cuMemFreeAsync)                                                           \
     X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 
@@ -53,6 +53,14 @@ public:
 
     int device_count() const { return device_count_; }
 
+    /** Whether the driver counts the calls that this process makes, gpushm's and UCX's included; the
+     *  simulated one and test/ucp/failing do. */
+    bool counts_calls() const { return call_count_ != nullptr; }
+    /** Without questions whether something has ended, whose number is a matter of time. */
+    unsigned long calls() const {
+        return call_count_("") - call_count_("cuStreamQuery") - call_count_("cuEventQuery");
+    }
+
     /** Makes the primary context of a device current to the calling thread. */
     void use_device(int ordinal) const;
 
@@ -70,6 +78,7 @@ private:
 
     bool simulated_ = false;
     int device_count_ = 0;
+    unsigned long (*call_count_)(const char *function) = nullptr;
 };
 
 }  // namespace gpushm::perf

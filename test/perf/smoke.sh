@@ -47,18 +47,40 @@ END
 
 if "$programs/raw_copies" --operations=d2h --sizes=8 --seconds=0.001 >"$work/out" 2>&1; then
     python3 "$here/standby_table.py" --programs "$programs" --gpushm "$run" --launches 1 \
-        --devices 0,0 --seconds 0.001 --halo='--kernel-us=20 --warm-up=0.001' \
-        --beside='--calls=free,launch' --json "$work/json" >"$work/out" 2>&1 ||
+        --devices 0,0 --seconds 0.001 --beside='--calls=free,launch' --json "$work/json" >"$work/out" 2>&1 ||
         fail "standby_table.py ends with status $?"
     python3 - "$work/json" >>"$work/out" 2>&1 <<'END' || fail "the table of the standby kernel is not complete"
 import json, sys
 tables = json.load(open(sys.argv[1]))["tables"]
-assert [len(table["cells"]) for table in tables] == [6, 3] + 10 * [2], tables
+assert [len(table["cells"]) for table in tables] == 10 * [2], tables
 for table in tables:
     for cell in table["cells"]:
         for side in ("auto", "n"):
             assert abs(cell["us"][side]["median"]) < 1e7, (table["title"], cell)
 END
+fi
+
+# Two ranks, all of whose data are checked; the simulated driver's times say nothing.
+if [ -x "$programs/program_steps" ] && command -v mpirun >/dev/null &&
+    "$programs/raw_copies" --operations=d2h --sizes=8 --seconds=0.001 >"$work/out" 2>&1; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    cells=wait-context-4K,kernel-5-overlap,isend-2x4K,persistent-4x4K,memsets,copies,allreduce-4K-context,pass-64K
+    python3 "$here/program_steps.py" --programs "$programs" --gpushm "UCX_GPUSHM_STANDBY=n $run" --launches 1 --seconds 0.001 \
+        --devices 0,0 --passes 1 --cells $cells --parts --json "$work/json" >"$work/out" 2>&1 ||
+        fail "program_steps.py ends with status $?"
+    python3 - "$work/json" $cells >>"$work/out" 2>&1 <<'END' || fail "the table of steps is not complete"
+import json, sys
+cells = {cell["cell"]: cell for cell in json.load(open(sys.argv[1]))["cells"]}
+assert len(cells) == len(sys.argv[2].split(",")), sorted(cells)
+for name, cell in cells.items():
+    for side in ("gpushm", "staged", "none"):
+        assert 0 < cell["us"][side]["median"] < 1e7, (name, side)
+        said = cell["launches"][side][0]
+        assert said["slow"]["of"] > 0 and said["parts"]["launch"] > 0, said
+END
+    mpirun -n 2 "$programs/program_steps" --cells=nothing >"$work/out" 2>&1
+    grep -q '^{"error": "rank [01]: nothing: no cell has a name that begins so"}' "$work/out" ||
+        fail "an unknown cell is not refused"
 fi
 
 "$programs/ucp_latency" --seconds=30 --limit=0.3 >"$work/out" 2>&1
@@ -67,15 +89,18 @@ fi
 "$programs/ucp_latency" --from=devise >"$work/out" 2>&1
 [ $? -eq 1 ] && grep -q '^{"error": "devise: ' "$work/out" || fail "a wrong kind is not refused"
 
-for program in raw_copies ucp_latency ucp_halo ucp_beside; do
+for program in raw_copies ucp_latency ucp_beside; do
     for option in --help -h; do
         "$programs/$program" $option >"$work/out" 2>&1 && grep -q "^usage: $program" "$work/out" ||
             fail "$program does not know $option"
     done
 done
 
+[ ! -x "$programs/program_steps" ] || "$programs/program_steps" --list=y | grep -q '^pass-64K' ||
+    fail "program_steps does not list its cells"
+
 # What cannot be measured is an error, in one line.
-for table in gpu_table standby_table; do
+for table in gpu_table program_steps standby_table; do
     (cd "$work" && python3 "$here/$table.py" --programs "$work") >"$work/out" 2>&1 && fail "$table.py without programs"
     grep -q "^$table.py: $work/raw_copies is not there" "$work/out" && [ "$(wc -l <"$work/out")" -eq 1 ] ||
         fail "$table.py does not say that its programs are missing"

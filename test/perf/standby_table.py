@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints what gpushm's standby kernel brings an application and what it costs it: the steps of a
-program that computes and then exchanges messages (ucp_halo), and calls of a program to the CUDA
-driver after and beside messages (ucp_beside), with the kernel and without it.
+"""Prints what gpushm's standby kernel costs calls of an application to the CUDA driver, after and
+beside messages (ucp_beside): with the kernel and without it.
 
   standby_table.py --gpushm PREFIX/bin/gpushm-run --json standby.json
-  standby_table.py --parts halo --halo='--kernel-us=20 --sync=stream,context' --launches 5
   standby_table.py --devices 0,0 --sides auto,y,n
 
 README in this folder says what the columns mean.
@@ -21,10 +19,8 @@ sys.dont_write_bytecode = True  # the tree may not be ours to write to
 from launches import (LAUNCH_LIMIT, Launch, add_common_options, alternate, look_at_driver,
                       placement_arguments, print_versions, write_json)
 from measured_row import Cell, number_text, spread_text, table_lines
-from sides import Side, size_text
+from sides import Side
 
-BETWEEN = {"stream": "cuStreamSynchronize", "context": "cuCtxSynchronize",
-           "query": "cuStreamQuery + progress"}
 WHEN = {"idle": "Calls of a program that does not communicate",
         "large": "Calls right after messages of a program that sends only large ones",
         "small": "Calls right after small messages",
@@ -32,38 +28,35 @@ WHEN = {"idle": "Calls of a program that does not communicate",
 
 
 class Table:
-    """One figure of the cells of one kind: columns that say what the cell is, then each side's figure,
-    then how the side with the standby kernel compares with the one without."""
+    """One figure of the calls: the call, then each side's figure, then how the side with the standby
+    kernel compares with the one without."""
 
-    def __init__(self, title, program, names, belongs, key, field, says, ratio=True):
+    def __init__(self, title, belongs, field, says, ratio=True):
         self.title = title
-        self.program = program
-        self.names = names      # of the first columns
         self.belongs = belongs  # whether a cell of the program is of this table
-        self.key = key          # its texts for the first columns
         self.field = field
         self.says = says        # what the figure is
         self.ratio = ratio      # whether a ratio of two of them says anything
-        self.cells = {}         # by key, in the order of their arrival
+        self.cells = {}         # by call, in the order of their arrival
 
-    def add(self, side, program, said):
-        if program == self.program and self.belongs(said) and self.field in said:
-            cell = self.cells.setdefault(self.key(said), Cell(said["test"], said["size"]))
+    def add(self, side, said):
+        if self.belongs(said) and self.field in said:
+            cell = self.cells.setdefault(said["call"], Cell(said["test"], said["size"]))
             cell.values.setdefault(side, []).append(said[self.field])
 
     def lines(self, sides, with_it, without, markdown):
         yield ("### " if markdown else "== ") + f"{self.title}: {self.says}"
         yield ""
-        header = self.names + sides
+        header = ["call"] + sides
         if with_it != without:
             header = header + [f"{with_it}-{without}"]
             header += [f"{with_it}/{without}"] if self.ratio else []
-        yield from table_lines(header, [self.columns(key, cell, sides, with_it, without)
-                                        for key, cell in self.cells.items()], markdown)
+        yield from table_lines(header, [self.columns(call, cell, sides, with_it, without)
+                                        for call, cell in self.cells.items()], markdown)
         yield ""
 
-    def columns(self, key, cell, sides, with_it, without):
-        texts = list(key) + [spread_text(cell.figure(side)) for side in sides]
+    def columns(self, call, cell, sides, with_it, without):
+        texts = [call] + [spread_text(cell.figure(side)) for side in sides]
         if with_it == without:
             return texts
         mine, other = cell.figure(with_it), cell.figure(without)
@@ -76,21 +69,10 @@ class Table:
 
     def as_json(self, sides):
         return {"title": self.title, "figure": self.says, "cells": [
-            {**dict(zip(self.names, key)),
+            {"call": call,
              "us": {side: dict(cell.figure(side), values=cell.values[side])
                     for side in sides if cell.figure(side)}}
-            for key, cell in self.cells.items()]}
-
-
-def halo_tables():
-    key = lambda said: (str(said["kernel_us"]), BETWEEN[said["sync"]], str(said["messages"]),
-                        size_text(said["size"]))
-    names = ["kernel us", "between", "messages", "size"]
-    return [Table("Steps of a program: a kernel, a wait for it, messages each way", "ucp_halo",
-                  names, lambda said: said["test"] == "halo", key, "us", "us a step"),
-            Table("Of these, without the messages", "ucp_halo", ["kernel us", "between"],
-                  lambda said: said["test"] == "halo", lambda said: key(said)[:2], "alone_us",
-                  "us a step")]
+            for call, cell in self.cells.items()]}
 
 
 def beside_tables():
@@ -102,13 +84,11 @@ def beside_tables():
                       ("p99_over_idle", "p99, us more than idle's")]
         for field, says in fields:
             tables.append(Table(
-                title, "ucp_beside", ["call"],
-                lambda said, when=when: said["when"] == when and said["test"] == "call",
-                lambda said: (said["call"],), field, says, ratio=when == "idle"))
+                title, lambda said, when=when: said["when"] == when and said["test"] == "call",
+                field, says, ratio=when == "idle"))
     for field, says in [("us", "median, us"), ("p99", "p99, us")]:
-        tables.append(Table("Round trips of the messages beside those calls", "ucp_beside",
-                            ["call"], lambda said: said["test"] == "round-trip",
-                            lambda said: (said["call"],), field, says))
+        tables.append(Table("Round trips of the messages beside those calls",
+                            lambda said: said["test"] == "round-trip", field, says))
     return tables
 
 
@@ -119,64 +99,44 @@ class Comparison:
         texts = [f"{mode}=UCX_GPUSHM_STANDBY={mode} {options.gpushm}" for mode in options.sides]
         self.sides = {side.name: side for side in map(Side, texts + options.also)}
         self.facts, self.failures, self.notes = {}, {}, []
-        self.tables = []
+        self.tables = beside_tables()
 
-    def remaining(self):
-        return self.deadline - time.monotonic()
-
-    def launch(self, name, program):
-        if (name, program) in self.failures:
+    def launch(self, name):
+        if name in self.failures:
             return
-        limit = max(5, min(LAUNCH_LIMIT, self.remaining()))
+        limit = max(5, min(LAUNCH_LIMIT, self.deadline - time.monotonic()))
         side = self.sides[name]
-        extra = shlex.split(getattr(self.options, program.partition("_")[2]))
         said = Launch(
-            side.command + [os.path.join(self.options.programs, program), f"--limit={limit:.0f}",
+            side.command + [os.path.join(self.options.programs, "ucp_beside"), f"--limit={limit:.0f}",
                             f"--seconds={self.options.seconds}",
                             *placement_arguments(self.options.devices, self.options.cpus),
-                            *extra],
+                            *shlex.split(self.options.beside)],
             side.environment, limit)
         for cell in said.cells:
             for table in self.tables:
-                table.add(name, program, cell)
+                table.add(name, cell)
         if said.failure:
-            self.failures[name, program] = said.failure
+            self.failures[name] = said.failure
         if "ucx" in said.facts:
             self.facts[name] = {"ucx": said.facts["ucx"]}
-        self.notes += [note for note in (f"{program}: {text}" for text in said.notes)
-                       if note not in self.notes]
+        self.notes += [note for note in said.notes if note not in self.notes]
 
-    def measure(self, program, tables, share):
-        self.tables = tables
+    def run(self):
+        self.facts["gpu"] = look_at_driver(self.options.programs)
         names = list(self.sides)
-        rounds = alternate(names, self.options.launches, share,
-                           lambda name: self.launch(name, program))
-        print(f"{program}: {rounds} launch{'es' if rounds != 1 else ''} of each side\n")
-        for table in tables:
+        rounds = alternate(names, self.options.launches, self.deadline - time.monotonic(), self.launch)
+        print(f"{rounds} launch{'es' if rounds != 1 else ''} of each side\n")
+        for table in self.tables:
             if table.cells:
                 for line in table.lines(names, self.options.sides[0], self.options.sides[-1],
                                         self.options.markdown):
                     print(line)
-        sys.stdout.flush()
-
-    def run(self):
-        self.facts["gpu"] = look_at_driver(self.options.programs)
-        programs = {"halo": halo_tables(), "beside": beside_tables()}
-        done = []
-        for i, part in enumerate(self.options.parts):
-            tables = programs[part]
-            self.measure(f"ucp_{part}", tables, self.remaining() / (len(self.options.parts) - i))
-            done += tables
-            if self.options.json:
-                write_json(self.options.json, {
-                    "facts": self.facts, "options": vars(self.options), "notes": self.notes,
-                    "failures": {f"{side} {program}": why
-                                 for (side, program), why in self.failures.items()},
-                    "tables": [table.as_json(list(self.sides)) for table in done]})
-        for note in self.notes:
-            print(note)
-        for (side, program), why in self.failures.items():
-            print(f"{side} FAILED in {program}: {why}")
+        if self.options.json:
+            write_json(self.options.json, {
+                "facts": self.facts, "options": vars(self.options), "notes": self.notes,
+                "failures": self.failures, "tables": [table.as_json(names) for table in self.tables]})
+        for line in self.notes + [f"{side} FAILED: {why}" for side, why in self.failures.items()]:
+            print(line)
         print_versions(self.facts)
         return 1 if self.failures else 0
 
@@ -189,12 +149,8 @@ def parse_options():
     add("--sides", type=lambda s: s.split(","), default=["auto", "n"],
         help="values of UCX_GPUSHM_STANDBY, the last one that the first is compared with "
         "(default: auto,n)")
-    add("--parts", type=lambda s: s.split(","), default=["halo", "beside"], help="halo,beside")
-    add("--halo", default="", metavar="OPTIONS", help="more options of ucp_halo")
     add("--beside", default="", metavar="OPTIONS", help="more options of ucp_beside")
     options = parser.parse_args()
-    if not set(options.parts) <= {"halo", "beside"}:
-        parser.error("--parts: of halo and beside")
     names = options.sides + [text.partition("=")[0] for text in options.also]
     if len(set(names)) < len(names):
         parser.error("--sides, --also: each name once")

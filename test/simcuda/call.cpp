@@ -116,7 +116,7 @@ unsigned long call_count(const std::string& function)
     unsigned long count = 0;
     for (Call* call = all_calls.load(std::memory_order_acquire); call != nullptr;
          call = call->next_) {
-        if (name == call->function_) {
+        if (name.empty() || name == call->function_) {
             count += call->count_.load(std::memory_order_relaxed);
         }
     }
