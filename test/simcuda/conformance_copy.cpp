@@ -62,6 +62,14 @@ TEST_F(CopyTest, devices_exchange_bytes)
         EXPECT_CU(cu().cuMemcpyPeerAsync(back.address(), context_, there.address(), peer, kMiB,
                                          stream));
         EXPECT_CU(cu().cuStreamSynchronize(stream));
+        EXPECT_EQ(data, back.read());
+        const Bytes later = fresh_bytes(kMiB);
+        DeviceMemory once_more(later);
+        EXPECT_CU(cu().cuMemcpyPeer(back.address(), context_, once_more.address(), peer, kMiB));
+        EXPECT_CU(cu().cuMemcpyDtoD(there.address(), back.address(), kMiB));
+        EXPECT_EQ(later, there.read());
+        EXPECT_CU(cu().cuMemcpy(back.address(), here.address(), kMiB));
+        EXPECT_CU(cu().cuCtxSynchronize());
     }
     EXPECT_CU(cu().cuCtxPopCurrent(nullptr));
     EXPECT_CU(cu().cuDevicePrimaryCtxRelease(1));
@@ -188,37 +196,6 @@ TEST_F(CopyTest, registered_memory_is_copied_like_pinned_memory)
     EXPECT_EQ(last, to.read());
 }
 
-// A gate in the legacy default stream, which cuMemcpy uses, by way of another stream.
-class LegacyGate {
-public:
-    LegacyGate()
-    {
-        gate.close(stream_);
-        EXPECT_CU(cu().cuEventRecord(event_, stream_));
-        EXPECT_CU(cu().cuStreamWaitEvent(CU_STREAM_LEGACY, event_, 0));
-    }
-
-private:
-    Stream stream_;
-    Event event_;
-
-public:
-    Gate gate;
-};
-
-TEST_F(CopyTest, a_synchronous_copy_between_device_buffers_returns_before_it_is_complete)
-{
-    const Bytes data = fresh_bytes(kMiB);
-    DeviceMemory from(data);
-    DeviceMemory to(kMiB);
-    {
-        LegacyGate legacy;
-        ASSERT_CU(cu().cuMemcpyDtoD(to.address(), from.address(), kMiB));
-        EXPECT_FALSE(legacy.gate.opened()) << "the call waited";
-    }
-    EXPECT_EQ(data, to.read());
-}
-
 TEST_F(CopyTest, a_synchronous_copy_to_the_host_is_complete_when_it_returns)
 {
     const Bytes data = fresh_bytes(kMiB);
@@ -231,41 +208,6 @@ TEST_F(CopyTest, a_synchronous_copy_to_the_host_is_complete_when_it_returns)
         EXPECT_TRUE(legacy.gate.opened()) << "the call did not wait";
         EXPECT_EQ(data, to.read());
     }
-}
-
-TEST_F(CopyTest, with_SYNC_MEMOPS_a_synchronous_copy_between_device_buffers_waits)
-{
-    const Bytes data = fresh_bytes(kMiB);
-    DeviceMemory from(data);
-    DeviceMemory to(kMiB);
-    unsigned on = 1;
-    ASSERT_CU(cu().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, to.address()));
-    {
-        LegacyGate legacy;
-        legacy.gate.open_later(milliseconds(50));
-        ASSERT_CU(cu().cuMemcpyDtoD(to.address(), from.address(), kMiB));
-        EXPECT_TRUE(legacy.gate.opened()) << "the call did not wait";
-    }
-    EXPECT_EQ(data, to.read());
-}
-
-TEST_F(CopyTest, memset_fills_device_memory)
-{
-    const Bytes before = fresh_bytes(4096);
-    DeviceMemory memory(before);
-    Stream stream;
-    EXPECT_CU(cu().cuMemsetD8(memory.address() + 1, 0xa5, 1000));
-    EXPECT_CU(cu().cuCtxSynchronize());
-    EXPECT_CU(cu().cuMemsetD32Async(memory.address() + 2048, 0x01020304, 256, stream));
-    EXPECT_CU(cu().cuMemsetD8Async(memory.address() + 3072, 0x11, 24, stream));
-    EXPECT_CU(cu().cuStreamSynchronize(stream));
-    Bytes expected = before;
-    std::memset(expected.data() + 1, 0xa5, 1000);
-    for (std::size_t i = 2048; i < 3072; ++i) {
-        expected[i] = static_cast<unsigned char>(4 - i % 4);
-    }
-    std::memset(expected.data() + 3072, 0x11, 24);
-    EXPECT_EQ(expected, memory.read());
 }
 
 } // namespace

@@ -157,29 +157,6 @@ TEST_F(OrderTest, blocking_streams_wait_for_the_legacy_default_stream)
     EXPECT_TRUE(transfer.arrived());
 }
 
-TEST_F(OrderTest, the_per_thread_default_stream_can_be_used)
-{
-    Transfer transfer;
-    transfer.start(CU_STREAM_PER_THREAD);
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
-    EXPECT_TRUE(transfer.arrived());
-}
-
-TEST_F(OrderTest, copies_may_go_to_the_default_stream_of_the_thread)
-{
-    PinnedMemory from{fresh_bytes(kBytes)};
-    DeviceMemory to{fresh_bytes(kBytes)};
-    Gate gate;
-    gate.close(CU_STREAM_PER_THREAD);
-    ASSERT_CU(cu().copy_to_device_in_thread(to.address(), from.data(), kBytes, nullptr));
-    const Bytes now = fresh_bytes(kBytes);
-    from.fill(now);
-    EXPECT_FALSE(gate.opened()) << "the call waited";
-    gate.open();
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
-    EXPECT_EQ(to.read(), now);
-}
-
 TEST_F(OrderTest, synchronizing_the_context_waits_for_all_streams)
 {
     Transfer one;

@@ -3,6 +3,7 @@
 #include "context.hpp"
 
 #include "allocation.hpp"
+#include "array.hpp"
 #include "call.hpp"
 #include "device.hpp"
 #include "engine.hpp"
@@ -61,6 +62,7 @@ void end_context(Lock& lock, Context& context)
     destroy_streams(context);
     destroy_events(context);
     destroy_modules(context);
+    destroy_arrays(context);
     Allocations::get().release_all(context);
     context.legacy_stream.reset();
     context.claim.reset();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies. When a call returns follows the manual of the driver API, "API synchronization behavior".
+// What copies do. When a call returns follows the manual of the driver API, "API synchronization
+// behavior".
 #include "copy.hpp"
 
 #include "address_range.hpp"
-#include "call.hpp"
 #include "residency.hpp"
-#include "stream.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -161,6 +160,19 @@ CUresult Transfer::run(Lock& lock) const
     return moved ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+bool Transfer::waits(const Context& context, bool asynchronous) const
+{
+    if (to.host() && from.host()) {
+        return true;
+    }
+    if (asynchronous) {
+        return to.pageable();
+    }
+    const bool device_to_device = !to.host() && !from.host();
+    return context.sync_memops() || to.sync_memops() || from.sync_memops() ||
+           (!device_to_device && !from.staged());
+}
+
 Operation several(std::vector<Transfer> transfers)
 {
     Operation operation;
@@ -183,174 +195,26 @@ Operation several(std::vector<Transfer> transfers)
     return operation;
 }
 
-
-namespace {
-
-// Whether the call returns only when the copy is complete.
-bool waits(const Context& context, const Span& to, const Span& from, bool asynchronous, bool staged)
-{
-    if (to.host() && from.host()) {
-        return true;
-    }
-    if (asynchronous) {
-        return to.pageable();
-    }
-    const bool device_to_device = !to.host() && !from.host();
-    return context.sync_memops() || to.sync_memops() || from.sync_memops() ||
-           (!device_to_device && !staged);
-}
-
-CUresult copy(Lock& lock, const std::shared_ptr<Stream>& stream, const Copy& what,
+CUresult copy(Lock& lock, const std::shared_ptr<Stream>& stream, std::vector<Transfer> transfers,
               bool asynchronous)
 {
-    if (what.bytes == 0) {
-        return CUDA_SUCCESS;
+    const CUresult capturing = asynchronous ? CUDA_SUCCESS : refuse_capturing(*stream);
+    if (capturing != CUDA_SUCCESS) {
+        return capturing;
     }
-    Transfer transfer;
-    const CUresult result = Transfer::make(what, *stream->context.device, &transfer);
-    if (result != CUDA_SUCCESS) {
-        return result;
+    for (Transfer& transfer : transfers) {
+        if (transfer.from.pageable() && !transfer.to.host()) {
+            transfer.from.stage();
+        }
     }
-    const bool staged = transfer.from.pageable() && !transfer.to.host();
-    if (staged) {
-        transfer.from.stage();
-    }
-    Operation operation;
-    operation.bytes = what.bytes;
-    operation.within_device = transfer.within_device();
-    operation.duration = Engine::get().transfer_time(what.bytes);
-    operation.run = [transfer](Lock& held) { return transfer.run(held); };
-    const Position done = Engine::get().enqueue(lock, stream, std::move(operation));
-    if (waits(stream->context, transfer.to, transfer.from, asynchronous, staged)) {
+    const bool waits = std::any_of(transfers.begin(), transfers.end(), [&](const Transfer& one) {
+        return one.waits(stream->context, asynchronous);
+    });
+    const Position done = Engine::get().enqueue(lock, stream, several(std::move(transfers)));
+    if (waits) {
         Engine::get().wait(lock, done);
     }
     return stream->context.sticky_error;
 }
 
-CUresult copy_in(Lock& lock, Context& context, CUstream handle, const Copy& what,
-                 bool asynchronous)
-{
-    std::shared_ptr<Stream> stream;
-    const CUresult result = find_usable_stream(handle, context, &stream);
-    return result != CUDA_SUCCESS ? result : copy(lock, stream, what, asynchronous);
-}
-
-CUresult copy_now(Call& call, const Copy& what)
-{
-    return call.given(what.to, what.from, what.bytes)
-        .with_context([&](Lock& lock, Context& context) {
-            return copy_in(lock, context, CU_STREAM_LEGACY, what, false);
-        });
-}
-
-CUresult copy_async(Call& call, const Copy& what, CUstream handle)
-{
-    return call.given(what.to, what.from, what.bytes, handle)
-        .initialised([&](Lock& lock) -> CUresult {
-            std::shared_ptr<Stream> stream;
-            const CUresult result = find_stream_of_call(handle, &stream);
-            return result != CUDA_SUCCESS ? result : copy(lock, stream, what, true);
-        });
-}
-
-CUdeviceptr address_of(const void* pointer)
-{
-    return reinterpret_cast<CUdeviceptr>(pointer);
-}
-
-bool contexts_alive(CUcontext one, CUcontext other)
-{
-    const Context* first = find_context(one);
-    const Context* second = find_context(other);
-    return first != nullptr && first->alive && second != nullptr && second->alive;
-}
-
-} // namespace
-
 } // namespace simcuda
-
-using namespace simcuda;
-
-extern "C" CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes)
-{
-    static Call call{"cuMemcpy"};
-    return copy_now(call, {to, from, bytes});
-}
-
-extern "C" CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes)
-{
-    static Call call{"cuMemcpyHtoD", Call::Kind::unsafe};
-    return copy_now(call, {to, address_of(from), bytes, false, true});
-}
-
-extern "C" CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes)
-{
-    static Call call{"cuMemcpyDtoH", Call::Kind::unsafe};
-    return copy_now(call, {address_of(to), from, bytes, true, false});
-}
-
-extern "C" CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes)
-{
-    static Call call{"cuMemcpyDtoD", Call::Kind::unsafe};
-    return copy_now(call, {to, from, bytes, false, false});
-}
-
-extern "C" CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                                 CUcontext from_context, std::size_t bytes)
-{
-    static Call call{"cuMemcpyPeer", Call::Kind::unsafe};
-    return call.given(to, to_context, from, from_context, bytes)
-        .with_context([&](Lock& lock, Context& context) -> CUresult {
-        return contexts_alive(to_context, from_context)
-                   ? copy_in(lock, context, CU_STREAM_LEGACY, {to, from, bytes, false, false},
-                             false)
-                   : CUDA_ERROR_INVALID_CONTEXT;
-    });
-}
-
-extern "C" CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                  CUstream stream)
-{
-    static Call call{"cuMemcpyAsync"};
-    return copy_async(call, {to, from, bytes}, stream);
-}
-
-extern "C" CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes,
-                                         CUstream stream)
-{
-    static Call call{"cuMemcpyHtoDAsync"};
-    return copy_async(call, {to, address_of(from), bytes, false, true}, stream);
-}
-
-// What the source calls cuMemcpyHtoDAsync where the default stream is that of the thread.
-extern "C" CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr to, const void* from, std::size_t bytes,
-                                              CUstream stream)
-{
-    return cuMemcpyHtoDAsync_v2(to, from, bytes, stream == nullptr ? CU_STREAM_PER_THREAD : stream);
-}
-
-extern "C" CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes,
-                                         CUstream stream)
-{
-    static Call call{"cuMemcpyDtoHAsync"};
-    return copy_async(call, {address_of(to), from, bytes, true, false}, stream);
-}
-
-extern "C" CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                         CUstream stream)
-{
-    static Call call{"cuMemcpyDtoDAsync"};
-    return copy_async(call, {to, from, bytes, false, false}, stream);
-}
-
-extern "C" CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                                      CUcontext from_context, std::size_t bytes, CUstream stream)
-{
-    static Call call{"cuMemcpyPeerAsync"};
-    return call.given(to, to_context, from, from_context, bytes, stream)
-        .with_context([&](Lock& lock, Context& context) -> CUresult {
-        return contexts_alive(to_context, from_context)
-                   ? copy_in(lock, context, stream, {to, from, bytes, false, false}, true)
-                   : CUDA_ERROR_INVALID_CONTEXT;
-    });
-}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that an operation reads or writes.
+// The memory that an operation reads or writes, and copies.
 #pragma once
 
 #include "allocation.hpp"
-#include "engine.hpp"
+#include "call.hpp"
+#include "stream.hpp"
 
 #include <vector>
 
@@ -34,6 +35,7 @@ public:
 
     // Copies what is there now and makes the copy the memory of the span.
     void stage();
+    bool staged() const { return staged_ != nullptr; }
 
     // Where the engine finds the bytes; null if they were freed.
     char* engine_address() const;
@@ -76,6 +78,9 @@ struct Transfer {
     // CUDA_ERROR_INVALID_VALUE if the device cannot copy the memory.
     static CUresult make(const Copy& what, const Device& device, Transfer* transfer);
 
+    // Whether a call returns only when the copy is complete.
+    bool waits(const Context& context, bool asynchronous) const;
+
     // Moves the bytes, letting go of the lock meanwhile; CUDA_ERROR_ILLEGAL_ADDRESS if the memory
     // is there no more.
     CUresult run(Lock& lock) const;
@@ -83,5 +88,45 @@ struct Transfer {
 
 // What a stream does for several copies, in an order that nobody may rely on.
 Operation several(std::vector<Transfer> transfers);
+
+// Puts them into the stream and waits as the call has to; pageable sources are read at once.
+CUresult copy(Lock& lock, const std::shared_ptr<Stream>& stream, std::vector<Transfer> transfers,
+              bool asynchronous);
+
+// The same of one copy, of which the memory is yet to be found.
+CUresult copy_bytes(Lock& lock, const std::shared_ptr<Stream>& stream, const Copy& what,
+                    bool asynchronous);
+
+bool contexts_alive(CUcontext one, CUcontext other);
+
+inline CUdeviceptr address_of(const void* pointer)
+{
+    return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+// By which form of a function a copy is asked for.
+struct Manner {
+    bool asynchronous;
+    CUstream stream; // null for the default stream
+};
+constexpr Manner kSynchronous{false, nullptr};
+inline Manner asynchronous(CUstream stream)
+{
+    return {true, stream};
+}
+
+// Runs `body` with the stream that the copy belongs to.
+template <typename Body>
+CUresult in_stream_of_call(Call& call, const Manner& manner, Body body)
+{
+    if (manner.asynchronous) {
+        call.given(manner.stream);
+    }
+    return call.initialised([&](Lock& lock) -> CUresult {
+        std::shared_ptr<Stream> stream;
+        const CUresult result = find_stream_of_call(manner.stream, &stream);
+        return result != CUDA_SUCCESS ? result : body(lock, stream);
+    });
+}
 
 } // namespace simcuda

@@ -2,7 +2,7 @@
 // cuMemcpyBatchAsync: many copies by one call. They run in any order, as the manual has it.
 #include "call.hpp"
 #include "copy.hpp"
-#include "stream.hpp"
+#include "per_thread_function.hpp"
 
 #include <algorithm>
 
@@ -70,13 +70,13 @@ CUresult make_transfers(const Batch& batch, const Device& device,
 // `failed_copy`: the copy that the error is about; not changed if it is about none.
 CUresult copy_batch(Lock& lock, const Batch& batch, CUstream handle, std::size_t* failed_copy)
 {
-    if (handle == nullptr || handle == CU_STREAM_LEGACY || !well_formed(batch)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     std::shared_ptr<Stream> stream;
     CUresult result = find_stream_of_call(handle, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
+    }
+    if (stream->kind == Stream::Kind::legacy || !well_formed(batch)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     std::vector<Transfer> transfers;
     result = make_transfers(batch, *stream->context.device, &transfers, failed_copy);
@@ -133,3 +133,6 @@ extern "C" CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, st
         return copy_batch(lock, batch, stream, &failed_copy);
     });
 }
+
+SIMCUDA_PER_THREAD_FUNCTION(9, cuMemcpyBatchAsync, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(8, cuMemcpyBatchAsync_v2, _ptsz)

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cuMemcpy2DAsync and cuMemcpy3DAsync: rows at equal distances by one call.
-#include "call.hpp"
+// Copies of rows at equal distances: cuMemcpy2D, cuMemcpy3D and their kin.
+#include "array.hpp"
 #include "copy.hpp"
-#include "entry_points.hpp"
-#include "stream.hpp"
-
-#include <algorithm>
 
 namespace simcuda {
 
@@ -15,102 +11,144 @@ struct Side {
     CUmemorytype type;
     const void* host;
     CUdeviceptr device;
+    CUarray array;
     std::size_t pitch;
     std::size_t height; // rows from one slice to the next
     std::size_t x;
     std::size_t y;
     std::size_t z;
 
-    bool well_formed(std::size_t width) const
+    CUdeviceptr base() const { return type == CU_MEMORYTYPE_HOST ? address_of(host) : device; }
+    CUdeviceptr row(std::size_t slice, std::size_t index) const
     {
-        return (type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE ||
-                type == CU_MEMORYTYPE_UNIFIED) &&
-               (pitch == 0 || pitch >= x + width);
-    }
-    CUdeviceptr row(std::size_t slice, std::size_t index, std::size_t width) const
-    {
-        const CUdeviceptr base =
-            type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
-        return base + ((z + slice) * height + y + index) * (pitch == 0 ? width : pitch) + x;
+        return base() + ((z + slice) * height + y + index) * pitch + x;
     }
     bool may_be_pageable() const { return type != CU_MEMORYTYPE_DEVICE; }
 };
 
-CUDA_MEMCPY3D one_slice(const CUDA_MEMCPY2D& rows)
+struct Rows {
+    Side to;
+    Side from;
+    std::size_t width;
+    std::size_t height;
+    std::size_t depth;
+};
+
+Rows rows_of(const CUDA_MEMCPY2D& call)
 {
-    CUDA_MEMCPY3D slice{};
-    slice.srcMemoryType = rows.srcMemoryType;
-    slice.srcHost = rows.srcHost;
-    slice.srcDevice = rows.srcDevice;
-    slice.srcPitch = rows.srcPitch;
-    slice.srcXInBytes = rows.srcXInBytes;
-    slice.srcY = rows.srcY;
-    slice.dstMemoryType = rows.dstMemoryType;
-    slice.dstHost = rows.dstHost;
-    slice.dstDevice = rows.dstDevice;
-    slice.dstPitch = rows.dstPitch;
-    slice.dstXInBytes = rows.dstXInBytes;
-    slice.dstY = rows.dstY;
-    slice.WidthInBytes = rows.WidthInBytes;
-    slice.Height = rows.Height;
-    slice.Depth = 1;
-    return slice;
+    return {{call.dstMemoryType, call.dstHost, call.dstDevice, call.dstArray, call.dstPitch, 0,
+             call.dstXInBytes, call.dstY, 0},
+            {call.srcMemoryType, call.srcHost, call.srcDevice, call.srcArray, call.srcPitch, 0,
+             call.srcXInBytes, call.srcY, 0},
+            call.WidthInBytes, call.Height, 1};
 }
 
-CUresult make_transfers(const CUDA_MEMCPY3D& rows, const Device& device,
-                        std::vector<Transfer>* transfers)
+// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER.
+template <typename Slices>
+Rows rows_of(const Slices& call)
 {
-    const Side from{rows.srcMemoryType, rows.srcHost,     rows.srcDevice, rows.srcPitch,
-                    rows.srcHeight,     rows.srcXInBytes, rows.srcY,      rows.srcZ};
-    const Side to{rows.dstMemoryType, rows.dstHost,     rows.dstDevice, rows.dstPitch,
-                  rows.dstHeight,     rows.dstXInBytes, rows.dstY,      rows.dstZ};
-    if (!from.well_formed(rows.WidthInBytes) || !to.well_formed(rows.WidthInBytes)) {
+    return {{call.dstMemoryType, call.dstHost, call.dstDevice, call.dstArray, call.dstPitch,
+             call.dstHeight, call.dstXInBytes, call.dstY, call.dstZ},
+            {call.srcMemoryType, call.srcHost, call.srcDevice, call.srcArray, call.srcPitch,
+             call.srcHeight, call.srcXInBytes, call.srcY, call.srcZ},
+            call.WidthInBytes, call.Height, call.Depth};
+}
+
+// Makes it device memory, if all that is copied lies in the array.
+CUresult resolve_array(const Rows& rows, Side* side)
+{
+    const auto array = find_array(side->array);
+    if (array == nullptr) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (side->x % array->element_bytes != 0 || rows.width % array->element_bytes != 0 ||
+        side->x + rows.width > array->row_bytes || side->y + rows.height > array->height ||
+        side->z + rows.depth > array->depth) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (std::size_t i = 0; i < rows.Depth * rows.Height; ++i) {
-        const std::size_t slice = i / rows.Height;
-        const std::size_t row = i % rows.Height;
+    side->type = CU_MEMORYTYPE_DEVICE;
+    side->device = array->address();
+    side->pitch = array->row_bytes;
+    side->height = array->height;
+    return CUDA_SUCCESS;
+}
+
+// Fills in what the call leaves out; the error of the call if it is malformed.
+CUresult resolve(const Rows& rows, Side* side)
+{
+    if (side->type == CU_MEMORYTYPE_ARRAY) {
+        return resolve_array(rows, side);
+    }
+    if (side->pitch == 0) {
+        side->pitch = rows.width;
+    }
+    const bool known = side->type == CU_MEMORYTYPE_HOST || side->type == CU_MEMORYTYPE_DEVICE ||
+                       side->type == CU_MEMORYTYPE_UNIFIED;
+    return known && side->pitch >= side->x + rows.width ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult make_transfers(const Rows& rows, const Device& device, std::vector<Transfer>* transfers)
+{
+    for (std::size_t i = 0; i < rows.depth * rows.height; ++i) {
+        const std::size_t slice = i / rows.height;
+        const std::size_t row = i % rows.height;
         Transfer transfer;
-        const CUresult result = Transfer::make(
-            {to.row(slice, row, rows.WidthInBytes), from.row(slice, row, rows.WidthInBytes),
-             rows.WidthInBytes, to.may_be_pageable(), from.may_be_pageable()},
-            device, &transfer);
+        const CUresult result =
+            Transfer::make({rows.to.row(slice, row), rows.from.row(slice, row), rows.width,
+                            rows.to.may_be_pageable(), rows.from.may_be_pageable()},
+                           device, &transfer);
         if (result != CUDA_SUCCESS) {
             return result;
-        }
-        if (transfer.from.pageable() && !transfer.to.host()) {
-            transfer.from.stage();
         }
         transfers->push_back(std::move(transfer));
     }
     return CUDA_SUCCESS;
 }
 
-CUresult copy_rows(Lock& lock, const CUDA_MEMCPY3D& rows, CUstream handle)
+CUresult copy_rows(Lock& lock, const std::shared_ptr<Stream>& stream, Rows rows, bool asynchronous)
 {
-    std::shared_ptr<Stream> stream;
-    CUresult result = find_stream_of_call(handle, &stream);
-    if (result != CUDA_SUCCESS || rows.WidthInBytes == 0 || rows.Height == 0 ||
-        rows.Depth == 0) {
-        return result;
+    if (rows.width == 0 || rows.height == 0 || rows.depth == 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = CUDA_SUCCESS;
+    for (Side* side : {&rows.to, &rows.from}) {
+        result = result != CUDA_SUCCESS ? result : resolve(rows, side);
     }
     std::vector<Transfer> transfers;
-    result = make_transfers(rows, *stream->context.device, &transfers);
-    if (result != CUDA_SUCCESS) {
-        return result;
+    if (result == CUDA_SUCCESS) {
+        result = make_transfers(rows, *stream->context.device, &transfers);
     }
-    const bool waits = std::any_of(transfers.begin(), transfers.end(), [](const Transfer& row) {
-        return row.to.pageable() || (row.to.host() && row.from.host());
-    });
-    const Position done = Engine::get().enqueue(lock, stream, several(std::move(transfers)));
-    if (waits) {
-        Engine::get().wait(lock, done);
-    }
-    return stream->context.sticky_error;
+    return result != CUDA_SUCCESS ? result : copy(lock, stream, std::move(transfers), asynchronous);
 }
 
-Call call_2d{"cuMemcpy2DAsync"};
-Call call_3d{"cuMemcpy3DAsync"};
+template <typename Parameters>
+CUresult check_contexts(const Parameters& /*copy*/)
+{
+    return CUDA_SUCCESS;
+}
+
+CUresult check_contexts(const CUDA_MEMCPY3D_PEER& copy)
+{
+    // Arrays know theirs.
+    const CUcontext to =
+        copy.dstMemoryType == CU_MEMORYTYPE_ARRAY ? copy.srcContext : copy.dstContext;
+    const CUcontext from = copy.srcMemoryType == CU_MEMORYTYPE_ARRAY ? to : copy.srcContext;
+    const bool arrays = copy.dstMemoryType == CU_MEMORYTYPE_ARRAY &&
+                        copy.srcMemoryType == CU_MEMORYTYPE_ARRAY;
+    return arrays || contexts_alive(to, from) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+template <typename Parameters>
+CUresult copy_by_call(Call& call, const Parameters* what, const Manner& manner)
+{
+    return in_stream_of_call(call.given(what), manner, [&](Lock& lock, const auto& stream) {
+        const CUresult result =
+            what == nullptr ? CUDA_ERROR_INVALID_VALUE : check_contexts(*what);
+        return result != CUDA_SUCCESS
+                   ? result
+                   : copy_rows(lock, stream, rows_of(*what), manner.asynchronous);
+    });
+}
 
 } // namespace
 
@@ -118,16 +156,44 @@ Call call_3d{"cuMemcpy3DAsync"};
 
 using namespace simcuda;
 
-extern "C" CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* rows, CUstream stream)
+extern "C" CUresult cuMemcpy2D(const CUDA_MEMCPY2D* what)
 {
-    return call_2d.given(rows, stream).initialised([&](Lock& lock) -> CUresult {
-        return rows == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_rows(lock, one_slice(*rows), stream);
-    });
+    static Call call{"cuMemcpy2D", Call::Kind::unsafe};
+    return copy_by_call(call, what, kSynchronous);
 }
 
-extern "C" CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* rows, CUstream stream)
+extern "C" CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D* what)
 {
-    return call_3d.given(rows, stream).initialised([&](Lock& lock) -> CUresult {
-        return rows == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_rows(lock, *rows, stream);
-    });
+    static Call call{"cuMemcpy2DUnaligned", Call::Kind::unsafe};
+    return copy_by_call(call, what, kSynchronous);
+}
+
+extern "C" CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* what, CUstream stream)
+{
+    static Call call{"cuMemcpy2DAsync"};
+    return copy_by_call(call, what, asynchronous(stream));
+}
+
+extern "C" CUresult cuMemcpy3D(const CUDA_MEMCPY3D* what)
+{
+    static Call call{"cuMemcpy3D", Call::Kind::unsafe};
+    return copy_by_call(call, what, kSynchronous);
+}
+
+extern "C" CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* what, CUstream stream)
+{
+    static Call call{"cuMemcpy3DAsync"};
+    return copy_by_call(call, what, asynchronous(stream));
+}
+
+extern "C" CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what)
+{
+    static Call call{"cuMemcpy3DPeer", Call::Kind::unsafe};
+    return copy_by_call(call, what, kSynchronous);
+}
+
+extern "C" CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream)
+{
+    static Call call{"cuMemcpy3DPeerAsync"};
+    return copy_by_call(call, what, asynchronous(stream));
 }

@@ -28,6 +28,11 @@ bool DriverApi::simulated() const
     return dlsym(handle, "simcuda_call_count") != nullptr;
 }
 
+void* DriverApi::find_symbol(const std::string& symbol) const
+{
+    return dlsym(handle, symbol.c_str());
+}
+
 bool load_driver(std::string* reason)
 {
     api.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -39,8 +44,7 @@ bool load_driver(std::string* reason)
 #define X(function) found = found && look_up(SIMCUDA_TEXT(function), &api.function, reason);
     SIMCUDA_TEST_FUNCTIONS(X)
 #undef X
-    found = found && look_up("cuMemPrefetchAsync", &api.prefetch, reason) &&
-            look_up("cuMemcpyHtoDAsync_v2_ptsz", &api.copy_to_device_in_thread, reason);
+    found = found && look_up("cuMemPrefetchAsync", &api.prefetch, reason);
     std::string missing;
     look_up("cuCtxRecordEvent", &api.record_context, &missing);
     look_up("cuMemcpyBatchAsync", &api.copy_batch_12080, &missing);

@@ -26,15 +26,20 @@
     X(cuIpcCloseMemHandle) X(cuMemRangeGetAttribute)                                               \
     X(cuPointerGetAttribute) X(cuPointerGetAttributes) X(cuPointerSetAttribute)                    \
     X(cuMemcpy) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpyPeer) X(cuMemcpyAsync)   \
-    X(cuMemcpy2DAsync) X(cuMemcpy3DAsync)                                                          \
+    X(cuMemcpy2D) X(cuMemcpy2DUnaligned) X(cuMemcpy2DAsync) X(cuMemcpy3D) X(cuMemcpy3DAsync)       \
+    X(cuMemcpy3DPeer) X(cuArrayCreate) X(cuArray3DCreate) X(cuArrayDestroy)                        \
+    X(cuMemcpyDtoA) X(cuMemcpyAtoD) X(cuMemcpyHtoA) X(cuMemcpyAtoH) X(cuMemcpyAtoA)                \
+    X(cuMemcpyHtoAAsync) X(cuMemcpyAtoHAsync)                                                      \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyPeerAsync)            \
-    X(cuMemsetD8) X(cuMemsetD32) X(cuMemsetD8Async) X(cuMemsetD32Async)                            \
+    X(cuMemsetD8) X(cuMemsetD16) X(cuMemsetD32) X(cuMemsetD8Async) X(cuMemsetD32Async)             \
+    X(cuMemsetD2D8) X(cuMemsetD2D16) X(cuMemsetD2D32)                                              \
     X(cuStreamCreate) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)            \
     X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetCtx) X(cuStreamGetFlags)              \
     X(cuStreamGetPriority) X(cuStreamGetId) X(cuStreamIsCapturing) X(cuStreamAddCallback)          \
     X(cuStreamWriteValue32) X(cuStreamWriteValue64) X(cuStreamWaitValue32)                         \
     X(cuStreamWaitValue64) X(cuLaunchHostFunc)                                                     \
-    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)      \
+    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags)                  \
+    X(cuEventQuery) X(cuEventSynchronize)                                                          \
     X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve)         \
     X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess)              \
     X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle)                              \
@@ -58,13 +63,19 @@ struct DriverApi {
     CUresult (*copy_batch)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
                            CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream) = nullptr;
     CUresult (*record_context)(CUcontext, CUevent) = nullptr; // of CUDA 12.5
-    // cuMemcpyHtoDAsync where the default stream is that of the thread.
-    CUresult (*copy_to_device_in_thread)(CUdeviceptr, const void*, std::size_t, CUstream) = nullptr;
     // The form before CUDA 13.0.
     CUresult (*prefetch)(CUdeviceptr, std::size_t, CUdevice, CUstream) = nullptr;
     void* handle = nullptr;
 
     bool simulated() const;
+
+    // One more of the driver's functions, null if it has none of that name.
+    template <typename Function>
+    Function* find(const std::string& symbol) const
+    {
+        return reinterpret_cast<Function*>(find_symbol(symbol));
+    }
+    void* find_symbol(const std::string& symbol) const;
 };
 
 // Opens libcuda.so.1 and looks all functions up. False, with the reason, if that fails.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Functions that begin as those of the real driver do (seen in 580): programs change the first
-// instructions of the ones by which memory comes and goes, and of copies, to be told of it.
+// instructions of the ones by which memory comes, goes and is filled, and of waits, to be told of it.
 #pragma once
 
-#include <cuda.h>
+#include "cuda_declarations.hpp"
 
 #include <cstddef>
 
@@ -16,13 +16,54 @@
     X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemFree_v2) X(cuMemFreeHost)                  \
     X(cuMemHostRegister_v2) X(cuMemHostUnregister)                                                 \
     X(cuMemMap) X(cuMemUnmap) X(cuIpcCloseMemHandle) X(cuCtxDestroy_v2)                            \
-    X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxRelease_v2)                                   \
-    X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxReset_v2)                         \
+    X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset_v2)                                  \
     X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuModuleUnload)                              \
     X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuStreamDestroy_v2)                         \
-    X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyHtoD_v2) X(cuMemcpyHtoDAsync_v2)                        \
-    X(cuMemcpyDtoH_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyHtoDAsync_v2_ptsz)                        \
-    X(cuMemcpy2DAsync_v2) X(cuMemcpy3DAsync_v2)
+    X(cuArrayDestroy)                                                                              \
+    X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync)                              \
+    X(cuMemcpyHtoD_v2) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoH_v2) X(cuMemcpyDtoHAsync_v2)          \
+    X(cuMemcpyDtoD_v2) X(cuMemcpyDtoDAsync_v2)                                                     \
+    X(cuMemcpyDtoA_v2) X(cuMemcpyAtoD_v2) X(cuMemcpyHtoA_v2) X(cuMemcpyAtoH_v2)                    \
+    X(cuMemcpyAtoA_v2) X(cuMemcpyHtoAAsync_v2) X(cuMemcpyAtoHAsync_v2)                             \
+    X(cuMemcpy2D_v2) X(cuMemcpy2DUnaligned_v2) X(cuMemcpy2DAsync_v2)                               \
+    X(cuMemcpy3D_v2) X(cuMemcpy3DAsync_v2) X(cuMemcpy3DPeer) X(cuMemcpy3DPeerAsync)                \
+    X(cuMemsetD8_v2) X(cuMemsetD16_v2) X(cuMemsetD32_v2)                                           \
+    X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async)                                     \
+    X(cuMemsetD2D8_v2) X(cuMemsetD2D16_v2) X(cuMemsetD2D32_v2)                                     \
+    X(cuMemsetD2D8Async) X(cuMemsetD2D16Async) X(cuMemsetD2D32Async)                               \
+    X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                                   \
+    X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventSynchronize) X(cuEventQuery)               \
+    X(cuLaunchKernel) X(cuLaunchHostFunc) X(cuGraphLaunch)
+
+// Those that cuda.h does not declare, as newer versions have taken their place.
+#define SIMCUDA_ENTRY_POINTS_OF_OLD(X) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset)
+
+// Functions that have another form for programs whose default stream is that of the thread: how many
+// arguments they take, and what is behind the name of that form.
+#define SIMCUDA_PER_THREAD_FUNCTIONS(X)                                                            \
+    X(3, cuMemcpy, _ptds) X(5, cuMemcpyPeer, _ptds) X(1, cuMemcpy3DPeer, _ptds)                    \
+    X(3, cuMemcpyHtoD_v2, _ptds) X(3, cuMemcpyDtoH_v2, _ptds) X(3, cuMemcpyDtoD_v2, _ptds)         \
+    X(4, cuMemcpyDtoA_v2, _ptds) X(4, cuMemcpyAtoD_v2, _ptds) X(4, cuMemcpyHtoA_v2, _ptds)         \
+    X(4, cuMemcpyAtoH_v2, _ptds) X(5, cuMemcpyAtoA_v2, _ptds)                                      \
+    X(1, cuMemcpy2D_v2, _ptds) X(1, cuMemcpy2DUnaligned_v2, _ptds) X(1, cuMemcpy3D_v2, _ptds)      \
+    X(3, cuMemsetD8_v2, _ptds) X(3, cuMemsetD16_v2, _ptds) X(3, cuMemsetD32_v2, _ptds)             \
+    X(5, cuMemsetD2D8_v2, _ptds) X(5, cuMemsetD2D16_v2, _ptds) X(5, cuMemsetD2D32_v2, _ptds)       \
+    X(4, cuMemcpyAsync, _ptsz) X(6, cuMemcpyPeerAsync, _ptsz) X(2, cuMemcpy3DPeerAsync, _ptsz)     \
+    X(4, cuMemcpyHtoDAsync_v2, _ptsz) X(4, cuMemcpyDtoHAsync_v2, _ptsz)                            \
+    X(4, cuMemcpyDtoDAsync_v2, _ptsz) X(5, cuMemcpyHtoAAsync_v2, _ptsz)                            \
+    X(5, cuMemcpyAtoHAsync_v2, _ptsz) X(2, cuMemcpy2DAsync_v2, _ptsz)                              \
+    X(2, cuMemcpy3DAsync_v2, _ptsz)                                                                \
+    X(4, cuMemsetD8Async, _ptsz) X(4, cuMemsetD16Async, _ptsz) X(4, cuMemsetD32Async, _ptsz)       \
+    X(6, cuMemsetD2D8Async, _ptsz) X(6, cuMemsetD2D16Async, _ptsz)                                 \
+    X(6, cuMemsetD2D32Async, _ptsz)                                                                \
+    X(3, cuMemAllocAsync, _ptsz) X(4, cuMemAllocFromPoolAsync, _ptsz) X(2, cuMemFreeAsync, _ptsz)  \
+    X(1, cuStreamSynchronize, _ptsz) X(1, cuStreamQuery, _ptsz) X(3, cuStreamWaitEvent, _ptsz)     \
+    X(2, cuStreamGetCtx, _ptsz) X(2, cuStreamGetFlags, _ptsz) X(2, cuStreamGetPriority, _ptsz)     \
+    X(2, cuStreamGetId, _ptsz) X(2, cuStreamIsCapturing, _ptsz)                                    \
+    X(2, cuStreamBeginCapture_v2, _ptsz) X(2, cuStreamEndCapture, _ptsz)                           \
+    X(4, cuStreamAddCallback, _ptsz) X(3, cuLaunchHostFunc, _ptsz)                                 \
+    X(2, cuEventRecord, _ptsz) X(3, cuEventRecordWithFlags, _ptsz)                                 \
+    X(11, cuLaunchKernel, _ptsz) X(2, cuGraphLaunch, _ptsz)
 
 #pragma push_macro("cuDevicePrimaryCtxRelease")
 #pragma push_macro("cuDevicePrimaryCtxReset")
@@ -30,47 +71,18 @@
 #undef cuDevicePrimaryCtxReset
 
 extern "C" {
-CUresult cuMemAlloc_v2(CUdeviceptr*, std::size_t) SIMCUDA_BODY(cuMemAlloc_v2);
-CUresult cuMemAllocPitch_v2(CUdeviceptr*, std::size_t*, std::size_t, std::size_t, unsigned)
-    SIMCUDA_BODY(cuMemAllocPitch_v2);
-CUresult cuMemAllocManaged(CUdeviceptr*, std::size_t, unsigned) SIMCUDA_BODY(cuMemAllocManaged);
-CUresult cuMemAllocAsync(CUdeviceptr*, std::size_t, CUstream) SIMCUDA_BODY(cuMemAllocAsync);
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr*, std::size_t, CUmemoryPool, CUstream)
-    SIMCUDA_BODY(cuMemAllocFromPoolAsync);
-CUresult cuMemFreeAsync(CUdeviceptr, CUstream) SIMCUDA_BODY(cuMemFreeAsync);
-CUresult cuMemFree_v2(CUdeviceptr) SIMCUDA_BODY(cuMemFree_v2);
-CUresult cuMemFreeHost(void*) SIMCUDA_BODY(cuMemFreeHost);
-CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) SIMCUDA_BODY(cuMemHostRegister_v2);
-CUresult cuMemHostUnregister(void*) SIMCUDA_BODY(cuMemHostUnregister);
-CUresult cuMemMap(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle,
-                  unsigned long long) SIMCUDA_BODY(cuMemMap);
-CUresult cuMemUnmap(CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemUnmap);
-CUresult cuIpcCloseMemHandle(CUdeviceptr) SIMCUDA_BODY(cuIpcCloseMemHandle);
-CUresult cuCtxDestroy_v2(CUcontext) SIMCUDA_BODY(cuCtxDestroy_v2);
-CUresult cuDevicePrimaryCtxRelease(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRelease);
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRelease_v2);
-CUresult cuDevicePrimaryCtxReset(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxReset);
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxReset_v2);
-CUresult cuDevicePrimaryCtxRetain(CUcontext*, CUdevice) SIMCUDA_BODY(cuDevicePrimaryCtxRetain);
-CUresult cuCtxSynchronize() SIMCUDA_BODY(cuCtxSynchronize);
-CUresult cuModuleUnload(CUmodule) SIMCUDA_BODY(cuModuleUnload);
-CUresult cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode)
-    SIMCUDA_BODY(cuStreamBeginCapture_v2);
-CUresult cuStreamEndCapture(CUstream, CUgraph*) SIMCUDA_BODY(cuStreamEndCapture);
-CUresult cuStreamDestroy_v2(CUstream) SIMCUDA_BODY(cuStreamDestroy_v2);
-CUresult cuMemcpy(CUdeviceptr, CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemcpy);
-CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)
-    SIMCUDA_BODY(cuMemcpyAsync);
-CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void*, std::size_t) SIMCUDA_BODY(cuMemcpyHtoD_v2);
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void*, std::size_t, CUstream)
-    SIMCUDA_BODY(cuMemcpyHtoDAsync_v2);
-CUresult cuMemcpyDtoH_v2(void*, CUdeviceptr, std::size_t) SIMCUDA_BODY(cuMemcpyDtoH_v2);
-CUresult cuMemcpyDtoHAsync_v2(void*, CUdeviceptr, std::size_t, CUstream)
-    SIMCUDA_BODY(cuMemcpyDtoHAsync_v2);
-CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr, const void*, std::size_t, CUstream)
-    SIMCUDA_BODY(cuMemcpyHtoDAsync_v2_ptsz);
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D*, CUstream) SIMCUDA_BODY(cuMemcpy2DAsync_v2);
-CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D*, CUstream) SIMCUDA_BODY(cuMemcpy3DAsync_v2);
+#define SIMCUDA_DECLARE(function) decltype(function) function SIMCUDA_BODY(function);
+SIMCUDA_ENTRY_POINTS(SIMCUDA_DECLARE)
+#undef SIMCUDA_DECLARE
+
+#define SIMCUDA_DECLARE(function) CUresult function(CUdevice) SIMCUDA_BODY(function);
+SIMCUDA_ENTRY_POINTS_OF_OLD(SIMCUDA_DECLARE)
+#undef SIMCUDA_DECLARE
+
+#define SIMCUDA_DECLARE(arguments, function, form)                                                 \
+    decltype(function) function##form __asm__("body_of_" #function #form);
+SIMCUDA_PER_THREAD_FUNCTIONS(SIMCUDA_DECLARE)
+#undef SIMCUDA_DECLARE
 }
 
 #pragma pop_macro("cuDevicePrimaryCtxReset")

@@ -42,9 +42,22 @@ void* own_handle()
     return found == 0 ? nullptr : dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
 }
 
+// The form of the symbol for programs whose default stream is that of the thread; the symbol itself,
+// at `address`, if there is none.
+void* per_thread_form(void* library, const std::string& symbol, void* address)
+{
+    for (const char* form : {"_ptsz", "_ptds"}) {
+        void* const found = dlsym(library, (symbol + form).c_str());
+        if (found != nullptr) {
+            return found;
+        }
+    }
+    return address;
+}
+
 // The newest symbol of the function that `version` has; null if there is none. `too_new` is set if
 // only newer ones exist.
-void* find_symbol(const std::string& function, int version, bool* too_new)
+void* find_symbol(const std::string& function, int version, bool per_thread, bool* too_new)
 {
     static void* const library = own_handle();
     const bool well_formed = library != nullptr && function.rfind("cu", 0) == 0 &&
@@ -58,7 +71,7 @@ void* find_symbol(const std::string& function, int version, bool* too_new)
         void* address = dlsym(library, symbol.c_str());
         if (address != nullptr) {
             if (!newer_than(symbol, version)) {
-                return address;
+                return per_thread ? per_thread_form(library, symbol, address) : address;
             }
             *too_new = true;
         }
@@ -72,11 +85,9 @@ CUresult get_proc_address(const char* function, void** address, int version, cuu
     if (function == nullptr || address == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) {
-        return CUDA_ERROR_NOT_SUPPORTED; // the _ptsz functions are not simulated
-    }
+    const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     bool too_new = false;
-    *address = find_symbol(function, version, &too_new);
+    *address = find_symbol(function, version, per_thread, &too_new);
     if (status != nullptr) {
         *status = *address != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
                   : too_new           ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT

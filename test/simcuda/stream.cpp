@@ -6,17 +6,17 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 #include <utility>
 
 namespace simcuda {
 
 unsigned long long Stream::last_id = 0;
+thread_local bool PerThreadDefault::in_use = false;
 
 namespace {
 
 using Streams = std::map<CUstream, std::shared_ptr<Stream>>;
-using PerThreadStreams = std::map<std::pair<std::thread::id, Context*>, std::shared_ptr<Stream>>;
+using PerThreadStreams = std::map<std::pair<unsigned long, Context*>, std::shared_ptr<Stream>>;
 
 Streams& streams()
 {
@@ -28,6 +28,14 @@ PerThreadStreams& per_thread_streams()
 {
     static auto& all = *new PerThreadStreams;
     return all;
+}
+
+// Never that of another thread, as std::thread::id may be: its stream would be waited for, too.
+unsigned long thread_number()
+{
+    static unsigned long last = 0; // guarded by the driver's lock
+    thread_local const unsigned long number = ++last;
+    return number;
 }
 
 template <typename Map>
@@ -91,11 +99,13 @@ CUresult with_stream(Call& call, CUstream handle, Body body)
 
 std::shared_ptr<Stream> find_stream(CUstream handle, Context& current)
 {
-    if (handle == nullptr || handle == CU_STREAM_LEGACY) {
+    const bool of_thread =
+        handle == CU_STREAM_PER_THREAD || (handle == nullptr && PerThreadDefault::in_use);
+    if (handle == CU_STREAM_LEGACY || (handle == nullptr && !of_thread)) {
         return current.legacy_stream;
     }
-    if (handle == CU_STREAM_PER_THREAD) {
-        auto& stream = per_thread_streams()[{std::this_thread::get_id(), &current}];
+    if (of_thread) {
+        auto& stream = per_thread_streams()[{thread_number(), &current}];
         if (stream == nullptr) {
             stream = std::make_shared<Stream>(current, Stream::Kind::blocking);
         }

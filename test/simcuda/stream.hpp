@@ -41,7 +41,19 @@ private:
     static unsigned long long last_id;
 };
 
-// Null if `handle` names no stream. Default streams belong to `current`.
+// While it lives, the default stream of the calling thread's calls is that of the thread, not the
+// legacy one.
+class PerThreadDefault {
+public:
+    PerThreadDefault() { in_use = true; }
+    ~PerThreadDefault() { in_use = false; }
+    PerThreadDefault(const PerThreadDefault&) = delete;
+
+    static thread_local bool in_use;
+};
+
+// Null if `handle` names no stream; a null handle is the default stream. Default streams belong to
+// `current`.
 std::shared_ptr<Stream> find_stream(CUstream handle, Context& current);
 
 // The same, and whether operations may be put into it: else the asynchronous failure of its context

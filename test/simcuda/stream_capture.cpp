@@ -4,7 +4,7 @@
 
 #include "call.hpp"
 #include "graph.hpp"
-#include "stream.hpp"
+#include "per_thread_function.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -241,3 +241,6 @@ extern "C" CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureSt
         graph != nullptr || nodes != nullptr || edges != nullptr || node_count != nullptr;
     return get_info(stream, status, id, graph_too);
 }
+
+SIMCUDA_PER_THREAD_FUNCTION(6, cuStreamGetCaptureInfo_v2, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(7, cuStreamGetCaptureInfo_v3, _ptsz)

@@ -2,7 +2,7 @@
 // Streams that write a word to memory, or wait for one.
 #include "call.hpp"
 #include "copy.hpp"
-#include "stream.hpp"
+#include "per_thread_function.hpp"
 
 namespace simcuda {
 
@@ -157,3 +157,12 @@ extern "C" CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address,
 {
     return wait_value(wait_64, stream, address, value, flags);
 }
+
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWriteValue32, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWriteValue32_v2, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWriteValue64, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWriteValue64_v2, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWaitValue32, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWaitValue32_v2, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWaitValue64, _ptsz)
+SIMCUDA_PER_THREAD_FUNCTION(4, cuStreamWaitValue64_v2, _ptsz)

@@ -236,3 +236,17 @@ void Gate::watch()
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
+
+LegacyGate::LegacyGate()
+{
+    gate.close(stream_);
+    EXPECT_CU(cu().cuEventRecord(event_, stream_));
+    EXPECT_CU(cu().cuStreamWaitEvent(CU_STREAM_LEGACY, event_, 0));
+}
+
+Bytes Onlooker::look(CUdeviceptr address) const
+{
+    EXPECT_CU(cu().cuMemcpyDtoHAsync(seen_.data(), address, bytes_, stream_));
+    EXPECT_CU(cu().cuStreamSynchronize(stream_));
+    return seen_.read();
+}

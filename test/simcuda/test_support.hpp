@@ -155,3 +155,30 @@ private:
     std::atomic<std::chrono::steady_clock::rep> open_at_;
     std::thread watch_;
 };
+
+// A gate in the legacy default stream, which has no value to wait for in CUDA, by way of another
+// stream.
+class LegacyGate {
+public:
+    LegacyGate();
+
+private:
+    Stream stream_;
+    Event event_;
+
+public:
+    Gate gate;
+};
+
+// Sees what is in device memory now, by a stream that waits for nobody. Make it before a gate.
+class Onlooker {
+public:
+    explicit Onlooker(std::size_t bytes) : seen_(bytes), bytes_(bytes) {}
+
+    Bytes look(CUdeviceptr address) const;
+
+private:
+    PinnedMemory seen_;
+    Stream stream_;
+    const std::size_t bytes_;
+};
