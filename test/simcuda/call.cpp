@@ -29,9 +29,13 @@ using InjectedFailures = std::vector<std::unique_ptr<InjectedFailure>>;
 // Replaced as a whole; a replaced list is kept, because another thread may still read it.
 std::atomic<InjectedFailures*> injected_failures{nullptr};
 
-// "cuMemAlloc_v2" -> "cuMemAlloc"
+// "cuMemAlloc_v2" and "cuMemAllocAsync_ptsz" -> "cuMemAlloc" and "cuMemAllocAsync"
 std::string base_name(const std::string& function)
 {
+    const std::size_t form = function.rfind("_pt");
+    if (form != std::string::npos) {
+        return base_name(function.substr(0, form));
+    }
     const std::size_t end = function.rfind("_v");
     const bool versioned =
         end != std::string::npos && end + 2 < function.size() &&

@@ -94,11 +94,7 @@ TEST_F(ArrayTest, a_copy_from_an_array_to_device_memory_returns_before_it_is_com
     Onlooker onlooker(kBytes);
     LegacyGate legacy;
     ASSERT_CU(cu().cuMemcpyAtoD(to.address(), array, 0, kBytes));
-    EXPECT_EQ(before, onlooker.look(to.address()));
-    EXPECT_FALSE(legacy.gate.opened()) << "a call waited";
-    legacy.gate.open();
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_LEGACY));
-    EXPECT_EQ(data_, onlooker.look(to.address()));
+    onlooker.expect_change(to.address(), before, data_, legacy.gate, CU_STREAM_LEGACY);
 }
 
 TEST_F(ArrayTest, a_copy_from_device_memory_to_an_array_returns_before_it_is_complete)

@@ -13,24 +13,33 @@ protected:
     const Bytes data_ = fresh_bytes(FillBuffers::kBytes);
     const Bytes before_ = fresh_bytes(FillBuffers::kBytes);
 
-    CUresult run(void* function, const DeviceMemory& to, const DeviceMemory& from,
-                 CUstream stream) const
+    // In the default stream of that form of the function.
+    CUresult run(void* function, const DeviceMemory& to, const DeviceMemory& from) const
     {
         return function == nullptr
                    ? CUDA_ERROR_NOT_FOUND
-                   : GetParam().run(function, {to.address(), from.address(), context_}, stream);
+                   : GetParam().run(function, {to.address(), from.address(), context_}, nullptr);
     }
-    CUresult run(const DeviceMemory& to, const DeviceMemory& from, CUstream stream) const
+    static void* legacy_form() { return cu().find_symbol(GetParam().symbol); }
+    static void* per_thread_form()
     {
-        return run(cu().find_symbol(GetParam().symbol), to, from, stream);
-    }
-    // By the form for programs whose default stream is that of the thread.
-    CUresult run_in_thread(const DeviceMemory& to, const DeviceMemory& from) const
-    {
-        return run(cu().find_symbol(GetParam().symbol + GetParam().per_thread_form), to, from,
-                   nullptr);
+        return cu().find_symbol(GetParam().symbol + GetParam().per_thread_form);
     }
     Bytes expected() const { return GetParam().expected(data_); }
+
+    void expect_no_other_stream_matters_to(void* function) const
+    {
+        DeviceMemory from(data_);
+        DeviceMemory to(before_);
+        Onlooker onlooker(FillBuffers::kBytes);
+        Stream blocking(CU_STREAM_DEFAULT);
+        Gate gate;
+        gate.close(blocking); // for which the legacy stream would wait
+        ASSERT_CU(run(function, to, from));
+        EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
+        EXPECT_EQ(expected(), onlooker.look(to.address()));
+        EXPECT_FALSE(gate.opened()) << "a call waited";
+    }
 };
 
 class SynchronousFillTest : public FillTest {};
@@ -41,13 +50,8 @@ TEST_P(FillTest, returns_before_it_is_complete)
     DeviceMemory to(before_);
     Onlooker onlooker(FillBuffers::kBytes);
     LegacyGate legacy;
-    ASSERT_CU(run(to, from, nullptr));
-    EXPECT_EQ(before_, onlooker.look(to.address()));
-    EXPECT_EQ(CUDA_ERROR_NOT_READY, cu().cuStreamQuery(CU_STREAM_LEGACY));
-    EXPECT_FALSE(legacy.gate.opened()) << "a call waited";
-    legacy.gate.open();
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_LEGACY));
-    EXPECT_EQ(expected(), onlooker.look(to.address()));
+    ASSERT_CU(run(legacy_form(), to, from));
+    onlooker.expect_change(to.address(), before_, expected(), legacy.gate, CU_STREAM_LEGACY);
 }
 
 TEST_P(SynchronousFillTest, is_complete_when_it_returns_with_SYNC_MEMOPS)
@@ -59,7 +63,7 @@ TEST_P(SynchronousFillTest, is_complete_when_it_returns_with_SYNC_MEMOPS)
     ASSERT_CU(cu().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, to.address()));
     LegacyGate legacy;
     legacy.gate.open_later(milliseconds(30));
-    ASSERT_CU(run(to, from, nullptr));
+    ASSERT_CU(run(legacy_form(), to, from));
     EXPECT_TRUE(legacy.gate.opened()) << "the call did not wait";
     EXPECT_EQ(expected(), onlooker.look(to.address()));
 }
@@ -71,43 +75,21 @@ TEST_P(FillTest, waits_for_the_default_stream_of_the_thread_in_the_form_for_it)
     Onlooker onlooker(FillBuffers::kBytes);
     Gate gate;
     gate.close(CU_STREAM_PER_THREAD);
-    ASSERT_CU(run_in_thread(to, from));
-    EXPECT_EQ(before_, onlooker.look(to.address()));
-    EXPECT_FALSE(gate.opened()) << "a call waited";
-    gate.open();
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
-    EXPECT_EQ(expected(), onlooker.look(to.address()));
+    ASSERT_CU(run(per_thread_form(), to, from));
+    onlooker.expect_change(to.address(), before_, expected(), gate, CU_STREAM_PER_THREAD);
 }
 
 TEST_P(FillTest, does_not_wait_for_other_streams_in_the_form_for_the_default_stream_of_the_thread)
 {
-    DeviceMemory from(data_);
-    DeviceMemory to(before_);
-    Onlooker onlooker(FillBuffers::kBytes);
-    Stream blocking(CU_STREAM_DEFAULT);
-    Gate gate;
-    gate.close(blocking); // for which the legacy stream would wait
-    ASSERT_CU(run_in_thread(to, from));
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
-    EXPECT_EQ(expected(), onlooker.look(to.address()));
-    EXPECT_FALSE(gate.opened()) << "a call waited";
+    expect_no_other_stream_matters_to(per_thread_form());
 }
 
 TEST_P(FillTest, is_found_in_the_form_for_the_default_stream_of_the_thread)
 {
-    DeviceMemory from(data_);
-    DeviceMemory to(before_);
-    Onlooker onlooker(FillBuffers::kBytes);
-    Stream blocking(CU_STREAM_DEFAULT);
     void* function = nullptr;
     ASSERT_CU(cu().cuGetProcAddress(GetParam().name().c_str(), &function, 12000,
                                     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, nullptr));
-    Gate gate;
-    gate.close(blocking);
-    ASSERT_CU(run(function, to, from, nullptr));
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
-    EXPECT_EQ(expected(), onlooker.look(to.address()));
-    EXPECT_FALSE(gate.opened()) << "a call waited";
+    expect_no_other_stream_matters_to(function);
 }
 
 std::vector<FillCall> synchronous_fill_calls()

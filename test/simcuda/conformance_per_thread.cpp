@@ -82,12 +82,7 @@ TEST_F(PerThreadTest, holds_the_legacy_default_stream_back)
     Onlooker onlooker(kBytes);
     OtherThread other(context_);
     ASSERT_CU(cu().cuMemcpyDtoD(to.address(), from.address(), kBytes));
-    EXPECT_EQ(before, onlooker.look(to.address()));
-    EXPECT_EQ(CUDA_ERROR_NOT_READY, cu().cuStreamQuery(CU_STREAM_LEGACY));
-    EXPECT_FALSE(other.gate.opened()) << "a call waited";
-    other.gate.open();
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_LEGACY));
-    EXPECT_EQ(data, onlooker.look(to.address()));
+    onlooker.expect_change(to.address(), before, data, other.gate, CU_STREAM_LEGACY);
 }
 
 TEST_F(PerThreadTest, waits_for_the_legacy_default_stream)
@@ -99,12 +94,7 @@ TEST_F(PerThreadTest, waits_for_the_legacy_default_stream)
     Onlooker onlooker(kBytes);
     LegacyGate legacy;
     ASSERT_CU(cu().cuMemcpyDtoDAsync(to.address(), from.address(), kBytes, CU_STREAM_PER_THREAD));
-    EXPECT_EQ(before, onlooker.look(to.address()));
-    EXPECT_EQ(CUDA_ERROR_NOT_READY, cu().cuStreamQuery(CU_STREAM_PER_THREAD));
-    EXPECT_FALSE(legacy.gate.opened()) << "a call waited";
-    legacy.gate.open();
-    EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
-    EXPECT_EQ(data, onlooker.look(to.address()));
+    onlooker.expect_change(to.address(), before, data, legacy.gate, CU_STREAM_PER_THREAD);
 }
 
 TEST_F(PerThreadTest, copies_from_pinned_memory_may_go_there)

@@ -103,6 +103,11 @@ Bytes FillCall::expected(const Bytes& from) const
     return all;
 }
 
+void PrintTo(const FillCall& call, std::ostream* output)
+{
+    *output << call.symbol;
+}
+
 const std::vector<FillCall>& fill_calls()
 {
     static const std::vector<FillCall> calls = {

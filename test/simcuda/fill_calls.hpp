@@ -4,6 +4,8 @@
 
 #include "test_support.hpp"
 
+#include <ostream>
+
 // What a call works on.
 struct FillBuffers {
     static constexpr std::size_t kBytes = 1 << 20;
@@ -25,5 +27,8 @@ struct FillCall {
     std::string name() const; // without version
     Bytes expected(const Bytes& from) const;
 };
+
+// For Google Test.
+void PrintTo(const FillCall& call, std::ostream* output);
 
 const std::vector<FillCall>& fill_calls();

@@ -7,9 +7,9 @@
 extern "C" {
 #endif
 
-// Calls of an entry point since the process began or since simcuda_reset_counts. All versions of a
-// function count together: "cuMemAlloc" and "cuMemAlloc_v2" name the same count. 0 for a function
-// that was never called or does not exist. "": all functions together.
+// Calls of an entry point since the process began or since simcuda_reset_counts. All forms of a
+// function count together: "cuMemcpyDtoD", "cuMemcpyDtoD_v2" and "cuMemcpyDtoD_v2_ptds" name the same
+// count. 0 for a function that was never called or does not exist. "": all functions together.
 unsigned long simcuda_call_count(const char* function);
 
 // Sets all counts to 0. Does not change the n of SIMCUDA_FAIL.

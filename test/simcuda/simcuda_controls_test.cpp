@@ -99,9 +99,14 @@ int read_freed_memory(const Arguments&)
 }
 const ChildStepRegistration kReadFreedMemory("read freed memory", read_freed_memory);
 
-TEST_F(ControlsTest, calls_are_counted_by_function_in_all_its_versions)
+TEST_F(ControlsTest, calls_are_counted_by_function_in_all_its_forms)
 {
+    DeviceMemory filled(8);
     controls().reset_counts();
+    EXPECT_CU(cu().cuMemsetD8(filled.address(), 1, 8));
+    EXPECT_CU(cu().find<decltype(cuMemsetD8)>("cuMemsetD8_v2_ptds")(filled.address(), 1, 8));
+    EXPECT_EQ(2u, controls().call_count("cuMemsetD8"));
+    EXPECT_EQ(2u, controls().call_count("cuMemsetD8_v2_ptds"));
     EXPECT_EQ(0u, controls().call_count("cuMemAlloc"));
     for (int i = 0; i < 3; ++i) {
         DeviceMemory memory(8);

@@ -250,3 +250,14 @@ Bytes Onlooker::look(CUdeviceptr address) const
     EXPECT_CU(cu().cuStreamSynchronize(stream_));
     return seen_.read();
 }
+
+void Onlooker::expect_change(CUdeviceptr address, const Bytes& before, const Bytes& after,
+                             Gate& gate, CUstream held) const
+{
+    EXPECT_EQ(before, look(address));
+    EXPECT_EQ(CUDA_ERROR_NOT_READY, cu().cuStreamQuery(held));
+    EXPECT_FALSE(gate.opened()) << "a call waited";
+    gate.open();
+    EXPECT_CU(cu().cuStreamSynchronize(held));
+    EXPECT_EQ(after, look(address));
+}

@@ -177,6 +177,11 @@ public:
 
     Bytes look(CUdeviceptr address) const;
 
+    // What was begun in `held`, a stream that the gate holds back, changes the memory when the gate
+    // opens.
+    void expect_change(CUdeviceptr address, const Bytes& before, const Bytes& after, Gate& gate,
+                       CUstream held) const;
+
 private:
     PinnedMemory seen_;
     Stream stream_;
