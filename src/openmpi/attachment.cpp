@@ -14,6 +14,7 @@
 #include "openmpi/file_calls.hpp"
 #include "openmpi/first_rank.hpp"
 #include "openmpi/gpu_memory.hpp"
+#include "openmpi/matched_receives.hpp"
 #include "openmpi/mca_defaults.hpp"
 #include "openmpi/mca_parameters.hpp"
 #include "openmpi/mca_settings.hpp"
@@ -102,7 +103,7 @@ void redirect_for_gpu_memory(const OpenMpiLibrary &library, State &attached) {
 }
 
 /** Open MPI's own functions, once they are known. Without a driver, which others of the job may have, only what
- *  concerns windows. */
+ *  concerns host memory, too. */
 void attach_to(const OpenMpiLibrary &library, State &attached) {
     Opal opal = {};
     attached.stage = Stage::left_alone;
@@ -125,6 +126,7 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     redirect_one_sided_calls(library, &attached.redirection);
     redirect_dynamic_windows(library, &attached.redirection);
     redirect_endpoints_of_worlds(library, &attached.redirection);
+    redirect_matched_receives(library, &attached.redirection);
     watch_components(attached);
     if (CudaDriver::get() != nullptr) {
         redirect_for_gpu_memory(library, attached);

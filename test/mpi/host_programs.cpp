@@ -47,6 +47,8 @@ bool run(const char* program, const std::string& name)
         run_waiting();
     } else if (name == "regions") {
         run_regions();
+    } else if (name == "matched") {
+        run_matched();
     } else if (name == "spawn") {
         run_spawn(program);
     } else if (name == "connect") {

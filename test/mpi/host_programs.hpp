@@ -24,6 +24,9 @@ void run_waiting();
 /** Regions that are attached, detached and attached again, more of them than a component has room for. */
 void run_regions();
 
+/** Messages that are matched by MPI_Mprobe and received by MPI_Imrecv. */
+void run_matched();
+
 /** Processes that this job starts, with messages and windows between both worlds. */
 void run_spawn(const char* program);
 
