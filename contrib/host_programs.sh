@@ -10,12 +10,13 @@ prefix=$1 program=$2/test/mpi/host_programs scratch=$3
 shift 3
 programs=("$@")
 [ ${#programs[@]} != 0 ] ||
-    programs=(create allocate shared dynamic waiting regions matched spawn connect threads files session)
+    programs=(create allocate shared dynamic waiting regions matched revoked spawn connect threads files session)
 
 # job N PROGRAM: where messages between two worlds go by tcp, they are to find this host.
 job() {
     local -a launch=(timeout -k 5 60 mpirun)
     [ "$way" != run ] || launch=(timeout -k 5 60 "$prefix/bin/gpushm-run" mpirun)
+    [[ $2 != revoked || $(mpirun --version) != *" 5."* ]] || launch+=(--with-ft ulfm)
     OMPI_MCA_btl_tcp_if_include=lo "${launch[@]}" -n "$1" "$program" "$2" </dev/null
 }
 

@@ -157,14 +157,14 @@ int commit_then_attach() {
     try {
         attach();
     } catch (const std::exception &) {
-        GPUSHM_LOG(error, "there is no memory left to serve a session with: GPU buffers do not work in it");
+        GPUSHM_LOG(error, "there is no memory left to serve this job with: GPU buffers do not work in it");
     }
     return result;
 }
 
-/** Sends by whatever Open MPI takes without us: pml/ucx knows no sessions. Its pml/ob1 asks the accelerator framework
- *  about GPU memory. */
-void prepare_session(const OpenMpiLibrary &library, State &attached) {
+/** Sends by whatever Open MPI takes without us: pml/ucx knows neither sessions nor the failure of processes. Open MPI's
+ *  pml/ob1 asks the accelerator framework about GPU memory. */
+void prepare_without_ucx(const OpenMpiLibrary &library, State &attached) {
     withdraw_defaults();
     if (!is_switched_off() && CudaDriver::get() != nullptr && library.mpi("PMIx_Commit", &attached.pmix_commit)) {
         attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
@@ -185,8 +185,8 @@ void say_why_not(const std::string &obstacle) {
 /** Has this Open MPI, which is going to choose its components, send through UCX and gpushm, or choose as without
  *  gpushm where that cannot be. */
 void choose_components(const OpenMpiLibrary &library, State &attached) {
-    if (begins_with_session(library)) {
-        prepare_session(library, attached);
+    if (begins_with_session(library) || tolerates_faults(library)) {
+        prepare_without_ucx(library, attached);
         return;
     }
     const bool was_told = getenv(kSetByGpushm) != nullptr || getenv(kSetByProcess) != nullptr;

@@ -148,8 +148,9 @@ bool find_selected_pml(const OpenMpiLibrary &library) {
 /** Open MPI's own error, which follows, says nothing of GPUs. */
 void explain_refusal(const void *base) {
     if (!sends_through_ucx() && is_gpu_memory(base)) {
-        GPUSHM_LOG(error, "a job that begins with MPI_Session_init has no windows in GPU memory (%p), since Open MPI "
-                   "sends it without UCX: begin it with MPI_Init", base);
+        GPUSHM_LOG(error, "a job that begins with MPI_Session_init, or tolerates faults (mpirun --with-ft), has "
+                   "no windows in GPU memory (%p), since Open MPI sends it without UCX: begin it with MPI_Init, and "
+                   "without --with-ft", base);
     }
 }
 
@@ -168,6 +169,11 @@ int win_attach(void *window, void *base, ptrdiff_t size) {
 bool begins_with_session(const OpenMpiLibrary &library) {
     const auto *mpi_state = static_cast<const int *>(library.mpi("ompi_mpi_state"));
     return library.mpi("MPI_Session_init") != nullptr && mpi_state != nullptr && *mpi_state != kInitStarted;
+}
+
+bool tolerates_faults(const OpenMpiLibrary &library) {
+    const auto *enabled = static_cast<const bool *>(library.mpi("ompi_ftmpi_enabled"));
+    return enabled != nullptr && *enabled;
 }
 
 void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {

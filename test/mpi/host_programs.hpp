@@ -27,6 +27,9 @@ void run_regions();
 /** Messages that are matched by MPI_Mprobe and received by MPI_Imrecv. */
 void run_matched();
 
+/** A communicator that is revoked, and shrunk. Prints nothing where this MPI tolerates no faults. */
+void run_revoked();
+
 /** Processes that this job starts, with messages and windows between both worlds. */
 void run_spawn(const char* program);
 
