@@ -28,10 +28,12 @@ std::unique_ptr<Link> Link::connect(Port &port, const MailboxAddress &peer, cons
 }
 
 Link::Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox)
-    : port_(port), peer_(peer), watch_(ProcessWatch(peer.pid)), mailbox_(std::move(mailbox)) {}
+    : port_(port), peer_(peer), watch_(ProcessWatch(peer.pid)), mailbox_(std::move(mailbox)),
+      writer_(mailbox_.direct_writes(), &mailbox_.registrations()) {}
 
 Link::~Link() {
     if (port_.is_inherited()) {
+        writer_.forget();
         return;
     }
     wait_for_copies(nullptr);
@@ -265,6 +267,7 @@ void Link::wait_for_copies(const void *owner) {
 }
 
 void Link::cancel(const void *owner, std::vector<Completion> *ended) {
+    port_.enter();
     const auto hand_out = [ended](const Completion &completion) {
         if (ended != nullptr && completion.function != nullptr) {
             ended->push_back(completion);
@@ -377,6 +380,27 @@ void Link::fail_for_want_of_memory() {
     fail();
 }
 
+/** Waits for puts through a mapping; what is to be done at their end is left to finish_direct_copies(). */
+void Link::end_put_writes() {
+    for (DirectCopy &copy : direct_copies_) {
+        if (copy.write.exists()) {
+            CopyTicket ticket = copy.ticket;  // how it ended is still asked for
+            port_.engine().wait(&ticket);
+            copy.write.end();
+        }
+    }
+}
+
+void Link::end_copies(uint64_t registration) {
+    end_put_writes();
+    for (IncomingCopy &copy : incoming_copies_) {
+        if (copy.chunk.is_reply == 0 && copy.chunk.registration == registration) {
+            copy.chunk.failed |= port_.engine().wait(&copy.ticket) != Status::ok ? 1u : 0u;
+            copy.use.end();
+        }
+    }
+}
+
 /** After wait_for_copies(): nobody asks for their end any more, but a peer that lives may wait for it. */
 void Link::drop_pushes() {
     direct_copies_.remove_if([](const DirectCopy &copy) {
@@ -404,6 +428,7 @@ void Link::send_close() {
     if (failed_) {
         return;
     }
+    end_put_writes();  // the words in which the owner sees them are another's from then on
     if (mailbox_.reserve(&reserved)) {
         mailbox_.publish(reserved, CellKind::close, 0, 0);
     } else {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/copy_engine.hpp"
+#include "core/direct_writes.hpp"
 #include "core/host_pins.hpp"
 #include "core/host_transfer_rounds.hpp"
 #include "core/mailbox.hpp"
@@ -10,6 +11,7 @@
 #include "core/poll_interval.hpp"
 #include "core/process.hpp"
 #include "core/protocol.hpp"
+#include "core/registration_table.hpp"
 #include "core/row_views.hpp"
 #include "core/staging_ring.hpp"
 #include "core/status.hpp"
@@ -138,6 +140,8 @@ public:
     void fail_for_want_of_memory();
     /** Tells the peer of copies into its memory that are over, as it may wait for that while this process waits. */
     void end_own_pushes();
+    /** RegistrationUser::end_copies(). */
+    void end_copies(uint64_t registration);
     /** True once after the link has failed: for the port, which tells its user. */
     bool take_failure();
 
@@ -274,6 +278,7 @@ private:
     struct IncomingCopy {
         CopyTicket ticket;
         TransferChunk chunk;
+        RegistrationTable::Use use;  // of a put
     };
 
     /** One copy, without the ring, between memory of this process and memory of the peer that is mapped
@@ -288,6 +293,7 @@ private:
         const void *filled = nullptr;          // get: RowViews destination whose rows it writes
         SharedTransfer *shared = nullptr;  // push: the peer's permission, a piece of it is claimed
         uint32_t shared_id = 0;
+        DirectWriter::Hold write = {};  // put: the peer waits for its end if it deregisters the memory
         Status status = Status::in_progress;
     };
 
@@ -450,7 +456,8 @@ private:
     void store_chunk(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
                      bool from_ring);
     unsigned char *chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info,
-                                     bool *on_gpu);
+                                     bool *on_gpu, RegistrationTable::Use *use);
+    void end_put_writes();
     void chunk_arrived(const TransferChunk &chunk, uint64_t length, bool stored);
     void wait_for_copies(const void *owner);
 
@@ -583,6 +590,7 @@ private:
     size_t slot_pieces_ = 0;  // so far
     uint64_t slot_sent_ = 0;  // monotonic_nanoseconds() of the last one
 
+    DirectWriter writer_;  // of puts
     std::list<DirectCopy> direct_copies_;
     uint64_t owner_ = 0;                 // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;

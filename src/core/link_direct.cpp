@@ -297,8 +297,12 @@ bool Link::start_direct_put(const Stream &stream) {
     }
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
                                         local_side(stream), stream.total);
-    return view.address != nullptr &&
-           start_direct({DirectCopy::Purpose::put, stream, {}, nullptr, nullptr},
+    DirectCopy copy = {DirectCopy::Purpose::put, stream, {}, nullptr, nullptr};
+    if (view.address != nullptr) {
+        copy.write = writer_.begin(stream.remote.registration);
+    }
+    return copy.write.exists() &&
+           start_direct(std::move(copy),
                         in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
                         in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
 }
@@ -362,6 +366,7 @@ unsigned Link::finish_direct_copies() {
         if (copy.shared != nullptr) {
             copy.shared->finish(copy.shared_id, copy.status == Status::ok);
         }
+        copy.write.end();  // before anybody is told of the transfer's
         if (copy.purpose != DirectCopy::Purpose::push) {
             count_part(copy.stream.transfer_id, -1);
         }

@@ -52,6 +52,7 @@ Status Link::am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_co
 }
 
 Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length) {
+    port_.enter();
     const Status status = check_sendable();
     if (status != Status::ok) {
         return status;
@@ -72,6 +73,7 @@ Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_le
 Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
                        const Piece *pieces, size_t piece_count, const void *owner,
                        const Completion &completion) {
+    port_.enter();
     if (failed_) {
         return Status::peer_failed;
     }

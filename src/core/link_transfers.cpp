@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace gpushm {
 namespace {
@@ -49,13 +50,15 @@ size_t joint_bytes_of(size_t length, uint64_t transfer_bytes, const MemoryInfo &
 
 Status Link::put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                  const Completion &completion) {
+    port_.enter();
     const Status status = check_startable();
     if (status != Status::ok || length == 0) {
         return status;
     }
     // To host memory a CPU copies, in the order of the ring.
     const bool in_order = remote.buffer.is_host_memory();
-    if (read_.overlaps(remote.address, length) || (!in_order && written_.overlaps(remote.address, length))) {
+    if (read_.overlaps(remote.address, length) || (!in_order && written_.overlaps(remote.address, length)) ||
+        !writer_.has_room(remote.registration)) {
         return Status::no_resource;
     }
     const uint64_t id = start_operation(owner, completion);
@@ -72,6 +75,7 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
 
 Status Link::get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
                  const Completion &completion) {
+    port_.enter();
     const Status status = check_startable();
     if (status != Status::ok || length == 0) {
         return status;
@@ -447,9 +451,9 @@ void Link::receive_chunk(const TransferChunk &chunk, const unsigned char *slot,
 }
 
 /** Where a chunk belongs in this process, and whether a GPU copies to there; null when nobody
- *  waits for it or it names memory that it may not write. */
-unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length,
-                                       MemoryInfo *info, bool *on_gpu) {
+ *  waits for it or it names memory that it may not write. A put writes while `*use` lives. */
+unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info,
+                                       bool *on_gpu, RegistrationTable::Use *use) {
     if (length > chunk.total || chunk.offset > chunk.total - length || chunk.failed != 0) {
         return nullptr;
     }
@@ -466,7 +470,8 @@ unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t leng
                                         : gpu_copies(*info, destination, length);
         return destination;
     }
-    if (!RegistrationTable::instance().covers(chunk.registration, chunk.address, chunk.total)) {
+    *use = RegistrationTable::instance().use(chunk.registration, chunk.address, chunk.total);
+    if (!*use) {
         const auto known = incoming_puts_.find(chunk.transfer_id);
         if (known == incoming_puts_.end() || !known->second.failed) {
             GPUSHM_LOG(debug, "process %d wants to write %llu bytes that are not registered for it: "
@@ -484,7 +489,8 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
                        bool from_ring) {
     MemoryInfo info;
     bool on_gpu = false;
-    unsigned char *destination = chunk_destination(chunk, length, &info, &on_gpu);
+    RegistrationTable::Use use;
+    unsigned char *destination = chunk_destination(chunk, length, &info, &on_gpu, &use);
     bool stored = destination != nullptr;
     if (stored && on_gpu) {
         CopyTicket ticket;
@@ -493,7 +499,7 @@ void Link::store_chunk(const TransferChunk &chunk, const unsigned char *data, ui
         job.transfer_bytes = chunk.total;
         job.joint_bytes = joint_bytes_of(length, chunk.total, info);
         if (from_ring) {
-            incoming_copies_.push_back({ticket, chunk});  // before a copy has begun
+            incoming_copies_.push_back({ticket, chunk, std::move(use)});  // before a copy has begun
         }
         Status status = port_.engine().start(job, &ticket);
         if (status == Status::in_progress && from_ring) {

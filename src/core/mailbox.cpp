@@ -3,6 +3,7 @@
 
 #include "core/log.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace gpushm {
@@ -22,6 +23,13 @@ SharedTransfer &transfer_of(const Segment &segment, uint32_t index) {
 
 pid_t record_pid(uint64_t owner) { return static_cast<pid_t>(owner >> 1); }
 
+void raise_senders(const Segment &segment, uint32_t count) {
+    std::atomic<uint32_t> &senders = reinterpret_cast<MailboxHeader *>(segment.data())->senders;
+    uint32_t seen = senders.load(std::memory_order_relaxed);
+    while (seen < count && !senders.compare_exchange_weak(seen, count, std::memory_order_relaxed)) {
+    }
+}
+
 std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAddress &self) {
     SenderRecord *records = MailboxGeometry::sender_records(segment.data());
     const uint64_t claimed = static_cast<uint64_t>(self.pid) << 1;
@@ -31,6 +39,8 @@ std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAdd
             records[i].address = self;
             records[i].reserving.store(0, std::memory_order_relaxed);
             records[i].given_up.store(0, std::memory_order_relaxed);
+            MailboxGeometry::direct_writes(segment.data())[i].clear();
+            raise_senders(segment, i + 1);
             records[i].owner.store(claimed | 1, std::memory_order_release);
             return static_cast<uint16_t>(i);
         }
@@ -208,6 +218,20 @@ bool MailboxReceiver::has_sender(const Cookie &cookie) const {
         }
     }
     return false;
+}
+
+std::optional<MailboxReceiver::Writer> MailboxReceiver::find_writer(uint64_t registration, uint32_t first) const {
+    const uint32_t senders = std::min(header()->senders.load(std::memory_order_relaxed), kMaxSenders);
+    for (uint32_t i = first; i < senders; ++i) {
+        if (!writes(static_cast<uint16_t>(i), registration)) {
+            continue;
+        }
+        const pid_t pid = record_pid(sender_records()[i].owner.load(std::memory_order_acquire));
+        if (pid != 0 && ProcessWatch(pid).alive()) {
+            return Writer{static_cast<uint16_t>(i), pid};
+        }
+    }
+    return std::nullopt;
 }
 
 std::optional<uint16_t> MailboxReceiver::find_dead_sender() {

@@ -3,8 +3,9 @@
 //
 // Layout of the segment (all offsets follow from the two numbers in the header):
 //
-//   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] | RegistrationList |
-//   Cell[cell_count] | slot[cell_count], each kSlotOffset behind a multiple of 64
+//   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] |
+//   DirectWrites[kMaxSenders] | RegistrationList | Cell[cell_count] |
+//   slot[cell_count], each kSlotOffset behind a multiple of 64
 //
 // A message of up to kInlineBytes lies in its cell (128 bytes, two cache lines, of which one of up to
 // 48 bytes touches one); a longer one lies in the slot that belongs to the cell.
@@ -30,6 +31,7 @@
 #pragma once
 
 #include "core/cache_lines.hpp"
+#include "core/direct_writes.hpp"
 #include "core/message_payload.hpp"
 #include "core/process.hpp"
 #include "core/registration_list.hpp"
@@ -49,7 +51,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 15;
+constexpr uint32_t kProtocolVersion = 16;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -207,6 +209,12 @@ struct MailboxHeader {
      *  senders that wait for an answer. It stays readable where the segment is mapped. If the owner
      *  dies it may stay 0: senders watch the process as well. */
     alignas(128) std::atomic<uint64_t> closed;
+
+    /** Records below it were ever claimed, so that the owner looks at no others. Raised by compare-and-swap (relaxed) by
+     *  a sender that has claimed one, before the low bit of SenderRecord::owner; read (relaxed) by any thread of the owner
+     *  behind a fence (seq_cst), which the sender's own in DirectWrites orders with it. A value that makes no sense counts
+     *  as kMaxSenders. A sender that dies before it raises it has written nothing. */
+    alignas(128) std::atomic<uint32_t> senders;
 };
 
 /** A cell that the sender has reserved and fills. */
@@ -240,7 +248,8 @@ struct MailboxGeometry {
 
     static constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
     static constexpr size_t kRecordsOffset = kTransfersOffset + kSharedTransfers * sizeof(SharedTransfer);
-    static constexpr size_t kRegistrationsOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
+    static constexpr size_t kWritesOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
+    static constexpr size_t kRegistrationsOffset = kWritesOffset + kMaxSenders * sizeof(DirectWrites);
     static constexpr size_t kCellsOffset = kRegistrationsOffset + sizeof(RegistrationList);
 
     /** Whether a mailbox may have these sizes. */
@@ -254,6 +263,10 @@ struct MailboxGeometry {
     /** kMaxSenders of them. */
     static SenderRecord *sender_records(unsigned char *base) {
         return reinterpret_cast<SenderRecord *>(base + kRecordsOffset);
+    }
+    /** Of each sender. */
+    static DirectWrites *direct_writes(unsigned char *base) {
+        return reinterpret_cast<DirectWrites *>(base + kWritesOffset);
     }
     Cell *cell(unsigned char *base, uint64_t ticket) const {
         return reinterpret_cast<Cell *>(base + kCellsOffset) + (ticket & (cell_count - 1));
@@ -275,6 +288,18 @@ public:
 
     /** Of the owner's process. */
     RegistrationList *registrations() const { return MailboxGeometry::registrations(segment_.data()); }
+
+    /** A sender that writes a registration by itself. */
+    struct Writer {
+        uint16_t sender;
+        pid_t pid;
+    };
+    /** One from `first` on that lives, if it does so; any thread, after RegistrationTable::remove(). */
+    std::optional<Writer> find_writer(uint64_t registration, uint32_t first) const;
+    /** Whether a sender writes that registration, alive or not. */
+    bool writes(uint16_t sender, uint64_t registration) const {
+        return MailboxGeometry::direct_writes(segment_.data())[sender].contain(registration);
+    }
     MailboxAddress address() const;
     size_t slot_bytes() const { return geometry_.slot_bytes; }
 
@@ -458,6 +483,8 @@ public:
     bool closed() const { return header()->closed.load(std::memory_order_acquire) != 0; }
     /** Of the owner's process. */
     const RegistrationList &registrations() const { return *MailboxGeometry::registrations(segment_.data()); }
+    /** Of this sender. */
+    DirectWrites *direct_writes() const { return MailboxGeometry::direct_writes(segment_.data()) + sender_; }
 
 private:
     MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner, uint16_t sender);

@@ -43,14 +43,14 @@ std::unique_ptr<Port> Port::create(const PortConfig &config, const PortCallbacks
 
 Port::Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox)
     : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {
-    RegistrationTable::instance().publish(mailbox_.registrations());
+    RegistrationTable::instance().publish(mailbox_.registrations(), this);
 }
 
 Port::~Port() {
     if (is_inherited()) {
         return;
     }
-    RegistrationTable::instance().withdraw(mailbox_.registrations());
+    RegistrationTable::instance().withdraw(mailbox_.registrations(), this);
     mailbox_.close();
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();
@@ -73,6 +73,7 @@ Link *Port::find_link(const MailboxAddress &peer) const {
 }
 
 Link *Port::link(const MailboxAddress &peer, const char **why) {
+    enter();
     if (Link *known = find_link(peer)) {
         return known;
     }
@@ -112,6 +113,44 @@ SharedUse Port::take_shared_transfer() {
 void Port::end_own_pushes() {
     for (const std::unique_ptr<Link> &link : links_) {
         link->end_own_pushes();
+    }
+}
+
+/** A peer that writes to a registration which has ended. What it has written for too long already does not count: it does
+ *  nothing, most likely, or the place would be another's. */
+std::optional<MailboxReceiver::Writer> Port::find_writer(uint64_t registration) {
+    std::optional<MailboxReceiver::Writer> writer = mailbox_.find_writer(registration, 0);
+    while (writer) {
+        const auto given_up = given_up_writes_.find(writer->sender);
+        if (given_up == given_up_writes_.end()) {
+            break;
+        }
+        if (!mailbox_.writes(writer->sender, given_up->second)) {
+            given_up_writes_.erase(given_up);
+            break;
+        }
+        writer = mailbox_.find_writer(registration, writer->sender + 1u);
+    }
+    return writer;
+}
+
+bool Port::is_written(uint64_t registration) { return find_writer(registration).has_value(); }
+
+void Port::end_copies(uint64_t registration) {
+    thread_.act_if_own([&] {
+        for (const std::unique_ptr<Link> &link : links_) {
+            as_possible([&] { link->end_copies(registration); });
+        }
+    });
+}
+
+void Port::stop_waiting(uint64_t registration) {
+    while (const std::optional<MailboxReceiver::Writer> writer = find_writer(registration)) {
+        GPUSHM_LOG(error, "process %d does not end a copy into memory that this process has deregistered: it was stopped, "
+                   "or hangs; what it has begun to write may still be written", writer->pid);
+        if (!as_possible([&] { given_up_writes_[writer->sender] = registration; })) {
+            return;
+        }
     }
 }
 

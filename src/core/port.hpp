@@ -8,6 +8,8 @@
 #include "core/link.hpp"
 #include "core/mailbox.hpp"
 #include "core/poll_interval.hpp"
+#include "core/port_thread.hpp"
+#include "core/registration_table.hpp"
 #include "core/standby_kernel.hpp"
 
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -42,7 +45,7 @@ struct PortCallbacks {
 };
 
 /** One thread at a time. */
-class Port {
+class Port : private RegistrationUser {
 public:
     /** Null, logged, when there is no memory or no descriptor. */
     static std::unique_ptr<Port> create(const PortConfig &config, const PortCallbacks &callbacks);
@@ -66,6 +69,7 @@ public:
 
     /** Receives and advances; the number of things that happened. Not from within a callback. */
     unsigned progress() {
+        enter();
         ++progress_number_;
         if (!something_to_do()) {
             keep_house_in_time();
@@ -87,6 +91,9 @@ public:
 
     /** Nothing is under way on any link. */
     bool idle() const { return active_.empty(); }
+
+    /** A thread uses the port, or one of its links, now. */
+    void enter() { thread_.enter(); }
 
     /** A link has work; it is progressed until it has none. */
     void activate(Link &link);
@@ -129,6 +136,10 @@ private:
         return !mailbox_.empty() || !engine_.idle() || !active_.empty() || links_may_be_finished_ ||
                allocations_.generation() != freed_seen_;
     }
+    bool is_written(uint64_t registration) override;
+    void end_copies(uint64_t registration) override;
+    void stop_waiting(uint64_t registration) override;
+    std::optional<MailboxReceiver::Writer> find_writer(uint64_t registration);
     unsigned advance();
     void keep_house_in_time() {
         if (since_housekeeping_.over()) {
@@ -157,6 +168,8 @@ private:
     void check_exports();
 
     const pid_t created_by_ = getpid();
+    PortThread thread_;
+    std::map<uint16_t, uint64_t> given_up_writes_;  // senders, and the registration that each did not end to write
     PortConfig config_;
     PortCallbacks callbacks_;
     MailboxReceiver mailbox_;

@@ -7,7 +7,9 @@
 
 #include "core/host_pins.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <thread>
 
@@ -169,6 +171,30 @@ TEST_F(PortGpuDirect, FlushAndFenceWaitForIt) {
     EXPECT_EQ(link_.am_short(1, 0, nullptr, 0), Status::ok);
     set_simulation("SIMCUDA_DELAY_US", "5");
     EXPECT_EQ(target.check(0, kBytes, 1, 0), "");
+}
+
+/** More than a sender can show its peer at a time (DirectWrites). */
+TEST_F(PortGpuDirect, PutsToManyRegistrationsAllArrive) {
+    constexpr size_t kParts = 3 * DirectWrites::kPlaces;
+    constexpr size_t kPart = kBytes / kParts;
+    Buffer source(MemoryKind::device, kBytes);
+    Buffer target(MemoryKind::device, kBytes);
+    source.fill(1);
+    target.fill(2);
+    std::deque<Registration> registrations;
+    std::deque<Outcome> outcomes(kParts);
+    for (size_t i = 0; i < kParts; ++i) {
+        registrations.emplace_back(target.data() + i * kPart, kPart);
+        const RemoteMemory remote = registrations.back().named();
+        ASSERT_EQ(send_when_possible(a_, b_, [&] {
+                      return link_.put(source.data() + i * kPart, kPart, remote, nullptr, outcomes[i].completion());
+                  }),
+                  Status::in_progress);
+    }
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] {
+        return std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome &outcome) { return outcome.done(); });
+    }));
+    EXPECT_EQ(target.check(0, kParts * kPart, 1, 2), "");
 }
 
 /** Its owner has it back, and may have written there before the copy began. */

@@ -28,7 +28,7 @@ std::string bytes_of(const RemoteMemory &memory) {
 // ---------------------------------------------------------------- the other process
 
 enum class Peer::Operation : uint64_t {
-    allocate = 1, release, fill, holds, get, put, calls, calls_besides, reset_calls, simulate,
+    allocate = 1, release, fill, holds, get, put, put_and_deregister, calls, calls_besides, reset_calls, simulate,
     enable_pins, close_port, sleep, finish
 };
 
@@ -114,6 +114,7 @@ private:
             return {static_cast<uint64_t>(await_put(port_, *link_, buffer_->data(), command.number,
                                                     command.remote())),
                     {}};
+        case Operation::put_and_deregister: return {put_and_deregister(command), {}};
         case Operation::calls: return {test::calls(command.text), {}};
         case Operation::calls_besides:
             return {test::calls_of_all() - test::calls(command.text), {}};
@@ -127,6 +128,16 @@ private:
         case Operation::enable_pins: HostPins::instance().enable(command.number); return {};
         default: return {};
         }
+    }
+
+    /** How many lines say that somebody does not end a copy. */
+    uint64_t put_and_deregister(const Command &command) {
+        Outcome outcome;
+        link_->put(buffer_->data(), command.number, command.remote(), nullptr, outcome.completion());
+        registration_->end();
+        const uint64_t lines = log_.count("does not end a copy");
+        progress_until({&port_}, [&] { return outcome.done(); });
+        return lines;
     }
 
     LogCapture log_;  // errors that a test provokes are not to be read
@@ -153,7 +164,7 @@ bool Peer::connect(TestPort &port) {
     return true;
 }
 
-Peer::Answer Peer::ask(Operation operation, uint64_t number, const std::string &text) {
+void Peer::command(Operation operation, uint64_t number, const std::string &text) {
     Command command;
     command.number = number;
     memcpy(command.text, text.data(), std::min(text.size(), sizeof(command.text) - 1));
@@ -161,6 +172,10 @@ Peer::Answer Peer::ask(Operation operation, uint64_t number, const std::string &
         return link().am_short(kCommandId, static_cast<uint64_t>(operation), &command,
                                sizeof(command));
     });
+}
+
+Peer::Answer Peer::ask(Operation operation, uint64_t number, const std::string &text) {
+    command(operation, number, text);
     return await_answer();
 }
 
@@ -223,6 +238,18 @@ Status Peer::get_announced(const RemoteMemory &remote, size_t length, uint64_t *
 Status Peer::put(const RemoteMemory &remote, size_t length) {
     return static_cast<Status>(ask(Operation::put, length, bytes_of(remote)).value);
 }
+
+void Peer::begin_put(const RemoteMemory &remote, size_t length) {
+    command(Operation::put, length, bytes_of(remote));
+}
+
+void Peer::begin_put_and_deregister(const RemoteMemory &remote, size_t length) {
+    command(Operation::put_and_deregister, length, bytes_of(remote));
+}
+
+uint64_t Peer::end_put_and_deregister() { return await_answer().value; }
+
+Status Peer::end_put() { return static_cast<Status>(await_answer().value); }
 
 unsigned long Peer::calls(const char *function) {
     return ask(Operation::calls, 0, function).value;

@@ -33,6 +33,12 @@ public:
     /** It reads or writes memory of this process with its buffer. */
     Status get(const RemoteMemory &remote, size_t length);
     Status put(const RemoteMemory &remote, size_t length);
+    /** As put(), in two parts. */
+    void begin_put(const RemoteMemory &remote, size_t length);
+    Status end_put();
+    /** It begins a put and deregisters its own memory; how many lines of its log say that a copy is not ended. */
+    void begin_put_and_deregister(const RemoteMemory &remote, size_t length);
+    uint64_t end_put_and_deregister();
     /** As get() of host memory of this process; the message that asks for it announces the memory, so that there may be a
      *  head start: its number, 0 for none. */
     Status get_announced(const RemoteMemory &remote, size_t length, uint64_t *head_start);
@@ -57,6 +63,7 @@ private:
     class Service;
 
     Answer ask(Operation operation, uint64_t number = 0, const std::string &text = "");
+    void command(Operation operation, uint64_t number, const std::string &text);
     Answer await_answer();
 
     Child child_;

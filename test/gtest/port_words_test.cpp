@@ -110,6 +110,7 @@ private:
         auto *records = MailboxGeometry::sender_records(base);
         parts_.push_back({base, sizeof(MailboxHeader)});
         parts_.push_back({reinterpret_cast<unsigned char *>(records), 2 * sizeof(SenderRecord)});
+        parts_.push_back({reinterpret_cast<unsigned char *>(MailboxGeometry::direct_writes(base)), 2 * sizeof(DirectWrites)});
         parts_.push_back({from.ring->data(), sizeof(RingHeader)});
         for (uint64_t ticket = 0; ticket < kGeometry.cell_count; ++ticket) {
             parts_.push_back({reinterpret_cast<unsigned char *>(kGeometry.cell(base, ticket)),

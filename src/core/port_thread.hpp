@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which thread uses a port.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace gpushm {
+
+/** Whoever uses a port makes sure that no two threads do so at a time. Its thread of late may do more with it, from
+ *  where it is not known whether another one uses the port by now: it is the thread of late until another one enters, and
+ *  that one waits meanwhile. Thread safe. */
+class PortThread {
+public:
+    /** By the thread that uses the port now, before it changes anything of it. */
+    void enter() {
+        if (!is_own()) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            thread_.store(pthread_self(), std::memory_order_relaxed);
+        }
+    }
+
+    /** Does something if the calling thread was the last one that entered. */
+    template <typename Action>
+    void act_if_own(Action action) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (is_own()) {
+            action();
+        }
+    }
+
+private:
+    // Only a thread itself makes it its own, so what it sees here of itself is true.
+    bool is_own() const { return thread_.load(std::memory_order_relaxed) == pthread_self(); }
+
+    std::atomic<pthread_t> thread_{pthread_self()};
+    std::mutex mutex_;
+};
+
+}  // namespace gpushm
