@@ -3,6 +3,8 @@
 #pragma once
 
 #include <exception>
+#include <new>
+#include <stdexcept>
 
 namespace gpushm {
 
@@ -26,6 +28,17 @@ struct NoThrow<function, Failure> {
         }
     }
 };
+
+/** What `action` returns; what `otherwise` does if memory was short for it. All else that it throws passes. */
+template <typename Action, typename Otherwise>
+auto unless_short(Action action, Otherwise otherwise) -> decltype(action()) {
+    try {
+        return action();
+    } catch (const std::bad_alloc &) {
+    } catch (const std::length_error &) {  // of a container
+    }
+    return otherwise();
+}
 
 /** Does what can be left undone when memory is short; false then. */
 template <typename Action>

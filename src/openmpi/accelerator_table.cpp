@@ -5,14 +5,15 @@
 #include "core/copy_any.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
+#include "core/no_throw.hpp"
 #include "openmpi/gpu_memory.hpp"
+#include "openmpi/no_throw_calls.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
 
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <vector>
 
 namespace gpushm::openmpi {
@@ -40,6 +41,20 @@ constexpr size_t kComponentNameBytes = 64;
 constexpr uint64_t kUnifiedMemory = 1;  // MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY
 constexpr int kError = -1;              // OPAL_ERROR
 
+struct Failure {
+    template <typename Result>
+    static Result of() {
+        report_want_of_memory();
+        return kError;
+    }
+};
+
+/** As the table has it. */
+template <auto function>
+void *entry() {
+    return reinterpret_cast<void *>(no_throw_call<function, Failure>);
+}
+
 int check_address(const void *address, int *device, uint64_t *flags) {
     *device = -1;  // MCA_ACCELERATOR_NO_DEVICE_ID
     *flags = 0;
@@ -62,15 +77,11 @@ int copy_async(int, int, void *destination, const void *source, size_t length, v
 
 /** The ranges may overlap. */
 int move(int, int, void *destination, const void *source, size_t length, int) {
-    try {
-        std::vector<char> between(length);
-        return copy_any(between.data(), source, length) == Status::ok &&
-                       copy_any(destination, between.data(), length) == Status::ok
-                   ? 0
-                   : kError;
-    } catch (const std::bad_alloc &) {
-        return kError;
-    }
+    std::vector<char> between(length);
+    return copy_any(between.data(), source, length) == Status::ok &&
+                   copy_any(destination, between.data(), length) == Status::ok
+               ? 0
+               : kError;
 }
 
 int move_async(int, int, void *destination, const void *source, size_t length, void *, int) {
@@ -122,16 +133,16 @@ void fill_accelerator_table(const OpenMpiLibrary &library) {
         GPUSHM_LOG_ONCE(debug, "Open MPI %s has no accelerator framework that is known", library.version());
         return;
     }
-    if (table[kCheckAddress] == reinterpret_cast<void *>(&check_address)) {
+    if (table[kCheckAddress] == entry<check_address>()) {
         return;
     }
-    table[layout->mem_copy_async] = reinterpret_cast<void *>(&copy_async);
-    table[layout->mem_copy] = reinterpret_cast<void *>(&copy);
+    table[layout->mem_copy_async] = entry<copy_async>();
+    table[layout->mem_copy] = entry<copy>();
     if (layout->mem_move_async != 0) {
-        table[layout->mem_move_async] = reinterpret_cast<void *>(&move_async);
+        table[layout->mem_move_async] = entry<move_async>();
     }
-    table[layout->mem_move] = reinterpret_cast<void *>(&move);
-    table[kCheckAddress] = reinterpret_cast<void *>(&check_address);
+    table[layout->mem_move] = entry<move>();
+    table[kCheckAddress] = entry<check_address>();
     memcpy(name, "cuda", sizeof("cuda"));
 }
 

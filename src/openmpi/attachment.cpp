@@ -5,6 +5,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/function_redirection.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "openmpi/accelerator_table.hpp"
 #include "openmpi/call_redirection.hpp"
 #include "openmpi/collective_calls.hpp"
@@ -32,7 +33,6 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <exception>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -59,17 +59,21 @@ State &state() {
     return *instance;
 }
 
+void redirect_within(void *component) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    state().redirection.apply();
+    OpenMpiLibrary library;
+    if (state().stage == Stage::attached && OpenMpiLibrary::find(&library)) {
+        decide_for_windows(library, component);
+    }
+}
+
 /** In place of dlopen in libopen-pal, by which Open MPI loads its components (by their whole path, so that it
  *  does not matter whose run path the loader looks at). */
 void *open_component(const char *file, int mode) {
     void *const component = dlopen(file, mode);
     if (component != nullptr) {  // else Open MPI asks for dlerror()
-        const std::lock_guard<std::mutex> lock(state().mutex);
-        state().redirection.apply();
-        OpenMpiLibrary library;
-        if (state().stage == Stage::attached && OpenMpiLibrary::find(&library)) {
-            decide_for_windows(library, component);
-        }
+        as_possible([component] { redirect_within(component); });
     }
     return component;
 }
@@ -154,9 +158,7 @@ void *find_way_into_ucx() {
  *  set up their operations. */
 int commit_then_attach() {
     const int result = state().pmix_commit();
-    try {
-        attach();
-    } catch (const std::exception &) {
+    if (!as_possible([] { attach(); })) {
         GPUSHM_LOG(error, "there is no memory left to serve this job with: GPU buffers do not work in it");
     }
     return result;

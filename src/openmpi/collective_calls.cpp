@@ -11,6 +11,7 @@
 #include "core/reduction.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/predefined_operations.hpp"
 #include "openmpi/small_collectives.hpp"
 #include "openmpi/staging_limit.hpp"
@@ -241,7 +242,7 @@ struct Target {
 
     template <typename Call>
     void redirect(const std::string &name) const {
-        redirect_mpi_call(library, redirection, name, &Call::original, &Call::call);
+        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
     }
 
     /** A function, its nonblocking form, and those of both with large counts (MPI 4). */

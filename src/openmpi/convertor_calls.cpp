@@ -6,13 +6,13 @@
 
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/host_mirror.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/suspended_walks.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -111,12 +111,8 @@ int32_t convert_in_host_memory(OpalConvertor convertor, iovec *iov, uint32_t *co
 }
 
 int32_t convert_gpu(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes, Way way) {
-    try {
-        return convertor.is_converting() ? convert_in_host_memory(convertor, iov, count, bytes, way)
-                                         : convert(convertor, iov, count, bytes, way);
-    } catch (const std::bad_alloc &) {
-        return report_no_memory("converting");
-    }
+    return convertor.is_converting() ? convert_in_host_memory(convertor, iov, count, bytes, way)
+                                     : convert(convertor, iov, count, bytes, way);
 }
 
 int32_t pack(void *handle, iovec *iov, uint32_t *count, size_t *bytes) {
@@ -191,19 +187,15 @@ int32_t copy_content(const void *datatype, int32_t count, char *destination, cha
     if (count <= 0 || (!is_gpu_memory(type, destination) && !is_gpu_memory(type, source))) {
         return opal().copy_content(datatype, count, destination, source);
     }
-    try {
-        return copy_gpu_content(datatype, static_cast<size_t>(count), destination, source);
-    } catch (const std::bad_alloc &) {
-        return report_no_memory("copying");
-    }
+    return copy_gpu_content(datatype, static_cast<size_t>(count), destination, source);
 }
 
 }  // namespace
 
 void redirect_convertor_calls(CallRedirection *redirection) {
-    redirection->add("opal_convertor_pack", reinterpret_cast<void *>(&pack));
-    redirection->add("opal_convertor_unpack", reinterpret_cast<void *>(&unpack));
-    redirection->add("opal_datatype_copy_content_same_ddt", reinterpret_cast<void *>(&copy_content));
+    redirect_call<pack, OpalFailure>(redirection, "opal_convertor_pack");
+    redirect_call<unpack, OpalFailure>(redirection, "opal_convertor_unpack");
+    redirect_call<copy_content, OpalFailure>(redirection, "opal_datatype_copy_content_same_ddt");
 }
 
 }  // namespace gpushm::openmpi

@@ -5,13 +5,13 @@
 #include "core/log.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/open_mpi_progress.hpp"
 #include "openmpi/whole_region.hpp"
 #include "openmpi/window_selection.hpp"
 
 #include <cstddef>
 #include <mutex>
-#include <new>
 #include <unordered_map>
 #include <vector>
 
@@ -94,11 +94,7 @@ int create_dynamic(void *info, void *communicator, void **window) {
     if (result != kMpiSuccess || !watch.has_mapped()) {  // another component does not map memory with UCP
         return result;
     }
-    try {
-        return attach_everything(communicator, *window);
-    } catch (const std::bad_alloc &) {
-        return kMpiErrorNoMemory;
-    }
+    return attach_everything(communicator, *window);
 }
 
 int fail(void *window, int code) {
@@ -155,9 +151,9 @@ void redirect_dynamic_windows(const OpenMpiLibrary &library, CallRedirection *re
         GPUSHM_LOG(debug, "dynamic windows are as Open MPI %s makes them", library.version());
         return;
     }
-    redirect_mpi_call(library, redirection, "Win_create_dynamic", &mpi.create_dynamic, create_dynamic);
-    redirect_mpi_call(library, redirection, "Win_attach", &mpi.attach, attach);
-    redirect_mpi_call(library, redirection, "Win_detach", &mpi.detach, detach);
+    redirect_mpi_call<create_dynamic>(library, redirection, "Win_create_dynamic", &mpi.create_dynamic);
+    redirect_mpi_call<attach>(library, redirection, "Win_attach", &mpi.attach);
+    redirect_mpi_call<detach>(library, redirection, "Win_detach", &mpi.detach);
 }
 
 }  // namespace gpushm::openmpi

@@ -3,9 +3,11 @@
 #include "openmpi/file_calls.hpp"
 
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/host_mirror.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 
 #include <cstddef>
 #include <iterator>
@@ -54,7 +56,7 @@ int fail_for_memory(const Operation &operation, File file, size_t count) {
 template <typename Run>
 int run_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
                        Datatype datatype, Run with_memory) {
-    try {
+    const auto run = [&] {
         const HostMirror mirror(datatype, count, buffer);
         // A read may end before the last element, and leaves alone what comes after.
         if (!mirror.load(operation.name)) {
@@ -63,9 +65,8 @@ int run_in_host_memory(const Operation &operation, File file, void *buffer, size
         const int result = with_memory(mirror.base());
         const bool stored = operation.access == Access::write || mirror.store(operation.name);
         return stored ? result : fail(file, kMpiErrorOther);
-    } catch (const std::bad_alloc &) {
-        return fail_for_memory(operation, file, count);
-    }
+    };
+    return unless_short(run, [&] { return fail_for_memory(operation, file, count); });
 }
 
 bool concerns_gpu(const void *buffer, Large count, Datatype datatype) {
@@ -208,7 +209,7 @@ Begun &begun() {
 template <typename Begin>
 int begin_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
                          Datatype datatype, Begin begin) {
-    try {
+    const auto run = [&] {
         HostMirror mirror(datatype, count, buffer);
         if (!mirror.load(operation.name)) {
             return fail(file, kMpiErrorOther);
@@ -222,9 +223,8 @@ int begin_in_host_memory(const Operation &operation, File file, void *buffer, si
             begun().mirrors.merge(node);
         }
         return result;
-    } catch (const std::bad_alloc &) {
-        return fail_for_memory(operation, file, count);
-    }
+    };
+    return unless_short(run, [&] { return fail_for_memory(operation, file, count); });
 }
 
 template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
@@ -269,7 +269,7 @@ struct Target {
 
     template <typename Call>
     void redirect(const std::string &name) const {
-        redirect_mpi_call(library, redirection, name, &Call::original, &Call::call);
+        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
     }
 
     /** All operations of a table, with their forms for large counts (MPI 4). */

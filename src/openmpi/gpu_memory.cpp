@@ -5,6 +5,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
+#include "core/no_throw.hpp"
 #include "core/page_residency.hpp"
 #include "openmpi/mpi_call.hpp"
 
@@ -61,6 +62,12 @@ int report_no_memory(const char *operation) {
     GPUSHM_LOG(error, "no host memory for %s a buffer in GPU memory, its data are lost", operation);
     call_error_handler(kMpiErrorNoMemory);
     return -2;  // OPAL_ERR_OUT_OF_RESOURCE
+}
+
+int report_want_of_memory_to_mpi() {
+    report_want_of_memory();
+    call_error_handler(kMpiErrorNoMemory);
+    return kMpiErrorNoMemory;
 }
 
 void report_lost(const char *operation) {

@@ -28,6 +28,9 @@ void report_lost(const char *operation);
 /** The same for host memory that cannot be had; an error of OPAL. */
 int report_no_memory(const char *operation);
 
+/** Tells of it where memory is short for anything else, and calls that handler; an error class of MPI. */
+int report_want_of_memory_to_mpi();
+
 /** Whether this thread has reported such a failure since the watch began: MPI's error handler may have returned, and what
  *  Open MPI then returns says nothing of it. */
 class FailureWatch {

@@ -8,8 +8,10 @@
 #include "core/copy_any.hpp"
 #include "core/host_blocks.hpp"
 #include "core/memory_info.hpp"
+#include "core/no_throw.hpp"
 #include "openmpi/first_protocols.hpp"
 #include "openmpi/generic_datatypes.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/staged_message.hpp"
 #include "openmpi/staging_limit.hpp"
 #include "openmpi/ucp_functions.hpp"
@@ -315,12 +317,8 @@ void request_free(void *request) {
 ucs_status_t dt_create_generic(const ucp_generic_dt_ops_t *operations, void *datatype,
                                ucp_datatype_t *generic) {
     const ucs_status_t status = ucp().dt_create_generic(operations, datatype, generic);
-    try {
-        if (status == UCS_OK) {
-            GenericDatatypes::instance().add(*generic, datatype);
-        }
-    } catch (const std::bad_alloc &) {
-        // Its messages go as they are.
+    if (status == UCS_OK) {
+        as_possible([&] { GenericDatatypes::instance().add(*generic, datatype); });  // else its messages go as they are
     }
     return status;
 }
@@ -338,21 +336,18 @@ void redirect_message_calls(CallRedirection *redirection) {
     if (!find_ucp_functions()) {
         return;
     }
-    const auto redirect = [&](const char *name, auto replacement) {
-        // pml/ucx is a component, or in the library of Open MPI.
-        redirection->add(name, reinterpret_cast<void *>(replacement),
-                         {"mca_pml_ucx.so", "libmpi.so", "libopen_mpi.so"});
-    };
-    redirect("ucp_tag_send_nbx", &tag_send_nbx);
-    redirect("ucp_tag_send_nb", &tag_send_nb);
-    redirect("ucp_tag_send_sync_nb", &tag_send_sync_nb);
-    redirect("ucp_tag_recv_nbx", &tag_recv_nbx);
-    redirect("ucp_tag_recv_nb", &tag_recv_nb);
-    redirect("ucp_tag_msg_recv_nb", &tag_msg_recv_nb);
-    redirect("ucp_request_test", &request_test);
-    redirect("ucp_request_free", &request_free);
-    redirect("ucp_dt_create_generic", &dt_create_generic);
-    redirect("ucp_dt_destroy", &dt_destroy);
+    // pml/ucx is a component, or in the library of Open MPI.
+    const std::vector<std::string> senders = {"mca_pml_ucx.so", "libmpi.so", "libopen_mpi.so"};
+    redirect_call<tag_send_nbx, UcpFailure>(redirection, "ucp_tag_send_nbx", senders);
+    redirect_call<tag_send_nb, UcpFailure>(redirection, "ucp_tag_send_nb", senders);
+    redirect_call<tag_send_sync_nb, UcpFailure>(redirection, "ucp_tag_send_sync_nb", senders);
+    redirect_call<tag_recv_nbx, UcpFailure>(redirection, "ucp_tag_recv_nbx", senders);
+    redirect_call<tag_recv_nb, UcpFailure>(redirection, "ucp_tag_recv_nb", senders);
+    redirect_call<tag_msg_recv_nb, UcpFailure>(redirection, "ucp_tag_msg_recv_nb", senders);
+    redirect_call<request_test, UcpFailure>(redirection, "ucp_request_test", senders);
+    redirect_call<request_free, UcpFailure>(redirection, "ucp_request_free", senders);
+    redirect_call<dt_create_generic, UcpFailure>(redirection, "ucp_dt_create_generic", senders);
+    redirect_call<dt_destroy, UcpFailure>(redirection, "ucp_dt_destroy", senders);
 }
 
 }  // namespace gpushm::openmpi

@@ -6,7 +6,7 @@
 
 namespace gpushm::openmpi {
 
-bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
+bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
                        void **original, void *replacement) {
     const std::string profiled_name = "PMPI_" + name;
     const std::string plain_name = "MPI_" + name;

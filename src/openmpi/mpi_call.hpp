@@ -18,14 +18,7 @@ constexpr int kMpiErrorNoMemory = 39;
  *  does the work then. A profiling tool that stands before either keeps its place, and what it calls comes to us. Where
  *  the function itself cannot be changed (core/function_redirection.hpp), `redirection` changes its callers: those
  *  that look it up by dlsym are not reached then. False when this Open MPI has no such function. */
-bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
-                       void **original, void *replacement);
-
-template <typename Function>
-bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection,
-                       const std::string &name, Function *original, Function replacement) {
-    return redirect_mpi_call(library, redirection, name, reinterpret_cast<void **>(original),
-                             reinterpret_cast<void *>(replacement));
-}
+bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
+                           void **original, void *replacement);
 
 }  // namespace gpushm::openmpi

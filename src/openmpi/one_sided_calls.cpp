@@ -5,6 +5,7 @@
 #include "openmpi/element_types.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/one_sided_transfers.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/open_mpi_progress.hpp"
@@ -295,8 +296,7 @@ ucs_status_t read_config_of_windows(const char *prefix, const char *file, ucp_co
 
 /** Only where osc/ucx is a file of its own, as in Debian's and Ubuntu's Open MPI 4.1, which have such a UCX. */
 void redirect_config_of_windows(CallRedirection *redirection) {
-    redirection->add("ucp_config_read", reinterpret_cast<void *>(&read_config_of_windows),
-                     {"mca_osc_ucx.so"});
+    redirect_call<read_config_of_windows, UcpFailure>(redirection, "ucp_config_read", {"mca_osc_ucx.so"});
 }
 
 }  // namespace
@@ -305,21 +305,21 @@ void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *re
     Functions &mpi = state().mpi;
     const bool completions =
         find_progress(library) &&
-        redirect_mpi_call(library, redirection, "Win_sync", &mpi.sync, sync_window) &&
-        redirect_mpi_call(library, redirection, "Win_fence", &mpi.fence, fence) &&
-        redirect_mpi_call(library, redirection, "Win_complete", &mpi.complete, complete) &&
-        redirect_mpi_call(library, redirection, "Win_unlock", &mpi.unlock, unlock) &&
-        redirect_mpi_call(library, redirection, "Win_unlock_all", &mpi.unlock_all, unlock_all) &&
-        redirect_mpi_call(library, redirection, "Win_flush", &mpi.flush, flush) &&
-        redirect_mpi_call(library, redirection, "Win_flush_all", &mpi.flush_all, flush_all) &&
-        redirect_mpi_call(library, redirection, "Win_flush_local", &mpi.flush_local, flush_local) &&
-        redirect_mpi_call(library, redirection, "Win_flush_local_all", &mpi.flush_local_all, flush_local_all) &&
-        redirect_mpi_call(library, redirection, "Win_free", &mpi.free, free_window);
+        redirect_mpi_call<sync_window>(library, redirection, "Win_sync", &mpi.sync) &&
+        redirect_mpi_call<fence>(library, redirection, "Win_fence", &mpi.fence) &&
+        redirect_mpi_call<complete>(library, redirection, "Win_complete", &mpi.complete) &&
+        redirect_mpi_call<unlock>(library, redirection, "Win_unlock", &mpi.unlock) &&
+        redirect_mpi_call<unlock_all>(library, redirection, "Win_unlock_all", &mpi.unlock_all) &&
+        redirect_mpi_call<flush>(library, redirection, "Win_flush", &mpi.flush) &&
+        redirect_mpi_call<flush_all>(library, redirection, "Win_flush_all", &mpi.flush_all) &&
+        redirect_mpi_call<flush_local>(library, redirection, "Win_flush_local", &mpi.flush_local) &&
+        redirect_mpi_call<flush_local_all>(library, redirection, "Win_flush_local_all", &mpi.flush_local_all) &&
+        redirect_mpi_call<free_window>(library, redirection, "Win_free", &mpi.free);
     redirect_config_of_windows(redirection);
     mpi.sum = library.as_bound("ompi_mpi_op_sum");
     if (completions && library.mpi("PMPI_Get_accumulate", &mpi.get_accumulate)) {
-        redirect_mpi_call(library, redirection, "Fetch_and_op", &mpi.fetch_and_op, fetch_and_op);
-        redirect_mpi_call(library, redirection, "Compare_and_swap", &mpi.compare_and_swap, compare_and_swap);
+        redirect_mpi_call<fetch_and_op>(library, redirection, "Fetch_and_op", &mpi.fetch_and_op);
+        redirect_mpi_call<compare_and_swap>(library, redirection, "Compare_and_swap", &mpi.compare_and_swap);
         redirect_one_sided_transfers(library, redirection);
     }
 }

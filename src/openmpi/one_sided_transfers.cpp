@@ -5,6 +5,7 @@
 #include "openmpi/equivalent_type.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/open_mpi_progress.hpp"
 #include "openmpi/staged_transfer.hpp"
@@ -12,7 +13,6 @@
 #include "openmpi/window_selection.hpp"
 
 #include <cstddef>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -123,48 +123,35 @@ Requested requested_of_accumulate(void *window) {
     return is_left_to_others(window) ? Requested::started : Requested::complete;
 }
 
-/** No exception reaches the program. */
-template <typename Function>
-int guarded(Function function) try {
-    return function();
-} catch (const std::bad_alloc &) {
-    report_no_memory("a one-sided operation on");
-    return kMpiErrorNoMemory;
-}
-
 template <typename Count, typename... Request>
 int put(const void *origin, Count origin_count, void *origin_type, Rank target, Displacement displacement,
         Count target_count, void *target_type, void *window, Request... request) {
-    return guarded([&] {
-        Operand local{origin, static_cast<size_t>(origin_count), origin_type};
-        const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
-        StagedTransfer transfer(window, target);
-        if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote) &&
-            !transfer.copy_source(&local)) {
-            return kMpiErrorOther;
-        }
-        const int result = Functions<Count, Request...>::mpi().put(
-            local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
-            request...);
-        return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
-    });
+    Operand local{origin, static_cast<size_t>(origin_count), origin_type};
+    const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
+    StagedTransfer transfer(window, target);
+    if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote) &&
+        !transfer.copy_source(&local)) {
+        return kMpiErrorOther;
+    }
+    const int result = Functions<Count, Request...>::mpi().put(
+        local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
+        request...);
+    return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
 }
 
 template <typename Count, typename... Request>
 int get(const void *origin, Count origin_count, void *origin_type, Rank target, Displacement displacement,
         Count target_count, void *target_type, void *window, Request... request) {
-    return guarded([&] {
-        Operand local{origin, static_cast<size_t>(origin_count), origin_type};
-        const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
-        StagedTransfer transfer(window, target);
-        if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote)) {
-            transfer.copy_destination(&local);
-        }
-        const int result = Functions<Count, Request...>::mpi().get(
-            local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
-            request...);
-        return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
-    });
+    Operand local{origin, static_cast<size_t>(origin_count), origin_type};
+    const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
+    StagedTransfer transfer(window, target);
+    if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote)) {
+        transfer.copy_destination(&local);
+    }
+    const int result = Functions<Count, Request...>::mpi().get(
+        local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
+        request...);
+    return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
 }
 
 /** What is accumulated, as osc/ucx gets it right; components of Open MPI get everything else as it is. */
@@ -211,52 +198,48 @@ template <typename Count, typename... Request>
 int accumulate(const void *origin, Count origin_count, void *origin_type, Rank target,
                Displacement displacement, Count target_count, void *target_type, void *operation, void *window,
                Request... request) {
-    return guarded([&] {
-        Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
-                             {nullptr, static_cast<size_t>(target_count), target_type});
-        StagedTransfer transfer(window, target);
-        if (!operands.prepare(&transfer)) {
-            return kMpiErrorOther;
-        }
-        const Operand &local = operands.origin();
-        const Operand &remote = operands.remote();
-        const int result = Functions<Count, Request...>::mpi().accumulate(
-            local.address, static_cast<Count>(local.count), local.type, target, displacement,
-            static_cast<Count>(remote.count), remote.type, operation, window, request...);
-        return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
-                        request...);
-    });
+    Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
+                         {nullptr, static_cast<size_t>(target_count), target_type});
+    StagedTransfer transfer(window, target);
+    if (!operands.prepare(&transfer)) {
+        return kMpiErrorOther;
+    }
+    const Operand &local = operands.origin();
+    const Operand &remote = operands.remote();
+    const int result = Functions<Count, Request...>::mpi().accumulate(
+        local.address, static_cast<Count>(local.count), local.type, target, displacement,
+        static_cast<Count>(remote.count), remote.type, operation, window, request...);
+    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
+                    request...);
 }
 
 template <typename Count, typename... Request>
 int get_accumulate(const void *origin, Count origin_count, void *origin_type, void *result_address,
                    Count result_count, void *result_type, Rank target, Displacement displacement,
                    Count target_count, void *target_type, void *operation, void *window, Request... request) {
-    return guarded([&] {
-        const Operand remote_given{nullptr, static_cast<size_t>(target_count), target_type};
-        Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
-                             remote_given);
-        Operand fetched{result_address, static_cast<size_t>(result_count), result_type};
-        StagedTransfer transfer(window, target);
-        // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order only where both
-        // take the same way (osc_ucx_comm.c).
-        const bool in_host = operation == common.replace;
-        if (!operands.prepare(&transfer, in_host)) {
-            return kMpiErrorOther;
-        }
-        if (is_proper(target, fetched) && is_proper(target, remote_given) &&
-            (in_host || wants_copy(window, fetched, remote_given))) {
-            transfer.copy_destination(&fetched);
-        }
-        const Operand &local = operands.origin();
-        const Operand &remote = operands.remote();
-        const int result = Functions<Count, Request...>::mpi().get_accumulate(
-            local.address, static_cast<Count>(local.count), local.type, const_cast<void *>(fetched.address),
-            result_count, result_type, target, displacement, static_cast<Count>(remote.count), remote.type,
-            operation, window, request...);
-        return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
-                        request...);
-    });
+    const Operand remote_given{nullptr, static_cast<size_t>(target_count), target_type};
+    Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
+                         remote_given);
+    Operand fetched{result_address, static_cast<size_t>(result_count), result_type};
+    StagedTransfer transfer(window, target);
+    // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order only where both
+    // take the same way (osc_ucx_comm.c).
+    const bool in_host = operation == common.replace;
+    if (!operands.prepare(&transfer, in_host)) {
+        return kMpiErrorOther;
+    }
+    if (is_proper(target, fetched) && is_proper(target, remote_given) &&
+        (in_host || wants_copy(window, fetched, remote_given))) {
+        transfer.copy_destination(&fetched);
+    }
+    const Operand &local = operands.origin();
+    const Operand &remote = operands.remote();
+    const int result = Functions<Count, Request...>::mpi().get_accumulate(
+        local.address, static_cast<Count>(local.count), local.type, const_cast<void *>(fetched.address),
+        result_count, result_type, target, displacement, static_cast<Count>(remote.count), remote.type,
+        operation, window, request...);
+    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
+                    request...);
 }
 
 /** `prefix` and `suffix` of the names: "R" of those with a request, "_c" of those with MPI_Count. */
@@ -264,17 +247,17 @@ template <typename Count, typename... Request>
 void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, const char *prefix,
                   const char *suffix) {
     auto &mpi = Functions<Count, Request...>::mpi();
-    const auto redirect = [&](const char *name, auto *function, auto replacement) {
-        std::string full = std::string(prefix) + name + suffix;
+    const auto full = [&](std::string name) {
         if (*prefix == '\0') {
-            full[0] = static_cast<char>(full[0] - 'a' + 'A');
+            name[0] = static_cast<char>(name[0] - 'a' + 'A');
         }
-        redirect_mpi_call(library, redirection, full, function, replacement);
+        return prefix + name + suffix;
     };
-    redirect("put", &mpi.put, put<Count, Request...>);
-    redirect("get", &mpi.get, get<Count, Request...>);
-    redirect("accumulate", &mpi.accumulate, accumulate<Count, Request...>);
-    redirect("get_accumulate", &mpi.get_accumulate, get_accumulate<Count, Request...>);
+    redirect_mpi_call<put<Count, Request...>>(library, redirection, full("put"), &mpi.put);
+    redirect_mpi_call<get<Count, Request...>>(library, redirection, full("get"), &mpi.get);
+    redirect_mpi_call<accumulate<Count, Request...>>(library, redirection, full("accumulate"), &mpi.accumulate);
+    redirect_mpi_call<get_accumulate<Count, Request...>>(library, redirection, full("get_accumulate"),
+                                                         &mpi.get_accumulate);
 }
 
 }  // namespace

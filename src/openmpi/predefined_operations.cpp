@@ -6,12 +6,12 @@
 #include "core/reduction.hpp"
 #include "openmpi/element_types.hpp"
 #include "openmpi/gpu_memory.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/ompi_operation.hpp"
 
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -88,7 +88,7 @@ bool reduced_by_gpu(void *result, const void *first, const void *second, int cou
 }
 
 template <size_t Operation, size_t Type>
-void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) try {
+void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) {
     const TwoBuffers original = originals[Operation].two[Type];
     if (!is_gpu_memory(in) && !is_gpu_memory(inout)) {
         original(in, inout, count, datatype, module);
@@ -104,13 +104,11 @@ void reduce_two(const void *in, void *inout, int *count, void **datatype, void *
         original(source.data(), target.data(), count, datatype, module);
         target.store();
     }
-} catch (const std::bad_alloc &) {
-    report_no_memory("reducing");
 }
 
 template <size_t Operation, size_t Type>
 void reduce_three(const void *first, const void *second, void *out, int *count, void **datatype,
-                  void *module) try {
+                  void *module) {
     const ThreeBuffers original = originals[Operation].three[Type];
     if (!is_gpu_memory(first) && !is_gpu_memory(second) && !is_gpu_memory(out)) {
         original(first, second, out, count, datatype, module);
@@ -127,18 +125,16 @@ void reduce_three(const void *first, const void *second, void *out, int *count, 
         original(left.data(), right.data(), target.data(), count, datatype, module);
         target.store();
     }
-} catch (const std::bad_alloc &) {
-    report_no_memory("reducing");
 }
 
 /** A function that knows which one it stands for, as Open MPI does not tell it. */
 template <size_t Operation, size_t... Type>
 constexpr std::array<TwoBuffers, sizeof...(Type)> two_of(std::index_sequence<Type...>) {
-    return {reduce_two<Operation, Type>...};
+    return {no_throw_call<reduce_two<Operation, Type>, OpalFailure>...};
 }
 template <size_t Operation, size_t... Type>
 constexpr std::array<ThreeBuffers, sizeof...(Type)> three_of(std::index_sequence<Type...>) {
-    return {reduce_three<Operation, Type>...};
+    return {no_throw_call<reduce_three<Operation, Type>, OpalFailure>...};
 }
 using AllTypes = std::make_index_sequence<kMostTypes>;
 

@@ -7,11 +7,11 @@
 #include "core/log.hpp"
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 
 #include <cstddef>
 #include <cstring>
 #include <functional>
-#include <new>
 #include <numeric>
 #include <string_view>
 #include <vector>
@@ -93,7 +93,7 @@ int set_up(void *comm, void *info, void *error_handler) {
     return result == kMpiSuccess && info != known.info_null ? known.mpi.comm_set_info(comm, info) : result;
 }
 
-int create_from_group(void *group, const char *tag, void *info, void *error_handler, void **comm) try {
+int create_from_group(void *group, const char *tag, void *info, void *error_handler, void **comm) {
     int rank = kUndefined;
     if (tag == nullptr || comm == nullptr || info == nullptr || error_handler == nullptr ||
         ranks_in_world(group).empty() || known.mpi.group_rank(group, &rank) != kMpiSuccess || rank == kUndefined) {
@@ -101,12 +101,10 @@ int create_from_group(void *group, const char *tag, void *info, void *error_hand
     }
     const int result = known.mpi.create_group(known.comm_world, group, tag_of(tag), comm);
     return result == kMpiSuccess ? set_up(*comm, info, error_handler) : result;
-} catch (const std::bad_alloc &) {
-    return kMpiErrorNoMemory;
 }
 
 int intercomm_from_groups(void *local, int local_leader, void *remote, int remote_leader, const char *tag, void *info,
-                          void *error_handler, void **comm) try {
+                          void *error_handler, void **comm) {
     const std::vector<int> remote_ranks = ranks_in_world(remote);
     void *local_comm = nullptr;
     if (tag == nullptr || comm == nullptr || info == nullptr || error_handler == nullptr ||
@@ -123,8 +121,6 @@ int intercomm_from_groups(void *local, int local_leader, void *remote, int remot
                                         remote_ranks[static_cast<size_t>(remote_leader)], tag_of(tag), comm);
     known.mpi.comm_free(&local_comm);
     return result == kMpiSuccess ? set_up(*comm, info, error_handler) : result;
-} catch (const std::bad_alloc &) {
-    return kMpiErrorNoMemory;
 }
 
 bool find_functions(const OpenMpiLibrary &library, Functions *mpi) {
@@ -181,17 +177,15 @@ void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redi
     known.group_null = library.as_bound("ompi_mpi_group_null");
     known.info_null = library.as_bound("ompi_mpi_info_null");
     if (known.comm_world != nullptr && find_selected_pml(library) && find_functions(library, &known.mpi)) {
-        redirect_mpi_call(library, redirection, "Comm_create_from_group", &known.mpi.create_from_group,
-                          &create_from_group);
-        redirect_mpi_call(library, redirection, "Intercomm_create_from_groups", &known.mpi.intercomm_from_groups,
-                          &intercomm_from_groups);
+        redirect_mpi_call<create_from_group>(library, redirection, "Comm_create_from_group", &known.mpi.create_from_group);
+        redirect_mpi_call<intercomm_from_groups>(library, redirection, "Intercomm_create_from_groups", &known.mpi.intercomm_from_groups);
     }
 }
 
 void explain_refused_windows(const OpenMpiLibrary &library, CallRedirection *redirection) {
     if (find_selected_pml(library)) {
-        redirect_mpi_call(library, redirection, "Win_create", &known.win_create, &win_create);
-        redirect_mpi_call(library, redirection, "Win_attach", &known.win_attach, &win_attach);
+        redirect_mpi_call<win_create>(library, redirection, "Win_create", &known.win_create);
+        redirect_mpi_call<win_attach>(library, redirection, "Win_attach", &known.win_attach);
     }
 }
 

@@ -5,12 +5,12 @@
 #include "core/copy_any.hpp"
 #include "core/engine_pool.hpp"
 #include "core/log.hpp"
+#include "core/no_throw.hpp"
 #include "core/page_residency.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/staging_limit.hpp"
 
 #include <cstdint>
-#include <new>
 
 namespace gpushm::openmpi {
 namespace {
@@ -38,16 +38,19 @@ size_t limit() { return std::min(staging_limit(), kMost); }
 
 /** Without the questions about both addresses that copy_any() asks, which has more ways to go on if this fails. */
 bool copy(void *destination, const void *source, size_t bytes, const MemoryInfo &gpu_side,
-          CopyDirection direction) try {
-    BorrowedEngine engine;
-    if (engine->copy({destination, source, bytes, gpu_side, direction}) == Status::ok) {
-        return true;
-    }
-    engine.discard();
-    return copy_any(destination, source, bytes) == Status::ok;
-} catch (const std::bad_alloc &) {
-    GPUSHM_LOG(error, "no host memory to copy %zu bytes of GPU memory", bytes);
-    return false;
+          CopyDirection direction) {
+    const auto run = [&] {
+        BorrowedEngine engine;
+        if (engine->copy({destination, source, bytes, gpu_side, direction}) == Status::ok) {
+            return true;
+        }
+        engine.discard();
+        return copy_any(destination, source, bytes) == Status::ok;
+    };
+    return unless_short(run, [bytes] {
+        GPUSHM_LOG(error, "no host memory to copy %zu bytes of GPU memory", bytes);
+        return false;
+    });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "core/engine_pool.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
+#include "core/no_throw.hpp"
 #include "openmpi/opal_datatype.hpp"
 #include "openmpi/other_transports.hpp"
 #include "openmpi/ucp_functions.hpp"
@@ -14,7 +15,6 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -41,7 +41,12 @@ UnderWay &under_way() {
 
 std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
                                                      ucp_datatype_t datatype,
-                                                     size_t limit) try {
+                                                     size_t limit) {
+    return unless_short([=] { return make(buffer, count, datatype, limit); },
+                        [] { return std::unique_ptr<StagedMessage>(); });
+}
+
+std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count, ucp_datatype_t datatype, size_t limit) {
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
@@ -62,8 +67,6 @@ std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
     std::unique_ptr<StagedMessage> message(
         new StagedMessage(buffer, bytes, std::move(layout), info));
     return message->block() != nullptr ? std::move(message) : nullptr;
-} catch (const std::bad_alloc &) {
-    return nullptr;
 }
 
 StagedMessage::StagedMessage(void *buffer, size_t bytes,
@@ -92,23 +95,25 @@ std::optional<StridedRows> StagedMessage::rows() const {
                        together ? piece.length : piece.rows.source_pitch};
 }
 
-bool StagedMessage::pack() const try {
-    const std::optional<StridedRows> elements = rows();
-    if (!elements || !name_buffer(info_).can_be_mapped()) {
-        return copy(Way::pack, bytes_);
-    }
-    RowViews::instance().add_source(block(), *elements);
-    return true;
-} catch (const std::bad_alloc &) {
-    return copy(Way::pack, bytes_);
+bool StagedMessage::pack() const {
+    bool is_shown = false;
+    as_possible([&] {
+        const std::optional<StridedRows> elements = rows();
+        if (elements && name_buffer(info_).can_be_mapped()) {
+            RowViews::instance().add_source(block(), *elements);
+            is_shown = true;
+        }
+    });
+    return is_shown || copy(Way::pack, bytes_);
 }
 
-void StagedMessage::expect() const try {
-    if (const std::optional<StridedRows> elements = rows()) {
-        RowViews::instance().add_destination(block(), *elements);
-    }
-} catch (const std::bad_alloc &) {
-    // It arrives in the block.
+/** Else it arrives in the block. */
+void StagedMessage::expect() const {
+    as_possible([this] {
+        if (const std::optional<StridedRows> elements = rows()) {
+            RowViews::instance().add_destination(block(), *elements);
+        }
+    });
 }
 
 bool StagedMessage::unpack(size_t length) const {
@@ -142,7 +147,14 @@ std::vector<CopyPiece> beginning(const PackedLayout &layout, size_t length) {
 
 }  // namespace
 
-bool StagedMessage::copy(Way way, size_t length) const try {
+bool StagedMessage::copy(Way way, size_t length) const {
+    return unless_short([=] { return copy_elements(way, length); }, [] {
+        GPUSHM_LOG(error, "no host memory for the elements of a derived datatype");
+        return false;
+    });
+}
+
+bool StagedMessage::copy_elements(Way way, size_t length) const {
     const auto in = [](const void *base, const void *offset) {
         return reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(base) +
                                         reinterpret_cast<uintptr_t>(offset));
@@ -162,9 +174,6 @@ bool StagedMessage::copy(Way way, size_t length) const try {
     const auto extent = static_cast<size_t>(layout_->end - layout_->first_byte);
     const bool in_reach = BorrowedEngine()->is_in_reach(info_, first, extent);
     return (in_reach ? copy_pieces_within(info_, pieces) : copy_pieces(pieces)) == Status::ok;
-} catch (const std::bad_alloc &) {
-    GPUSHM_LOG(error, "no host memory for the elements of a derived datatype");
-    return false;
 }
 
 // ---------------------------------------------------------------- life
@@ -174,11 +183,7 @@ void StagedMessage::submitted(std::unique_ptr<StagedMessage> message, ucs_status
     message->submitted_ = true;
     if (UCS_PTR_IS_PTR(request) && !message->ended_) {
         StagedMessage *const living = message.release();  // until end()
-        try {
-            under_way().messages[request] = living;
-        } catch (const std::bad_alloc &) {
-            GPUSHM_LOG(debug, "no host memory to note a request: it must not be freed early");
-        }
+        as_possible([&] { under_way().messages[request] = living; });  // else it must not be freed early
     }
 }
 

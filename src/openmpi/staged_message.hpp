@@ -64,7 +64,9 @@ private:
     StagedMessage(void *buffer, size_t bytes, std::shared_ptr<const PackedLayout> layout,
                   const MemoryInfo &info);
     std::optional<StridedRows> rows() const;
+    static std::unique_ptr<StagedMessage> make(void *buffer, size_t count, ucp_datatype_t datatype, size_t limit);
     bool copy(Way way, size_t length) const;
+    bool copy_elements(Way way, size_t length) const;
     bool retire(void *request);
 
     void *const buffer_;

@@ -6,13 +6,13 @@
 #include "openmpi/gpu_memory.hpp"
 #include "openmpi/host_mirror.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/ompi_operation.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -73,17 +73,12 @@ void call_with_host_memory(const Slot &slot, void *in, void *inout, void *count,
 /** The function of a slot: MPI does not tell a function which operation it is called for. */
 template <size_t Index>
 void call_slot(void *in, void *inout, void *count, void *datatype) {
-    const Slot &slot = state().slots[Index];
-    try {
-        call_with_host_memory(slot, in, inout, count, datatype);
-    } catch (const std::bad_alloc &) {
-        report_no_memory("reducing");
-    }
+    call_with_host_memory(state().slots[Index], in, inout, count, datatype);
 }
 
 template <size_t... Index>
 constexpr std::array<UserFunction, sizeof...(Index)> functions_of(std::index_sequence<Index...>) {
-    return {call_slot<Index>...};
+    return {no_throw_call<call_slot<Index>, OpalFailure>...};
 }
 constexpr auto kFunctions = functions_of(std::make_index_sequence<kSlots>());
 
@@ -176,9 +171,9 @@ int free_operation(void **operation) {
 void redirect_user_operations(const OpenMpiLibrary &library, CallRedirection *redirection) {
     State &known = state();
     if (library.mpi("PMPI_Type_f2c", &known.type_from_fortran) &&
-        redirect_mpi_call(library, redirection, "Op_free", &known.free, free_operation)) {
-        redirect_mpi_call(library, redirection, "Op_create", &known.create, create);
-        redirect_mpi_call(library, redirection, "Op_create_c", &known.create_big, create_big);
+        redirect_mpi_call<free_operation>(library, redirection, "Op_free", &known.free)) {
+        redirect_mpi_call<create>(library, redirection, "Op_create", &known.create);
+        redirect_mpi_call<create_big>(library, redirection, "Op_create_c", &known.create_big);
     }
 }
 

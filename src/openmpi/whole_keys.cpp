@@ -3,6 +3,7 @@
 #include "openmpi/whole_keys.hpp"
 
 #include "core/log.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/remote_regions.hpp"
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -66,11 +66,7 @@ ucs_status_t ep_rkey_unpack(ucp_ep_h endpoint, const void *packed, ucp_rkey_h *k
         return rma().ep_rkey_unpack(endpoint, packed, key);
     }
     memcpy(&whole, packed, sizeof(whole));
-    try {
-        return unpack_whole(endpoint, whole.id, key);
-    } catch (const std::bad_alloc &) {
-        return UCS_ERR_NO_MEMORY;
-    }
+    return unpack_whole(endpoint, whole.id, key);
 }
 
 void rkey_destroy(ucp_rkey_h key) {
@@ -230,20 +226,18 @@ void remove_indexes(const std::vector<uint64_t> &ids) {
 }
 
 void redirect_whole_keys(CallRedirection *redirection) {
-    const auto redirect = [&](const char *name, auto replacement) {
-        redirection->add(name, reinterpret_cast<void *>(replacement), libraries_of_windows());
-    };
-    redirect("ucp_ep_rkey_unpack", &ep_rkey_unpack);
-    redirect("ucp_rkey_destroy", &rkey_destroy);
-    redirect("ucp_rkey_ptr", &rkey_ptr);
-    redirect("ucp_ep_destroy", &ep_destroy);
-    redirect("ucp_put_nbi", &put_nbi);
-    redirect("ucp_get_nbi", &get_nbi);
-    redirect("ucp_put_nbx", &put_nbx);
-    redirect("ucp_get_nbx", &get_nbx);
-    redirect("ucp_atomic_post", &atomic_post);
-    redirect("ucp_atomic_fetch_nb", &atomic_fetch_nb);
-    redirect("ucp_atomic_op_nbx", &atomic_op_nbx);
+    const auto windows = libraries_of_windows();
+    redirect_call<ep_rkey_unpack, UcpFailure>(redirection, "ucp_ep_rkey_unpack", windows);
+    redirect_call<rkey_destroy, UcpFailure>(redirection, "ucp_rkey_destroy", windows);
+    redirect_call<rkey_ptr, UcpFailure>(redirection, "ucp_rkey_ptr", windows);
+    redirect_call<ep_destroy, UcpFailure>(redirection, "ucp_ep_destroy", windows);
+    redirect_call<put_nbi, UcpFailure>(redirection, "ucp_put_nbi", windows);
+    redirect_call<get_nbi, UcpFailure>(redirection, "ucp_get_nbi", windows);
+    redirect_call<put_nbx, UcpFailure>(redirection, "ucp_put_nbx", windows);
+    redirect_call<get_nbx, UcpFailure>(redirection, "ucp_get_nbx", windows);
+    redirect_call<atomic_post, UcpFailure>(redirection, "ucp_atomic_post", windows);
+    redirect_call<atomic_fetch_nb, UcpFailure>(redirection, "ucp_atomic_fetch_nb", windows);
+    redirect_call<atomic_op_nbx, UcpFailure>(redirection, "ucp_atomic_op_nbx", windows);
 }
 
 }  // namespace gpushm::openmpi

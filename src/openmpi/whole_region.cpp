@@ -3,10 +3,10 @@
 #include "openmpi/whole_region.hpp"
 
 #include "core/process.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/whole_keys.hpp"
 
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -65,16 +65,12 @@ ucs_status_t mem_map(ucp_context_h context, const ucp_mem_map_params_t *params, 
     if (!is_everything(*params)) {
         return rma().mem_map(context, params, memory);
     }
-    try {
-        WholeRegion *region = nullptr;
-        const ucs_status_t status = WholeRegion::create(context, &region);
-        if (status == UCS_OK) {
-            *memory = to_handle<ucp_mem_h>(region);
-        }
-        return status;
-    } catch (const std::bad_alloc &) {
-        return UCS_ERR_NO_MEMORY;
+    WholeRegion *region = nullptr;
+    const ucs_status_t status = WholeRegion::create(context, &region);
+    if (status == UCS_OK) {
+        *memory = to_handle<ucp_mem_h>(region);
     }
+    return status;
 }
 
 ucs_status_t mem_query(const ucp_mem_h memory, ucp_mem_attr_t *attributes) {
@@ -124,14 +120,12 @@ bool redirect_window_memory(CallRedirection *redirection) {
     if (!find_rma_functions()) {
         return false;
     }
-    const auto redirect = [&](const char *name, auto replacement) {
-        redirection->add(name, reinterpret_cast<void *>(replacement), libraries_of_windows());
-    };
-    redirect("ucp_mem_map", &mem_map);
-    redirect("ucp_mem_query", &mem_query);
-    redirect("ucp_mem_unmap", &mem_unmap);
-    redirect("ucp_rkey_pack", &rkey_pack);
-    redirect("ucp_rkey_buffer_release", &rkey_buffer_release);
+    const auto windows = libraries_of_windows();
+    redirect_call<mem_map, UcpFailure>(redirection, "ucp_mem_map", windows);
+    redirect_call<mem_query, UcpFailure>(redirection, "ucp_mem_query", windows);
+    redirect_call<mem_unmap, UcpFailure>(redirection, "ucp_mem_unmap", windows);
+    redirect_call<rkey_pack, UcpFailure>(redirection, "ucp_rkey_pack", windows);
+    redirect_call<rkey_buffer_release, UcpFailure>(redirection, "ucp_rkey_buffer_release", windows);
     redirect_whole_keys(redirection);
     return true;
 }

@@ -4,13 +4,13 @@
 
 #include "core/process.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 #include "openmpi/rma_functions.hpp"
 #include "openmpi/whole_keys.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -123,16 +123,12 @@ int create_memory(void *context, void **base, size_t size, int type, void *excha
     if (result != kMpiSuccess || exchange_mode != kExchangeFull) {
         return result;
     }
-    try {
-        Members members = find_members(communicator);
-        if (!members.empty()) {
-            const std::lock_guard<std::mutex> lock(state().mutex);
-            state().windows[*memory] = std::move(members);
-        }
-        return result;
-    } catch (const std::bad_alloc &) {
-        return -2;  // OPAL_ERR_OUT_OF_RESOURCE
+    Members members = find_members(communicator);
+    if (!members.empty()) {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        state().windows[*memory] = std::move(members);
     }
+    return result;
 }
 
 void free_memory(void *memory) {
@@ -188,13 +184,11 @@ void redirect_endpoints_of_worlds(const OpenMpiLibrary &library, CallRedirection
     if (!find_functions(library)) {
         return;
     }
-    const auto redirect = [&](const char *name, auto replacement) {
-        redirection->add(name, reinterpret_cast<void *>(replacement), libraries_of_windows());
-    };
-    redirect("opal_common_ucx_wpmem_create", &create_memory);
-    redirect("opal_common_ucx_wpmem_free", &free_memory);
-    redirect("opal_common_ucx_tlocal_fetch_spath", &fetch_endpoint);
-    redirect("opal_common_ucx_wpool_finalize", &finalize);
+    const auto windows = libraries_of_windows();
+    redirect_call<create_memory, OpalFailure>(redirection, "opal_common_ucx_wpmem_create", windows);
+    redirect_call<free_memory, OpalFailure>(redirection, "opal_common_ucx_wpmem_free", windows);
+    redirect_call<fetch_endpoint, OpalFailure>(redirection, "opal_common_ucx_tlocal_fetch_spath", windows);
+    redirect_call<finalize, OpalFailure>(redirection, "opal_common_ucx_wpool_finalize", windows);
 }
 
 }  // namespace gpushm::openmpi
