@@ -3,6 +3,7 @@
 
 #include "openmpi/foreign_struct.hpp"
 #include "openmpi/mpi_call.hpp"
+#include "openmpi/no_throw_calls.hpp"
 
 namespace gpushm::openmpi {
 namespace {
@@ -66,7 +67,7 @@ void redirect_matched_receives(const OpenMpiLibrary &library, CallRedirection *r
     known.byte = library.as_bound("ompi_mpi_byte");
     if (known.comm_self != nullptr && known.byte != nullptr && library.mpi("PMPI_Recv_init", &known.recv_init) &&
         library.mpi("PMPI_Request_free", &known.request_free)) {
-        redirect_mpi_call(library, redirection, "Imrecv", &known.imrecv, &imrecv);
+        redirect_mpi_call<imrecv>(library, redirection, "Imrecv", &known.imrecv);
     }
 }
 

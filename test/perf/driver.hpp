@@ -19,7 +19,7 @@ namespace gpushm::perf {
     X(cuMemAlloc) X(cuMemAllocManaged) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)             \
     X(cuMemHostRegister) X(cuMemHostUnregister)                                                    \
     X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)                              \
-    X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemsetD8)                                   \
+    X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpy2D) X(cuMemsetD8)                     \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)                                 \
     X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)                   \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)      \
@@ -34,7 +34,7 @@ namespace gpushm::perf {
 #define GPUSHM_PERF_NEWER_FUNCTIONS(X)
 #endif
 #define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)                                                          \
-    X(cuMemcpy2D) X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
+    X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
     X(cuMemAllocAsync) X(cuMemFreeAsync)                                                           \
     X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 

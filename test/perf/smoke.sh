@@ -64,7 +64,7 @@ fi
 if [ -x "$programs/program_steps" ] && command -v mpirun >/dev/null &&
     "$programs/raw_copies" --operations=d2h --sizes=8 --seconds=0.001 >"$work/out" 2>&1; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-    cells=wait-context-4K,kernel-5-overlap,isend-2x4K,persistent-4x4K,memsets,copies,allreduce-4K-context,pass-64K
+    cells=wait-context-4K,kernel-5-overlap,isend-2x4K,persistent-4x4K,rows-2-context,memsets,copies,allreduce-4K-context,pass-64K
     python3 "$here/program_steps.py" --programs "$programs" --gpushm "UCX_GPUSHM_STANDBY=n $run" --launches 1 --seconds 0.001 \
         --devices 0,0 --passes 1 --cells $cells --parts --json "$work/json" >"$work/out" 2>&1 ||
         fail "program_steps.py ends with status $?"
