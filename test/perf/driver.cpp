@@ -27,7 +27,6 @@ bool Driver::look_up(void *library, std::string *reason) {
 #define X(function) find(library, GPUSHM_PERF_TEXT(function), &this->function, &ignored);
     GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)
 #undef X
-    simulated_ = dlsym(library, "simcuda_migrated_pages") != nullptr;
     find(library, "simcuda_call_count", &call_count_, &ignored);
     bool found = true;
 #define X(function)                                                                                \
@@ -53,21 +52,27 @@ std::unique_ptr<Driver> Driver::open(std::string *reason) {
         *reason = "the CUDA driver has no usable device";
         return nullptr;
     }
+    // Also behind a driver that passes calls on.
+    driver->simulated_ = driver->device_name().rfind("Simulated GPU", 0) == 0;
     return driver;
+}
+
+std::string Driver::device_name() const {
+    char name[256] = "?";
+    CUdevice device;
+    if (cuDeviceGet(&device, 0) == CUDA_SUCCESS) {
+        cuDeviceGetName(name, sizeof(name), device);
+    }
+    return name;
 }
 
 std::string Driver::description() const {
     int version = 0;
-    char name[256] = "?";
-    CUdevice device;
     cuDriverGetVersion(&version);
-    if (cuDeviceGet(&device, 0) == CUDA_SUCCESS) {
-        cuDeviceGetName(name, sizeof(name), device);
-    }
     // 1000 * major + 10 * minor (CUDA driver API, version management).
     return "CUDA driver " + std::to_string(version / 1000) + "." +
            std::to_string(version % 1000 / 10) + ", " + std::to_string(device_count_) +
-           (device_count_ == 1 ? " device, " : " devices, ") + name;
+           (device_count_ == 1 ? " device, " : " devices, ") + device_name();
 }
 
 void Driver::use_device(int ordinal) const {

@@ -56,9 +56,11 @@ public:
     /** Whether the driver counts the calls that this process makes, gpushm's and UCX's included; the
      *  simulated one and test/ucp/failing do. */
     bool counts_calls() const { return call_count_ != nullptr; }
-    /** Without questions whether something has ended, whose number is a matter of time. */
+    /** Without questions whether something has ended, and what goes with them: their number is a matter of
+     *  time. */
     unsigned long calls() const {
-        return call_count_("") - call_count_("cuStreamQuery") - call_count_("cuEventQuery");
+        return call_count_("") - call_count_("cuStreamQuery") - call_count_("cuEventQuery") -
+               call_count_("cuThreadExchangeStreamCaptureMode");
     }
 
     /** Makes the primary context of a device current to the calling thread. */
@@ -75,6 +77,7 @@ public:
 private:
     Driver() = default;
     bool look_up(void *library, std::string *reason);
+    std::string device_name() const;  // of the first one
 
     bool simulated_ = false;
     int device_count_ = 0;
