@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "failing_malloc.hpp"
 
-#include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define GPUSHM_OWN_MALLOC 0
@@ -36,19 +36,19 @@ bool fails(const void *caller) {
     return countdown < 0;
 }
 
-/** The code of the object in which `*argument` lies. */
-int find_code(dl_phdr_info *object, size_t, void *argument) {
-    const auto wanted = *static_cast<const uintptr_t *>(argument);
+/** The code of the object whose path has `name` in it. */
+int find_code(dl_phdr_info *object, size_t, void *name) {
+    if (std::strstr(object->dlpi_name, static_cast<const char *>(name)) == nullptr) {
+        return 0;
+    }
     for (int i = 0; i < object->dlpi_phnum; ++i) {
         const ElfW(Phdr) &part = object->dlpi_phdr[i];
-        const uintptr_t begin = object->dlpi_addr + part.p_vaddr;
-        if (part.p_type == PT_LOAD && (part.p_flags & PF_X) != 0 && wanted >= begin && wanted < begin + part.p_memsz) {
-            code_begin = begin;
-            code_end = begin + part.p_memsz;
-            return 1;
+        if (part.p_type == PT_LOAD && (part.p_flags & PF_X) != 0) {
+            code_begin = object->dlpi_addr + part.p_vaddr;
+            code_end = code_begin + part.p_memsz;
         }
     }
-    return 0;
+    return 1;
 }
 
 }  // namespace
@@ -70,9 +70,8 @@ namespace gpushm::test {
 
 bool malloc_can_fail() { return GPUSHM_OWN_MALLOC != 0; }
 
-FailingMalloc::FailingMalloc(const void *code, unsigned n) {
-    auto address = reinterpret_cast<uintptr_t>(code);
-    dl_iterate_phdr(find_code, &address);
+FailingMalloc::FailingMalloc(const char *library, unsigned n) {
+    dl_iterate_phdr(find_code, const_cast<char *>(library));
     failing_thread = pthread_self();
     countdown = static_cast<long>(n);
 }

@@ -10,8 +10,8 @@ bool malloc_can_fail();
 /** While it lives, one allocation that this thread makes in code of a library fails: the n-th, from 0. */
 class FailingMalloc {
 public:
-    /** `code`: an address in that library. */
-    FailingMalloc(const void *code, unsigned n);
+    /** `library`: part of its path. */
+    FailingMalloc(const char *library, unsigned n);
     ~FailingMalloc();
     FailingMalloc(const FailingMalloc &) = delete;
     FailingMalloc &operator=(const FailingMalloc &) = delete;
