@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The step of contrib/check in which calls of the driver fail during operations of MPI.
+# The step of contrib/check in which calls of the driver, and allocations, fail during operations of MPI.
 
 # outcome STATUS TRIAL OUTPUT: of a trial after which test/mpi/driver_failures did not go on.
 outcome() {
@@ -46,7 +46,9 @@ driver_failures() {
 
 step_driver_failures() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/driver_failures
+    make -C "$plain" -j"$jobs" test/mpi/{driver_failures,allocation_failures}
+    (cd "$root/tmp" && ranks 1 "$plain/test/mpi/allocation_failures") >"$root/tmp/output" 2>&1 ||
+        { tail -n 20 "$root/tmp/output" && return 1; }
     ranks 2 "$plain/test/mpi/driver_failures" returned | grep 'can be copied'
     driver_failures "$plain" "$root/tmp"
 }

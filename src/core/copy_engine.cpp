@@ -271,7 +271,9 @@ void CopyEngine::forget(CUcontext handle) {
     CurrentContext current(driver, handle, context.life.id);
     for (Stream &stream : context.streams) {
         for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
-            context.free_events.push_back(batch->event);
+            if (current.result() == CUDA_SUCCESS) {
+                driver->event_destroy(batch->event);
+            }
             if (!context_has_ended(current.result())) {
                 batch->lose();
             }
@@ -307,7 +309,7 @@ unsigned CopyEngine::end_all() {
     return count;
 }
 
-/** Ends what was given to a context of which no answer will come. */
+/** Ends what was given to a context of which no answer will come. Allocates nothing. */
 void CopyEngine::fail_all(Context &context) {
     for (const std::shared_ptr<CopyBatch> &batch : context.given) {
         context.standby->abandon(batch->standby);
@@ -316,12 +318,13 @@ void CopyEngine::fail_all(Context &context) {
     }
     context.given.clear();
     if (context.withdrawable) {
-        context.withdrawable->abandon(&ended_);
-        end_all();
+        context.withdrawable->abandon([this](CopyBatch &batch) { end(batch); });
     }
     for (Stream &stream : context.streams) {
         if (stream.collected) {
-            stream.submitted.push_back(std::move(stream.collected));
+            stream.collected->fail();
+            end(*stream.collected);
+            stream.collected.reset();
         }
         for (const std::shared_ptr<CopyBatch> &batch : stream.submitted) {
             batch->fail();
@@ -744,7 +747,7 @@ unsigned CopyEngine::advance_withdrawable(Context &context) {
         return 0;
     }
     relax_capture();
-    context.withdrawable->advance(&ended_);
+    as_possible([&] { context.withdrawable->advance(&ended_); });  // what is left is done by the next call
     if (!ended_.empty()) {
         context.last_withdrawable = ended_.back();
     }
@@ -805,7 +808,8 @@ void CopyEngine::submit_collected(CUcontext handle, Context &context, Stream &st
     submit(handle, context, stream, batch);
 }
 
-/** Gives copies to the driver, behind them an event. An exception comes before that, and changes nothing. */
+/** Gives copies to the driver, behind them an event. An exception comes before that, and changes nothing; where memory is
+ *  short later, the copies fail. */
 void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                         const std::shared_ptr<CopyBatch> &batch) {
     const CudaDriver *driver = CudaDriver::get();
@@ -815,19 +819,24 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     }
     batch->event = take_event(handle, context);
     bool runs = false;
+    bool is_whole = true;
     if (batch->event != nullptr) {
-        runs = submit_copies(handle, context, stream, *batch);
+        is_whole = as_possible([&] { runs = submit_copies(handle, context, stream, *batch); });
+        runs |= !is_whole;  // some may
     } else {
         log_copy_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
         batch->fail();
     }
     CUresult result = CUDA_SUCCESS;
-    if (runs) {
+    if (runs && is_whole) {
         result = in_context(handle, context.life.id,
                             [&] { return driver->event_record(batch->event, stream.handle); });
     }
-    if (runs && result == CUDA_SUCCESS) {
+    if (runs && is_whole && result == CUDA_SUCCESS) {
         return;
+    }
+    if (!is_whole) {
+        batch->fail();
     }
     stream.submitted.pop_back();
     if (runs) {
@@ -897,7 +906,8 @@ void CopyEngine::submit_joint() {
     for (auto &[handle, context] : contexts_) {
         for (Stream &stream : context.streams) {
             if (stream.collected && stream.collected->joint_bytes != 0) {
-                submit_collected(handle, context, stream);
+                // For want of memory it waits for the next progress().
+                as_possible([&, at = handle, in = &context] { submit_collected(at, *in, stream); });
             }
         }
     }

@@ -100,14 +100,18 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
         return false;
     }
     const std::shared_ptr<CopyBatch> batch = new_batch(stream->last_done);
+    batch->copies.reserve(jobs.size());
+    tickets->reserve(tickets->size() + jobs.size());
     for (const CopyJob &job : jobs) {
-        tickets->push_back({batch, batch->copies.size()});
         batch->copies.push_back({job.destination, job.source, job.length, job.rows});
     }
     batch->by_kernel = true;
     ++under_way_;
     const bool submitted = as_possible([&] { submit(means.handle, *means.context, *stream, batch); });
     under_way_ -= submitted ? 0 : 1;
+    for (size_t index = 0; submitted && index < jobs.size(); ++index) {
+        tickets->push_back({batch, index});
+    }
     return submitted;
 }
 

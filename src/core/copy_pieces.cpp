@@ -6,6 +6,7 @@
 #include "core/copy_sides.hpp"
 #include "core/engine_pool.hpp"
 #include "core/host_blocks.hpp"
+#include "core/no_throw.hpp"
 #include "core/kernel_code.hpp"
 #include "core/row_copy_list.hpp"
 
@@ -154,12 +155,13 @@ Status start_piece(CopyEngine &engine, const CopyPiece &piece, std::vector<CopyT
     constexpr size_t kLeastRows = 6;
     const size_t rows_together = piece.rows.count >= kLeastRows ? piece.rows.count : 1;
     for (size_t row = 0; row < piece.rows.count; row += rows_together) {
-        CopyTicket ticket;
+        tickets->emplace_back();  // before the copy begins
         const Status status = start_together(
-            engine, rows_together > 1 ? piece : nth_row(piece, row), &ticket);
-        if (status == Status::in_progress) {
-            tickets->push_back(std::move(ticket));
-        } else if (status != Status::ok) {
+            engine, rows_together > 1 ? piece : nth_row(piece, row), &tickets->back());
+        if (status != Status::in_progress) {
+            tickets->pop_back();
+        }
+        if (status != Status::in_progress && status != Status::ok) {
             return status;
         }
     }
@@ -235,7 +237,10 @@ Status copy_together(const std::vector<CopyPiece> &pieces) {
     Status status = Status::ok;
     {
         const CopyEngine::Scope scope(*engine);
-        status = start_pieces(*engine, separate_scattered(join_pieces(pieces)), &tickets);
+        if (!as_possible(
+                [&] { status = start_pieces(*engine, separate_scattered(join_pieces(pieces)), &tickets); })) {
+            status = Status::out_of_memory;
+        }
         const Status ended = wait_all(*engine, tickets);
         status = ended != Status::ok ? ended : status;
     }

@@ -11,7 +11,8 @@ namespace {
 
 struct Pool {
     std::mutex mutex;
-    std::vector<std::unique_ptr<CopyEngine>> idle;
+    std::vector<std::unique_ptr<CopyEngine>> idle;  // has room for all
+    size_t made = 0;
 };
 
 /** Never destroyed: at process exit the driver may be gone before us. */
@@ -25,7 +26,9 @@ Pool &pool() {
 BorrowedEngine::BorrowedEngine() {
     const std::lock_guard<std::mutex> lock(pool().mutex);
     if (pool().idle.empty()) {
+        pool().idle.reserve(pool().made + 1);  // to give one back allocates nothing
         engine_ = std::make_unique<CopyEngine>();
+        ++pool().made;
     } else {
         engine_ = std::move(pool().idle.back());
         pool().idle.pop_back();

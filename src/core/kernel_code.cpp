@@ -113,11 +113,9 @@ std::shared_ptr<const KernelCode> KernelCodes::load(CUcontext context, unsigned 
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         take_ended(codes_);
-        std::shared_ptr<KernelCode> &entry = codes_[{context, id}];
-        if (!entry) {
-            entry = std::make_shared<KernelCode>();
-        }
-        code = entry;
+        const auto known = codes_.find({context, id});
+        code = known != codes_.end() ? known->second : std::make_shared<KernelCode>();
+        codes_[{context, id}] = code;
     }
     code->load(context);
     return code;

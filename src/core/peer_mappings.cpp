@@ -42,8 +42,13 @@ public:
                        CudaDriver::get()->error_name(result));
             return nullptr;
         }
+        auto *const made = new (std::nothrow) IpcMapping(address, name.length, context);
+        if (made == nullptr) {
+            CudaDriver::get()->ipc_close_mem_handle(address);
+            return nullptr;
+        }
         const std::shared_ptr<PeerMapping> mapping(
-            new IpcMapping(address, name.length, context), [](IpcMapping *last) {
+            made, [](IpcMapping *last) {
                 run_when_idle(last->context_, last->context_id_, [last] { delete last; });
             });
         // The length is the owner's word; a copy beyond the end would be a fault of the GPU.
@@ -88,20 +93,27 @@ public:
         if (address == 0) {
             return nullptr;
         }
+        std::unique_ptr<DescriptorMapping> mapping(new (std::nothrow) DescriptorMapping(address, name.length));
+        if (mapping == nullptr) {
+            unmap(address, name.length);
+            return nullptr;
+        }
         return std::shared_ptr<PeerMapping>(
-            new DescriptorMapping(address, name.length),
-            [](PeerMapping *last) { run_in_background([last] { delete last; }); });
+            mapping.release(), [](PeerMapping *last) { run_in_background([last] { delete last; }); });
     }
     ~DescriptorMapping() override {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
-        driver->mem_unmap(reinterpret_cast<CUdeviceptr>(data_), length_);
-        driver->mem_address_free(reinterpret_cast<CUdeviceptr>(data_), length_);
+        unmap(reinterpret_cast<CUdeviceptr>(data_), length_);
     }
 
 private:
     DescriptorMapping(CUdeviceptr address, size_t length) : PeerMapping(pointer(address), length) {}
 
+    static void unmap(CUdeviceptr address, size_t length) {
+        CudaDriver::get()->mem_unmap(address, length);
+        CudaDriver::get()->mem_address_free(address, length);
+    }
     static CUdeviceptr map(CUmemGenericAllocationHandle memory, size_t length, CUdevice device) {
         const CudaDriver *driver = CudaDriver::get();
         CUdeviceptr address = 0;
@@ -117,8 +129,7 @@ private:
             return 0;
         }
         if (driver->mem_set_access(address, length, &access, 1) != CUDA_SUCCESS) {
-            driver->mem_unmap(address, length);
-            driver->mem_address_free(address, length);
+            unmap(address, length);
             return 0;
         }
         return address;
@@ -151,13 +162,16 @@ PeerMappings::PeerMappings() : cost_seconds_(kFirstCost) {}
 
 /** The entry of a buffer, made on first use, now the youngest. */
 PeerMappings::Entry &PeerMappings::touch(const Key &key) {
-    const auto [entry, fresh] = entries_.try_emplace(key);
-    if (fresh) {
-        entry->second.age = ages_.insert(ages_.end(), key);
-    } else {
-        ages_.splice(ages_.end(), ages_, entry->second.age);
+    const auto known = entries_.find(key);
+    if (known != entries_.end()) {
+        ages_.splice(ages_.end(), ages_, known->second.age);
+        return known->second;
     }
-    return entry->second;
+    std::list<Key> age = {key};  // both or none
+    Entry &made = entries_[key];
+    made.age = age.begin();
+    ages_.splice(ages_.end(), age);
+    return made;
 }
 
 uint64_t PeerMappings::generation() {

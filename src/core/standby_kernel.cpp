@@ -120,11 +120,11 @@ void StandbyKernels::prepare(CUcontext context) {
         }
         ended = take_ended(kernels_);
         const unsigned long long id = CudaDriver::get()->context_id(context);
-        std::shared_ptr<StandbyKernel> &entry = kernels_[{context, id}];
-        if (entry) {
+        if (kernels_.find({context, id}) != kernels_.end()) {
             return;
         }
-        entry = kernel = std::make_shared<StandbyKernel>(context, id, config_);
+        kernel = std::make_shared<StandbyKernel>(context, id, config_);
+        kernels_[{context, id}] = kernel;
     }
     kernel->load();
 }

@@ -6,6 +6,7 @@
 #include "core/host_regions.hpp"
 #include "core/log.hpp"
 #include "core/monotonic_clock.hpp"
+#include "core/no_throw.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -113,7 +114,7 @@ CUevent WithdrawableCopies::take_event() {
 
 void WithdrawableCopies::give_back(CUevent event) {
     if (event != nullptr) {
-        free_events_.push_back(event);
+        as_possible([&] { free_events_.push_back(event); });
     }
 }
 
@@ -202,6 +203,8 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     const CudaDriver *driver = CudaDriver::get();
     WithdrawableCopy copy = describe(batch->copies.front());
     void *parameters[] = {&copy};
+    const bool is_first = launches_.empty();
+    launches_.push_back({batch, nullptr, copy.number, copy.begun_before});  // when it runs nothing can fail any more
     CUevent event = take_event();
     CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, id_, [&] {
         return driver->launch_kernel(kernels_->function(Kernel::withdrawable_copy), copy.blocks, 1, 1,
@@ -211,6 +214,7 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
         GPUSHM_LOG(debug, "the kernel that copies within a GPU could not be launched (%s)",
                    driver->error_name(result));
         give_back(event);
+        launches_.pop_back();
         return false;
     }
     slot_->number = copy.number;
@@ -221,21 +225,21 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     if (result != CUDA_SUCCESS) {
         give_back(std::exchange(event, nullptr));  // one that was not recorded would have passed
     }
-    if (launches_.empty()) {
+    if (is_first) {
         waits_since_ = monotonic_nanoseconds();
     }
-    launches_.push_back({batch, event, copy.number, copy.begun_before});
+    launches_.back().event = event;
     ++launched_;
     return true;
 }
 
 void WithdrawableCopies::launch_waiting() {
     while (!waiting_.empty() && (is_closed() || has_room())) {
-        const std::shared_ptr<CopyBatch> batch = std::move(waiting_.front());
-        waiting_.pop_front();
+        const std::shared_ptr<CopyBatch> batch = waiting_.front();
         if (is_closed() || !launch(batch)) {
             staged_.push_back(batch);
         }
+        waiting_.pop_front();
     }
 }
 
@@ -253,10 +257,9 @@ void WithdrawableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *
             }
             return;
         }
-        const Launch launch = std::move(launches_.front());
+        pass(launches_.front(), result, ended);
+        give_back(launches_.front().event);
         launches_.pop_front();
-        give_back(launch.event);
-        pass(launch, result, ended);
         waits_since_ = monotonic_nanoseconds();
         patience_ = kPatience;
     }
@@ -267,9 +270,9 @@ void WithdrawableCopies::pass(const Launch &launch, CUresult result,
     if (launch.batch == nullptr) {
         return;
     }
-    --launched_;
     if (launch.made == Made::no && result == CUDA_SUCCESS) {
         staged_.push_back(launch.batch);
+        --launched_;
         return;
     }
     if (result != CUDA_SUCCESS || launch.made == Made::unknown) {
@@ -277,6 +280,7 @@ void WithdrawableCopies::pass(const Launch &launch, CUresult result,
         launch.batch->fail();
     }
     ended->push_back(launch.batch);
+    --launched_;
 }
 
 // ---------------------------------------------------------------- withdrawing
@@ -337,7 +341,10 @@ void WithdrawableCopies::advance_exchange() {
     if (result == CUDA_SUCCESS) {
         Withdrawal state;
         std::memcpy(&state, block(), sizeof(state));
-        end_exchange(std::exchange(exchange_, Exchange::none), state);
+        const Exchange ended = std::exchange(exchange_, Exchange::none);
+        if (!as_possible([&] { end_exchange(ended, state); })) {
+            retries_withdrawal_ = true;  // of what is in doubt still
+        }
     } else if (result != CUDA_ERROR_NOT_READY && exchange_tries_ < kMostTries) {
         submit_exchange();
     } else if (result != CUDA_ERROR_NOT_READY) {
@@ -369,7 +376,8 @@ void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state
 void WithdrawableCopies::leave_to_staging(const Withdrawal &state) {
     for (Launch &launch : launches_) {
         if (launch.batch != nullptr && launch.made == Made::in_doubt && !is_behind(launch.begun_before, state.begun)) {
-            staged_.push_back(std::exchange(launch.batch, nullptr));
+            staged_.push_back(launch.batch);
+            launch.batch = nullptr;
             --launched_;
         }
     }
@@ -467,19 +475,22 @@ void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended)
     }
 }
 
-void WithdrawableCopies::abandon(std::vector<std::shared_ptr<CopyBatch>> *ended) {
+void WithdrawableCopies::abandon(const std::function<void(CopyBatch &)> &end) {
+    const auto fail = [&end](CopyBatch &batch) {
+        batch.fail();
+        end(batch);
+    };
     for (Launch &launch : launches_) {
         if (launch.batch != nullptr) {
-            ended->push_back(std::exchange(launch.batch, nullptr));
+            fail(*std::exchange(launch.batch, nullptr));
         }
     }
     launched_ = 0;
     for (std::deque<std::shared_ptr<CopyBatch>> *queue : {&waiting_, &staged_}) {
-        ended->insert(ended->end(), queue->begin(), queue->end());
+        for (const std::shared_ptr<CopyBatch> &batch : *queue) {
+            fail(*batch);
+        }
         queue->clear();
-    }
-    for (const std::shared_ptr<CopyBatch> &batch : *ended) {
-        batch->fail();
     }
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -46,7 +47,7 @@ public:
     void advance(std::vector<std::shared_ptr<CopyBatch>> *ended);
 
     /** Takes out all that has not ended, of a context of which no answer will come. */
-    void abandon(std::vector<std::shared_ptr<CopyBatch>> *ended);
+    void abandon(const std::function<void(CopyBatch &)> &end);
 
 private:
     /** Of a copy whose kernel has ended; in_doubt: it was withdrawn, and had perhaps begun. */

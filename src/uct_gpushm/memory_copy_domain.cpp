@@ -8,6 +8,7 @@
 #include "core/host_pages.hpp"
 #include "core/log.hpp"
 #include "core/memory_info.hpp"
+#include "core/no_throw.hpp"
 #include "core/stream_captures.hpp"
 #include "core/system_call_watch.hpp"
 #include "uct_gpushm/gpu_atomics.hpp"
@@ -198,7 +199,9 @@ public:
         }
         const MemoryInfo info = query_memory(address);
         std::vector<MemoryInfo> gone;
-        const bool fresh = history_.observe(address, info, &gone);
+        // UCP takes for host memory what this does not answer.
+        bool fresh = true;
+        as_possible([&] { fresh = history_.observe(address, info, &gone); });
         std::for_each(gone.begin(), gone.end(), report_freed);
         if (!info.needs_gpu()) {
             return UCS_ERR_INVALID_ADDR;

@@ -34,6 +34,7 @@ struct Job {
     MPI_Datatype contiguous;
     MPI_Op either; // MPI_BOR of the program's own
     MPI_Win window; // the destination
+    MPI_Win dynamic_window;
     MPI_File file;
     int tag;
 };
@@ -93,22 +94,10 @@ int accumulate()
     return MPI_Accumulate(job.source, kCount, MPI_INT, 0, 0, kCount, MPI_INT, MPI_REPLACE, job.window);
 }
 
-int make_dynamic_window()
+int attach_and_detach()
 {
-    MPI_Win window = MPI_WIN_NULL;
-    Result result;
-    result.note(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_SELF, &window));
-    if (window == MPI_WIN_NULL || result.code() != MPI_SUCCESS) {
-        return result.code();
-    }
-    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
-    const int attached = MPI_Win_attach(window, job.destination, kBytes);
-    result.note(attached);
-    if (attached == MPI_SUCCESS) {
-        result.note(MPI_Win_detach(window, job.destination));
-    }
-    result.note(MPI_Win_free(&window));
-    return result.code();
+    const int attached = MPI_Win_attach(job.dynamic_window, job.source, kBytes);
+    return attached == MPI_SUCCESS ? MPI_Win_detach(job.dynamic_window, job.source) : attached;
 }
 
 int write_and_read()
@@ -172,7 +161,7 @@ const Operation kOperations[] = {
          Moves::vector},
         {"put", [] { return use_window(put); }, Moves::vector},
         {"accumulate", [] { return use_window(accumulate); }, Moves::everything},
-        {"dynamic window", make_dynamic_window, Moves::nothing},
+        {"attach", attach_and_detach, Moves::nothing},
         {"file", write_and_read, Moves::vector},
         {"file, nonblocking", write_and_read_later, Moves::vector},
         {"op_create", make_operation, Moves::nothing},
@@ -221,12 +210,14 @@ void set_up(CudaDriver& driver)
     MPI_Type_commit(&job.vector);
     MPI_Op_create(unite, 1, &job.either);
     MPI_Win_create(job.destination, kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &job.window);
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &job.dynamic_window);
     char path[] = "allocation_failures.XXXXXX";
     close(mkstemp(path));
     MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &job.file);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Win_set_errhandler(job.window, MPI_ERRORS_RETURN);
+    MPI_Win_set_errhandler(job.dynamic_window, MPI_ERRORS_RETURN);
     MPI_File_set_errhandler(job.file, MPI_ERRORS_RETURN);
 }
 
@@ -278,6 +269,7 @@ int run()
     }
     stop_watchdog();
     MPI_File_close(&job.file);
+    MPI_Win_free(&job.dynamic_window);
     MPI_Win_free(&job.window);
     return failures != 0 ? 0 : 1;
 }
@@ -287,7 +279,8 @@ int run()
 
 int main(int argc, char** argv)
 {
-    // UCP's own rendezvous protocols end the process where memory cannot be registered (src/ucp/rndv/rndv.c).
+    // UCP's rendezvous protocols end the process where memory cannot be registered (src/ucp/rndv/rndv.c), and so, in
+    // its way, does the creation of windows and endpoints.
     setenv("UCX_RNDV_THRESH", "inf", 1);
     MPI_Init(&argc, &argv);
     try {
