@@ -298,12 +298,9 @@ bool Link::start_direct_put(const Stream &stream) {
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
                                         local_side(stream), stream.total);
     DirectCopy copy = {DirectCopy::Purpose::put, stream, {}, nullptr, nullptr};
-    if (view.address != nullptr) {
-        copy.write = writer_.begin(stream.remote.registration);
-    }
+    copy.write = view.address != nullptr ? writer_.begin(stream.remote.registration) : DirectWriter::Hold();
     return copy.write.exists() &&
-           start_direct(std::move(copy),
-                        in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
+           start_direct(std::move(copy), in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
                         in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
 }
 
@@ -337,8 +334,7 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
     copy.shared = &shared;
     copy.shared_id = id;
     const bool started =
-        start_direct(std::move(copy),
-                     in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
+        start_direct(std::move(copy), in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
                      in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
     if (!started) {
         shared.finish(id, false);

@@ -6,6 +6,8 @@
 
 #include <ucs/type/status.h>
 
+#include <exception>
+
 namespace gpushm::abi {
 
 using AnyFunction = void (*)();
@@ -24,12 +26,12 @@ inline int answer_no() {
 inline void do_nothing() {}
 
 /** Runs `function`; no exception may reach UCX, and the only one to expect is a failed
- *  allocation. */
+ *  allocation. The end of a thread by pthread_cancel(3) passes. */
 template <typename Function, typename Result = ucs_status_t>
-Result guarded(Function function, Result failure = UCS_ERR_NO_MEMORY) noexcept {
+Result guarded(Function function, Result failure = UCS_ERR_NO_MEMORY) {
     try {
         return function();
-    } catch (...) {
+    } catch (const std::exception &) {
         return failure;
     }
 }
