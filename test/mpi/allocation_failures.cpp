@@ -137,7 +137,18 @@ struct Operation {
     const char* name;
     int (*run)();
     Moves moves; // from the source to the destination
+    bool is_one_sided = false;
 };
+
+// The UCX of later ones ends the process where an operation of a window fails ("'abort' is not implemented for protocol
+// amo64/post", src/ucp/proto/proto_common.c of 1.18).
+bool can_windows_fail()
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(version, &length);
+    return std::string(version).find("Open MPI v4.") == 0;
+}
 
 const Operation kOperations[] = {
         {"sendrecv", [] { return exchange(MPI_INT, kCount); }, Moves::everything},
@@ -159,9 +170,9 @@ const Operation kOperations[] = {
              return MPI_Allgather(job.source, 1, job.vector, job.destination, 1, job.vector, MPI_COMM_WORLD);
          },
          Moves::vector},
-        {"put", [] { return use_window(put); }, Moves::vector},
-        {"accumulate", [] { return use_window(accumulate); }, Moves::everything},
-        {"attach", attach_and_detach, Moves::nothing},
+        {"put", [] { return use_window(put); }, Moves::vector, true},
+        {"accumulate", [] { return use_window(accumulate); }, Moves::everything, true},
+        {"attach", attach_and_detach, Moves::nothing, true},
         {"file", write_and_read, Moves::vector},
         {"file, nonblocking", write_and_read_later, Moves::vector},
         {"op_create", make_operation, Moves::nothing},
@@ -265,7 +276,9 @@ int run()
     start_watchdog(0, kPatienceSeconds);
     unsigned failures = 0;
     for (const Operation& operation : kOperations) {
-        failures += try_all(*driver, operation);
+        if (!operation.is_one_sided || can_windows_fail()) {
+            failures += try_all(*driver, operation);
+        }
     }
     stop_watchdog();
     MPI_File_close(&job.file);
