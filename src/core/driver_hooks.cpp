@@ -7,6 +7,7 @@
 #include "core/context_preparation.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/driver_patch.hpp"
+#include "core/driver_watch.hpp"
 #include "core/ended_contexts.hpp"
 #include "core/host_pages.hpp"
 #include "core/host_pins.hpp"
@@ -27,16 +28,8 @@ namespace gpushm {
 namespace {
 
 void (*freed_listener)(const MemoryInfo &);  // set before the first hook
-std::atomic<bool> installed{false};
-std::atomic<bool> contexts_watched{false};
-std::atomic<bool> waits_hooked{false};
-std::atomic<bool> registrations_hooked{false};
-std::atomic<bool> copies_hooked{false};
-std::atomic<uint64_t> contexts_gone{0};
-std::atomic<unsigned> endings{0};
 thread_local bool proving;
 thread_local bool proved;
-thread_local bool copies_are_own;
 thread_local bool releases_own;  // a primary context that this thread has just retained
 
 using Allocations = AllocationTable::Allocations;
@@ -57,14 +50,14 @@ template <typename Forget>
 class Ending {
 public:
     explicit Ending(Forget forget) : forget_(forget) {
-        endings.fetch_add(1, std::memory_order_acq_rel);
+        DriverWatch::instance().endings.fetch_add(1, std::memory_order_acq_rel);
         report(forget_());
     }
     Ending(const Ending &) = delete;
     Ending &operator=(const Ending &) = delete;
     ~Ending() {
         report(forget_());
-        endings.fetch_sub(1, std::memory_order_acq_rel);
+        DriverWatch::instance().endings.fetch_sub(1, std::memory_order_acq_rel);
     }
 
 private:
@@ -73,7 +66,7 @@ private:
 };
 
 Allocations forget_contexts() {
-    contexts_gone.fetch_add(1, std::memory_order_release);
+    DriverWatch::instance().contexts_gone.fetch_add(1, std::memory_order_release);
     return AllocationTable::instance().forget_all();
 }
 
@@ -158,7 +151,7 @@ struct ContextHook {
         const CUresult result = Owner::call(handle);
         if (unnumbered != nullptr && result == CUDA_SUCCESS && is_over(handle)) {
             as_possible([unnumbered] { note_end_of_context(unnumbered); });
-            contexts_gone.fetch_add(1, std::memory_order_release);  // who asked in between has seen it alive
+            DriverWatch::instance().contexts_gone.fetch_add(1, std::memory_order_release);  // who asked in between has seen it alive
         }
         return result;
     }
@@ -289,7 +282,7 @@ std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side & /*source*
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
-        if (copies_are_own) {  // they hold what they need
+        if (OwnCopies::under_way()) {  // they hold what they need
             return copy(destination, source, length, stream...);
         }
         const std::vector<char> taken = take_at_once({pointer_to(source), length}, stream..., which == 1);
@@ -404,7 +397,7 @@ bool divide(Rows *rows, Rows *rest) {
 template <int which, typename Rows, typename... Stream>
 struct RowsHook {
     static CUresult call(const Rows *rows, Stream... stream) {
-        if (rows == nullptr || copies_are_own) {
+        if (rows == nullptr || OwnCopies::under_way()) {
             return original(rows, stream...);
         }
         const CopySides sides = sides_of(*rows);
@@ -552,7 +545,7 @@ bool install(PatchFunction patch) {
         return give_up("cuCtxDestroy", "cannot be hooked, or not all of its kin");
     }
     watch_host_memory(patch);
-    if (!registrations_hooked.load(std::memory_order_acquire)) {
+    if (!DriverWatch::instance().registrations.load(std::memory_order_acquire)) {
         return give_up("cuMemHostRegister", "cannot be hooked, or not all versions of it");
     }
     return free_reaches_hook() || give_up("cuMemFree", "does not reach its hook");
@@ -563,7 +556,7 @@ bool install(PatchFunction patch) {
 bool watch_contexts(PatchFunction patch) {
     static std::once_flag once;
     std::call_once(once, [patch] {
-        contexts_watched.store(CudaDriver::get() != nullptr &&
+        DriverWatch::instance().contexts.store(CudaDriver::get() != nullptr &&
                                    install_all_hooks(patch, context_hooks()) == nullptr,
                                std::memory_order_release);
     });
@@ -578,8 +571,8 @@ bool watch_host_memory(PatchFunction patch) {
         }
         const Hook *registration = install_all_hooks(patch, registration_hooks());
         const Hook *copy = install_hooks(patch, copy_hooks());
-        registrations_hooked.store(registration == nullptr, std::memory_order_release);
-        copies_hooked.store(copy == nullptr, std::memory_order_release);
+        DriverWatch::instance().registrations.store(registration == nullptr, std::memory_order_release);
+        DriverWatch::instance().copies.store(copy == nullptr, std::memory_order_release);
         if (!host_memory_is_watched()) {
             GPUSHM_LOG(debug, "%s cannot be hooked: the application's host memory is not page-locked, large copies from "
                        "and to it are slower", (registration != nullptr ? registration : copy)->symbol);
@@ -588,35 +581,17 @@ bool watch_host_memory(PatchFunction patch) {
     return host_memory_is_watched();
 }
 
-bool host_memory_is_watched() {
-    return registrations_hooked.load(std::memory_order_acquire) && copies_hooked.load(std::memory_order_acquire);
-}
-
-bool contexts_are_watched() { return contexts_watched.load(std::memory_order_acquire); }
-
 bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation)) {
     static std::once_flag once;
     std::call_once(once, [patch, freed] {
         freed_listener = freed;
-        installed.store(install(patch), std::memory_order_release);
+        DriverWatch::instance().allocations.store(install(patch), std::memory_order_release);
         if (!driver_hooks_installed()) {
             return;
         }
-        waits_hooked.store(install_hooks(patch, standby_hooks()) == nullptr, std::memory_order_release);
+        DriverWatch::instance().waits.store(install_hooks(patch, standby_hooks()) == nullptr, std::memory_order_release);
     });
     return driver_hooks_installed();
 }
-
-OwnCopies::OwnCopies() : outer_(std::exchange(copies_are_own, true)) {}
-
-OwnCopies::~OwnCopies() { copies_are_own = outer_; }
-
-bool driver_waits_hooked() { return waits_hooked.load(std::memory_order_acquire); }
-
-bool driver_hooks_installed() { return installed.load(std::memory_order_acquire); }
-
-bool memory_is_ending() { return endings.load(std::memory_order_acquire) != 0; }
-
-uint64_t context_epoch() { return contexts_gone.load(std::memory_order_acquire); }
 
 }  // namespace gpushm

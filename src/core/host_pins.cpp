@@ -2,7 +2,7 @@
 #include "core/host_pins.hpp"
 
 #include "core/cuda_driver.hpp"
-#include "core/driver_hooks.hpp"
+#include "core/driver_watch.hpp"
 #include "core/idle_context.hpp"
 #include "core/lockable_memory.hpp"
 #include "core/log.hpp"

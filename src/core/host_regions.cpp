@@ -3,7 +3,7 @@
 
 #include "core/background.hpp"
 #include "core/cuda_driver.hpp"
-#include "core/driver_hooks.hpp"
+#include "core/driver_watch.hpp"
 #include "core/log.hpp"
 #include "core/standby_kernel.hpp"
 

@@ -2,7 +2,7 @@
 #include "core/idle_context.hpp"
 
 #include "core/cuda_driver.hpp"
-#include "core/driver_hooks.hpp"
+#include "core/driver_watch.hpp"
 #include "core/monotonic_clock.hpp"
 #include "core/standby_kernel.hpp"
 #include "core/stream_captures.hpp"

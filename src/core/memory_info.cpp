@@ -4,7 +4,7 @@
 #include "core/allocation_table.hpp"
 #include "core/buffer_ids.hpp"
 #include "core/cuda_driver.hpp"
-#include "core/driver_hooks.hpp"
+#include "core/driver_watch.hpp"
 #include "core/host_pages.hpp"
 #include "core/log.hpp"
 

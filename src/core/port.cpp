@@ -3,6 +3,7 @@
 
 #include "core/background.hpp"
 #include "core/log.hpp"
+#include "core/message_in_hand.hpp"
 #include "core/no_throw.hpp"
 #include "core/registration_table.hpp"
 #include "core/spare_descriptor.hpp"

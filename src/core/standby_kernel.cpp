@@ -3,7 +3,7 @@
 
 #include "core/abstract_address.hpp"
 #include "core/buffer_name.hpp"
-#include "core/driver_hooks.hpp"
+#include "core/driver_watch.hpp"
 #include "core/kernel_code.hpp"
 #include "core/log.hpp"
 #include "core/monotonic_clock.hpp"

@@ -2,7 +2,7 @@
 // Whether the application captures streams into graphs.
 #pragma once
 
-#include "core/driver_hooks.hpp"
+#include "core/driver_patch.hpp"
 
 namespace gpushm {
 

@@ -2,7 +2,7 @@
 // Being told of host memory that goes away by a system call of which libucm does not tell.
 #pragma once
 
-#include "core/driver_hooks.hpp"
+#include "core/driver_patch.hpp"
 
 namespace gpushm {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/message_payload.hpp"
+#include "core/message_in_hand.hpp"
 
 #include <utility>
 
