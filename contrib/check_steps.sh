@@ -96,7 +96,7 @@ checked() {
 
 # What nvcc made for the first build; an option for configure.
 same_kernels() {
-    local image=$plain/src/core/kernel_image.cpp
+    local image=$plain/src/core/kernels/kernel_image.cpp
     if [ -e "$image" ]; then say "--with-kernel-image=$image"; else say --without-nvcc; fi
 }
 

@@ -14,8 +14,8 @@ step_debian13() {
     cp -L "$cuda_dir/include/cuda.h" "$dir/usr/local/cuda/include/"
     # There is no nvcc, so its product is taken there.
     if grep '^#define HAVE_KERNELS' "$plain/config.h"; then
-        make -C "$plain" src/core/kernel_image.cpp
-        cp "$plain/src/core/kernel_image.cpp" "$dir/opt/"
+        make -C "$plain" src/core/kernels/kernel_image.cpp
+        cp "$plain/src/core/kernels/kernel_image.cpp" "$dir/opt/"
         kernel=--with-kernel-image=/opt/kernel_image.cpp
     fi
     copy_tree "$dir/opt/gpushm"

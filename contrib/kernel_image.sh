@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Compiles the kernels and writes them as the arrays of src/core/kernel_image.hpp. For make:
+# Compiles the kernels and writes them as the arrays of src/core/kernels/kernel_image.hpp. For make:
 #   kernel_image.sh KERNELS.cu OUTPUT.cpp NVCC [OPTION...]
 set -eu
 export LC_ALL=C
@@ -62,7 +62,7 @@ bytes() { od -An -v -tx1 "$1" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; }
 // $("$nvcc" --version | grep release)
 // machine code:$names
 // PTX ISA $ptx_version: sm_$lowest
-#include "core/kernel_image.hpp"
+#include "core/kernels/kernel_image.hpp"
 
 namespace gpushm {
 namespace {

@@ -2,7 +2,7 @@
 // The CUDA driver and the GPUs of this node: see gpu_survey.hpp.
 #include "tools/gpu_survey.hpp"
 
-#include "core/cuda_driver.hpp"
+#include "core/cuda/cuda_driver.hpp"
 
 #include <dlfcn.h>
 #include <hwloc.h>

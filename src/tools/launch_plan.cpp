@@ -2,9 +2,9 @@
 // What gpushm-run changes in a program's environment: see launch_plan.hpp.
 #include "tools/launch_plan.hpp"
 
-#include "openmpi/first_rank.hpp"
-#include "openmpi/mca_defaults.hpp"
-#include "openmpi/switch.hpp"
+#include "openmpi/binding/first_rank.hpp"
+#include "openmpi/settings/mca_defaults.hpp"
+#include "openmpi/settings/switch.hpp"
 #include "tools/user_settings.hpp"
 
 namespace gpushm::tools {
@@ -93,7 +93,7 @@ void set_mca(const openmpi::McaDefault &parameter, const std::string &reason, co
         set_unless_present(environment, std::string("OMPI_MCA_") + parameter.name, parameter.value, reason));
 }
 
-/** The processes of Open MPI are told which parameters they may take back (openmpi/mca_settings.hpp). */
+/** The processes of Open MPI are told which parameters they may take back (openmpi/settings/mca_settings.hpp). */
 void note_as_ours(Environment &environment, LaunchPlan &plan) {
     const std::string prefix = "OMPI_MCA_";
     const char *present = environment.find(openmpi::kSetByGpushm);
@@ -113,7 +113,7 @@ bool uses_open_mpi(const LaunchFacts &facts) {
     return !facts.links_ucx || facts.links_mpi;
 }
 
-/** Whether gpushm decides in the program which component of Open MPI serves a window (openmpi/window_selection.hpp):
+/** Whether gpushm decides in the program which component of Open MPI serves a window (openmpi/one_sided/window_selection.hpp):
  *  only then may all of them be there. */
 bool decides_for_windows(const LaunchFacts &facts, const Environment &environment) {
     const UserSettings user{environment, facts.command};
@@ -141,7 +141,7 @@ void plan_windows(const LaunchFacts &facts, Environment &environment, LaunchPlan
     }
 }
 
-/** openmpi/mca_defaults.hpp says why. */
+/** openmpi/settings/mca_defaults.hpp says why. */
 void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
     set_mca(openmpi::kPml, "Open MPI sends messages through UCX", facts, environment, plan);
     plan_windows(facts, environment, plan);

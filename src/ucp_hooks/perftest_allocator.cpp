@@ -3,8 +3,8 @@
 // exports an array of allocators, one for each memory type (src/tools/perf/lib/libperf_int.h and
 // libperf_memory.c, UCX 1.13 to 1.23); this library fills the two entries when it is loaded, by
 // libgpushm_preload.so or, from UCX 1.22 on, by ucx_perftest's own plugin loader.
-#include "core/cuda_driver.hpp"
-#include "core/log.hpp"
+#include "core/base/log.hpp"
+#include "core/cuda/cuda_driver.hpp"
 
 #include <ucs/memory/memory_type.h>
 #include <ucs/type/status.h>

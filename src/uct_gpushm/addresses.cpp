@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/addresses.hpp"
 
-#include "core/log.hpp"
-#include "core/process.hpp"
+#include "core/base/log.hpp"
+#include "core/base/process.hpp"
 
 #include <atomic>
 #include <cstring>

@@ -5,7 +5,7 @@
 // kind of interface made them; lengths are limited to 31 and 63 bytes (UCX src/ucp/wireup/address.c).
 #pragma once
 
-#include "core/mailbox.hpp"
+#include "core/shm/mailbox.hpp"
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The component as UCX sees it: its domains, its transport and its settings.
-#include "core/log.hpp"
-#include "openmpi/attachment.hpp"
+#include "core/base/log.hpp"
+#include "openmpi/setup/attachment.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/config.hpp"
 #include "uct_gpushm/domains.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/cost_model.hpp"
 
-#include "core/cuda_driver.hpp"
+#include "core/cuda/cuda_driver.hpp"
 
 #include <strings.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/endpoint.hpp"
 
-#include "core/log.hpp"
+#include "core/base/log.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/domains.hpp"
 #include "uct_gpushm/shared_memory_interface.hpp"

@@ -2,7 +2,7 @@
 // An endpoint: UCX's handle of one link.
 #pragma once
 
-#include "core/link.hpp"
+#include "core/transport/link.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/pending_queue.hpp"
 

@@ -3,9 +3,9 @@
 // among themselves, as MPI and UCP promise, and not with what kernels do to the word.
 #include "uct_gpushm/gpu_atomics.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/log.hpp"
-#include "core/memory_info.hpp"
+#include "core/base/log.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/memory/memory_info.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include <cstdint>

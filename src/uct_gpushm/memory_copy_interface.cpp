@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/memory_copy_interface.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/log.hpp"
-#include "core/process.hpp"
-#include "core/unique_fd.hpp"
+#include "core/base/log.hpp"
+#include "core/base/process.hpp"
+#include "core/base/unique_fd.hpp"
+#include "core/copy/copy_any.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/status.hpp"

@@ -2,7 +2,7 @@
 // The interface that reaches other processes of the node: a port of the core, seen as UCX sees it.
 #pragma once
 
-#include "core/port.hpp"
+#include "core/transport/port.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include <uct/api/uct.h>

@@ -2,8 +2,8 @@
 // Status of the core in UCX's terms, and UCX completions in the core's.
 #pragma once
 
-#include "core/link.hpp"
-#include "core/status.hpp"
+#include "core/base/status.hpp"
+#include "core/transport/link.hpp"
 
 #include <uct/api/uct.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/system_device.hpp"
 
-#include "core/cuda_driver.hpp"
+#include "core/cuda/cuda_driver.hpp"
 
 #include <array>
 #include <atomic>

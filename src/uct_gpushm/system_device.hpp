@@ -2,7 +2,7 @@
 // The number by which UCX knows a GPU: it finds the network devices next to it by that.
 #pragma once
 
-#include "core/memory_info.hpp"
+#include "core/memory/memory_info.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 namespace gpushm::uct {

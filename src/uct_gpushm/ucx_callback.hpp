@@ -2,7 +2,7 @@
 // Functions of ours in UCX's tables.
 #pragma once
 
-#include "core/no_throw.hpp"
+#include "core/base/no_throw.hpp"
 
 #include <sys/types.h>
 #include <ucs/type/status.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // available_memory: limits of the node and of cgroups, of both versions.
-#include "core/available_memory.hpp"
-#include "core/segment.hpp"
+#include "core/base/available_memory.hpp"
+#include "core/shm/segment.hpp"
 
 #include "core_support.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptors from one process to another: what is taken, and that nothing else is left.
-#include "core/descriptor_channel.hpp"
+#include "core/shm/descriptor_channel.hpp"
 
-#include "core/abstract_address.hpp"
+#include "core/base/abstract_address.hpp"
 
 #include "core_support.hpp"
 #include "core_wrapped_calls.hpp"

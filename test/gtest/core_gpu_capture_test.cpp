@@ -4,8 +4,8 @@
 // copied.
 #include "core_gpu_support.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/host_pins.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/pinning/host_pins.hpp"
 
 #include <atomic>
 #include <functional>

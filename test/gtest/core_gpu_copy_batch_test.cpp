@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine: small copies go to the driver together, large ones at once and on streams of their
 // own.
-#include "core/copy_any.hpp"
+#include "core/copy/copy_any.hpp"
 #include "core_gpu_support.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine and copy_any: right bytes at the right time, and nothing of the application disturbed.
-#include "core/buffer_name.hpp"
-#include "core/copy_any.hpp"
-#include "core/copy_pieces.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/copy/copy_pieces.hpp"
+#include "core/memory/buffer_name.hpp"
 #include "core_gpu_support.hpp"
 
 #include <algorithm>

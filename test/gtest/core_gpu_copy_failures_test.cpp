@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a failing driver call makes of a copy: gpu_error with a line, and nothing else.
-#include "core/copy_any.hpp"
-#include "core/copy_pieces.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/copy/copy_pieces.hpp"
 #include "core_gpu_support.hpp"
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DeviceBlocks: memory of the right GPU, taken once and used again.
-#include "core/device_blocks.hpp"
+#include "core/pinning/device_blocks.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cstdio>

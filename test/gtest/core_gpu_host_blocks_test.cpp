@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // HostBlocks: page-locked memory, taken once and used again.
-#include "core/copy_any.hpp"
-#include "core/host_blocks.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/pinning/host_blocks.hpp"
 #include "core_gpu_support.hpp"
 
 #include <sys/mman.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // HostPins: the application's memory is page-locked when that pays, never longer than it exists, and never
 // more than is allowed.
-#include "core/host_pins.hpp"
-#include "core/standby_kernel.hpp"
+#include "core/pinning/host_pins.hpp"
+#include "core/standby/standby_kernel.hpp"
 
 #include "core_gpu_support.hpp"
 #include "core_mapping.hpp"

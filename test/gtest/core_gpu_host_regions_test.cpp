@@ -2,9 +2,9 @@
 // HostRegions: shared segments are page-locked when a GPU first touches them, and not before.
 #include "core_gpu_support.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/host_regions.hpp"
-#include "core/segment.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/pinning/host_regions.hpp"
+#include "core/shm/segment.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // KernelCode: loaded whole, once, or not at all.
-#include "core/kernel_code.hpp"
+#include "core/kernels/kernel_code.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cstring>

@@ -5,8 +5,8 @@
 // kernel does, or another CPU that does what the warp does (test/simcuda/litmus.hpp).
 #include "core_gpu_support.hpp"
 
-#include "core/kernel_image.hpp"
-#include "core/standby_unit.hpp"
+#include "core/kernels/kernel_image.hpp"
+#include "core/standby/standby_unit.hpp"
 #include "test/simcuda/litmus.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // query_memory.
 #include "core_gpu_support.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/host_pages.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/memory/host_pages.hpp"
 
 #include <optional>
 #include <thread>

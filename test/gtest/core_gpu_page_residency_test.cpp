@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Page residency: whether a CPU or a GPU should copy managed memory.
-#include "core/copy_any.hpp"
-#include "core/page_residency.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/memory/page_residency.hpp"
 
 #include "core_gpu_support.hpp"
 

@@ -3,10 +3,10 @@
 // a name
 // stands for one allocation only. The owner is another process, made before this one initialises
 // CUDA.
-#include "core/copy_any.hpp"
-#include "core/memory_export.hpp"
-#include "core/peer_mappings.hpp"
-#include "core/process.hpp"
+#include "core/base/process.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/mapping/memory_export.hpp"
+#include "core/mapping/peer_mappings.hpp"
 
 #include "core_gpu_support.hpp"
 

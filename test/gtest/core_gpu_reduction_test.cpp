@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // reduce_on_gpu: what the CPU would compute, or nothing at all.
-#include "core/engine_pool.hpp"
-#include "core/idle_context.hpp"
-#include "core/kernel_code.hpp"
-#include "core/reduction.hpp"
+#include "core/copy/engine_pool.hpp"
+#include "core/copy/reduction.hpp"
+#include "core/kernels/kernel_code.hpp"
+#include "core/reclaim/idle_context.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cmath>

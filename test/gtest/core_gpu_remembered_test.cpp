@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is remembered of memory, apart from the driver: AllocationTable and HostPages.
-#include "core/allocation_table.hpp"
-#include "core/host_pages.hpp"
+#include "core/memory/allocation_table.hpp"
+#include "core/memory/host_pages.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CopyEngine::start_by_kernel: many pieces by one launch, and what does not suit it.
-#include "core/copy_pieces.hpp"
-#include "core/host_blocks.hpp"
-#include "core/idle_context.hpp"
-#include "core/kernel_code.hpp"
-#include "core/row_copy_list.hpp"
+#include "core/copy/copy_pieces.hpp"
+#include "core/copy/row_copy_list.hpp"
+#include "core/kernels/kernel_code.hpp"
+#include "core/pinning/host_blocks.hpp"
+#include "core/reclaim/idle_context.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cstdio>

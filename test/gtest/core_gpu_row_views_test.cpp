@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // RowViews: who reads a block gets what is in the rows, and only then is anything packed.
-#include "core/copy_any.hpp"
-#include "core/row_views.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/copy/row_views.hpp"
 #include "core_gpu_support.hpp"
 
 #include <algorithm>

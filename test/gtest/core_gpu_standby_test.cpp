@@ -3,11 +3,11 @@
 // otherwise, and what it did not do it says so.
 #include "core_gpu_support.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/copy_batch.hpp"
-#include "core/kernel_image.hpp"
-#include "core/segment.hpp"
-#include "core/standby_kernel.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/copy/copy_batch.hpp"
+#include "core/kernels/kernel_image.hpp"
+#include "core/shm/segment.hpp"
+#include "core/standby/standby_kernel.hpp"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core_gpu_support.hpp"
 
-#include "core/background.hpp"
-#include "core/host_blocks.hpp"
-#include "core/kernel_code.hpp"
+#include "core/kernels/kernel_code.hpp"
+#include "core/pinning/host_blocks.hpp"
+#include "core/reclaim/background.hpp"
 #include "test/simcuda/simcuda.h"
 
 #include <dlfcn.h>

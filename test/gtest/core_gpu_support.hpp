@@ -3,10 +3,10 @@
 // only the simulated one can do is skipped on the other.
 #pragma once
 
-#include "core/copy_engine.hpp"
-#include "core/cuda_driver.hpp"
-#include "core/memory_info.hpp"
-#include "core/standby_kernel.hpp"
+#include "core/copy/copy_engine.hpp"
+#include "core/cuda/cuda_driver.hpp"
+#include "core/memory/memory_info.hpp"
+#include "core/standby/standby_kernel.hpp"
 
 #include "core_support.hpp"
 
@@ -39,10 +39,10 @@ unsigned long calls_of_all();
 unsigned long capture_mode_calls();
 /** Also waits until nothing that went before is in the background. */
 void reset_calls();
-/** Waits until what is in the background (core/background.hpp) is done; false when it takes too long. */
+/** Waits until what is in the background (core/reclaim/background.hpp) is done; false when it takes too long. */
 bool await_background();
 /** Waits until a function has been called `count` times and what is in the background
- *  (core/background.hpp) is done. False when it is not called so often, or more often. */
+ *  (core/reclaim/background.hpp) is done. False when it is not called so often, or more often. */
 bool await_background_calls(const char *function, unsigned long count);
 void set_simulation(const char *variable, const char *value);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copies within a GPU (WithdrawableCopies): right bytes, beside kernels that fill the GPU as well, and nothing
 // afterwards.
-#include "core/host_blocks.hpp"
-#include "core/withdrawable_copy_kernel.hpp"
+#include "core/kernels/withdrawable_copy_kernel.hpp"
+#include "core/pinning/host_blocks.hpp"
 #include "core_gpu_support.hpp"
 #include "test/simcuda/spin_kernel.hpp"
 

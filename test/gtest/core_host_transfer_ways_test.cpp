@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whether HostTransferWays finds the quicker way, and what it costs to look for it.
-#include "core/host_transfer_ways.hpp"
+#include "core/transport/host_transfer_ways.hpp"
 
 #include <gtest/gtest.h>
 

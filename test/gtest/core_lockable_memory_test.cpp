@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/lockable_memory.hpp"
+#include "core/pinning/lockable_memory.hpp"
 
-#include "core/malloc_arena.hpp"
-#include "core/unique_fd.hpp"
+#include "core/base/malloc_arena.hpp"
+#include "core/base/unique_fd.hpp"
 
 #include "core_mapping.hpp"
 

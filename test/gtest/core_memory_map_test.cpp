@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/memory_map.hpp"
+#include "core/base/memory_map.hpp"
 
 #include "core_mapping.hpp"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ProcessWatch, node_identity, Cookie; and what forked children find.
-#include "core/process.hpp"
+#include "core/base/process.hpp"
 
-#include "core/peer_mappings.hpp"
-#include "core/registration_table.hpp"
-#include "core/spare_descriptor.hpp"
-#include "core/wake_socket.hpp"
+#include "core/base/spare_descriptor.hpp"
+#include "core/mapping/peer_mappings.hpp"
+#include "core/memory/registration_table.hpp"
+#include "core/shm/wake_socket.hpp"
 
 #include "core_support.hpp"
 #include "core_wrapped_calls.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // RegistrationTable: what a peer may touch, at the limits of 64-bit arithmetic.
-#include "core/registration_table.hpp"
+#include "core/memory/registration_table.hpp"
 
 #include <gtest/gtest.h>
 

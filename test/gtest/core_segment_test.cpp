@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Segment: what it promises to both processes, and what it refuses.
-#include "core/segment.hpp"
+#include "core/shm/segment.hpp"
 
 #include "core_support.hpp"
 #include "core_wrapped_calls.hpp"

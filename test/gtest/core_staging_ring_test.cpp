@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // StagingRing: spans that never overlap, memory that comes back, partners that lie.
-#include "core/staging_ring.hpp"
+#include "core/shm/staging_ring.hpp"
 
 #include "core_support.hpp"
 #include "core_wrapped_calls.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core_support.hpp"
 
-#include "core/log.hpp"
-#include "core/mailbox.hpp"
+#include "core/base/log.hpp"
+#include "core/shm/mailbox.hpp"
 
 #include <dirent.h>
 #include <sys/prctl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // WakeSocket: whoever is woken can see it, however many others sleep.
-#include "core/wake_socket.hpp"
+#include "core/shm/wake_socket.hpp"
 
 #include "core_support.hpp"
 #include "core_wrapped_calls.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // redirect_function: all calls of a function come to the replacement, which reaches what the function did.
-#include "core/function_redirection.hpp"
-#include "core/instruction.hpp"
+#include "core/patching/function_redirection.hpp"
+#include "core/patching/instruction.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What frees memory of a context waits until that has nothing to do, and disturbs no capture.
-#include "core/background.hpp"
-#include "core/driver_hooks.hpp"
-#include "core/host_pins.hpp"
-#include "core/idle_context.hpp"
+#include "core/hooks/driver_hooks.hpp"
+#include "core/pinning/host_pins.hpp"
+#include "core/reclaim/background.hpp"
+#include "core/reclaim/idle_context.hpp"
 
 #include "hooks_support.hpp"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Hooks of the driver while allocations fail: the application's call is done all the same, and nothing is believed of
 // what went away.
-#include "core/allocation_table.hpp"
-#include "core/driver_hooks.hpp"
-#include "core/host_pins.hpp"
-#include "core/no_throw.hpp"
-#include "core/stream_captures.hpp"
+#include "core/base/no_throw.hpp"
+#include "core/cuda/stream_captures.hpp"
+#include "core/hooks/driver_hooks.hpp"
+#include "core/memory/allocation_table.hpp"
+#include "core/pinning/host_pins.hpp"
 
 #include "core_wrapped_calls.hpp"
 #include "hooks_support.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A GPU never reads pages that the program has not any more: in every way in which pages behind an address change,
 // memory that gpushm has page-locked is unlocked before, or was not locked.
-#include "core/host_pages.hpp"
-#include "core/host_pins.hpp"
-#include "core/unique_fd.hpp"
+#include "core/base/unique_fd.hpp"
+#include "core/memory/host_pages.hpp"
+#include "core/pinning/host_pins.hpp"
 
 #include "core_gpu_support.hpp"
 #include "hooks_support.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // With hooks in the driver, the application does not notice that gpushm has page-locked its memory, and nothing is taken
 // for locked, or for allocated, that is not any more.
-#include "core/allocation_table.hpp"
-#include "core/driver_hooks.hpp"
-#include "core/host_pins.hpp"
-#include "core/memory_export.hpp"
+#include "core/hooks/driver_hooks.hpp"
+#include "core/mapping/memory_export.hpp"
+#include "core/memory/allocation_table.hpp"
+#include "core/pinning/host_pins.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "hooks_support.hpp"
 
-#include "core/driver_hooks.hpp"
-#include "core/host_pages.hpp"
-#include "core/host_pins.hpp"
-#include "core/stream_captures.hpp"
-#include "core/system_call_watch.hpp"
+#include "core/cuda/stream_captures.hpp"
+#include "core/hooks/driver_hooks.hpp"
+#include "core/hooks/system_call_watch.hpp"
+#include "core/memory/host_pages.hpp"
+#include "core/pinning/host_pins.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"

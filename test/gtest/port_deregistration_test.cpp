@@ -2,8 +2,8 @@
 // Memory is deregistered while a peer writes it by itself, as the words say that both share.
 #include "port_support.hpp"
 
-#include "core/direct_writes.hpp"
-#include "core/mailbox.hpp"
+#include "core/shm/direct_writes.hpp"
+#include "core/shm/mailbox.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>

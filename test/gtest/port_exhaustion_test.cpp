@@ -4,7 +4,7 @@
 // behind; and what failed works later.
 #include "port_support.hpp"
 
-#include "core/cuda_driver.hpp"
+#include "core/cuda/cuda_driver.hpp"
 
 #include "core_wrapped_calls.hpp"
 

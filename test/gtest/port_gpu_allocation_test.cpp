@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The history of allocations: what is gone is reported once, before anything trusts its address.
-#include "core/allocation_history.hpp"
+#include "core/memory/allocation_history.hpp"
 
 #include "core_gpu_support.hpp"
 

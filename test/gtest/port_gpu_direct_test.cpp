@@ -5,7 +5,7 @@
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
 
-#include "core/host_pins.hpp"
+#include "core/pinning/host_pins.hpp"
 
 #include <algorithm>
 #include <chrono>

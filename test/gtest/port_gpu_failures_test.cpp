@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every call of the driver fails, in a process of its own: the operation ends with an error or by
 // another way, never with wrong data and never not at all.
-#include "core/copy_any.hpp"
+#include "core/copy/copy_any.hpp"
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
 

@@ -4,9 +4,9 @@
 // message costs then.
 #include "port_gpu_peer.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/host_pins.hpp"
-#include "core/kernel_code.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/kernels/kernel_code.hpp"
+#include "core/pinning/host_pins.hpp"
 
 #include <cstring>
 #include <optional>

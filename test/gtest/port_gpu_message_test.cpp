@@ -4,11 +4,11 @@
 #include "port_gpu_peer.hpp"
 #include "port_support.hpp"
 
-#include "core/copy_any.hpp"
-#include "core/kernel_image.hpp"
-#include "core/numa_node.hpp"
-#include "core/page_residency.hpp"
-#include "core/staging_ring.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/kernels/kernel_image.hpp"
+#include "core/memory/numa_node.hpp"
+#include "core/memory/page_residency.hpp"
+#include "core/shm/staging_ring.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "port_gpu_peer.hpp"
 
-#include "core/host_pins.hpp"
+#include "core/pinning/host_pins.hpp"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Processes that wait for each other in a ring: each gets from the next one, which writes into its GPU's memory, and all
 // give that up at once.
-#include "core/host_pins.hpp"
+#include "core/pinning/host_pins.hpp"
 
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"

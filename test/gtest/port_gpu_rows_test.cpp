@@ -4,7 +4,7 @@
 #include "port_gpu_peer.hpp"
 #include "port_support.hpp"
 
-#include "core/row_views.hpp"
+#include "core/copy/row_views.hpp"
 
 #include <cstring>
 #include <string>

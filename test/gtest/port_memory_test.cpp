@@ -3,7 +3,7 @@
 // operation that was begun ends, once. What comes afterwards works.
 #include "port_support.hpp"
 
-#include "core/no_throw.hpp"
+#include "core/base/no_throw.hpp"
 
 #include "core_wrapped_calls.hpp"
 

@@ -3,7 +3,7 @@
 // refuses, and where the helper dies or stops with a piece of the transfer in its hands.
 #include "port_support.hpp"
 
-#include "core/cross_memory.hpp"
+#include "core/base/cross_memory.hpp"
 
 #include "core_wrapped_calls.hpp"
 

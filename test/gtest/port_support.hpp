@@ -2,9 +2,9 @@
 // What the tests of ports and links share: ports that keep what they receive, ends of operations.
 #pragma once
 
-#include "core/link.hpp"
-#include "core/port.hpp"
-#include "core/registration_table.hpp"
+#include "core/memory/registration_table.hpp"
+#include "core/transport/link.hpp"
+#include "core/transport/port.hpp"
 
 #include "core_support.hpp"
 

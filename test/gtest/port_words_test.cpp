@@ -4,7 +4,7 @@
 // AddressSanitizer to see accesses, too. FUZZ_MUTATIONS, FUZZ_SEED: see port_fuzz_test.cpp.
 #include "port_fuzz_support.hpp"
 
-#include "core/staging_ring.hpp"
+#include "core/shm/staging_ring.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // CallRedirection: calls of other libraries come to the replacement, ours do not, whenever they were loaded.
-#include "openmpi/call_redirection.hpp"
+#include "openmpi/binding/call_redirection.hpp"
 
 #include <gtest/gtest.h>
 

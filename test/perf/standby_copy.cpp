@@ -5,8 +5,8 @@
 #include "ipc_exporter.hpp"
 #include "memory.hpp"
 
-#include "core/cuda_driver.hpp"
-#include "core/standby_kernel.hpp"
+#include "core/cuda/cuda_driver.hpp"
+#include "core/standby/standby_kernel.hpp"
 
 #include <algorithm>
 #include <stdexcept>

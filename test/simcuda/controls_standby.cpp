@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The standby kernel of the simulation, by the protocol that the real one follows.
 #include "controls_support.hpp"
-#include "core/standby_protocol.hpp"
-#include "core/standby_unit.hpp"
+#include "core/kernels/standby_protocol.hpp"
+#include "core/standby/standby_unit.hpp"
 #include "kernel_support.hpp"
 
 #include <cstring>

@@ -2,10 +2,10 @@
 // The kernels that the simulation knows.
 #include "kernel.hpp"
 
-#include "core/reduction_kernel.hpp"
-#include "core/row_copy_kernel.hpp"
-#include "core/standby_protocol.hpp"
-#include "core/withdrawable_copy_kernel.hpp"
+#include "core/kernels/reduction_kernel.hpp"
+#include "core/kernels/row_copy_kernel.hpp"
+#include "core/kernels/standby_protocol.hpp"
+#include "core/kernels/withdrawable_copy_kernel.hpp"
 #include "litmus.hpp"
 
 #include <chrono>

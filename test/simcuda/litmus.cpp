@@ -2,7 +2,7 @@
 // The reader of the litmus test, by the CPU.
 #include "litmus.hpp"
 
-#include "core/standby_unit.hpp"
+#include "core/standby/standby_unit.hpp"
 
 namespace simcuda {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a writer and a reader of a litmus test share (test/gtest/core_gpu_litmus_test.cpp): a warp polls
-// units of core/standby_protocol.hpp that a CPU overwrites all the time. The reader is the kernel
+// units of core/kernels/standby_protocol.hpp that a CPU overwrites all the time. The reader is the kernel
 // "simcuda_litmus" or LitmusReader, a CPU that does the same.
 //
 //   writer, a CPU                            reader
@@ -9,7 +9,7 @@
 //   reads done, and then the reports  <--    each lane stores its report; behind all of them, `done`
 #pragma once
 
-#include "core/standby_protocol.hpp"
+#include "core/kernels/standby_protocol.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What core/reduction_kernel.cu does on a GPU.
-#include "core/reduction_kernel.hpp"
+// What core/kernels/reduction_kernel.cu does on a GPU.
+#include "core/kernels/reduction_kernel.hpp"
 
 #include "kernel.hpp"
 

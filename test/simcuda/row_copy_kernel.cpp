@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What core/row_copy_kernel.cu does on a GPU.
-#include "core/row_copy_kernel.hpp"
+// What core/kernels/row_copy_kernel.cu does on a GPU.
+#include "core/kernels/row_copy_kernel.hpp"
 
 #include "kernel.hpp"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The GPU's side of core/standby_protocol.hpp, as core/standby_kernel.cu does it: stays for a
+// The GPU's side of core/kernels/standby_protocol.hpp, as core/kernels/standby_kernel.cu does it: stays for a
 // while, polls the units of a control block and copies what it is told there.
 #include "kernel.hpp"
 
-#include "core/standby_protocol.hpp"
-#include "core/standby_unit.hpp"
+#include "core/kernels/standby_protocol.hpp"
+#include "core/standby/standby_unit.hpp"
 #include "engine.hpp"
 #include "settings.hpp"
 

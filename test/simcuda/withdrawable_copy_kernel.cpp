@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What core/withdrawable_copy_kernel.cu does on a GPU, by one thread for all blocks.
-#include "core/withdrawable_copy_kernel.hpp"
+// What core/kernels/withdrawable_copy_kernel.cu does on a GPU, by one thread for all blocks.
+#include "core/kernels/withdrawable_copy_kernel.hpp"
 
 #include "engine.hpp"
 #include "kernel.hpp"

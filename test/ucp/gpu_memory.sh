@@ -92,7 +92,7 @@ standby() {
     name="standby kernel, $setting: $2"
     least=$3
     shift 3
-    { [ -e "$build/src/core/no_kernel_image.lo" ] || [ -n "$beside" ] ||
+    { [ -e "$build/src/core/kernels/no_kernel_image.lo" ] || [ -n "$beside" ] ||
         [ "$devices" -lt 2 ]; } && least=0
     check "$name" env UCX_GPUSHM_STANDBY="$setting" "$folder/ucp_peer" "$@" \
         --standby-least="$least" --deadline=$limit

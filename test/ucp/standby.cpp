@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages that the standby kernel takes part in (src/core/standby_kernel.hpp). The kernel makes way for
+// Messages that the standby kernel takes part in (src/core/standby/standby_kernel.hpp). The kernel makes way for
 // calls that wait for the GPU, so the tests prepare many messages at once, and send them in a row.
 #include "kernels.hpp"
 #include "standby_support.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Changes functions of other libraries, with what libucm has for that.
-#include "core/near_code.hpp"
+#include "core/patching/near_code.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include <mutex>

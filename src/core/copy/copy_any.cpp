@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copies between any kinds of memory: see copy_any.hpp.
+#include "core/copy/copy_any.hpp"
+
+#include "core/base/log.hpp"
+#include "core/copy/copy_sides.hpp"
+#include "core/copy/engine_pool.hpp"
+#include "core/copy/row_views.hpp"
+
+#include <cstring>
+
+namespace gpushm {
+
+Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
+                 CopyTicket *ticket) {
+    *ticket = CopyTicket();
+    if (length == 0) {
+        return Status::ok;
+    }
+    const CopySides sides = copy_sides(destination, source, length);
+    if (sides.gpu_side) {
+        return engine.start({destination, source, length, *sides.gpu_side, sides.direction}, ticket);
+    }
+    memcpy(destination, source, length);
+    return Status::ok;
+}
+
+namespace {
+
+/** With an engine of the pool. */
+Status copy_once(void *destination, const void *source, size_t length, const CopySides &sides) {
+    BorrowedEngine engine;
+    const Status status =
+        engine->copy({destination, source, length, *sides.gpu_side, sides.direction});
+    if (status != Status::ok) {
+        engine.discard();
+    }
+    return status;
+}
+
+/** The driver's synchronous copy, which needs nothing of ours. It waits for the application's default
+ *  stream, so it is the last resort. */
+Status copy_synchronously(void *destination, const void *source, size_t length,
+                          const MemoryInfo &gpu_side) {
+    const CudaDriver *driver = CudaDriver::get();
+    if (!RowViews::instance().pack(source, length)) {  // as CopyEngine does
+        return Status::gpu_error;
+    }
+    CopyEngine engine;
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, engine.context_of(gpu_side));
+    CUresult result = driver->memcpy_sync(device_pointer(destination), device_pointer(source),
+                                          length);
+    if (result == CUDA_SUCCESS) {
+        // Between some kinds it returns before the bytes are there ("API synchronization behavior").
+        result = driver->stream_synchronize(nullptr);
+    }
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(error, "cuMemcpy failed for a GPU copy of %zu bytes (%s): see whether the application "
+                   "freed the buffer too early or a kernel faulted (compute-sanitizer)", length,
+                   driver->error_name(result));
+    }
+    return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
+}
+
+}  // namespace
+
+/** UCP takes a copy between memory kinds for one that cannot fail: 1.13 goes on with what was in the
+ *  destination (src/ucp/dt/dt.c), later ones end the process. So nothing is left untried. */
+Status copy_any(void *destination, const void *source, size_t length) {
+    constexpr int kAttempts = 3;
+    Status status = Status::ok;
+    for (int attempt = 1; attempt <= kAttempts; ++attempt) {
+        // Most calls are between host buffers and need no engine.
+        const CopySides sides = CudaDriver::get() != nullptr && length != 0
+                                ? copy_sides(destination, source, length)
+                                : CopySides();
+        if (!sides.gpu_side) {
+            if (length != 0) {
+                memcpy(destination, source, length);
+            }
+            return Status::ok;
+        }
+        status = attempt < kAttempts
+                     ? copy_once(destination, source, length, sides)
+                     : copy_synchronously(destination, source, length, *sides.gpu_side);
+        if (status == Status::ok) {
+            break;
+        }
+    }
+    return status;
+}
+
+}  // namespace gpushm

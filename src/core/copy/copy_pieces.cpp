@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Many copies at once, between any kinds of memory.
+#include "core/copy/copy_pieces.hpp"
+
+#include "core/base/no_throw.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/copy/copy_sides.hpp"
+#include "core/copy/engine_pool.hpp"
+#include "core/copy/row_copy_list.hpp"
+#include "core/kernels/kernel_code.hpp"
+#include "core/pinning/host_blocks.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+namespace gpushm {
+
+// ---------------------------------------------------------------- fewer pieces
+
+namespace {
+
+size_t distance(const void *from, const void *to) {
+    return reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
+}
+
+/** From one row to the next, if `next` becomes one; what goes down in memory comes out as enormous. */
+CopyRows distances(const CopyPiece &piece, const CopyPiece &next) {
+    return piece.rows.count > 1 ? piece.rows
+                                : CopyRows{1, distance(piece.destination, next.destination),
+                                           distance(piece.source, next.source)};
+}
+
+/** Whether `next` is one more row. */
+bool continues(const CopyPiece &piece, const CopyPiece &next) {
+    constexpr size_t kMostPitch = size_t{1} << 31;  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
+    const CopyRows rows = distances(piece, next);
+    return next.length == piece.length && rows.destination_pitch >= next.length &&
+           rows.source_pitch >= next.length && rows.destination_pitch < kMostPitch &&
+           rows.source_pitch < kMostPitch &&
+           distance(piece.destination, next.destination) == rows.count * rows.destination_pitch &&
+           distance(piece.source, next.source) == rows.count * rows.source_pitch;
+}
+
+bool adjoins(const CopyPiece &last, const CopyPiece &next) {
+    return last.rows.count == 1 && distance(last.destination, next.destination) == last.length &&
+           distance(last.source, next.source) == last.length;
+}
+
+/** Row `row` alone. */
+CopyPiece nth_row(const CopyPiece &piece, size_t row) {
+    return {static_cast<unsigned char *>(piece.destination) + row * piece.rows.destination_pitch,
+            static_cast<const unsigned char *>(piece.source) + row * piece.rows.source_pitch,
+            piece.length};
+}
+
+}  // namespace
+
+void append_joined(std::vector<CopyPiece> *pieces, const CopyPiece &piece) {
+    if (piece.length == 0) {
+        return;
+    }
+    CopyPiece *last = pieces->empty() || piece.rows.count > 1 ? nullptr : &pieces->back();
+    if (last != nullptr && adjoins(*last, piece)) {
+        last->length += piece.length;
+    } else if (last != nullptr && continues(*last, piece)) {
+        last->rows = distances(*last, piece);
+        ++last->rows.count;
+    } else {
+        pieces->push_back(piece);
+    }
+}
+
+std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces) {
+    std::vector<CopyPiece> joined;
+    for (const CopyPiece &piece : pieces) {
+        append_joined(&joined, piece);
+    }
+    return joined;
+}
+
+namespace {
+
+/** Whether rows at `address` are in one allocation, or all in memory that the driver does not know: elements of
+ *  absolute addresses may lie at equal distances by chance. */
+bool lie_together(const void *address, size_t pitch, const CopyPiece &piece) {
+    constexpr size_t kPage = 4096;  // the least that one kind of memory takes
+    const auto *begin = static_cast<const unsigned char *>(address);
+    const size_t span = (piece.rows.count - 1) * pitch + piece.length;
+    const MemoryInfo info = query_memory(address);
+    if (info.base != nullptr) {
+        const size_t offset = static_cast<size_t>(begin - static_cast<unsigned char *>(info.base));
+        return span <= info.length && offset <= info.length - span;
+    }
+    for (size_t look = kPage; look < span + kPage; look += kPage) {
+        const size_t row = std::min(look / pitch, piece.rows.count - 1);
+        if (query_memory(begin + row * pitch).base != nullptr) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/** Rows of which not all are in one allocation on either side come one by one. */
+std::vector<CopyPiece> separate_scattered(const std::vector<CopyPiece> &pieces) {
+    std::vector<CopyPiece> separated;
+    for (const CopyPiece &piece : pieces) {
+        if (piece.rows.count == 1 ||
+            (lie_together(piece.destination, piece.rows.destination_pitch, piece) &&
+             lie_together(piece.source, piece.rows.source_pitch, piece))) {
+            separated.push_back(piece);
+            continue;
+        }
+        for (size_t row = 0; row < piece.rows.count; ++row) {
+            separated.push_back(nth_row(piece, row));
+        }
+    }
+    return separated;
+}
+
+// ---------------------------------------------------------------- copies
+
+/** Leaves every ticket used up. */
+Status wait_all(CopyEngine &engine, std::vector<CopyTicket> &tickets) {
+    Status worst = Status::ok;
+    for (CopyTicket &ticket : tickets) {
+        const Status status = engine.wait(&ticket);
+        worst = status == Status::ok ? worst : status;
+    }
+    return worst;
+}
+
+CopyJob job_of(const CopyPiece &piece, const MemoryInfo &gpu_side, CopyDirection direction) {
+    return {piece.destination, piece.source, piece.length, gpu_side, direction, false, piece.rows};
+}
+
+/** All rows by one call. */
+Status start_together(CopyEngine &engine, const CopyPiece &piece, CopyTicket *ticket) {
+    const CopySides sides = copy_sides(piece.destination, piece.source, piece.length);
+    if (sides.gpu_side) {
+        return engine.start(job_of(piece, *sides.gpu_side, sides.direction), ticket);
+    }
+    for (size_t row = 0; row < piece.rows.count; ++row) {
+        const CopyPiece one = nth_row(piece, row);
+        memcpy(one.destination, one.source, one.length);
+    }
+    return Status::ok;
+}
+
+/** Adds what has to be waited for to `tickets`. */
+Status start_piece(CopyEngine &engine, const CopyPiece &piece, std::vector<CopyTicket> *tickets) {
+    // Fewer are better off among the single copies of a batch (0.65 us each, and 3 us for a call).
+    constexpr size_t kLeastRows = 6;
+    const size_t rows_together = piece.rows.count >= kLeastRows ? piece.rows.count : 1;
+    for (size_t row = 0; row < piece.rows.count; row += rows_together) {
+        tickets->emplace_back();  // before the copy begins
+        const Status status = start_together(
+            engine, rows_together > 1 ? piece : nth_row(piece, row), &tickets->back());
+        if (status != Status::in_progress) {
+            tickets->pop_back();
+        }
+        if (status != Status::in_progress && status != Status::ok) {
+            return status;
+        }
+    }
+    return Status::ok;
+}
+
+/** Consecutive pieces that one launch can take, as far as their first bytes tell. */
+class KernelGroup {
+public:
+    /** False when `piece` begins another group. */
+    bool add(const CopyPiece &piece) {
+        const CopySides sides = copy_sides(piece.destination, piece.source, piece.length);
+        if (!sides.gpu_side || !fits(sides)) {
+            return false;
+        }
+        infos_.push_back(*sides.gpu_side);
+        direction_ = sides.direction;
+        jobs_.push_back(job_of(piece, infos_.back(), direction_));
+        return true;
+    }
+    const std::vector<CopyJob> &jobs() const { return jobs_; }
+
+private:
+    bool fits(const CopySides &sides) const {
+        return jobs_.empty() ||
+               (jobs_.size() < kMostKernelJobs && direction_ == sides.direction &&
+                infos_.front().context == sides.gpu_side->context &&
+                infos_.front().device == sides.gpu_side->device);
+    }
+
+    std::deque<MemoryInfo> infos_;  // jobs refer to them
+    CopyDirection direction_ = CopyDirection::to_gpu;
+    std::vector<CopyJob> jobs_;
+};
+
+// Half of what HostBlocks has for their lists.
+constexpr size_t kMostLaunches = HostBlocks::kBlocks / 2;
+
+/** The same for all pieces. */
+Status start_pieces(CopyEngine &engine, const std::vector<CopyPiece> &pieces,
+                    std::vector<CopyTicket> *tickets) {
+    for (auto next = pieces.begin(); next != pieces.end();) {
+        if (tickets->size() >= kMostLaunches * kMostKernelJobs) {
+            const Status ended = wait_all(engine, *tickets);
+            tickets->clear();
+            if (ended != Status::ok) {
+                return ended;
+            }
+        }
+        KernelGroup group;
+        const auto begin = next;
+        while (next != pieces.end() && group.add(*next)) {
+            ++next;
+        }
+        if (next == begin) {
+            ++next;
+        } else if (engine.start_by_kernel(group.jobs(), tickets)) {
+            continue;
+        }
+        for (auto piece = begin; piece != next; ++piece) {
+            const Status status = start_piece(engine, *piece, tickets);
+            if (status != Status::ok) {
+                return status;
+            }
+        }
+    }
+    return Status::ok;
+}
+
+Status copy_together(const std::vector<CopyPiece> &pieces) {
+    BorrowedEngine engine;
+    std::vector<CopyTicket> tickets;
+    Status status = Status::ok;
+    {
+        const CopyEngine::Scope scope(*engine);
+        if (!as_possible(
+                [&] { status = start_pieces(*engine, separate_scattered(join_pieces(pieces)), &tickets); })) {
+            status = Status::out_of_memory;
+        }
+        const Status ended = wait_all(*engine, tickets);
+        status = ended != Status::ok ? ended : status;
+    }
+    if (status != Status::ok) {
+        engine.discard();
+    }
+    return status;
+}
+
+}  // namespace
+
+Status copy_pieces(const std::vector<CopyPiece> &pieces) {
+    const bool several =
+        pieces.size() > 1 || (!pieces.empty() && pieces.front().rows.count > 1);
+    if (CudaDriver::get() != nullptr && several && copy_together(pieces) == Status::ok) {
+        return Status::ok;
+    }
+    for (const CopyPiece &piece : pieces) {
+        for (size_t row = 0; row < piece.rows.count; ++row) {
+            const CopyPiece one = nth_row(piece, row);
+            const Status status = copy_any(one.destination, one.source, one.length);
+            if (status != Status::ok) {
+                return status;
+            }
+        }
+    }
+    return Status::ok;
+}
+
+// ---------------------------------------------------------------- within a GPU
+
+namespace {
+
+/** Of pieces [begin, end); false when one is not for the kernel, or there is no memory. */
+bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, RowCopyList *list) {
+    for (size_t i = begin; i < end; ++i) {
+        const CopyPiece &piece = pieces[i];
+        const RowCopy copy =
+            row_copy(piece.destination, piece.source, piece.length, piece.rows);
+        if (!list->has_room() || words_of(copy) == 0 || words_of(copy) > kMostRowCopyWords) {
+            return false;
+        }
+        list->add(copy);
+    }
+    return true;
+}
+
+/** Waits for pieces [begin, end), which need at most kMostLaunches. False: not all were copied. */
+bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side,
+               const std::vector<CopyPiece> &pieces, size_t begin, size_t end) {
+    std::deque<RowCopyList> lists;
+    std::vector<KernelLaunch> launches;
+    for (size_t next = begin; next < end; next += RowCopyList::kMost) {
+        const size_t list_end = std::min(end, next + RowCopyList::kMost);
+        RowCopyList &list = lists.emplace_back(list_end - next);
+        if (!add_pieces(pieces, next, list_end, &list)) {
+            return false;
+        }
+        launches.push_back(list.launch());
+    }
+    const KernelsEnd how = engine.run(gpu_side, launches);
+    if (how == KernelsEnd::unknown) {
+        std::for_each(lists.begin(), lists.end(), [](RowCopyList &list) { list.leave(); });
+    }
+    return how == KernelsEnd::ran;
+}
+
+/** False: not all was copied. */
+bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
+    constexpr size_t kMostAtOnce = kMostLaunches * RowCopyList::kMost;
+    BorrowedEngine engine;
+    for (size_t begin = 0; begin < pieces.size(); begin += kMostAtOnce) {
+        if (!run_lists(*engine, gpu_side, pieces, begin,
+                       std::min(pieces.size(), begin + kMostAtOnce))) {
+            engine.discard();
+            return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
+    const bool copied =
+        has_kernel(gpu_side, Kernel::copy_rows) && copy_by_kernel(gpu_side, pieces);
+    return copied ? Status::ok : copy_pieces(pieces);
+}
+
+}  // namespace gpushm

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copies for one launch of the kernel of row_copy_kernel.cu.
+#pragma once
+
+#include "core/copy/copy_engine.hpp"
+#include "core/kernels/row_copy_kernel.hpp"
+#include "core/pinning/host_blocks.hpp"
+#include "core/reclaim/idle_context.hpp"
+
+#include <cstddef>
+#include <optional>
+
+namespace gpushm {
+
+/** What the kernel is given for `rows` of `length` bytes each. */
+RowCopy row_copy(void *destination, const void *source, size_t length, const CopyRows &rows);
+
+/** Few copies are among the parameters of a launch, more in page-locked host memory. Must live until the kernel has
+ *  ended. */
+class RowCopyList {
+public:
+    static constexpr size_t kMost = HostBlocks::kBlockBytes / sizeof(RowCopy);
+
+    /** For at most `capacity` copies, at most kMost. */
+    explicit RowCopyList(size_t capacity);
+    RowCopyList(const RowCopyList &) = delete;
+    RowCopyList &operator=(const RowCopyList &) = delete;
+
+    /** False: there is no memory for it, or a context is about to end; nothing may be added. */
+    bool has_room() const { return copies_ != nullptr && contexts_last_; }
+    void add(const RowCopy &copy);
+
+    /** Refers to this list. */
+    KernelLaunch launch();
+
+    /** The end of the kernel is not known: what it reads is never used for anything else. */
+    void leave() {
+        if (block_) {
+            block_->leave();
+        }
+    }
+
+private:
+    const ContextsLast contexts_last_;  // in which this list, or what is copied, is page-locked
+    RowCopies parameters_;
+    std::optional<HostBlock> block_;
+    RowCopy *copies_;
+    uint64_t most_words_ = 0;  // of a copy
+};
+
+}  // namespace gpushm

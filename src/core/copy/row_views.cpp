@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Blocks of GPU memory that stand for rows elsewhere.
+#include "core/copy/row_views.hpp"
+
+#include "core/copy/copy_pieces.hpp"
+
+#include <utility>
+
+namespace gpushm {
+
+uint64_t StridedRows::bytes() const {
+    uint64_t all = 0;
+    uint64_t span = 0;
+    uint64_t end = 0;
+    const bool possible = length > 0 && count > 0 && pitch >= length &&
+                          !__builtin_mul_overflow(count, length, &all) &&
+                          !__builtin_mul_overflow(count, pitch, &span) &&
+                          !__builtin_add_overflow(address, span, &end);
+    return possible ? all : 0;
+}
+
+RowViews &RowViews::instance() {
+    // Never destroyed: MPI may be used while the process ends.
+    static RowViews *const views = new RowViews;
+    return *views;
+}
+
+// ---------------------------------------------------------------- the table
+
+void RowViews::add(const void *block, const StridedRows &rows, bool is_source) {
+    auto view = std::make_shared<View>();
+    view->block = block;
+    view->rows = rows;
+    view->is_source = is_source;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    views_[block] = std::move(view);
+    count_.store(views_.size(), std::memory_order_release);
+}
+
+void RowViews::add_source(const void *block, const StridedRows &rows) { add(block, rows, true); }
+
+void RowViews::add_destination(void *block, const StridedRows &rows) { add(block, rows, false); }
+
+void RowViews::remove(const void *block) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    views_.erase(block);
+    count_.store(views_.size(), std::memory_order_release);
+}
+
+std::optional<StridedRows> RowViews::destination(const void *address, size_t length) const {
+    if (!any()) {
+        return std::nullopt;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = views_.find(address);
+    const bool is_it = found != views_.end() && !found->second->is_source &&
+                       found->second->rows.bytes() == length;
+    return is_it ? std::optional(found->second->rows) : std::nullopt;
+}
+
+void RowViews::set_filled(const void *block) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = views_.find(block);
+    if (found != views_.end()) {
+        found->second->filled = true;
+    }
+}
+
+bool RowViews::is_filled(const void *block) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = views_.find(block);
+    return found != views_.end() && found->second->filled;
+}
+
+// ---------------------------------------------------------------- packing
+
+std::vector<std::shared_ptr<RowViews::View>> RowViews::unpacked(const void *address,
+                                                                size_t length) const {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    std::vector<std::shared_ptr<View>> found;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &[block, view] : views_) {
+        const auto first = reinterpret_cast<uintptr_t>(block);
+        if (view->is_source && !view->packed && first < begin + length &&
+            begin < first + view->rows.bytes()) {
+            found.push_back(view);
+        }
+    }
+    return found;
+}
+
+bool RowViews::pack(View &view) {
+    const std::lock_guard<std::mutex> lock(view.packing);
+    if (!view.packed) {
+        const StridedRows &rows = view.rows;
+        view.packed = copy_pieces({{const_cast<void *>(view.block),
+                                    reinterpret_cast<const void *>(rows.address), rows.length,
+                                    {rows.count, rows.length, rows.pitch}}}) == Status::ok;
+    }
+    return view.packed;
+}
+
+bool RowViews::pack_overlapping(const void *address, size_t length) {
+    bool done = true;
+    for (const std::shared_ptr<View> &view : unpacked(address, length)) {
+        done = pack(*view) && done;
+    }
+    return done;
+}
+
+std::optional<StridedRows> RowViews::name_source(const void *address, size_t length,
+                                                 const void **block) {
+    if (!any()) {
+        return std::nullopt;
+    }
+    const std::vector<std::shared_ptr<View>> inside = unpacked(address, length);
+    if (inside.size() != 1) {
+        pack_overlapping(address, length);
+        return std::nullopt;
+    }
+    *block = inside.front()->block;
+    return inside.front()->rows;
+}
+
+}  // namespace gpushm

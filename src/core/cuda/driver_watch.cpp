@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/cuda/driver_watch.hpp"
+
+#include <utility>
+
+namespace gpushm {
+namespace {
+
+thread_local bool copies_are_own;
+
+}  // namespace
+
+DriverWatch &DriverWatch::instance() {
+    static DriverWatch watch;
+    return watch;
+}
+
+bool driver_hooks_installed() { return DriverWatch::instance().allocations.load(std::memory_order_acquire); }
+
+bool contexts_are_watched() { return DriverWatch::instance().contexts.load(std::memory_order_acquire); }
+
+bool host_memory_is_watched() {
+    const DriverWatch &watch = DriverWatch::instance();
+    return watch.registrations.load(std::memory_order_acquire) && watch.copies.load(std::memory_order_acquire);
+}
+
+bool driver_waits_hooked() { return DriverWatch::instance().waits.load(std::memory_order_acquire); }
+
+bool memory_is_ending() { return DriverWatch::instance().endings.load(std::memory_order_acquire) != 0; }
+
+uint64_t context_epoch() { return DriverWatch::instance().contexts_gone.load(std::memory_order_acquire); }
+
+OwnCopies::OwnCopies() : outer_(std::exchange(copies_are_own, true)) {}
+
+OwnCopies::~OwnCopies() { copies_are_own = outer_; }
+
+bool OwnCopies::under_way() { return copies_are_own; }
+
+}  // namespace gpushm

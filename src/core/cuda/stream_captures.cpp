@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/cuda/stream_captures.hpp"
+
+#include "core/base/log.hpp"
+#include "core/base/no_throw.hpp"
+#include "core/cuda/driver_patch.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+/** A stream whose capture has begun. */
+struct Captured {
+    CUstream stream;
+    CUcontext context;  // in which it was begun; it ends with that
+    unsigned long long context_id;
+};
+
+/** Those of the process. The mutex is not held while the driver is called to begin one, for that may have to wait for
+ *  another thread's cuMemFree. */
+struct Captures {
+    std::mutex mutex;
+    unsigned beginning = 0;  // calls under way
+    std::vector<Captured> running;
+
+    void end(CUstream stream) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        const auto found = std::find_if(running.begin(), running.end(), [stream](const Captured &one) {
+            return one.stream == stream;
+        });
+        if (found != running.end()) {  // else it is older than the hooks
+            running.erase(found);
+        }
+    }
+};
+
+// For so many no memory is needed when one begins.
+constexpr size_t kMostAtOnce = 64;
+
+/** Never destroyed. As Background: a child may be forked while another thread holds the mutex. */
+Captures *const captures = [] {
+    static Captures *made = new Captures;
+    pthread_atfork(nullptr, nullptr, [] { new (made) Captures; });
+    return made;
+}();
+
+std::atomic<bool> known{false};
+
+Captured begun_here(CUstream stream) {
+    CUcontext context = nullptr;
+    CudaDriver::get()->ctx_get_current(&context);
+    return {stream, context, CudaDriver::get()->context_id(context)};
+}
+
+template <int which, typename... Arguments>
+struct BeginHook {
+    static CUresult call(CUstream stream, Arguments... arguments) {
+        bool has_room = false;
+        {
+            const std::lock_guard<std::mutex> lock(captures->mutex);
+            ++captures->beginning;
+            has_room = as_possible([] { captures->running.reserve(captures->running.size() + captures->beginning); });
+        }
+        const CUresult result = original(stream, arguments...);
+        const Captured begun = begun_here(stream);
+        const std::lock_guard<std::mutex> lock(captures->mutex);
+        if (result == CUDA_SUCCESS && !has_room) {
+            return result;  // it counts as beginning for ever: nothing disturbs it, and memory is given back late
+        }
+        --captures->beginning;
+        if (result == CUDA_SUCCESS) {
+            captures->running.push_back(begun);
+        }
+        return result;
+    }
+    static inline CUresult (*original)(CUstream, Arguments...);
+};
+
+/** Whether a capture that was to be ended still goes on (seen with driver 580: in the wrong thread it has ended). */
+bool goes_on(CUresult result) {
+    return result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
+           result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
+           result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+template <int which>
+struct EndHook {
+    static CUresult call(CUstream stream, CUgraph *graph) {
+        const CUresult result = original(stream, graph);
+        if (!goes_on(result)) {
+            captures->end(stream);
+        }
+        return result;
+    }
+    static inline CUresult (*original)(CUstream, CUgraph *);
+};
+
+template <int which>
+struct DestroyHook {
+    static CUresult call(CUstream stream) {
+        captures->end(stream);  // before the handle is another stream's
+        return original(stream);
+    }
+    static inline CUresult (*original)(CUstream);
+};
+
+template <int which>
+using BeginToGraphHook = BeginHook<which, CUgraph, const CUgraphNode *, const void *, size_t,
+                                   CUstreamCaptureMode>;
+
+const std::vector<Hook> &capture_hooks() {
+    static const char *const kBegin = "cuStreamBeginCapture";
+    static const char *const kToGraph = "cuStreamBeginCaptureToGraph";
+    static const char *const kEnd = "cuStreamEndCapture";
+    static const std::vector<Hook> hooks = {
+        hook<BeginHook<0>>("cuStreamBeginCapture", kBegin),
+        hook<BeginHook<1>>("cuStreamBeginCapture_ptsz", kBegin),
+        hook<BeginHook<0, CUstreamCaptureMode>>("cuStreamBeginCapture_v2", kBegin),
+        hook<BeginHook<1, CUstreamCaptureMode>>("cuStreamBeginCapture_v2_ptsz", kBegin),
+        hook<BeginToGraphHook<0>>("cuStreamBeginCaptureToGraph", kToGraph),
+        hook<BeginToGraphHook<1>>("cuStreamBeginCaptureToGraph_ptsz", kToGraph),
+        hook<EndHook<0>>("cuStreamEndCapture", kEnd),
+        hook<EndHook<1>>("cuStreamEndCapture_ptsz", kEnd),
+        hook<DestroyHook<0>>("cuStreamDestroy", "cuStreamDestroy"),
+        hook<DestroyHook<1>>("cuStreamDestroy_v2", "cuStreamDestroy"),
+    };
+    return hooks;
+}
+
+}  // namespace
+
+void watch_stream_captures(PatchFunction patch) {
+    static std::once_flag once;
+    std::call_once(once, [patch] {
+        if (CudaDriver::get() == nullptr) {
+            return;
+        }
+        captures->running.reserve(kMostAtOnce);  // nobody else uses it before there are hooks
+        const Hook *missed = install_all_hooks(patch, capture_hooks());
+        if (missed != nullptr) {
+            GPUSHM_LOG(debug, "%s cannot be hooked: memory that waits for the GPU is given back at "
+                       "any time", missed->symbol);
+        }
+        known.store(missed == nullptr, std::memory_order_release);
+    });
+}
+
+bool stream_captures_are_known() { return known.load(std::memory_order_acquire); }
+
+CapturePause::CapturePause() { captures->mutex.lock(); }
+
+CapturePause::~CapturePause() { captures->mutex.unlock(); }
+
+bool CapturePause::none() const {
+    const auto has_ended = [](const Captured &one) {
+        return !CudaDriver::get()->context_is_alive(one.context, one.context_id);
+    };
+    auto &running = captures->running;
+    running.erase(std::remove_if(running.begin(), running.end(), has_ended), running.end());
+    return running.empty() && captures->beginning == 0;
+}
+
+}  // namespace gpushm

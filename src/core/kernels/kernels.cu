@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All kernels, in one module.
+#include "core/kernels/reduction_kernel.cu"
+#include "core/kernels/row_copy_kernel.cu"
+#include "core/kernels/standby_kernel.cu"
+#include "core/kernels/withdrawable_copy_kernel.cu"

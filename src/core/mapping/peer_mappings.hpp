@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPU memory of other processes that is mapped into this one, by CUDA IPC or by a file descriptor.
+#pragma once
+
+#include "core/base/unique_fd.hpp"
+#include "core/memory/buffer_name.hpp"
+
+#include <cuda.h>
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+namespace gpushm {
+
+/** One mapped allocation of a peer. Unmapped after its last reference is gone: by run_when_idle() what was
+ *  opened by CUDA IPC, for the driver takes 0.2 ms and waits for what the GPU does; in the background
+ *  what came as a descriptor. */
+class PeerMapping {
+public:
+    virtual ~PeerMapping() = default;
+    /** Where the byte at `address` of the owner lies here; null when [address, +length) is not all
+     *  within the allocation. */
+    unsigned char *locate(const BufferName &name, uint64_t address, uint64_t length) const;
+    /** Whether it is still mapped; at most one driver call. */
+    virtual bool alive() const { return true; }
+
+protected:
+    PeerMapping(unsigned char *data, size_t length) : data_(data), length_(length) {}
+
+    unsigned char *data_;
+    size_t length_;
+};
+
+/** What the owner gives of an allocation so that it can be mapped. */
+struct MappingHandle {
+    BufferName::Sharing sharing;
+    CUipcMemHandle ipc;     // ipc_handle
+    UniqueFd descriptor;    // file_descriptor
+};
+
+/** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms, so one is made when
+ *  it pays: when the time that was lost by not having it is as long as what it costs. Thus a buffer that
+ *  is used once is never mapped, unless its one message is large enough, and the whole never costs more
+ *  than twice the best (the rule is that of "ski rental"; Karlin et al., Algorithmica 1988).
+ *
+ *  Thread safe. */
+class PeerMappings {
+public:
+    static PeerMappings &instance();
+
+    /** The mapping of a peer's buffer for copies in `context`; null when there is none. */
+    std::shared_ptr<PeerMapping> find(const BufferName &name, CUcontext context);
+
+    /** Changes whenever find() may answer otherwise than before, which includes that a context may have
+     *  ended: from call to call where nobody would tell of that. */
+    uint64_t generation();
+
+    /** A message went another way, which took `seconds` more than it would with a mapping. True when
+     *  the caller is to ask the owner for a handle; that is once for a buffer and context. */
+    bool missed(const BufferName &name, CUcontext context, double seconds);
+
+    /** Opens a handle for every context that asked for it; without one, the buffer is not asked for
+     *  again. */
+    void receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle);
+
+    /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named it first: what a broken
+     *  one gives of its memory is not taken for another's. */
+    bool belongs_to(uint64_t owner, pid_t pid);
+
+    /** The owner freed it, or must not be asked any more. */
+    void forget_buffer(uint64_t owner, uint64_t buffer_id);
+    void forget_process(uint64_t owner);
+
+private:
+    enum class State { counted, requested, mapped, refused };
+    using Key = std::tuple<uint64_t, uint64_t, CUcontext>;  // owner, buffer id, context
+    struct Entry {
+        State state = State::counted;
+        double missed_seconds = 0;
+        BufferName name;
+        std::shared_ptr<PeerMapping> mapping;
+        std::list<Key>::iterator age;
+    };
+    using Entries = std::map<Key, Entry>;
+
+    PeerMappings();
+    Entry &touch(const Key &key);
+    void open(Entry &entry, CUcontext context, const MappingHandle &handle);
+    void erase(Entries::iterator entry);
+    void bound();
+
+    std::atomic<uint64_t> generation_{0};  // written with mutex_ held
+    std::atomic<uint64_t> unhooked_generation_{uint64_t{1} << 63};
+    std::mutex mutex_;
+    Entries entries_;
+    std::list<Key> ages_;  // least recently used first
+    std::map<uint64_t, pid_t> owners_;  // who named them first
+    double cost_seconds_;  // of opening and closing, as measured
+    bool any_opened_ = false;
+    size_t mapped_ = 0;
+};
+
+}  // namespace gpushm

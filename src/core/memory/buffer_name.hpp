@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How processes speak of an allocation: what the owner says, so that a peer can tell whether it has it
+// mapped, and who should copy.
+#pragma once
+
+#include "core/memory/memory_info.hpp"
+
+#include <cstdint>
+
+namespace gpushm {
+
+/** Travels in remote keys and requests. Written by the process that owns the memory. A reader believes
+ *  it as far as choosing a way goes: what is mapped by it is checked against what the driver says of the
+ *  mapping. No name is used for two allocations: `owner` is random, and the driver gives a buffer id
+ *  once (CU_POINTER_ATTRIBUTE_BUFFER_ID), so that a mapping of memory that was freed is never taken for
+ *  that of what came to the same address later. */
+struct BufferName {
+    enum class Sharing : uint8_t {
+        none = 0,             // host or managed memory, or of a pool: cannot be mapped elsewhere
+        ipc_handle = 1,       // cuIpcGetMemHandle
+        file_descriptor = 2,  // cuMemExportToShareableHandle
+    };
+
+    uint64_t owner = 0;      // process_cookie().low of the owner
+    uint64_t buffer_id = 0;  // 0: host memory
+    uint64_t base = 0;       // address of the allocation in the owner
+    uint64_t length = 0;     // of the allocation, bytes
+    uint64_t device = 0;     // device_identity() of its GPU; 0: none
+    MemoryKind kind = MemoryKind::host;
+    Sharing sharing = Sharing::none;
+    uint8_t on_cpu = 0;  // managed memory: its pages were on the CPU when the name was made
+    uint8_t unused[5] = {};
+
+    bool is_host_memory() const { return kind == MemoryKind::host || kind == MemoryKind::pinned; }
+    /** Whether a CPU copies it. */
+    bool cpu_copies() const { return is_host_memory() || on_cpu != 0; }
+
+    bool can_be_mapped() const { return sharing != Sharing::none; }
+};
+
+/** The name of the allocation of which `info` speaks. At most one driver call, at the first use of a
+ *  device. */
+BufferName name_buffer(const MemoryInfo &info);
+/** The same, of memory that a GPU copies now, or a CPU (gpu_copies()). */
+BufferName name_buffer(const MemoryInfo &info, bool by_gpu);
+
+/** Equal for one GPU (or MIG instance) in all processes, whatever CUDA_VISIBLE_DEVICES shows them; 0
+ *  when the driver does not tell. Thread safe; asks the driver once for each device. */
+uint64_t device_identity(CUdevice device);
+
+}  // namespace gpushm

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/memory/memory_info.hpp"
+
+#include "core/base/log.hpp"
+#include "core/cuda/cuda_driver.hpp"
+#include "core/cuda/driver_watch.hpp"
+#include "core/memory/allocation_table.hpp"
+#include "core/memory/buffer_ids.hpp"
+#include "core/memory/host_pages.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <iterator>
+
+namespace gpushm {
+namespace {
+
+BufferIds synced_buffers;
+
+void set_sync_memops(const CudaDriver *driver, const void *address, unsigned long long buffer_id) {
+    if (synced_buffers.contains(buffer_id)) {
+        return;
+    }
+    // Refused for managed memory and memory pools, which the attribute does not apply to. It would end a
+    // capture in another thread otherwise (seen with driver 580).
+    const RelaxedCapture relaxed(driver);
+    unsigned enable = 1;
+    driver->pointer_set_attribute(&enable, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                                  device_pointer(address));
+    synced_buffers.insert(buffer_id);
+}
+
+/** Asked without touching it: the kernel reads a set of signals there before it refuses the
+ *  operation -1 (rt_sigprocmask(2)). */
+bool cpu_can_read(const void *address) {
+    const uintptr_t word = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
+    return syscall(SYS_rt_sigprocmask, -1, word, nullptr, 8) == 0 || errno != EFAULT;
+}
+
+/** Where the driver does not tell the allocation: nothing may be concluded about other addresses.
+ *  */
+void name_one_byte(const void *address, MemoryInfo *info) {
+    info->base = const_cast<void *>(address);
+    info->length = 1;
+}
+
+/** The driver does not know `address`. Not so at the end of a dead pointer, as that of an empty message:
+ *  there a GPU's memory may be allocated without anything being unmapped before. */
+void remember_host_page(const void *address) {
+    if (HostPages::instance().trusted() && cpu_can_read(address)) {
+        HostPages::instance().add(address);
+    }
+}
+
+MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult result) {
+    MemoryInfo info;
+    if (result == CUDA_ERROR_NOT_INITIALIZED) {
+        remember_host_page(address);  // nobody in this process can have GPU memory yet
+    } else if (!cpu_can_read(address)) {
+        GPUSHM_LOG_ONCE(error, "cuPointerGetAttributes failed (%s): copies of GPU memory fail; see "
+                        "whether a kernel faulted (compute-sanitizer)", driver->error_name(result));
+        info.kind = MemoryKind::device;
+        info.device = CU_DEVICE_INVALID;
+        name_one_byte(address, &info);
+    }
+    return info;
+}
+
+}  // namespace
+
+const char *memory_kind_name(MemoryKind kind) {
+    switch (kind) {
+    case MemoryKind::host: return "host";
+    case MemoryKind::pinned: return "pinned";
+    case MemoryKind::device: return "device";
+    case MemoryKind::managed: return "managed";
+    }
+    return "unknown";
+}
+
+namespace {
+
+/** Whether hooks will tell of its end: what was allocated by cuMemAlloc, cuMemAllocManaged and the
+ *  like, page-locked memory, and mappings of memory that other processes can open. Memory of pools
+ *  comes and goes with the order of a stream. */
+bool can_be_remembered(const MemoryInfo &info, CUmemoryPool pool) {
+    if (pool != nullptr || info.length == 0) {
+        return false;
+    }
+    switch (info.kind) {
+    case MemoryKind::host: return false;
+    case MemoryKind::pinned: return true;
+    case MemoryKind::managed: return info.context != nullptr;
+    case MemoryKind::device:
+        return info.is_of_mem_alloc() || info.exportable_by_fd;
+    }
+    return false;
+}
+
+/** The driver's answer; what can be remembered is, since `generation` of the table. */
+MemoryInfo ask_driver(const CudaDriver *driver, const void *address, uint64_t generation) {
+    MemoryInfo info;
+    // For an address that it does not know the driver may succeed and write nothing.
+    unsigned memory_type = 0;
+    unsigned is_managed = 0;
+    unsigned ipc_capable = 0;
+    uint64_t handle_types = 0;
+    CUmemoryPool pool = nullptr;
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT,
+        CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+    void *data[] = {&memory_type, &is_managed, &info.device, &info.context, &info.buffer_id,
+                    &info.base, &info.length, &ipc_capable, &handle_types, &pool};
+    const CUresult result = driver->pointer_get_attributes(
+        std::size(attributes), attributes, data, device_pointer(address));
+    if (result != CUDA_SUCCESS) {
+        return unanswered(driver, address, result);
+    }
+    if (is_managed != 0) {
+        info.kind = MemoryKind::managed;
+    } else if (memory_type == CU_MEMORYTYPE_DEVICE) {
+        info.kind = MemoryKind::device;
+    } else if (memory_type == CU_MEMORYTYPE_HOST) {
+        info.kind = MemoryKind::pinned;
+    } else {
+        remember_host_page(address);
+    }
+    info.ipc_capable = ipc_capable != 0;
+    info.exportable_by_fd = (handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+    const bool remember = driver_hooks_installed() && can_be_remembered(info, pool);
+    if (info.needs_gpu()) {
+        if (info.length == 0) {
+            name_one_byte(address, &info);
+        }
+        set_sync_memops(driver, address, info.buffer_id);
+    }
+    if (remember) {
+        AllocationTable::instance().add(info, generation);
+    }
+    return info;
+}
+
+}  // namespace
+
+MemoryInfo query_memory(const void *address) {
+    const CudaDriver *driver = CudaDriver::get();
+    MemoryInfo info;
+    if (driver == nullptr || address == nullptr || HostPages::instance().contains(address)) {
+        return info;
+    }
+    AllocationTable &table = AllocationTable::instance();
+    const uint64_t generation = table.generation();
+    const bool known = driver_hooks_installed() && table.find(address, &info);
+    return known ? info : ask_driver(driver, address, generation);
+}
+
+bool is_mapped_for_kernels(const void *address) {
+    CUdeviceptr seen_by_gpu = 0;
+    return CudaDriver::get()->mem_host_get_device_pointer(
+               &seen_by_gpu, const_cast<void *>(address), 0) == CUDA_SUCCESS &&
+           seen_by_gpu == device_pointer(address);
+}
+
+}  // namespace gpushm

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/pinning/host_pins.hpp"
+
+#include "core/base/log.hpp"
+#include "core/base/monotonic_clock.hpp"
+#include "core/base/no_throw.hpp"
+#include "core/cuda/cuda_driver.hpp"
+#include "core/cuda/driver_watch.hpp"
+#include "core/pinning/lockable_memory.hpp"
+#include "core/reclaim/idle_context.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+#include <thread>
+#include <utility>
+
+namespace gpushm {
+namespace {
+
+// H200: 16 MB of anonymous pages 2.7 ms, 128 MB 10 ms; unlocking about the same again.
+constexpr double kPinSeconds = 0.3e-3;
+constexpr double kPinSecondsPerByte = 1.5e-10;
+
+constexpr size_t kMaxRanges = 256;
+
+// To ask whether a context has work takes 0.1 ms when it has.
+constexpr uint64_t kFirstAskPauseNs = 1'000'000;
+constexpr uint64_t kLongestAskPauseNs = 50'000'000;
+
+/** What invalidate() was told while this thread was within acquire(), by memory that the C library gives
+ *  back: applied before acquire() returns. */
+struct Deferred {
+    static constexpr size_t kMax = 16;
+    bool within_acquire = false;
+    size_t count = 0;  // > kMax: all
+    uintptr_t begin[kMax];
+    uintptr_t end[kMax];
+};
+
+thread_local Deferred deferred;
+
+uintptr_t page_floor(uintptr_t address) {
+    static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return address & ~(page - 1);
+}
+
+uintptr_t page_ceiling(uintptr_t address) {
+    static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return (address + page - 1) & ~(page - 1);
+}
+
+/** Whether the application has page-locked all of it. */
+bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t end) {
+    const auto base = reinterpret_cast<uintptr_t>(info.base);
+    return info.kind == MemoryKind::pinned && begin >= base && end <= base + info.length;
+}
+
+}  // namespace
+
+/** Locked pages; unlocked with the last hold, by the thread that drops it. Not in the background, though the
+ *  driver waits for all work of the GPU: a copy of that memory which this thread starts meanwhile, or the
+ *  application, would lose it under way (simulated driver; a real one promises nothing else). */
+struct HostPins::Pinned {
+    void *begin;
+    CUcontext context;
+    HostPins &pins;
+    Locked &slot;
+    unsigned long long context_id = 0;
+    bool mapped_for_kernels = false;
+    bool registered = false;  // else the slot is taken, and no more
+
+    ~Pinned() {
+        if (slot.end.load(std::memory_order_acquire) == 0) {
+            return;  // a forked child: it is the parent's
+        }
+        if (registered) {
+            unregister();
+        }
+        pins.release(slot);
+    }
+
+    void unregister() const {
+        slot.unlocking.store(true, std::memory_order_release);
+        const RelaxedCapture relaxed(CudaDriver::get());
+        const CurrentContext current(CudaDriver::get(), context, context_id);
+        if (current.result() == CUDA_SUCCESS) {  // else the lock ended with the context, and this one would be another's
+            CudaDriver::get()->mem_host_unregister(begin);
+        }
+    }
+};
+
+HostPins &HostPins::instance() {
+    // Never destroyed: at process exit the driver may be gone before us.
+    static HostPins *pins = new HostPins;
+    // What the parent has locked is not locked in a forked child, where another thread may have had the mutex:
+    // there it is as new, whatever state it was in.
+    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
+        deferred = Deferred();
+        new (pins) HostPins;
+    });
+    return *pins;
+}
+
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] static const HostPins &made_at_load = HostPins::instance();
+
+void HostPins::enable(size_t limit_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    limit_bytes_ = limit_bytes;
+}
+
+HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, size_t length,
+                                 CUcontext context, double missed_seconds) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    // The driver does not tell what we have locked from what the application has.
+    const bool ours = info.kind == MemoryKind::pinned && overlaps_locked(begin, begin + 1);
+    if (!ours && locked_by_application(info, begin, begin + length)) {
+        return Hold(Hold(), address);  // not null, and holds nothing
+    }
+    Hold hold;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (limit_bytes_ == 0 || (info.kind != MemoryKind::host && !ours) || length > limit_bytes_) {
+            return nullptr;
+        }
+        deferred.within_acquire = true;
+        as_possible([&] {  // else a CPU copies
+            hold = find_or_pin(page_floor(begin), page_ceiling(begin + length), context, missed_seconds);
+        });
+        deferred.within_acquire = false;
+    }
+    if (deferred.count != 0) {
+        hold = nullptr;
+        apply_deferred();
+    }
+    return hold;
+}
+
+bool HostPins::is_mapped_for_kernels(const Hold &hold) {
+    return hold.use_count() != 0 && static_cast<const Pinned *>(hold.get())->mapped_for_kernels;
+}
+
+/** A hold of whole pages if they are locked, which they become when they have come often enough. */
+HostPins::Hold HostPins::find_or_pin(uintptr_t begin, uintptr_t end, CUcontext context,
+                                     double missed_seconds) {
+    const auto range = merge(begin, end);
+    if (range == ranges_.end()) {
+        return nullptr;
+    }
+    Range &found = range->second;
+    if (found.pinned && !is_locked_still(found)) {
+        unpin(range);
+    }
+    ages_.splice(ages_.end(), ages_, found.age);
+    ++found.uses;
+    found.missed_seconds += missed_seconds;
+    const size_t bytes = found.end - range->first;
+    const double cost = kPinSeconds + kPinSecondsPerByte * static_cast<double>(bytes);
+    if (!found.pinned && !found.refused && found.uses > 1 && found.missed_seconds >= cost &&
+        make_room(bytes)) {
+        pin(range, context);
+    }
+    Hold hold = found.pinned;
+    bound(range->first);
+    return hold;
+}
+
+HostPins::Ranges::iterator HostPins::first_that_ends_behind(uintptr_t address) {
+    auto range = ranges_.upper_bound(address);
+    if (range != ranges_.begin() && std::prev(range)->second.end > address) {
+        --range;
+    }
+    return range;
+}
+
+/** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the end of
+ *  the map when it overlaps memory that is locked and held, or cannot be unlocked now. */
+HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
+    auto range = first_that_ends_behind(begin);
+    if (range != ranges_.end() && range->first <= begin && range->second.end >= end) {
+        return range;
+    }
+    const uintptr_t wanted_begin = begin;
+    const uintptr_t wanted_end = end;
+    double missed_seconds = 0;
+    unsigned uses = 0;
+    while (range != ranges_.end() && range->first < end) {
+        if (!may_erase(range->second)) {
+            return ranges_.end();
+        }
+        missed_seconds += range->second.missed_seconds;
+        uses += range->second.uses;
+        begin = std::min(begin, range->first);
+        end = std::max(end, range->second.end);
+        erase(range++);
+    }
+    if (end - begin > limit_bytes_) {
+        begin = wanted_begin;
+        end = wanted_end;
+    }
+    Range made;
+    made.end = end;
+    made.missed_seconds = missed_seconds;
+    made.uses = uses;
+    std::list<uintptr_t> age(1, begin);
+    made.age = age.begin();
+    const auto place = ranges_.emplace(begin, std::move(made)).first;
+    ages_.splice(ages_.end(), age);
+    return place;
+}
+
+void HostPins::pin(Ranges::iterator range, CUcontext context) {
+    const CudaDriver *driver = CudaDriver::get();
+    const size_t bytes = range->second.end - range->first;
+    if (overlaps_locked(range->first, range->second.end)) {
+        return;  // a part is being unlocked
+    }
+    size_t slot = 0;
+    while (slot < kMaxLocked && locked_[slot].end.load(std::memory_order_relaxed) != 0) {
+        ++slot;
+    }
+    if (slot == kMaxLocked) {
+        return;
+    }
+    auto *const begin = reinterpret_cast<void *>(range->first);
+    const std::shared_ptr<Pinned> pinned(new Pinned{begin, context, *this, locked_[slot]});
+    // Before anything else, so that invalidate() meanwhile waits for this to end.
+    locked_count_.fetch_add(1, std::memory_order_release);
+    locked_[slot].unlocking.store(false, std::memory_order_relaxed);
+    locked_[slot].begin.store(range->first, std::memory_order_relaxed);
+    locked_[slot].end.store(range->second.end, std::memory_order_release);
+    if (!may_be_locked(range->first, range->second.end)) {
+        GPUSHM_LOG(debug, "%zu bytes of the application are not page-locked: they lie in a heap, or "
+                   "are not mapped as a whole", bytes);
+        range->second.refused = true;
+        return;
+    }
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, context);
+    range->second.epoch = context_epoch();  // before the driver is asked
+    // Without it nobody could tell whether the lock has ended with its context.
+    if (current.result() != CUDA_SUCCESS || driver->query_context_id(context, &pinned->context_id) != CUDA_SUCCESS) {
+        return;
+    }
+    const CUresult result = driver->mem_host_register(
+        begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result != CUDA_SUCCESS) {
+        // Part of it is page-locked by the application, or it is mapped read-only or from a device.
+        GPUSHM_LOG(debug, "cannot page-lock %zu bytes of the application (%s): a CPU copies them",
+                   bytes, driver->error_name(result));
+        range->second.refused = true;
+        return;
+    }
+    pinned->registered = true;
+    pinned->mapped_for_kernels = gpushm::is_mapped_for_kernels(begin);
+    range->second.pinned = pinned;
+    pinned_bytes_ += bytes;
+}
+
+/** Of memory that is not locked any more. */
+void HostPins::release(Locked &slot) {
+    slot.end.store(0, std::memory_order_release);
+    locked_count_.fetch_sub(1, std::memory_order_release);
+}
+
+void HostPins::unpin(Ranges::iterator range) {
+    pinned_bytes_ -= range->second.end - range->first;
+    range->second.pinned = nullptr;
+    range->second.kept = false;
+}
+
+void HostPins::erase(Ranges::iterator range) {
+    if (range->second.pinned) {
+        unpin(range);
+    }
+    ages_.erase(range->second.age);
+    ranges_.erase(range);
+}
+
+/** Page-locking ends with the context (cudaDeviceReset). */
+bool HostPins::is_locked_still(Range &range) {
+    const uint64_t epoch = context_epoch();  // before the driver is asked
+    if (contexts_are_watched() && range.epoch == epoch) {
+        return true;
+    }
+    range.epoch = epoch;
+    return CudaDriver::get()->context_is_alive(range.pinned->context, range.pinned->context_id);
+}
+
+/** Whether it is not locked, or may be unlocked now: then it is to be erased, for copies of the application wait. */
+bool HostPins::may_erase(const Range &range) {
+    if (range.pinned.use_count() != 1 || range.kept) {
+        return range.pinned == nullptr;
+    }
+    // In this order, as ApplicationCopy does the reverse: one of both sees the other.
+    std::atomic<bool> &unlocking = range.pinned->slot.unlocking;
+    unlocking.store(true);
+    const bool may = application_copies_.load() == 0 && is_free_of_work(range);
+    if (!may) {
+        unlocking.store(false, std::memory_order_release);
+    }
+    return may;
+}
+
+HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destination, const Side &source)
+    : pins_(pins) {
+    // Also where nothing is locked: another thread may lock it before the driver looks.
+    pins_.application_copies_.fetch_add(1);
+    for (const Side &side : {destination, source}) {
+        const auto begin = reinterpret_cast<uintptr_t>(side.address);
+        while (pins_.has_locked(side.address, side.length) &&
+               pins_.is_being_unlocked(begin, begin + side.length)) {
+            std::this_thread::yield();
+        }
+    }
+}
+
+HostPins::ApplicationCopy::~ApplicationCopy() { pins_.application_copies_.fetch_sub(1, std::memory_order_release); }
+
+/** Whether the driver need not wait for a kernel that may wait for the message of this thread. */
+bool HostPins::is_free_of_work(const Range &range) {
+    if (!work_is_known()) {
+        return true;
+    }
+    const uint64_t now = monotonic_nanoseconds();
+    if (now < ask_again_) {
+        return false;
+    }
+    const bool may = free_of_work(range.pinned->context, range.pinned->context_id);
+    ask_pause_ = may ? 0 : std::clamp(2 * ask_pause_, kFirstAskPauseNs, kLongestAskPauseNs);
+    ask_again_ = now + ask_pause_;
+    return may;
+}
+
+/** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too much
+ *  of it. */
+bool HostPins::make_room(size_t bytes) {
+    for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
+        const auto range = ranges_.find(*age++);
+        if (range->second.pinned && may_erase(range->second)) {
+            erase(range);
+        }
+    }
+    return pinned_bytes_ + bytes <= limit_bytes_;
+}
+
+/** Keeps what is remembered within its limit; `keep` is in use. */
+void HostPins::bound(uintptr_t keep) {
+    for (auto age = ages_.begin(); age != ages_.end() && ranges_.size() > kMaxRanges;) {
+        const auto range = ranges_.find(*age++);
+        if (range->first != keep && may_erase(range->second)) {
+            erase(range);
+        }
+    }
+}
+
+/** Takes out what overlaps [begin, end); nothing is allocated. What only this locks is marked. */
+HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Ranges taken;
+    auto range = first_that_ends_behind(begin);
+    while (range != ranges_.end() && range->first < end) {
+        if (range->second.pinned) {
+            pinned_bytes_ -= range->second.end - range->first;
+            if (range->second.pinned.use_count() == 1) {
+                range->second.pinned->slot.unlocking.store(true, std::memory_order_release);
+            }
+        }
+        ages_.erase(range->second.age);
+        taken.insert(ranges_.extract(range++));
+    }
+    return taken;
+}
+
+/** On return none of it is locked, but for what is held. Without the mutex, which threads need that wait for
+ *  messages: the driver waits for kernels that run. */
+void HostPins::unlock_overlapping(uintptr_t begin, uintptr_t end) {
+    take_overlapping(begin, end);
+    while (is_being_unlocked(begin, end)) {
+        std::this_thread::yield();  // by another thread
+    }
+}
+
+bool HostPins::overlaps_locked(uintptr_t begin, uintptr_t end) const {
+    return std::any_of(std::begin(locked_), std::end(locked_),
+                       [&](const Locked &locked) { return locked.overlaps(begin, end); });
+}
+
+bool HostPins::is_being_unlocked(uintptr_t begin, uintptr_t end) const {
+    return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
+        return locked.overlaps(begin, end) && locked.unlocking.load();
+    });
+}
+
+size_t HostPins::length_of_one_copy(const void *address, size_t length) const {
+    if (locked_count_.load(std::memory_order_acquire) == 0) {
+        return length;
+    }
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    for (const Locked &locked : locked_) {
+        const uintptr_t end = locked.end.load(std::memory_order_acquire);
+        if (begin < end && begin >= locked.begin.load(std::memory_order_relaxed)) {
+            return std::min<size_t>(length, end - begin);
+        }
+    }
+    return length;
+}
+
+bool HostPins::has_locked(const void *address, size_t length) const {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    return length != 0 && locked_count_.load(std::memory_order_acquire) != 0 && overlaps_locked(begin, begin + length);
+}
+
+void HostPins::keep(const void *address, size_t length) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto range = first_that_ends_behind(begin); range != ranges_.end() && range->first < begin + length; ++range) {
+        range->second.kept = range->second.pinned != nullptr;
+    }
+}
+
+void HostPins::invalidate(const void *address, size_t length) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    if (!overlaps_locked(begin, begin + length)) {
+        return;
+    }
+    if (deferred.within_acquire) {
+        if (deferred.count < Deferred::kMax) {
+            deferred.begin[deferred.count] = begin;
+            deferred.end[deferred.count] = begin + length;
+        }
+        ++deferred.count;
+        return;
+    }
+    // Forgetting may itself give memory back.
+    deferred.within_acquire = true;
+    unlock_overlapping(begin, begin + length);
+    deferred.within_acquire = false;
+    apply_deferred();
+}
+
+void HostPins::make_way(const void *address, size_t length) {
+    if (!deferred.within_acquire) {
+        invalidate(address, length);
+    }
+}
+
+void HostPins::apply_deferred() {
+    while (deferred.count != 0) {
+        const size_t count = std::exchange(deferred.count, 0);
+        deferred.within_acquire = true;
+        for (size_t i = 0; i < std::min(count, Deferred::kMax); ++i) {
+            unlock_overlapping(deferred.begin[i], deferred.end[i]);
+        }
+        if (count > Deferred::kMax) {
+            unlock_overlapping(0, UINTPTR_MAX);
+        }
+        deferred.within_acquire = false;
+    }
+}
+
+}  // namespace gpushm

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/pinning/host_regions.hpp"
+
+#include "core/base/log.hpp"
+#include "core/cuda/cuda_driver.hpp"
+#include "core/cuda/driver_watch.hpp"
+#include "core/reclaim/background.hpp"
+#include "core/standby/standby_kernel.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+namespace gpushm {
+namespace {
+
+// Where contexts have work all the time: so many regions remain locked, and then new ones are not.
+constexpr size_t kMaxWaiting = 256;
+
+// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile none is launched.
+constexpr uint64_t kKernelPatienceNs = 100'000'000;
+constexpr unsigned kMostAttempts = 600;
+
+/** Unlocks memory that nothing uses any more, and unmaps it. A kernel of any GPU may still read it, for which the driver
+ *  does not wait: then it is tried again. */
+void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, unsigned long long id, unsigned attempts) {
+    const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
+    if (!no_kernel.complete() && attempts < kMostAttempts) {
+        GPUSHM_LOG(debug, "%zu bytes of shared memory stay page-locked for now: a standby kernel does not leave its GPU",
+                   length);
+        run_when_idle(context, id, [=] { unlock_and_unmap(base, length, context, id, attempts + 1); });
+        return;
+    }
+    if (!no_kernel.complete()) {
+        GPUSHM_LOG(warn, "%zu bytes of shared memory stay page-locked for good: a standby kernel has not left its GPU for "
+                   "a minute, look for a process that keeps that GPU busy", length);
+        return;
+    }
+    // Fails harmlessly when the driver or the context is gone already. In a thread without a
+    // context it would fail too, and the driver would take what is mapped here next for the
+    // pages that were locked.
+    const RelaxedCapture relaxed(CudaDriver::get());
+    CurrentContext current(CudaDriver::get(), context, id);
+    CudaDriver::get()->mem_host_unregister(base);
+    munmap(base, length);
+}
+
+}  // namespace
+
+HostRegions &HostRegions::instance() {
+    // Never destroyed: segments may be closed by destructors that run at process exit.
+    static HostRegions *regions = new HostRegions;
+    // A forked child has no segments (MADV_DONTFORK), nor the thread that may have had the mutex.
+    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
+        const bool enabled = regions->pinning_enabled_;
+        new (regions) HostRegions;
+        regions->pinning_enabled_ = enabled;
+    });
+    return *regions;
+}
+
+void HostRegions::add(unsigned char *base, size_t length) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    regions_[base] = {length, State::pageable, nullptr, 0, 0};
+    const auto begin = reinterpret_cast<uintptr_t>(base);
+    lowest_ = std::min<uintptr_t>(lowest_, begin);
+    highest_ = std::max<uintptr_t>(highest_, begin + length);
+}
+
+/** What is known of a segment, which is forgotten. */
+std::optional<HostRegions::Region> HostRegions::take(unsigned char *base) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = regions_.find(base);
+    if (found == regions_.end()) {
+        return std::nullopt;
+    }
+    const Region region = found->second;
+    regions_.erase(found);
+    return region;
+}
+
+void HostRegions::unmap(unsigned char *base, size_t length) {
+    const std::optional<Region> region = take(base);
+    if (!region || region->state != State::pinned) {
+        munmap(base, length);
+        return;
+    }
+    run_when_idle(region->context, region->context_id, [base, length, context = region->context, id = region->context_id] {
+        unlock_and_unmap(base, length, context, id, 0);
+    });
+}
+
+void HostRegions::set_pinning_enabled(bool enabled) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    pinning_enabled_ = enabled;
+}
+
+/** The segment in which `address` lies; the end when there is none. */
+HostRegions::Regions::iterator HostRegions::find(const void *address) {
+    const auto *byte = static_cast<const unsigned char *>(address);
+    auto region = regions_.upper_bound(byte);
+    if (region == regions_.begin()) {
+        return regions_.end();
+    }
+    --region;
+    return byte < region->first + region->second.length ? region : regions_.end();
+}
+
+bool HostRegions::contains(const void *address) {
+    if (is_elsewhere(address)) {
+        return false;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    return find(address) != regions_.end();
+}
+
+/** Page-locking ends with the context (cudaDeviceReset). */
+bool HostRegions::still_pinned(Region &region, CUcontext alive, unsigned long long alive_id) {
+    const uint64_t epoch = context_epoch();  // before the driver is asked
+    const bool known = (region.context == alive && region.context_id == alive_id) ||
+                       (contexts_are_watched() && region.epoch == epoch);
+    if (region.state == State::pinned && !known) {
+        region.epoch = epoch;
+        if (!CudaDriver::get()->context_is_alive(region.context, region.context_id)) {
+            region.state = State::pageable;
+        }
+    }
+    return region.state == State::pinned;
+}
+
+bool HostRegions::ensure_pinned(const void *address, CUcontext context,
+                                unsigned long long context_id) {
+    if (is_elsewhere(address)) {
+        return false;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = find(address);
+    if (found == regions_.end()) {
+        return false;
+    }
+    Region &region = found->second;
+    if (still_pinned(region, context, context_id) || region.state != State::pageable || !pinning_enabled_ ||
+        waiting_for_idle() >= kMaxWaiting) {
+        return region.state == State::pinned;
+    }
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    CurrentContext current(driver, context);
+    if (current.result() != CUDA_SUCCESS) {
+        return false;  // tried again with the next copy
+    }
+    region.epoch = context_epoch();
+    const CUresult result =
+        driver->mem_host_register(const_cast<unsigned char *>(found->first), region.length,
+                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    region.context = context;
+    region.context_id = context_id;
+    region.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG_ONCE(warn, "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "
+                        "copies go on more slowly; raise the locked-memory limit (ulimit -l)",
+                        region.length, driver->error_name(result));
+    }
+    return result == CUDA_SUCCESS;
+}
+
+}  // namespace gpushm

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// File descriptors from one process to another, beside the mailbox.
+//
+// A descriptor of GPU memory cannot be opened through /proc as a segment can: that would open the
+// driver's device file anew. So it travels over a datagram socket with an abstract name (unix(7)),
+// which its receiver makes when it first asks for one.
+#pragma once
+
+#include "core/base/process.hpp"
+#include "core/base/unique_fd.hpp"
+
+#include <cstdint>
+#include <deque>
+
+namespace gpushm {
+
+/** Which memory a descriptor leads to: several peers number theirs alike. */
+struct DescriptorTag {
+    uint64_t owner;  // process_cookie().low of the sender
+    uint64_t buffer_id;
+
+    bool operator==(const DescriptorTag &other) const {
+        return owner == other.owner && buffer_id == other.buffer_id;
+    }
+};
+
+/** The receiver's side. One thread at a time. */
+class DescriptorReceiver {
+public:
+    /** Makes the socket that the name `cookie` leads to; false, logged, when that fails. Once made,
+     *  costs nothing. */
+    bool open(const Cookie &cookie);
+
+    /** The descriptor that was sent with `tag`. Those with other tags are kept until they are asked for, the last
+     *  kMostKept of them: answers of several peers arrive in another order than their descriptors. Never waits: the
+     *  sender says in the mailbox that it has sent. Of other users' processes nothing is taken. */
+    UniqueFd receive(const DescriptorTag &tag);
+
+    static constexpr size_t kMostKept = 16;
+
+private:
+    struct Kept {
+        DescriptorTag tag;
+        UniqueFd descriptor;
+    };
+
+    UniqueFd take_kept(const DescriptorTag &tag);
+    void keep(const DescriptorTag &tag, UniqueFd descriptor);
+
+    UniqueFd socket_;
+    std::deque<Kept> kept_;  // the oldest first
+};
+
+/** Sends a descriptor to the receiver named `cookie`; false, logged at debug level, when that fails. */
+bool send_descriptor(const Cookie &cookie, const DescriptorTag &tag, const UniqueFd &descriptor);
+
+}  // namespace gpushm

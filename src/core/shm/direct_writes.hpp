@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which memory of the owner of a mailbox a sender writes by itself, as the owner sees it.
+#pragma once
+
+#include "core/memory/registration_list.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace gpushm {
+
+/** Registrations of a mailbox's owner that one sender writes through a mapping, without the owner. It lies in that
+ *  mailbox, one for each SenderRecord, and belongs to the record's holder. A place holds an id while a write to that
+ *  registration is under way, else 0.
+ *
+ *  Written by the holder only: the id (relaxed), then a fence (seq_cst), then a look at the RegistrationList; only if the
+ *  registration lives does the write begin. 0 (release) when the bytes of all writes to it are in the memory.
+ *
+ *  Read (acquire) by any thread of the owner after it has taken an id out of the RegistrationList, and behind a fence
+ *  (seq_cst): of the two fences one comes first, so either the holder sees that the registration has ended, or the owner
+ *  sees the id, and waits until it is gone.
+ *
+ *  The words of a holder that is dead do not count: its copies ended with it. A new holder stores zeroes before the low bit
+ *  of SenderRecord::owner. CellKind::close follows the last write: the record may be another's then, and its words are left
+ *  alone. A holder that lives and does not end a write (it was stopped, or is broken) is waited for a bounded time. */
+struct alignas(64) DirectWrites {
+    static constexpr size_t kPlaces = 8;
+
+    std::atomic<uint64_t> ids[kPlaces];
+
+    void clear() {
+        for (std::atomic<uint64_t> &id : ids) {
+            id.store(0, std::memory_order_relaxed);
+        }
+    }
+    bool contain(uint64_t id) const {
+        for (const std::atomic<uint64_t> &place : ids) {
+            if (place.load(std::memory_order_acquire) == id) {
+                return true;
+            }
+        }
+        return false;
+    }
+};
+
+/** The holder's side. One thread at a time. */
+class DirectWriter {
+public:
+    /** A write under way; the default: none. Ends before its DirectWriter. */
+    class Hold {
+    public:
+        Hold() = default;
+        Hold(Hold &&other) noexcept : writer_(std::exchange(other.writer_, nullptr)), place_(other.place_) {}
+        Hold &operator=(Hold &&other) noexcept {
+            std::swap(writer_, other.writer_);
+            std::swap(place_, other.place_);
+            return *this;
+        }
+        ~Hold() { end(); }
+        bool exists() const { return writer_ != nullptr; }
+        void end() {
+            if (writer_ != nullptr) {
+                std::exchange(writer_, nullptr)->end(place_);
+            }
+        }
+
+    private:
+        friend DirectWriter;
+        Hold(DirectWriter *writer, size_t place) : writer_(writer), place_(place) {}
+        DirectWriter *writer_ = nullptr;
+        size_t place_ = 0;
+    };
+
+    DirectWriter(DirectWrites *words, const RegistrationList *registrations)
+        : words_(words), registrations_(registrations) {}
+    DirectWriter(const DirectWriter &) = delete;
+    DirectWriter &operator=(const DirectWriter &) = delete;
+
+    /** Whether there is a place for a write to this registration: else some of those under way must end. */
+    bool has_room(uint64_t registration) const { return find_place(registration) != DirectWrites::kPlaces; }
+
+    /** None when the registration does not live, or there is no room. */
+    Hold begin(uint64_t registration) {
+        const size_t place = find_place(registration);
+        if (place == DirectWrites::kPlaces) {
+            return Hold();
+        }
+        ++counts_[place];
+        ids_[place] = registration;
+        words_->ids[place].store(registration, std::memory_order_relaxed);
+        Hold hold(this, place);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        return registrations_->contains(registration) ? std::move(hold) : Hold();
+    }
+
+    /** In a forked child, where the words are not mapped. */
+    void forget() { words_ = nullptr; }
+
+private:
+    size_t find_place(uint64_t registration) const {
+        size_t free = DirectWrites::kPlaces;
+        for (size_t place = 0; place < DirectWrites::kPlaces; ++place) {
+            if (counts_[place] == 0) {
+                free = place;
+            } else if (ids_[place] == registration) {
+                return place;
+            }
+        }
+        return free;
+    }
+    void end(size_t place) {
+        if (--counts_[place] == 0 && words_ != nullptr) {
+            words_->ids[place].store(0, std::memory_order_release);
+        }
+    }
+
+    DirectWrites *words_;
+    const RegistrationList *const registrations_;
+    std::array<unsigned, DirectWrites::kPlaces> counts_ = {};  // of writes, by place
+    std::array<uint64_t, DirectWrites::kPlaces> ids_ = {};      // what those write
+};
+
+}  // namespace gpushm

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The staging ring: memory for payload on its way from one process to one other.
+//
+// One segment for each direction of a pair, made by the sender when it is first needed:
+//
+//   RingHeader (one page) | data
+//
+// The ring carries no descriptions: the sender says in a mailbox cell which span it filled, so there
+// is one way of being notified. Positions count bytes since the ring was made and never wrap in
+// practice (64 bits); a span lies at position modulo the data's length and never crosses its end.
+#pragma once
+
+#include "core/base/process.hpp"
+#include "core/shm/segment.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+namespace gpushm {
+
+struct RingHeader {
+    // Written once by the sender before the ring is offered, constant.
+    uint64_t magic;
+    uint64_t data_bytes;
+    Cookie cookie;
+
+    /** The receiver is done with every byte before this position. Written by the receiver only
+     *  (store-release), never decreasing; read by the sender (acquire), who checks that it lies
+     *  between what it saw last and what it handed out. A receiver that dies leaves it as it is: the
+     *  sender gives up the link and the ring. */
+    alignas(64) std::atomic<uint64_t> released;
+};
+
+/** A stretch of the ring, as it travels in a cell. */
+struct RingSpan {
+    uint64_t position = 0;
+    uint64_t length = 0;  // bytes, > 0
+};
+
+/** The sender's side. One thread at a time. */
+class StagingRingSender {
+public:
+    /** Empty, logged, when there is no memory. `data_bytes` is rounded up to pages, which lie on
+     *  `numa_node` if possible. */
+    static std::optional<StagingRingSender> create(size_t data_bytes,
+                                                   int numa_node = kAnyNumaNode);
+
+    int segment_fd() const { return segment_.fd(); }
+    /** The receiver has attached. */
+    void close_segment_fd() { segment_.close_fd(); }
+    Cookie cookie() const;
+    size_t data_bytes() const { return data_bytes_; }
+
+    /** The next span of exactly `length` bytes, > 0 and at most data_bytes / 2. Empty while the
+     *  receiver has not released enough. Spans must be published in the order of their allocation. */
+    std::optional<RingSpan> allocate(size_t length);
+    unsigned char *data(const RingSpan &span) const;
+    bool is_newest(const RingSpan &span) const { return span.position + span.length == write_; }
+    /** The newest span is not needed: it is not published. */
+    void give_back(const RingSpan &span) { write_ = span.position; }
+    /** The receiver wrote nonsense into `released`; the ring must not be used any more. */
+    bool broken() const { return broken_; }
+
+private:
+    StagingRingSender(Segment segment, size_t data_bytes);
+    RingHeader *header() const { return reinterpret_cast<RingHeader *>(segment_.data()); }
+
+    Segment segment_;
+    size_t data_bytes_;
+    uint64_t write_ = 0;     // position of the next span
+    uint64_t released_ = 0;  // the last checked value of RingHeader::released
+    bool broken_ = false;
+};
+
+/** The receiver's side. One thread at a time. */
+class StagingRingReceiver {
+public:
+    /** Maps the ring of process `pid`; empty, with the reason in `*why`, when that fails. */
+    static std::optional<StagingRingReceiver> attach(pid_t pid, int segment_fd,
+                                                     const Cookie &cookie, const char **why);
+
+    /** Where a span lies, now in use; null when it is not a possible span: each must begin at or
+     *  behind the end of the one before, and end before it reaches one that is still in use. */
+    unsigned char *open(const RingSpan &span);
+
+    /** The span is used up. Spans may be closed in any order; the sender gets the memory back when
+     *  all before are closed too. */
+    void close(const RingSpan &span);
+
+private:
+    struct OpenSpan {
+        uint64_t end;
+        bool closed;
+    };
+
+    StagingRingReceiver(Segment segment, size_t data_bytes);
+    RingHeader *header() const { return reinterpret_cast<RingHeader *>(segment_.data()); }
+
+    Segment segment_;
+    size_t data_bytes_;
+    uint64_t opened_ = 0;    // end of the newest span
+    uint64_t released_ = 0;  // what RingHeader::released says
+    std::deque<OpenSpan> open_spans_;
+};
+
+}  // namespace gpushm

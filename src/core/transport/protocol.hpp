@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the cells of a mailbox carry, by CellKind. All of it is written by the sender before it
+// publishes the cell and read, copied and checked by the owner afterwards (Cell::state).
+//
+//   small message          am_inline | am_slot
+//   payload from a GPU     [one DMA into the ring]  am_ring
+//   put of n bytes         chunk_ring ... chunk_ring                        <- transfer_done
+//   get of n bytes         get_request                  <- chunk_ring ... chunk_ring (reply)
+//                                                    or <- transfer_done, when the owner of the data has
+//                                                       copied it into the memory named in the request
+//   get between hosts      help_request       both copy by the kernel, see SharedTransfer;
+//                                          or <- help_piece ... help_piece
+//   the first copy that    map_request                                      <- map_answer
+//   is worth a mapping                                       later, perhaps <- unmap_notice
+//   the first use of a     ring_offer                                       <- ring_answer
+//   ring by a sender
+//
+// Chunks go through slots instead (chunk_slot) when the peer refused the ring.
+#pragma once
+
+#include "core/memory/buffer_name.hpp"
+#include "core/shm/mailbox.hpp"
+#include "core/shm/shared_transfer.hpp"
+#include "core/shm/staging_ring.hpp"
+
+#include <cstdint>
+
+namespace gpushm {
+
+/** Bytes of every slot; the same in all processes of one protocol version, so that a sender knows how
+ *  much it may send before it has seen the peer. 32 KiB and what UCP adds in front of it: a receiver
+ *  with GPU memory copies each fragment on its own, in 6.5 us for 8 KiB and 7.5 us for 32. */
+constexpr uint64_t kSlotBytes = (32u << 10) + 128;
+
+struct RingOffer {
+    Cookie cookie;
+    int32_t segment_fd;  // in the process of the sender
+};
+
+struct RingAnswer {
+    uint32_t accepted;  // 1: the ring may be used; 0: the receiver could not map it
+};
+
+/** A part of a transfer; its data is a span of the ring (chunk_ring) or the slot (chunk_slot). */
+struct TransferChunk {
+    uint64_t transfer_id;   // unique in the process that started the transfer, on this link
+    uint64_t offset;        // where the data belongs, from the start of the transfer, in bytes
+    uint64_t total;         // bytes of the whole transfer
+    uint64_t address;       // put: start of the transfer in the receiver's memory
+    uint64_t registration;  // put: RegistrationTable id in the receiver
+    RingSpan span;          // chunk_ring
+    uint32_t is_reply;      // 1: data of a get that the receiver asked for; 0: of a put
+    uint32_t failed;        // 1: the data could not be read; the bytes count, but are not written
+};
+static_assert(sizeof(TransferChunk) <= Cell::kInlineBytes, "a chunk's description fits its cell");
+
+struct GetRequest {
+    uint64_t transfer_id;
+    uint64_t address;  // in the receiver's memory
+    uint64_t length;   // bytes, > 0
+    uint64_t registration;
+    uint64_t destination;  // address in the sender's memory
+    BufferName buffer;     // where `destination` lies
+    SharedUse shared;      // of one piece, in the sender's mailbox: permits the receiver of the request to write there
+    uint64_t head_start;   // 0, or what the receiver said when it told of the memory: it may have copied
+};
+static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");
+
+/** Asks for help with a get whose pieces the sender reads itself: the receiver writes pieces of its own
+ *  memory into the sender's, or into slots of the sender's mailbox. */
+struct HelpRequest {
+    uint64_t address;      // of the data, in the receiver's memory
+    uint64_t length;       // bytes, > 0
+    uint64_t registration;
+    uint64_t destination;  // in the sender's memory
+    uint64_t piece_bytes;
+    SharedUse shared;      // in the sender's mailbox
+    uint64_t asked_at;     // ns of CLOCK_MONOTONIC
+    uint32_t by_slots;     // 1: each piece is to come as a HelpPiece; 0: into `destination`
+    uint32_t unused;
+};
+static_assert(sizeof(HelpRequest) <= Cell::kInlineBytes, "a request fits its cell");
+
+/** A piece that a helper has claimed; its data is the slot. */
+struct HelpPiece {
+    SharedUse shared;  // in the receiver's mailbox
+    uint32_t piece;
+};
+
+/** Asks for a handle of an allocation of the receiver. */
+struct MapRequest {
+    BufferName buffer;
+};
+
+/** A descriptor comes through DescriptorReceiver, with the owner and the buffer id as tag, before this. */
+struct MapAnswer {
+    uint64_t owner;
+    uint64_t buffer_id;
+    BufferName::Sharing sharing;  // none: the owner does not give a handle
+    unsigned char ipc_handle[CU_IPC_HANDLE_SIZE];
+};
+static_assert(sizeof(MapAnswer) <= Cell::kInlineBytes, "an answer fits its cell");
+
+/** The sender freed memory that it gave a handle of; the mapping should go. */
+struct UnmapNotice {
+    uint64_t owner;
+    uint64_t buffer_id;
+};
+
+struct TransferDone {
+    uint64_t transfer_id;
+    uint32_t failed;  // 1: some of the data was not written
+};
+
+}  // namespace gpushm

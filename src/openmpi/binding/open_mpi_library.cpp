@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The Open MPI in this process.
+#include "openmpi/binding/open_mpi_library.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstring>
+#include <string>
+
+namespace gpushm::openmpi {
+namespace {
+
+struct Paths {
+    std::string opal;
+    std::string mpi;
+};
+
+bool begins_with(const char *text, const char *beginning) {
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+int note_path(dl_phdr_info *object, size_t, void *argument) {
+    auto *paths = static_cast<Paths *>(argument);
+    const char *slash = strrchr(object->dlpi_name, '/');
+    if (slash != nullptr && begins_with(slash, "/libopen-pal.so")) {
+        paths->opal = object->dlpi_name;
+    } else if (slash != nullptr && begins_with(slash, "/libmpi.so")) {
+        paths->mpi = object->dlpi_name;
+    }
+    return 0;
+}
+
+void *open_loaded(const std::string &path) {
+    return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+}
+
+/** A function's address as a program for a fixed place knows it: a stub of its own that calls the function. */
+bool is_stub(void *function) {
+    Dl_info info;
+    void *found = nullptr;
+    if (dladdr1(function, &info, &found, RTLD_DL_SYMENT) == 0 || found == nullptr) {
+        return false;
+    }
+    return static_cast<const ElfW(Sym) *>(found)->st_shndx == SHN_UNDEF;
+}
+
+bool is_defined_in(const link_map *object, void *symbol) {
+    Dl_info info;
+    void *defining = nullptr;
+    return symbol != nullptr && dladdr1(symbol, &info, &defining, RTLD_DL_LINKMAP) != 0 && defining == object;
+}
+
+/** What the first library that defines `name` has; null when none does. A handle finds also what the libraries define
+ *  that its own one needs, of which another may come before. */
+void *find_behind_program(void *library, const char *name) {
+    link_map *object = nullptr;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &object) != 0) {
+        return nullptr;
+    }
+    while (object->l_prev != nullptr) {
+        object = object->l_prev;
+    }
+    void *found = nullptr;
+    while (found == nullptr && (object = object->l_next) != nullptr) {
+        if (void *const handle = open_loaded(object->l_name)) {
+            void *const symbol = dlsym(handle, name);
+            found = is_defined_in(object, symbol) ? symbol : nullptr;
+            dlclose(handle);
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+bool OpenMpiLibrary::find(OpenMpiLibrary *library) {
+    Paths paths;
+    dl_iterate_phdr(note_path, &paths);
+    library->opal_ = open_loaded(paths.opal);
+    library->mpi_ = open_loaded(paths.mpi);
+    return library->opal_ != nullptr && library->mpi_ != nullptr;
+}
+
+void *OpenMpiLibrary::opal(const char *name) const { return dlsym(opal_, name); }
+
+void *OpenMpiLibrary::mpi(const char *name) const { return dlsym(mpi_, name); }
+
+void *OpenMpiLibrary::as_bound(const char *name) const {
+    // In the order in which the loader looks, unless the libraries were loaded for somebody alone.
+    void *found = dlsym(RTLD_DEFAULT, name);
+    found = found != nullptr ? found : dlsym(mpi_, name);
+    return found != nullptr ? found : dlsym(opal_, name);
+}
+
+void *OpenMpiLibrary::as_called(const char *name) const {
+    void *const found = as_bound(name);
+    return found != nullptr && is_stub(found) ? find_behind_program(mpi_, name) : found;
+}
+
+const char *OpenMpiLibrary::version() const {
+    const auto *text = static_cast<const char *>(as_bound("opal_version_string"));
+    return text != nullptr ? text : "of unknown version";
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Collective operations on buffers in GPU memory: reductions, and small exchanges.
+//
+// Open MPI's algorithms (ompi/mca/coll/base/coll_base_allreduce.c and others) allocate by malloc() what they receive
+// into, and touch it by functions only that know GPU memory (convertor_calls.cpp, predefined_operations.cpp,
+// user_operations.cpp) and by messages.
+#include "openmpi/collectives/collective_calls.hpp"
+
+#include "core/copy/reduction.hpp"
+#include "core/memory/memory_info.hpp"
+#include "core/pinning/device_blocks.hpp"
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/collectives/predefined_operations.hpp"
+#include "openmpi/collectives/small_collectives.hpp"
+#include "openmpi/settings/staging_limit.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+// Parts of what is too large for the way by host memory. What else a collective operation allocates are lists, of 24
+// bytes a rank at most (MPI_Status).
+constexpr size_t kLeastBytes = 8u << 10;
+constexpr size_t kBytesOfRank = 64;
+
+/** The reduction that this thread calls; it costs nothing until something large is allocated for it. */
+class CurrentReduction {
+public:
+    /** Either buffer may be something else (MPI_IN_PLACE, or of no meaning at all but at the root). */
+    CurrentReduction(const void *send, const void *receive, const void *datatype,
+                     const void *operation, Handle communicator)
+        : outer_(current_), send_(send), receive_(receive), datatype_(datatype),
+          operation_(operation), communicator_(communicator) {
+        current_ = this;
+    }
+    ~CurrentReduction() { current_ = outer_; }
+    CurrentReduction(const CurrentReduction &) = delete;
+    CurrentReduction &operator=(const CurrentReduction &) = delete;
+
+    static const CurrentReduction *get() { return current_; }
+
+    /** GPU memory for a part of it; null: host memory is better, or all that there is, or this is a list. */
+    void *take(size_t bytes) const {
+        Group group;
+        if (bytes < kLeastBytes || !find_group(communicator_, &group) ||
+            bytes < kBytesOfRank * static_cast<size_t>(group.size)) {
+            return nullptr;
+        }
+        MemoryInfo info = query_memory(receive_);
+        if (info.kind != MemoryKind::device) {
+            info = query_memory(send_);
+        }
+        // What the CPU computes is better off in host memory.
+        return gpus_compute(operation_, datatype_) && gpu_can_reduce(info)
+                   ? DeviceBlocks::instance().take(bytes, info)
+                   : nullptr;
+    }
+
+private:
+    static inline thread_local const CurrentReduction *current_ = nullptr;
+
+    const CurrentReduction *outer_;  // within which an operation of the user calls MPI
+    const void *send_;
+    const void *receive_;
+    const void *datatype_;
+    const void *operation_;
+    Handle communicator_;
+};
+
+void *allocate(size_t bytes) {
+    const CurrentReduction *reduction = CurrentReduction::get();
+    void *block =
+        reduction != nullptr && staging_limit() != kNoStaging ? reduction->take(bytes) : nullptr;
+    return block != nullptr ? block : malloc(bytes);
+}
+
+void release(void *address) {
+    DeviceBlocks &blocks = DeviceBlocks::instance();
+    if (!blocks.any_taken() || !blocks.give_back(address)) {
+        free(address);
+    }
+}
+
+/** What MPI returns, but an error where a GPU failed. */
+template <typename Call>
+int checked(Call call) {
+    const FailureWatch watch;
+    const int result = call();
+    return result == kMpiSuccess && watch.failed() ? kMpiErrorOther : result;
+}
+
+// ---------------------------------------------------------------- reductions
+
+enum class Name { allreduce, reduce, reduce_scatter, reduce_scatter_block, scan, exscan, allgather, alltoall };
+
+using Requests = void **;
+using Large = ptrdiff_t;  // MPI_Count
+
+/** Elements of a rank. */
+struct Share {
+    size_t input;
+    size_t result;  // 0: MPI writes nothing to the receive buffer
+};
+
+/** `count` as the call has it: a list for MPI_Reduce_scatter. `root` is of MPI_Reduce. */
+template <Name kName, typename Count>
+Share share_of(const Group &group, Count count, int root) {
+    if constexpr (kName == Name::reduce_scatter) {
+        Share share = {0, count != nullptr ? small_count(count[group.rank]) : 0};
+        for (int rank = 0; count != nullptr && rank < group.size; ++rank) {
+            share.input += small_count(count[rank]);
+        }
+        return share;
+    } else {
+        const size_t elements = small_count(count);
+        const bool has_result = (kName != Name::reduce || group.rank == root) &&
+                                (kName != Name::exscan || group.rank != 0);
+        const size_t blocks = kName == Name::reduce_scatter_block ? static_cast<size_t>(group.size) : 1;
+        return {elements * blocks, has_result ? elements : 0};
+    }
+}
+
+/** What follows the operation in a blocking reduction. */
+struct LastParameters {
+    explicit LastParameters(Handle of_communicator) : communicator(of_communicator) {}
+    LastParameters(int root_rank, Handle of_communicator)
+        : root(root_rank), communicator(of_communicator) {}
+    int root = 0;
+    Handle communicator;
+};
+
+template <typename... Rest>
+Handle communicator_of(Handle communicator, Rest...) {
+    return communicator;
+}
+template <typename... Rest>
+Handle communicator_of(int, Handle communicator, Rest...) {
+    return communicator;
+}
+
+/** Whether it goes by way of host memory; then `*own` says what of it. */
+template <Name kName, typename Count>
+bool is_small_reduction(const void *send, void *receive, Count count, Handle datatype,
+                        const LastParameters &last, OwnBuffers *own) {
+    Group group;
+    if (!concern_gpu(send, receive) || !find_group(last.communicator, &group)) {
+        return false;
+    }
+    const size_t element = small_element(datatype);
+    const Share share = share_of<kName>(group, count, last.root);
+    const size_t input = share.input * element;
+    const bool in_place = is_in_place(send);
+    *own = {send, receive, in_place ? 0 : input, 0, in_place ? input : 0, share.result * element};
+    return is_small_reduction(*own, group);
+}
+
+/** A function of MPI that begins with these parameters. */
+template <Name kName, typename Count, typename... Last>
+struct Reduction {
+    using Function = int (*)(const void *, void *, Count, Handle, Handle, Last...);
+    static inline Function original;
+
+    static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
+                    Last... last) {
+        const auto run = [&](const void *from, void *to) {
+            const CurrentReduction current(from, to, datatype, operation, communicator_of(last...));
+            return checked([&] { return original(from, to, count, datatype, operation, last...); });
+        };
+        if constexpr (std::is_constructible_v<LastParameters, Last...>) {
+            const LastParameters parameters(last...);
+            OwnBuffers own;
+            if (is_small_reduction<kName>(send, receive, count, datatype, parameters, &own)) {
+                return run_by_host_memory(own, parameters.communicator, run);
+            }
+        }
+        return run(send, receive);
+    }
+};
+
+// ---------------------------------------------------------------- exchanges
+
+/** MPI_Allgather or MPI_Alltoall, of which only small ones are of interest. */
+template <Name kName, typename Count>
+struct Exchange {
+    using Function = int (*)(const void *, Count, Handle, void *, Count, Handle, Handle);
+    static inline Function original;
+
+    static int call(const void *send, Count send_count, Handle send_type, void *receive,
+                    Count receive_count, Handle receive_type, Handle communicator) {
+        const auto run = [&](const void *from, void *to) {
+            return checked([&] {
+                return original(from, send_count, send_type, to, receive_count, receive_type,
+                                communicator);
+            });
+        };
+        Group group;
+        if (!concern_gpu(send, receive) || !find_group(communicator, &group)) {
+            return run(send, receive);
+        }
+        // In place, the first count and type have no meaning. Elements with gaps stay where they are.
+        const size_t to_rank =
+            is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
+        const size_t from_rank = small_count(receive_count) * small_element(receive_type);
+        const OwnBuffers own = own_buffers(group, send, to_rank, receive, from_rank);
+        return is_small(own, group) ? run_by_host_memory(own, communicator, run)
+                                    : run(send, receive);
+    }
+
+private:
+    static bool is_small(const OwnBuffers &own, const Group &group) {
+        return kName == Name::allgather ? is_small_allgather(own, group) : is_small_alltoall(own);
+    }
+    /** `to_rank` and `from_rank` are bytes for one rank, and from one. */
+    static OwnBuffers own_buffers(const Group &group, const void *send, size_t to_rank,
+                                  void *receive, size_t from_rank) {
+        const auto rank = static_cast<size_t>(group.rank);
+        const auto ranks = static_cast<size_t>(group.size);
+        const bool in_place = is_in_place(send);
+        const size_t all = from_rank * ranks;
+        if constexpr (kName == Name::allgather) {
+            return {send, receive, to_rank, from_rank * rank, in_place ? from_rank : 0, all};
+        } else {
+            return {send, receive, to_rank * ranks, 0, in_place ? all : 0, all};
+        }
+    }
+};
+
+// ---------------------------------------------------------------- redirection
+
+struct Target {
+    const OpenMpiLibrary &library;
+    CallRedirection *redirection;
+
+    template <typename Call>
+    void redirect(const std::string &name) const {
+        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
+    }
+
+    /** A function, its nonblocking form, and those of both with large counts (MPI 4). */
+    template <Name kName, typename Count, typename LargeCount, typename... Last>
+    void redirect_reductions(const std::string &name) const {
+        const std::string nonblocking =
+            std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
+        redirect<Reduction<kName, Count, Last...>>(name);
+        redirect<Reduction<kName, Count, Last..., Requests>>(nonblocking);
+        redirect<Reduction<kName, LargeCount, Last...>>(name + "_c");
+        redirect<Reduction<kName, LargeCount, Last..., Requests>>(nonblocking + "_c");
+    }
+
+    template <Name kName>
+    void redirect_exchanges(const std::string &name) const {
+        redirect<Exchange<kName, int>>(name);
+        redirect<Exchange<kName, Large>>(name + "_c");
+    }
+};
+
+}  // namespace
+
+void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    if (!prepare_small_collectives(library)) {
+        return;
+    }
+    const Target target = {library, redirection};
+    target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
+    target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");
+    target.redirect_reductions<Name::reduce_scatter, const int *, const Large *, Handle>(
+        "Reduce_scatter");
+    target.redirect_reductions<Name::reduce_scatter_block, int, Large, Handle>(
+        "Reduce_scatter_block");
+    target.redirect_reductions<Name::scan, int, Large, Handle>("Scan");
+    target.redirect_reductions<Name::exscan, int, Large, Handle>("Exscan");
+    target.redirect_exchanges<Name::allgather>("Allgather");
+    target.redirect_exchanges<Name::alltoall>("Alltoall");
+    // Open MPI 6.0 has its collectives in libopen_mpi, some are components of their own.
+    const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
+    redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);
+    redirection->add("free", reinterpret_cast<void *>(&release), collectives);
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_SUM and the other predefined reduction operations, for GPU memory too.
+#include "openmpi/collectives/predefined_operations.hpp"
+
+#include "core/base/log.hpp"
+#include "core/copy/reduction.hpp"
+#include "openmpi/binding/element_types.hpp"
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/binding/ompi_operation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+// As ompi_op_base_handler_fn_1_0_0_t and its form with three buffers (ompi/mca/op/op.h).
+using TwoBuffers = void (*)(const void *in, void *inout, int *count, void **datatype, void *module);
+using ThreeBuffers = void (*)(const void *first, const void *second, void *out, int *count,
+                              void **datatype, void *module);
+
+// Those that the GPU computes come first, as ReductionOperation has them.
+constexpr std::array<const char *, 12> kSymbols = {
+    "ompi_mpi_op_max",  "ompi_mpi_op_min", "ompi_mpi_op_sum",  "ompi_mpi_op_prod",
+    "ompi_mpi_op_land", "ompi_mpi_op_band", "ompi_mpi_op_lor", "ompi_mpi_op_bor",
+    "ompi_mpi_op_lxor", "ompi_mpi_op_bxor", "ompi_mpi_op_maxloc", "ompi_mpi_op_minloc"};
+
+// OMPI_OP_BASE_TYPE_MAX of Open MPI 4.1, 5.0 and 6.0 (ompi/mca/op/op.h).
+constexpr std::array<size_t, 3> kTypes = {41, 43, 44};
+constexpr size_t kMostTypes = 44;
+
+/** What Open MPI had. */
+struct Originals {
+    TwoBuffers two[kMostTypes];
+    ThreeBuffers three[kMostTypes];
+};
+
+Originals originals[kSymbols.size()];
+
+char *bytes(const void *address) { return static_cast<char *>(const_cast<void *>(address)); }
+
+/** Elements of a predefined type in host memory. Padding within elements is copied along. */
+class HostElements {
+public:
+    HostElements(const OpalDatatype &type, int count, const void *buffer)
+        : length_(static_cast<size_t>(type.extent()) * static_cast<size_t>(count)),
+          buffer_(bytes(buffer)), is_copy_(is_gpu_memory(buffer)) {
+        if (is_copy_) {
+            memory_.reset(new char[length_]);  // not initialised
+        }
+    }
+    char *data() const { return is_copy_ ? memory_.get() : buffer_; }
+    bool load() const { return !is_copy_ || copy_or_report({{data(), buffer_, length_}}, "reducing"); }
+    void store() const {
+        if (is_copy_) {
+            copy_or_report({{buffer_, data(), length_}}, "reducing");
+        }
+    }
+
+private:
+    size_t length_;
+    char *buffer_;
+    bool is_copy_;
+    std::unique_ptr<char[]> memory_;
+};
+
+/** False: the CPU is to do it, which it must not where the GPU may have done so: that is reported. */
+template <size_t Operation>
+bool reduced_by_gpu(void *result, const void *first, const void *second, int count,
+                    const void *datatype) {
+    if constexpr (Operation <= static_cast<size_t>(ReductionOperation::bxor)) {
+        constexpr auto kOperation = static_cast<ReductionOperation>(Operation);
+        const std::optional<ElementNumbers> element = numbers_to_reduce(kOperation, datatype);
+        const GpuReduction end = element && count > 0
+                                     ? reduce_on_gpu(kOperation, element->type, result, first, second,
+                                                     static_cast<size_t>(count) * element->count)
+                                     : GpuReduction::left_to_cpu;
+        if (end == GpuReduction::lost) {
+            report_lost("reducing");
+        }
+        return end != GpuReduction::left_to_cpu;
+    }
+    return false;
+}
+
+template <size_t Operation, size_t Type>
+void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) {
+    const TwoBuffers original = originals[Operation].two[Type];
+    if (!is_gpu_memory(in) && !is_gpu_memory(inout)) {
+        original(in, inout, count, datatype, module);
+        return;
+    }
+    if (reduced_by_gpu<Operation>(inout, inout, in, *count, *datatype)) {
+        return;
+    }
+    const OpalDatatype type(*datatype);
+    const HostElements source(type, *count, in);
+    const HostElements target(type, *count, inout);
+    if (source.load() && target.load()) {
+        original(source.data(), target.data(), count, datatype, module);
+        target.store();
+    }
+}
+
+template <size_t Operation, size_t Type>
+void reduce_three(const void *first, const void *second, void *out, int *count, void **datatype,
+                  void *module) {
+    const ThreeBuffers original = originals[Operation].three[Type];
+    if (!is_gpu_memory(first) && !is_gpu_memory(second) && !is_gpu_memory(out)) {
+        original(first, second, out, count, datatype, module);
+        return;
+    }
+    if (reduced_by_gpu<Operation>(out, first, second, *count, *datatype)) {
+        return;
+    }
+    const OpalDatatype type(*datatype);
+    const HostElements left(type, *count, first);
+    const HostElements right(type, *count, second);
+    const HostElements target(type, *count, out);
+    if (left.load() && right.load()) {
+        original(left.data(), right.data(), target.data(), count, datatype, module);
+        target.store();
+    }
+}
+
+/** A function that knows which one it stands for, as Open MPI does not tell it. */
+template <size_t Operation, size_t... Type>
+constexpr std::array<TwoBuffers, sizeof...(Type)> two_of(std::index_sequence<Type...>) {
+    return {no_throw_call<reduce_two<Operation, Type>, OpalFailure>...};
+}
+template <size_t Operation, size_t... Type>
+constexpr std::array<ThreeBuffers, sizeof...(Type)> three_of(std::index_sequence<Type...>) {
+    return {no_throw_call<reduce_three<Operation, Type>, OpalFailure>...};
+}
+using AllTypes = std::make_index_sequence<kMostTypes>;
+
+template <size_t... Operation>
+constexpr auto all_two(std::index_sequence<Operation...>) {
+    return std::array{two_of<Operation>(AllTypes())...};
+}
+template <size_t... Operation>
+constexpr auto all_three(std::index_sequence<Operation...>) {
+    return std::array{three_of<Operation>(AllTypes())...};
+}
+using AllOperations = std::make_index_sequence<kSymbols.size()>;
+constexpr auto kTwo = all_two(AllOperations());
+constexpr auto kThree = all_three(AllOperations());
+
+bool all_there(void *const *modules, size_t types) {
+    return std::find(modules, modules + types, nullptr) == modules + types;
+}
+
+/** Every type has a module, also one that the operation does not permit. With a wrong number of types what is
+ *  taken for modules would contain functions, of which every operation lacks some. */
+bool has_types(const OmpiOperation &operation, size_t types) {
+    return operation.is_predefined() && all_there(operation.modules(types), types) &&
+           all_there(operation.three_buffer_modules(types), types);
+}
+
+using Operations = std::array<void *, kSymbols.size()>;
+
+Operations handles;  // of those that were replaced
+
+/** 0 when they fit no number that we know. */
+size_t number_of_types(const Operations &operations) {
+    for (const size_t types : kTypes) {
+        if (std::all_of(operations.begin(), operations.end(), [types](void *handle) {
+                return has_types(OmpiOperation(handle), types);
+            })) {
+            return types;
+        }
+    }
+    return 0;
+}
+
+/** Null: the operation does not permit the type. */
+template <typename Function>
+void replace(void **place, Function replacement, Function *original) {
+    void *const ours = reinterpret_cast<void *>(replacement);
+    if (*place != nullptr && *place != ours) {
+        *original = reinterpret_cast<Function>(*place);
+        *place = ours;
+    }
+}
+
+void replace_all(const OmpiOperation &operation, size_t index, size_t types) {
+    void **two = operation.functions();
+    void **three = operation.three_buffer_functions(types);
+    for (size_t type = 0; type < types; ++type) {
+        replace(&two[type], kTwo[index][type], &originals[index].two[type]);
+        replace(&three[type], kThree[index][type], &originals[index].three[type]);
+    }
+}
+
+}  // namespace
+
+bool gpus_compute(const void *operation, const void *datatype) {
+    const auto found = std::find(handles.begin(), handles.end(), operation);
+    const auto index = static_cast<size_t>(found - handles.begin());
+    return index <= static_cast<size_t>(ReductionOperation::bxor) &&
+           numbers_to_reduce(static_cast<ReductionOperation>(index), datatype).has_value();
+}
+
+void replace_predefined_operations(const OpenMpiLibrary &library) {
+    Operations operations;
+    for (size_t i = 0; i < kSymbols.size(); ++i) {
+        operations[i] = library.as_bound(kSymbols[i]);
+    }
+    const bool complete = std::find(operations.begin(), operations.end(), nullptr) == operations.end();
+    if (complete && !OmpiOperation(operations.back()).is_predefined()) {
+        return;  // Open MPI has not set them up yet
+    }
+    const size_t types = complete ? number_of_types(operations) : 0;
+    if (types == 0 && handles.back() != nullptr) {
+        return;  // nor for this time, after its last end
+    }
+    if (types == 0) {
+        GPUSHM_LOG_ONCE(warn, "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do "
+                        "not work", library.version());
+        return;
+    }
+    handles = operations;
+    for (size_t i = 0; i < kSymbols.size(); ++i) {
+        replace_all(OmpiOperation(operations[i]), i, types);
+    }
+}
+
+}  // namespace gpushm::openmpi

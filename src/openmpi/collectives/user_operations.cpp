@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reduction operations of the application (MPI_Op_create), whose functions expect host memory.
+#include "openmpi/collectives/user_operations.hpp"
+
+#include "core/base/log.hpp"
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/binding/ompi_operation.hpp"
+#include "openmpi/datatypes/host_mirror.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+/** MPI_User_function; `count` and `datatype` are of the types that the operation's flags say. */
+using UserFunction = void (*)(void *in, void *inout, void *count, void *datatype);
+using CreateFunction = int (*)(UserFunction function, int commutes, void **operation);
+using FreeFunction = int (*)(void **operation);
+
+constexpr size_t kSlots = 256;  // operations of the application at a time
+
+/** Of one operation that lives. Written before its function is put into the operation, and not changed until
+ *  nobody can call that any more. */
+struct Slot {
+    void *operation = nullptr;  // null: free
+    UserFunction function = nullptr;
+    bool is_ours = false;  // the application has freed it, and we hold a reference until its last request has ended
+};
+
+struct State {
+    std::mutex mutex;  // of the choice of slots
+    std::array<Slot, kSlots> slots;
+    CreateFunction create = nullptr;
+    CreateFunction create_big = nullptr;
+    FreeFunction free = nullptr;
+    void *(*type_from_fortran)(int32_t handle) = nullptr;
+};
+
+State &state() {
+    static State *const instance = new State;
+    return *instance;
+}
+
+const void *datatype_of(const OmpiOperation &operation, const void *argument) {
+    return operation.takes_fortran_handles()
+               ? state().type_from_fortran(*static_cast<const int32_t *>(argument))
+               : *static_cast<void *const *>(argument);
+}
+
+size_t count_of(const OmpiOperation &operation, const void *argument) {
+    return operation.takes_big_counts() ? *static_cast<const size_t *>(argument)
+                                        : static_cast<size_t>(*static_cast<const int *>(argument));
+}
+
+void call_with_host_memory(const Slot &slot, void *in, void *inout, void *count, void *datatype) {
+    const OmpiOperation operation(slot.operation);
+    const void *type = datatype_of(operation, datatype);
+    const size_t elements = count_of(operation, count);
+    const HostMirror source(type, elements, in);
+    const HostMirror target(type, elements, inout);
+    if (source.load("reducing") && target.load("reducing")) {
+        slot.function(source.base(), target.base(), count, datatype);
+        target.store("reducing");
+    }
+}
+
+/** The function of a slot: MPI does not tell a function which operation it is called for. */
+template <size_t Index>
+void call_slot(void *in, void *inout, void *count, void *datatype) {
+    call_with_host_memory(state().slots[Index], in, inout, count, datatype);
+}
+
+template <size_t... Index>
+constexpr std::array<UserFunction, sizeof...(Index)> functions_of(std::index_sequence<Index...>) {
+    return {no_throw_call<call_slot<Index>, OpalFailure>...};
+}
+constexpr auto kFunctions = functions_of(std::make_index_sequence<kSlots>());
+
+/** Null: the operation has none. */
+Slot *find_slot(const void *operation) {
+    std::array<Slot, kSlots> &slots = state().slots;
+    const auto found = std::find_if(slots.begin(), slots.end(), [operation](const Slot &slot) {
+        return slot.operation != nullptr && slot.operation == operation;
+    });
+    return found != slots.end() ? &*found : nullptr;
+}
+
+/** An operation that was freed while a nonblocking reduction used it, where that has ended; its slot is free then.
+ *  Null: there is none. */
+void *take_ended() {
+    State &known = state();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    for (Slot &slot : known.slots) {
+        if (slot.is_ours && OmpiOperation(slot.operation).references() == 1) {
+            void *const operation = slot.operation;
+            slot = Slot();
+            return operation;
+        }
+    }
+    return nullptr;
+}
+
+/** Not in the mutex: what MPI calls, an error handler of the application, may come back here. */
+void free_ended() {
+    while (void *operation = take_ended()) {
+        state().free(&operation);
+    }
+}
+
+void take_slot(const OmpiOperation &operation) {
+    free_ended();
+    State &known = state();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    if (Slot *const stale = find_slot(operation.handle())) {
+        *stale = Slot();  // it was freed by a library whose calls do not come here
+    }
+    for (size_t i = 0; i < kSlots; ++i) {
+        if (known.slots[i].operation == nullptr) {
+            known.slots[i] = {operation.handle(),
+                              reinterpret_cast<UserFunction>(*operation.user_function()), false};
+            *operation.user_function() = reinterpret_cast<void *>(kFunctions[i]);
+            return;
+        }
+    }
+    GPUSHM_LOG_ONCE(warn, "more than %zu MPI operations of the application: further ones do not work on GPU "
+                    "buffers; free (MPI_Op_free) those that are not needed", kSlots);
+}
+
+int created(int result, void **handle) {
+    if (result == kMpiSuccess && !OmpiOperation(*handle).has_other_language()) {
+        take_slot(OmpiOperation(*handle));
+    }
+    return result;
+}
+
+int create(UserFunction function, int commutes, void **operation) {
+    return created(state().create(function, commutes, operation), operation);
+}
+
+int create_big(UserFunction function, int commutes, void **operation) {
+    return created(state().create_big(function, commutes, operation), operation);
+}
+
+/** An operation that a nonblocking reduction still uses lives on (coll_base_util.c, ompi_coll_base_retain_op), and
+ *  with it its slot. */
+void keep_until_ended(const void *operation) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    if (Slot *const slot = find_slot(operation)) {
+        slot->is_ours = true;
+        OmpiOperation(slot->operation).add_reference();
+    }
+}
+
+int free_operation(void **operation) {
+    if (operation != nullptr) {
+        keep_until_ended(*operation);
+    }
+    const int result = state().free(operation);
+    free_ended();
+    return result;
+}
+
+}  // namespace
+
+void redirect_user_operations(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    State &known = state();
+    if (library.mpi("PMPI_Type_f2c", &known.type_from_fortran) &&
+        redirect_mpi_call<free_operation>(library, redirection, "Op_free", &known.free)) {
+        redirect_mpi_call<create>(library, redirection, "Op_create", &known.create);
+        redirect_mpi_call<create_big>(library, redirection, "Op_create_c", &known.create_big);
+    }
+}
+
+}  // namespace gpushm::openmpi

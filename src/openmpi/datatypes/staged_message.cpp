@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A message whose elements are packed in one block of GPU memory while UCX has it.
+#include "openmpi/datatypes/staged_message.hpp"
+
+#include "core/base/log.hpp"
+#include "core/base/no_throw.hpp"
+#include "core/copy/engine_pool.hpp"
+#include "core/memory/buffer_name.hpp"
+#include "core/memory/memory_info.hpp"
+#include "openmpi/binding/opal_datatype.hpp"
+#include "openmpi/binding/ucp_functions.hpp"
+#include "openmpi/settings/other_transports.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+/** Messages under way, by their requests. */
+struct UnderWay {
+    std::mutex mutex;
+    std::unordered_map<void *, StagedMessage *> messages;
+    std::atomic<size_t> living{0};
+};
+
+/** Never destroyed: MPI may be used while the process ends. */
+UnderWay &under_way() {
+    static UnderWay *const instance = new UnderWay;
+    return *instance;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- the message
+
+std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
+                                                     ucp_datatype_t datatype,
+                                                     size_t limit) {
+    return unless_short([=] { return make(buffer, count, datatype, limit); },
+                        [] { return std::unique_ptr<StagedMessage>(); });
+}
+
+std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count, ucp_datatype_t datatype, size_t limit) {
+    GenericDatatypes &datatypes = GenericDatatypes::instance();
+    const void *elements = datatypes.find(datatype);
+    const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
+    if (bytes == 0 || bytes < limit || buffer == nullptr) {
+        return nullptr;
+    }
+    const MemoryInfo info = query_memory(static_cast<const char *>(buffer) +
+                                         OpalDatatype(elements).true_lower_bound());
+    if (info.kind != MemoryKind::device) {
+        return nullptr;
+    }
+    std::shared_ptr<const PackedLayout> layout = datatypes.layout(datatype, count);
+    const ptrdiff_t offset = static_cast<char *>(buffer) - static_cast<char *>(info.base);
+    if (offset + layout->first_byte < 0 ||
+        offset + layout->end > static_cast<ptrdiff_t>(info.length)) {
+        return nullptr;  // it is in several kinds of memory
+    }
+    std::unique_ptr<StagedMessage> message(
+        new StagedMessage(buffer, bytes, std::move(layout), info));
+    return message->block() != nullptr ? std::move(message) : nullptr;
+}
+
+StagedMessage::StagedMessage(void *buffer, size_t bytes,
+                             std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info)
+    : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), info_(info), block_(bytes, info) {
+    under_way().living.fetch_add(1, std::memory_order_relaxed);
+}
+
+StagedMessage::~StagedMessage() {
+    RowViews::instance().remove(block());
+    under_way().living.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// ---------------------------------------------------------------- contents
+
+/** The elements, where they are rows that copy engines of all processes reach. */
+std::optional<StridedRows> StagedMessage::rows() const {
+    if (layout_->pieces.size() != 1 || others_reach_gpu_memory()) {
+        return std::nullopt;
+    }
+    const CopyPiece &piece = layout_->pieces.front();
+    const uint64_t address =
+        reinterpret_cast<uintptr_t>(buffer_) + reinterpret_cast<uintptr_t>(piece.source);
+    const bool together = piece.rows.count == 1;
+    return StridedRows{address, piece.length, piece.rows.count,
+                       together ? piece.length : piece.rows.source_pitch};
+}
+
+bool StagedMessage::pack() const {
+    bool is_shown = false;
+    as_possible([&] {
+        const std::optional<StridedRows> elements = rows();
+        if (elements && name_buffer(info_).can_be_mapped()) {
+            RowViews::instance().add_source(block(), *elements);
+            is_shown = true;
+        }
+    });
+    return is_shown || copy(Way::pack, bytes_);
+}
+
+/** Else it arrives in the block. */
+void StagedMessage::expect() const {
+    as_possible([this] {
+        if (const std::optional<StridedRows> elements = rows()) {
+            RowViews::instance().add_destination(block(), *elements);
+        }
+    });
+}
+
+bool StagedMessage::unpack(size_t length) const {
+    return (length == bytes_ && RowViews::instance().is_filled(block())) ||
+           copy(Way::unpack, length);
+}
+
+namespace {
+
+/** Those of the first `length` packed bytes, which rows follow one another in. */
+std::vector<CopyPiece> beginning(const PackedLayout &layout, size_t length) {
+    std::vector<CopyPiece> pieces;
+    for (const CopyPiece &piece : layout.pieces) {
+        const size_t begin = reinterpret_cast<uintptr_t>(piece.destination);
+        const size_t left = begin < length ? length - begin : 0;
+        CopyPiece whole = piece;
+        whole.rows.count = std::min(piece.rows.count, left / piece.length);
+        if (whole.rows.count > 0) {
+            pieces.push_back(whole);
+        }
+        if (whole.rows.count < piece.rows.count && left % piece.length > 0) {
+            pieces.push_back({static_cast<char *>(piece.destination) +
+                                  whole.rows.count * piece.rows.destination_pitch,
+                              static_cast<const char *>(piece.source) +
+                                  whole.rows.count * piece.rows.source_pitch,
+                              left % piece.length});
+        }
+    }
+    return pieces;
+}
+
+}  // namespace
+
+bool StagedMessage::copy(Way way, size_t length) const {
+    return unless_short([=] { return copy_elements(way, length); }, [] {
+        GPUSHM_LOG(error, "no host memory for the elements of a derived datatype");
+        return false;
+    });
+}
+
+bool StagedMessage::copy_elements(Way way, size_t length) const {
+    const auto in = [](const void *base, const void *offset) {
+        return reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(base) +
+                                        reinterpret_cast<uintptr_t>(offset));
+    };
+    std::vector<CopyPiece> pieces =
+        length == bytes_ ? layout_->pieces : beginning(*layout_, length);
+    for (CopyPiece &piece : pieces) {
+        void *packed = in(block_.address(), piece.destination);
+        void *elements = in(buffer_, piece.source);
+        const CopyRows rows = piece.rows;
+        piece = way == Way::pack
+                    ? CopyPiece{packed, elements, piece.length, rows}
+                    : CopyPiece{elements, packed, piece.length,
+                                {rows.count, rows.source_pitch, rows.destination_pitch}};
+    }
+    const auto *first = static_cast<const char *>(buffer_) + layout_->first_byte;
+    const auto extent = static_cast<size_t>(layout_->end - layout_->first_byte);
+    const bool in_reach = BorrowedEngine()->is_in_reach(info_, first, extent);
+    return (in_reach ? copy_pieces_within(info_, pieces) : copy_pieces(pieces)) == Status::ok;
+}
+
+// ---------------------------------------------------------------- life
+
+void StagedMessage::submitted(std::unique_ptr<StagedMessage> message, ucs_status_ptr_t request) {
+    const std::lock_guard<std::mutex> lock(under_way().mutex);
+    message->submitted_ = true;
+    if (UCS_PTR_IS_PTR(request) && !message->ended_) {
+        StagedMessage *const living = message.release();  // until end()
+        as_possible([&] { under_way().messages[request] = living; });  // else it must not be freed early
+    }
+}
+
+void StagedMessage::end(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info) {
+    const Completion completion = std::move(completion_);
+    if (retire(request) && completion) {
+        completion(request, status, info);
+    }
+}
+
+/** Whether anybody waits for the request. */
+bool StagedMessage::retire(void *request) {
+    std::unique_ptr<StagedMessage> last;
+    bool freed = false;
+    {
+        const std::lock_guard<std::mutex> lock(under_way().mutex);
+        ended_ = true;
+        freed = freed_;
+        if (submitted_) {
+            under_way().messages.erase(request);
+            last.reset(this);
+        }
+    }
+    if (freed) {
+        ucp().request_free(request);
+    }
+    return !freed;
+}
+
+bool StagedMessage::is_under_way(const void *request) {
+    if (under_way().living.load(std::memory_order_relaxed) == 0) {
+        return false;
+    }
+    const std::lock_guard<std::mutex> lock(under_way().mutex);
+    return under_way().messages.count(const_cast<void *>(request)) != 0;
+}
+
+bool StagedMessage::free_later(void *request) {
+    if (under_way().living.load(std::memory_order_relaxed) == 0) {
+        return false;
+    }
+    const std::lock_guard<std::mutex> lock(under_way().mutex);
+    const auto found = under_way().messages.find(request);
+    if (found == under_way().messages.end()) {
+        return false;
+    }
+    found->second->freed_ = true;
+    return true;
+}
+
+}  // namespace gpushm::openmpi

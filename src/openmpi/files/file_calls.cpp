@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI's file operations with buffers in GPU memory.
+#include "openmpi/files/file_calls.hpp"
+
+#include "core/base/log.hpp"
+#include "core/base/no_throw.hpp"
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/datatypes/host_mirror.hpp"
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+using File = void *;
+using Datatype = void *;
+using Request = void *;
+using Offset = long long;  // MPI_Offset
+using Large = ptrdiff_t;   // MPI_Count
+
+/** MPI_Status of Open MPI (ompi/include/mpi.h.in). */
+struct MpiStatus {
+    int fields[4];
+    size_t bytes;
+};
+
+enum class Access { read, write };
+
+/** A function of MPI by its name and what it does. */
+struct Operation {
+    const char *name;  // without MPI_
+    Access access;
+};
+
+// ---------------------------------------------------------------- what all have in common
+
+int fail(File file, int code);
+
+int fail_for_memory(const Operation &operation, File file, size_t count) {
+    GPUSHM_LOG(error, "no host memory for MPI_%s of %zu elements in GPU memory: use smaller pieces",
+               operation.name, count);
+    return fail(file, kMpiErrorNoMemory);
+}
+
+/** Runs `with_memory` on host memory that stands for the buffer. */
+template <typename Run>
+int run_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
+                       Datatype datatype, Run with_memory) {
+    const auto run = [&] {
+        const HostMirror mirror(datatype, count, buffer);
+        // A read may end before the last element, and leaves alone what comes after.
+        if (!mirror.load(operation.name)) {
+            return fail(file, kMpiErrorOther);
+        }
+        const int result = with_memory(mirror.base());
+        const bool stored = operation.access == Access::write || mirror.store(operation.name);
+        return stored ? result : fail(file, kMpiErrorOther);
+    };
+    return unless_short(run, [&] { return fail_for_memory(operation, file, count); });
+}
+
+bool concerns_gpu(const void *buffer, Large count, Datatype datatype) {
+    const OpalDatatype type(datatype);
+    return count > 0 && type.is_committed() && is_gpu_memory(type, buffer);
+}
+
+struct Requests {
+    int (*call_errhandler)(File file, int code);
+    int (*start)(int (*query)(void *, MpiStatus *), int (*free)(void *), int (*cancel)(void *, int),
+                 void *argument, Request *request);
+    int (*complete)(Request request);
+    int (*wait)(Request *request, MpiStatus *status);
+};
+Requests mpi;
+
+int fail(File file, int code) {
+    mpi.call_errhandler(file, code);
+    return code;
+}
+
+// A request that is complete from the start (MPI 3.1, section 12.2, "Generalized Requests").
+int query_request(void *argument, MpiStatus *status) {
+    *status = *static_cast<MpiStatus *>(argument);
+    return kMpiSuccess;
+}
+int free_request(void *argument) {
+    delete static_cast<MpiStatus *>(argument);
+    return kMpiSuccess;
+}
+int cancel_request(void *, int) { return kMpiSuccess; }
+
+int complete_at_once(std::unique_ptr<MpiStatus> status, Request *request) {
+    const int result =
+        mpi.start(query_request, free_request, cancel_request, status.get(), request);
+    if (result != kMpiSuccess) {
+        return result;
+    }
+    status.release();  // free_request() deletes it
+    return mpi.complete(*request);
+}
+
+// ---------------------------------------------------------------- blocking
+
+constexpr Operation kAtPointer[] = {
+    {"File_read", Access::read},         {"File_write", Access::write},
+    {"File_read_all", Access::read},     {"File_write_all", Access::write},
+    {"File_read_shared", Access::read},  {"File_write_shared", Access::write},
+    {"File_read_ordered", Access::read}, {"File_write_ordered", Access::write}};
+constexpr Operation kAtOffset[] = {{"File_read_at", Access::read},
+                                   {"File_write_at", Access::write},
+                                   {"File_read_at_all", Access::read},
+                                   {"File_write_at_all", Access::write}};
+
+/** The operation kTable[kIndex] of MPI. `Place` is nothing, or an Offset. */
+template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
+struct Blocking {
+    static int call(File file, Place... place, void *buffer, Count count, Datatype datatype,
+                    MpiStatus *status) {
+        const auto run = [&](void *memory) {
+            return original(file, place..., memory, count, datatype, status);
+        };
+        return concerns_gpu(buffer, count, datatype)
+                   ? run_in_host_memory(kTable[kIndex], file, buffer, static_cast<size_t>(count),
+                                        datatype, run)
+                   : run(buffer);
+    }
+    static inline int (*original)(File, Place..., void *, Count, Datatype, MpiStatus *);
+};
+
+// ---------------------------------------------------------------- nonblocking
+
+// They end before they return. Open MPI's own collective ones do what each rank asks for without waiting for the
+// others (common_ompio_file_read.c, mca_common_ompio_file_iread_all), so nobody waits for a rank that waits here.
+constexpr Operation kStartAtPointer[] = {
+    {"File_iread", Access::read},        {"File_iwrite", Access::write},
+    {"File_iread_all", Access::read},    {"File_iwrite_all", Access::write},
+    {"File_iread_shared", Access::read}, {"File_iwrite_shared", Access::write}};
+constexpr Operation kStartAtOffset[] = {{"File_iread_at", Access::read},
+                                        {"File_iwrite_at", Access::write},
+                                        {"File_iread_at_all", Access::read},
+                                        {"File_iwrite_at_all", Access::write}};
+
+/** `start` starts the operation on the memory that it gets. */
+template <typename Start>
+int run_to_its_end(const Operation &operation, File file, void *buffer, size_t count,
+                   Datatype datatype, Request *request, Start start) {
+    std::unique_ptr<MpiStatus> status(new (std::nothrow) MpiStatus());
+    if (status == nullptr) {
+        return fail_for_memory(operation, file, count);
+    }
+    const auto run = [&](void *memory) {
+        Request inner = nullptr;
+        const int started = start(memory, &inner);
+        return started == kMpiSuccess ? mpi.wait(&inner, status.get()) : started;
+    };
+    const int result = run_in_host_memory(operation, file, buffer, count, datatype, run);
+    return result == kMpiSuccess ? complete_at_once(std::move(status), request) : result;
+}
+
+template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
+struct Nonblocking {
+    static int call(File file, Place... place, void *buffer, Count count, Datatype datatype,
+                    Request *request) {
+        const auto start = [&](void *memory, Request *started) {
+            return original(file, place..., memory, count, datatype, started);
+        };
+        return concerns_gpu(buffer, count, datatype)
+                   ? run_to_its_end(kTable[kIndex], file, buffer, static_cast<size_t>(count),
+                                    datatype, request, start)
+                   : start(buffer, request);
+    }
+    static inline int (*original)(File, Place..., void *, Count, Datatype, Request *);
+};
+
+// ---------------------------------------------------------------- split collective
+
+constexpr Operation kBeginAtPointer[] = {{"File_read_all_begin", Access::read},
+                                         {"File_write_all_begin", Access::write},
+                                         {"File_read_ordered_begin", Access::read},
+                                         {"File_write_ordered_begin", Access::write}};
+constexpr Operation kBeginAtOffset[] = {{"File_read_at_all_begin", Access::read},
+                                        {"File_write_at_all_begin", Access::write}};
+constexpr Operation kEnd[] = {
+    {"File_read_all_end", Access::read},     {"File_write_all_end", Access::write},
+    {"File_read_ordered_end", Access::read}, {"File_write_ordered_end", Access::write},
+    {"File_read_at_all_end", Access::read},  {"File_write_at_all_end", Access::write}};
+
+/** Mirrors of operations that have begun; a file has one at a time (MPI 3.1, section 13.4.5). */
+struct Begun {
+    std::mutex mutex;
+    std::map<File, HostMirror> mirrors;
+};
+
+Begun &begun() {
+    static Begun *const instance = new Begun;
+    return *instance;
+}
+
+template <typename Begin>
+int begin_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
+                         Datatype datatype, Begin begin) {
+    const auto run = [&] {
+        HostMirror mirror(datatype, count, buffer);
+        if (!mirror.load(operation.name)) {
+            return fail(file, kMpiErrorOther);
+        }
+        std::map<File, HostMirror> node;  // so that nothing can fail any more once it has begun
+        void *const memory = node.emplace(file, std::move(mirror)).first->second.base();
+        const int result = begin(memory);
+        if (result == kMpiSuccess) {
+            const std::lock_guard<std::mutex> lock(begun().mutex);
+            begun().mirrors.erase(file);
+            begun().mirrors.merge(node);
+        }
+        return result;
+    };
+    return unless_short(run, [&] { return fail_for_memory(operation, file, count); });
+}
+
+template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
+struct Begin {
+    static int call(File file, Place... place, void *buffer, Count count, Datatype datatype) {
+        const auto begin = [&](void *memory) {
+            return original(file, place..., memory, count, datatype);
+        };
+        return concerns_gpu(buffer, count, datatype)
+                   ? begin_in_host_memory(kTable[kIndex], file, buffer, static_cast<size_t>(count),
+                                          datatype, begin)
+                   : begin(buffer);
+    }
+    static inline int (*original)(File, Place..., void *, Count, Datatype);
+};
+
+template <size_t kIndex>
+struct End {
+    static int call(File file, void *buffer, MpiStatus *status) {
+        std::optional<HostMirror> mirror;
+        {
+            const std::lock_guard<std::mutex> lock(begun().mutex);
+            const auto found = begun().mirrors.find(file);
+            if (found != begun().mirrors.end()) {
+                mirror.emplace(std::move(found->second));
+                begun().mirrors.erase(found);
+            }
+        }
+        const int result = original(file, mirror ? mirror->base() : buffer, status);
+        const bool reads = kEnd[kIndex].access == Access::read;
+        return mirror && reads && !mirror->store(kEnd[kIndex].name) ? fail(file, kMpiErrorOther)
+                                                                    : result;
+    }
+    static inline int (*original)(File, void *, MpiStatus *);
+};
+
+// ---------------------------------------------------------------- redirection
+
+struct Target {
+    const OpenMpiLibrary &library;
+    CallRedirection *redirection;
+
+    template <typename Call>
+    void redirect(const std::string &name) const {
+        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
+    }
+
+    /** All operations of a table, with their forms for large counts (MPI 4). */
+    template <template <const auto &, size_t, typename, typename...> class Call,
+              const auto &kTable, typename... Place>
+    void redirect_table() const {
+        redirect_all<Call, kTable, Place...>(std::make_index_sequence<std::size(kTable)>());
+    }
+
+    template <size_t... kIndex>
+    void redirect_ends(std::index_sequence<kIndex...>) const {
+        (redirect<End<kIndex>>(kEnd[kIndex].name), ...);
+    }
+
+private:
+    template <template <const auto &, size_t, typename, typename...> class Call,
+              const auto &kTable, typename... Place, size_t... kIndex>
+    void redirect_all(std::index_sequence<kIndex...>) const {
+        (redirect<Call<kTable, kIndex, int, Place...>>(kTable[kIndex].name), ...);
+        (redirect<Call<kTable, kIndex, Large, Place...>>(std::string(kTable[kIndex].name) + "_c"),
+         ...);
+    }
+};
+
+}  // namespace
+
+void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    if (!library.mpi("PMPI_File_call_errhandler", &mpi.call_errhandler) ||
+        !library.mpi("PMPI_Grequest_start", &mpi.start) ||
+        !library.mpi("PMPI_Grequest_complete", &mpi.complete) ||
+        !library.mpi("PMPI_Wait", &mpi.wait)) {
+        return;
+    }
+    const Target target = {library, redirection};
+    target.redirect_table<Blocking, kAtPointer>();
+    target.redirect_table<Blocking, kAtOffset, Offset>();
+    target.redirect_table<Nonblocking, kStartAtPointer>();
+    target.redirect_table<Nonblocking, kStartAtOffset, Offset>();
+    target.redirect_table<Begin, kBeginAtPointer>();
+    target.redirect_table<Begin, kBeginAtOffset, Offset>();
+    target.redirect_ends(std::make_index_sequence<std::size(kEnd)>());
+}
+
+}  // namespace gpushm::openmpi

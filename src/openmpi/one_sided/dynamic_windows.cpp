@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_Win_create_dynamic, MPI_Win_attach and MPI_Win_detach (doc/dynamic_windows.md).
+#include "openmpi/one_sided/dynamic_windows.hpp"
+
+#include "core/base/log.hpp"
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/binding/open_mpi_progress.hpp"
+#include "openmpi/one_sided/whole_region.hpp"
+#include "openmpi/one_sided/window_selection.hpp"
+
+#include <cstddef>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+using Size = ptrdiff_t;  // MPI_Aint
+
+constexpr int kMpiErrorBase = 24;
+constexpr int kMpiErrorRmaAttach = 69;
+
+struct Functions {
+    int (*create_dynamic)(void *info, void *communicator, void **window);
+    int (*attach)(void *window, void *base, Size size);
+    int (*detach)(void *window, const void *base);
+    int (*comm_size)(void *communicator, int *size);
+    int (*allgather)(const void *send, int send_count, void *send_type, void *receive, int receive_count,
+                     void *receive_type, void *communicator);
+    int (*call_errhandler)(void *window, int code);
+    void *byte;
+};
+
+struct State {
+    Functions mpi;
+    std::mutex mutex;
+    std::unordered_map<void *, WholeRegion *> windows;  // those that osc/ucx serves
+};
+
+State &state() {
+    static State *const instance = new State;
+    return *instance;
+}
+
+WholeRegion *find_window(void *window) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    const auto known = state().windows.find(window);
+    return known != state().windows.end() ? known->second : nullptr;
+}
+
+void forget_window(void *window) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    state().windows.erase(window);
+}
+
+/** Tells every process of the window where the others have their logs. Collective, also where `own` is null because
+ *  it could not be had. */
+int exchange_indexes(WholeRegion *own, void *communicator) {
+    const Functions &mpi = state().mpi;
+    int size = 0;
+    int result = mpi.comm_size(communicator, &size);
+    if (result != kMpiSuccess) {
+        return result;
+    }
+    std::vector<RemoteIndex> all(static_cast<size_t>(size));
+    const RemoteIndex none;
+    result = mpi.allgather(own != nullptr ? &own->index() : &none, sizeof(RemoteIndex), mpi.byte, all.data(),
+                           sizeof(RemoteIndex), mpi.byte, communicator);
+    if (result == kMpiSuccess && own != nullptr) {
+        own->know_indexes(std::move(all));
+    }
+    return result;
+}
+
+/** Has osc/ucx attach all addresses as one region, which is the only one that it sees. */
+int attach_everything(void *communicator, void *window) {
+    const int attached = state().mpi.attach(window, WholeRegion::base(), WholeRegion::kLength);
+    WholeRegion *const whole = attached == kMpiSuccess ? WholeRegion::take_new() : nullptr;
+    if (whole != nullptr) {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        state().windows[window] = whole;
+        whole->on_end([window] { forget_window(window); });
+    }
+    const int exchanged = exchange_indexes(whole, communicator);
+    return attached != kMpiSuccess ? attached : exchanged;
+}
+
+int create_dynamic(void *info, void *communicator, void **window) {
+    const WholeRegion::Watch watch;
+    const int result = state().mpi.create_dynamic(info, communicator, window);
+    if (result != kMpiSuccess || !watch.has_mapped()) {  // another component does not map memory with UCP
+        return result;
+    }
+    return attach_everything(communicator, *window);
+}
+
+int fail(void *window, int code) {
+    const int result = state().mpi.call_errhandler(window, code);
+    return result != kMpiSuccess ? result : code;
+}
+
+int attach(void *window, void *base, Size size) {
+    WholeRegion *const whole = find_window(window);
+    if (whole == nullptr && is_left_to_others(window) && is_gpu_memory(base)) {
+        GPUSHM_LOG(error, "MPI_Win_attach of %td bytes of GPU memory at %p to a window that was created before any of its "
+                   "processes used CUDA: create the window after the first call of CUDA", size, base);
+        return fail(window, kMpiErrorRmaAttach);
+    }
+    if (whole == nullptr || base == nullptr) {
+        return state().mpi.attach(window, base, size);
+    }
+    const ucs_status_t status = size >= 0 ? whole->attach(base, static_cast<size_t>(size)) : UCS_ERR_INVALID_PARAM;
+    if (status != UCS_OK) {
+        GPUSHM_LOG(error, "MPI_Win_attach of %td bytes at %p: UCX cannot register them or there is no memory (%d); "
+                   "attach memory that is allocated, and not more at a time", size, base, status);
+        return fail(window, kMpiErrorRmaAttach);
+    }
+    return kMpiSuccess;
+}
+
+int detach(void *window, const void *base) {
+    WholeRegion *const whole = find_window(window);
+    if (whole == nullptr) {
+        return state().mpi.detach(window, base);
+    }
+    const ucs_status_t status = whole->detach(base);
+    if (status != UCS_OK) {
+        GPUSHM_LOG(error, "MPI_Win_detach: nothing that begins at %p is attached to the window: detach what "
+                   "MPI_Win_attach was given", base);
+        return fail(window, kMpiErrorBase);
+    }
+    return kMpiSuccess;
+}
+
+bool find_functions(const OpenMpiLibrary &library, Functions *mpi) {
+    mpi->byte = library.as_bound("ompi_mpi_byte");
+    return mpi->byte != nullptr && library.mpi("PMPI_Comm_size", &mpi->comm_size) &&
+           library.mpi("PMPI_Allgather", &mpi->allgather) &&
+           library.mpi("PMPI_Win_call_errhandler", &mpi->call_errhandler) &&
+           library.mpi("PMPI_Win_attach", &mpi->attach) && library.mpi("PMPI_Win_detach", &mpi->detach);
+}
+
+}  // namespace
+
+void redirect_dynamic_windows(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    Functions &mpi = state().mpi;
+    if (!find_progress(library) || !find_functions(library, &mpi) || !redirect_window_memory(redirection)) {
+        GPUSHM_LOG(debug, "dynamic windows are as Open MPI %s makes them", library.version());
+        return;
+    }
+    redirect_mpi_call<create_dynamic>(library, redirection, "Win_create_dynamic", &mpi.create_dynamic);
+    redirect_mpi_call<attach>(library, redirection, "Win_attach", &mpi.attach);
+    redirect_mpi_call<detach>(library, redirection, "Win_detach", &mpi.detach);
+}
+
+}  // namespace gpushm::openmpi

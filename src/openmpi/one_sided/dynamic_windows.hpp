@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Dynamic windows of osc/ucx with any number of attached regions (doc/dynamic_windows.md).
+#pragma once
+
+#include "openmpi/binding/call_redirection.hpp"
+#include "openmpi/binding/open_mpi_library.hpp"
+
+namespace gpushm::openmpi {
+
+/** Nothing in an Open MPI or a UCX that lacks one of the functions. */
+void redirect_dynamic_windows(const OpenMpiLibrary &library, CallRedirection *redirection);
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory, and the calls that complete operations.
+#include "openmpi/one_sided/one_sided_calls.hpp"
+
+#include "openmpi/binding/element_types.hpp"
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/binding/opal_datatype.hpp"
+#include "openmpi/binding/open_mpi_progress.hpp"
+#include "openmpi/binding/ucp_functions.hpp"
+#include "openmpi/one_sided/one_sided_transfers.hpp"
+#include "openmpi/one_sided/staged_transfer.hpp"
+#include "openmpi/one_sided/window_selection.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <list>
+#include <mutex>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+using Rank = int;
+using Displacement = ptrdiff_t;  // MPI_Aint
+
+struct Functions {
+    int (*fetch_and_op)(const void *origin, void *result, void *datatype, Rank target,
+                        Displacement displacement, void *operation, void *window);
+    int (*get_accumulate)(const void *origin, int origin_count, void *origin_type, void *result,
+                          int result_count, void *result_type, Rank target, Displacement displacement,
+                          int target_count, void *target_type, void *operation, void *window);
+    void *sum;
+    int (*compare_and_swap)(const void *origin, const void *compare, void *result, void *datatype,
+                            Rank target, Displacement displacement, void *window);
+    int (*fence)(int assertion, void *window);
+    int (*complete)(void *window);
+    int (*unlock)(Rank target, void *window);
+    int (*unlock_all)(void *window);
+    int (*flush)(Rank target, void *window);
+    int (*flush_all)(void *window);
+    int (*flush_local)(Rank target, void *window);
+    int (*flush_local_all)(void *window);
+    int (*free)(void **window);
+    int (*sync)(void *window);
+};
+
+constexpr size_t kMostElementBytes = 64;
+
+/** An operation under way: Open MPI reads and writes these elements until it is complete. */
+struct Pending {
+    void *window;
+    Rank target;
+    void *result;         // in GPU memory; null: somewhere else, and Open MPI has written it
+    size_t length;
+    uint64_t posted = 0;  // the how-manieth; 0: Open MPI has not accepted it yet
+    alignas(16) unsigned char origin[kMostElementBytes];
+    alignas(16) unsigned char compare[kMostElementBytes];
+    alignas(16) unsigned char fetched[kMostElementBytes];
+};
+
+struct State {
+    Functions mpi;
+    std::mutex mutex;  // also while results are copied: who returns from MPI_Win_flush finds all of them there
+    std::list<Pending> pending;
+    uint64_t posts = 0;
+};
+
+State &state() {
+    static State *const instance = new State;
+    return *instance;
+}
+
+constexpr char kOperation[] = "an atomic one-sided operation";
+
+/** `element` in host memory, at `room` if it is not there; null when the GPU failed. */
+const void *in_host_memory(const void *element, unsigned char *room, size_t length) {
+    if (!is_gpu_memory(element)) {
+        return element;
+    }
+    return copy_or_report({{room, element, length}}, kOperation) ? room : nullptr;
+}
+
+/** The record of an operation that is being started. It stays until the operation is complete, or goes with this
+ *  object where it was not posted. */
+class Starting {
+public:
+    Starting(void *window, Rank target, void *datatype, void *result) {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        pending_ = state().pending.emplace(state().pending.end());
+        pending_->window = window;
+        pending_->target = target;
+        pending_->result = is_gpu_memory(result) ? result : nullptr;
+        pending_->length = static_cast<size_t>(OpalDatatype(datatype).extent());
+    }
+    ~Starting() {
+        if (!is_posted_) {
+            const std::lock_guard<std::mutex> lock(state().mutex);
+            state().pending.erase(pending_);
+        }
+    }
+    Starting(const Starting &) = delete;
+    Starting &operator=(const Starting &) = delete;
+
+    Pending &operator*() const { return *pending_; }
+
+    /** What MPI returned. From a success on the record may be gone. */
+    int posted(int result) {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        is_posted_ = result == kMpiSuccess;
+        pending_->posted = is_posted_ ? ++state().posts : 0;
+        return result;
+    }
+
+private:
+    std::list<Pending>::iterator pending_;
+    bool is_posted_ = false;
+};
+
+/** Ends the operations on `target`, all targets if kEveryTarget, that were the first `posts` to be posted, and are
+ *  complete now: those of other threads that came later may not be. */
+void deliver(void *window, Rank target, uint64_t posts) {
+    State &known = state();
+    bool delivered = true;
+    {
+        const std::lock_guard<std::mutex> lock(known.mutex);
+        std::vector<CopyPiece> pieces;
+        std::list<Pending> complete;
+        for (auto next = known.pending.begin(); next != known.pending.end();) {
+            const auto pending = next++;
+            if (pending->window != window || pending->posted == 0 || pending->posted > posts ||
+                (target != kEveryTarget && pending->target != target)) {
+                continue;
+            }
+            if (pending->result != nullptr) {
+                pieces.push_back({pending->result, pending->fetched, pending->length});
+            }
+            complete.splice(complete.end(), known.pending, pending);
+        }
+        delivered = copy_pieces(pieces) == Status::ok;
+    }
+    if (!delivered) {
+        report_lost(kOperation);  // MPI's error handler may call MPI
+    }
+}
+
+/** An operation on MPI_PROC_NULL, which is negative, touches no buffer. */
+bool can_serve(Rank target, void *datatype) {
+    const OpalDatatype type(datatype);
+    return target >= 0 && type.is_committed() && type.extent() > 0 &&
+           static_cast<size_t>(type.extent()) <= kMostElementBytes;
+}
+
+/** Whether UCX's atomic operations, which are those of whole numbers of 4 and 8 bytes, do it. */
+bool is_atomic_of_ucx(void *datatype, void *operation) {
+    const OpalDatatype type(datatype);
+    if (type.is_committed() && type.size() != 4 && type.size() != 8) {
+        return false;
+    }
+    const auto numbers = numbers_to_reduce(ReductionOperation::sum, datatype);
+    return operation != state().mpi.sum || !numbers ||
+           (numbers->type != ElementType::float32 && numbers->type != ElementType::float64);
+}
+
+/** osc/ucx of Open MPI 4.1 takes all elements for such numbers. */
+int fetch(const void *origin, void *result, void *datatype, Rank target, Displacement displacement,
+          void *operation, void *window) {
+    const Functions &mpi = state().mpi;
+    return is_left_to_others(window) || is_atomic_of_ucx(datatype, operation)
+               ? mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window)
+               : mpi.get_accumulate(origin, 1, datatype, result, 1, datatype, target, displacement, 1,
+                                    datatype, operation, window);
+}
+
+int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
+                 Displacement displacement, void *operation, void *window) {
+    if ((!is_gpu_memory(origin) && !is_gpu_memory(result)) || !can_serve(target, datatype)) {
+        return fetch(origin, result, datatype, target, displacement, operation, window);
+    }
+    Starting starting(window, target, datatype, result);
+    Pending &pending = *starting;
+    // Null is permitted with MPI_NO_OP, which reads nothing.
+    const void *element =
+        origin != nullptr ? in_host_memory(origin, pending.origin, pending.length) : origin;
+    if (element == nullptr && origin != nullptr) {
+        return kMpiErrorOther;
+    }
+    return starting.posted(fetch(element, pending.result != nullptr ? pending.fetched : result, datatype, target,
+                                 displacement, operation, window));
+}
+
+int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
+                     Rank target, Displacement displacement, void *window) {
+    const Functions &mpi = state().mpi;
+    if ((!is_gpu_memory(origin) && !is_gpu_memory(compare) && !is_gpu_memory(result)) ||
+        !can_serve(target, datatype)) {
+        return mpi.compare_and_swap(origin, compare, result, datatype, target, displacement, window);
+    }
+    Starting starting(window, target, datatype, result);
+    Pending &pending = *starting;
+    const void *element = in_host_memory(origin, pending.origin, pending.length);
+    const void *expected = in_host_memory(compare, pending.compare, pending.length);
+    if (element == nullptr || expected == nullptr) {
+        return kMpiErrorOther;
+    }
+    return starting.posted(mpi.compare_and_swap(element, expected,
+                                                pending.result != nullptr ? pending.fetched : result,
+                                                datatype, target, displacement, window));
+}
+
+// ---------------------------------------------------------------- calls that complete operations
+
+uint64_t posts() {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    return state().posts;
+}
+
+/** A call that completes what was posted before it. Programs poll their own memory by such calls, which osc/ucx ends at
+ *  once when it has nothing to do; what others want of this process needs its progress. */
+template <typename Function, typename... Arguments>
+int completing(void *window, Rank target, Function function, Arguments... arguments) {
+    const uint64_t before = posts();
+    const uint64_t staged_before = staged_transfers();
+    make_progress();
+    const int result = function(arguments...);
+    if (result == kMpiSuccess) {
+        deliver(window, target, before);
+        deliver_staged(window, target, staged_before);
+    }
+    return result;
+}
+
+int fence(int assertion, void *window) {
+    return completing(window, kEveryTarget, state().mpi.fence, assertion, window);
+}
+int complete(void *window) {
+    return completing(window, kEveryTarget, state().mpi.complete, window);
+}
+int unlock(Rank target, void *window) {
+    return completing(window, target, state().mpi.unlock, target, window);
+}
+int unlock_all(void *window) {
+    return completing(window, kEveryTarget, state().mpi.unlock_all, window);
+}
+int flush(Rank target, void *window) {
+    return completing(window, target, state().mpi.flush, target, window);
+}
+int flush_all(void *window) {
+    return completing(window, kEveryTarget, state().mpi.flush_all, window);
+}
+int flush_local(Rank target, void *window) {
+    return completing(window, target, state().mpi.flush_local, target, window);
+}
+int flush_local_all(void *window) {
+    return completing(window, kEveryTarget, state().mpi.flush_local_all, window);
+}
+int free_window(void **window) {
+    forget_window(*window);  // before another one has this handle
+    return completing(*window, kEveryTarget, state().mpi.free, window);
+}
+int sync_window(void *window) {
+    make_progress();
+    return state().mpi.sync(window);
+}
+
+// ---------------------------------------------------------------- UCX's newer protocols for windows
+
+bool is_set(const char *variable) { return getenv(variable) != nullptr; }
+
+/** In place of ucp_config_read in osc/ucx, the component that serves windows and makes a UCP context of its own
+ *  for them. The older protocols of UCX take every local buffer of put and get for host memory (1.13,
+ *  src/ucp/rma/rma_send.c); before 1.16 they are the default. */
+ucs_status_t read_config_of_windows(const char *prefix, const char *file, ucp_config_t **config) {
+    void *const library = open_loaded_libucp();
+    decltype(&ucp_config_read) read;
+    decltype(&ucp_config_modify) modify;
+    decltype(&ucp_get_version) get_version;
+    if (!find_function(library, "ucp_config_read", &read) ||
+        !find_function(library, "ucp_config_modify", &modify) ||
+        !find_function(library, "ucp_get_version", &get_version)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    const ucs_status_t status = read(prefix, file, config);
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned release = 0;
+    get_version(&major, &minor, &release);
+    if (status == UCS_OK && major == 1 && minor < 16 && !is_set("UCX_PROTO_ENABLE") &&
+        !is_set("UCX_MPI_PROTO_ENABLE")) {
+        modify(*config, "PROTO_ENABLE", "y");
+    }
+    return status;
+}
+
+/** Only where osc/ucx is a file of its own, as in Debian's and Ubuntu's Open MPI 4.1, which have such a UCX. */
+void redirect_config_of_windows(CallRedirection *redirection) {
+    redirect_call<read_config_of_windows, UcpFailure>(redirection, "ucp_config_read", {"mca_osc_ucx.so"});
+}
+
+}  // namespace
+
+void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    Functions &mpi = state().mpi;
+    const bool completions =
+        find_progress(library) &&
+        redirect_mpi_call<sync_window>(library, redirection, "Win_sync", &mpi.sync) &&
+        redirect_mpi_call<fence>(library, redirection, "Win_fence", &mpi.fence) &&
+        redirect_mpi_call<complete>(library, redirection, "Win_complete", &mpi.complete) &&
+        redirect_mpi_call<unlock>(library, redirection, "Win_unlock", &mpi.unlock) &&
+        redirect_mpi_call<unlock_all>(library, redirection, "Win_unlock_all", &mpi.unlock_all) &&
+        redirect_mpi_call<flush>(library, redirection, "Win_flush", &mpi.flush) &&
+        redirect_mpi_call<flush_all>(library, redirection, "Win_flush_all", &mpi.flush_all) &&
+        redirect_mpi_call<flush_local>(library, redirection, "Win_flush_local", &mpi.flush_local) &&
+        redirect_mpi_call<flush_local_all>(library, redirection, "Win_flush_local_all", &mpi.flush_local_all) &&
+        redirect_mpi_call<free_window>(library, redirection, "Win_free", &mpi.free);
+    redirect_config_of_windows(redirection);
+    mpi.sum = library.as_bound("ompi_mpi_op_sum");
+    if (completions && library.mpi("PMPI_Get_accumulate", &mpi.get_accumulate)) {
+        redirect_mpi_call<fetch_and_op>(library, redirection, "Fetch_and_op", &mpi.fetch_and_op);
+        redirect_mpi_call<compare_and_swap>(library, redirection, "Compare_and_swap", &mpi.compare_and_swap);
+        redirect_one_sided_transfers(library, redirection);
+    }
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, and their forms with a request.
+#include "openmpi/one_sided/one_sided_transfers.hpp"
+
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/binding/opal_datatype.hpp"
+#include "openmpi/binding/open_mpi_progress.hpp"
+#include "openmpi/datatypes/type_walk.hpp"
+#include "openmpi/one_sided/equivalent_type.hpp"
+#include "openmpi/one_sided/staged_transfer.hpp"
+#include "openmpi/one_sided/window_selection.hpp"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+using Rank = int;
+using Displacement = ptrdiff_t;  // MPI_Aint
+
+/** Of Open MPI; `Count` is int, or long long for the forms with MPI_Count. `Request`, void ** or nothing, comes last. */
+template <typename Count, typename... Request>
+struct Functions {
+    using Transfer = int(const void *, Count, void *, Rank, Displacement, Count, void *, void *, Request...);
+    using Accumulate = int(const void *, Count, void *, Rank, Displacement, Count, void *, void *operation,
+                           void *window, Request...);
+    using GetAccumulate = int(const void *, Count, void *, void *, Count, void *, Rank, Displacement, Count,
+                              void *, void *operation, void *window, Request...);
+    Transfer *put;
+    Transfer *get;  // the address is of what is written
+    Accumulate *accumulate;
+    GetAccumulate *get_accumulate;
+
+    static Functions &mpi() {
+        static Functions instance = {};
+        return instance;
+    }
+};
+
+struct Common {
+    int (*wait)(void **request, void *status);
+    int (*flush_local)(Rank target, void *window);
+    void *int_type;
+    void *replace;  // MPI_REPLACE
+};
+
+Common common;
+
+// A GPU copies fewer or larger blocks one by one sooner than all of them together and then by the CPU.
+constexpr size_t kFewBlocks = 8;
+constexpr size_t kSmallBlock = 4096;
+
+/** Whether the first elements are many small blocks. `few`: how many are not many. */
+bool is_scattered(const Operand &operand, size_t few) {
+    const OpalDatatype type(operand.type);
+    if (operand.count == 0 || !type.is_committed() || type.is_dense()) {
+        return false;
+    }
+    BorrowedWalk walk;
+    walk->start(operand.type, operand.count, nullptr);
+    size_t blocks = 0;
+    while (blocks <= few && walk->next(SIZE_MAX).length > 0) {
+        ++blocks;
+    }
+    return blocks > few && walk->position() < blocks * kSmallBlock;
+}
+
+/** Open MPI refuses other arguments, and MPI_PROC_NULL, which is negative, touches no buffer. */
+bool is_proper(Rank target, const Operand &operand) {
+    return target >= 0 && operand.count > 0 && operand.count <= PTRDIFF_MAX &&
+           OpalDatatype(operand.type).is_committed();
+}
+
+/** Whether a put or get has its local elements in host memory: a component that copies by the CPU needs that; osc/ucx
+ *  has one message for each block, which costs a copy of the GPU's at this end, too. */
+bool wants_copy(void *window, const Operand &local, const Operand &remote) {
+    return is_left_to_others(window) || is_scattered(local, kFewBlocks) || is_scattered(remote, kFewBlocks);
+}
+
+/** The same of what is accumulated, block by block by the CPU. */
+bool wants_copy_to_accumulate(void *window, const Operand &origin) {
+    return is_left_to_others(window) || is_scattered(origin, 1);
+}
+
+/** When the request of an operation with one is handed to the program. */
+enum class Requested { started, complete };
+
+/** A call without a request has been started, or failed. */
+int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, int result) {
+    if (result == kMpiSuccess && transfer.has_copies()) {
+        StagedTransfer::keep(std::move(transfer));
+    }
+    return result;
+}
+
+/** One with a request. What it wrote has to be in place when MPI_Wait returns, which we do not see: it waits here, and
+ *  the program gets the request of an operation that does nothing. */
+int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement, void *window,
+             int result, void **request) {
+    // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no other progress.
+    make_progress();
+    if (result != kMpiSuccess || (!transfer.has_copies() && requested == Requested::started)) {
+        return result;
+    }
+    result = common.wait(request, nullptr);
+    result = result == kMpiSuccess ? common.flush_local(target, window) : result;
+    if (result != kMpiSuccess) {
+        return result;
+    }
+    transfer.deliver();
+    // Of a dynamic window osc/ucx looks for what is attached there.
+    return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, displacement, 0, common.int_type,
+                                              window, request);
+}
+
+/** The request of osc/ucx in Open MPI 4.1 is complete while the put or get of MPI_REPLACE or MPI_NO_OP is under way
+ *  (ompi_osc_ucx_raccumulate() and ompi_osc_ucx_rget_accumulate(), osc_ucx_comm.c). */
+Requested requested_of_accumulate(void *window) {
+    return is_left_to_others(window) ? Requested::started : Requested::complete;
+}
+
+template <typename Count, typename... Request>
+int put(const void *origin, Count origin_count, void *origin_type, Rank target, Displacement displacement,
+        Count target_count, void *target_type, void *window, Request... request) {
+    Operand local{origin, static_cast<size_t>(origin_count), origin_type};
+    const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
+    StagedTransfer transfer(window, target);
+    if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote) &&
+        !transfer.copy_source(&local)) {
+        return kMpiErrorOther;
+    }
+    const int result = Functions<Count, Request...>::mpi().put(
+        local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
+        request...);
+    return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
+}
+
+template <typename Count, typename... Request>
+int get(const void *origin, Count origin_count, void *origin_type, Rank target, Displacement displacement,
+        Count target_count, void *target_type, void *window, Request... request) {
+    Operand local{origin, static_cast<size_t>(origin_count), origin_type};
+    const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
+    StagedTransfer transfer(window, target);
+    if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote)) {
+        transfer.copy_destination(&local);
+    }
+    const int result = Functions<Count, Request...>::mpi().get(
+        local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
+        request...);
+    return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
+}
+
+/** What is accumulated, as osc/ucx gets it right; components of Open MPI get everything else as it is. */
+class Accumulated {
+public:
+    Accumulated(void *window, Rank target, const Operand &origin, const Operand &remote)
+        : window_(window), is_proper_(target >= 0 && remote.count <= PTRDIFF_MAX), origin_(origin),
+          remote_(remote) {}
+
+    /** `in_host`: what is accumulated is to lie in host memory. False when the GPU fails, reported. */
+    bool prepare(StagedTransfer *transfer, bool in_host = false) {
+        if (!is_proper_) {
+            return true;
+        }
+        // MPI_NO_OP has no origin.
+        const bool has_origin = origin_.count > 0 && origin_.count <= PTRDIFF_MAX &&
+                                OpalDatatype(origin_.type).is_committed();
+        if (has_origin && (in_host || wants_copy_to_accumulate(window_, origin_)) &&
+            !transfer->copy_source(&origin_)) {
+            return false;
+        }
+        if (!is_left_to_others(window_)) {
+            if (has_origin) {
+                origin_type_.begin_at_address(&origin_);
+            }
+            remote_type_.make_one(&remote_);
+        }
+        return true;
+    }
+
+    const Operand &origin() const { return origin_; }
+    const Operand &remote() const { return remote_; }
+
+private:
+    void *const window_;
+    const bool is_proper_;
+    Operand origin_;
+    Operand remote_;
+    EquivalentType origin_type_;
+    EquivalentType remote_type_;
+};
+
+template <typename Count, typename... Request>
+int accumulate(const void *origin, Count origin_count, void *origin_type, Rank target,
+               Displacement displacement, Count target_count, void *target_type, void *operation, void *window,
+               Request... request) {
+    Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
+                         {nullptr, static_cast<size_t>(target_count), target_type});
+    StagedTransfer transfer(window, target);
+    if (!operands.prepare(&transfer)) {
+        return kMpiErrorOther;
+    }
+    const Operand &local = operands.origin();
+    const Operand &remote = operands.remote();
+    const int result = Functions<Count, Request...>::mpi().accumulate(
+        local.address, static_cast<Count>(local.count), local.type, target, displacement,
+        static_cast<Count>(remote.count), remote.type, operation, window, request...);
+    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
+                    request...);
+}
+
+template <typename Count, typename... Request>
+int get_accumulate(const void *origin, Count origin_count, void *origin_type, void *result_address,
+                   Count result_count, void *result_type, Rank target, Displacement displacement,
+                   Count target_count, void *target_type, void *operation, void *window, Request... request) {
+    const Operand remote_given{nullptr, static_cast<size_t>(target_count), target_type};
+    Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
+                         remote_given);
+    Operand fetched{result_address, static_cast<size_t>(result_count), result_type};
+    StagedTransfer transfer(window, target);
+    // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order only where both
+    // take the same way (osc_ucx_comm.c).
+    const bool in_host = operation == common.replace;
+    if (!operands.prepare(&transfer, in_host)) {
+        return kMpiErrorOther;
+    }
+    if (is_proper(target, fetched) && is_proper(target, remote_given) &&
+        (in_host || wants_copy(window, fetched, remote_given))) {
+        transfer.copy_destination(&fetched);
+    }
+    const Operand &local = operands.origin();
+    const Operand &remote = operands.remote();
+    const int result = Functions<Count, Request...>::mpi().get_accumulate(
+        local.address, static_cast<Count>(local.count), local.type, const_cast<void *>(fetched.address),
+        result_count, result_type, target, displacement, static_cast<Count>(remote.count), remote.type,
+        operation, window, request...);
+    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
+                    request...);
+}
+
+/** `prefix` and `suffix` of the names: "R" of those with a request, "_c" of those with MPI_Count. */
+template <typename Count, typename... Request>
+void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, const char *prefix,
+                  const char *suffix) {
+    auto &mpi = Functions<Count, Request...>::mpi();
+    const auto full = [&](std::string name) {
+        if (*prefix == '\0') {
+            name[0] = static_cast<char>(name[0] - 'a' + 'A');
+        }
+        return prefix + name + suffix;
+    };
+    redirect_mpi_call<put<Count, Request...>>(library, redirection, full("put"), &mpi.put);
+    redirect_mpi_call<get<Count, Request...>>(library, redirection, full("get"), &mpi.get);
+    redirect_mpi_call<accumulate<Count, Request...>>(library, redirection, full("accumulate"), &mpi.accumulate);
+    redirect_mpi_call<get_accumulate<Count, Request...>>(library, redirection, full("get_accumulate"),
+                                                         &mpi.get_accumulate);
+}
+
+}  // namespace
+
+void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    common.int_type = library.as_bound("ompi_mpi_int");
+    common.replace = library.as_bound("ompi_mpi_op_replace");
+    if (common.int_type == nullptr || !find_type_functions(library) ||
+        !library.mpi("PMPI_Wait", &common.wait) || !library.mpi("PMPI_Win_flush_local", &common.flush_local) ||
+        !find_progress(library)) {
+        return;
+    }
+    redirect_all<int, void **>(library, redirection, "R", "");
+    redirect_all<int>(library, redirection, "", "");
+    redirect_all<long long, void **>(library, redirection, "R", "_c");
+    redirect_all<long long>(library, redirection, "", "_c");
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, and their forms with a request (doc/one_sided.md).
+#pragma once
+
+#include "openmpi/binding/call_redirection.hpp"
+#include "openmpi/binding/open_mpi_library.hpp"
+
+namespace gpushm::openmpi {
+
+/** Needs that calls which complete operations call deliver_staged(). */
+void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection *redirection);
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One-sided operations whose buffers lie in GPU memory, and which work on copies in host memory until they are complete.
+#include "openmpi/one_sided/staged_transfer.hpp"
+
+#include <list>
+#include <mutex>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+constexpr char kOperation[] = "a one-sided operation";
+
+struct Kept {
+    std::recursive_mutex mutex;  // also while data are copied: who returns from MPI_Win_flush finds all of them there,
+                                 // and MPI's error handler, which a failed copy calls, may call MPI
+    std::list<StagedTransfer> transfers;
+    uint64_t count = 0;
+};
+
+/** Never destroyed: MPI may be used while the process ends. */
+Kept &kept() {
+    static Kept *const instance = new Kept;
+    return *instance;
+}
+
+HostMirror mirror_of(Operand *operand) {
+    HostMirror mirror(operand->type, operand->count, const_cast<void *>(operand->address));
+    operand->address = mirror.base();
+    return mirror;
+}
+
+}  // namespace
+
+bool StagedTransfer::copy_source(Operand *operand) {
+    const void *const original = operand->address;
+    HostMirror mirror = mirror_of(operand);
+    if (operand->address == original) {
+        return true;
+    }
+    sources_.push_back(std::move(mirror));
+    return sources_.back().load(kOperation);
+}
+
+void StagedTransfer::copy_destination(Operand *operand) {
+    const void *const original = operand->address;
+    HostMirror mirror = mirror_of(operand);
+    if (operand->address != original) {
+        destinations_.push_back(std::move(mirror));
+    }
+}
+
+void StagedTransfer::deliver() const {
+    for (const HostMirror &mirror : destinations_) {
+        mirror.store(kOperation);
+    }
+}
+
+void StagedTransfer::keep(StagedTransfer &&transfer) {
+    Kept &known = kept();
+    const std::lock_guard<std::recursive_mutex> lock(known.mutex);
+    known.transfers.push_back(std::move(transfer));
+    known.transfers.back().number_ = ++known.count;
+}
+
+uint64_t staged_transfers() {
+    const std::lock_guard<std::recursive_mutex> lock(kept().mutex);
+    return kept().count;
+}
+
+void deliver_staged(void *window, int target, uint64_t count) {
+    Kept &known = kept();
+    const std::lock_guard<std::recursive_mutex> lock(known.mutex);
+    std::list<StagedTransfer> complete;
+    for (auto next = known.transfers.begin(); next != known.transfers.end();) {
+        const auto transfer = next++;
+        if (transfer->window_ == window && transfer->number_ <= count &&
+            (target == kEveryTarget || transfer->target_ == target)) {
+            complete.splice(complete.end(), known.transfers, transfer);
+        }
+    }
+    for (const StagedTransfer &transfer : complete) {
+        transfer.deliver();
+    }
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Remote keys of whole regions.
+#include "openmpi/one_sided/whole_keys.hpp"
+
+#include "core/base/log.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/one_sided/remote_regions.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace gpushm::openmpi {
+namespace {
+
+using RegionsPtr = std::unique_ptr<RemoteRegions>;
+using IdAndEndpoint = std::pair<uint64_t, ucp_ep_h>;
+
+/** osc/ucx unpacks and destroys a key for each operation, in 4.1 also while another thread uses the one before. So the
+ *  handle stands for what is here, and is good for as long as that is. */
+struct State {
+    std::mutex mutex;
+    std::unordered_map<uint64_t, PackedRegion> indexes;  // by id
+    std::map<IdAndEndpoint, RegionsPtr> regions;
+};
+
+State &state() {
+    static State *const instance = new State;
+    return *instance;
+}
+
+/** Null: the window is none that this process knows. */
+RemoteRegions *find_regions(uint64_t id, ucp_ep_h endpoint) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    const auto index = state().indexes.find(id);
+    if (index == state().indexes.end()) {
+        return nullptr;
+    }
+    RegionsPtr &regions = state().regions[{id, endpoint}];
+    if (regions == nullptr) {
+        regions = std::make_unique<RemoteRegions>(endpoint, index->second);
+    }
+    return regions.get();
+}
+
+/** Whoever called has been told by then of what was attached before: one look at the log for each operation is
+ *  enough. */
+ucs_status_t unpack_whole(ucp_ep_h endpoint, uint64_t id, ucp_rkey_h *key) {
+    RemoteRegions *const regions = find_regions(id, endpoint);
+    if (regions == nullptr) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+    *key = to_handle<ucp_rkey_h>(regions);
+    return regions->refresh();
+}
+
+ucs_status_t ep_rkey_unpack(ucp_ep_h endpoint, const void *packed, ucp_rkey_h *key) {
+    WholeKey whole;
+    memcpy(&whole.mark, packed, sizeof(whole.mark));
+    if (whole.mark != WholeKey::kMark) {
+        return rma().ep_rkey_unpack(endpoint, packed, key);
+    }
+    memcpy(&whole, packed, sizeof(whole));
+    return unpack_whole(endpoint, whole.id, key);
+}
+
+void rkey_destroy(ucp_rkey_h key) {
+    if (!is_ours(key)) {
+        rma().rkey_destroy(key);
+    }
+}
+
+ucs_status_t rkey_ptr(ucp_rkey_h key, uint64_t address, void **local) {
+    return is_ours(key) ? UCS_ERR_UNREACHABLE : rma().rkey_ptr(key, address, local);
+}
+
+/** The next endpoint may have the same address. */
+void ep_destroy(ucp_ep_h endpoint) {
+    {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        auto &regions = state().regions;
+        for (auto next = regions.begin(); next != regions.end();) {
+            const auto known = next++;
+            if (known->first.second == endpoint) {
+                regions.erase(known);
+            }
+        }
+    }
+    rma().ep_destroy(endpoint);
+}
+
+// ---------------------------------------------------------------- operations
+
+/** The key of what is attached at `address`, and how far it reaches. */
+ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, ucp_rkey_h *key, size_t *bytes) {
+    RemoteRegions &regions = *from_handle<RemoteRegions>(whole);
+    ucs_status_t status = regions.find(address, key, bytes);
+    if (status == UCS_ERR_INVALID_ADDR) {
+        status = regions.refresh();
+        status = status == UCS_OK ? regions.find(address, key, bytes) : status;
+    }
+    if (status == UCS_ERR_INVALID_ADDR) {
+        GPUSHM_LOG(error, "a one-sided operation accesses address 0x%lx of a dynamic window, where its target has "
+                   "nothing attached: call MPI_Win_attach there before", static_cast<unsigned long>(address));
+    }
+    return status;
+}
+
+ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, size_t length, ucp_rkey_h *key) {
+    size_t bytes = 0;
+    const ucs_status_t status = find_key(whole, address, key, &bytes);
+    if (status == UCS_OK && bytes < length) {
+        GPUSHM_LOG(error, "a one-sided operation accesses %zu bytes at address 0x%lx of a dynamic window, where its "
+                   "target has attached %zu", length, static_cast<unsigned long>(address), bytes);
+        return UCS_ERR_INVALID_ADDR;
+    }
+    return status;
+}
+
+/** Of memory that may have been attached in several parts. `operate` takes a part of the buffer, of remote memory, and
+ *  its key. */
+template <typename Byte, typename Operate>
+ucs_status_t for_each_part(Byte *buffer, size_t length, uint64_t address, ucp_rkey_h whole, Operate operate) {
+    ucs_status_t result = UCS_OK;
+    while (length > 0) {
+        ucp_rkey_h key = nullptr;
+        size_t bytes = 0;
+        ucs_status_t status = find_key(whole, address, &key, &bytes);
+        bytes = std::min(bytes, length);
+        status = status == UCS_OK ? operate(buffer, bytes, address, key) : status;
+        if (status != UCS_OK && status != UCS_INPROGRESS) {
+            return status;
+        }
+        result = status == UCS_OK ? result : status;
+        buffer += bytes;
+        address += bytes;
+        length -= bytes;
+    }
+    return result;
+}
+
+ucs_status_t put_nbi(ucp_ep_h endpoint, const void *buffer, size_t length, uint64_t address, ucp_rkey_h key) {
+    if (!is_ours(key)) {
+        return rma().put_nbi(endpoint, buffer, length, address, key);
+    }
+    return for_each_part(static_cast<const char *>(buffer), length, address, key,
+                         [endpoint](const char *part, size_t bytes, uint64_t at, ucp_rkey_h its_key) {
+                             return rma().put_nbi(endpoint, part, bytes, at, its_key);
+                         });
+}
+
+ucs_status_t get_nbi(ucp_ep_h endpoint, void *buffer, size_t length, uint64_t address, ucp_rkey_h key) {
+    if (!is_ours(key)) {
+        return rma().get_nbi(endpoint, buffer, length, address, key);
+    }
+    return for_each_part(static_cast<char *>(buffer), length, address, key,
+                         [endpoint](char *part, size_t bytes, uint64_t at, ucp_rkey_h its_key) {
+                             return rma().get_nbi(endpoint, part, bytes, at, its_key);
+                         });
+}
+
+ucs_status_ptr_t put_nbx(ucp_ep_h endpoint, const void *buffer, size_t count, uint64_t address, ucp_rkey_h key,
+                         const ucp_request_param_t *param) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
+    return status == UCS_OK ? rma().put_nbx(endpoint, buffer, count, address, key, param) : UCS_STATUS_PTR(status);
+}
+
+ucs_status_ptr_t get_nbx(ucp_ep_h endpoint, void *buffer, size_t count, uint64_t address, ucp_rkey_h key,
+                         const ucp_request_param_t *param) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
+    return status == UCS_OK ? rma().get_nbx(endpoint, buffer, count, address, key, param) : UCS_STATUS_PTR(status);
+}
+
+ucs_status_t atomic_post(ucp_ep_h endpoint, ucp_atomic_post_op_t operation, uint64_t value, size_t size,
+                         uint64_t address, ucp_rkey_h key) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
+    return status == UCS_OK ? rma().atomic_post(endpoint, operation, value, size, address, key) : status;
+}
+
+ucs_status_ptr_t atomic_fetch_nb(ucp_ep_h endpoint, ucp_atomic_fetch_op_t operation, uint64_t value, void *result,
+                                 size_t size, uint64_t address, ucp_rkey_h key, ucp_send_callback_t callback) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
+    return status == UCS_OK
+               ? rma().atomic_fetch_nb(endpoint, operation, value, result, size, address, key, callback)
+               : UCS_STATUS_PTR(status);
+}
+
+ucs_status_ptr_t atomic_op_nbx(ucp_ep_h endpoint, ucp_atomic_op_t operation, const void *buffer, size_t count,
+                               uint64_t address, ucp_rkey_h key, const ucp_request_param_t *param) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
+    return status == UCS_OK ? rma().atomic_op_nbx(endpoint, operation, buffer, count, address, key, param)
+                            : UCS_STATUS_PTR(status);
+}
+
+}  // namespace
+
+const std::vector<std::string> &libraries_of_windows() {
+    static const std::vector<std::string> names = {"mca_osc_ucx.so", "libmca_common_ucx.so", "libopen-pal.so",
+                                                   "libmpi.so", "libopen_mpi.so"};
+    return names;
+}
+
+void add_indexes(const std::vector<RemoteIndex> &indexes) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    for (const RemoteIndex &index : indexes) {
+        if (index.id != 0) {
+            state().indexes[index.id] = index.region;
+        }
+    }
+}
+
+void remove_indexes(const std::vector<uint64_t> &ids) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    for (const uint64_t id : ids) {
+        state().indexes.erase(id);
+        auto &regions = state().regions;
+        for (auto next = regions.lower_bound({id, nullptr}); next != regions.end() && next->first.first == id;) {
+            next = regions.erase(next);
+        }
+    }
+}
+
+void redirect_whole_keys(CallRedirection *redirection) {
+    const auto windows = libraries_of_windows();
+    redirect_call<ep_rkey_unpack, UcpFailure>(redirection, "ucp_ep_rkey_unpack", windows);
+    redirect_call<rkey_destroy, UcpFailure>(redirection, "ucp_rkey_destroy", windows);
+    redirect_call<rkey_ptr, UcpFailure>(redirection, "ucp_rkey_ptr", windows);
+    redirect_call<ep_destroy, UcpFailure>(redirection, "ucp_ep_destroy", windows);
+    redirect_call<put_nbi, UcpFailure>(redirection, "ucp_put_nbi", windows);
+    redirect_call<get_nbi, UcpFailure>(redirection, "ucp_get_nbi", windows);
+    redirect_call<put_nbx, UcpFailure>(redirection, "ucp_put_nbx", windows);
+    redirect_call<get_nbx, UcpFailure>(redirection, "ucp_get_nbx", windows);
+    redirect_call<atomic_post, UcpFailure>(redirection, "ucp_atomic_post", windows);
+    redirect_call<atomic_fetch_nb, UcpFailure>(redirection, "ucp_atomic_fetch_nb", windows);
+    redirect_call<atomic_op_nbx, UcpFailure>(redirection, "ucp_atomic_op_nbx", windows);
+}
+
+}  // namespace gpushm::openmpi

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What gpushm does in a process that runs Open MPI.
+#include "openmpi/setup/attachment.hpp"
+
+#include "core/base/log.hpp"
+#include "core/base/no_throw.hpp"
+#include "core/cuda/cuda_driver.hpp"
+#include "core/patching/function_redirection.hpp"
+#include "openmpi/binding/call_redirection.hpp"
+#include "openmpi/binding/element_types.hpp"
+#include "openmpi/binding/first_rank.hpp"
+#include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/binding/opal_datatype.hpp"
+#include "openmpi/collectives/collective_calls.hpp"
+#include "openmpi/collectives/predefined_operations.hpp"
+#include "openmpi/collectives/user_operations.hpp"
+#include "openmpi/datatypes/convertor_calls.hpp"
+#include "openmpi/datatypes/matched_receives.hpp"
+#include "openmpi/datatypes/message_calls.hpp"
+#include "openmpi/files/file_calls.hpp"
+#include "openmpi/one_sided/dynamic_windows.hpp"
+#include "openmpi/one_sided/one_sided_calls.hpp"
+#include "openmpi/one_sided/window_selection.hpp"
+#include "openmpi/one_sided/worlds_endpoints.hpp"
+#include "openmpi/settings/mca_defaults.hpp"
+#include "openmpi/settings/mca_parameters.hpp"
+#include "openmpi/settings/mca_settings.hpp"
+#include "openmpi/settings/pml_ucx.hpp"
+#include "openmpi/settings/switch.hpp"
+#include "openmpi/setup/accelerator_table.hpp"
+#include "openmpi/setup/sessions.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+/** Of the Open MPI in this process: nothing is known yet, it is left alone, it works on GPU buffers. */
+enum class Stage { none, left_alone, attached };
+
+/** Never destroyed: the functions stay changed. */
+struct State {
+    std::mutex mutex;
+    Stage stage = Stage::none;
+    CallRedirection redirection;
+    // Calls are redirected once, whatever is chosen next time.
+    bool session_calls_redirected = false;
+    bool window_calls_redirected = false;
+    int (*pmix_commit)() = nullptr;
+};
+
+State &state() {
+    static State *const instance = new State;
+    return *instance;
+}
+
+void redirect_within(void *component) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    state().redirection.apply();
+    OpenMpiLibrary library;
+    if (state().stage == Stage::attached && OpenMpiLibrary::find(&library)) {
+        decide_for_windows(library, component);
+    }
+}
+
+/** In place of dlopen in libopen-pal, by which Open MPI loads its components (by their whole path, so that it
+ *  does not matter whose run path the loader looks at). */
+void *open_component(const char *file, int mode) {
+    void *const component = dlopen(file, mode);
+    if (component != nullptr) {  // else Open MPI asks for dlerror()
+        as_possible([component] { redirect_within(component); });
+    }
+    return component;
+}
+
+/** In place of MPIX_Query_cuda_support, which Open MPI 4.1 answers by how it was built. */
+int query_cuda_support() { return 1; }
+
+void redirect_query(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    constexpr char kName[] = "MPIX_Query_cuda_support";
+    void *const query = library.mpi(kName);
+    void *const replacement = reinterpret_cast<void *>(&query_cuda_support);
+    void *original = nullptr;
+    if (query != nullptr && !redirect_function(query, replacement, &original)) {
+        redirection->add(kName, replacement);
+    }
+}
+
+void watch_components(State &attached) {
+    attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), {"libopen-pal.so"});
+}
+
+bool is_switched_off() { return switches_off(getenv("UCX_GPUSHM_OPENMPI")); }
+
+void redirect_for_gpu_memory(const OpenMpiLibrary &library, State &attached) {
+    redirect_convertor_calls(&attached.redirection);
+    redirect_message_calls(&attached.redirection);
+    redirect_collective_calls(library, &attached.redirection);
+    redirect_user_operations(library, &attached.redirection);
+    redirect_file_calls(library, &attached.redirection);
+    redirect_query(library, &attached.redirection);
+}
+
+/** Open MPI's own functions, once they are known. Without a driver, which others of the job may have, only what
+ *  concerns host memory, too. */
+void attach_to(const OpenMpiLibrary &library, State &attached) {
+    Opal opal = {};
+    attached.stage = Stage::left_alone;
+    if (has_own_accelerator(library)) {
+        GPUSHM_LOG(debug, "Open MPI %s handles GPU buffers itself", library.version());
+        prefer_ucx_for_windows(library);
+        return;
+    }
+    if (!find_opal(library, &opal)) {
+        GPUSHM_LOG(warn, "does not know Open MPI %s well enough: messages of contiguous GPU buffers work, derived "
+                   "datatypes and reductions of them do not", library.version());
+        prefer_ucx_for_windows(library);
+        return;
+    }
+    attached.stage = Stage::attached;
+    prepare_window_components(library);
+    decide_for_windows(library, nullptr);
+    set_error_reporting(library);
+    find_element_types(library);
+    redirect_one_sided_calls(library, &attached.redirection);
+    redirect_dynamic_windows(library, &attached.redirection);
+    redirect_endpoints_of_worlds(library, &attached.redirection);
+    redirect_matched_receives(library, &attached.redirection);
+    watch_components(attached);
+    if (CudaDriver::get() != nullptr) {
+        redirect_for_gpu_memory(library, attached);
+    }
+}
+
+/** uct_query_components of the preload library, which lies beside us and brings us into the UCX that calls it;
+ *  null when it cannot be opened, which has been said then. */
+void *find_way_into_ucx() {
+    Dl_info self;
+    if (dladdr(reinterpret_cast<void *>(&attach), &self) == 0) {
+        return nullptr;
+    }
+    const std::string path = self.dli_fname;
+    const std::string preload = path.substr(0, path.find_last_of('/') + 1) + "libgpushm_preload.so";
+    void *const library = dlopen(preload.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    void *const function = library != nullptr ? dlsym(library, "uct_query_components") : nullptr;
+    if (function == nullptr) {
+        GPUSHM_LOG(error, "%s; Open MPI goes on without gpushm: install gpushm again", dlerror());
+    }
+    return function;
+}
+
+/** In place of PMIx_Commit, which Open MPI 5.0 and later call when they have chosen what they send through, and have
+ *  set up their operations. */
+int commit_then_attach() {
+    const int result = state().pmix_commit();
+    if (!as_possible([] { attach(); })) {
+        GPUSHM_LOG(error, "there is no memory left to serve this job with: GPU buffers do not work in it");
+    }
+    return result;
+}
+
+/** Sends by whatever Open MPI takes without us: pml/ucx knows neither sessions nor the failure of processes. Open MPI's
+ *  pml/ob1 asks the accelerator framework about GPU memory. */
+void prepare_without_ucx(const OpenMpiLibrary &library, State &attached) {
+    withdraw_defaults();
+    if (!is_switched_off() && CudaDriver::get() != nullptr && library.mpi("PMIx_Commit", &attached.pmix_commit)) {
+        attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
+                                 {"libmpi.so", "libopen_mpi.so"});  // the second one in 6.0
+        if (!std::exchange(attached.window_calls_redirected, true)) {
+            explain_refused_windows(library, &attached.redirection);
+        }
+    }
+}
+
+/** One line for a job. */
+void say_why_not(const std::string &obstacle) {
+    if (!is_later_rank(getenv)) {
+        GPUSHM_LOG(warn, "%s; Open MPI goes on without gpushm", obstacle.c_str());
+    }
+}
+
+/** Has this Open MPI, which is going to choose its components, send through UCX and gpushm, or choose as without
+ *  gpushm where that cannot be. */
+void choose_components(const OpenMpiLibrary &library, State &attached) {
+    if (begins_with_session(library) || tolerates_faults(library)) {
+        prepare_without_ucx(library, attached);
+        return;
+    }
+    const bool was_told = getenv(kSetByGpushm) != nullptr || getenv(kSetByProcess) != nullptr;
+    if (!was_told && (is_switched_off() || !has_component(library, "pml", "ucx"))) {
+        return;  // without UCX there is no place for us
+    }
+    const std::string obstacle = user_chooses_pml() ? "" : why_not_through_ucx(library);
+    if (!obstacle.empty()) {
+        withdraw_defaults();
+        say_why_not(obstacle);
+        return;
+    }
+    void *const query_components = is_switched_off() ? nullptr : find_way_into_ucx();
+    if (query_components != nullptr) {
+        set_defaults();
+        if (!std::exchange(attached.session_calls_redirected, true)) {
+            redirect_session_calls(library, &attached.redirection);
+        }
+        attached.redirection.add("uct_query_components", query_components, {"libucp"});
+        watch_components(attached);
+    }
+}
+
+}  // namespace
+
+void become_default() {
+    State &attached = state();
+    const std::lock_guard<std::mutex> lock(attached.mutex);
+    OpenMpiLibrary library;
+    if (!OpenMpiLibrary::find(&library)) {
+        return;
+    }
+    choose_components(library, attached);
+    attached.redirection.apply();
+}
+
+void attach() {
+    State &attached = state();
+    const std::lock_guard<std::mutex> lock(attached.mutex);
+    OpenMpiLibrary library;
+    if (attached.stage == Stage::left_alone || is_switched_off() || !OpenMpiLibrary::find(&library)) {
+        return;
+    }
+    if (attached.stage == Stage::none) {
+        attach_to(library, attached);
+    }
+    if (attached.stage == Stage::attached && CudaDriver::get() != nullptr) {
+        // Open MPI fills these tables whenever it is initialised: 5.0 and later again after the last session has
+        // ended, and that of its operations after UCX has been initialised.
+        fill_accelerator_table(library);
+        replace_predefined_operations(library);
+    }
+    const size_t places = attached.redirection.apply();
+    GPUSHM_LOG(debug, "changed %zu places of Open MPI %s", places, library.version());
+}
+
+}  // namespace gpushm::openmpi
