@@ -45,7 +45,7 @@ struct PortCallbacks {
 };
 
 /** One thread at a time. */
-class Port : private RegistrationUser {
+class Port final : private RegistrationUser {
 public:
     /** Null, logged, when there is no memory or no descriptor. */
     static std::unique_ptr<Port> create(const PortConfig &config, const PortCallbacks &callbacks);
