@@ -58,7 +58,8 @@ remove_hosts() {
 on_host() {
     local pid=${host_pids[$1]}
     shift
-    nsenter --target "$pid" --net --pid --ipc --uts --mount "$@"
+    # Without --root a mount namespace leaves the chroot that the tests may run in.
+    nsenter --target "$pid" --net --pid --ipc --uts --mount --root --wd "$@"
 }
 
 # four_processes NAME=VALUE...: two on each host, with these variables.
