@@ -2,13 +2,6 @@
 #include "copy_queue.hpp"
 
 namespace gpushm::perf {
-namespace {
-
-CUdeviceptr device_pointer(const void *address) {
-    return reinterpret_cast<CUdeviceptr>(address);
-}
-
-}  // namespace
 
 CopyQueue::CopyQueue(const Driver &driver, int device, Direction direction, size_t events)
     : driver_(driver), device_(device), direction_(direction), events_(events) {

@@ -38,6 +38,10 @@ namespace gpushm::perf {
     X(cuMemAllocAsync) X(cuMemFreeAsync)                                                           \
     X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 
+inline CUdeviceptr device_pointer(const void *address) {
+    return reinterpret_cast<CUdeviceptr>(address);
+}
+
 /** The functions as members, e.g. driver.cuMemAlloc(&address, size). One process, any thread. */
 class Driver {
 public:

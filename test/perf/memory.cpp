@@ -16,10 +16,6 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-CUdeviceptr device_pointer(const void *address) {
-    return reinterpret_cast<CUdeviceptr>(address);
-}
-
 /** Ordinary memory to prepare and check contents in. */
 unsigned char *scratch(size_t bytes) {
     static std::vector<unsigned char> memory;

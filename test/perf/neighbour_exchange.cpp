@@ -5,13 +5,6 @@
 #include <stdexcept>
 
 namespace gpushm::perf {
-namespace {
-
-CUdeviceptr device_pointer(char *address) {
-    return reinterpret_cast<CUdeviceptr>(address);
-}
-
-}  // namespace
 
 Mode parse_mode(const std::string &text) {
     if (text == "device") {

@@ -12,10 +12,6 @@ constexpr size_t kElement = 8;
 constexpr size_t kElements = 500;  // of a column
 constexpr size_t kLarge = size_t{1} << 20;
 
-CUdeviceptr device_pointer(char *address) {
-    return reinterpret_cast<CUdeviceptr>(address);
-}
-
 /** A row, or a column. */
 CUDA_MEMCPY2D halo_copy(char *from, char *to, bool column) {
     CUDA_MEMCPY2D copy = {};

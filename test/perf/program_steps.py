@@ -13,6 +13,7 @@ README in this folder says what the cells and columns mean.
 """
 import argparse
 import os
+import statistics
 import sys
 import time
 
@@ -20,16 +21,11 @@ sys.dont_write_bytecode = True  # the tree may not be ours to write to
 
 from launches import Launch, add_common_options, alternate, look_at_driver, write_json
 from measured_row import Cell, number_text, spread_text, table_lines
-from sides import Side, size_text
+from sides import Side
 
 LAUNCH_LIMIT = 120  # seconds
 PARTS = ("launch", "wait", "exchange", "copies", "reduce")
 PASS_PARTS = ("allocate", "first", "second", "free")
-OWN = ("launch", "copies", "allocate", "free")
-
-
-def medians(values):
-    return sorted(values)[len(values) // 2]
 
 
 class StepCell(Cell):
@@ -48,7 +44,7 @@ class StepCell(Cell):
         """Median over the launches; None where the side has no such part."""
         found = [said.get("parts", {}).get(name, said.get(name)) for said in self.said.get(side, [])]
         found = [value for value in found if value is not None]
-        return medians(found) if found else None
+        return statistics.median(found) if found else None
 
     def slow_steps(self, side):
         """(in percent of the steps, us beyond a step of the usual length, causes) of all launches."""

@@ -19,9 +19,8 @@ uint64_t agree(uint64_t of_rank_0) {
     return of_rank_0;
 }
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
+double median(const std::vector<double> &values) {
+    return figures_of(values, 1).median;
 }
 
 std::string member(const char *name, double value) {
@@ -144,7 +143,7 @@ StepTimes StepProgram::pass(const StepCell &cell, bool checked, double *allocate
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = now_us();
     auto buffers = std::make_unique<Buffers>(driver_, cell);
-    driver_.require(driver_.cuMemsetD8(reinterpret_cast<CUdeviceptr>(buffers->first.address()), 1,
+    driver_.require(driver_.cuMemsetD8(device_pointer(buffers->first.address()), 1,
                                        buffers->bytes),
                     "cuMemsetD8");
     driver_.require(driver_.cuCtxSynchronize(), "cuCtxSynchronize");

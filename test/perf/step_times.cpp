@@ -9,12 +9,8 @@ namespace {
 
 constexpr const char *kNames[kParts] = {"launch", "wait", "exchange", "copies", "reduce"};
 
-double median_of(std::vector<double> values) {
-    if (values.empty()) {
-        return 0;
-    }
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
+double median_of(const std::vector<double> &values) {
+    return values.empty() ? 0 : figures_of(values, 1).median;
 }
 
 /** {"name": value, ...} of the parts; those of 0 are left out. */

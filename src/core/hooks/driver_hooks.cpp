@@ -151,7 +151,8 @@ struct ContextHook {
         const CUresult result = Owner::call(handle);
         if (unnumbered != nullptr && result == CUDA_SUCCESS && is_over(handle)) {
             as_possible([unnumbered] { note_end_of_context(unnumbered); });
-            DriverWatch::instance().contexts_gone.fetch_add(1, std::memory_order_release);  // who asked in between has seen it alive
+            // Who asked in between has seen it alive.
+            DriverWatch::instance().contexts_gone.fetch_add(1, std::memory_order_release);
         }
         return result;
     }
