@@ -5,13 +5,26 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace gpushm {
 
-/** Ranges of a peer's memory. One thread at a time. */
+/** Ranges of a peer's memory. One thread at a time.
+ *
+ *  They are kept by their order of magnitude, so that a search has to go back from an address by no more than about the
+ *  length of a range: one long range among many short ones costs one more search, not a look at all of them. */
 class WrittenRanges {
-    using Ends = std::multimap<uint64_t, uint64_t>;  // by begin
+    struct Range {
+        unsigned order;  // of magnitude: the length is less than 2^order
+        uint64_t begin;
+        uint64_t end;  // behind the last byte
+
+        bool operator<(const Range &other) const {
+            return std::tie(order, begin, end) < std::tie(other.order, other.begin, other.end);
+        }
+    };
+    using Counts = std::map<Range, size_t>;  // how many operations have the range
 
 public:
     /** A range while it lives. */
@@ -25,16 +38,16 @@ public:
             return *this;
         }
         ~Hold() {
-            if (ranges_ != nullptr) {
-                ranges_->ends_.erase(range_);
+            if (ranges_ != nullptr && --range_->second == 0) {
+                ranges_->counts_.erase(range_);
             }
         }
 
     private:
         friend WrittenRanges;
-        Hold(WrittenRanges *ranges, Ends::iterator range) : ranges_(ranges), range_(range) {}
+        Hold(WrittenRanges *ranges, Counts::iterator range) : ranges_(ranges), range_(range) {}
         WrittenRanges *ranges_ = nullptr;  // which outlive it; null: none
-        Ends::iterator range_;
+        Counts::iterator range_;
     };
 
     WrittenRanges() = default;
@@ -44,24 +57,42 @@ public:
     /** `length` is not 0. */
     bool overlaps(uint64_t address, uint64_t length) const {
         const uint64_t end = end_of(address, length);
-        auto range = ends_.lower_bound(address - std::min(address, longest_));
-        while (range != ends_.end() && range->first < end && range->second <= address) {
-            ++range;
+        auto first = counts_.begin();
+        while (first != counts_.end()) {
+            const unsigned order = first->first.order;
+            const uint64_t longest = UINT64_MAX >> (kOrders - order);
+            auto range = counts_.lower_bound({order, address - std::min(address, longest), 0});
+            while (is_before(range, order, end) && range->first.end <= address) {
+                ++range;
+            }
+            if (is_before(range, order, end)) {
+                return true;
+            }
+            first = counts_.lower_bound({order + 1, 0, 0});
         }
-        return range != ends_.end() && range->first < end;
+        return false;
     }
+
+    /** `length` is not 0. */
     Hold hold(uint64_t address, uint64_t length) {
-        longest_ = std::max(longest_, length);
-        return Hold(this, ends_.emplace(address, end_of(address, length)));
+        const unsigned order = kOrders - static_cast<unsigned>(__builtin_clzll(length));
+        const auto range = counts_.emplace(Range{order, address, end_of(address, length)}, 0).first;
+        ++range->second;
+        return Hold(this, range);
     }
 
 private:
+    static constexpr unsigned kOrders = 64;
+
     static uint64_t end_of(uint64_t address, uint64_t length) {
         return address + std::min(length, UINT64_MAX - address);
     }
+    /** Whether it is one of that order that begins before `end`. */
+    bool is_before(Counts::const_iterator range, unsigned order, uint64_t end) const {
+        return range != counts_.end() && range->first.order == order && range->first.begin < end;
+    }
 
-    Ends ends_;
-    uint64_t longest_ = 0;  // of all that there were
+    Counts counts_;
 };
 
 }  // namespace gpushm
