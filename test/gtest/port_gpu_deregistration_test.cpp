@@ -36,7 +36,12 @@ bool is_written(TestPort &port, uint64_t registration) {
 /** Through what it goes, and whether another thread than the one that deregisters uses the ports. */
 class PortGpuDeregistration : public GpuTest, public testing::WithParamInterface<std::tuple<bool, bool>> {
 protected:
-    ~PortGpuDeregistration() override { set_simulation("SIMCUDA_DELAY_US", kUsual); }
+    void TearDown() override {
+        if (simulated()) {
+            set_simulation("SIMCUDA_DELAY_US", kUsual);
+        }
+        GpuTest::TearDown();
+    }
 
     bool is_mapped() const { return std::get<0>(GetParam()); }
     const PortConfig &config() const { return is_mapped() ? kMappingPort : kSmallPort; }

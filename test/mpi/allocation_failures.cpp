@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -22,6 +23,9 @@ namespace {
 
 constexpr int kCount = 20000; // of ints, in each buffer
 constexpr size_t kBytes = kCount * sizeof(int);
+// Few blocks: UCX 1.15 and later register each one that is put, and each allocation for it fails in turn.
+constexpr int kBlock = 200;
+constexpr int kStride = 2 * kBlock;
 constexpr int kNothing = -1;
 constexpr int kSkipped = 77;
 constexpr unsigned kPatienceSeconds = 20;
@@ -30,7 +34,7 @@ constexpr unsigned kPatienceSeconds = 20;
 struct Job {
     int* source;
     int* destination;
-    MPI_Datatype vector; // blocks of 2 ints, one after every 4
+    MPI_Datatype vector; // blocks of kBlock ints, one after every kStride
     MPI_Datatype contiguous;
     MPI_Op either; // MPI_BOR of the program's own
     MPI_Win window; // the destination
@@ -140,14 +144,20 @@ struct Operation {
     bool is_one_sided = false;
 };
 
-// The UCX of later ones ends the process where an operation of a window fails ("'abort' is not implemented for protocol
+// UCX 1.14 and later end the process where an operation of a window fails ("'abort' is not implemented for protocol
 // amo64/post", src/ucp/proto/proto_common.c of 1.18).
 bool can_windows_fail()
 {
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
-    MPI_Get_library_version(version, &length);
-    return std::string(version).find("Open MPI v4.") == 0;
+    using GetVersion = void (*)(unsigned* major, unsigned* minor, unsigned* release);
+    void* const library = dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD);
+    const auto get_version =
+            library != nullptr ? reinterpret_cast<GetVersion>(dlsym(library, "ucp_get_version")) : nullptr;
+    if (get_version == nullptr) {
+        return false;
+    }
+    unsigned major = 0, minor = 0, release = 0;
+    get_version(&major, &minor, &release);
+    return major == 1 && minor < 14;
 }
 
 const Operation kOperations[] = {
@@ -186,7 +196,7 @@ int value(int round, int index)
 
 bool is_moved(Moves moves, int index)
 {
-    return moves == Moves::everything || (moves == Moves::vector && index % 4 < 2);
+    return moves == Moves::everything || (moves == Moves::vector && index % kStride < kBlock);
 }
 
 void prepare(CudaDriver& driver, int round)
@@ -217,7 +227,7 @@ void set_up(CudaDriver& driver)
 {
     job.source = static_cast<int*>(driver.allocate(MemoryKind::device, kBytes));
     job.destination = static_cast<int*>(driver.allocate(MemoryKind::device, kBytes));
-    MPI_Type_vector(kCount / 4, 2, 4, MPI_INT, &job.vector);
+    MPI_Type_vector(kCount / kStride, kBlock, kStride, MPI_INT, &job.vector);
     MPI_Type_commit(&job.vector);
     MPI_Op_create(unite, 1, &job.either);
     MPI_Win_create(job.destination, kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &job.window);
