@@ -80,6 +80,9 @@ public:
             const bool in_rows = name_rows(address, length, &key);
             const MemoryInfo info =
                 query_memory(in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
+            if (info.needs_gpu() && abi::packs_for_program()) {
+                be_synchronous(info, address);
+            }
             const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
                                                      : gpu_copies(info, address, length);
             key.buffer = name_buffer(info, by_gpu);

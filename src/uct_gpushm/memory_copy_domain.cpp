@@ -64,6 +64,9 @@ void prepare_process() {
         } else if (install_driver_hooks(abi::patch_function, report_freed) && is_watched) {
             HostPages::instance().trust();
             watch_stream_captures(abi::patch_function);
+            if (abi::watch_key_packing()) {
+                watch_early_returns(abi::patch_function);
+            }
         }
     });
 }

@@ -43,6 +43,7 @@ bool install_all_hooks() {
         if (watching) {
             HostPages::instance().trust();
             watch_stream_captures(abi::patch_function);
+            watch_early_returns(abi::patch_function);
         }
         return watching;
     }();

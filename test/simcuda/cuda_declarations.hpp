@@ -30,6 +30,13 @@ typedef void EdgeData;
 typedef CUgraphEdgeData EdgeData;
 #endif
 
+#if CUDA_VERSION < 13000
+
+// As cuda.h of CUDA 13.0 declares it.
+extern "C" CUresult cuCtxSynchronize_v2(CUcontext context);
+
+#endif
+
 #if CUDA_VERSION < 12080
 
 // As cuda.h of CUDA 12.8 declares them.

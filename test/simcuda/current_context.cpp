@@ -185,16 +185,31 @@ extern "C" CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version)
     });
 }
 
+static CUresult synchronize(Lock& lock, Context& context)
+{
+    const CUresult capturing = refuse_capturing(context);
+    if (capturing != CUDA_SUCCESS) {
+        return capturing;
+    }
+    Engine::get().wait_for_context(lock, context);
+    return context.sticky_error;
+}
+
 extern "C" CUresult cuCtxSynchronize(void)
 {
     static Call call{"cuCtxSynchronize", Call::Kind::unsafe};
-    return call.with_context([&](Lock& lock, Context& context) -> CUresult {
-        const CUresult capturing = refuse_capturing(context);
-        if (capturing != CUDA_SUCCESS) {
-            return capturing;
+    return call.with_context([&](Lock& lock, Context& context) { return synchronize(lock, context); });
+}
+
+extern "C" CUresult cuCtxSynchronize_v2(CUcontext handle)
+{
+    static Call call{"cuCtxSynchronize_v2", Call::Kind::unsafe};
+    return call.given(handle).initialised([&](Lock& lock) -> CUresult {
+        Context* const context = find_context(handle);
+        if (context == nullptr) {
+            return CUDA_ERROR_INVALID_CONTEXT;
         }
-        Engine::get().wait_for_context(lock, context);
-        return context.sticky_error;
+        return context->alive ? synchronize(lock, *context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     });
 }
 

@@ -17,7 +17,8 @@
     X(cuMemHostRegister_v2) X(cuMemHostUnregister)                                                 \
     X(cuMemMap) X(cuMemUnmap) X(cuIpcCloseMemHandle) X(cuCtxDestroy_v2)                            \
     X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset_v2)                                  \
-    X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuModuleUnload)                              \
+    X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuCtxSynchronize_v2)                          \
+    X(cuModuleUnload)                                                                              \
     X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuStreamDestroy_v2)                         \
     X(cuArrayDestroy)                                                                              \
     X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync)                              \

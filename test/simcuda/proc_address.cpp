@@ -16,7 +16,8 @@ struct NewSymbol {
     int since;
 };
 constexpr NewSymbol kNewSymbols[] = {
-    {"cuCtxCreate_v4", 12050},         {"cuDeviceGetUuid_v2", 11040},
+    {"cuCtxCreate_v4", 12050},         {"cuCtxSynchronize_v2", 13000},
+    {"cuDeviceGetUuid_v2", 11040},
     {"cuEventElapsedTime_v2", 12080},  {"cuGetProcAddress_v2", 12000},
     {"cuMemcpyBatchAsync", 12080},     {"cuMemcpyBatchAsync_v2", 13000},
     {"cuMemPrefetchAsync_v2", 12020},

@@ -24,6 +24,8 @@ bool host_memory_is_watched() {
     return watch.registrations.load(std::memory_order_acquire) && watch.copies.load(std::memory_order_acquire);
 }
 
+bool early_returns_are_noted() { return DriverWatch::instance().early_returns.load(std::memory_order_acquire); }
+
 bool driver_waits_hooked() { return DriverWatch::instance().waits.load(std::memory_order_acquire); }
 
 bool memory_is_ending() { return DriverWatch::instance().endings.load(std::memory_order_acquire) != 0; }

@@ -16,6 +16,7 @@ struct DriverWatch {
     std::atomic<bool> waits{false};
     std::atomic<bool> registrations{false};
     std::atomic<bool> copies{false};
+    std::atomic<bool> early_returns{false};
     std::atomic<uint64_t> contexts_gone{0};
     std::atomic<unsigned> endings{0};  // calls under way that end memory or a context
 };
@@ -29,6 +30,9 @@ bool contexts_are_watched();
 /** Whether copies of the application from and to host memory, and what page-locks it, are noticed
  *  (watch_host_memory()). */
 bool host_memory_is_watched();
+
+/** Whether copies and memsets of the application that return early are noted (watch_early_returns()). */
+bool early_returns_are_noted();
 
 /** Whether standby kernels make way for calls that wait for all work of a GPU, too. */
 bool driver_waits_hooked();

@@ -4,6 +4,7 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/driver_patch.hpp"
+#include "core/cuda/unfinished_copies.hpp"
 
 #include <pthread.h>
 
@@ -62,6 +63,8 @@ Captured begun_here(CUstream stream) {
 template <int which, typename... Arguments>
 struct BeginHook {
     static CUresult call(CUstream stream, Arguments... arguments) {
+        // While a blocking stream is captured no event can be put behind them.
+        UnfinishedCopies::instance().wait(UnfinishedCopies::Scope::all);
         bool has_room = false;
         {
             const std::lock_guard<std::mutex> lock(captures->mutex);

@@ -9,6 +9,9 @@
 #include "core/cuda/driver_patch.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/ended_contexts.hpp"
+#include "core/cuda/unfinished_copies.hpp"
+#include "core/hooks/copy_hooks.hpp"
+#include "core/hooks/early_returns.hpp"
 #include "core/memory/allocation_table.hpp"
 #include "core/memory/host_pages.hpp"
 #include "core/pinning/host_pins.hpp"
@@ -182,14 +185,32 @@ struct RegisterHook {
     static inline CUresult (*original)(void *, size_t, unsigned);
 };
 
-/** One that waits until the GPU has nothing to do, or needs all of it. */
-template <int which, typename... Arguments>
+/** One that waits until a GPU has nothing to do. */
+template <typename... Context>
 struct WaitHook {
-    static CUresult call(Arguments... arguments) {
+    static CUresult call(Context... context) {
         const StandbyKernels::Absence no_kernel;
-        return original(arguments...);
+        UnfinishedCopies::Wait wait(context...);
+        const CUresult result = original(context...);
+        if (result == CUDA_SUCCESS) {
+            wait.end();
+        }
+        return result;
     }
-    static inline CUresult (*original)(Arguments...);
+    static inline CUresult (*original)(Context...);
+};
+
+/** A kernel that needs all of a GPU. */
+template <int which>
+struct CooperativeHook {
+    static CUresult call(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters) {
+        const StandbyKernels::Absence no_kernel;
+        UnfinishedCopies::instance().separate();
+        return original(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters);
+    }
+    static inline CUresult (*original)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                       CUstream, void **);
 };
 
 /** Takes 20 us longer beside a kernel (driver 580). What was ordinary memory at the address may have gone
@@ -204,220 +225,6 @@ struct AllocHook {
         return result;
     }
     static inline CUresult (*original)(CUdeviceptr *, size_t);
-};
-
-const void *pointer_to(const void *address) { return address; }
-const void *pointer_to(CUdeviceptr address) { return reinterpret_cast<const void *>(address); }
-
-template <typename Address>
-Address behind(Address address, size_t length) {
-    if constexpr (std::is_pointer_v<Address>) {
-        return static_cast<char *>(const_cast<void *>(address)) + length;
-    } else {
-        return address + length;
-    }
-}
-
-CUstream stream_of_copy(CUstream stream, bool of_thread) {
-    return stream == nullptr && of_thread ? CU_STREAM_PER_THREAD : stream;
-}
-
-/** Nothing is copied yet, but whenever the graph runs. */
-bool is_captured(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    const CudaDriver *driver = CudaDriver::get();
-    return driver->stream_is_capturing == nullptr || driver->stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-struct CopySides {
-    HostPins::ApplicationCopy::Side destination;
-    HostPins::ApplicationCopy::Side source;
-};
-
-/** Whether we have page-locked some of either side. */
-bool touches_locked(const CopySides &sides) {
-    const auto has_locked = [](const HostPins::ApplicationCopy::Side &side) {
-        return HostPins::instance().has_locked(side.address, side.length);
-    };
-    return has_locked(sides.destination) || has_locked(sides.source);
-}
-
-/** What the application finds when an asynchronous copy of pageable memory returns: its source has been read, or
- *  all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so of memory that is page-locked,
- *  of which the application does not know. */
-CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
-    const CUstream copied_by = stream_of_copy(stream, of_thread);
-    if (is_captured(copied_by)) {
-        HostPins::instance().keep(sides.destination.address, sides.destination.length);
-        HostPins::instance().keep(sides.source.address, sides.source.length);
-        return CUDA_SUCCESS;
-    }
-    const RelaxedCapture relaxed(CudaDriver::get());
-    return CudaDriver::get()->stream_synchronize(copied_by);
-}
-
-/** A synchronous one is over. */
-CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) { return CUDA_SUCCESS; }
-
-/** A source that we have locked, as pageable memory, where the driver reads such at once, without waiting for what is
- *  in the stream (CUDA C++ Programming Guide, "Asynchronous Concurrent Execution"): that may be a kernel that waits for
- *  a message of this thread. Else nothing. */
-std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side &source, CUstream stream, bool of_thread) {
-    constexpr size_t kMostBytes = 64 << 10;
-    if (source.length > kMostBytes || !HostPins::instance().has_locked(source.address, source.length) ||
-        is_captured(stream_of_copy(stream, of_thread))) {
-        return {};
-    }
-    std::vector<char> taken;
-    const char *begin = static_cast<const char *>(source.address);
-    as_possible([&] { taken.assign(begin, begin + source.length); });  // else the copy waits for the stream
-    return taken;
-}
-
-/** A synchronous copy waits for the stream anyway. */
-std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side & /*source*/, bool /*of_thread*/) { return {}; }
-
-/** A copy between buffers of the application, of which we may have page-locked a part: it is done in pieces that the
- *  driver takes (HostPins::length_of_one_copy()). `which`: 1 where the null stream is that of the thread. */
-template <int which, typename Destination, typename Source, typename... Stream>
-struct CopyHook {
-    static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
-        if (OwnCopies::under_way()) {  // they hold what they need
-            return copy(destination, source, length, stream...);
-        }
-        const std::vector<char> taken = take_at_once({pointer_to(source), length}, stream..., which == 1);
-        if (!taken.empty()) {
-            source = (Source)taken.data();
-        }
-        const CopySides sides = {{pointer_to(destination), length}, {pointer_to(source), length}};
-        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
-        const CUresult result = copy(destination, source, length, stream...);
-        // Asked afterwards, for another thread may have locked it before the driver looked.
-        return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
-    }
-    static size_t length_of_part(Destination destination, Source source, size_t length) {
-        const HostPins &pins = HostPins::instance();
-        return pins.length_of_one_copy(pointer_to(destination), pins.length_of_one_copy(pointer_to(source), length));
-    }
-    static CUresult copy(Destination destination, Source source, size_t length, Stream... stream) {
-        for (;;) {
-            const size_t part = length_of_part(destination, source, length);
-            const CUresult result = original(destination, source, part, stream...);
-            if (result == CUDA_ERROR_INVALID_VALUE && length_of_part(destination, source, length) < part) {
-                continue;  // another thread has locked some of it just now
-            }
-            if (result != CUDA_SUCCESS || part == length) {
-                return result;
-            }
-            destination = behind(destination, part);
-            source = behind(source, part);
-            length -= part;
-        }
-    }
-    static inline CUresult (*original)(Destination, Source, size_t, Stream...);
-};
-
-/** Where none is said, one row is behind the other. */
-size_t pitch_of(size_t said, size_t width) { return said == 0 ? width : said; }
-
-/** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it: from the first byte to the last, if it may be host
- *  memory. */
-HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host, CUdeviceptr unified, size_t pitch,
-                                             size_t first_row, size_t last_row, size_t x, size_t width) {
-    const char *base = static_cast<const char *>(type == CU_MEMORYTYPE_HOST      ? host
-                                                 : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
-                                                                                 : nullptr);
-    return base == nullptr || width == 0
-               ? HostPins::ApplicationCopy::Side{nullptr, 0}
-               : HostPins::ApplicationCopy::Side{base + first_row * pitch_of(pitch, width) + x,
-                                                 (last_row - first_row) * pitch_of(pitch, width) + width};
-}
-
-CopySides sides_of(const CUDA_MEMCPY2D &rows) {
-    const size_t last = rows.Height - 1;
-    const size_t width = rows.Height == 0 ? 0 : rows.WidthInBytes;
-    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch, rows.dstY, rows.dstY + last,
-                         rows.dstXInBytes, width),
-            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch, rows.srcY, rows.srcY + last,
-                         rows.srcXInBytes, width)};
-}
-
-CopySides sides_of(const CUDA_MEMCPY3D &rows) {
-    const auto row = [](size_t z, size_t height, size_t y) { return z * height + y; };
-    const size_t last_z = rows.Depth - 1;
-    const size_t last_y = rows.Height - 1;
-    const size_t width = rows.Height == 0 || rows.Depth == 0 ? 0 : rows.WidthInBytes;
-    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch,
-                         row(rows.dstZ, rows.dstHeight, rows.dstY),
-                         row(rows.dstZ + last_z, rows.dstHeight, rows.dstY + last_y), rows.dstXInBytes, width),
-            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch,
-                         row(rows.srcZ, rows.srcHeight, rows.srcY),
-                         row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y), rows.srcXInBytes, width)};
-}
-
-/** Of two parts the first: a power of two, which divides a row of an array between its elements. */
-size_t first_part(size_t count) {
-    size_t part = 1;
-    while (2 * part < count) {
-        part *= 2;
-    }
-    return part;
-}
-
-/** Divides them in one dimension. */
-template <typename Rows>
-void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source, size_t Rows::*destination) {
-    rows->*count = first_part(rows->*count);
-    rest->*count -= rows->*count;
-    rest->*source += rows->*count;
-    rest->*destination += rows->*count;
-}
-
-/** Makes `*rows` their first part, `*rest` the others; false when they are a single byte. */
-template <typename Rows>
-bool divide(Rows *rows, Rows *rest) {
-    rows->srcPitch = pitch_of(rows->srcPitch, rows->WidthInBytes);
-    rows->dstPitch = pitch_of(rows->dstPitch, rows->WidthInBytes);
-    *rest = *rows;
-    if constexpr (std::is_same_v<Rows, CUDA_MEMCPY3D>) {
-        if (rows->Depth > 1) {
-            divide(rows, rest, &Rows::Depth, &Rows::srcZ, &Rows::dstZ);
-            return true;
-        }
-    }
-    if (rows->Height > 1) {
-        divide(rows, rest, &Rows::Height, &Rows::srcY, &Rows::dstY);
-        return true;
-    }
-    divide(rows, rest, &Rows::WidthInBytes, &Rows::srcXInBytes, &Rows::dstXInBytes);
-    return rest->WidthInBytes != 0;
-}
-
-/** As CopyHook. */
-template <int which, typename Rows, typename... Stream>
-struct RowsHook {
-    static CUresult call(const Rows *rows, Stream... stream) {
-        if (rows == nullptr || OwnCopies::under_way()) {
-            return original(rows, stream...);
-        }
-        const CopySides sides = sides_of(*rows);
-        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
-        const CUresult result = copy(*rows, stream...);
-        return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
-    }
-    /** In parts of parts, until the driver takes them, if it does not take the whole: a row may leave what we have
-     *  locked. */
-    static CUresult copy(Rows rows, Stream... stream) {
-        const CUresult result = original(&rows, stream...);
-        Rows rest = {};
-        if (result != CUDA_ERROR_INVALID_VALUE || !touches_locked(sides_of(rows)) || !divide(&rows, &rest)) {
-            return result;
-        }
-        const CUresult first = copy(rows, stream...);
-        return first == CUDA_SUCCESS ? copy(rest, stream...) : first;
-    }
-    static inline CUresult (*original)(const Rows *, Stream...);
 };
 
 /** Makes a context, or finds it made. */
@@ -472,49 +279,15 @@ const std::vector<Hook> &registration_hooks() {
     return hooks;
 }
 
-/** For copies of the application from and to host memory that we have page-locked in part. */
-const std::vector<Hook> &copy_hooks() {
-    static const std::vector<Hook> hooks = {
-        hook<CopyHook<0, CUdeviceptr, const void *>>("cuMemcpyHtoD_v2", "cuMemcpyHtoD"),
-        hook<CopyHook<1, CUdeviceptr, const void *>>("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
-        hook<CopyHook<0, CUdeviceptr, const void *, CUstream>>("cuMemcpyHtoDAsync_v2",
-                                                               "cuMemcpyHtoDAsync"),
-        hook<CopyHook<1, CUdeviceptr, const void *, CUstream>>("cuMemcpyHtoDAsync_v2_ptsz",
-                                                               "cuMemcpyHtoDAsync"),
-        hook<CopyHook<0, void *, CUdeviceptr>>("cuMemcpyDtoH_v2", "cuMemcpyDtoH"),
-        hook<CopyHook<1, void *, CUdeviceptr>>("cuMemcpyDtoH_v2_ptds", "cuMemcpyDtoH"),
-        hook<CopyHook<0, void *, CUdeviceptr, CUstream>>("cuMemcpyDtoHAsync_v2",
-                                                         "cuMemcpyDtoHAsync"),
-        hook<CopyHook<1, void *, CUdeviceptr, CUstream>>("cuMemcpyDtoHAsync_v2_ptsz",
-                                                         "cuMemcpyDtoHAsync"),
-        hook<CopyHook<0, CUdeviceptr, CUdeviceptr>>("cuMemcpy", "cuMemcpy"),
-        hook<CopyHook<1, CUdeviceptr, CUdeviceptr>>("cuMemcpy_ptds", "cuMemcpy"),
-        hook<CopyHook<0, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync", "cuMemcpyAsync"),
-        hook<CopyHook<1, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync_ptsz",
-                                                              "cuMemcpyAsync"),
-        hook<RowsHook<0, CUDA_MEMCPY2D>>("cuMemcpy2D_v2", "cuMemcpy2D"),
-        hook<RowsHook<1, CUDA_MEMCPY2D>>("cuMemcpy2D_v2_ptds", "cuMemcpy2D"),
-        hook<RowsHook<2, CUDA_MEMCPY2D>>("cuMemcpy2DUnaligned_v2", "cuMemcpy2DUnaligned"),
-        hook<RowsHook<3, CUDA_MEMCPY2D>>("cuMemcpy2DUnaligned_v2_ptds", "cuMemcpy2DUnaligned"),
-        hook<RowsHook<0, CUDA_MEMCPY2D, CUstream>>("cuMemcpy2DAsync_v2", "cuMemcpy2DAsync"),
-        hook<RowsHook<1, CUDA_MEMCPY2D, CUstream>>("cuMemcpy2DAsync_v2_ptsz", "cuMemcpy2DAsync"),
-        hook<RowsHook<0, CUDA_MEMCPY3D>>("cuMemcpy3D_v2", "cuMemcpy3D"),
-        hook<RowsHook<1, CUDA_MEMCPY3D>>("cuMemcpy3D_v2_ptds", "cuMemcpy3D"),
-        hook<RowsHook<0, CUDA_MEMCPY3D, CUstream>>("cuMemcpy3DAsync_v2", "cuMemcpy3DAsync"),
-        hook<RowsHook<1, CUDA_MEMCPY3D, CUstream>>("cuMemcpy3DAsync_v2_ptsz", "cuMemcpy3DAsync"),
-    };
-    return hooks;
-}
-
 /** For the standby kernel. Without them nothing is wrong. */
 const std::vector<Hook> &standby_hooks() {
     static const std::vector<Hook> hooks = {
         hook<RetainHook>("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain"),
-        hook<WaitHook<0>>("cuCtxSynchronize", "cuCtxSynchronize"),
+        hook<WaitHook<>>("cuCtxSynchronize", "cuCtxSynchronize"),
+        hook<WaitHook<CUcontext>>("cuCtxSynchronize_v2", "cuCtxSynchronize"),  // CUDA 13
         hook<AllocHook>("cuMemAlloc_v2", "cuMemAlloc"),
-        hook<WaitHook<1, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                      unsigned, CUstream, void **>>("cuLaunchCooperativeKernel",
-                                                    "cuLaunchCooperativeKernel"),
+        hook<CooperativeHook<0>>("cuLaunchCooperativeKernel", "cuLaunchCooperativeKernel"),
+        hook<CooperativeHook<1>>("cuLaunchCooperativeKernel_ptsz", "cuLaunchCooperativeKernel"),
     };
     return hooks;
 }
@@ -571,7 +344,7 @@ bool watch_host_memory(PatchFunction patch) {
             return;
         }
         const Hook *registration = install_all_hooks(patch, registration_hooks());
-        const Hook *copy = install_hooks(patch, copy_hooks());
+        const Hook *copy = install_all_hooks(patch, copy_hooks());
         DriverWatch::instance().registrations.store(registration == nullptr, std::memory_order_release);
         DriverWatch::instance().copies.store(copy == nullptr, std::memory_order_release);
         if (!host_memory_is_watched()) {
@@ -582,6 +355,24 @@ bool watch_host_memory(PatchFunction patch) {
     return host_memory_is_watched();
 }
 
+bool watch_early_returns(PatchFunction patch) {
+    static std::once_flag once;
+    std::call_once(once, [patch] {
+        if (!driver_hooks_installed() || !DriverWatch::instance().copies.load(std::memory_order_acquire)) {
+            return;
+        }
+        const Hook *missed = install_all_hooks(patch, early_return_hooks());
+        if (missed != nullptr) {
+            GPUSHM_LOG(debug, "%s cannot be hooked, or not all versions of it: copies and memsets of the application on "
+                       "GPU memory that messages have met wait until they are done", missed->symbol);
+            return;
+        }
+        install_hooks(patch, separating_hooks());
+        DriverWatch::instance().early_returns.store(true, std::memory_order_release);
+    });
+    return early_returns_are_noted();
+}
+
 bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation)) {
     static std::once_flag once;
     std::call_once(once, [patch, freed] {
@@ -590,7 +381,7 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
         if (!driver_hooks_installed()) {
             return;
         }
-        DriverWatch::instance().waits.store(install_hooks(patch, standby_hooks()) == nullptr, std::memory_order_release);
+        DriverWatch::instance().waits.store(install_all_hooks(patch, standby_hooks()) == nullptr, std::memory_order_release);
     });
     return driver_hooks_installed();
 }

@@ -31,4 +31,9 @@ bool watch_contexts(PatchFunction patch);
  *  install_driver_hooks() does it, too. False when some cannot be hooked. Thread safe. */
 bool watch_host_memory(PatchFunction patch);
 
+/** Hooks copies and memsets of the application that may return before they are done, what it starts behind them and how
+ *  it waits for them: query_memory() then waits for them instead of making them synchronous. After
+ *  install_driver_hooks(). False when nothing has changed. Thread safe. */
+bool watch_early_returns(PatchFunction patch);
+
 }  // namespace gpushm

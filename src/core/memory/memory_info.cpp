@@ -4,6 +4,7 @@
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
+#include "core/cuda/unfinished_copies.hpp"
 #include "core/memory/allocation_table.hpp"
 #include "core/memory/buffer_ids.hpp"
 #include "core/memory/host_pages.hpp"
@@ -20,19 +21,6 @@ namespace gpushm {
 namespace {
 
 BufferIds synced_buffers;
-
-void set_sync_memops(const CudaDriver *driver, const void *address, unsigned long long buffer_id) {
-    if (synced_buffers.contains(buffer_id)) {
-        return;
-    }
-    // Refused for managed memory and memory pools, which the attribute does not apply to. It would end a
-    // capture in another thread otherwise (seen with driver 580).
-    const RelaxedCapture relaxed(driver);
-    unsigned enable = 1;
-    driver->pointer_set_attribute(&enable, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-                                  device_pointer(address));
-    synced_buffers.insert(buffer_id);
-}
 
 /** Asked without touching it: the kernel reads a set of signals there before it refuses the
  *  operation -1 (rt_sigprocmask(2)). */
@@ -139,7 +127,9 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, uint64_t ge
         if (info.length == 0) {
             name_one_byte(address, &info);
         }
-        set_sync_memops(driver, address, info.buffer_id);
+        if (!early_returns_are_noted()) {
+            be_synchronous(info, address);
+        }
     }
     if (remember) {
         AllocationTable::instance().add(info, generation);
@@ -158,7 +148,25 @@ MemoryInfo query_memory(const void *address) {
     AllocationTable &table = AllocationTable::instance();
     const uint64_t generation = table.generation();
     const bool known = driver_hooks_installed() && table.find(address, &info);
-    return known ? info : ask_driver(driver, address, generation);
+    if (!known) {
+        info = ask_driver(driver, address, generation);
+    }
+    if (info.needs_gpu()) {
+        UnfinishedCopies::instance().wait(known ? UnfinishedCopies::Scope::met : UnfinishedCopies::Scope::all);
+    }
+    return info;
+}
+
+void be_synchronous(const MemoryInfo &info, const void *address) {
+    if (synced_buffers.contains(info.buffer_id)) {
+        return;
+    }
+    const CudaDriver *driver = CudaDriver::get();
+    // It would end a capture in another thread otherwise (seen with driver 580).
+    const RelaxedCapture relaxed(driver);
+    unsigned enable = 1;
+    driver->pointer_set_attribute(&enable, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, device_pointer(address));
+    synced_buffers.insert(info.buffer_id);
 }
 
 bool is_mapped_for_kernels(const void *address) {

@@ -248,6 +248,14 @@ protected:
 bool intercept_atomics(bool (*is_foreign)(const AtomicRequest &request),
                        void (*serve)(const AtomicRequest &request, AtomicHandler &handler));
 
+/** Watches UCP while it packs a remote key for the program, by which peers access memory without a message of this
+ *  process; keys that UCP itself sends with a message are not meant. False when it cannot be seen, in a program that
+ *  uses UCT alone, for one. Thread safe. */
+bool watch_key_packing();
+
+/** Whether this thread packs such a key. */
+bool packs_for_program();
+
 /** Tells all of UCX that GPU memory was freed, as its own CUDA hooks do; UCP then forgets its
  *  registrations there. Not to be called with a lock of UCX held. */
 void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_type);

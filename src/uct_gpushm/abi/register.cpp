@@ -90,7 +90,9 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
     if (!missing.empty()) {
         return missing_symbol(ucx, missing);
     }
-    target.am_handlers = ucx.ucp_variable("ucp_am_handlers");
+    target.am_handlers = ucx.ucp_symbol("ucp_am_handlers");
+    target.rkey_pack = ucx.ucp_symbol("ucp_rkey_pack");
+    target.memh_pack = ucx.ucp_symbol("ucp_memh_pack");
     the_running = target;
     known.served = ucx.path();
     register_objects(option_table->data());

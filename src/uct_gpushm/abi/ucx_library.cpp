@@ -135,7 +135,7 @@ std::optional<Version> UcxLibrary::version() const {
     return ask_version(libucp.get());
 }
 
-void *UcxLibrary::ucp_variable(const char *name) const {
+void *UcxLibrary::ucp_symbol(const char *name) const {
     const Handle libucp = find_libucp(symbol(kUctSymbol));
     return libucp ? dlsym(libucp.get(), name) : nullptr;
 }

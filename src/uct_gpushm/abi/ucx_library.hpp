@@ -28,8 +28,8 @@ public:
      *  libuct itself does not tell its version. */
     std::optional<Version> version() const;
 
-    /** A variable of the libucp of this UCX; null when none is loaded or it does not export it. */
-    void *ucp_variable(const char *name) const;
+    /** A function or variable of the libucp of this UCX; null when none is loaded or it does not export it. */
+    void *ucp_symbol(const char *name) const;
 
     const std::string &path() const { return path_; }
 
