@@ -4,6 +4,7 @@
 #include "operations_types.hpp"
 #include "operations_window.hpp"
 
+#include <array>
 #include <vector>
 
 namespace gpushm::mpi_test::operations {
@@ -113,6 +114,36 @@ void test_atomics_on_nobody(Trial& trial)
     });
 }
 
+// The same of operations with a request.
+void test_requests_on_nobody(Trial& trial)
+{
+    Exchange exchange(trial, "MPI_PROC_NULL");
+    const LayoutPtr ints = make_int();
+    const Items origin = exchange.source(*ints, 1);
+    const Items read = exchange.destination(*ints, 1);
+    const Items memory = exchange.blank(Role::destination, *make_byte(), 64);
+    run_epoch(exchange, trial, Flavor::create, Epoch::lock_all, memory, [&](const Target& target) {
+        std::array<MPI_Request, 5> requests;
+        exchange.require(MPI_Rput(origin.address(), 1, MPI_INT, MPI_PROC_NULL, target.base, 1, MPI_INT, target.window,
+                                  &requests[0]),
+                         "MPI_Rput");
+        exchange.require(MPI_Rget(read.address(), 1, MPI_INT, MPI_PROC_NULL, target.base, 1, MPI_INT, target.window,
+                                  &requests[1]),
+                         "MPI_Rget");
+        exchange.require(MPI_Raccumulate(origin.address(), 1, MPI_INT, MPI_PROC_NULL, target.base, 1, MPI_INT, MPI_SUM,
+                                         target.window, &requests[2]),
+                         "MPI_Raccumulate");
+        exchange.require(MPI_Raccumulate(origin.address(), 1, MPI_INT, MPI_PROC_NULL, target.base, 1, MPI_INT,
+                                         MPI_REPLACE, target.window, &requests[3]),
+                         "MPI_Raccumulate with MPI_REPLACE");
+        exchange.require(MPI_Rget_accumulate(origin.address(), 1, MPI_INT, read.address(), 1, MPI_INT, MPI_PROC_NULL,
+                                             target.base, 1, MPI_INT, MPI_SUM, target.window, &requests[4]),
+                         "MPI_Rget_accumulate");
+        exchange.require(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
+                         "MPI_Waitall");
+    });
+}
+
 } // namespace
 
 void add_lifetimes(Registry& registry)
@@ -122,6 +153,7 @@ void add_lifetimes(Registry& registry)
     if (can_make_windows(registry.world(), Flavor::create)) {
         registry.add("Fetch_and_op that is refused", test_refused_fetch_and_op);
         registry.add("Fetch_and_op and Compare_and_swap on MPI_PROC_NULL", test_atomics_on_nobody);
+        registry.add("operations with a request on MPI_PROC_NULL", test_requests_on_nobody);
     }
 }
 

@@ -98,12 +98,13 @@ int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, i
 }
 
 /** One with a request. What it wrote has to be in place when MPI_Wait returns, which we do not see: it waits here, and
- *  the program gets the request of an operation that does nothing. */
+ *  the program gets the request of an operation that does nothing. Open MPI does not flush MPI_PROC_NULL: it crashes. */
 int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement, void *window,
              int result, void **request) {
     // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no other progress.
     make_progress();
-    if (result != kMpiSuccess || (!transfer.has_copies() && requested == Requested::started)) {
+    const bool is_over = target < 0 || (!transfer.has_copies() && requested == Requested::started);
+    if (result != kMpiSuccess || is_over) {
         return result;
     }
     result = common.wait(request, nullptr);
