@@ -180,28 +180,22 @@ void UnfinishedCopies::note(Scope scope, Stream stream, CUcontext context) {
     all_.noted.fetch_add(1);
     if (stream == Stream::of_thread) {
         const std::lock_guard<std::mutex> lock(notes->event_mutex);
-        record(notes);  // only this thread can
+        record(notes);  // only this thread can, and now
     } else {
         separable_.store(true, std::memory_order_relaxed);
     }
 }
 
-/** Puts an event behind all that is noted, with event_mutex held. False when that fails: there is nothing to wait for,
- *  for the context does not work any more. */
+/** Puts an event behind all that is noted, with event_mutex held and the context current. False when that fails: there is
+ *  nothing to wait for, for the context does not work any more. */
 bool UnfinishedCopies::record(Notes *notes) {
-    const CudaDriver *driver = CudaDriver::get();
     const uint64_t all = notes->all.load();
-    const RelaxedCapture relaxed(driver);
-    const CUcontext context = notes->context.load();
-    const CurrentContext current(driver, context, notes->context_id);
-    if (current.result() != CUDA_SUCCESS) {
-        return false;
-    }
     if (notes->event == nullptr || notes->event.use_count() > 1) {
         std::shared_ptr<Event> event;
-        as_possible([&] { event = std::make_shared<Event>(context, notes->context_id); });
+        as_possible([&] { event = std::make_shared<Event>(notes->context.load(), notes->context_id); });
         if (event == nullptr) {
-            return driver->stream_synchronize(CU_STREAM_LEGACY), false;
+            CudaDriver::get()->stream_synchronize(CU_STREAM_LEGACY);
+            return false;
         }
         notes->event = std::move(event);
     }
@@ -228,13 +222,20 @@ void UnfinishedCopies::record_before_others() {
 
 // ---------------------------------------------------------------- waiting
 
+bool UnfinishedCopies::record_in_context(Notes *notes) {
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    const CurrentContext current(driver, notes->context.load(), notes->context_id);
+    return current.result() == CUDA_SUCCESS && record(notes);
+}
+
 void UnfinishedCopies::finish(Notes *notes, Scope scope) {
     std::shared_ptr<Event> event;
     uint64_t covered = 0;
     {
         const std::lock_guard<std::mutex> lock(notes->event_mutex);
         covered = notes->all.load();
-        if (notes->recorded >= notes->last(scope) || record(notes)) {
+        if (notes->recorded >= notes->last(scope) || record_in_context(notes)) {
             covered = notes->recorded;
             event = notes->event;
         }

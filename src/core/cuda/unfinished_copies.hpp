@@ -96,6 +96,7 @@ private:
     void check_context(Notes *notes);
     static void reset(Notes *notes);
     bool record(Notes *notes);
+    bool record_in_context(Notes *notes);
     void finish(Notes *notes, Scope scope);
     void record_before_others();
     void wait_for_all(Scope scope);
