@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whether a program is quicker with the standby kernel or without it, found by trying both.
+#pragma once
+
+#include <cstdint>
+
+namespace gpushm {
+
+/** What the kernel costs a program no count of copies tells: waits for the GPU that it delays, launches, kernels beside which
+ *  it runs. But the time from one small copy to the next has all of it, whatever else a step of the program does. So a
+ *  trial measures steps with the kernel and without it in turn, and the quicker way stays until a later trial says
+ *  otherwise.
+ *
+ *  - A step ends where a long gap between copies ends; what is measured are whole steps, for a part of one says nothing.
+ *    The first step after a change of the way is not measured.
+ *  - Which way is tried when, the clock says, which is the same for all processes of a node: those that wait for each other
+ *    try the same way at the same time. Else the way of one would hide what that of another one costs or gains. The ways
+ *    alternate by the Thue-Morse sequence, which a steady drift of the times favours neither of.
+ *  - Only the signs of the differences are counted, so that a single step of a thousand times the length has one voice.
+ *    Who is ahead by three has won, the one of before by two. Where nobody is in the end the one of before stays, and
+ *    without one there is no kernel.
+ *  - Trials are repeated ever less often, and soon when the program has changed: the time of a copy is another one for
+ *    two windows, or the program waits for the GPU where it did not before, or the other way round, or there was a long
+ *    pause.
+ *
+ *  One thread at a time. */
+class StandbyWorth {
+public:
+    /** So long a pause is none between two copies of a step. */
+    static constexpr uint64_t kLongPauseNs = 10'000'000;
+
+    /** A small copy begins. `now`: monotonic_nanoseconds(). `waits`: how often the process has waited for all work of
+     *  a GPU so far. */
+    void note_copy(uint64_t now, uint64_t waits);
+
+    /** What the next copy is to find: also before the first trial, and in trials. */
+    bool wants_kernel() const { return with_; }
+    bool is_trying() const { return trying_; }
+
+private:
+    /** What is measured: whole steps. */
+    struct Window {
+        uint64_t begin = 0;
+        uint64_t waits = 0;  // until then
+        uint32_t copies = 0;
+        uint32_t steps = 0;
+
+        double copy_ns(uint64_t end) const { return static_cast<double>(end - begin) / copies; }
+    };
+
+    bool begins_step(uint64_t gap);
+    void pause(uint64_t now, uint64_t waits);
+    void end_step(uint64_t now, uint64_t waits);
+    void begin_window(uint64_t now, uint64_t waits);
+    void take(bool with, uint64_t now, uint64_t waits);
+    void end_watched_window(uint64_t now, uint64_t waits);
+    bool is_waiting(uint64_t waits) const;
+    void compare_with_reference(double copy_ns, bool is_waiting);
+    bool is_time_for_trial(uint64_t now) const;
+    void begin_trial(uint64_t now, uint64_t waits);
+    void begin_votes(uint64_t step_ns);
+    void next_slot(uint64_t now, uint64_t waits);
+    void end_slot(uint64_t now, uint64_t waits);
+    void note_slot(uint64_t now, uint64_t waits);
+    void vote();
+    void end_trial(bool with, uint64_t now, uint64_t waits);
+
+    bool with_ = true;
+    bool settling_ = true;  // the step under way is not measured
+    uint64_t last_copy_ = 0;
+    uint64_t long_gap_ = 0;
+    Window window_;
+    uint64_t last_step_ = 0;  // when it began
+    uint64_t step_ns_ = 0;    // of the shortest one in the window: others may have been interrupted
+
+    // Between trials
+    bool decided_ = false;        // by a trial, and nothing has changed since
+    bool changed_ = false;        // since the last trial
+    uint32_t odd_windows_ = 0;    // in a row
+    double reference_ns_ = 0;     // of a copy; 0: not known
+    bool reference_waits_ = false;
+    uint64_t copies_ = 0;         // since the last trial
+    uint64_t quiet_copies_ = 0;   // so many are to come first
+    uint32_t interval_log_ = 0;   // in slots, until the next trial
+    uint64_t next_trial_ = 0;
+
+    // In a trial
+    bool trying_ = false;
+    bool chosen_ = true;          // what was before, and is again where nothing is found
+    unsigned slot_log_ = 0;       // of its length in ns
+    uint64_t slot_end_ = 0;
+    uint32_t slots_ = 0;
+    uint32_t long_steps_ = 0;     // longer than a slot, in a row
+    double tried_ns_[2] = {};     // without, with; 0: not known
+    int lead_ = 0;                // of the kernel
+};
+
+}  // namespace gpushm
