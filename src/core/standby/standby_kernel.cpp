@@ -254,8 +254,13 @@ void StandbyKernel::weigh(uint64_t now) {
     if (weighing_.test_and_set(std::memory_order_acquire)) {
         return;
     }
+    const bool was_trying = worth_.is_trying();
     worth_.note_copy(now, StandbyKernels::instance().absences());
     const bool pays = worth_.wants_kernel();
+    if (was_trying && !worth_.is_trying()) {
+        GPUSHM_LOG(debug, "%s standby kernel from now on: of a step each small copy took %.1f us with it lately, %.1f without",
+                   pays ? "the" : "no", worth_.compared_ns(true) / 1000, worth_.compared_ns(false) / 1000);
+    }
     if (pays != pays_.load(std::memory_order_relaxed)) {
         pays_.store(pays, std::memory_order_relaxed);
         if (!pays) {

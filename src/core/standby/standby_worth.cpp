@@ -54,6 +54,7 @@ bool is_with_kernel(uint64_t slot) { return __builtin_parityll(slot) != 0; }
 }  // namespace
 
 void StandbyWorth::note_copy(uint64_t now, uint64_t waits) {
+    now = std::max(now, last_copy_);  // another thread has looked at the clock later
     const uint64_t gap = now - std::exchange(last_copy_, now);
     ++copies_;
     if (gap >= kLongPauseNs) {
@@ -215,6 +216,8 @@ void StandbyWorth::vote() {
     if (std::fabs(with - without) > kLeastDifference * std::min(with, without)) {
         lead_ += with < without ? 1 : -1;
     }
+    compared_ns_[0] = without;
+    compared_ns_[1] = with;
     tried_ns_[0] = tried_ns_[1] = 0;
 }
 

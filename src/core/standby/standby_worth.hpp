@@ -36,6 +36,8 @@ public:
     /** What the next copy is to find: also before the first trial, and in trials. */
     bool wants_kernel() const { return with_; }
     bool is_trying() const { return trying_; }
+    /** What a copy took, step and all, when the ways were last compared. For the log. */
+    double compared_ns(bool with) const { return compared_ns_[with ? 1 : 0]; }
 
 private:
     /** What is measured: whole steps. */
@@ -92,6 +94,7 @@ private:
     uint32_t slots_ = 0;
     uint32_t long_steps_ = 0;     // longer than a slot, in a row
     double tried_ns_[2] = {};     // without, with; 0: not known
+    double compared_ns_[2] = {};  // those before
     int lead_ = 0;                // of the kernel
 };
 
