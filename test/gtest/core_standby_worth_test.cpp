@@ -272,6 +272,18 @@ TEST(StandbyWorth, SeesThatTheProgramHasChanged) {
     }
 }
 
+/** Messages that have been staged for a while are copied once from then on. */
+TEST(StandbyWorth, SeesThatMessagesTakeAnotherWay) {
+    unsigned with = 0;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+        Program program(seed);
+        program.noise(0.05).run(100, {30, 37, 2, 3, 0, 1});
+        program.run(200, {25, 23.5, 1, 0.3, 0, 1});
+        with += program.with() ? 1 : 0;
+    }
+    EXPECT_LE(with, kSeeds / 10);
+}
+
 /** The same time, but for what the kernel changes. */
 TEST(StandbyWorth, SeesThatTheProgramWaitsOtherwise) {
     unsigned with = 0;

@@ -70,6 +70,12 @@ constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 768u 
                                         {256u << 10, 1u << 20, 64u << 10, 32u << 10},
                                         1u << 20};
 
+constexpr bool is_least_in_traffic(const StandbyModel &model) {
+    return model.in_traffic.between_gpus <= model.alone.between_gpus &&
+           model.in_traffic.within_gpu <= model.alone.within_gpu && model.in_traffic.to_host <= model.alone.to_host &&
+           model.in_traffic.from_host <= model.alone.from_host;
+}
+static_assert(is_least_in_traffic(kBlockModel) && is_least_in_traffic(kClusterModel), "give_to_standby() relies on it");
 static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes &&
                   kClusterModel.alone.between_gpus <= kMostStandbyElsewhere &&
                   kClusterModel.alone.to_host <= kMostStandbyElsewhere &&
@@ -596,13 +602,16 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
         return false;
     }
     const StandbyModel &model = standby->is_cluster() ? kClusterModel : kBlockModel;
-    if (transfer_bytes(job) > standby_limit(model, job, means.source_pinned || job.from_host, idle())) {
+    const bool from_host = means.source_pinned || job.from_host;
+    if (transfer_bytes(job) > standby_limit(model, job, from_host, true) ||
+        (!job.in_reach && !kernels_reach_both(job, means, true))) {
         return false;
     }
-    if (!job.in_reach && !kernels_reach_both(job, means, true)) {
-        return false;
-    }
+    // StandbyWorth compares steps by the number of their copies, so none may count only where others are slow.
     standby->note_copy();
+    if (transfer_bytes(job) > standby_limit(model, job, from_host, idle())) {
+        return false;
+    }
     const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
     if (is_managed && !idle() && !standby->alive()) {
         // Several of them: to start each takes a CPU 5 to 6 us, a launch 3 to 4.

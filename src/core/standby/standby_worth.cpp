@@ -21,7 +21,7 @@ constexpr uint32_t kFirstWatchedCopies = 4;
 constexpr uint32_t kWatchedCopies = 16;
 constexpr uint32_t kLeastWatchedSteps = 2;  // one may be many of a new pattern
 constexpr uint32_t kOddWindows = 2;
-constexpr double kOddRatio = 1.5;
+constexpr double kOddRatio = 1.25;
 constexpr double kReferenceShare = 0.125;  // of a new window in the reference
 
 // A slot of a trial has three to six steps, of which the first one is not measured.
