@@ -8,13 +8,14 @@
 namespace gpushm {
 namespace {
 
-// A third of the longest gap of late ends a step. One that was an interruption makes the longest six times as long at most,
-// which is forgotten in 50 copies, as is what a pattern before had; of bursts of 64 enough is left.
+// A gap of a third of the longest one ends a step. A gap that was an interruption makes the longest one at most six times as
+// long. The longest one shrinks: 50 copies forget an interruption and the gaps of an earlier pattern, and a burst of 64 copies
+// leaves enough of the gap before it.
 constexpr uint64_t kStepOfLongest = 3;
 constexpr uint64_t kMostGrowth = 6;
 constexpr uint64_t kForgottenOfLongest = 64;
 
-// Where no step ends a window ends all the same.
+// A window ends here though no step has ended.
 constexpr uint32_t kMostWindowCopies = 256;
 
 constexpr uint32_t kFirstWatchedCopies = 4;
@@ -27,14 +28,13 @@ constexpr double kReferenceShare = 0.125;  // of a new window in the reference
 // A slot of a trial has three to six steps, of which the first one is not measured.
 constexpr uint64_t kStepsOfSlot = 3;
 constexpr uint32_t kLongSteps = 2;
-constexpr uint64_t kMostSlotGrowth = 8;  // for a step that may have been interrupted
+constexpr uint64_t kMostSlotGrowth = 8;  // at a time, for the step may have been interrupted
 constexpr uint32_t kMostSlots = 48;
 constexpr double kLeastDifference = 1.0 / 128;
 constexpr int kLead = 3;
 constexpr int kLeadOfTheOneBefore = 2;
 
-// 256 slots are about a thousand steps, and a trial that ends as the one before takes some 20, half of them in the worse
-// way.
+// 256 slots are about a thousand steps. A trial that confirms the way from before takes some 20, half of them in the worse way.
 constexpr uint32_t kFirstIntervalLog = 8;
 constexpr uint32_t kMostIntervalLog = 14;
 constexpr uint64_t kFirstQuietCopies = 64;

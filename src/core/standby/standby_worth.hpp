@@ -6,22 +6,21 @@
 
 namespace gpushm {
 
-/** What the kernel costs a program no count of copies tells: waits for the GPU that it delays, launches, kernels beside which
- *  it runs. But the time from one small copy to the next has all of it, whatever else a step of the program does. So a
- *  trial measures steps with the kernel and without it in turn, and the quicker way stays until a later trial says
- *  otherwise.
+/** A count of copies does not tell what the kernel costs a program: waits for the GPU take longer, launches take a CPU, and
+ *  the program's kernels run beside it. The time from one small copy to the next contains all of this, whatever else a step
+ *  of the program does. So a trial measures steps with the kernel and without it in turn. The quicker way stays until a
+ *  later trial finds the other one quicker.
  *
- *  - A step ends where a long gap between copies ends; what is measured are whole steps, for a part of one says nothing.
- *    The first step after a change of the way is not measured.
- *  - Which way is tried when, the clock says, which is the same for all processes of a node: those that wait for each other
- *    try the same way at the same time. Else the way of one would hide what that of another one costs or gains. The ways
- *    alternate by the Thue-Morse sequence, which a steady drift of the times favours neither of.
- *  - Only the signs of the differences are counted, so that a single step of a thousand times the length has one voice.
- *    Who is ahead by three has won, the one of before by two. Where nobody is in the end the one of before stays, and
- *    without one there is no kernel.
- *  - Trials are repeated ever less often, and soon when the program has changed: the time of a copy is another one for
- *    two windows, or the program waits for the GPU where it did not before, or the other way round, or there was a long
- *    pause.
+ *  - A step ends with a long gap between two copies. Only whole steps are measured, for the kernel may gain in one part of a
+ *    step and lose in another. The first step after a change of the way is not measured.
+ *  - The clock, which all processes of a node share, says which way is tried at a time. So processes that wait for each other
+ *    try the same way at the same time; otherwise the slowest one would hide what the others gain or lose. The ways alternate
+ *    by the Thue-Morse sequence, so that a steady drift of the times favours neither.
+ *  - Each comparison is one vote, however large the difference, so that one interrupted step decides nothing. The way that is
+ *    ahead by three votes wins; the one from before the trial needs two. If no way wins, the one from before the trial stays;
+ *    if there was no trial before, there is no kernel.
+ *  - Trials come ever less often. A new one begins soon when the program changes: the time of a copy differs for two windows,
+ *    the program begins or ceases to wait for the GPU in its steps, or there was a long pause.
  *
  *  One thread at a time. */
 class StandbyWorth {
@@ -76,7 +75,7 @@ private:
     uint64_t step_ns_ = 0;    // of the shortest one in the window: others may have been interrupted
 
     // Between trials
-    bool decided_ = false;        // by a trial, and nothing has changed since
+    bool decided_ = false;        // a trial has ended, and nothing has changed since
     bool changed_ = false;        // since the last trial
     uint32_t odd_windows_ = 0;    // in a row
     double reference_ns_ = 0;     // of a copy; 0: not known
@@ -88,13 +87,13 @@ private:
 
     // In a trial
     bool trying_ = false;
-    bool chosen_ = true;          // what was before, and is again where nothing is found
+    bool chosen_ = true;          // the way from before the trial
     unsigned slot_log_ = 0;       // of its length in ns
     uint64_t slot_end_ = 0;
     uint32_t slots_ = 0;
     uint32_t long_steps_ = 0;     // longer than a slot, in a row
     double tried_ns_[2] = {};     // without, with; 0: not known
-    double compared_ns_[2] = {};  // those before
+    double compared_ns_[2] = {};  // the last two that were compared
     int lead_ = 0;                // of the kernel
 };
 
