@@ -96,8 +96,8 @@ std::vector<abi::Option> options() {
         {"STANDBY", "auto",
          "Copy small messages by a kernel of gpushm's own that is already on the GPU when they come,\n"
          "in half the time that a copy of the driver takes. It is there only while the process waits\n"
-         "for messages. auto or try: after several small messages, as long as that pays; yes: from the\n"
-         "first one on; no: never. On x86-64 only.",
+         "for messages. auto or try: after several small messages, where the program is quicker with it;\n"
+         "yes: from the first one on; no: never. On x86-64 only.",
          OptionType::ternary_auto, offsetof(InterfaceConfig, standby)},
         {"STANDBY_LIFE", "500us",
          "So long, at most, the standby kernel stays on the GPU at a time; 1 s at most. Where gpushm does not\n"

@@ -116,20 +116,6 @@ protected:
     bool await_life() {
         return tend_until([this] { return kernel_->alive(); });
     }
-    /** As many copies without a pause between them as make a kernel wanted; returns a time at which it is, however long
-     *  this thread was kept from its core before. */
-    uint64_t note_copies() {
-        uint64_t begin = 0;
-        uint64_t now = 0;
-        do {
-            begin = now_ns();
-            for (int i = 0; i < 10; ++i) {
-                kernel_->note_copy();
-            }
-            now = now_ns();
-        } while (now - begin > 5'000'000);
-        return now;
-    }
     /** Without a beat. */
     bool await_death() {
         const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -749,80 +735,93 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
     EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
 }
 
-TEST_F(Standby, KnowsWhichCopiesAreAlone) {
-    EXPECT_TRUE(kernel_->note_copy());
-    unsigned following = 0;
-    for (int i = 0; i < 100; ++i) {
-        following += kernel_->note_copy() ? 0 : 1;
-    }
-    EXPECT_GT(following, 50u);  // not those before which this thread was kept from its core
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-    EXPECT_TRUE(kernel_->note_copy());
-}
+/** The steps of a program: a small copy, and a wait for a message that takes longer where there is to be a kernel, or less
+ *  long. */
+class StandbySteps : public Standby {
+protected:
+    static constexpr unsigned kSteps = 200;
+    static constexpr std::chrono::microseconds kShort{30};
+    static constexpr std::chrono::microseconds kLong{90};
 
-/** Whether a launch pays the copies say that it was given. */
-TEST_F(Standby, IsLaunchedAgainAtOnceIfItPaid) {
-    SKIP_UNLESS_SIMULATED();
-    Buffer source(MemoryKind::device, 64);
-    Buffer destination(MemoryKind::device, 64);
-    // False: it has left too early, since this thread was kept from its core.
-    const auto served_by_one_launch = [&](unsigned copies, uint32_t gain_ns) {
-        make(kLongLife, StandbyConfig::Mode::when_it_pays);
-        bool served = await_life();
-        for (unsigned i = 0; served && i < copies; ++i) {
-            StandbyJob job = {destination.data(), source.data(), 64};
-            job.gain_ns = gain_ns;
-            StandbyTicket ticket;
-            served = kernel_->give(job, &ticket) && wait(ticket) == State::served;
+    struct Seen {
+        unsigned with_kernel = 0;  // steps in which one was wanted, or there
+        uint64_t launches = 0;
+    };
+
+    Seen run(std::chrono::microseconds with, std::chrono::microseconds without) {
+        Seen seen;
+        const uint64_t before = calls("cuLaunchKernel");
+        for (unsigned i = 0; i < kSteps; ++i) {
+            kernel_->note_copy();
+            const bool wanted = kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+            tend_for(wanted ? with : without);
+            seen.with_kernel += wanted ? 1 : 0;
         }
-        return served;
-    };
-    struct Case {
-        uint32_t gain_ns;
-        unsigned copies;
-        uint64_t launches;
-    };
-    for (const Case &tried : {Case{3000, 2, 0}, {3000, 3, 1}, {500, 8, 0}, {7000, 1, 1}}) {
+        seen.launches = calls("cuLaunchKernel") - before;
+        return seen;
+    }
+    /** Trials come between, and times in which this thread is kept from its core. */
+    template <typename Condition>
+    bool run_until(std::chrono::microseconds with, std::chrono::microseconds without, Condition condition) {
         const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (!served_by_one_launch(tried.copies, tried.gain_ns)) {
-            ASSERT_LT(std::chrono::steady_clock::now(), end);
+        while (std::chrono::steady_clock::now() < end) {
+            if (condition(run(with, without))) {
+                return true;
+            }
         }
-        kernel_->dismiss();
-        ASSERT_TRUE(await_death());
-        const uint64_t now = note_copies();
-        reset_calls();
-        kernel_->tend(StandbyKernel::Moment::idle, true, now);  // sees that it has left
-        kernel_->tend(StandbyKernel::Moment::idle, true, now + 2000);
-        EXPECT_EQ(calls("cuLaunchKernel"), tried.launches) << tried.gain_ns << " " << tried.copies;
+        return false;
+    }
+    static bool stays_away(const Seen &seen) { return seen.with_kernel == 0 && seen.launches == 0; }
+    static bool is_there(const Seen &seen) { return seen.with_kernel == kSteps; }
+
+private:
+    void tend_for(std::chrono::microseconds time) {
+        const auto end = std::chrono::steady_clock::now() + time;
+        while (std::chrono::steady_clock::now() < end) {
+            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+        }
+    }
+};
+
+/** Its beat would keep it there for a second. */
+TEST_F(StandbySteps, StaysAwayWhereStepsAreLongerWithIt) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
+    reset_calls();
+    EXPECT_TRUE(run_until(kLong, kShort, stays_away));
+    EXPECT_FALSE(kernel_->is_there());
+    EXPECT_GT(calls("cuLaunchKernel"), 0u) << "it was not tried";
+}
+
+TEST_F(StandbySteps, ComesWhereStepsAreShorterWithIt) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
+    EXPECT_TRUE(run_until(kShort, kLong, is_there));
+    EXPECT_TRUE(tend_until([this] { return kernel_->is_there(); }));
+}
+
+TEST_F(StandbySteps, ComesBackWhenTheProgramChanges) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
+    ASSERT_TRUE(run_until(kLong, kShort, stays_away));
+    EXPECT_TRUE(run_until(kShort, 3 * kLong, is_there));
+    EXPECT_TRUE(run_until(kLong, kShort, stays_away));
+}
+
+TEST_F(StandbySteps, IsThereInAnyCaseWhereItIsForced) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::whenever_possible, kLongLife);
+    for (int i = 0; i < 3; ++i) {
+        const Seen seen = run(kLong, kShort);
+        EXPECT_GT(seen.with_kernel, kSteps / 2);  // not where this thread was kept from its core for long
     }
 }
 
-/** A program that waits between its messages may have launches that do not pay; windows of managed memory bring the kernel
- *  all the same, unless these launches do not pay either. */
-TEST_F(Standby, CostlyCopiesHaveAPauseOfTheirOwn) {
-    SKIP_UNLESS_SIMULATED();
-    make(kLongLife, StandbyConfig::Mode::when_it_pays);
-    uint64_t now = 0;
-    const auto ends_for_nothing = [&] {
-        kernel_->dismiss();
-        ASSERT_TRUE(await_death());
-        now = note_copies();
-        kernel_->tend(StandbyKernel::Moment::busy, true, now);  // sees that it has left
-        reset_calls();
-    };
-    const auto launches_at = [&](StandbyKernel::Moment moment) {
-        kernel_->tend(moment, true, now + 1);
-        kernel_->tend(moment, true, now + 2000);
-        return calls("cuLaunchKernel");
-    };
-    for (int i = 0; i < 5; ++i) {  // the pause is 0.8 ms at last
-        ASSERT_TRUE(await_life());
-        ASSERT_NO_FATAL_FAILURE(ends_for_nothing());
-    }
-    EXPECT_EQ(launches_at(StandbyKernel::Moment::idle), 0u);
-    EXPECT_EQ(launches_at(StandbyKernel::Moment::costly), 1u);
-    ASSERT_NO_FATAL_FAILURE(ends_for_nothing());
-    EXPECT_EQ(launches_at(StandbyKernel::Moment::costly), 0u);
+/** By which it sees that a program waits for the GPU in each of its steps. */
+TEST_F(Standby, AbsencesAreCounted) {
+    const uint64_t before = StandbyKernels::instance().absences();
+    { const StandbyKernels::Absence absence; }
+    EXPECT_EQ(StandbyKernels::instance().absences(), before + 1);
 }
 
 TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {

@@ -50,15 +50,6 @@ struct StandbyModel {
     size_t managed;            // the driver takes 3 to 6 us longer for each copy of managed memory
 };
 
-// So much quicker the kernel is than the driver, ns, where a copy is alone, and where it follows others, which the driver
-// would be given together. Steps of eight 8 KB messages with cuCtxSynchronize between are as quick without the kernel.
-struct StandbyGain {
-    uint32_t alone;
-    uint32_t in_traffic;
-};
-constexpr StandbyGain kGain = {3000, 500};
-constexpr StandbyGain kManagedGain = {7000, 5000};
-
 // What a CPU has just written comes out of its cache: to a GPU less in traffic (windows of 16 KiB 2.1 us and 1.7 by the
 // driver), but of a message that is alone each piece would wait for an engine to start.
 
@@ -79,6 +70,12 @@ constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 768u 
                                         {256u << 10, 1u << 20, 64u << 10, 32u << 10},
                                         1u << 20};
 
+constexpr bool is_least_in_traffic(const StandbyModel &model) {
+    return model.in_traffic.between_gpus <= model.alone.between_gpus &&
+           model.in_traffic.within_gpu <= model.alone.within_gpu && model.in_traffic.to_host <= model.alone.to_host &&
+           model.in_traffic.from_host <= model.alone.from_host;
+}
+static_assert(is_least_in_traffic(kBlockModel) && is_least_in_traffic(kClusterModel), "give_to_standby() relies on it");
 static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes &&
                   kClusterModel.alone.between_gpus <= kMostStandbyElsewhere &&
                   kClusterModel.alone.to_host <= kMostStandbyElsewhere &&
@@ -605,13 +602,16 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
         return false;
     }
     const StandbyModel &model = standby->is_cluster() ? kClusterModel : kBlockModel;
-    if (transfer_bytes(job) > standby_limit(model, job, means.source_pinned || job.from_host, idle())) {
+    const bool from_host = means.source_pinned || job.from_host;
+    if (transfer_bytes(job) > standby_limit(model, job, from_host, true) ||
+        (!job.in_reach && !kernels_reach_both(job, means, true))) {
         return false;
     }
-    if (!job.in_reach && !kernels_reach_both(job, means, true)) {
+    // StandbyWorth compares steps by the number of their copies, so none may count only where others are slow.
+    standby->note_copy();
+    if (transfer_bytes(job) > standby_limit(model, job, from_host, idle())) {
         return false;
     }
-    const bool is_alone = standby->note_copy();
     const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
     if (is_managed && !idle() && !standby->alive()) {
         // Several of them: to start each takes a CPU 5 to 6 us, a launch 3 to 4.
@@ -621,8 +621,6 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
     copy.cpu_may_read = means.source_pinned;
     copy.cpu_may_write = means.destination_pinned;
     copy.to_own_gpu = is_of_gpu(job.gpu_side, job.destination, job.length);
-    const StandbyGain &gain = is_managed ? kManagedGain : kGain;
-    copy.gain_ns = is_alone ? gain.alone : gain.in_traffic;
     const MailboxReceiver *mailbox = means.source_pinned ? MessageInHand::mailbox() : nullptr;
     if (mailbox != nullptr) {  // where the source is payload of it all its slots are in reach
         const MessagePayload payload = mailbox->payload_at(job.source, job.length);

@@ -24,10 +24,7 @@ namespace {
 
 // So many small copies, with pauses no longer than that, make the next one likely.
 constexpr uint32_t kEnoughCopies = 4;
-constexpr uint64_t kLongestPauseNs = 10'000'000;
-
-// What a small copy takes a copy engine.
-constexpr uint64_t kEngineCopyNs = 7000;
+constexpr uint64_t kLongestPauseNs = StandbyWorth::kLongPauseNs;
 
 // A launch takes a CPU 3 to 4 us: less than the rest of a wait that has lasted so long already, usually.
 constexpr uint64_t kIdleBeforeLaunchNs = 1000;
@@ -37,13 +34,6 @@ constexpr uint64_t kMostBeatIntervalNs = 1000;
 
 // So long after another process was found to have the GPU.
 constexpr uint64_t kClaimIntervalNs = 10'000'000;
-
-// What a launch costs: 3 to 4 us of a CPU, and 3 to 6 us of a call that waits for the GPU.
-constexpr uint64_t kGainThatPaysNs = 7000;
-
-// After launches that did not pay.
-constexpr uint64_t kFirstPauseNs = 50'000;
-constexpr uint64_t kMostPauseNs = 10'000'000;
 
 // A kernel that was killed does not say so; its stream is asked after so many polls (0.1 ms).
 constexpr uint32_t kPollsPerQuery = 4096;
@@ -194,6 +184,7 @@ bool StandbyKernels::claim(CUdevice device) {
  *  thread has the mutex. */
 bool StandbyKernels::begin_absence(uint64_t patience_ns) {
     absences_.fetch_add(1, std::memory_order_seq_cst);  // see wanted_
+    absences_begun_.fetch_add(1, std::memory_order_relaxed);
     if (!wanted_.load(std::memory_order_seq_cst)) {
         return true;
     }
@@ -244,17 +235,39 @@ StandbyKernel::~StandbyKernel() {
     munmap(control_, sizeof(*control_));
 }
 
-bool StandbyKernel::note_copy() {
+void StandbyKernel::note_copy() {
     const uint64_t now = monotonic_nanoseconds();
-    const uint64_t pause = now - last_copy_.load(std::memory_order_relaxed);
-    const bool recent = pause < kLongestPauseNs;
+    const bool recent = now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
     last_copy_.store(now, std::memory_order_relaxed);
     const uint32_t copies = recent ? copies_.load(std::memory_order_relaxed) + 1 : 1;
     copies_.store(copies, std::memory_order_relaxed);
+    if (config_.mode == StandbyConfig::Mode::when_it_pays) {
+        weigh(now);
+    }
     if (is_in_use(now)) {
         StandbyKernels::instance().want();
     }
-    return pause >= kEngineCopyNs;
+}
+
+/** A copy during which another thread does this is not counted. */
+void StandbyKernel::weigh(uint64_t now) {
+    if (weighing_.test_and_set(std::memory_order_acquire)) {
+        return;
+    }
+    const bool was_trying = worth_.is_trying();
+    worth_.note_copy(now, StandbyKernels::instance().absences());
+    const bool pays = worth_.wants_kernel();
+    if (was_trying && !worth_.is_trying()) {
+        GPUSHM_LOG(debug, "%s standby kernel from now on: of a step each small copy took %.1f us with it lately, %.1f without",
+                   pays ? "the" : "no", worth_.compared_ns(true) / 1000, worth_.compared_ns(false) / 1000);
+    }
+    if (pays != pays_.load(std::memory_order_relaxed)) {
+        pays_.store(pays, std::memory_order_relaxed);
+        if (!pays) {
+            dismiss();
+        }
+    }
+    weighing_.clear(std::memory_order_release);
 }
 
 void StandbyKernel::load() {
@@ -331,7 +344,7 @@ bool StandbyKernel::convert_limits(const CudaDriver *driver) {
 bool StandbyKernel::is_in_use(uint64_t now) const {
     const uint32_t enough =
         config_.mode == StandbyConfig::Mode::whenever_possible ? 1 : kEnoughCopies;
-    return copies_.load(std::memory_order_relaxed) >= enough &&
+    return pays_.load(std::memory_order_relaxed) && copies_.load(std::memory_order_relaxed) >= enough &&
            now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
 }
 
@@ -373,7 +386,6 @@ bool StandbyKernel::tend(Moment moment, bool may_launch, uint64_t now) {
         }
         look_whether_it_left(now);
     } else if (in_use && may_launch && is_good_moment(moment, now) && claim_gpu(now)) {
-        was_costly_ = moment == Moment::costly;
         launch(now);
     }
     return in_use || running_.load(std::memory_order_relaxed);
@@ -393,9 +405,9 @@ bool StandbyKernel::claim_gpu(uint64_t now) {
 /** A launch delays whatever comes meanwhile: so in a wait, or at last in traffic without one. */
 bool StandbyKernel::is_good_moment(Moment moment, uint64_t now) const {
     switch (moment) {
-    case Moment::idle: return now >= waiting_pause_.end && now - idle_since_ >= kIdleBeforeLaunchNs;
-    case Moment::busy: return now >= waiting_pause_.end && now - left_at_ >= kTrafficBeforeLaunchNs;
-    case Moment::costly: return now >= costly_pause_.end;
+    case Moment::idle: return now - idle_since_ >= kIdleBeforeLaunchNs;
+    case Moment::busy: return now - left_at_ >= kTrafficBeforeLaunchNs;
+    case Moment::costly: return true;
     }
     return false;
 }
@@ -422,10 +434,6 @@ void StandbyKernel::look_whether_it_left(uint64_t now) {
     if (!served_all && waiting_.load(std::memory_order_acquire) != 0) {
         return;  // a launch would say that all was served
     }
-    const bool paid = gain_ns_ >= kGainThatPaysNs || config_.mode == StandbyConfig::Mode::whenever_possible;
-    Pause &pause = pause_after(was_costly_);
-    pause.length_ns = paid ? 0 : std::min(kMostPauseNs, std::max(kFirstPauseNs, 2 * pause.length_ns));
-    pause.end = now + pause.length_ns;
     left_at_ = now;
     running_.store(false, std::memory_order_release);
 }
@@ -439,7 +447,6 @@ void StandbyKernel::launch(uint64_t now) {
     }
     uint32_t number = launch_.load(std::memory_order_relaxed) + 1;
     number += number == 0;
-    gain_ns_ = 0;
     __atomic_store_n(&control_->done, next_, __ATOMIC_RELAXED);
     beat(now);
     StandbyParameters parameters = {control_, number, next_, beat_limit_cycles_,
@@ -485,7 +492,7 @@ void StandbyKernel::give_up(const char *why, CUresult result) {
 // ---------------------------------------------------------------- commands
 
 bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
-    if (!alive() || copy.length > kStandbyLength) {
+    if (!pays_.load(std::memory_order_relaxed) || !alive() || copy.length > kStandbyLength) {
         return false;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -507,7 +514,6 @@ bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
     }
     write_command(copy, argument | (ends_batch(copy) ? kStandbyEndsBatch : 0), ticket->answer);
     ticket->end = next_;
-    gain_ns_ += copy.gain_ns;
     ++all_given_;
     waiting_.fetch_add(1, std::memory_order_relaxed);
     return true;

@@ -7,6 +7,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/ended_contexts.hpp"
 #include "core/kernels/standby_protocol.hpp"
+#include "core/standby/standby_worth.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -18,7 +19,7 @@
 
 namespace gpushm {
 
-/** When the kernel runs. */
+/** When the kernel runs. when_it_pays: where StandbyWorth finds that the process is quicker with it. */
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };
     Mode mode = Mode::off;
@@ -38,8 +39,6 @@ struct StandbyJob {
     bool cpu_may_write = false;
     /** The destination is memory of the context's GPU. */
     bool to_own_gpu = false;
-    /** By how much the copy engine would take longer: what a launch is for. */
-    uint32_t gain_ns = 0;
     /** The message of which the source is payload; 0: of none. */
     uint64_t message = 0;
     /** What is copied next, most likely, and in reach as well. The kernel reads it while the CPU is told that this copy has
@@ -71,9 +70,8 @@ public:
     StandbyKernel &operator=(const StandbyKernel &) = delete;
     ~StandbyKernel();
 
-    /** A small copy was or will be done for a message: what makes it worth to be there. True when the one before was so
-     *  long ago that the copy engine would have ended it. */
-    bool note_copy();
+    /** A small copy was or will be done for a message: what makes it worth to be there. */
+    void note_copy();
 
     /** Whether give() would take a command now, if there is room for it. */
     bool alive() const;
@@ -123,22 +121,16 @@ public:
 
 private:
     enum class Code { absent, loading, loaded, unusable };
-    /** After launches that did not pay. */
-    struct Pause {
-        uint64_t length_ns = 0;
-        uint64_t end = 0;
-    };
-
     bool make_control(const CudaDriver *driver);
     bool convert_limits(const CudaDriver *driver);
     bool is_in_use(uint64_t now) const;
+    void weigh(uint64_t now);
     bool has_left() const { return has_left(launch_.load(std::memory_order_relaxed)); }
     bool has_left(uint32_t launch) const;
     void await_end();
     void beat(uint64_t now);
     bool claim_gpu(uint64_t now);
     bool is_good_moment(Moment moment, uint64_t now) const;
-    Pause &pause_after(bool costly) { return costly ? costly_pause_ : waiting_pause_; }
     void look_whether_it_left(uint64_t now);
     void launch(uint64_t now);
     CUresult launch_kernel(StandbyParameters *parameters);
@@ -167,6 +159,9 @@ private:
     std::atomic<CUfunction> cluster_function_{nullptr};  // null: there is none, or it could not be launched
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
+    std::atomic_flag weighing_ = ATOMIC_FLAG_INIT;  // by a thread, whom the others do not wait for
+    StandbyWorth worth_;
+    std::atomic<bool> pays_{true};        // what it says
     std::atomic<uint32_t> launch_{0};     // number of the last launch, which begins; 0: none
     std::atomic<uint32_t> launched_{0};   // of the last one that the driver has taken
     std::atomic<bool> running_{false};    // it was launched and is not known to have left
@@ -182,7 +177,6 @@ private:
     MessagePayload read_ahead_;  // by the command of this number, if the kernel that has served it is still there
     uint32_t reader_ = 0;
     size_t batch_bytes_ = 0;  // through the host, since a command that ends a batch
-    uint64_t gain_ns_ = 0;  // by the commands that this launch was given
     uint64_t launches_ = 0;
     uint64_t all_given_ = 0;
     std::atomic<uint64_t> all_not_served_{0};
@@ -191,9 +185,6 @@ private:
     uint64_t idle_since_ = 0;        // 0: not idle
     uint64_t left_at_ = 0;           // when the last one was seen to have left
     uint64_t next_claim_ = 0;        // not before
-    Pause waiting_pause_;
-    Pause costly_pause_;             // of Moment::costly, which says more of what is to come than that a thread waits
-    bool was_costly_ = false;        // the moment of the last launch
 };
 
 /** Those of the process. */
@@ -242,6 +233,9 @@ public:
         const bool complete_;
     };
 
+    /** How many absences there were: waits for a GPU, nearly all of them. */
+    uint64_t absences() const { return absences_begun_.load(std::memory_order_relaxed); }
+
     /** What they did so far, in the debug output. */
     void log_use();
     void want() { wanted_.store(true, std::memory_order_seq_cst); }
@@ -259,6 +253,7 @@ private:
     // a kernel would run in an absence that takes itself for complete: so all of these are sequentially consistent.
     std::atomic<bool> wanted_{false};
     std::atomic<unsigned> absences_{0};
+    std::atomic<uint64_t> absences_begun_{0};
     std::mutex mutex_;
     StandbyConfig config_;
     bool configured_ = false;
