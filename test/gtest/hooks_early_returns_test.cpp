@@ -218,9 +218,6 @@ struct Behind {
 class HooksBehindEarlyMemset : public HooksEarlyMemset, public testing::WithParamInterface<Behind> {};
 
 TEST_P(HooksBehindEarlyMemset, IsNotWaitedFor) {
-    if (GetParam().name == std::string("AValue") && gpushm::test::simulated()) {
-        GTEST_SKIP() << "the simulated driver's function cannot be hooked";
-    }
     DeviceMemory memory(before_);
     meet(memory);
     Onlooker onlooker(FillBuffers::kBytes);

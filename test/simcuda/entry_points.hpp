@@ -36,6 +36,13 @@
     X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventSynchronize) X(cuEventQuery)               \
     X(cuLaunchKernel) X(cuLaunchHostFunc) X(cuGraphLaunch)
 
+// Those that cuda.h declares from CUDA 11.7 on.
+#if CUDA_VERSION >= 11070
+#define SIMCUDA_ENTRY_POINTS_OF_11070(X) X(cuStreamWaitValue32_v2) X(cuStreamWaitValue64_v2)
+#else
+#define SIMCUDA_ENTRY_POINTS_OF_11070(X)
+#endif
+
 // Those that cuda.h does not declare, as newer versions have taken their place.
 #define SIMCUDA_ENTRY_POINTS_OF_OLD(X) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset)
 
@@ -74,6 +81,7 @@
 extern "C" {
 #define SIMCUDA_DECLARE(function) decltype(function) function SIMCUDA_BODY(function);
 SIMCUDA_ENTRY_POINTS(SIMCUDA_DECLARE)
+SIMCUDA_ENTRY_POINTS_OF_11070(SIMCUDA_DECLARE)
 #undef SIMCUDA_DECLARE
 
 #define SIMCUDA_DECLARE(function) CUresult function(CUdevice) SIMCUDA_BODY(function);
