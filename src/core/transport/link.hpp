@@ -307,6 +307,20 @@ private:
         unsigned uses = 0;
     };
 
+    /** What the peer gave of a buffer that it was asked for; it is not opened yet. */
+    struct PeerHandle {
+        uint64_t buffer_id;
+        bool usable;
+        MappingHandle handle;
+        uint64_t next_id;  // next_id_ when it came
+    };
+
+    /** A get that waits for the mapping of the peer's buffer. */
+    struct GetBehindMapping {
+        uint64_t id;
+        uint64_t buffer_id;
+    };
+
     /** A get between hosts that this process copies, perhaps with help of the peer. */
     struct SharedRead {
         uint64_t id;
@@ -491,8 +505,6 @@ private:
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                            const LocalSide &local, uint64_t length);
     CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
-    std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
-                                              double missed_seconds);
     static LocalSide local_side(const Stream &stream);
     static StridedRows destination_of(const Operation &operation, const StridedRows &source);
     bool start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
@@ -501,11 +513,21 @@ private:
     bool copies_for_both(const BufferName &buffer) const;
     unsigned finish_direct_copies();
     void take_other_way(DirectCopy &copy);
-    void remember_export(const BufferName &buffer);
-    void forget_mappings();
-    bool is_of_peer(const BufferName &buffer);
     void request_data(uint64_t id, bool may_be_pushed);
     void end_direct_copy(DirectCopy &copy);
+
+    // link_mappings.cpp
+    bool is_of_peer(const BufferName &buffer);
+    std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
+                                              double missed_seconds, bool ready);
+    bool may_open_handle() const;
+    unsigned open_handles();
+    bool wait_for_mapping(uint64_t id);
+    void end_wait_for_mapping(uint64_t buffer_id);
+    void forget_mappings();
+    unsigned answer_map_requests();
+    void answer_map_request(const MapRequest &request);
+    void remember_export(const BufferName &buffer);
 
     // link_shared.cpp
     bool is_current(const RemoteMemory &remote) const;
@@ -594,6 +616,10 @@ private:
     std::list<DirectCopy> direct_copies_;
     uint64_t owner_ = 0;                 // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
+    uint64_t asked_for_ = 0;             // the buffer whose handle the operation that is being started has asked for
+    std::deque<PeerHandle> handles_;
+    std::vector<GetBehindMapping> gets_behind_mappings_;
+    std::deque<MapRequest> map_requests_;  // of the peer
     bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
     bool peer_gets_to_gpu_ = false;      // what it asked for last
     bool pushes_host_memory_ = false;    // could, of kSmallestHostCopy or more, when asked last

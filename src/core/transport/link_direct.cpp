@@ -33,10 +33,10 @@
 namespace gpushm {
 namespace {
 
-// What a message takes longer through the ring, measured on two H200: one more copy and its start,
-// and the bandwidth of the pipeline against that of the peer copy, or of a CPU against that of the
-// GPU's link.
-constexpr double kStagedStart = 6e-6;
+// What a message takes longer through the ring, measured on two H200: one more copy and its start (10 us in the step of
+// a program, behind a wait for its kernel), and the bandwidth of the pipeline against that of the peer copy, or of a CPU
+// against that of the GPU's link.
+constexpr double kStagedStart = 10e-6;
 constexpr double kStagedSecondsPerByte = 1 / 45e9;
 constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
 constexpr double kTimeSlice = 140e-6;
@@ -47,9 +47,6 @@ constexpr double kTimeSlice = 140e-6;
 constexpr size_t kLongestJointCopy = 4u << 20;
 constexpr size_t kJointBytesOfGpus = 16u << 20;
 constexpr size_t kJointBytesOfHost = 2u << 20;
-
-// More than a peer keeps mapped (PeerMappings).
-constexpr size_t kMaxExports = 1024;
 
 unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char *>(address); }
 
@@ -101,48 +98,6 @@ CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &loca
     return port_.engine().context_near(buffer.device);
 }
 
-/** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
- *  one. */
-std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
-                                                double seconds) {
-    // Asked anew now and then, so that what is in use stays young.
-    constexpr unsigned kUses = 256;
-    LastMapping &last = last_mapping_;
-    const uint64_t generation = PeerMappings::instance().generation();
-    if (last.generation == generation && last.owner == buffer.owner &&
-        last.buffer_id == buffer.buffer_id && last.context == context && ++last.uses < kUses) {
-        if (std::shared_ptr<PeerMapping> mapping = last.mapping.lock()) {
-            return mapping;
-        }
-    }
-    std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
-    last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
-    if (mapping == nullptr && PeerMappings::instance().missed(buffer, context, seconds)) {
-        if (buffer.sharing == BufferName::Sharing::file_descriptor &&
-            !port_.open_descriptor_receiver()) {
-            PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
-            return nullptr;
-        }
-        send_control(CellKind::map_request, MapRequest{buffer});
-    }
-    return mapping;
-}
-
-/** Whether a name that the peer has sent is of its own process. */
-bool Link::is_of_peer(const BufferName &buffer) {
-    const bool named_us = buffer.owner == process_cookie().low && peer_.pid != getpid();
-    if (owner_ == 0 && buffer.owner != 0 && !named_us &&
-        PeerMappings::instance().belongs_to(buffer.owner, peer_.pid)) {
-        owner_ = buffer.owner;
-    }
-    const bool is_known = buffer.owner == owner_;
-    if (!is_known) {
-        GPUSHM_LOG_ONCE(error, "process %d names memory of another process as its own: it is not mapped; look for memory "
-                        "corruption in the job's processes", peer_.pid);
-    }
-    return is_known;
-}
-
 /** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or to `local`. */
 Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                                    const LocalSide &local, uint64_t length) {
@@ -167,8 +122,12 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     if (own) {
         view.address = pointer(address);
     } else {
-        view.mapping = find_mapping(buffer, context, seconds);
-        view.address = view.mapping ? view.mapping->locate(buffer, address, extent) : nullptr;
+        const bool ready = !from_host || view.pin != nullptr;
+        view.mapping = find_mapping(buffer, context, seconds, ready);
+        view.address = view.mapping && ready ? view.mapping->locate(buffer, address, extent) : nullptr;
+        if (view.address != nullptr) {
+            view.mapping->note_use(seconds);
+        }
     }
     if (from_host && view.pin == nullptr) {
         view.address = nullptr;
@@ -425,74 +384,6 @@ void Link::take_other_way(DirectCopy &copy) {
     case DirectCopy::Purpose::get: request_data(copy.stream.transfer_id, false); break;
     case DirectCopy::Purpose::put: add_stream(copy.stream); break;
     case DirectCopy::Purpose::push: streams_.push_back(copy.stream); break;
-    }
-}
-
-// ---------------------------------------------------------------- mappings
-
-void Link::forget_mappings() {
-    if (owner_ != 0) {
-        as_possible([this] { PeerMappings::instance().forget_process(owner_); });
-    }
-}
-
-void Link::receive_map_request(const MapRequest &request) {
-    MapAnswer answer = {};
-    answer.owner = request.buffer.owner;
-    answer.buffer_id = request.buffer.buffer_id;
-    std::optional<MappingHandle> handle;
-    if (port_.config().peer_mapping) {
-        handle = export_memory(request.buffer);
-    }
-    if (handle && handle->sharing == BufferName::Sharing::file_descriptor &&
-        !send_descriptor(peer_.cookie, {process_cookie().low, answer.buffer_id}, handle->descriptor)) {
-        handle.reset();
-    }
-    if (handle) {
-        answer.sharing = handle->sharing;
-        memcpy(answer.ipc_handle, &handle->ipc, sizeof(answer.ipc_handle));
-        remember_export(request.buffer);
-    }
-    send_control(CellKind::map_answer, answer);
-}
-
-/** The peer is told when it is freed; a peer that asks for more than it may keep is not. */
-void Link::remember_export(const BufferName &buffer) {
-    const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferName &other) {
-        return other.buffer_id == buffer.buffer_id;
-    });
-    if (!known && exported_.size() < kMaxExports) {
-        exported_.push_back(buffer);
-    }
-}
-
-void Link::receive_map_answer(const MapAnswer &answer) {
-    if (answer.owner != owner_) {
-        return;  // not asked of this peer
-    }
-    MappingHandle handle = {answer.sharing, {}, UniqueFd()};
-    memcpy(&handle.ipc, answer.ipc_handle, sizeof(handle.ipc));
-    if (answer.sharing == BufferName::Sharing::file_descriptor) {
-        handle.descriptor = port_.receive_descriptor({answer.owner, answer.buffer_id});
-    }
-    const bool usable = answer.sharing == BufferName::Sharing::ipc_handle || handle.descriptor;
-    PeerMappings::instance().receive(answer.owner, answer.buffer_id, usable ? &handle : nullptr);
-}
-
-void Link::receive_unmap_notice(const UnmapNotice &notice) {
-    if (notice.owner == owner_) {
-        PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
-    }
-}
-
-void Link::check_exports() {
-    for (auto buffer = exported_.begin(); buffer != exported_.end() && !failed_;) {
-        if (still_allocated(*buffer)) {
-            ++buffer;
-            continue;
-        }
-        send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
-        buffer = exported_.erase(buffer);
     }
 }
 

@@ -98,7 +98,8 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     operation.local_on_gpu = on_gpu;
     operation.length = length;
     operation.remote = remote;
-    if (!(host_way && start_shared_read(id, *host_way)) && !start_direct_get(id)) {
+    asked_for_ = 0;
+    if (!(host_way && start_shared_read(id, *host_way)) && !start_direct_get(id) && !wait_for_mapping(id)) {
         request_data(id, port_.config().peer_mapping);
     }
     return start.done();

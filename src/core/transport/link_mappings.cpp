@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The peer's memory mapped here, and ours there: who asks for a handle, who gives it, when it is opened.
+//
+//   peer that copies                      owner
+//   message that goes another way
+//   map_request                    --->   the copies that were asked for so far; then
+//                                  <---   map_answer
+//   what is under way ends; then
+//   opens the handle                      opens that of the first one's memory, if it has asked for it
+//
+// So neither keeps a message waiting, but for long ones, which are sooner there by the mapping that they wait for.
+#include "core/transport/link.hpp"
+
+#include "core/base/log.hpp"
+#include "core/base/no_throw.hpp"
+#include "core/mapping/memory_export.hpp"
+#include "core/shm/descriptor_channel.hpp"
+#include "core/transport/port.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace gpushm {
+namespace {
+
+// More than a peer keeps mapped (PeerMappings).
+constexpr size_t kMaxExports = 1024;
+
+// Of a peer that answers what nobody has asked.
+constexpr size_t kMostHandles = 64;
+
+// Through the ring it takes 50 us longer; a short one would wait for its peer's driver instead.
+constexpr uint64_t kSmallestBehindMapping = 2u << 20;
+
+}  // namespace
+
+// ---------------------------------------------------------------- who copies
+
+/** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
+ *  one. */
+std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
+                                                double seconds, bool ready) {
+    // Asked anew now and then, so that what is in use stays young.
+    constexpr unsigned kUses = 256;
+    LastMapping &last = last_mapping_;
+    const uint64_t generation = PeerMappings::instance().generation();
+    if (last.generation == generation && last.owner == buffer.owner &&
+        last.buffer_id == buffer.buffer_id && last.context == context && ++last.uses < kUses) {
+        if (std::shared_ptr<PeerMapping> mapping = last.mapping.lock()) {
+            return mapping;
+        }
+    }
+    std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
+    last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
+    if (mapping == nullptr && PeerMappings::instance().missed(buffer, context, seconds, ready)) {
+        if (buffer.sharing == BufferName::Sharing::file_descriptor &&
+            !port_.open_descriptor_receiver()) {
+            PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
+            return nullptr;
+        }
+        send_control(CellKind::map_request, MapRequest{buffer});
+        asked_for_ = buffer.buffer_id;
+    }
+    return mapping;
+}
+
+/** Whether a name that the peer has sent is of its own process. */
+bool Link::is_of_peer(const BufferName &buffer) {
+    const bool named_us = buffer.owner == process_cookie().low && peer_.pid != getpid();
+    if (owner_ == 0 && buffer.owner != 0 && !named_us &&
+        PeerMappings::instance().belongs_to(buffer.owner, peer_.pid)) {
+        owner_ = buffer.owner;
+    }
+    const bool is_known = buffer.owner == owner_;
+    if (!is_known) {
+        GPUSHM_LOG_ONCE(error, "process %d names memory of another process as its own: it is not mapped; look for memory "
+                        "corruption in the job's processes", peer_.pid);
+    }
+    return is_known;
+}
+
+void Link::receive_map_answer(const MapAnswer &answer) {
+    if (answer.owner != owner_) {
+        return;  // not asked of this peer
+    }
+    PeerHandle given = {answer.buffer_id, false, {answer.sharing, {}, UniqueFd()}, next_id_};
+    memcpy(&given.handle.ipc, answer.ipc_handle, sizeof(given.handle.ipc));
+    if (answer.sharing == BufferName::Sharing::file_descriptor) {
+        given.handle.descriptor = port_.receive_descriptor({answer.owner, answer.buffer_id});
+    }
+    given.usable = answer.sharing == BufferName::Sharing::ipc_handle || given.handle.descriptor;
+    handles_.push_back(std::move(given));
+    port_.activate(*this);
+}
+
+/** Whether what was under way when the first handle came has ended: nothing waits for the driver then, and a peer that
+ *  does the same, as most programs exchange messages, opens ours meanwhile. */
+bool Link::may_open_handle() const {
+    return !gets_behind_mappings_.empty() || handles_.size() > kMostHandles || operations_.empty() ||
+           operations_.begin()->first >= handles_.front().next_id;
+}
+
+/** At most one, so that messages are received between. */
+unsigned Link::open_handles() {
+    if (handles_.empty() || !may_open_handle()) {
+        return 0;
+    }
+    const PeerHandle given = std::move(handles_.front());
+    handles_.pop_front();
+    PeerMappings::instance().receive(owner_, given.buffer_id, given.usable ? &given.handle : nullptr);
+    end_wait_for_mapping(given.buffer_id);
+    return 1;
+}
+
+/** Has a long get wait for the mapping that it would take: it is made in any case, and the ring would take longer besides.
+ *  False: there is none to wait for. */
+bool Link::wait_for_mapping(uint64_t id) {
+    const Operation &operation = operations_[id];
+    const uint64_t buffer_id = operation.remote.buffer.buffer_id;
+    const bool is_awaited = buffer_id != 0 &&
+                            (asked_for_ == buffer_id ||
+                             std::any_of(gets_behind_mappings_.begin(), gets_behind_mappings_.end(),
+                                         [&](const GetBehindMapping &get) { return get.buffer_id == buffer_id; }));
+    if (!is_awaited || !operation.local_on_gpu || operation.length < kSmallestBehindMapping) {
+        return false;
+    }
+    gets_behind_mappings_.push_back({id, buffer_id});
+    return true;
+}
+
+/** The peer has answered. Some may have been given up meanwhile. */
+void Link::end_wait_for_mapping(uint64_t buffer_id) {
+    const auto first = std::stable_partition(gets_behind_mappings_.begin(), gets_behind_mappings_.end(),
+                                             [&](const GetBehindMapping &get) { return get.buffer_id != buffer_id; });
+    const std::vector<GetBehindMapping> ended(first, gets_behind_mappings_.end());
+    gets_behind_mappings_.erase(first, gets_behind_mappings_.end());
+    for (const GetBehindMapping &get : ended) {
+        if (operations_.count(get.id) != 0 && !start_direct_get(get.id)) {
+            request_data(get.id, port_.config().peer_mapping);
+        }
+    }
+}
+
+void Link::receive_unmap_notice(const UnmapNotice &notice) {
+    if (notice.owner == owner_) {
+        PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
+    }
+}
+
+/** Also what the peer has asked for and given. */
+void Link::forget_mappings() {
+    map_requests_.clear();
+    handles_.clear();
+    gets_behind_mappings_.clear();
+    if (owner_ != 0) {
+        as_possible([this] { PeerMappings::instance().forget_process(owner_); });
+    }
+}
+
+// ---------------------------------------------------------------- the owner
+
+void Link::receive_map_request(const MapRequest &request) {
+    map_requests_.push_back(request);
+    port_.activate(*this);
+}
+
+/** Behind the copies that the peer has asked for meanwhile: it waits for these. */
+unsigned Link::answer_map_requests() {
+    unsigned count = 0;
+    for (; !map_requests_.empty(); ++count) {
+        const MapRequest request = map_requests_.front();
+        map_requests_.pop_front();
+        answer_map_request(request);
+    }
+    return count;
+}
+
+void Link::answer_map_request(const MapRequest &request) {
+    MapAnswer answer = {};
+    answer.owner = request.buffer.owner;
+    answer.buffer_id = request.buffer.buffer_id;
+    std::optional<MappingHandle> handle;
+    if (port_.config().peer_mapping) {
+        handle = export_memory(request.buffer);
+    }
+    if (handle && handle->sharing == BufferName::Sharing::file_descriptor &&
+        !send_descriptor(peer_.cookie, {process_cookie().low, answer.buffer_id}, handle->descriptor)) {
+        handle.reset();
+    }
+    if (handle) {
+        answer.sharing = handle->sharing;
+        memcpy(answer.ipc_handle, &handle->ipc, sizeof(answer.ipc_handle));
+        remember_export(request.buffer);
+    }
+    send_control(CellKind::map_answer, answer);
+}
+
+/** The peer is told when it is freed; a peer that asks for more than it may keep is not. */
+void Link::remember_export(const BufferName &buffer) {
+    const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferName &other) {
+        return other.buffer_id == buffer.buffer_id;
+    });
+    if (!known && exported_.size() < kMaxExports) {
+        exported_.push_back(buffer);
+    }
+}
+
+void Link::check_exports() {
+    for (auto buffer = exported_.begin(); buffer != exported_.end() && !failed_;) {
+        if (still_allocated(*buffer)) {
+            ++buffer;
+            continue;
+        }
+        send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
+        buffer = exported_.erase(buffer);
+    }
+}
+
+}  // namespace gpushm
