@@ -3,8 +3,8 @@
 // times, and that no message waits for it.
 #include "port_gpu_peer.hpp"
 
+#include <chrono>
 #include <deque>
-#include <vector>
 
 namespace gpushm {
 namespace {
@@ -29,6 +29,15 @@ int pull(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote, u
     return 0;
 }
 
+/** The staging rings of both directions, which gets would else not wait for. */
+int make_rings(Pair &pair, Buffer &local) {
+    const RemoteMemory remote = pair.peer.allocate(kBytes, Buffer::Allocator::host);
+    CHECK(pull(pair, local, kBytes, remote, 1) == 0);
+    CHECK(pair.put(local.data(), kBytes, remote) == Status::ok && opened() == 0);
+    pair.peer.release();
+    return 0;
+}
+
 /** What was opened when an operation ended. */
 struct OpenedAtEnd {
     static void complete(void *self, Status status) {
@@ -44,6 +53,7 @@ int map_at_first(bool put) {
     Pair pair(1);
     CHECK(pair.start());
     Buffer local(MemoryKind::device, kBytes);
+    CHECK(make_rings(pair, local) == 0);
     for (unsigned long buffers = 1; buffers <= 3; ++buffers) {
         const RemoteMemory remote = pair.peer.allocate(kBytes);
         pair.peer.fill(2 * buffers);
@@ -80,9 +90,10 @@ FreshProcess exchange("mapped-on-both-sides", [] {
     constexpr uint64_t kSteps = 20;
     Pair pair(1);
     CHECK(pair.start());
-    const RemoteMemory remote = pair.peer.allocate(kBytes);
     Buffer sources[] = {{MemoryKind::device, kBytes}, {MemoryKind::device, kBytes}};
     Buffer target(MemoryKind::device, kBytes);
+    CHECK(make_rings(pair, target) == 0);
+    const RemoteMemory remote = pair.peer.allocate(kBytes);
     const Registration registrations[] = {{sources[0].data(), kBytes}, {sources[1].data(), kBytes}};
     for (uint64_t step = 0; step < kSteps; ++step) {
         if (step == 3) {
@@ -183,30 +194,36 @@ TEST(PortGpuMappingStart, EachLifeOfAnAddressIsMappedBesideItsFirstMessage) {
     EXPECT_EQ(alternately.run(), 0);
 }
 
-// ---------------------------------------------------------------- long messages
+// ---------------------------------------------------------------- messages that wait
 
-/** They wait for the mapping, and nothing goes through the ring. */
-FreshProcess held("long-messages-wait", [] {
+/** Long ones wait for the mapping, and nothing goes through the ring; so do short ones of a pair that has none. */
+int hold(size_t length, bool has_ring) {
     Pair pair(1);
     CHECK(pair.start());
+    Buffer first(MemoryKind::device, kBytes);
+    CHECK(!has_ring || make_rings(pair, first) == 0);
     const RemoteMemory remote = pair.peer.allocate(kLong);
     std::deque<Buffer> locals;
     std::deque<Outcome> outcomes(4);
     pair.peer.fill(7);
     pair.peer.reset_calls();
     for (Outcome &outcome : outcomes) {
-        Buffer &local = locals.emplace_back(MemoryKind::device, kLong);
-        CHECK(pair.peer.link().get(local.data(), kLong, remote, nullptr, outcome.completion()) == Status::in_progress);
+        Buffer &local = locals.emplace_back(MemoryKind::device, length);
+        CHECK(pair.peer.link().get(local.data(), length, remote, nullptr, outcome.completion()) == Status::in_progress);
     }
     CHECK(progress_until({&*pair.port}, [&] { return outcomes.back().done(); }));
     settle({&*pair.port});
     for (size_t i = 0; i < outcomes.size(); ++i) {
         CHECK(outcomes[i].calls == 1 && outcomes[i].status == Status::ok);
-        CHECK(locals[i].check(0, kLong, 7, 0).empty());
+        CHECK(locals[i].check(0, length, 7, 0).empty());
     }
     CHECK(opened() == 1 && pair.peer.calls("cuMemcpyAsync") == 0);
+    CHECK(pair.peer.calls("cuMemHostRegister") == 0);
     return pair.peer.finish();
-});
+}
+
+FreshProcess held_long("long-messages-wait", [] { return hold(kLong, true); });
+FreshProcess held_without_ring("messages-without-a-ring-wait", [] { return hold(kBytes, false); });
 
 int run_refused(const PortConfig &peer_config, const char *here, const char *there) {
     Pair pair(1, peer_config);
@@ -228,9 +245,10 @@ FreshProcess refused_there("long-refused-by-the-owners-driver",
                            [] { return run_refused(kMappingPort, "", "cuIpcGetMemHandle:1:1"); });
 FreshProcess refused_by_setting("long-refused-by-the-owners-setting", [] { return run_refused(kSmallPort, "", ""); });
 
-TEST(PortGpuMappingStart, LongMessagesTakeTheMappingThatTheyAskFor) {
+TEST(PortGpuMappingStart, MessagesWaitForTheMappingWhereTheRingTakesLonger) {
     SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(held.run(), 0);
+    EXPECT_EQ(held_long.run(), 0);
+    EXPECT_EQ(held_without_ring.run(), 0);
     EXPECT_EQ(refused_here.run(), 0);
     EXPECT_EQ(refused_there.run(), 0);
     EXPECT_EQ(refused_by_setting.run(), 0);
@@ -296,8 +314,9 @@ FreshProcess killed_long("killed-while-long-messages-wait", [] { return outlive(
 FreshProcess killed_given("killed-after-its-answer", [] {
     Pair pair(1);
     CHECK(pair.start());
-    const RemoteMemory remote = pair.peer.allocate(kBytes);
     Buffer local(MemoryKind::device, kBytes);
+    CHECK(make_rings(pair, local) == 0);
+    const RemoteMemory remote = pair.peer.allocate(kBytes);
     pair.peer.simulate("SIMCUDA_DELAY_US", "300000");
     Outcome outcome;
     CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) == Status::in_progress);

@@ -146,9 +146,10 @@ unsigned char *PeerMapping::locate(const BufferName &name, uint64_t address,
                : nullptr;
 }
 
-void PeerMapping::note_use(double seconds) {
+void PeerMapping::note_use(double seconds, bool is_new) {
     prior_->note_saving(seconds);
-    if (is_first_use_.load(std::memory_order_relaxed) && is_first_use_.exchange(false, std::memory_order_relaxed)) {
+    const bool may_return = is_new && awaits_return_.load(std::memory_order_relaxed);
+    if (may_return && awaits_return_.exchange(false, std::memory_order_relaxed)) {
         prior_->note_return();
     }
 }
@@ -262,7 +263,7 @@ void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &ha
         return;
     }
     entry.mapping->prior_ = &prior_;
-    entry.mapping->is_first_use_ = entry.messages == 1;
+    entry.mapping->awaits_return_ = entry.messages == 1;
     entry.state = State::mapped;
     generation_.fetch_add(1, std::memory_order_release);
     ++mapped_;

@@ -31,8 +31,8 @@ public:
     unsigned char *locate(const BufferName &name, uint64_t address, uint64_t length) const;
     /** Whether it is still mapped; at most one driver call. */
     virtual bool alive() const { return true; }
-    /** A message goes through it, which takes `seconds` less than without. */
-    void note_use(double seconds);
+    /** A message goes through it, which takes `seconds` less than without. `is_new`: missed() has not been told of it. */
+    void note_use(double seconds, bool is_new);
 
 protected:
     PeerMapping(unsigned char *data, size_t length) : data_(data), length_(length) {}
@@ -43,7 +43,7 @@ protected:
 private:
     friend class PeerMappings;
     MappingPrior *prior_ = nullptr;
-    std::atomic<bool> is_first_use_{false};  // of a buffer that was mapped at its first message
+    std::atomic<bool> awaits_return_{false};  // of a buffer that was mapped at its first message
 };
 
 /** What the owner gives of an allocation so that it can be mapped. */

@@ -198,6 +198,7 @@ private:
         uint64_t length = 0;
         uint64_t arrived = 0;
         RemoteMemory remote = {};
+        bool has_waited = false;  // for a mapping
         SharedUse shared;  // permits the peer to write `local`
         WrittenRanges::Hold held;  // in written_ or read_
         bool is_message = false;
@@ -351,6 +352,7 @@ private:
     struct RemoteView {
         unsigned char *address = nullptr;
         std::shared_ptr<PeerMapping> mapping;
+        double saved_seconds = 0;  // by the mapping
         HostPins::Hold pin;
         MemoryInfo gpu_side;      // which GPU copies
         bool in_reach = false;    // CopyJob::in_reach
@@ -505,6 +507,7 @@ private:
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                            const LocalSide &local, uint64_t length);
     CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
+    static void note_use(const RemoteView &view, bool is_new);
     static LocalSide local_side(const Stream &stream);
     static StridedRows destination_of(const Operation &operation, const StridedRows &source);
     bool start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,

@@ -125,9 +125,7 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
         const bool ready = !from_host || view.pin != nullptr;
         view.mapping = find_mapping(buffer, context, seconds, ready);
         view.address = view.mapping && ready ? view.mapping->locate(buffer, address, extent) : nullptr;
-        if (view.address != nullptr) {
-            view.mapping->note_use(seconds);
-        }
+        view.saved_seconds = seconds;
     }
     if (from_host && view.pin == nullptr) {
         view.address = nullptr;
@@ -157,6 +155,13 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
 
 Link::LocalSide Link::local_side(const Stream &stream) {
     return {stream.source, stream.source_info, stream.by_gpu, stream.total};
+}
+
+/** For the prior of what is mapped next. `is_new`: of a message that was not counted before. */
+void Link::note_use(const RemoteView &view, bool is_new) {
+    if (view.mapping != nullptr && view.address != nullptr) {
+        view.mapping->note_use(view.saved_seconds, is_new);
+    }
 }
 
 /** Of `copy.stream.total` bytes between two sides; false when nothing was started. */
@@ -240,6 +245,7 @@ bool Link::start_direct_get(uint64_t id) {
     if (view.address == nullptr) {
         return false;
     }
+    note_use(view, !operation.has_waited);
     source.address = reinterpret_cast<uint64_t>(view.address);
     split_alike(&source, &destination);
     DirectCopy copy = {DirectCopy::Purpose::get, {}, {}, nullptr, nullptr};
@@ -256,6 +262,7 @@ bool Link::start_direct_put(const Stream &stream) {
     }
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
                                         local_side(stream), stream.total);
+    note_use(view, true);
     DirectCopy copy = {DirectCopy::Purpose::put, stream, {}, nullptr, nullptr};
     copy.write = view.address != nullptr ? writer_.begin(stream.remote.registration) : DirectWriter::Hold();
     return copy.write.exists() &&
@@ -282,6 +289,7 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
     }
     const RemoteView view = view_remote(buffer, request.destination, stream.total,
                                         local_side(stream), stream.total);
+    note_use(view, true);
     pushes_host_memory_ |= view.address != nullptr && view.pin != nullptr;
     // Without a claim the peer has given the transfer up.
     SharedTransfer &shared = mailbox_.shared_transfer(request.shared.index);

@@ -8,7 +8,7 @@
 //   what is under way ends; then
 //   opens the handle                      opens that of the first one's memory, if it has asked for it
 //
-// So neither keeps a message waiting, but for long ones, which are sooner there by the mapping that they wait for.
+// So neither keeps a message waiting, but for those that are sooner there by the mapping (wait_for_mapping()).
 #include "core/transport/link.hpp"
 
 #include "core/base/log.hpp"
@@ -34,7 +34,8 @@ constexpr size_t kMaxExports = 1024;
 // Of a peer that answers what nobody has asked.
 constexpr size_t kMostHandles = 64;
 
-// Through the ring it takes 50 us longer; a short one would wait for its peer's driver instead.
+// Through the ring it takes 50 us longer. Where there is no ring yet, all do: to make one and page-lock it on both sides
+// takes milliseconds, and who maps all that he meets never needs it.
 constexpr uint64_t kSmallestBehindMapping = 2u << 20;
 
 }  // namespace
@@ -117,19 +118,21 @@ unsigned Link::open_handles() {
     return 1;
 }
 
-/** Has a long get wait for the mapping that it would take: it is made in any case, and the ring would take longer besides.
- *  False: there is none to wait for. */
+/** Has a get wait for the mapping that was just asked for where the ring would take longer: that is made in any case. False:
+ *  there is none to wait for. */
 bool Link::wait_for_mapping(uint64_t id) {
-    const Operation &operation = operations_[id];
+    Operation &operation = operations_[id];
     const uint64_t buffer_id = operation.remote.buffer.buffer_id;
     const bool is_awaited = buffer_id != 0 &&
                             (asked_for_ == buffer_id ||
                              std::any_of(gets_behind_mappings_.begin(), gets_behind_mappings_.end(),
                                          [&](const GetBehindMapping &get) { return get.buffer_id == buffer_id; }));
-    if (!is_awaited || !operation.local_on_gpu || operation.length < kSmallestBehindMapping) {
+    const bool is_short = operation.length < kSmallestBehindMapping && rx_ring_;
+    if (!is_awaited || !operation.local_on_gpu || is_short) {
         return false;
     }
     gets_behind_mappings_.push_back({id, buffer_id});
+    operation.has_waited = true;
     return true;
 }
 
@@ -149,6 +152,7 @@ void Link::end_wait_for_mapping(uint64_t buffer_id) {
 void Link::receive_unmap_notice(const UnmapNotice &notice) {
     if (notice.owner == owner_) {
         PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
+        port_.keep_house_soon();
     }
 }
 
