@@ -49,13 +49,13 @@ TEST(MappingPriorTest, ManyAtATimeAreMappedAtTheirSecondMessageAtTheLatest) {
             ++at_first;
         }
     }
-    EXPECT_EQ(at_first, 4u);
+    EXPECT_EQ(at_first, 8u);
     EXPECT_TRUE(prior.trusts(2));
 }
 
 TEST(MappingPriorTest, BuffersThatComeOnceAreNot) {
     MappingPrior prior;
-    EXPECT_EQ(run(prior, 1000, 1), 4u);
+    EXPECT_EQ(run(prior, 1000, 1), 8u);
     EXPECT_EQ(run(prior, 1000, 1), 0u);
 }
 

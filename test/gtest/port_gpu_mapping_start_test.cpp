@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <deque>
+#include <vector>
 
 namespace gpushm {
 namespace {
@@ -13,7 +14,7 @@ using namespace test;
 
 constexpr size_t kBytes = 4096;
 constexpr size_t kLong = 4 << 20;  // waits for its mapping
-constexpr unsigned long kMostOnTrust = 4;
+constexpr unsigned long kMostOnTrust = 8;
 constexpr char kOwner = 0;
 
 unsigned long opened() { return calls("cuIpcOpenMemHandle"); }
@@ -197,7 +198,7 @@ TEST(PortGpuMappingStart, EachLifeOfAnAddressIsMappedBesideItsFirstMessage) {
 // ---------------------------------------------------------------- messages that wait
 
 /** Long ones wait for the mapping, and nothing goes through the ring; so do short ones of a pair that has none. */
-int hold(size_t length, bool has_ring) {
+int hold_gets(size_t length, bool has_ring) {
     Pair pair(1);
     CHECK(pair.start());
     Buffer first(MemoryKind::device, kBytes);
@@ -222,8 +223,30 @@ int hold(size_t length, bool has_ring) {
     return pair.peer.finish();
 }
 
-FreshProcess held_long("long-messages-wait", [] { return hold(kLong, true); });
-FreshProcess held_without_ring("messages-without-a-ring-wait", [] { return hold(kBytes, false); });
+FreshProcess held_long("long-messages-wait", [] { return hold_gets(kLong, true); });
+FreshProcess held_without_ring("messages-without-a-ring-wait", [] { return hold_gets(kBytes, false); });
+
+/** Of several at a time each but the first waits for the one before it (Link::put). */
+int hold_put(size_t length, bool has_ring) {
+    Pair pair(1);
+    CHECK(pair.start());
+    Buffer first(MemoryKind::device, kBytes);
+    CHECK(!has_ring || make_rings(pair, first) == 0);
+    Buffer local(MemoryKind::device, length);
+    const RemoteMemory remote = pair.peer.allocate(length);
+    pair.peer.reset_calls();
+    for (uint64_t i = 0; i < 3; ++i) {
+        local.fill(i);
+        CHECK(pair.put(local.data(), length, remote) == Status::ok);
+        CHECK(i != 0 || (pair.peer.calls("cuMemcpyAsync") == 0 && pair.peer.calls("cuMemHostRegister") == 0));
+        CHECK(pair.peer.holds(i));
+    }
+    CHECK(opened() == 1);
+    return pair.peer.finish();
+}
+
+FreshProcess held_put("long-put-waits", [] { return hold_put(kLong, true); });
+FreshProcess held_put_without_ring("put-without-a-ring-waits", [] { return hold_put(kBytes, false); });
 
 int run_refused(const PortConfig &peer_config, const char *here, const char *there) {
     Pair pair(1, peer_config);
@@ -236,6 +259,11 @@ int run_refused(const PortConfig &peer_config, const char *here, const char *the
     CHECK(pull(pair, local, kLong, remote, 1) == 0);
     CHECK(pull(pair, local, kLong, remote, 2) == 0);
     CHECK(pair.peer.calls("cuMemcpyAsync") != 0);
+    const RemoteMemory other = pair.peer.allocate(kLong);
+    set_simulation("SIMCUDA_FAIL", here);
+    pair.peer.simulate("SIMCUDA_FAIL", there);
+    local.fill(3);
+    CHECK(pair.put(local.data(), kLong, other) == Status::ok && pair.peer.holds(3));
     return pair.peer.finish();
 }
 
@@ -249,12 +277,31 @@ TEST(PortGpuMappingStart, MessagesWaitForTheMappingWhereTheRingTakesLonger) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(held_long.run(), 0);
     EXPECT_EQ(held_without_ring.run(), 0);
+    EXPECT_EQ(held_put.run(), 0);
+    EXPECT_EQ(held_put_without_ring.run(), 0);
     EXPECT_EQ(refused_here.run(), 0);
     EXPECT_EQ(refused_there.run(), 0);
     EXPECT_EQ(refused_by_setting.run(), 0);
 }
 
 /** Given up while they wait: the memory is the owner's at once, and the others end as usual. */
+FreshProcess cancelled_put("long-put-cancelled", [] {
+    Pair pair(1);
+    CHECK(pair.start());
+    const RemoteMemory remote = pair.peer.allocate(kLong);
+    Buffer given_up(MemoryKind::device, kLong);
+    Outcome never;
+    given_up.fill(7);
+    pair.peer.fill(8);
+    CHECK(pair.peer.link().put(given_up.data(), kLong, remote, &kOwner, never.completion()) == Status::in_progress);
+    std::vector<Completion> ended;
+    pair.peer.link().cancel(&kOwner, &ended);
+    settle({&*pair.port});
+    CHECK(ended.size() == 1 && never.calls == 0 && (*pair.port)->idle());
+    CHECK(pair.peer.holds(8));
+    return pair.peer.finish();
+});
+
 FreshProcess cancelled("long-messages-cancelled", [] {
     Pair pair(1);
     CHECK(pair.start());
@@ -279,6 +326,7 @@ FreshProcess cancelled("long-messages-cancelled", [] {
 TEST(PortGpuMappingStart, LongMessagesMayBeGivenUpBeforeTheMapping) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(cancelled.run(), 0);
+    EXPECT_EQ(cancelled_put.run(), 0);
 }
 
 // ---------------------------------------------------------------- peers that go away

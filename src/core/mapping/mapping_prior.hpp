@@ -31,7 +31,7 @@ public:
     void note_saving(double seconds);
 
 private:
-    static constexpr unsigned kMostUnreturned = 4;
+    static constexpr unsigned kMostUnreturned = 8;  // neighbours in space, or GPUs of a node
     static constexpr int64_t kMostDebtNs = 8'000'000;  // 16 mappings of usual size
 
     std::atomic<unsigned> unreturned_{0};

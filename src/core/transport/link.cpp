@@ -302,6 +302,11 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
         }
     }
     count_leading();
+    for (const HeldTransfer &held : held_transfers_) {
+        if (held.put && held.put->owner == owner) {
+            erase(held.id);
+        }
+    }
     for (auto read = shared_reads_.begin(); read != shared_reads_.end();) {
         const auto operation = operations_.find(read->id);
         if (operation != operations_.end() && operation->second.owner == owner) {

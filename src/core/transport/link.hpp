@@ -198,7 +198,6 @@ private:
         uint64_t length = 0;
         uint64_t arrived = 0;
         RemoteMemory remote = {};
-        bool has_waited = false;  // for a mapping
         SharedUse shared;  // permits the peer to write `local`
         WrittenRanges::Hold held;  // in written_ or read_
         bool is_message = false;
@@ -316,10 +315,11 @@ private:
         uint64_t next_id;  // next_id_ when it came
     };
 
-    /** A get that waits for the mapping of the peer's buffer. */
-    struct GetBehindMapping {
+    /** A transfer that waits for the mapping of the peer's buffer. */
+    struct HeldTransfer {
         uint64_t id;
         uint64_t buffer_id;
+        std::optional<Stream> put;  // else a get
     };
 
     /** A get between hosts that this process copies, perhaps with help of the peer. */
@@ -495,8 +495,8 @@ private:
 
     // link_direct.cpp
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
-    bool start_direct_get(uint64_t id);
-    bool start_direct_put(const Stream &stream);
+    bool start_direct_get(uint64_t id, bool is_new = true);
+    bool start_direct_put(const Stream &stream, bool is_new = true);
     bool start_push(const Stream &stream, const GetRequest &request);
     // Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us instead of
     // 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
@@ -525,8 +525,11 @@ private:
                                               double missed_seconds, bool ready);
     bool may_open_handle() const;
     unsigned open_handles();
-    bool wait_for_mapping(uint64_t id);
-    void end_wait_for_mapping(uint64_t buffer_id);
+    bool is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const;
+    bool hold_get(uint64_t id);
+    bool hold_put(const Stream &stream);
+    void release_held(uint64_t buffer_id);
+    void release_held(const HeldTransfer &held);
     void forget_mappings();
     unsigned answer_map_requests();
     void answer_map_request(const MapRequest &request);
@@ -621,7 +624,7 @@ private:
     LastMapping last_mapping_;
     uint64_t asked_for_ = 0;             // the buffer whose handle the operation that is being started has asked for
     std::deque<PeerHandle> handles_;
-    std::vector<GetBehindMapping> gets_behind_mappings_;
+    std::vector<HeldTransfer> held_transfers_;
     std::deque<MapRequest> map_requests_;  // of the peer
     bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
     bool peer_gets_to_gpu_ = false;      // what it asked for last

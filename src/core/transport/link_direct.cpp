@@ -225,7 +225,8 @@ StridedRows Link::destination_of(const Operation &operation, const StridedRows &
                  : in_one_row(reinterpret_cast<uint64_t>(operation.local), operation.length);
 }
 
-bool Link::start_direct_get(uint64_t id) {
+/** `is_new`: it did not wait for a mapping. */
+bool Link::start_direct_get(uint64_t id, bool is_new) {
     const Operation &operation = operations_[id];
     const RemoteMemory &remote = operation.remote;
     if (!is_current(remote) || !may_copy(remote, operation.local_info, operation.length) ||
@@ -245,7 +246,7 @@ bool Link::start_direct_get(uint64_t id) {
     if (view.address == nullptr) {
         return false;
     }
-    note_use(view, !operation.has_waited);
+    note_use(view, is_new);
     source.address = reinterpret_cast<uint64_t>(view.address);
     split_alike(&source, &destination);
     DirectCopy copy = {DirectCopy::Purpose::get, {}, {}, nullptr, nullptr};
@@ -256,13 +257,13 @@ bool Link::start_direct_get(uint64_t id) {
     return start_direct(std::move(copy), destination, source, view);
 }
 
-bool Link::start_direct_put(const Stream &stream) {
+bool Link::start_direct_put(const Stream &stream, bool is_new) {
     if (!is_current(stream.remote) || !may_copy(stream.remote, stream.source_info, stream.total)) {
         return false;
     }
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
                                         local_side(stream), stream.total);
-    note_use(view, true);
+    note_use(view, is_new);
     DirectCopy copy = {DirectCopy::Purpose::put, stream, {}, nullptr, nullptr};
     copy.write = view.address != nullptr ? writer_.begin(stream.remote.registration) : DirectWriter::Hold();
     return copy.write.exists() &&

@@ -8,7 +8,7 @@
 //   what is under way ends; then
 //   opens the handle                      opens that of the first one's memory, if it has asked for it
 //
-// So neither keeps a message waiting, but for those that are sooner there by the mapping (wait_for_mapping()).
+// So neither keeps a message waiting, but for those that are sooner there by the mapping (is_to_wait()).
 #include "core/transport/link.hpp"
 
 #include "core/base/log.hpp"
@@ -36,7 +36,7 @@ constexpr size_t kMostHandles = 64;
 
 // Through the ring it takes 50 us longer. Where there is no ring yet, all do: to make one and page-lock it on both sides
 // takes milliseconds, and who maps all that he meets never needs it.
-constexpr uint64_t kSmallestBehindMapping = 2u << 20;
+constexpr uint64_t kSmallestHeld = 2u << 20;
 
 }  // namespace
 
@@ -102,7 +102,7 @@ void Link::receive_map_answer(const MapAnswer &answer) {
 /** Whether what was under way when the first handle came has ended: nothing waits for the driver then, and a peer that
  *  does the same, as most programs exchange messages, opens ours meanwhile. */
 bool Link::may_open_handle() const {
-    return !gets_behind_mappings_.empty() || handles_.size() > kMostHandles || operations_.empty() ||
+    return !held_transfers_.empty() || handles_.size() > kMostHandles || operations_.empty() ||
            operations_.begin()->first >= handles_.front().next_id;
 }
 
@@ -114,38 +114,57 @@ unsigned Link::open_handles() {
     const PeerHandle given = std::move(handles_.front());
     handles_.pop_front();
     PeerMappings::instance().receive(owner_, given.buffer_id, given.usable ? &given.handle : nullptr);
-    end_wait_for_mapping(given.buffer_id);
+    release_held(given.buffer_id);
     return 1;
 }
 
-/** Has a get wait for the mapping that was just asked for where the ring would take longer: that is made in any case. False:
- *  there is none to wait for. */
-bool Link::wait_for_mapping(uint64_t id) {
-    Operation &operation = operations_[id];
-    const uint64_t buffer_id = operation.remote.buffer.buffer_id;
-    const bool is_awaited = buffer_id != 0 &&
-                            (asked_for_ == buffer_id ||
-                             std::any_of(gets_behind_mappings_.begin(), gets_behind_mappings_.end(),
-                                         [&](const GetBehindMapping &get) { return get.buffer_id == buffer_id; }));
-    const bool is_short = operation.length < kSmallestBehindMapping && rx_ring_;
-    if (!is_awaited || !operation.local_on_gpu || is_short) {
-        return false;
-    }
-    gets_behind_mappings_.push_back({id, buffer_id});
-    operation.has_waited = true;
-    return true;
+/** Whether the mapping of a buffer was just asked for and the ring would take longer than to wait for it: it is made in
+ *  any case. */
+bool Link::is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const {
+    const auto waits = [&](const HeldTransfer &held) { return held.buffer_id == buffer.buffer_id; };
+    const bool is_awaited = asked_for_ == buffer.buffer_id ||
+                            std::any_of(held_transfers_.begin(), held_transfers_.end(), waits);
+    return is_awaited && buffer.buffer_id != 0 && (length >= kSmallestHeld || !has_ring);
 }
 
-/** The peer has answered. Some may have been given up meanwhile. */
-void Link::end_wait_for_mapping(uint64_t buffer_id) {
-    const auto first = std::stable_partition(gets_behind_mappings_.begin(), gets_behind_mappings_.end(),
-                                             [&](const GetBehindMapping &get) { return get.buffer_id != buffer_id; });
-    const std::vector<GetBehindMapping> ended(first, gets_behind_mappings_.end());
-    gets_behind_mappings_.erase(first, gets_behind_mappings_.end());
-    for (const GetBehindMapping &get : ended) {
-        if (operations_.count(get.id) != 0 && !start_direct_get(get.id)) {
-            request_data(get.id, port_.config().peer_mapping);
+bool Link::hold_get(uint64_t id) {
+    const Operation &operation = operations_[id];
+    const BufferName &buffer = operation.remote.buffer;
+    const bool waits = operation.local_on_gpu && is_to_wait(buffer, operation.length, rx_ring_.has_value());
+    if (waits) {
+        held_transfers_.push_back({id, buffer.buffer_id, std::nullopt});
+    }
+    return waits;
+}
+
+bool Link::hold_put(const Stream &stream) {
+    const BufferName &buffer = stream.remote.buffer;
+    const bool waits = stream.by_gpu && is_to_wait(buffer, stream.total, ring_state_ == RingState::ready);
+    if (waits) {
+        held_transfers_.push_back({stream.transfer_id, buffer.buffer_id, stream});
+    }
+    return waits;
+}
+
+/** The peer has answered. */
+void Link::release_held(uint64_t buffer_id) {
+    const auto first = std::stable_partition(held_transfers_.begin(), held_transfers_.end(),
+                                             [&](const HeldTransfer &held) { return held.buffer_id != buffer_id; });
+    const std::vector<HeldTransfer> ended(first, held_transfers_.end());
+    held_transfers_.erase(first, held_transfers_.end());
+    for (const HeldTransfer &held : ended) {
+        if (operations_.count(held.id) != 0) {  // else it was given up
+            release_held(held);
         }
+    }
+}
+
+void Link::release_held(const HeldTransfer &held) {
+    const bool started = held.put ? start_direct_put(*held.put, false) : start_direct_get(held.id, false);
+    if (!started && held.put) {
+        add_stream(*held.put);
+    } else if (!started) {
+        request_data(held.id, port_.config().peer_mapping);
     }
 }
 
@@ -160,7 +179,7 @@ void Link::receive_unmap_notice(const UnmapNotice &notice) {
 void Link::forget_mappings() {
     map_requests_.clear();
     handles_.clear();
-    gets_behind_mappings_.clear();
+    held_transfers_.clear();
     if (owner_ != 0) {
         as_possible([this] { PeerMappings::instance().forget_process(owner_); });
     }
