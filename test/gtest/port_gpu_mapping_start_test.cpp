@@ -3,6 +3,8 @@
 // times, and that no message waits for it.
 #include "port_gpu_peer.hpp"
 
+#include "core/reclaim/context_preparation.hpp"
+
 #include <chrono>
 #include <deque>
 #include <vector>
@@ -327,6 +329,45 @@ TEST(PortGpuMappingStart, LongMessagesMayBeGivenUpBeforeTheMapping) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(cancelled.run(), 0);
     EXPECT_EQ(cancelled_put.run(), 0);
+}
+
+// ---------------------------------------------------------------- the first mapping of a process
+
+/** Both have contexts, and wait for something else than GPU memory. `here`, `there`: whose contexts were seen. */
+int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned long opened_here, unsigned long opened_there) {
+    Pair pair(peer_device);
+    CHECK(pair.start());
+    if (there) {
+        pair.peer.note_context();
+    }
+    if (here) {
+        note_context_in_use(current_context());
+    }
+    const auto wait = [&] {
+        return progress_until({&*pair.port}, [&] {
+            return opened() >= opened_here && pair.peer.calls("cuIpcOpenMemHandle") >= opened_there;
+        });
+    };
+    CHECK(wait());
+    settle({&*pair.port});
+    CHECK(opened() == opened_here && pair.peer.calls("cuIpcOpenMemHandle") == opened_there);
+    // Messages go on as usual.
+    Buffer local(MemoryKind::device, kBytes);
+    const RemoteMemory remote = pair.peer.allocate(kBytes);
+    CHECK(pull(pair, local, kBytes, remote, 1) == 0 && pull(pair, local, kBytes, remote, 2) == 0);
+    CHECK(opened() == opened_here + 1);
+    return pair.peer.finish();
+}
+
+FreshProcess both_seen("both-contexts-seen", [] { return map_before_messages(true, true, 1, 1, 1); });
+FreshProcess one_seen("one-context-seen", [] { return map_before_messages(true, false, 1, 0, 0); });
+FreshProcess other_seen("other-context-seen", [] { return map_before_messages(false, true, 1, 0, 0); });
+
+TEST(PortGpuMappingStart, TheFirstMappingOfAProcessIsMadeBeforeThereAreMessages) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(both_seen.run(), 0);
+    EXPECT_EQ(one_seen.run(), 0);
+    EXPECT_EQ(other_seen.run(), 0);
 }
 
 // ---------------------------------------------------------------- peers that go away

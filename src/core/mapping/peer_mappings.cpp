@@ -213,12 +213,13 @@ bool PeerMappings::missed(const BufferName &name, CUcontext context, double seco
     const bool ask = is_worth_asking(entry, ready);
     if (ask) {
         entry.state = State::requested;
+        entry.context_id = CudaDriver::get()->context_id(context);
     }
     bound();
     return ask;
 }
 
-bool PeerMappings::is_worth_asking(const Entry &entry, bool ready) {
+bool PeerMappings::is_worth_asking(Entry &entry, bool ready) {
     if (entry.state != State::counted || waiting_for_idle() >= kMaxWaiting) {
         return false;
     }
@@ -228,6 +229,7 @@ bool PeerMappings::is_worth_asking(const Entry &entry, bool ready) {
     const bool trusted = ready && prior_.trusts(entry.messages);
     if (trusted) {
         prior_.note_trust(entry.messages);
+        entry.on_trust = entry.messages == 1;
     }
     return trusted;
 }
@@ -251,7 +253,7 @@ void PeerMappings::receive(uint64_t owner, uint64_t buffer_id, const MappingHand
 void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &handle) {
     const auto begin = std::chrono::steady_clock::now();
     const RelaxedCapture relaxed(CudaDriver::get());
-    CurrentContext current(CudaDriver::get(), context);
+    CurrentContext current(CudaDriver::get(), context, entry.context_id);
     if (current.result() == CUDA_SUCCESS) {
         entry.mapping = handle.sharing == BufferName::Sharing::ipc_handle
                             ? IpcMapping::open(entry.name, context, handle.ipc)
@@ -263,7 +265,7 @@ void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &ha
         return;
     }
     entry.mapping->prior_ = &prior_;
-    entry.mapping->awaits_return_ = entry.messages == 1;
+    entry.mapping->awaits_return_ = entry.on_trust && entry.messages == 1;
     entry.state = State::mapped;
     generation_.fetch_add(1, std::memory_order_release);
     ++mapped_;

@@ -70,6 +70,9 @@ public:
      *  ended: from call to call where nobody would tell of that. */
     uint64_t generation();
 
+    /** Whether the process has mapped nothing yet; true once: the caller is to. */
+    bool may_begin() { return !any_opened_.load(std::memory_order_relaxed) && !begun_.exchange(true); }
+
     /** A message went another way, which took `seconds` more than it would with a mapping. `ready`: a mapping was all
      *  that it lacked. True when the caller is to ask the owner for a handle; that is once for a buffer and context. */
     bool missed(const BufferName &name, CUcontext context, double seconds, bool ready);
@@ -92,8 +95,10 @@ private:
     struct Entry {
         State state = State::counted;
         uint64_t messages = 0;  // that went another way
+        bool on_trust = false;  // it was asked for at the first of them
         double missed_seconds = 0;
         BufferName name;
+        unsigned long long context_id = 0;  // when it was requested
         std::shared_ptr<PeerMapping> mapping;
         std::list<Key>::iterator age;
     };
@@ -101,7 +106,7 @@ private:
 
     PeerMappings();
     Entry &touch(const Key &key);
-    bool is_worth_asking(const Entry &entry, bool ready);
+    bool is_worth_asking(Entry &entry, bool ready);
     void open(Entry &entry, CUcontext context, const MappingHandle &handle);
     void count_cost(double seconds);
     void erase(Entries::iterator entry);
@@ -115,7 +120,8 @@ private:
     std::map<uint64_t, pid_t> owners_;  // who named them first
     double cost_seconds_;  // of opening and closing, as measured
     MappingPrior prior_;
-    bool any_opened_ = false;
+    std::atomic<bool> begun_{false};
+    std::atomic<bool> any_opened_{false};  // written with mutex_ held
     size_t mapped_ = 0;
 };
 

@@ -160,6 +160,10 @@ public:
      *  everything and keeps house. */
     void send_close();
 
+    /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks for what the peer told
+     *  of, unless this process has mapped any before. */
+    void map_early(const std::optional<BufferName> &own);
+
     /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A look-up
      *  for each. */
     void check_exports();
@@ -176,6 +180,7 @@ public:
     void receive_chunk(const TransferChunk &chunk, const unsigned char *slot, size_t slot_length);
     void receive_get_request(const GetRequest &request);
     void receive_transfer_done(const TransferDone &done);
+    void receive_map_offer(const MapOffer &offer);
     void receive_map_request(const MapRequest &request);
     void receive_map_answer(const MapAnswer &answer);
     void receive_unmap_notice(const UnmapNotice &notice);
@@ -626,6 +631,8 @@ private:
     std::deque<PeerHandle> handles_;
     std::vector<HeldTransfer> held_transfers_;
     std::deque<MapRequest> map_requests_;  // of the peer
+    std::optional<BufferName> offered_;    // by the peer; nothing has come of it yet
+    bool has_offered_ = false;
     bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
     bool peer_gets_to_gpu_ = false;      // what it asked for last
     bool pushes_host_memory_ = false;    // could, of kSmallestHostCopy or more, when asked last

@@ -13,7 +13,9 @@
 
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/mapping/memory_export.hpp"
+#include "core/reclaim/context_preparation.hpp"
 #include "core/shm/descriptor_channel.hpp"
 #include "core/transport/port.hpp"
 
@@ -37,6 +39,17 @@ constexpr size_t kMostHandles = 64;
 // Through the ring it takes 50 us longer. Where there is no ring yet, all do: to make one and page-lock it on both sides
 // takes milliseconds, and who maps all that he meets never needs it.
 constexpr uint64_t kSmallestHeld = 2u << 20;
+
+// Lost without one, as long as any costs.
+constexpr double kWorthAMapping = 1;
+
+bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
+    const CudaDriver *driver = CudaDriver::get();
+    const CurrentContext current(driver, in_use.context, in_use.id);
+    CUdevice device = 0;
+    return current.result() == CUDA_SUCCESS && driver->ctx_get_device(&device) == CUDA_SUCCESS &&
+           device_identity(device) != buffer.device;
+}
 
 }  // namespace
 
@@ -168,6 +181,27 @@ void Link::release_held(const HeldTransfer &held) {
     }
 }
 
+void Link::receive_map_offer(const MapOffer &offer) { offered_ = offer.buffer; }
+
+void Link::map_early(const std::optional<BufferName> &own) {
+    if (failed_ || peer_gone()) {
+        return;
+    }
+    if (own && !has_offered_) {
+        has_offered_ = true;
+        send_control(CellKind::map_offer, MapOffer{*own});
+    }
+    const std::optional<ContextInUse> in_use = context_in_use();
+    if (!offered_ || !in_use) {
+        return;
+    }
+    const BufferName buffer = *std::exchange(offered_, std::nullopt);
+    if (buffer.can_be_mapped() && is_of_other_gpu(buffer, *in_use) && is_of_peer(buffer) &&
+        PeerMappings::instance().may_begin()) {
+        find_mapping(buffer, in_use->context, kWorthAMapping, true);
+    }
+}
+
 void Link::receive_unmap_notice(const UnmapNotice &notice) {
     if (notice.owner == owner_) {
         PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
@@ -178,6 +212,7 @@ void Link::receive_unmap_notice(const UnmapNotice &notice) {
 /** Also what the peer has asked for and given. */
 void Link::forget_mappings() {
     map_requests_.clear();
+    offered_.reset();
     handles_.clear();
     held_transfers_.clear();
     if (owner_ != 0) {

@@ -170,6 +170,7 @@ private:
     void forget_finished_links();
     void housekeeping();
     void check_exports();
+    void map_early();
 
     const pid_t created_by_ = getpid();
     PortThread thread_;
