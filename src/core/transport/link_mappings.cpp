@@ -33,14 +33,14 @@ namespace {
 // More than a peer keeps mapped (PeerMappings).
 constexpr size_t kMaxExports = 1024;
 
-// Of a peer that answers what nobody has asked.
+// More come only of a peer that answers what nobody has asked.
 constexpr size_t kMostHandles = 64;
 
-// Through the ring it takes 50 us longer. Where there is no ring yet, all do: to make one and page-lock it on both sides
-// takes milliseconds, and who maps all that he meets never needs it.
+// Bytes: through the ring they take 50 us longer. Where there is no ring yet all transfers wait: to make one and to
+// page-lock it on both sides takes milliseconds, and a process that maps all that it meets never needs it.
 constexpr uint64_t kSmallestHeld = 2u << 20;
 
-// Lost without one, as long as any costs.
+// Seconds: more than any costs.
 constexpr double kWorthAMapping = 1;
 
 bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
@@ -53,7 +53,7 @@ bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
 
 }  // namespace
 
-// ---------------------------------------------------------------- who copies
+// ---------------------------------------------------------------- the process that copies
 
 /** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
  *  one. */
@@ -140,6 +140,7 @@ bool Link::is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) 
     return is_awaited && buffer.buffer_id != 0 && (length >= kSmallestHeld || !has_ring);
 }
 
+/** True: the get waits for a mapping. */
 bool Link::hold_get(uint64_t id) {
     const Operation &operation = operations_[id];
     const BufferName &buffer = operation.remote.buffer;
@@ -155,6 +156,7 @@ bool Link::hold_put(const Stream &stream) {
     const bool waits = stream.by_gpu && is_to_wait(buffer, stream.total, ring_state_ == RingState::ready);
     if (waits) {
         held_transfers_.push_back({stream.transfer_id, buffer.buffer_id, stream});
+        count_part(stream.transfer_id, 1);
     }
     return waits;
 }
@@ -173,6 +175,9 @@ void Link::release_held(uint64_t buffer_id) {
 }
 
 void Link::release_held(const HeldTransfer &held) {
+    if (held.put) {
+        count_part(held.id, -1);
+    }
     const bool started = held.put ? start_direct_put(*held.put, false) : start_direct_get(held.id, false);
     if (!started && held.put) {
         add_stream(*held.put);
