@@ -189,6 +189,35 @@ TEST(MemoryInfoProcess, BeforeInitialisationTheDriverIsAskedOncePerHostPage) {
     EXPECT_EQ(asked_once.run(), 0);
 }
 
+/** Of ranges of every size, which are looked through in different ways, what lies within and nothing else. */
+FreshProcess pages_forgotten("host-pages-forgotten", [] {
+    constexpr uintptr_t kPage = 4096;
+    HostPages &pages = HostPages::instance();
+    pages.trust();
+    const uintptr_t begin = uintptr_t{1} << 40;
+    for (size_t count = 1; count <= size_t{1} << 16; count *= 2) {
+        const auto page = [begin](uintptr_t number) { return reinterpret_cast<void *>(begin + number * kPage); };
+        const auto is_kept = [&pages, page](uintptr_t number) { return pages.contains(page(number)); };
+        pages.add(page(0));
+        pages.add(page(count + 1));
+        if (!is_kept(0) || !is_kept(count + 1)) {
+            return 1;
+        }
+        pages.forget(page(1), count * kPage);
+        if (!is_kept(0) || !is_kept(count + 1)) {
+            return 2;
+        }
+        pages.forget(page(0), 1);
+        pages.forget(page(2), count * kPage);
+        if (is_kept(0) || is_kept(count + 1)) {
+            return 3;
+        }
+    }
+    return 0;
+});
+
+TEST(MemoryInfoProcess, HostPagesOfARangeAreForgotten) { EXPECT_EQ(pages_forgotten.run(), 0); }
+
 FreshProcess no_context("no_context", [] {
     const CudaDriver *cuda = CudaDriver::get();
     if (cuda->init(0) != CUDA_SUCCESS) {

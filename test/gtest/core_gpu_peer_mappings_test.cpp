@@ -72,8 +72,8 @@ struct Scene {
         return enter_primary_context(0) != nullptr;
     }
     CUcontext context() const { return current_context(); }
-    bool ask(size_t i, double seconds = 1) {
-        return mappings.missed(exports[i].name, context(), seconds);
+    bool ask(size_t i, double seconds = 1, bool ready = false) {
+        return mappings.missed(exports[i].name, context(), seconds, ready);
     }
     void answer(size_t i) {
         const MappingHandle handle = {BufferName::Sharing::ipc_handle, exports[i].handle,
@@ -234,7 +234,7 @@ FreshProcess bounded("mapping-bounded", [] {
     BufferName name = scene.exports[0].name;
     for (uint64_t i = 0; i < 20000; ++i) {
         name.buffer_id = 1000000 + i;
-        CHECK(!scene.mappings.missed(name, scene.context(), 1e-9));
+        CHECK(!scene.mappings.missed(name, scene.context(), 1e-9, false));
     }
     return 0;
 });
@@ -256,7 +256,7 @@ FreshProcess contexts("mapping-contexts", [] {
     }
     CHECK(CudaDriver::get()->device_primary_ctx_retain(&other, 1) == CUDA_SUCCESS);
     CHECK(scene.ask(0));
-    CHECK(scene.mappings.missed(scene.exports[0].name, other, 1));
+    CHECK(scene.mappings.missed(scene.exports[0].name, other, 1, false));
     CHECK(scene.find(0) == nullptr);
     CUcontext before = current_context();
     scene.answer(0);

@@ -315,7 +315,7 @@ TEST_F(MailboxFaults, EveryKindAndLengthIsCheckedAgainstItsPlace) {
             const bool slot = kind == static_cast<int>(CellKind::am_slot) ||
                               kind == static_cast<int>(CellKind::chunk_slot) ||
                               kind == static_cast<int>(CellKind::help_piece);
-            const bool good = kind >= 1 && kind <= static_cast<int>(CellKind::help_piece) &&
+            const bool good = kind >= 1 && kind <= static_cast<int>(CellKind::map_offer) &&
                               length <= (slot ? kGeometry.slot_bytes : Cell::kInlineBytes);
             ReceivedCell message;
             ASSERT_EQ(mailbox_.receive(&message), good) << "kind " << kind << ", " << length;

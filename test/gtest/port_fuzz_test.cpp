@@ -184,7 +184,7 @@ private:
         }
         // Beyond the last kind now and then; rarely the one that ends it all.
         auto kind = static_cast<CellKind>(
-            1 + random_.below(static_cast<size_t>(CellKind::help_piece) + 1));
+            1 + random_.below(static_cast<size_t>(CellKind::map_offer) + 1));
         if (kind == CellKind::close && random_.below(20) != 0) {
             kind = CellKind::chunk_ring;
         }
@@ -241,6 +241,7 @@ private:
             return put_into(payload, request);
         }
         case CellKind::map_request: return put_into(payload, MapRequest{name()});
+        case CellKind::map_offer: return put_into(payload, MapOffer{name()});
         case CellKind::map_answer: {
             MapAnswer answer = {};
             answer.owner = name().owner;

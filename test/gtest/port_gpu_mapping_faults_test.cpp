@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <deque>
 #include <thread>
 #include <vector>
 
@@ -15,9 +14,7 @@ namespace {
 using namespace test;
 
 constexpr size_t kBytes = 1 << 20;
-// 29 us longer each through the ring, against 1 ms for a mapping.
-constexpr uint64_t kUntilMapped = 45;
-constexpr uint64_t kBeforeMapped = 30;
+constexpr uint64_t kUntilMapped = 5;
 
 constexpr char kOwner = 0;
 
@@ -248,35 +245,6 @@ TEST(PortGpuMappingFaults, DeathOfThePeerEndsItsMappings) {
     EXPECT_EQ(killed_copying.run(), 0);
     EXPECT_EQ(killed_seen.run(), 0);
     EXPECT_EQ(killed_unasked.run(), 0);
-}
-
-/** It does not answer the question for a handle, and dies. */
-FreshProcess killed_asked("killed-before-its-answer", [] {
-    Pair pair(1);
-    CHECK(pair.start());
-    const RemoteMemory remote = pair.peer.allocate(kBytes);
-    Buffer local(MemoryKind::device, kBytes);
-    CHECK(pull(pair, remote, local, 0, kBeforeMapped) == 0);
-    pair.peer.sleep();
-    std::deque<Outcome> outcomes(10);
-    for (Outcome &outcome : outcomes) {
-        CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
-              Status::in_progress);
-        (*pair.port)->progress();
-    }
-    CHECK(calls("cuIpcOpenMemHandle") == 0);
-    pair.peer.kill();
-    CHECK(progress_until({&*pair.port}, [&] { return pair.port->failed_links.size() == 1; }));
-    for (const Outcome &outcome : outcomes) {
-        CHECK(outcome.calls == 1 && outcome.status == Status::peer_failed);
-    }
-    settle({&*pair.port});
-    return 0;
-});
-
-TEST(PortGpuMappingFaults, PeerMayDieBeforeItGivesAHandle) {
-    SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(killed_asked.run(), 0);
 }
 
 /** Afterwards nobody tells any more when the memory is freed, so it must not be kept. */

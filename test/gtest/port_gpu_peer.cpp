@@ -2,6 +2,7 @@
 #include "port_gpu_peer.hpp"
 
 #include "core/pinning/host_pins.hpp"
+#include "core/reclaim/context_preparation.hpp"
 
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ std::string bytes_of(const RemoteMemory &memory) {
 
 enum class Peer::Operation : uint64_t {
     allocate = 1, release, fill, holds, get, put, put_and_deregister, calls, calls_besides, reset_calls, simulate,
-    enable_pins, close_port, sleep, finish
+    enable_pins, note_context, close_port, sleep, finish
 };
 
 /** As the payload of an am_short; the operation is its header. */
@@ -125,6 +126,7 @@ private:
             set_simulation(text.substr(0, equals).c_str(), text.substr(equals + 1).c_str());
             return {};
         }
+        case Operation::note_context: note_context_in_use(current_context()); return {};
         case Operation::enable_pins: HostPins::instance().enable(command.number); return {};
         default: return {};
         }
@@ -266,6 +268,7 @@ void Peer::simulate(const char *variable, const char *value) {
 }
 
 void Peer::enable_pins(size_t limit) { ask(Operation::enable_pins, limit); }
+void Peer::note_context() { ask(Operation::note_context); }
 void Peer::close_port() { ask(Operation::close_port); }
 void Peer::sleep() { ask(Operation::sleep); }
 

@@ -48,6 +48,8 @@ public:
     void reset_calls();
     void simulate(const char *variable, const char *value);
     void enable_pins(size_t limit);
+    /** Its context is in use by the application (note_context_in_use()). */
+    void note_context();
     void close_port();
     /** It does nothing any more, as if in a long computation, and is not to be asked again. */
     void sleep();

@@ -146,6 +146,14 @@ unsigned char *PeerMapping::locate(const BufferName &name, uint64_t address,
                : nullptr;
 }
 
+void PeerMapping::note_use(double seconds, bool is_new) {
+    prior_->note_saving(seconds);
+    const bool may_return = is_new && awaits_return_.load(std::memory_order_relaxed);
+    if (may_return && awaits_return_.exchange(false, std::memory_order_relaxed)) {
+        prior_->note_return();
+    }
+}
+
 PeerMappings &PeerMappings::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static PeerMappings *mappings = new PeerMappings;
@@ -194,18 +202,36 @@ std::shared_ptr<PeerMapping> PeerMappings::find(const BufferName &name, CUcontex
     return entry->second.mapping;
 }
 
-bool PeerMappings::missed(const BufferName &name, CUcontext context, double seconds) {
+bool PeerMappings::missed(const BufferName &name, CUcontext context, double seconds, bool ready) {
     std::lock_guard<std::mutex> lock(mutex_);
     Entry &entry = touch({name.owner, name.buffer_id, context});
     entry.missed_seconds += seconds;
     entry.name = name;
-    const bool ask = entry.state == State::counted && entry.missed_seconds >= cost_seconds_ &&
-                     waiting_for_idle() < kMaxWaiting;
+    if (++entry.messages == 2) {
+        prior_.note_return();
+    }
+    const bool ask = is_worth_asking(entry, ready);
     if (ask) {
         entry.state = State::requested;
+        entry.context_id = CudaDriver::get()->context_id(context);
     }
     bound();
     return ask;
+}
+
+bool PeerMappings::is_worth_asking(Entry &entry, bool ready) {
+    if (entry.state != State::counted || waiting_for_idle() >= kMaxWaiting) {
+        return false;
+    }
+    if (entry.missed_seconds >= cost_seconds_) {
+        return true;
+    }
+    const bool trusted = ready && prior_.trusts(entry.messages);
+    if (trusted) {
+        prior_.note_trust(entry.messages);
+        entry.on_trust = entry.messages == 1;
+    }
+    return trusted;
 }
 
 void PeerMappings::receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle) {
@@ -227,21 +253,30 @@ void PeerMappings::receive(uint64_t owner, uint64_t buffer_id, const MappingHand
 void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &handle) {
     const auto begin = std::chrono::steady_clock::now();
     const RelaxedCapture relaxed(CudaDriver::get());
-    CurrentContext current(CudaDriver::get(), context);
+    CurrentContext current(CudaDriver::get(), context, entry.context_id);
     if (current.result() == CUDA_SUCCESS) {
         entry.mapping = handle.sharing == BufferName::Sharing::ipc_handle
                             ? IpcMapping::open(entry.name, context, handle.ipc)
                             : DescriptorMapping::open(entry.name, handle.descriptor);
     }
-    if (entry.mapping != nullptr) {
-        entry.state = State::mapped;
-        generation_.fetch_add(1, std::memory_order_release);
-        ++mapped_;
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        // The first one sets up more than the mapping, so that it says nothing of later ones.
-        cost_seconds_ = any_opened_ ? (cost_seconds_ + took.count() + kCloseCost) / 2 : kUsualCost;
-        any_opened_ = true;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (entry.mapping == nullptr) {
+        prior_.note_cost(took.count());
+        return;
     }
+    entry.mapping->prior_ = &prior_;
+    entry.mapping->awaits_return_ = entry.on_trust && entry.messages == 1;
+    entry.state = State::mapped;
+    generation_.fetch_add(1, std::memory_order_release);
+    ++mapped_;
+    count_cost(took.count());
+}
+
+/** The first one sets up more than the mapping, so that it says nothing of later ones. */
+void PeerMappings::count_cost(double seconds) {
+    cost_seconds_ = any_opened_ ? (cost_seconds_ + seconds + kCloseCost) / 2 : kUsualCost;
+    prior_.note_cost(any_opened_ ? seconds + kCloseCost : kUsualCost);
+    any_opened_ = true;
 }
 
 void PeerMappings::erase(Entries::iterator entry) {

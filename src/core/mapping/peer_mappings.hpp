@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/base/unique_fd.hpp"
+#include "core/mapping/mapping_prior.hpp"
 #include "core/memory/buffer_name.hpp"
 
 #include <cuda.h>
@@ -30,12 +31,19 @@ public:
     unsigned char *locate(const BufferName &name, uint64_t address, uint64_t length) const;
     /** Whether it is still mapped; at most one driver call. */
     virtual bool alive() const { return true; }
+    /** A message goes through it, which takes `seconds` less than without. `is_new`: missed() has not been told of it. */
+    void note_use(double seconds, bool is_new);
 
 protected:
     PeerMapping(unsigned char *data, size_t length) : data_(data), length_(length) {}
 
     unsigned char *data_;
     size_t length_;
+
+private:
+    friend class PeerMappings;
+    MappingPrior *prior_ = nullptr;
+    std::atomic<bool> awaits_return_{false};  // of a buffer that was mapped at its first message
 };
 
 /** What the owner gives of an allocation so that it can be mapped. */
@@ -45,10 +53,10 @@ struct MappingHandle {
     UniqueFd descriptor;    // file_descriptor
 };
 
-/** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms, so one is made when
- *  it pays: when the time that was lost by not having it is as long as what it costs. Thus a buffer that
- *  is used once is never mapped, unless its one message is large enough, and the whole never costs more
- *  than twice the best (the rule is that of "ski rental"; Karlin et al., Algorithmica 1988).
+/** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms. It is made at a buffer's first or
+ *  second message as long as that is what experience recommends (MappingPrior); else when the time that was lost by not
+ *  having it is as long as what it costs, so that the whole never costs more than twice the best (the rule is that of
+ *  "ski rental"; Karlin et al., Algorithmica 1988).
  *
  *  Thread safe. */
 class PeerMappings {
@@ -62,9 +70,12 @@ public:
      *  ended: from call to call where nobody would tell of that. */
     uint64_t generation();
 
-    /** A message went another way, which took `seconds` more than it would with a mapping. True when
-     *  the caller is to ask the owner for a handle; that is once for a buffer and context. */
-    bool missed(const BufferName &name, CUcontext context, double seconds);
+    /** Whether the process has mapped nothing yet; true once: the caller is to. */
+    bool may_begin() { return !any_opened_.load(std::memory_order_relaxed) && !begun_.exchange(true); }
+
+    /** A message went another way, which took `seconds` more than it would with a mapping. `ready`: a mapping was all
+     *  that it lacked. True when the caller is to ask the owner for a handle; that is once for a buffer and context. */
+    bool missed(const BufferName &name, CUcontext context, double seconds, bool ready);
 
     /** Opens a handle for every context that asked for it; without one, the buffer is not asked for
      *  again. */
@@ -83,8 +94,11 @@ private:
     using Key = std::tuple<uint64_t, uint64_t, CUcontext>;  // owner, buffer id, context
     struct Entry {
         State state = State::counted;
+        uint64_t messages = 0;  // that went another way
+        bool on_trust = false;  // it was asked for at the first of them
         double missed_seconds = 0;
         BufferName name;
+        unsigned long long context_id = 0;  // when it was requested
         std::shared_ptr<PeerMapping> mapping;
         std::list<Key>::iterator age;
     };
@@ -92,7 +106,9 @@ private:
 
     PeerMappings();
     Entry &touch(const Key &key);
+    bool is_worth_asking(Entry &entry, bool ready);
     void open(Entry &entry, CUcontext context, const MappingHandle &handle);
+    void count_cost(double seconds);
     void erase(Entries::iterator entry);
     void bound();
 
@@ -103,7 +119,9 @@ private:
     std::list<Key> ages_;  // least recently used first
     std::map<uint64_t, pid_t> owners_;  // who named them first
     double cost_seconds_;  // of opening and closing, as measured
-    bool any_opened_ = false;
+    MappingPrior prior_;
+    std::atomic<bool> begun_{false};
+    std::atomic<bool> any_opened_{false};  // written with mutex_ held
     size_t mapped_ = 0;
 };
 

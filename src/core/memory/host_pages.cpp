@@ -14,18 +14,22 @@ void HostPages::forget(const void *begin, size_t length) {
     }
     const uintptr_t first = page(begin);
     const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + length - 1) >> kPageShift;
-    if (last - first < kSlots) {
+    if (last - first < kFewPages) {
         for (uintptr_t number = first; number <= last; ++number) {
-            uintptr_t expected = number;
-            slots_[index(number)].compare_exchange_strong(expected, 0, std::memory_order_relaxed);
+            clear(slots_[index(number)], number, number);
         }
         return;
     }
     for (Slot &slot : slots_) {
-        const uintptr_t number = slot.load(std::memory_order_relaxed);
-        if (number - first <= last - first) {
-            slot.store(0, std::memory_order_relaxed);
-        }
+        clear(slot, first, last);
+    }
+}
+
+/** Empties a slot that holds a page of [first, last]. Nearly all hold none: looked at before anything is written. */
+void HostPages::clear(Slot &slot, uintptr_t first, uintptr_t last) {
+    uintptr_t number = slot.load(std::memory_order_relaxed);
+    if (number - first <= last - first) {
+        slot.compare_exchange_strong(number, 0, std::memory_order_relaxed);
     }
 }
 

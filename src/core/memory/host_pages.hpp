@@ -34,6 +34,7 @@ public:
 private:
     static constexpr unsigned kSlotBits = 14;  // a collision costs a call of the driver
     static constexpr size_t kSlots = size_t{1} << kSlotBits;
+    static constexpr uintptr_t kFewPages = kSlots / 8;  // each looked up for itself: behind it all slots in order are sooner
     static constexpr unsigned kPageShift = 12;
     using Slot = std::atomic<uintptr_t>;
 
@@ -48,6 +49,7 @@ private:
     }
     Slot &slot(const void *address) { return slots_[index(page(address))]; }
     const Slot &slot(const void *address) const { return slots_[index(page(address))]; }
+    static void clear(Slot &slot, uintptr_t first, uintptr_t last);
 
     std::atomic<bool> trusted_{false};
     Slot slots_[kSlots] = {};

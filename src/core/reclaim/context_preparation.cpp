@@ -16,6 +16,11 @@ namespace {
 
 std::atomic<bool> wanted{false};
 
+// Written once, before `is_used` says so.
+ContextInUse first_used;
+std::atomic<bool> is_being_used{false};
+std::atomic<bool> is_used{false};
+
 // Of devices whose primary context nobody has retained but retain_for_copies(): a bit each.
 std::atomic<uint64_t> only_for_copies{0};
 thread_local bool retaining_for_copies = false;
@@ -45,6 +50,19 @@ void prepare_if_idle(const CudaDriver *driver, CUcontext context) {
 
 }  // namespace
 
+std::optional<ContextInUse> context_in_use() {
+    return is_any_context_in_use() ? std::optional<ContextInUse>(first_used) : std::nullopt;
+}
+
+bool is_any_context_in_use() { return is_used.load(std::memory_order_acquire); }
+
+void note_context_in_use(CUcontext context) {
+    if (!is_being_used.exchange(true)) {
+        first_used = {context, CudaDriver::get()->context_id(context)};
+        is_used.store(true, std::memory_order_release);
+    }
+}
+
 void prepare_context(CUcontext context) {
     if (wanted.load(std::memory_order_relaxed) && KernelCodes::possible()) {
         prepare(context);
@@ -68,6 +86,7 @@ void note_retained(CUdevice device, CUcontext context, bool was_in_use) {
     if (retaining_for_copies) {
         return;
     }
+    note_context_in_use(context);
     const bool was_for_copies = (only_for_copies.fetch_and(~bit_of(device)) & bit_of(device)) != 0;
     if (!was_in_use || was_for_copies) {
         prepare_context(context);
@@ -78,7 +97,7 @@ void prepare_contexts() {
     const CudaDriver *driver = CudaDriver::get();
     wanted.store(true, std::memory_order_relaxed);
     int count = 0;
-    if (!KernelCodes::possible() || driver->device_get_count(&count) != CUDA_SUCCESS) {
+    if (driver->device_get_count(&count) != CUDA_SUCCESS) {
         return;
     }
     for (int ordinal = 0; ordinal < count; ++ordinal) {
@@ -88,7 +107,10 @@ void prepare_contexts() {
             driver->primary_context_is_active(device).value_or(false) &&
             (only_for_copies.load() & bit_of(device)) == 0 &&
             driver->device_primary_ctx_retain(&context, device) == CUDA_SUCCESS) {
-            prepare_if_idle(driver, context);
+            note_context_in_use(context);
+            if (KernelCodes::possible()) {
+                prepare_if_idle(driver, context);
+            }
             driver->device_primary_ctx_release(device);
         }
     }

@@ -4,7 +4,20 @@
 
 #include <cuda.h>
 
+#include <optional>
+
 namespace gpushm {
+
+/** The first primary context that the application was seen to use; `id`: CudaDriver::context_id(). */
+struct ContextInUse {
+    CUcontext context;
+    unsigned long long id;
+};
+std::optional<ContextInUse> context_in_use();
+/** Whether there is one; a load. */
+bool is_any_context_in_use();
+/** From now on, if there was none before. Thread safe, as those. */
+void note_context_in_use(CUcontext context);
 
 /** For a context that was just made. Does nothing before the first prepare_contexts(), nor when the context was
  *  prepared before. Thread safe. */

@@ -51,7 +51,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 16;
+constexpr uint32_t kProtocolVersion = 17;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -81,6 +81,7 @@ enum class CellKind : uint8_t {
     unmap_notice = 13,  // UnmapNotice in the cell
     help_request = 14,  // HelpRequest in the cell
     help_piece = 15,    // HelpPiece in the cell, data in the slot
+    map_offer = 16,     // MapOffer in the cell
 };
 
 /** Whether its payload lies in the slot that belongs to the cell. */
@@ -89,7 +90,7 @@ constexpr bool carries_slot(CellKind kind) {
 }
 
 constexpr bool known_kind(CellKind kind) {
-    return kind >= CellKind::am_inline && kind <= CellKind::help_piece;
+    return kind >= CellKind::am_inline && kind <= CellKind::map_offer;
 }
 
 /** What a cell says of its message: one word, so that the owner uses what it has checked. Aligned as one, without

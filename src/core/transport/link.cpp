@@ -180,7 +180,7 @@ bool Link::busy() const {
     return check_requested_ || last_words_ || !operations_.empty() || !ended_gets_.empty() || !flushes_.empty() ||
            spans_under_way() || !streams_.empty() || !incoming_copies_.empty() ||
            !direct_copies_.empty() || !shared_reads_.empty() || !help_.empty() ||
-           !control_.empty();
+           !control_.empty() || !map_requests_.empty() || !handles_.empty();
 }
 
 unsigned Link::progress() {
@@ -197,6 +197,8 @@ unsigned Link::progress() {
     count += finish_direct_copies();
     count += progress_shared_reads();
     count += progress_help();
+    count += answer_map_requests();
+    count += open_handles();
     if (count == 0) {
         check_peer();
     }
@@ -300,6 +302,11 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
         }
     }
     count_leading();
+    for (const HeldTransfer &held : held_transfers_) {
+        if (held.put && held.put->owner == owner) {
+            erase(held.id);
+        }
+    }
     for (auto read = shared_reads_.begin(); read != shared_reads_.end();) {
         const auto operation = operations_.find(read->id);
         if (operation != operations_.end() && operation->second.owner == owner) {

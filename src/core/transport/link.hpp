@@ -160,6 +160,10 @@ public:
      *  everything and keeps house. */
     void send_close();
 
+    /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks for what the peer told
+     *  of, unless this process has mapped any before. */
+    void map_early(const std::optional<BufferName> &own);
+
     /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A look-up
      *  for each. */
     void check_exports();
@@ -176,6 +180,7 @@ public:
     void receive_chunk(const TransferChunk &chunk, const unsigned char *slot, size_t slot_length);
     void receive_get_request(const GetRequest &request);
     void receive_transfer_done(const TransferDone &done);
+    void receive_map_offer(const MapOffer &offer);
     void receive_map_request(const MapRequest &request);
     void receive_map_answer(const MapAnswer &answer);
     void receive_unmap_notice(const UnmapNotice &notice);
@@ -307,6 +312,21 @@ private:
         unsigned uses = 0;
     };
 
+    /** What the peer gave of a buffer that it was asked for; it is not opened yet. */
+    struct PeerHandle {
+        uint64_t buffer_id;
+        bool usable;
+        MappingHandle handle;
+        uint64_t next_id;  // next_id_ when it came
+    };
+
+    /** A transfer that waits for the mapping of the peer's buffer. */
+    struct HeldTransfer {
+        uint64_t id;
+        uint64_t buffer_id;
+        std::optional<Stream> put;  // else a get
+    };
+
     /** A get between hosts that this process copies, perhaps with help of the peer. */
     struct SharedRead {
         uint64_t id;
@@ -337,6 +357,7 @@ private:
     struct RemoteView {
         unsigned char *address = nullptr;
         std::shared_ptr<PeerMapping> mapping;
+        double saved_seconds = 0;  // by the mapping
         HostPins::Hold pin;
         MemoryInfo gpu_side;      // which GPU copies
         bool in_reach = false;    // CopyJob::in_reach
@@ -479,8 +500,8 @@ private:
 
     // link_direct.cpp
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
-    bool start_direct_get(uint64_t id);
-    bool start_direct_put(const Stream &stream);
+    bool start_direct_get(uint64_t id, bool is_new = true);
+    bool start_direct_put(const Stream &stream, bool is_new = true);
     bool start_push(const Stream &stream, const GetRequest &request);
     // Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us instead of
     // 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
@@ -491,8 +512,7 @@ private:
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                            const LocalSide &local, uint64_t length);
     CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
-    std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
-                                              double missed_seconds);
+    static void note_use(const RemoteView &view, bool is_new);
     static LocalSide local_side(const Stream &stream);
     static StridedRows destination_of(const Operation &operation, const StridedRows &source);
     bool start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
@@ -501,11 +521,24 @@ private:
     bool copies_for_both(const BufferName &buffer) const;
     unsigned finish_direct_copies();
     void take_other_way(DirectCopy &copy);
-    void remember_export(const BufferName &buffer);
-    void forget_mappings();
-    bool is_of_peer(const BufferName &buffer);
     void request_data(uint64_t id, bool may_be_pushed);
     void end_direct_copy(DirectCopy &copy);
+
+    // link_mappings.cpp
+    bool is_of_peer(const BufferName &buffer);
+    std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
+                                              double missed_seconds, bool ready);
+    bool may_open_handle() const;
+    unsigned open_handles();
+    bool is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const;
+    bool hold_get(uint64_t id);
+    bool hold_put(const Stream &stream);
+    void release_held(uint64_t buffer_id);
+    void release_held(const HeldTransfer &held);
+    void forget_mappings();
+    unsigned answer_map_requests();
+    void answer_map_request(const MapRequest &request);
+    void remember_export(const BufferName &buffer);
 
     // link_shared.cpp
     bool is_current(const RemoteMemory &remote) const;
@@ -594,6 +627,12 @@ private:
     std::list<DirectCopy> direct_copies_;
     uint64_t owner_ = 0;                 // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
+    uint64_t asked_for_ = 0;             // the buffer whose handle the operation that is being started has asked for
+    std::deque<PeerHandle> handles_;
+    std::vector<HeldTransfer> held_transfers_;
+    std::deque<MapRequest> map_requests_;  // of the peer
+    std::optional<BufferName> offered_;    // by the peer; nothing has come of it yet
+    bool has_offered_ = false;
     bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
     bool peer_gets_to_gpu_ = false;      // what it asked for last
     bool pushes_host_memory_ = false;    // could, of kSmallestHostCopy or more, when asked last

@@ -33,10 +33,10 @@
 namespace gpushm {
 namespace {
 
-// What a message takes longer through the ring, measured on two H200: one more copy and its start,
-// and the bandwidth of the pipeline against that of the peer copy, or of a CPU against that of the
-// GPU's link.
-constexpr double kStagedStart = 6e-6;
+// What a message takes longer through the ring, measured on two H200: one more copy and its start (10 us in the step of
+// a program, behind a wait for its kernel), and the bandwidth of the pipeline against that of the peer copy, or of a CPU
+// against that of the GPU's link.
+constexpr double kStagedStart = 10e-6;
 constexpr double kStagedSecondsPerByte = 1 / 45e9;
 constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
 constexpr double kTimeSlice = 140e-6;
@@ -47,9 +47,6 @@ constexpr double kTimeSlice = 140e-6;
 constexpr size_t kLongestJointCopy = 4u << 20;
 constexpr size_t kJointBytesOfGpus = 16u << 20;
 constexpr size_t kJointBytesOfHost = 2u << 20;
-
-// More than a peer keeps mapped (PeerMappings).
-constexpr size_t kMaxExports = 1024;
 
 unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char *>(address); }
 
@@ -101,48 +98,6 @@ CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &loca
     return port_.engine().context_near(buffer.device);
 }
 
-/** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
- *  one. */
-std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
-                                                double seconds) {
-    // Asked anew now and then, so that what is in use stays young.
-    constexpr unsigned kUses = 256;
-    LastMapping &last = last_mapping_;
-    const uint64_t generation = PeerMappings::instance().generation();
-    if (last.generation == generation && last.owner == buffer.owner &&
-        last.buffer_id == buffer.buffer_id && last.context == context && ++last.uses < kUses) {
-        if (std::shared_ptr<PeerMapping> mapping = last.mapping.lock()) {
-            return mapping;
-        }
-    }
-    std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
-    last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
-    if (mapping == nullptr && PeerMappings::instance().missed(buffer, context, seconds)) {
-        if (buffer.sharing == BufferName::Sharing::file_descriptor &&
-            !port_.open_descriptor_receiver()) {
-            PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
-            return nullptr;
-        }
-        send_control(CellKind::map_request, MapRequest{buffer});
-    }
-    return mapping;
-}
-
-/** Whether a name that the peer has sent is of its own process. */
-bool Link::is_of_peer(const BufferName &buffer) {
-    const bool named_us = buffer.owner == process_cookie().low && peer_.pid != getpid();
-    if (owner_ == 0 && buffer.owner != 0 && !named_us &&
-        PeerMappings::instance().belongs_to(buffer.owner, peer_.pid)) {
-        owner_ = buffer.owner;
-    }
-    const bool is_known = buffer.owner == owner_;
-    if (!is_known) {
-        GPUSHM_LOG_ONCE(error, "process %d names memory of another process as its own: it is not mapped; look for memory "
-                        "corruption in the job's processes", peer_.pid);
-    }
-    return is_known;
-}
-
 /** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or to `local`. */
 Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                                    const LocalSide &local, uint64_t length) {
@@ -167,8 +122,10 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     if (own) {
         view.address = pointer(address);
     } else {
-        view.mapping = find_mapping(buffer, context, seconds);
-        view.address = view.mapping ? view.mapping->locate(buffer, address, extent) : nullptr;
+        const bool ready = !from_host || view.pin != nullptr;
+        view.mapping = find_mapping(buffer, context, seconds, ready);
+        view.address = view.mapping && ready ? view.mapping->locate(buffer, address, extent) : nullptr;
+        view.saved_seconds = seconds;
     }
     if (from_host && view.pin == nullptr) {
         view.address = nullptr;
@@ -198,6 +155,13 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
 
 Link::LocalSide Link::local_side(const Stream &stream) {
     return {stream.source, stream.source_info, stream.by_gpu, stream.total};
+}
+
+/** For the prior of what is mapped next. `is_new`: of a message that was not counted before. */
+void Link::note_use(const RemoteView &view, bool is_new) {
+    if (view.mapping != nullptr && view.address != nullptr) {
+        view.mapping->note_use(view.saved_seconds, is_new);
+    }
 }
 
 /** Of `copy.stream.total` bytes between two sides; false when nothing was started. */
@@ -261,7 +225,8 @@ StridedRows Link::destination_of(const Operation &operation, const StridedRows &
                  : in_one_row(reinterpret_cast<uint64_t>(operation.local), operation.length);
 }
 
-bool Link::start_direct_get(uint64_t id) {
+/** `is_new`: it did not wait for a mapping. */
+bool Link::start_direct_get(uint64_t id, bool is_new) {
     const Operation &operation = operations_[id];
     const RemoteMemory &remote = operation.remote;
     if (!is_current(remote) || !may_copy(remote, operation.local_info, operation.length) ||
@@ -281,6 +246,7 @@ bool Link::start_direct_get(uint64_t id) {
     if (view.address == nullptr) {
         return false;
     }
+    note_use(view, is_new);
     source.address = reinterpret_cast<uint64_t>(view.address);
     split_alike(&source, &destination);
     DirectCopy copy = {DirectCopy::Purpose::get, {}, {}, nullptr, nullptr};
@@ -291,12 +257,13 @@ bool Link::start_direct_get(uint64_t id) {
     return start_direct(std::move(copy), destination, source, view);
 }
 
-bool Link::start_direct_put(const Stream &stream) {
+bool Link::start_direct_put(const Stream &stream, bool is_new) {
     if (!is_current(stream.remote) || !may_copy(stream.remote, stream.source_info, stream.total)) {
         return false;
     }
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
                                         local_side(stream), stream.total);
+    note_use(view, is_new);
     DirectCopy copy = {DirectCopy::Purpose::put, stream, {}, nullptr, nullptr};
     copy.write = view.address != nullptr ? writer_.begin(stream.remote.registration) : DirectWriter::Hold();
     return copy.write.exists() &&
@@ -323,6 +290,7 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
     }
     const RemoteView view = view_remote(buffer, request.destination, stream.total,
                                         local_side(stream), stream.total);
+    note_use(view, true);
     pushes_host_memory_ |= view.address != nullptr && view.pin != nullptr;
     // Without a claim the peer has given the transfer up.
     SharedTransfer &shared = mailbox_.shared_transfer(request.shared.index);
@@ -425,74 +393,6 @@ void Link::take_other_way(DirectCopy &copy) {
     case DirectCopy::Purpose::get: request_data(copy.stream.transfer_id, false); break;
     case DirectCopy::Purpose::put: add_stream(copy.stream); break;
     case DirectCopy::Purpose::push: streams_.push_back(copy.stream); break;
-    }
-}
-
-// ---------------------------------------------------------------- mappings
-
-void Link::forget_mappings() {
-    if (owner_ != 0) {
-        as_possible([this] { PeerMappings::instance().forget_process(owner_); });
-    }
-}
-
-void Link::receive_map_request(const MapRequest &request) {
-    MapAnswer answer = {};
-    answer.owner = request.buffer.owner;
-    answer.buffer_id = request.buffer.buffer_id;
-    std::optional<MappingHandle> handle;
-    if (port_.config().peer_mapping) {
-        handle = export_memory(request.buffer);
-    }
-    if (handle && handle->sharing == BufferName::Sharing::file_descriptor &&
-        !send_descriptor(peer_.cookie, {process_cookie().low, answer.buffer_id}, handle->descriptor)) {
-        handle.reset();
-    }
-    if (handle) {
-        answer.sharing = handle->sharing;
-        memcpy(answer.ipc_handle, &handle->ipc, sizeof(answer.ipc_handle));
-        remember_export(request.buffer);
-    }
-    send_control(CellKind::map_answer, answer);
-}
-
-/** The peer is told when it is freed; a peer that asks for more than it may keep is not. */
-void Link::remember_export(const BufferName &buffer) {
-    const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferName &other) {
-        return other.buffer_id == buffer.buffer_id;
-    });
-    if (!known && exported_.size() < kMaxExports) {
-        exported_.push_back(buffer);
-    }
-}
-
-void Link::receive_map_answer(const MapAnswer &answer) {
-    if (answer.owner != owner_) {
-        return;  // not asked of this peer
-    }
-    MappingHandle handle = {answer.sharing, {}, UniqueFd()};
-    memcpy(&handle.ipc, answer.ipc_handle, sizeof(handle.ipc));
-    if (answer.sharing == BufferName::Sharing::file_descriptor) {
-        handle.descriptor = port_.receive_descriptor({answer.owner, answer.buffer_id});
-    }
-    const bool usable = answer.sharing == BufferName::Sharing::ipc_handle || handle.descriptor;
-    PeerMappings::instance().receive(answer.owner, answer.buffer_id, usable ? &handle : nullptr);
-}
-
-void Link::receive_unmap_notice(const UnmapNotice &notice) {
-    if (notice.owner == owner_) {
-        PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
-    }
-}
-
-void Link::check_exports() {
-    for (auto buffer = exported_.begin(); buffer != exported_.end() && !failed_;) {
-        if (still_allocated(*buffer)) {
-            ++buffer;
-            continue;
-        }
-        send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
-        buffer = exported_.erase(buffer);
     }
 }
 

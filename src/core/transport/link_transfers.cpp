@@ -67,7 +67,8 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
     const MemoryInfo info = query_memory(local);
     const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local), info,
                            gpu_copies(info, local, length), length, 0, remote};
-    if (!start_direct_put(stream)) {
+    asked_for_ = 0;
+    if (!start_direct_put(stream) && !hold_put(stream)) {
         add_stream(stream);
     }
     return start.done();
@@ -98,7 +99,8 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     operation.local_on_gpu = on_gpu;
     operation.length = length;
     operation.remote = remote;
-    if (!(host_way && start_shared_read(id, *host_way)) && !start_direct_get(id)) {
+    asked_for_ = 0;
+    if (!(host_way && start_shared_read(id, *host_way)) && !start_direct_get(id) && !hold_get(id)) {
         request_data(id, port_.config().peer_mapping);
     }
     return start.done();

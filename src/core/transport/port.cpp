@@ -4,6 +4,7 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/base/spare_descriptor.hpp"
+#include "core/mapping/announced_memory.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/reclaim/background.hpp"
 #include "core/shm/message_in_hand.hpp"
@@ -347,6 +348,7 @@ void Port::hand_to(Link &link, const ReceivedCell &message) {
         return with(TransferDone(), [&](const auto &done) { link.receive_transfer_done(done); });
     case CellKind::map_request: return with(MapRequest(), [&](const auto &map) { link.receive_map_request(map); });
     case CellKind::map_answer: return with(MapAnswer(), [&](const auto &map) { link.receive_map_answer(map); });
+    case CellKind::map_offer: return with(MapOffer(), [&](const auto &map) { link.receive_map_offer(map); });
     case CellKind::unmap_notice:
         return with(UnmapNotice(), [&](const auto &notice) { link.receive_unmap_notice(notice); });
     case CellKind::help_request: return with(HelpRequest(), [&](const auto &help) { link.receive_help_request(help); });
@@ -444,6 +446,17 @@ void Port::housekeeping() {
     }
     check_exports();
     free_idle_memory();
+    if (config_.peer_mapping) {
+        map_early();
+    }
+}
+
+/** Peers are told of memory that they may map, and what they told of is mapped. */
+void Port::map_early() {
+    const std::optional<BufferName> own = announced_memory();
+    for (const std::unique_ptr<Link> &link : links_) {
+        as_possible([&] { link->map_early(own); });
+    }
 }
 
 void Port::check_exports() {

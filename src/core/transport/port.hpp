@@ -104,6 +104,9 @@ public:
     /** A ring of that size was made, or, if it is negative, is gone. */
     void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
 
+    /** A mapping was given up: to close it takes the driver 0.2 ms, least now that the peer, too, frees memory. */
+    void keep_house_soon() { house_is_due_ = true; }
+
     /** Of the calls of progress() so far. */
     uint64_t progress_number() const { return progress_number_; }
 
@@ -142,7 +145,8 @@ private:
     std::optional<MailboxReceiver::Writer> find_writer(uint64_t registration);
     unsigned advance();
     void keep_house_in_time() {
-        if (since_housekeeping_.over()) {
+        if (since_housekeeping_.over() || (house_is_due_ && active_.empty())) {
+            house_is_due_ = false;
             housekeeping();
         }
     }
@@ -166,6 +170,7 @@ private:
     void forget_finished_links();
     void housekeeping();
     void check_exports();
+    void map_early();
 
     const pid_t created_by_ = getpid();
     PortThread thread_;
@@ -192,6 +197,7 @@ private:
     const AllocationTable &allocations_ = AllocationTable::instance();
     StandbyKernels &standby_kernels_ = StandbyKernels::instance();
     uint64_t freed_seen_ = 0;  // its generation()
+    bool house_is_due_ = false;
 };
 
 }  // namespace gpushm

@@ -12,6 +12,7 @@
 //                                          or <- help_piece ... help_piece
 //   the first copy that    map_request                                      <- map_answer
 //   is worth a mapping                                       later, perhaps <- unmap_notice
+//   GPU memory is there    map_offer                           perhaps <- map_request
 //   the first use of a     ring_offer                                       <- ring_answer
 //   ring by a sender
 //
@@ -85,6 +86,11 @@ static_assert(sizeof(HelpRequest) <= Cell::kInlineBytes, "a request fits its cel
 struct HelpPiece {
     SharedUse shared;  // in the receiver's mailbox
     uint32_t piece;
+};
+
+/** The sender has GPU memory, here a little of it: the receiver may make its first mapping of any. */
+struct MapOffer {
+    BufferName buffer;
 };
 
 /** Asks for a handle of an allocation of the receiver. */
