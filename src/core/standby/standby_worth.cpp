@@ -38,7 +38,7 @@ constexpr int kLeadOfTheOneBefore = 2;
 constexpr uint32_t kFirstIntervalLog = 8;
 constexpr uint32_t kMostIntervalLog = 14;
 constexpr uint64_t kFirstQuietCopies = 64;
-constexpr uint64_t kMostQuietCopies = 1024;
+constexpr uint64_t kMostQuietCopies = 16384;
 
 unsigned log2_above(uint64_t value) {
     unsigned log = 0;
@@ -153,7 +153,6 @@ bool StandbyWorth::is_time_for_trial(uint64_t now) const {
 void StandbyWorth::begin_trial(uint64_t now, uint64_t waits) {
     if (std::exchange(changed_, false)) {
         decided_ = false;
-        interval_log_ = 0;
     }
     trying_ = true;
     slots_ = 0;
@@ -223,10 +222,12 @@ void StandbyWorth::vote() {
 
 void StandbyWorth::end_trial(bool with, uint64_t now, uint64_t waits) {
     const bool is_as_before = with == chosen_;
-    interval_log_ = decided_ && is_as_before ? std::min(interval_log_ + 1, kMostIntervalLog) : kFirstIntervalLog;
-    quiet_copies_ = !decided_ && is_as_before
-                        ? std::clamp(2 * quiet_copies_, kFirstQuietCopies, kMostQuietCopies)
-                        : kFirstQuietCopies;
+    // Each trial that confirms the way from before makes the next one rarer: also where the times of a program vary so much that
+    // it seems to change all the time, when nothing has.
+    interval_log_ = is_as_before ? std::clamp(interval_log_ + 1, kFirstIntervalLog, kMostIntervalLog) : kFirstIntervalLog;
+    const bool is_false_alarm = !decided_ && is_as_before;
+    quiet_copies_ =
+        std::clamp(is_false_alarm ? 2 * quiet_copies_ : quiet_copies_ / 4, kFirstQuietCopies, kMostQuietCopies);
     // By the clock, so that other processes begin at the same time.
     const uint64_t interval = uint64_t{1} << (slot_log_ + interval_log_);
     next_trial_ = ((now + interval / 2) / interval + 1) * interval;
