@@ -207,6 +207,24 @@ TEST_F(HooksEarlyMemset, IsWaitedForInOtherThreads) {
     EXPECT_EQ(filled_, onlooker.look(memory.address()));
 }
 
+/** The hooks come when a program initialises MPI, which may use its GPU already. */
+gpushm::test::FreshProcess early_memset("memset-before-the-hooks", [] {
+    std::string reason;
+    CUcontext context = nullptr;
+    CHECK(load_driver(&reason) && start_cuda(0, &context));
+    DeviceMemory memory(FillBuffers::kBytes);
+    LegacyGate legacy;
+    CHECK(cu().cuMemsetD8(memory.address(), 1, FillBuffers::kBytes) == CUDA_SUCCESS);
+    CHECK(gpushm::test::install_all_hooks() && gpushm::early_returns_are_noted());
+    CHECK(!legacy.gate.opened());
+    legacy.gate.open_later(kSoon);
+    query_memory(pointer(memory.address()));
+    CHECK(legacy.gate.opened());
+    return 0;
+});
+
+TEST_F(HooksEarlyMemset, BeforeTheHooksIsDone) { EXPECT_EQ(early_memset.run(), 0); }
+
 // ---------------------------------------------------------------- what is not waited for
 
 /** What the program starts behind a memset: it ends when the gate opens. */

@@ -368,6 +368,8 @@ bool watch_early_returns(PatchFunction patch) {
             return;
         }
         install_hooks(patch, separating_hooks());
+        // What the program has called before nobody has noted.
+        UnfinishedCopies::instance().note(UnfinishedCopies::Scope::all, UnfinishedCopies::Stream::legacy);
         DriverWatch::instance().early_returns.store(true, std::memory_order_release);
     });
     return early_returns_are_noted();
