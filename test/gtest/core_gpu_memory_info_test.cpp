@@ -194,9 +194,9 @@ FreshProcess pages_forgotten("host-pages-forgotten", [] {
     constexpr uintptr_t kPage = 4096;
     HostPages &pages = HostPages::instance();
     pages.trust();
-    const uintptr_t begin = uintptr_t{1} << 40;
+    constexpr uintptr_t kBegin = uintptr_t{1} << 40;
     for (size_t count = 1; count <= size_t{1} << 16; count *= 2) {
-        const auto page = [begin](uintptr_t number) { return reinterpret_cast<void *>(begin + number * kPage); };
+        const auto page = [](uintptr_t number) { return reinterpret_cast<void *>(kBegin + number * kPage); };
         const auto is_kept = [&pages, page](uintptr_t number) { return pages.contains(page(number)); };
         pages.add(page(0));
         pages.add(page(count + 1));

@@ -97,7 +97,7 @@ void prepare_contexts() {
     const CudaDriver *driver = CudaDriver::get();
     wanted.store(true, std::memory_order_relaxed);
     int count = 0;
-    if (driver->device_get_count(&count) != CUDA_SUCCESS) {
+    if (driver == nullptr || driver->device_get_count(&count) != CUDA_SUCCESS) {
         return;
     }
     for (int ordinal = 0; ordinal < count; ++ordinal) {
