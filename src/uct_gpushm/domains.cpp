@@ -81,7 +81,7 @@ public:
             const MemoryInfo info =
                 query_memory(in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
             if (info.needs_gpu() && abi::packs_for_program()) {
-                be_synchronous(info, address);
+                be_synchronous(info, in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
             }
             const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
                                                      : gpu_copies(info, address, length);

@@ -2,14 +2,18 @@
 // Copies and memsets that return before they are done: whoever asks for the memory of a message finds them done.
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
+#include "core/hooks/driver_hooks.hpp"
 #include "core/memory/memory_info.hpp"
+#include "uct_gpushm/abi/abi.hpp"
 
+#include "abi_component.hpp"
 #include "hooks_support.hpp"
 #include "test/simcuda/fill_calls.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -225,6 +229,24 @@ gpushm::test::FreshProcess early_memset("memset-before-the-hooks", [] {
 
 TEST_F(HooksEarlyMemset, BeforeTheHooksIsDone) { EXPECT_EQ(early_memset.run(), 0); }
 
+/** Beside a UCX with CUDA: there nothing covers what is noted, so nothing is. */
+gpushm::test::FreshProcess host_hooks_alone("copy-with-hooks-of-host-memory-alone", [] {
+    std::string reason;
+    CUcontext context = nullptr;
+    CHECK(load_driver(&reason) && start_cuda(0, &context));
+    CHECK(abi_test::register_test_component() && gpushm::watch_host_memory(gpushm::abi::patch_function));
+    DeviceMemory from(FillBuffers::kBytes);
+    DeviceMemory to(FillBuffers::kBytes);
+    DeviceMemory other(FillBuffers::kBytes);
+    LegacyGate legacy;
+    CHECK(cu().cuMemcpy(to.address(), from.address(), FillBuffers::kBytes) == CUDA_SUCCESS);
+    query_memory(pointer(other.address()));
+    CHECK(!legacy.gate.opened());
+    return 0;
+});
+
+TEST_F(HooksEarlyReturns, AreNotWaitedForWhereTheyAreNotNoted) { EXPECT_EQ(host_hooks_alone.run(), 0); }
+
 // ---------------------------------------------------------------- what is not waited for
 
 /** What the program starts behind a memset: it ends when the gate opens. */
@@ -389,43 +411,159 @@ TEST_F(HooksEarlyMemset, ThatFailsIsNotNoted) {
     EXPECT_FALSE(legacy.gate.opened()) << "the message waited";
 }
 
+/** A kernel is behind the memset, and behind it a memset of memory of which there is no message, and another kernel. */
+TEST_F(HooksEarlyMemset, IsCoveredByItsOwnEventAlone) {
+    DeviceMemory met(before_);
+    DeviceMemory not_met(before_);
+    meet(met);
+    Onlooker onlooker(FillBuffers::kBytes);
+    Gate gate;
+    fill_late(met.address());
+    EXPECT_CU(cu().cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_gate, &gate));
+    fill_late(not_met.address());
+    EXPECT_CU(cu().cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_gate, &gate));
+    query_memory(pointer(met.address()));
+    EXPECT_FALSE(gate.opened()) << "the message waited";
+    EXPECT_EQ(filled_, onlooker.look(met.address()));
+    gate.open();
+    ASSERT_CU(cu().cuCtxSynchronize());
+}
+
+TEST_F(HooksEarlyMemset, HoldsUpNoMessageOfOtherMemory) {
+    DeviceMemory filled(before_);
+    DeviceMemory other(before_);
+    meet(filled);
+    meet(other);
+    LegacyGate legacy;
+    fill_late(filled.address());
+    query_memory(pointer(other.address()));
+    EXPECT_FALSE(legacy.gate.opened()) << "the message waited";
+}
+
+TEST_F(HooksEarlyMemset, OfManyAllocationsAreAllDone) {
+    std::vector<std::unique_ptr<DeviceMemory>> memories;
+    for (int i = 0; i < 40; ++i) {  // more than are told apart
+        memories.push_back(std::make_unique<DeviceMemory>(before_));
+        meet(*memories.back());
+    }
+    Onlooker onlooker(FillBuffers::kBytes);
+    LegacyGate legacy;
+    for (const auto &memory : memories) {
+        fill_late(memory->address());
+    }
+    legacy.gate.open_later(kSoon);
+    for (const size_t i : {size_t{39}, size_t{0}, size_t{17}}) {
+        query_memory(pointer(memories[i]->address()));
+        EXPECT_EQ(filled_, onlooker.look(memories[i]->address()));
+    }
+}
+
 // ---------------------------------------------------------------- contexts and captures
+
+/** A context of its own, current while it lives. */
+class OtherContext {
+public:
+    OtherContext() : context_(gpushm::test::make_context()) { EXPECT_CU(cu().cuCtxPushCurrent(context_)); }
+    ~OtherContext() {
+        CUcontext popped = nullptr;
+        EXPECT_CU(cu().cuCtxPopCurrent(&popped));
+        gpushm::test::destroy_context(context_);
+    }
+
+private:
+    const CUcontext context_;
+};
+
+/** Launches in two contexts in turn: each finds its own copy covered. */
+TEST_F(HooksEarlyMemset, IsCoveredInEachContext) {
+    DeviceMemory here(before_);
+    meet(here);
+    const OtherContext other;
+    DeviceMemory there(before_);
+    meet(there);
+    Onlooker onlooker(FillBuffers::kBytes);
+    Gate gate;
+    fill_late(there.address());
+    ASSERT_CU(cu().cuCtxPushCurrent(context_));
+    fill_late(here.address());
+    EXPECT_CU(cu().cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_gate, &gate));
+    CUcontext popped = nullptr;
+    ASSERT_CU(cu().cuCtxPopCurrent(&popped));
+    EXPECT_CU(cu().cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_gate, &gate));
+    query_memory(pointer(there.address()));
+    query_memory(pointer(here.address()));
+    EXPECT_FALSE(gate.opened()) << "a message waited";
+    EXPECT_EQ(filled_, onlooker.look(there.address()));
+    gate.open();
+    ASSERT_CU(cu().cuCtxSynchronize());
+    ASSERT_CU(cu().cuCtxPushCurrent(context_));
+    ASSERT_CU(cu().cuCtxSynchronize());
+    ASSERT_CU(cu().cuCtxPopCurrent(&popped));
+}
+
+/** The default stream of each of many threads, some of which end. */
+TEST_F(HooksEarlyMemset, OfManyThreadsAreDone) {
+    const auto fill = cu().find_symbol("cuMemsetD8_v2_ptds");
+    ASSERT_NE(nullptr, fill);
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int i = 0; i < 100; ++i) {
+        threads.emplace_back([&] {
+            if (cu().cuCtxSetCurrent(context_) != CUDA_SUCCESS) {
+                ++wrong;
+                return;
+            }
+            DeviceMemory memory(before_);
+            meet(memory);
+            Onlooker onlooker(FillBuffers::kBytes);
+            for (int round = 1; round < 4; ++round) {
+                reinterpret_cast<CUresult (*)(CUdeviceptr, unsigned char, size_t)>(fill)(
+                    memory.address(), static_cast<unsigned char>(round), FillBuffers::kBytes);
+                query_memory(pointer(memory.address()));
+                wrong += onlooker.look(memory.address()) != Bytes(FillBuffers::kBytes, static_cast<unsigned char>(round));
+            }
+        });
+        if (threads.size() == 10) {
+            for (std::thread &thread : threads) {
+                thread.join();
+            }
+            threads.clear();
+        }
+    }
+    EXPECT_EQ(0, wrong.load());
+}
 
 TEST_F(HooksEarlyMemset, OfAContextThatHasEndedIsForgotten) {
     DeviceMemory met(before_);
     meet(met);
     for (int i = 0; i < 100; ++i) {  // more than there are places for
-        const CUcontext context = gpushm::test::make_context();
         {
+            const OtherContext other;
             DeviceMemory memory(FillBuffers::kBytes);
             meet(memory);
             fill_late(memory.address());
         }
-        gpushm::test::destroy_context(context);
         query_memory(pointer(met.address()));
+        DeviceMemory unknown(before_);
+        meet(unknown);
     }
 }
 
 TEST_F(HooksEarlyMemset, IsWaitedForInItsOwnContext) {
-    DeviceMemory met(before_);
-    meet(met);
-    const CUcontext context = gpushm::test::make_context();
-    {
-        DeviceMemory memory(before_);
-        meet(memory);
-        Onlooker onlooker(FillBuffers::kBytes);
-        LegacyGate legacy;
-        fill_late(memory.address());
-        ASSERT_CU(cu().cuCtxPushCurrent(context_));
-        ASSERT_CU(cu().cuCtxSynchronize());  // not of that context
-        legacy.gate.open_later(kSoon);
-        query_memory(pointer(met.address()));
-        EXPECT_TRUE(legacy.gate.opened());
-        CUcontext popped = nullptr;
-        ASSERT_CU(cu().cuCtxPopCurrent(&popped));
-        EXPECT_EQ(filled_, onlooker.look(memory.address()));
-    }
-    gpushm::test::destroy_context(context);
+    const OtherContext other;
+    DeviceMemory memory(before_);
+    meet(memory);
+    Onlooker onlooker(FillBuffers::kBytes);
+    LegacyGate legacy;
+    fill_late(memory.address());
+    ASSERT_CU(cu().cuCtxPushCurrent(context_));
+    ASSERT_CU(cu().cuCtxSynchronize());  // not of that context
+    legacy.gate.open_later(kSoon);
+    query_memory(pointer(memory.address()));
+    EXPECT_TRUE(legacy.gate.opened());
+    CUcontext popped = nullptr;
+    ASSERT_CU(cu().cuCtxPopCurrent(&popped));
+    EXPECT_EQ(filled_, onlooker.look(memory.address()));
 }
 
 TEST_F(HooksEarlyMemset, DoesNotDisturbACapture) {
@@ -436,8 +574,9 @@ TEST_F(HooksEarlyMemset, DoesNotDisturbACapture) {
     CUgraph graph = nullptr;
     LegacyGate legacy;
     fill_late(memory.address());
-    legacy.gate.open_later(kSoon);
     ASSERT_CU(cu().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT_FALSE(legacy.gate.opened()) << "the capture waited";
+    legacy.gate.open_later(kSoon);
     query_memory(pointer(memory.address()));
     EXPECT_TRUE(legacy.gate.opened());
     EXPECT_CU(cu().cuStreamEndCapture(captured, &graph));

@@ -63,8 +63,7 @@ Captured begun_here(CUstream stream) {
 template <int which, typename... Arguments>
 struct BeginHook {
     static CUresult call(CUstream stream, Arguments... arguments) {
-        // While a blocking stream is captured no event can be put behind them.
-        UnfinishedCopies::instance().wait(UnfinishedCopies::Scope::all);
+        UnfinishedCopies::instance().cover();
         bool has_room = false;
         {
             const std::lock_guard<std::mutex> lock(captures->mutex);

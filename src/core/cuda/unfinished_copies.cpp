@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace gpushm {
 namespace {
@@ -30,14 +31,14 @@ int thread_of(UnfinishedCopies::Stream stream) {
     return stream == UnfinishedCopies::Stream::of_thread ? this_thread() : 0;
 }
 
-CUstream handle_of(UnfinishedCopies::Stream stream) {
-    return stream == UnfinishedCopies::Stream::of_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-}
-
-/** Only grows. */
-void grow_to(std::atomic<uint64_t> *word, uint64_t value) {
-    uint64_t now = word->load();
-    while (now < value && !word->compare_exchange_weak(now, value)) {
+/** What the hooks do not take for a wait of the application. */
+void synchronize(CUcontext context, unsigned long long context_id, CUstream stream) {
+    const CudaDriver *driver = CudaDriver::get();
+    const OwnCopies own;
+    const RelaxedCapture relaxed(driver);
+    const CurrentContext current(driver, context, context_id);
+    if (current.result() == CUDA_SUCCESS) {
+        driver->stream_synchronize(stream);
     }
 }
 
@@ -64,16 +65,20 @@ public:
                driver->event_record(event_, stream) == CUDA_SUCCESS;
     }
 
-    /** Returns when what it was recorded behind is done. */
+    /** Returns when what it was recorded behind is done, or the context ends. */
     void wait() const {
         constexpr unsigned kImpatience = 1000;
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
+        const uint64_t epoch = context_epoch();
         const CurrentContext current(driver, context_, context_id_);
         if (current.result() != CUDA_SUCCESS) {
             return;
         }
         for (unsigned looks = 0; driver->event_query(event_) == CUDA_ERROR_NOT_READY; ++looks) {
+            if (context_epoch() != epoch && !driver->context_is_alive(context_, context_id_)) {
+                return;
+            }
             if (looks > kImpatience) {
                 sched_yield();
             }
@@ -99,187 +104,262 @@ UnfinishedCopies &UnfinishedCopies::instance() {
 
 // ---------------------------------------------------------------- places
 
-UnfinishedCopies::Notes *UnfinishedCopies::find(CUcontext context, int thread) {
-    for (Notes &notes : places_) {
-        if (notes.context.load(std::memory_order_acquire) == context &&
-            notes.thread.load(std::memory_order_acquire) == thread) {
-            check_context(&notes);
-            return &notes;
-        }
+uint64_t UnfinishedCopies::Place::last_of(const void *base) const {
+    uint64_t last = met_of_any;
+    for (const MetCall &call : met) {
+        last = call.base == base ? std::max(last, call.number) : last;
     }
-    return take_place(context, thread);
+    return last;
 }
 
-/** Another context may have the handle by now. */
-void UnfinishedCopies::check_context(Notes *notes) {
-    const uint64_t epoch = context_epoch();
-    if (notes->epoch.load(std::memory_order_acquire) == epoch) {
-        return;
+uint64_t UnfinishedCopies::Place::last_met() const {
+    uint64_t last = met_of_any;
+    for (const MetCall &call : met) {
+        last = std::max(last, call.number);
     }
-    const std::lock_guard<std::mutex> lock(places_mutex_);
-    const CUcontext context = notes->context.load();
-    const unsigned long long id = CudaDriver::get()->context_id(context);
-    if (context != nullptr && id != notes->context_id) {
-        reset(notes);
-        notes->context_id = id;
+    return last;
+}
+
+void UnfinishedCopies::Place::note_met(const void *base) {
+    const auto found = std::find_if(met.begin(), met.end(), [base](const MetCall &call) { return call.base == base; });
+    if (found != met.end()) {
+        found->number = noted;
+    } else if (met.size() >= kMostMet || !as_possible([&] { met.push_back({base, noted}); })) {
+        met_of_any = noted;
     }
-    notes->epoch.store(epoch, std::memory_order_release);
+}
+
+/** `*lock` is taken. Null when there is no room. */
+UnfinishedCopies::Place *UnfinishedCopies::lock_place(CUcontext context, int thread, std::unique_lock<std::mutex> *lock) {
+    for (Place &place : places_) {
+        if (place.context.load(std::memory_order_acquire) != context || place.thread.load() != thread) {
+            continue;
+        }
+        std::unique_lock<std::mutex> held(place.mutex);
+        if (place.context.load() == context && place.thread.load() == thread) {  // still
+            check_context(&place);
+            *lock = std::move(held);
+            return &place;
+        }
+    }
+    return take_place(context, thread, lock);
+}
+
+/** With its mutex held. */
+bool UnfinishedCopies::is_free(Place *place) {
+    const CUcontext used = place->context.load();
+    return used == nullptr || (place->thread.load() != 0 && !place->is_open) ||
+           !CudaDriver::get()->context_is_alive(used, place->context_id);
+}
+
+UnfinishedCopies::Place *UnfinishedCopies::take_place(CUcontext context, int thread, std::unique_lock<std::mutex> *lock) {
+    const std::lock_guard<std::mutex> giving(places_mutex_);
+    for (const bool only_unused : {true, false}) {
+        for (Place &place : places_) {
+            std::unique_lock<std::mutex> held(place.mutex);
+            if (only_unused ? place.context.load() != nullptr : !is_free(&place)) {
+                continue;
+            }
+            forget(&place);
+            place.context_id = CudaDriver::get()->context_id(context);
+            place.epoch = context_epoch();
+            place.thread.store(thread);
+            place.context.store(context, std::memory_order_release);
+            *lock = std::move(held);
+            return &place;
+        }
+    }
+    return nullptr;
 }
 
 /** What is noted there is done, or has gone with its context. */
-void UnfinishedCopies::reset(Notes *notes) {
-    const std::lock_guard<std::mutex> lock(notes->event_mutex);
-    notes->event.reset();
-    notes->recorded = notes->all.load();
-    grow_to(&notes->done, notes->all.load());
+void UnfinishedCopies::forget(Place *place) {
+    finish(place, place->noted);
+    place->behind_all = place->behind_met = {};
+    place->events.clear();
 }
 
-/** Null when there is none. */
-UnfinishedCopies::Notes *UnfinishedCopies::take_place(CUcontext context, int thread) {
-    const CudaDriver *driver = CudaDriver::get();
-    const std::lock_guard<std::mutex> lock(places_mutex_);
-    const auto is_free = [driver](const Notes &notes) {
-        const CUcontext used = notes.context.load();
-        return used == nullptr || (notes.thread.load() != 0 && notes.is_done(Scope::all)) ||
-               !driver->context_is_alive(used, notes.context_id);
-    };
-    const auto place = std::find_if(places_.begin(), places_.end(), is_free);
-    if (place == places_.end()) {
-        return nullptr;
+/** Another context may have the handle by now. */
+void UnfinishedCopies::check_context(Place *place) {
+    const uint64_t epoch = context_epoch();
+    if (place->epoch == epoch) {
+        return;
     }
-    place->context.store(nullptr);
-    reset(&*place);
-    place->context_id = driver->context_id(context);
-    place->epoch.store(context_epoch());
-    place->thread.store(thread);
-    place->context.store(context);
-    return &*place;
+    const unsigned long long id = CudaDriver::get()->context_id(place->context.load());
+    if (id != place->context_id) {
+        forget(place);
+        place->context_id = id;
+    }
+    place->epoch = epoch;
+}
+
+/** The first `number` calls are done. */
+void UnfinishedCopies::finish(Place *place, uint64_t number) {
+    place->done = std::max(place->done, number);
+    update(place);
+}
+
+void UnfinishedCopies::update(Place *place) {
+    const auto count = [](bool *was, bool is, std::atomic<unsigned> *counter) {
+        if (std::exchange(*was, is) != is) {
+            is ? counter->fetch_add(1) : counter->fetch_sub(1);
+        }
+    };
+    const bool is_open = place->noted > place->done;
+    if (!is_open) {
+        place->met.clear();
+        place->met_of_any = 0;
+    }
+    count(&place->is_open, is_open, &open_);
+    count(&place->is_uncovered, is_open && place->thread.load() == 0 && place->noted > place->behind_all.number,
+          &uncovered_);
 }
 
 // ---------------------------------------------------------------- what the application does
 
-void UnfinishedCopies::note(Scope scope, Stream stream) {
+void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of) {
     if (const CUcontext context = current_context()) {
-        note(scope, stream, context);
+        note(stream, addresses, base_of, context);
     }
 }
 
-void UnfinishedCopies::note(Scope scope, Stream stream, CUcontext context) {
-    Notes *const notes = find(context, thread_of(stream));
-    if (notes == nullptr) {
-        const RelaxedCapture relaxed(CudaDriver::get());
-        const CurrentContext current(CudaDriver::get(), context);
-        CudaDriver::get()->stream_synchronize(handle_of(stream));
+void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of,
+                            CUcontext context) {
+    std::unique_lock<std::mutex> lock;
+    Place *const place = lock_place(context, thread_of(stream), &lock);
+    const CUstream handle = stream == Stream::of_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    if (place == nullptr) {
+        synchronize(context, CudaDriver::get()->context_id(context), handle);
         return;
     }
-    const uint64_t number = notes->all.fetch_add(1) + 1;
-    if (scope == Scope::met) {
-        grow_to(&notes->met, number);
-        met_.noted.fetch_add(1);
+    ++place->noted;
+    update(place);
+    // Looked up behind the count: a message that meets the allocation just now either is seen here or sees the count.
+    for (const void *address : addresses) {
+        if (const void *base = address != nullptr ? base_of(address) : nullptr) {
+            place->note_met(base);
+        }
     }
-    all_.noted.fetch_add(1);
-    if (stream == Stream::of_thread) {
-        const std::lock_guard<std::mutex> lock(notes->event_mutex);
-        record(notes);  // only this thread can, and now
-    } else {
-        separable_.store(true, std::memory_order_relaxed);
+    if (stream == Stream::of_thread && !record(place)) {  // only this thread can, and now
+        synchronize(context, place->context_id, handle);
+        finish(place, place->noted);
     }
 }
 
-/** Puts an event behind all that is noted, with event_mutex held and the context current. False when that fails: there is
- *  nothing to wait for, for the context does not work any more. */
-bool UnfinishedCopies::record(Notes *notes) {
-    const uint64_t all = notes->all.load();
-    if (notes->event == nullptr || notes->event.use_count() > 1) {
-        std::shared_ptr<Event> event;
-        as_possible([&] { event = std::make_shared<Event>(notes->context.load(), notes->context_id); });
-        if (event == nullptr) {
-            CudaDriver::get()->stream_synchronize(CU_STREAM_LEGACY);
-            return false;
+/** One that nobody waits for and that no mark names; null when memory is short. */
+std::shared_ptr<UnfinishedCopies::Event> UnfinishedCopies::free_event(Place *place) {
+    for (const std::shared_ptr<Event> &event : place->events) {
+        if (event.use_count() == 1) {
+            return event;
         }
-        notes->event = std::move(event);
     }
-    if (!notes->event->record(notes->thread.load() == 0 ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD)) {
+    std::shared_ptr<Event> event;
+    as_possible([&] {
+        event = std::make_shared<Event>(place->context.load(), place->context_id);
+        place->events.push_back(event);
+    });
+    return event;
+}
+
+/** Puts an event behind all that is noted, with the mutex held and the context current. False when that fails. */
+bool UnfinishedCopies::record(Place *place) {
+    if (place->behind_all.number == place->noted) {
+        return true;
+    }
+    const std::shared_ptr<Event> event = free_event(place);
+    if (event == nullptr || !event->record(place->thread.load() == 0 ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD)) {
         return false;
     }
-    notes->recorded = all;
+    place->behind_all = {event, place->noted};
+    if (place->last_met() > place->behind_met.number) {
+        place->behind_met = place->behind_all;
+    }
     return true;
 }
 
+bool UnfinishedCopies::record_in_context(Place *place) {
+    const CudaDriver *driver = CudaDriver::get();
+    const RelaxedCapture relaxed(driver);
+    const CurrentContext current(driver, place->context.load(), place->context_id);
+    return current.result() == CUDA_SUCCESS && record(place);
+}
+
 void UnfinishedCopies::record_before_others() {
-    separable_.store(false, std::memory_order_relaxed);
     const CUcontext context = current_context();
-    for (Notes &notes : places_) {
-        if (notes.context.load(std::memory_order_acquire) != context || notes.thread.load() != 0) {
+    for (Place &place : places_) {
+        if (place.context.load(std::memory_order_acquire) != context || place.thread.load() != 0) {
             continue;
         }
-        const std::lock_guard<std::mutex> lock(notes.event_mutex);
-        if (!notes.is_done(Scope::all) && notes.recorded < notes.all.load()) {
-            record(&notes);
+        const std::lock_guard<std::mutex> lock(place.mutex);
+        if (place.is_uncovered && place.context.load() == context && place.thread.load() == 0 && record(&place)) {
+            update(&place);
+        }
+    }
+}
+
+void UnfinishedCopies::cover() {
+    if (uncovered_.load() == 0) {
+        return;
+    }
+    for (Place &place : places_) {
+        const std::lock_guard<std::mutex> lock(place.mutex);
+        if (place.is_uncovered && record_in_context(&place)) {
+            update(&place);
         }
     }
 }
 
 // ---------------------------------------------------------------- waiting
 
-bool UnfinishedCopies::record_in_context(Notes *notes) {
-    const CudaDriver *driver = CudaDriver::get();
-    const RelaxedCapture relaxed(driver);
-    const CurrentContext current(driver, notes->context.load(), notes->context_id);
-    return current.result() == CUDA_SUCCESS && record(notes);
-}
-
-void UnfinishedCopies::finish(Notes *notes, Scope scope) {
-    std::shared_ptr<Event> event;
-    uint64_t covered = 0;
-    {
-        const std::lock_guard<std::mutex> lock(notes->event_mutex);
-        covered = notes->all.load();
-        if (notes->recorded >= notes->last(scope) || record_in_context(notes)) {
-            covered = notes->recorded;
-            event = notes->event;
+/** `base`: null for all. */
+void UnfinishedCopies::wait(const void *base) {
+    for (Place &place : places_) {
+        if (place.context.load(std::memory_order_acquire) != nullptr) {
+            wait(&place, base);
         }
     }
-    if (event != nullptr) {
-        event->wait();
-    }
-    grow_to(&notes->done, covered);
 }
 
-void UnfinishedCopies::wait_for_all(Scope scope) {
-    const uint64_t noted = totals_of(scope).noted.load();
-    for (Notes &notes : places_) {
-        if (!notes.is_done(scope)) {
-            finish(&notes, scope);
-        }
+void UnfinishedCopies::wait(Place *place, const void *base) {
+    std::unique_lock<std::mutex> lock(place->mutex);
+    const uint64_t last = base == nullptr ? place->noted : place->last_of(base);
+    if (last <= place->done) {
+        return;
     }
-    grow_to(&totals_of(scope).done, noted);
+    if (place->behind_all.number < last && !record_in_context(place)) {
+        const CUcontext context = place->context.load();
+        const unsigned long long id = place->context_id;
+        lock.unlock();
+        synchronize(context, id, CU_STREAM_LEGACY);
+        lock.lock();
+        finish(place, last);
+        return;
+    }
+    const Mark mark = place->behind_met.number >= last ? place->behind_met : place->behind_all;
+    lock.unlock();
+    mark.event->wait();
+    lock.lock();
+    finish(place, mark.number);
 }
 
-/** Where nothing is left to wait for. */
-void UnfinishedCopies::close(Scope scope) {
-    const uint64_t noted = totals_of(scope).noted.load();
-    if (std::all_of(places_.begin(), places_.end(), [scope](const Notes &notes) { return notes.is_done(scope); })) {
-        grow_to(&totals_of(scope).done, noted);
-    }
-}
-
-UnfinishedCopies::Wait::Wait() : Wait(UnfinishedCopies::instance().all_.open() ? current_context() : nullptr) {}
+UnfinishedCopies::Wait::Wait() : Wait(UnfinishedCopies::instance().open_.load() != 0 ? current_context() : nullptr) {}
 
 UnfinishedCopies::Wait::Wait(Stream stream)
-    : Wait(UnfinishedCopies::instance().all_.open() ? current_context() : nullptr, stream) {}
+    : Wait(UnfinishedCopies::instance().open_.load() != 0 ? current_context() : nullptr, stream) {}
 
 UnfinishedCopies::Wait::Wait(CUcontext context, std::optional<Stream> stream) {
     UnfinishedCopies &copies = UnfinishedCopies::instance();
-    if (context == nullptr || !copies.all_.open()) {
+    if (context == nullptr || copies.open_.load() == 0) {
         return;
     }
     context_ = context;
     for (size_t i = 0; i < kPlaces; ++i) {
-        const Notes &notes = copies.places_[i];
-        const bool is_meant = notes.context.load(std::memory_order_acquire) == context &&
-                              (!stream || notes.thread.load() == thread_of(*stream));
-        covered_[i] = is_meant ? notes.all.load() : 0;
+        Place &place = copies.places_[i];
+        covered_[i] = 0;
+        if (place.context.load(std::memory_order_acquire) == context) {
+            const std::lock_guard<std::mutex> lock(place.mutex);
+            covered_[i] = !stream || place.thread.load() == thread_of(*stream) ? place.noted : 0;
+        }
     }
 }
 
@@ -289,12 +369,11 @@ void UnfinishedCopies::Wait::end() {
     }
     UnfinishedCopies &copies = UnfinishedCopies::instance();
     for (size_t i = 0; i < kPlaces; ++i) {
-        if (covered_[i] != 0 && copies.places_[i].context.load() == context_) {
-            grow_to(&copies.places_[i].done, covered_[i]);
+        if (covered_[i] != 0) {
+            const std::lock_guard<std::mutex> lock(copies.places_[i].mutex);
+            copies.finish(&copies.places_[i], covered_[i]);
         }
     }
-    copies.close(Scope::met);
-    copies.close(Scope::all);
 }
 
 }  // namespace gpushm

@@ -8,50 +8,60 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace gpushm {
 
 /** The synchronous forms of copies between device buffers, of copies from pageable memory and of memsets put their work
  *  into the default stream and return (CUDA driver API manual, "API synchronization behavior"). A program need not wait
  *  before it sends what they write, or receives into what they read. So hooks note each such call here, and whoever
- *  uses GPU memory for a message waits for what is noted. CU_POINTER_ATTRIBUTE_SYNC_MEMOPS would make the calls
+ *  uses GPU memory for a message waits for what is noted of it. CU_POINTER_ATTRIBUTE_SYNC_MEMOPS would make the calls
  *  themselves wait, which costs the program 5 us for each of them (doc/early_returns.md).
  *
  *  A message must not wait for what the program starts behind such a copy: that may be a kernel which waits for the
  *  message. Where it starts something, an event is recorded first, if none is behind the copies yet.
  *
- *  Calls are counted in their default stream: `all` of them, and the last one of them that touches memory which messages
- *  have met. All functions may be called in any thread; none of them disturbs a stream capture. */
+ *  All functions may be called in any thread; none of them disturbs a stream capture. */
 class UnfinishedCopies {
 public:
     static UnfinishedCopies &instance();
 
-    enum class Scope {
-        met,  // those that touch memory which messages have met
-        all,
-    };
-    enum class Stream { legacy, of_thread };  // the default stream of the context, or that of the calling thread in it
+    /** The default stream of the context, or that of the calling thread in it. */
+    enum class Stream { legacy, of_thread };
 
-    /** Such a call has returned in this thread, in its current context or in `context`. If there is no room to note it,
-     *  it is waited for. */
-    void note(Scope scope, Stream stream);
-    void note(Scope scope, Stream stream, CUcontext context);
+    /** The allocation that an address lies in, if messages have met it or are about to; else null. */
+    using BaseOf = const void *(*)(const void *address);
+
+    /** A call that touches the memory at `addresses` has returned in this thread, in its current context or in `context`.
+     *  If there is no room to note it, it is waited for. */
+    void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of);
+    void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of, CUcontext context);
 
     /** The application is about to start something else in the current context. */
     void separate() {
-        if (separable_.load(std::memory_order_relaxed)) {
+        if (uncovered_.load(std::memory_order_relaxed) != 0) {
             record_before_others();
         }
     }
 
-    /** Returns when what was noted before is done. A context that has ended, or cannot work any more, has nothing to
-     *  wait for. */
-    void wait(Scope scope) {
-        if (totals_of(scope).open()) {
-            wait_for_all(scope);
+    /** The application is about to capture a stream: if that is a blocking one, no event can be recorded meanwhile. */
+    void cover();
+
+    /** Returns when what was noted of that allocation is done: messages have met it. A context that has ended, or cannot
+     *  work any more, has nothing to wait for. */
+    void wait_for(const void *base) {
+        if (open_.load() != 0) {
+            wait(base);
+        }
+    }
+    /** When all is done: for memory of which calls were noted when no message had met it. */
+    void wait_for_all() {
+        if (open_.load() != 0) {
+            wait(nullptr);
         }
     }
 
@@ -61,52 +71,64 @@ private:
     /** Of an event of CUDA. Is destroyed with the context unless that has ended. */
     class Event;
 
-    /** Of a default stream. The words are written by any thread and grow only. */
-    struct Notes {
-        std::atomic<CUcontext> context{nullptr};  // null: a free place
-        std::atomic<int> thread{0};               // of a default stream of a thread; 0: the legacy one
-        std::atomic<uint64_t> epoch{0};           // context_epoch() when the context was known to be the same
-        unsigned long long context_id = 0;        // with places_mutex_ held
-        std::atomic<uint64_t> all{0};
-        std::atomic<uint64_t> met{0};  // the number of the last one that counts for Scope::met
-        std::atomic<uint64_t> done{0};
-        std::mutex event_mutex;
-        uint64_t recorded = 0;         // `event` is behind so many
-        std::shared_ptr<Event> event;  // whoever waits for it holds it, and then another one is recorded
-
-        uint64_t last(Scope scope) const { return (scope == Scope::all ? all : met).load(); }
-        bool is_done(Scope scope) const { return done.load() >= last(scope); }
+    /** An event that is behind the first `number` calls. */
+    struct Mark {
+        std::shared_ptr<Event> event;
+        uint64_t number = 0;
     };
 
-    /** Of all streams together, so that a message has to read two words where nothing is to be waited for. Who notes
-     *  counts in Notes first; who waits reads `noted` first. */
-    struct Totals {
-        std::atomic<uint64_t> noted{0};
-        std::atomic<uint64_t> done{0};
-        bool open() const { return done.load(std::memory_order_acquire) < noted.load(std::memory_order_acquire); }
+    struct MetCall {
+        const void *base;
+        uint64_t number;
+    };
+
+    /** Of a default stream. Calls are counted; counts only grow. */
+    struct Place {
+        // To find it. Written with places_mutex_ and `mutex` held.
+        std::atomic<CUcontext> context{nullptr};  // null: it is free
+        std::atomic<int> thread{0};               // of a default stream of a thread; 0: the legacy one
+
+        std::mutex mutex;  // for all that follows
+        unsigned long long context_id = 0;
+        uint64_t epoch = 0;  // context_epoch() when the context was known to be the same
+        uint64_t noted = 0;
+        uint64_t done = 0;
+        std::vector<MetCall> met;  // the last one of each allocation
+        uint64_t met_of_any = 0;   // where there was no room to say of which
+        Mark behind_met;           // an event behind calls of `met`, not behind more than necessary
+        Mark behind_all;
+        std::vector<std::shared_ptr<Event>> events;  // to be used again
+        bool is_open = false;       // counts in open_
+        bool is_uncovered = false;  // counts in uncovered_
+
+        uint64_t last_of(const void *base) const;
+        uint64_t last_met() const;
+        void note_met(const void *base);
     };
 
     static constexpr size_t kPlaces = 64;
+    static constexpr size_t kMostMet = 16;
 
     UnfinishedCopies() = default;
 
-    Totals &totals_of(Scope scope) { return scope == Scope::all ? all_ : met_; }
-    Notes *find(CUcontext context, int thread);
-    Notes *take_place(CUcontext context, int thread);
-    void check_context(Notes *notes);
-    static void reset(Notes *notes);
-    bool record(Notes *notes);
-    bool record_in_context(Notes *notes);
-    void finish(Notes *notes, Scope scope);
+    Place *lock_place(CUcontext context, int thread, std::unique_lock<std::mutex> *lock);
+    Place *take_place(CUcontext context, int thread, std::unique_lock<std::mutex> *lock);
+    static bool is_free(Place *place);
+    void check_context(Place *place);
+    void forget(Place *place);
+    void finish(Place *place, uint64_t number);
+    void update(Place *place);
+    static std::shared_ptr<Event> free_event(Place *place);
+    static bool record(Place *place);
+    static bool record_in_context(Place *place);
     void record_before_others();
-    void wait_for_all(Scope scope);
-    void close(Scope scope);
+    void wait(const void *base);
+    void wait(Place *place, const void *base);
 
-    std::array<Notes, kPlaces> places_;
-    std::mutex places_mutex_;  // held to give a place away
-    std::atomic<bool> separable_{false};
-    Totals all_;
-    Totals met_;
+    std::array<Place, kPlaces> places_;
+    std::mutex places_mutex_;          // held to give a place away; before that of a place
+    std::atomic<unsigned> open_{0};       // places with a call that is not known to be done
+    std::atomic<unsigned> uncovered_{0};  // of legacy streams, with a call that no event is behind
 };
 
 /** A wait of the application for all of a context, or for one of its default streams: while it lives, the call is made. */

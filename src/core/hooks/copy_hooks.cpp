@@ -43,6 +43,10 @@ struct CopySides {
     HostPins::ApplicationCopy::Side source;
 };
 
+const void *last_byte(const HostPins::ApplicationCopy::Side &side) {
+    return side.length == 0 ? side.address : static_cast<const char *>(side.address) + side.length - 1;
+}
+
 /** Whether we have page-locked some of either side. */
 bool touches_locked(const CopySides &sides) {
     const auto has_locked = [](const HostPins::ApplicationCopy::Side &side) {
@@ -102,7 +106,9 @@ struct CopyHook {
         const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
         const CUresult result = copy(destination, source, length, stream...);
         if constexpr (sizeof...(Stream) == 0 && std::is_same_v<Destination, CUdeviceptr>) {
-            note_early_return(result, {sides.destination.address, sides.source.address}, which == 1);
+            note_early_return(result, {sides.destination.address, last_byte(sides.destination), sides.source.address,
+                                       last_byte(sides.source)},
+                              which == 1);
         }
         // Asked afterwards, for another thread may have locked it before the driver looked.
         return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
@@ -205,9 +211,13 @@ bool divide(Rows *rows, Rows *rest) {
     return rest->WidthInBytes != 0;
 }
 
-/** An address in the memory of a side that may be a GPU's, else null. */
-const void *gpu_side(CUmemorytype type, CUdeviceptr base) {
-    return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? pointer_to(base) : nullptr;
+/** For sides_of(), which leaves out what cannot be host memory. */
+template <typename Rows>
+Rows with_device_pointers(Rows rows) {
+    for (CUmemorytype *type : {&rows.srcMemoryType, &rows.dstMemoryType}) {
+        *type = *type == CU_MEMORYTYPE_DEVICE ? CU_MEMORYTYPE_UNIFIED : *type;
+    }
+    return rows;
 }
 
 /** As CopyHook. */
@@ -221,8 +231,9 @@ struct RowsHook {
         const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
         const CUresult result = copy(*rows, stream...);
         if constexpr (sizeof...(Stream) == 0) {
-            note_early_return(result, {gpu_side(rows->dstMemoryType, rows->dstDevice),
-                                       gpu_side(rows->srcMemoryType, rows->srcDevice)},
+            const CopySides on_gpu = sides_of(with_device_pointers(*rows));
+            note_early_return(result, {on_gpu.destination.address, last_byte(on_gpu.destination), on_gpu.source.address,
+                                       last_byte(on_gpu.source)},
                               which % 2 == 1);
         }
         return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;

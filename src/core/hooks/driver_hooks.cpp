@@ -9,11 +9,13 @@
 #include "core/cuda/driver_patch.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/ended_contexts.hpp"
+#include "core/cuda/stream_captures.hpp"
 #include "core/cuda/unfinished_copies.hpp"
 #include "core/hooks/copy_hooks.hpp"
 #include "core/hooks/early_returns.hpp"
 #include "core/memory/allocation_table.hpp"
 #include "core/memory/host_pages.hpp"
+#include "core/memory/met_memory.hpp"
 #include "core/pinning/host_pins.hpp"
 #include "core/reclaim/context_preparation.hpp"
 #include "core/reclaim/idle_context.hpp"
@@ -362,15 +364,17 @@ bool watch_early_returns(PatchFunction patch) {
             return;
         }
         const Hook *missed = install_all_hooks(patch, early_return_hooks());
-        if (missed != nullptr) {
+        missed = missed == nullptr ? install_hooks(patch, separating_hooks()) : missed;
+        if (missed != nullptr || !stream_captures_are_known()) {
             GPUSHM_LOG(debug, "%s cannot be hooked, or not all versions of it: copies and memsets of the application on "
-                       "GPU memory that messages have met wait until they are done", missed->symbol);
+                       "GPU memory that messages have met wait until they are done",
+                       missed != nullptr ? missed->symbol : "cuStreamBeginCapture");
             return;
         }
-        install_hooks(patch, separating_hooks());
-        // What the program has called before nobody has noted.
-        UnfinishedCopies::instance().note(UnfinishedCopies::Scope::all, UnfinishedCopies::Stream::legacy);
+        install_hooks(patch, rare_separating_hooks());
         DriverWatch::instance().early_returns.store(true, std::memory_order_release);
+        // What the program has called before nobody has noted.
+        UnfinishedCopies::instance().note(UnfinishedCopies::Stream::legacy, {}, base_of_met);
     });
     return early_returns_are_noted();
 }

@@ -33,7 +33,7 @@ bool watch_host_memory(PatchFunction patch);
 
 /** Hooks copies and memsets of the application that may return before they are done, what it starts behind them and how
  *  it waits for them: query_memory() then waits for them instead of making them synchronous. After
- *  install_driver_hooks(). False when nothing has changed. Thread safe. */
+ *  install_driver_hooks() and watch_stream_captures(). False when nothing has changed. Thread safe. */
 bool watch_early_returns(PatchFunction patch);
 
 }  // namespace gpushm

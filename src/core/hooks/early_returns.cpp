@@ -3,27 +3,24 @@
 
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/memory/allocation_table.hpp"
+#include "core/memory/met_memory.hpp"
 
-#include <algorithm>
+#include <cstddef>
 
 namespace gpushm {
 namespace {
 
-using Scope = UnfinishedCopies::Scope;
 using Stream = UnfinishedCopies::Stream;
-
-Scope scope_of(std::initializer_list<const void *> addresses) {
-    const bool is_met = std::any_of(addresses.begin(), addresses.end(), [](const void *address) {
-        MemoryInfo info;
-        return address != nullptr && AllocationTable::instance().find(address, &info);
-    });
-    return is_met ? Scope::met : Scope::all;
-}
 
 Stream stream_of(bool of_thread) { return of_thread ? Stream::of_thread : Stream::legacy; }
 
 const void *pointer(CUdeviceptr address) { return reinterpret_cast<const void *>(address); }
+
+const void *last_byte(CUdeviceptr address, size_t length) { return pointer(length == 0 ? address : address + length - 1); }
+
+bool is_to_be_noted(CUresult result) {
+    return result == CUDA_SUCCESS && early_returns_are_noted() && !OwnCopies::under_way();
+}
 
 /** `which`: 1 where the null stream is that of the thread. */
 template <int which, typename... Arguments>
@@ -40,22 +37,18 @@ template <int which>
 struct DeviceCopyHook {
     static CUresult call(CUdeviceptr destination, CUdeviceptr source, size_t length) {
         const CUresult result = original(destination, source, length);
-        note_early_return(result, {pointer(destination), pointer(source)}, which == 1);
+        note_early_return(result,
+                          {pointer(destination), last_byte(destination, length), pointer(source), last_byte(source, length)},
+                          which == 1);
         return result;
     }
     static inline CUresult (*original)(CUdeviceptr, CUdeviceptr, size_t);
 };
 
-/** In both contexts, and after all that there is in either. */
-void note_peer_copy(CUresult result, CUcontext destination_context, const void *destination, CUcontext source_context,
-                    const void *source) {
-    if (result == CUDA_SUCCESS && !OwnCopies::under_way()) {
-        const Scope scope = scope_of({destination, source});
-        for (const CUcontext context : {destination_context, source_context}) {
-            if (context != nullptr) {
-                UnfinishedCopies::instance().note(scope, Stream::legacy, context);
-            }
-        }
+/** In a context of either side, and after all that there is in it. Null: the side is an array. */
+void note_peer_copy(CUresult result, CUcontext context, std::initializer_list<const void *> addresses) {
+    if (is_to_be_noted(result) && context != nullptr) {
+        UnfinishedCopies::instance().note(Stream::legacy, addresses, base_of_met, context);
     }
 }
 
@@ -64,8 +57,11 @@ struct PeerCopyHook {
     static CUresult call(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                          CUcontext source_context, size_t length) {
         const CUresult result = original(destination, destination_context, source, source_context, length);
-        note_peer_copy(result, destination_context, pointer(destination), source_context, pointer(source));
-        note_early_return(result, {pointer(destination), pointer(source)}, which == 1);
+        const auto addresses = {pointer(destination), last_byte(destination, length), pointer(source),
+                                last_byte(source, length)};
+        note_peer_copy(result, destination_context, addresses);
+        note_peer_copy(result, source_context, addresses);
+        note_early_return(result, addresses, which == 1);
         return result;
     }
     static inline CUresult (*original)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
@@ -76,11 +72,20 @@ struct PeerRowsHook {
     static CUresult call(const CUDA_MEMCPY3D_PEER *rows) {
         const CUresult result = original(rows);
         if (result == CUDA_SUCCESS) {
-            note_peer_copy(result, rows->dstContext, pointer(rows->dstDevice), rows->srcContext,
-                           pointer(rows->srcDevice));
-            note_early_return(result, {pointer(rows->dstDevice), pointer(rows->srcDevice)}, which == 1);
+            const auto addresses = {address_of(rows->dstMemoryType, rows->dstDevice),
+                                    address_of(rows->srcMemoryType, rows->srcDevice)};
+            note_peer_copy(result, context_of(rows->dstMemoryType, rows->dstContext), addresses);
+            note_peer_copy(result, context_of(rows->srcMemoryType, rows->srcContext), addresses);
+            note_early_return(result, addresses, which == 1);
         }
         return result;
+    }
+    /** Members that do not belong to the kind of a side may hold anything. */
+    static const void *address_of(CUmemorytype type, CUdeviceptr address) {
+        return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? pointer(address) : nullptr;
+    }
+    static CUcontext context_of(CUmemorytype type, CUcontext context) {
+        return type == CU_MEMORYTYPE_ARRAY ? nullptr : context;
     }
     static inline CUresult (*original)(const CUDA_MEMCPY3D_PEER *);
 };
@@ -119,6 +124,9 @@ template <int which>
 struct StreamWaitHook {
     static CUresult call(CUstream stream) {
         const bool is_null = stream == nullptr;
+        if (OwnCopies::under_way()) {
+            return original(stream);
+        }
         if (stream == CU_STREAM_LEGACY || (is_null && which == 0)) {
             return wait(stream, Stream::legacy);
         }
@@ -148,12 +156,18 @@ template <int which>
 using EventHook = StartHook<which, CUstream, CUevent, unsigned>;
 template <int which, typename Value>
 using ValueHook = StartHook<which, CUstream, CUdeviceptr, Value, unsigned>;
+template <int which>
+using BatchHook = StartHook<which, CUstream, unsigned, void *, unsigned>;
+template <int which>
+using CallbackHook = StartHook<which, CUstream, CUstreamCallback, void *, unsigned>;
+template <int which>
+using SemaphoreHook = StartHook<which, const void *, const void *, unsigned, CUstream>;
 
 }  // namespace
 
 void note_early_return(CUresult result, std::initializer_list<const void *> addresses, bool of_thread) {
-    if (result == CUDA_SUCCESS && !OwnCopies::under_way()) {
-        UnfinishedCopies::instance().note(scope_of(addresses), stream_of(of_thread));
+    if (is_to_be_noted(result)) {
+        UnfinishedCopies::instance().note(stream_of(of_thread), addresses, base_of_met);
     }
 }
 
@@ -197,12 +211,32 @@ const std::vector<Hook> &separating_hooks() {
         hook<HostFunctionHook<1>>("cuLaunchHostFunc_ptsz", "cuLaunchHostFunc"),
         hook<EventHook<0>>("cuStreamWaitEvent", "cuStreamWaitEvent"),
         hook<EventHook<1>>("cuStreamWaitEvent_ptsz", "cuStreamWaitEvent"),
-        hook<ValueHook<0, cuuint32_t>>("cuStreamWaitValue32_v2", "cuStreamWaitValue32"),
-        hook<ValueHook<1, cuuint32_t>>("cuStreamWaitValue32_v2_ptsz", "cuStreamWaitValue32"),
-        hook<ValueHook<0, cuuint64_t>>("cuStreamWaitValue64_v2", "cuStreamWaitValue64"),
-        hook<ValueHook<1, cuuint64_t>>("cuStreamWaitValue64_v2_ptsz", "cuStreamWaitValue64"),
         hook<StreamWaitHook<0>>("cuStreamSynchronize", "cuStreamSynchronize"),
         hook<StreamWaitHook<1>>("cuStreamSynchronize_ptsz", "cuStreamSynchronize"),
+    };
+    return hooks;
+}
+
+const std::vector<Hook> &rare_separating_hooks() {
+    static const char *const kBatch = "cuStreamBatchMemOp";
+    static const char *const kSemaphores = "cuWaitExternalSemaphoresAsync";
+    static const std::vector<Hook> hooks = {
+        hook<ValueHook<0, cuuint32_t>>("cuStreamWaitValue32_v2", "cuStreamWaitValue32"),
+        hook<ValueHook<1, cuuint32_t>>("cuStreamWaitValue32_v2_ptsz", "cuStreamWaitValue32"),
+        hook<ValueHook<2, cuuint32_t>>("cuStreamWaitValue32", "cuStreamWaitValue32"),
+        hook<ValueHook<3, cuuint32_t>>("cuStreamWaitValue32_ptsz", "cuStreamWaitValue32"),
+        hook<ValueHook<0, cuuint64_t>>("cuStreamWaitValue64_v2", "cuStreamWaitValue64"),
+        hook<ValueHook<1, cuuint64_t>>("cuStreamWaitValue64_v2_ptsz", "cuStreamWaitValue64"),
+        hook<ValueHook<2, cuuint64_t>>("cuStreamWaitValue64", "cuStreamWaitValue64"),
+        hook<ValueHook<3, cuuint64_t>>("cuStreamWaitValue64_ptsz", "cuStreamWaitValue64"),
+        hook<BatchHook<0>>("cuStreamBatchMemOp_v2", kBatch),
+        hook<BatchHook<1>>("cuStreamBatchMemOp_v2_ptsz", kBatch),
+        hook<BatchHook<2>>("cuStreamBatchMemOp", kBatch),
+        hook<BatchHook<3>>("cuStreamBatchMemOp_ptsz", kBatch),
+        hook<CallbackHook<0>>("cuStreamAddCallback", "cuStreamAddCallback"),
+        hook<CallbackHook<1>>("cuStreamAddCallback_ptsz", "cuStreamAddCallback"),
+        hook<SemaphoreHook<0>>("cuWaitExternalSemaphoresAsync", kSemaphores),
+        hook<SemaphoreHook<1>>("cuWaitExternalSemaphoresAsync_ptsz", kSemaphores),
     };
     return hooks;
 }

@@ -11,15 +11,19 @@
 
 namespace gpushm {
 
-/** Such a call with these addresses has returned `result`. `of_thread`: the form that uses the default stream of the
- *  thread. Copies of our own (OwnCopies) are not noted: their owners wait for them. */
+/** Such a call has returned `result`; it touches memory at `addresses`, among them the first and the last byte of each
+ *  side: a side may lie in more than one allocation. `of_thread`: the form that uses the default stream of the thread.
+ *  Copies of our own (OwnCopies) are not noted: their owners wait for them. */
 void note_early_return(CUresult result, std::initializer_list<const void *> addresses, bool of_thread);
 
 /** Copies within and between devices, from and to arrays, and memsets. Messages are late for none of them only if all
  *  are hooked. */
 const std::vector<Hook> &early_return_hooks();
 
-/** What is put behind them, and waits for a default stream. Without these a message waits for more than it has to. */
+/** What is put behind them, for which no message may wait, and waits for a default stream. */
 const std::vector<Hook> &separating_hooks();
+
+/** The same that programs hardly ever call. */
+const std::vector<Hook> &rare_separating_hooks();
 
 }  // namespace gpushm

@@ -25,7 +25,7 @@ std::optional<BufferName> allocate() {
     if (current.result() != CUDA_SUCCESS || driver->mem_alloc(&address, kBytes) != CUDA_SUCCESS) {
         return std::nullopt;
     }
-    const BufferName name = name_buffer(query_memory(reinterpret_cast<const void *>(address)));
+    const BufferName name = name_buffer(look_up_memory(reinterpret_cast<const void *>(address)));
     return name.can_be_mapped() ? std::optional<BufferName>(name) : std::nullopt;
 }
 

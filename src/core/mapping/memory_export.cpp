@@ -74,7 +74,7 @@ std::optional<MappingHandle> export_memory(const BufferName &name) {
         return std::nullopt;
     }
     // The name came from a peer: only the driver's own word counts.
-    const MemoryInfo info = query_memory(reinterpret_cast<const void *>(name.base));
+    const MemoryInfo info = look_up_memory(reinterpret_cast<const void *>(name.base));
     const BufferName mine = name_buffer(info);
     if (mine.buffer_id != name.buffer_id || mine.base != name.base ||
         mine.length != name.length) {

@@ -52,7 +52,7 @@ public:
                 run_when_idle(last->context_, last->context_id_, [last] { delete last; });
             });
         // The length is the owner's word; a copy beyond the end would be a fault of the GPU.
-        return query_memory(pointer(address)).length >= name.length ? mapping : nullptr;
+        return look_up_memory(pointer(address)).length >= name.length ? mapping : nullptr;
     }
     ~IpcMapping() override {
         const RelaxedCapture relaxed(CudaDriver::get());

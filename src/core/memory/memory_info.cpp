@@ -8,6 +8,7 @@
 #include "core/memory/allocation_table.hpp"
 #include "core/memory/buffer_ids.hpp"
 #include "core/memory/host_pages.hpp"
+#include "core/memory/met_memory.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -89,8 +90,8 @@ bool can_be_remembered(const MemoryInfo &info, CUmemoryPool pool) {
     return false;
 }
 
-/** The driver's answer; what can be remembered is, since `generation` of the table. */
-MemoryInfo ask_driver(const CudaDriver *driver, const void *address, uint64_t generation) {
+/** The driver's answer, and whether it can be remembered. */
+MemoryInfo ask_driver(const CudaDriver *driver, const void *address, bool *remember) {
     MemoryInfo info;
     // For an address that it does not know the driver may succeed and write nothing.
     unsigned memory_type = 0;
@@ -122,7 +123,7 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, uint64_t ge
     }
     info.ipc_capable = ipc_capable != 0;
     info.exportable_by_fd = (handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
-    const bool remember = driver_hooks_installed() && can_be_remembered(info, pool);
+    *remember = driver_hooks_installed() && can_be_remembered(info, pool);
     if (info.needs_gpu()) {
         if (info.length == 0) {
             name_one_byte(address, &info);
@@ -131,8 +132,29 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, uint64_t ge
             be_synchronous(info, address);
         }
     }
-    if (remember) {
-        AllocationTable::instance().add(info, generation);
+    return info;
+}
+
+/** What is known without the driver: the answer if that is true. */
+bool is_known(const void *address, MemoryInfo *info) {
+    return CudaDriver::get() == nullptr || address == nullptr || HostPages::instance().contains(address) ||
+           (driver_hooks_installed() && AllocationTable::instance().find(address, info));
+}
+
+/** Of memory that no message has met yet, or that is met anew each time. */
+MemoryInfo meet_memory(const void *address) {
+    AllocationTable &table = AllocationTable::instance();
+    const uint64_t generation = table.generation();
+    bool remember = false;
+    const MemoryInfo info = ask_driver(CudaDriver::get(), address, &remember);
+    if (info.needs_gpu()) {
+        const MeetingMemory meeting(info);
+        UnfinishedCopies::instance().wait_for_all();
+        if (remember) {
+            table.add(info, generation);
+        }
+    } else if (remember) {
+        table.add(info, generation);
     }
     return info;
 }
@@ -140,21 +162,20 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, uint64_t ge
 }  // namespace
 
 MemoryInfo query_memory(const void *address) {
-    const CudaDriver *driver = CudaDriver::get();
     MemoryInfo info;
-    if (driver == nullptr || address == nullptr || HostPages::instance().contains(address)) {
-        return info;
-    }
-    AllocationTable &table = AllocationTable::instance();
-    const uint64_t generation = table.generation();
-    const bool known = driver_hooks_installed() && table.find(address, &info);
-    if (!known) {
-        info = ask_driver(driver, address, generation);
+    if (!is_known(address, &info)) {
+        return meet_memory(address);
     }
     if (info.needs_gpu()) {
-        UnfinishedCopies::instance().wait(known ? UnfinishedCopies::Scope::met : UnfinishedCopies::Scope::all);
+        UnfinishedCopies::instance().wait_for(info.base);
     }
     return info;
+}
+
+MemoryInfo look_up_memory(const void *address) {
+    MemoryInfo info;
+    bool remember = false;
+    return is_known(address, &info) ? info : ask_driver(CudaDriver::get(), address, &remember);
 }
 
 void be_synchronous(const MemoryInfo &info, const void *address) {

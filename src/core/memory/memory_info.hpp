@@ -45,6 +45,10 @@ struct MemoryInfo {
  *  (early_returns_are_noted()), be_synchronous() is done the first time that an allocation is seen. */
 MemoryInfo query_memory(const void *address);
 
+/** The same of memory whose contents do not matter to the caller: it waits for nothing, and of what is not known it tells
+ *  nobody else. */
+MemoryInfo look_up_memory(const void *address);
+
 /** Has the driver wait in copies and memsets of the application that touch this memory, from now on and for good
  *  (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS; CUDA driver API manual, "API synchronization behavior"): for memory that other
  *  processes access without a message of this one. No effect on managed memory and memory of pools. */
