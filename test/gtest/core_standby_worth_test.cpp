@@ -223,6 +223,52 @@ TEST(StandbyWorth, MeasuresWholeSteps) {
     }
 }
 
+/** The quicker way is found, and soon: trials that begin their votes anew would change the way much more often. */
+void expect_found_soon(const Step &step) {
+    constexpr unsigned kPrograms = 50;
+    unsigned right = 0;
+    unsigned changes = 0;
+    for (uint64_t seed = 0; seed < kPrograms; ++seed) {
+        Program program(seed);
+        program.noise(0.03).run(400, step);
+        while (program.is_trying()) {  // later trials
+            program.run(1, step);
+        }
+        const double gained = step.without - step.with + step.gain * (step.copies - 1);
+        right += program.with() == (gained > 0) ? 1 : 0;
+        changes += program.changes();
+    }
+    EXPECT_GE(right, kPrograms * 95 / 100) << step.copies << " copies, " << step.with << " us, " << step.waits << " waits";
+    EXPECT_LT(changes, 12 * kPrograms) << step.copies << " copies, " << step.with << " us, " << step.waits << " waits";
+}
+
+/** Also after a change of the way, whose first step is not measured. */
+TEST(StandbyWorth, GapsInABurstAreNoSteps) {
+    for (unsigned copies : {64u, 80u, 96u}) {
+        expect_found_soon({60, 60, copies, 3, 2, 1});
+    }
+}
+
+/** The slots of a trial have more copies than any step may have. */
+TEST(StandbyWorth, CountsTheStepsOfALongSlot) {
+    for (unsigned waits : {0u, 1u}) {
+        expect_found_soon({80, 60, 100, 0.3, 0, waits});
+        expect_found_soon({40, 60, 100, 0.3, 0, waits});
+    }
+}
+
+/** The longer gaps of before are forgotten as soon as without the pause. */
+TEST(StandbyWorth, APauseBeforeShorterStepsDelaysNothing) {
+    for (uint64_t seed = 0; seed < kSeeds / 4; ++seed) {
+        Program program(seed);
+        program.noise(0.03).run(300, {550, 500});
+        program.pause(20'000);
+        program.run(300, kPingPong);
+        EXPECT_FALSE(program.is_trying()) << seed;
+        EXPECT_TRUE(program.with()) << seed;
+    }
+}
+
 // ---------------------------------------------------------------- several processes
 
 /** Whose steps wait for each other. */

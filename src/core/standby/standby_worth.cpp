@@ -15,8 +15,8 @@ constexpr uint64_t kStepOfLongest = 3;
 constexpr uint64_t kMostGrowth = 6;
 constexpr uint64_t kForgottenOfLongest = 64;
 
-// A window ends here though no step has ended.
-constexpr uint32_t kMostWindowCopies = 256;
+// A step ends here though no gap was long.
+constexpr uint32_t kMostStepCopies = 256;
 
 constexpr uint32_t kFirstWatchedCopies = 4;
 constexpr uint32_t kWatchedCopies = 16;
@@ -62,22 +62,25 @@ void StandbyWorth::note_copy(uint64_t now, uint64_t waits) {
         return;
     }
     ++window_.copies;
-    if (begins_step(gap) || window_.copies >= kMostWindowCopies) {
+    ++step_copies_;
+    if (begins_step(gap) || step_copies_ >= kMostStepCopies) {
         end_step(now, waits);
     }
 }
 
 bool StandbyWorth::begins_step(uint64_t gap) {
-    long_gap_ -= long_gap_ / kForgottenOfLongest;
-    if (!settling_) {  // a start of the kernel lengthens the step that is not measured
-        long_gap_ = long_gap_ == 0 ? gap : std::max(long_gap_, std::min(gap, kMostGrowth * long_gap_));
+    uint64_t most = long_gap_ == 0 ? gap : kMostGrowth * long_gap_;
+    if (settling_) {  // a start of the kernel lengthens this step: it only restores the longest gap
+        most = gap_before_settling_;
     }
+    long_gap_ -= long_gap_ / kForgottenOfLongest;
+    long_gap_ = std::max(long_gap_, std::min(gap, most));
     return kStepOfLongest * gap >= long_gap_;
 }
 
 void StandbyWorth::pause(uint64_t now, uint64_t waits) {
     changed_ = true;
-    settling_ = true;
+    settle();
     if (trying_) {
         end_slot(now, waits);
     } else {
@@ -85,15 +88,26 @@ void StandbyWorth::pause(uint64_t now, uint64_t waits) {
     }
 }
 
+void StandbyWorth::settle() {
+    if (!std::exchange(settling_, true)) {
+        gap_before_settling_ = long_gap_;
+    }
+}
+
 void StandbyWorth::begin_window(uint64_t now, uint64_t waits) {
     window_ = {now, waits};
+    begin_step(now);
+}
+
+void StandbyWorth::begin_step(uint64_t now) {
     last_step_ = now;
+    step_copies_ = 0;
 }
 
 void StandbyWorth::end_step(uint64_t now, uint64_t waits) {
     ++window_.steps;
     step_ns_ = window_.steps == 1 ? now - last_step_ : std::min(step_ns_, now - last_step_);
-    last_step_ = now;
+    begin_step(now);
     if (settling_) {
         settling_ = false;
         begin_window(now, waits);
@@ -108,7 +122,9 @@ void StandbyWorth::end_step(uint64_t now, uint64_t waits) {
 }
 
 void StandbyWorth::take(bool with, uint64_t now, uint64_t waits) {
-    settling_ |= std::exchange(with_, with) != with;
+    if (std::exchange(with_, with) != with) {
+        settle();
+    }
     begin_window(now, waits);
 }
 

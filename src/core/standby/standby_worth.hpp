@@ -51,6 +51,8 @@ private:
 
     bool begins_step(uint64_t gap);
     void pause(uint64_t now, uint64_t waits);
+    void settle();
+    void begin_step(uint64_t now);
     void end_step(uint64_t now, uint64_t waits);
     void begin_window(uint64_t now, uint64_t waits);
     void take(bool with, uint64_t now, uint64_t waits);
@@ -70,9 +72,11 @@ private:
     bool settling_ = true;  // the step under way is not measured
     uint64_t last_copy_ = 0;
     uint64_t long_gap_ = 0;
+    uint64_t gap_before_settling_ = 0;  // long_gap_ when settling_ began
     Window window_;
-    uint64_t last_step_ = 0;  // when it began
-    uint64_t step_ns_ = 0;    // of the shortest one in the window: others may have been interrupted
+    uint64_t last_step_ = 0;    // when it began
+    uint32_t step_copies_ = 0;  // since then
+    uint64_t step_ns_ = 0;      // of the shortest one in the window: others may have been interrupted
 
     // Between trials
     bool decided_ = false;        // a trial has ended, and nothing has changed since
