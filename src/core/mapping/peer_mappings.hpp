@@ -77,8 +77,8 @@ public:
      *  that it lacked. True when the caller is to ask the owner for a handle; that is once for a buffer and context. */
     bool missed(const BufferName &name, CUcontext context, double seconds, bool ready);
 
-    /** Opens a handle for every context that asked for it; without one, the buffer is not asked for
-     *  again. */
+    /** Opens a handle for every context that asked for it, while the caller has a NoEndOfContext; without one, the buffer is
+     *  not asked for again. */
     void receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle);
 
     /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named it first: what a broken

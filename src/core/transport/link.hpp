@@ -161,7 +161,8 @@ public:
     void send_close();
 
     /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks for what the peer told
-     *  of, unless this process has mapped any before. */
+     *  of, unless this process has mapped any before. The caller has a NoEndOfContext. */
+    bool awaits_offer() const;
     void map_early(const std::optional<BufferName> &own);
 
     /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A look-up

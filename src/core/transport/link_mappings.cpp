@@ -16,6 +16,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/mapping/memory_export.hpp"
 #include "core/reclaim/context_preparation.hpp"
+#include "core/reclaim/idle_context.hpp"
 #include "core/shm/descriptor_channel.hpp"
 #include "core/transport/port.hpp"
 
@@ -124,10 +125,19 @@ unsigned Link::open_handles() {
     if (handles_.empty() || !may_open_handle()) {
         return 0;
     }
-    const PeerHandle given = std::move(handles_.front());
-    handles_.pop_front();
-    PeerMappings::instance().receive(owner_, given.buffer_id, given.usable ? &given.handle : nullptr);
-    release_held(given.buffer_id);
+    uint64_t buffer_id = 0;
+    {
+        const NoEndOfContext lives;
+        if (!lives) {  // later: the end of a context may take long
+            release_held(handles_.front().buffer_id);
+            return 0;
+        }
+        const PeerHandle given = std::move(handles_.front());
+        handles_.pop_front();
+        buffer_id = given.buffer_id;
+        PeerMappings::instance().receive(owner_, buffer_id, given.usable ? &given.handle : nullptr);
+    }
+    release_held(buffer_id);
     return 1;
 }
 
@@ -188,11 +198,14 @@ void Link::release_held(const HeldTransfer &held) {
 
 void Link::receive_map_offer(const MapOffer &offer) { offered_ = offer.buffer; }
 
+bool Link::awaits_offer() const { return !failed_ && !closed_ && !has_offered_ && peer_.pid != getpid(); }
+
 void Link::map_early(const std::optional<BufferName> &own) {
-    if (failed_ || peer_gone()) {
+    const bool offers = own && awaits_offer();
+    if (failed_ || !(offers || offered_) || peer_gone()) {  // the last asks the kernel
         return;
     }
-    if (own && !has_offered_) {
+    if (offers) {
         has_offered_ = true;
         send_control(CellKind::map_offer, MapOffer{*own});
     }
