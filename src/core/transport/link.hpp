@@ -529,6 +529,7 @@ private:
     bool is_of_peer(const BufferName &buffer);
     std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
                                               double missed_seconds, bool ready);
+    bool take_request(uint64_t owner, uint64_t buffer_id);
     bool may_open_handle() const;
     unsigned open_handles();
     bool is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const;
@@ -540,6 +541,7 @@ private:
     unsigned answer_map_requests();
     void answer_map_request(const MapRequest &request);
     void remember_export(const BufferName &buffer);
+    std::vector<BufferName>::iterator take_back_export(std::vector<BufferName>::iterator buffer);
 
     // link_shared.cpp
     bool is_current(const RemoteMemory &remote) const;
@@ -629,6 +631,7 @@ private:
     uint64_t owner_ = 0;                 // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
     uint64_t asked_for_ = 0;             // the buffer whose handle the operation that is being started has asked for
+    std::vector<uint64_t> requested_;    // buffers whose handles the peer was asked for and has not answered
     std::deque<PeerHandle> handles_;
     std::vector<HeldTransfer> held_transfers_;
     std::deque<MapRequest> map_requests_;  // of the peer

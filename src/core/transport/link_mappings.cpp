@@ -24,6 +24,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -34,7 +35,11 @@ namespace {
 // More than a peer keeps mapped (PeerMappings).
 constexpr size_t kMaxExports = 1024;
 
-// More come only of a peer that answers what nobody has asked.
+// That a peer has not answered, or this process has not opened. As many as it keeps mapped (PeerMappings): a buffer that
+// is met when there are so many is asked for later. A peer that sends more requests than that is broken.
+constexpr size_t kMostRequests = 128;
+
+// They are opened without waiting for what is under way: it has become long.
 constexpr size_t kMostHandles = 64;
 
 // Bytes: through the ring they take 50 us longer. Where there is no ring yet all transfers wait: to make one and to
@@ -72,12 +77,14 @@ std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcont
     }
     std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
     last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
-    if (mapping == nullptr && PeerMappings::instance().missed(buffer, context, seconds, ready)) {
+    if (mapping == nullptr && requested_.size() + handles_.size() < kMostRequests &&
+        PeerMappings::instance().missed(buffer, context, seconds, ready)) {
         if (buffer.sharing == BufferName::Sharing::file_descriptor &&
             !port_.open_descriptor_receiver()) {
             PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
             return nullptr;
         }
+        requested_.push_back(buffer.buffer_id);
         send_control(CellKind::map_request, MapRequest{buffer});
         asked_for_ = buffer.buffer_id;
     }
@@ -99,9 +106,21 @@ bool Link::is_of_peer(const BufferName &buffer) {
     return is_known;
 }
 
+/** Whether the peer was asked for the buffer; each request may be answered once. */
+bool Link::take_request(uint64_t owner, uint64_t buffer_id) {
+    const auto request = std::find(requested_.begin(), requested_.end(), buffer_id);
+    if (owner != owner_ || request == requested_.end()) {
+        return false;
+    }
+    requested_.erase(request);
+    return true;
+}
+
 void Link::receive_map_answer(const MapAnswer &answer) {
-    if (answer.owner != owner_) {
-        return;  // not asked of this peer
+    if (!take_request(answer.owner, answer.buffer_id)) {
+        GPUSHM_LOG_ONCE(error, "process %d gives GPU memory that it was not asked for: it is not mapped; look for memory "
+                        "corruption in the job's processes", peer_.pid);
+        return;
     }
     PeerHandle given = {answer.buffer_id, false, {answer.sharing, {}, UniqueFd()}, next_id_};
     memcpy(&given.handle.ipc, answer.ipc_handle, sizeof(given.handle.ipc));
@@ -231,6 +250,7 @@ void Link::receive_unmap_notice(const UnmapNotice &notice) {
 void Link::forget_mappings() {
     map_requests_.clear();
     offered_.reset();
+    requested_.clear();
     handles_.clear();
     held_transfers_.clear();
     if (owner_ != 0) {
@@ -241,14 +261,20 @@ void Link::forget_mappings() {
 // ---------------------------------------------------------------- the owner
 
 void Link::receive_map_request(const MapRequest &request) {
+    if (map_requests_.size() == kMostRequests) {
+        GPUSHM_LOG(error, "process %d asks for GPU memory without waiting for answers: the connection is given up; look for "
+                   "memory corruption in the job's processes", peer_.pid);
+        fail();
+        return;
+    }
     map_requests_.push_back(request);
     port_.activate(*this);
 }
 
-/** Behind the copies that the peer has asked for meanwhile: it waits for these. */
+/** Behind the copies that the peer has asked for meanwhile: it waits for these. Not while it has no room for answers. */
 unsigned Link::answer_map_requests() {
     unsigned count = 0;
-    for (; !map_requests_.empty(); ++count) {
+    for (; !map_requests_.empty() && control_.empty(); ++count) {
         const MapRequest request = map_requests_.front();
         map_requests_.pop_front();
         answer_map_request(request);
@@ -276,24 +302,28 @@ void Link::answer_map_request(const MapRequest &request) {
     send_control(CellKind::map_answer, answer);
 }
 
-/** The peer is told when it is freed; a peer that asks for more than it may keep is not. */
+/** The peer is told when it is freed. Of more than a peer keeps mapped the oldest is taken back. */
 void Link::remember_export(const BufferName &buffer) {
     const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferName &other) {
         return other.buffer_id == buffer.buffer_id;
     });
-    if (!known && exported_.size() < kMaxExports) {
-        exported_.push_back(buffer);
+    if (known) {
+        return;
     }
+    if (exported_.size() == kMaxExports) {
+        take_back_export(exported_.begin());
+    }
+    exported_.push_back(buffer);
+}
+
+std::vector<BufferName>::iterator Link::take_back_export(std::vector<BufferName>::iterator buffer) {
+    send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
+    return exported_.erase(buffer);
 }
 
 void Link::check_exports() {
     for (auto buffer = exported_.begin(); buffer != exported_.end() && !failed_;) {
-        if (still_allocated(*buffer)) {
-            ++buffer;
-            continue;
-        }
-        send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
-        buffer = exported_.erase(buffer);
+        buffer = still_allocated(*buffer) ? std::next(buffer) : take_back_export(buffer);
     }
 }
 
