@@ -359,6 +359,7 @@ private:
         unsigned char *address = nullptr;
         std::shared_ptr<PeerMapping> mapping;
         double saved_seconds = 0;  // by the mapping
+        bool is_new = true;        // of a message that was not counted before
         HostPins::Hold pin;
         MemoryInfo gpu_side;      // which GPU copies
         bool in_reach = false;    // CopyJob::in_reach
@@ -511,9 +512,8 @@ private:
     size_t longest_head_start(const MemoryInfo &source, bool by_gpu) const;
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
-                           const LocalSide &local, uint64_t length);
+                           const LocalSide &local, uint64_t length, bool is_new);
     CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
-    static void note_use(const RemoteView &view, bool is_new);
     static LocalSide local_side(const Stream &stream);
     static StridedRows destination_of(const Operation &operation, const StridedRows &source);
     bool start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
@@ -528,7 +528,7 @@ private:
     // link_mappings.cpp
     bool is_of_peer(const BufferName &buffer);
     std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
-                                              double missed_seconds, bool ready);
+                                              double missed_seconds, bool ready, bool is_new);
     bool take_request(uint64_t owner, uint64_t buffer_id);
     bool may_open_handle() const;
     unsigned open_handles();

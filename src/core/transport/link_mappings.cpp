@@ -62,9 +62,9 @@ bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
 // ---------------------------------------------------------------- the process that copies
 
 /** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
- *  one. */
+ *  one, unless that was done before for the same message (`is_new`). */
 std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
-                                                double seconds, bool ready) {
+                                                double seconds, bool ready, bool is_new) {
     // Asked anew now and then, so that what is in use stays young.
     constexpr unsigned kUses = 256;
     LastMapping &last = last_mapping_;
@@ -77,7 +77,7 @@ std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcont
     }
     std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
     last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
-    if (mapping == nullptr && requested_.size() + handles_.size() < kMostRequests &&
+    if (mapping == nullptr && is_new && requested_.size() + handles_.size() < kMostRequests &&
         PeerMappings::instance().missed(buffer, context, seconds, ready)) {
         if (buffer.sharing == BufferName::Sharing::file_descriptor &&
             !port_.open_descriptor_receiver()) {
@@ -235,7 +235,7 @@ void Link::map_early(const std::optional<BufferName> &own) {
     const BufferName buffer = *std::exchange(offered_, std::nullopt);
     if (buffer.can_be_mapped() && is_of_other_gpu(buffer, *in_use) && is_of_peer(buffer) &&
         PeerMappings::instance().may_begin()) {
-        find_mapping(buffer, in_use->context, kWorthAMapping, true);
+        find_mapping(buffer, in_use->context, kWorthAMapping, true, true);
     }
 }
 
