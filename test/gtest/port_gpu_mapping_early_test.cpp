@@ -46,7 +46,7 @@ FreshProcess both_seen("both-contexts-seen", [] { return map_before_messages(tru
 FreshProcess one_seen("one-context-seen", [] { return map_before_messages(true, false, 1, 0, 0); });
 FreshProcess other_seen("other-context-seen", [] { return map_before_messages(false, true, 1, 0, 0); });
 
-TEST(PortGpuMappingStart, TheFirstMappingOfAProcessIsMadeBeforeThereAreMessages) {
+TEST(PortGpuMappingEarly, TheFirstMappingOfAProcessIsMadeBeforeThereAreMessages) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(both_seen.run(), 0);
     EXPECT_EQ(one_seen.run(), 0);
@@ -73,7 +73,7 @@ FreshProcess no_peer("nobody-to-offer-to", [] {
     return 0;
 });
 
-TEST(PortGpuMappingStart, NothingIsAllocatedForNobody) {
+TEST(PortGpuMappingEarly, NothingIsAllocatedForNobody) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(no_peer.run(), 0);
 }
@@ -91,7 +91,7 @@ FreshProcess later_context("later-context-in-use", [] {
     return 0;
 });
 
-TEST(PortGpuMappingStart, AContextThatHasEndedIsNotInUse) { EXPECT_EQ(later_context.run(), 0); }
+TEST(PortGpuMappingEarly, AContextThatHasEndedIsNotInUse) { EXPECT_EQ(later_context.run(), 0); }
 
 }  // namespace
 }  // namespace gpushm

@@ -69,7 +69,9 @@ FreshProcess unasked("handles-nobody-asked-for", [] {
     for (answer.buffer_id = 2; answer.buffer_id < 200; ++answer.buffer_id) {
         send_descriptor(liar.victim->address().cookie, {kOwnerName, answer.buffer_id}, given);
         CHECK(liar.send(CellKind::map_answer, answer));
-        liar.victim->progress();
+        if (answer.buffer_id % 8 == 0) {  // more than may be opened at a time
+            liar.victim->progress();
+        }
     }
     CHECK(open_descriptors() == before);
     CHECK(log.count("was not asked for") == 1);
