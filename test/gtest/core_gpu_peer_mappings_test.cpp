@@ -246,6 +246,53 @@ TEST(PeerMappingsTest, LeastRecentlyUsedAreClosed) {
     EXPECT_EQ(bounded.run(), 0);
 }
 
+FreshProcess opened_late("mapping-opened-late", [] {
+    constexpr size_t kLimit = 128;
+    Scene scene;
+    CHECK(scene.start(kLimit + 4));
+    CHECK(scene.ask(0));
+    for (size_t i = 1; i <= kLimit; ++i) {
+        CHECK(scene.ask(i));
+        scene.answer(i);
+    }
+    scene.answer(0);
+    CHECK(scene.find(1) == nullptr);
+    const std::shared_ptr<PeerMapping> mapping = scene.find(0);
+    CHECK(mapping != nullptr && scene.holds(0, *mapping));
+    // Nothing is closed for what is mapped on trust.
+    mapping->note_use(1, false);
+    CHECK(!scene.ask(kLimit + 1, 1e-9, true));
+    CHECK(scene.ask(kLimit + 2, 1));
+    scene.mappings.forget_buffer(scene.exports[2].name.owner, scene.exports[2].name.buffer_id);
+    CHECK(scene.ask(kLimit + 3, 1e-9, true));
+    return 0;
+});
+
+TEST(PeerMappingsTest, WhatIsOpenedIsTheYoungest) {
+    if (!simulated()) {
+        GTEST_SKIP() << "counts calls";
+    }
+    EXPECT_EQ(opened_late.run(), 0);
+}
+
+FreshProcess refusing("mapping-refused-by-all", [] {
+    Scene scene;
+    CHECK(scene.start(6));
+    CHECK(scene.mappings.belongs_to(scene.exports[0].name.owner, 1));
+    for (size_t i = 0; i < 3; ++i) {
+        CHECK(scene.ask(i, 1e-9, true));
+        scene.mappings.receive(scene.exports[i].name.owner, scene.exports[i].name.buffer_id, nullptr);
+    }
+    CHECK(!scene.ask(3, 1e-9, true));
+    CHECK(scene.ask(4, 1));  // where it pays
+    scene.answer(4);
+    CHECK(scene.find(4) != nullptr);
+    CHECK(scene.ask(5, 1e-9, true));
+    return 0;
+});
+
+TEST(PeerMappingsTest, AnOwnerThatLetsNothingBeMappedIsNotAskedOnTrust) { EXPECT_EQ(refusing.run(), 0); }
+
 /** Each context needs a mapping of its own. */
 FreshProcess contexts("mapping-contexts", [] {
     Scene scene;

@@ -82,6 +82,19 @@ TEST(MappingPriorTest, TrustComesBack) {
     EXPECT_TRUE(prior.trusts(1));
 }
 
+/** The first mapping in a context takes as long as many others. */
+TEST(MappingPriorTest, ASlowOneDoesNotEndAllTrust) {
+    MappingPrior prior;
+    for (int context = 0; context < 4; ++context) {
+        prior.note_cost(10e-3);
+        EXPECT_TRUE(prior.trusts(1) && prior.trusts(2)) << context;
+    }
+    for (int i = 0; i < 10; ++i) {
+        prior.note_cost(10e-3);
+    }
+    EXPECT_FALSE(prior.trusts(1) || prior.trusts(2));
+}
+
 /** What was saved long ago pays for nothing. */
 TEST(MappingPriorTest, SavingsAreNoCredit) {
     MappingPrior prior;

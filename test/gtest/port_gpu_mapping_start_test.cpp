@@ -3,10 +3,12 @@
 // times, and that no message waits for it.
 #include "port_gpu_peer.hpp"
 
-#include "core/reclaim/context_preparation.hpp"
+#include "core/reclaim/idle_context.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <deque>
+#include <thread>
 #include <vector>
 
 namespace gpushm {
@@ -286,6 +288,28 @@ TEST(PortGpuMappingStart, MessagesWaitForTheMappingWhereTheRingTakesLonger) {
     EXPECT_EQ(refused_by_setting.run(), 0);
 }
 
+/** A message that has waited in vain is still one message: its buffer has not come again. */
+FreshProcess refused_once("long-refused-and-met-once", [] {
+    Pair pair(1);
+    CHECK(pair.start());
+    const LogCapture log;
+    Buffer local(MemoryKind::device, kLong);
+    for (uint64_t i = 0; i < 20; ++i) {
+        const RemoteMemory remote = pair.peer.allocate(kLong);
+        pair.peer.simulate("SIMCUDA_FAIL", i % 3 == 2 ? "" : "cuIpcGetMemHandle:1:1");
+        CHECK(pull(pair, local, kLong, remote, i) == 0);
+        pair.peer.simulate("SIMCUDA_FAIL", "");
+        pair.peer.release();
+    }
+    CHECK(pair.peer.calls("cuIpcGetMemHandle") == kMostOnTrust);
+    return pair.peer.finish();
+});
+
+TEST(PortGpuMappingStart, AMessageThatWaitsInVainCountsOnce) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(refused_once.run(), 0);
+}
+
 /** Given up while they wait: the memory is the owner's at once, and the others end as usual. */
 FreshProcess cancelled_put("long-put-cancelled", [] {
     Pair pair(1);
@@ -331,43 +355,48 @@ TEST(PortGpuMappingStart, LongMessagesMayBeGivenUpBeforeTheMapping) {
     EXPECT_EQ(cancelled_put.run(), 0);
 }
 
-// ---------------------------------------------------------------- the first mapping of a process
+// ---------------------------------------------------------------- contexts that end
 
-/** Both have contexts, and wait for something else than GPU memory. `here`, `there`: whose contexts were seen. */
-int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned long opened_here, unsigned long opened_there) {
-    Pair pair(peer_device);
+/** A context is about to end, by another thread, when the handle comes. */
+int open_afterwards(size_t length) {
+    Pair pair(1);
     CHECK(pair.start());
-    if (there) {
-        pair.peer.note_context();
+    Buffer first(MemoryKind::device, kBytes);
+    CHECK(make_rings(pair, first) == 0);
+    Buffer local(MemoryKind::device, length);
+    const RemoteMemory remote = pair.peer.allocate(length);
+    std::atomic<bool> ends{false};
+    std::atomic<bool> may_end{false};
+    std::thread other([&] {
+        const EndOfContext end;
+        ends = true;
+        while (!may_end) {
+            std::this_thread::yield();
+        }
+    });
+    while (!ends) {
+        std::this_thread::yield();
     }
-    if (here) {
-        note_context_in_use(current_context());
+    const bool right = pull(pair, local, length, remote, 1) == 0;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+    while (std::chrono::steady_clock::now() < end) {
+        (*pair.port)->progress();
     }
-    const auto wait = [&] {
-        return progress_until({&*pair.port}, [&] {
-            return opened() >= opened_here && pair.peer.calls("cuIpcOpenMemHandle") >= opened_there;
-        });
-    };
-    CHECK(wait());
-    settle({&*pair.port});
-    CHECK(opened() == opened_here && pair.peer.calls("cuIpcOpenMemHandle") == opened_there);
-    // Messages go on as usual.
-    Buffer local(MemoryKind::device, kBytes);
-    const RemoteMemory remote = pair.peer.allocate(kBytes);
-    CHECK(pull(pair, local, kBytes, remote, 1) == 0 && pull(pair, local, kBytes, remote, 2) == 0);
-    CHECK(opened() == opened_here + 1);
+    const unsigned long meanwhile = opened();
+    may_end = true;
+    other.join();
+    CHECK(right && meanwhile == 0);
+    CHECK(await_opened(pair, 1));
     return pair.peer.finish();
 }
 
-FreshProcess both_seen("both-contexts-seen", [] { return map_before_messages(true, true, 1, 1, 1); });
-FreshProcess one_seen("one-context-seen", [] { return map_before_messages(true, false, 1, 0, 0); });
-FreshProcess other_seen("other-context-seen", [] { return map_before_messages(false, true, 1, 0, 0); });
+FreshProcess opened_afterwards("opened-after-the-end-of-a-context", [] { return open_afterwards(kBytes); });
+FreshProcess held_meanwhile("long-message-while-a-context-ends", [] { return open_afterwards(kLong); });
 
-TEST(PortGpuMappingStart, TheFirstMappingOfAProcessIsMadeBeforeThereAreMessages) {
+TEST(PortGpuMappingStart, NothingIsOpenedWhileAContextEndsAndNoMessageWaitsForIt) {
     SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(both_seen.run(), 0);
-    EXPECT_EQ(one_seen.run(), 0);
-    EXPECT_EQ(other_seen.run(), 0);
+    EXPECT_EQ(opened_afterwards.run(), 0);
+    EXPECT_EQ(held_meanwhile.run(), 0);
 }
 
 // ---------------------------------------------------------------- peers that go away

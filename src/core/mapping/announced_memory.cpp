@@ -3,6 +3,7 @@
 
 #include "core/base/process.hpp"
 #include "core/cuda/cuda_driver.hpp"
+#include "core/reclaim/background.hpp"
 #include "core/reclaim/context_preparation.hpp"
 
 #include <mutex>
@@ -12,37 +13,53 @@ namespace {
 
 constexpr size_t kBytes = 512;
 
-/** Never gone: it ends with the context. */
-std::optional<BufferName> allocate() {
+/** Not at once: the driver would wait for all work of the context. */
+void free_later(const ContextInUse &in_use, CUdeviceptr address) {
+    run_when_idle(in_use.context, in_use.id, [in_use, address] {
+        const CudaDriver *driver = CudaDriver::get();
+        const RelaxedCapture relaxed(driver);
+        const CurrentContext current(driver, in_use.context, in_use.id);
+        if (current.result() == CUDA_SUCCESS) {
+            driver->mem_free(address);
+        }
+    });
+}
+
+/** Ends with the context, when it can be mapped. */
+std::optional<BufferName> allocate(const ContextInUse &in_use) {
     const CudaDriver *driver = CudaDriver::get();
-    const std::optional<ContextInUse> in_use = context_in_use();
-    if (driver == nullptr || !in_use) {
+    if (driver == nullptr) {
         return std::nullopt;
     }
     const RelaxedCapture relaxed(driver);
-    const CurrentContext current(driver, in_use->context, in_use->id);
+    const CurrentContext current(driver, in_use.context, in_use.id);
     CUdeviceptr address = 0;
     if (current.result() != CUDA_SUCCESS || driver->mem_alloc(&address, kBytes) != CUDA_SUCCESS) {
         return std::nullopt;
     }
     const BufferName name = name_buffer(look_up_memory(reinterpret_cast<const void *>(address)));
-    return name.can_be_mapped() ? std::optional<BufferName>(name) : std::nullopt;
+    if (!name.can_be_mapped()) {
+        free_later(in_use, address);
+        return std::nullopt;
+    }
+    return name;
 }
 
 }  // namespace
 
 std::optional<BufferName> announced_memory() {
     static std::mutex mutex;
-    static bool tried = false;
+    static std::optional<unsigned long long> tried;  // in the context with this id
     static std::optional<BufferName> name;
-    if (!is_any_context_in_use()) {
+    const std::optional<ContextInUse> in_use = context_in_use();
+    if (!in_use) {
         return std::nullopt;
     }
     // A child may be forked while another thread has it.
     const std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
-    if (lock && !tried) {
-        tried = true;
-        name = allocate();
+    if (lock && tried != in_use->id) {
+        tried = in_use->id;
+        name = allocate(*in_use);
     }
     const bool is_own = lock && name && name->owner == process_cookie().low;  // else the parent's
     return is_own ? name : std::nullopt;

@@ -27,7 +27,9 @@ void MappingPrior::note_return() {
     }
 }
 
-void MappingPrior::note_cost(double seconds) { debt_ns_.fetch_add(nanoseconds(seconds), std::memory_order_relaxed); }
+void MappingPrior::note_cost(double seconds) {
+    debt_ns_.fetch_add(std::min(nanoseconds(seconds), kMostCostNs), std::memory_order_relaxed);
+}
 
 void MappingPrior::note_saving(double seconds) {
     int64_t debt = debt_ns_.load(std::memory_order_relaxed);

@@ -26,6 +26,8 @@ public:
     void note_trust(uint64_t message);
     /** The second message of a buffer. */
     void note_return();
+    /** Of one mapping. More than kMostCost does not count: the first one in a context takes 8 to 10 ms (H200, driver 580),
+     *  which says nothing of later ones. */
     void note_cost(double seconds);
     /** By a message through a mapping. In most programs there is no debt after a while, and this a single load. */
     void note_saving(double seconds);
@@ -33,6 +35,7 @@ public:
 private:
     static constexpr unsigned kMostUnreturned = 8;  // neighbours in space, or GPUs of a node
     static constexpr int64_t kMostDebtNs = 8'000'000;  // 16 mappings of usual size
+    static constexpr int64_t kMostCostNs = 1'200'000;  // 4 times the usual
 
     std::atomic<unsigned> unreturned_{0};
     std::atomic<int64_t> debt_ns_{0};  // not below 0

@@ -20,6 +20,9 @@ constexpr size_t kMaxMapped = 128;
 constexpr size_t kMaxWaiting = 128;  // that were closed, but for the driver
 constexpr size_t kMaxEntries = 4096;
 
+// In a row. An owner that lets nothing be mapped, for its driver or its settings, would be asked for each buffer.
+constexpr unsigned kMostRefusals = 3;
+
 // H200, driver 580: the first mapping in a process takes 10 ms, later ones 0.07; to close one 0.23.
 constexpr double kFirstCost = 1e-3;
 constexpr double kUsualCost = 0.3e-3;
@@ -226,12 +229,25 @@ bool PeerMappings::is_worth_asking(Entry &entry, bool ready) {
     if (entry.missed_seconds >= cost_seconds_) {
         return true;
     }
-    const bool trusted = ready && prior_.trusts(entry.messages);
+    // What is mapped beside kMaxMapped others costs one of these, which are known to be in use.
+    const bool trusted = ready && mapped_ < kMaxMapped && lets_map(entry.name.owner) && prior_.trusts(entry.messages);
     if (trusted) {
         prior_.note_trust(entry.messages);
         entry.on_trust = entry.messages == 1;
     }
     return trusted;
+}
+
+bool PeerMappings::lets_map(uint64_t owner) const {
+    const auto known = owners_.find(owner);
+    return known == owners_.end() || known->second.refusals < kMostRefusals;
+}
+
+void PeerMappings::note_outcome(uint64_t owner, bool mapped) {
+    const auto known = owners_.find(owner);
+    if (known != owners_.end()) {
+        known->second.refusals = mapped ? 0 : known->second.refusals + 1;
+    }
 }
 
 void PeerMappings::receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle) {
@@ -245,6 +261,7 @@ void PeerMappings::receive(uint64_t owner, uint64_t buffer_id, const MappingHand
             if (handle != nullptr) {
                 open(entry->second, std::get<2>(entry->first), *handle);
             }
+            note_outcome(owner, entry->second.state == State::mapped);
         }
     }
     bound();
@@ -267,6 +284,7 @@ void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &ha
     entry.mapping->prior_ = &prior_;
     entry.mapping->awaits_return_ = entry.on_trust && entry.messages == 1;
     entry.state = State::mapped;
+    ages_.splice(ages_.end(), ages_, entry.age);  // it may have waited for long, and is about to be used
     generation_.fetch_add(1, std::memory_order_release);
     ++mapped_;
     count_cost(took.count());
@@ -312,7 +330,7 @@ void PeerMappings::forget_buffer(uint64_t owner, uint64_t buffer_id) {
 
 bool PeerMappings::belongs_to(uint64_t owner, pid_t pid) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return owners_.try_emplace(owner, pid).first->second == pid;
+    return owners_.try_emplace(owner, Owner{pid}).first->second.pid == pid;
 }
 
 void PeerMappings::forget_process(uint64_t owner) {

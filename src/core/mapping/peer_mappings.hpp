@@ -54,7 +54,7 @@ struct MappingHandle {
 };
 
 /** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms. It is made at a buffer's first or
- *  second message as long as that is what experience recommends (MappingPrior); else when the time that was lost by not
+ *  second message as long as that is what experience recommends (MappingPrior) and its owner lets something be mapped; else when the time that was lost by not
  *  having it is as long as what it costs, so that the whole never costs more than twice the best (the rule is that of
  *  "ski rental"; Karlin et al., Algorithmica 1988).
  *
@@ -77,8 +77,8 @@ public:
      *  that it lacked. True when the caller is to ask the owner for a handle; that is once for a buffer and context. */
     bool missed(const BufferName &name, CUcontext context, double seconds, bool ready);
 
-    /** Opens a handle for every context that asked for it; without one, the buffer is not asked for
-     *  again. */
+    /** Opens a handle for every context that asked for it, while the caller has a NoEndOfContext; without one, the buffer is
+     *  not asked for again. */
     void receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle);
 
     /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named it first: what a broken
@@ -102,11 +102,17 @@ private:
         std::shared_ptr<PeerMapping> mapping;
         std::list<Key>::iterator age;
     };
+    struct Owner {
+        pid_t pid;              // by who named it first
+        unsigned refusals = 0;  // since something of it was mapped
+    };
     using Entries = std::map<Key, Entry>;
 
     PeerMappings();
     Entry &touch(const Key &key);
     bool is_worth_asking(Entry &entry, bool ready);
+    bool lets_map(uint64_t owner) const;
+    void note_outcome(uint64_t owner, bool mapped);
     void open(Entry &entry, CUcontext context, const MappingHandle &handle);
     void count_cost(double seconds);
     void erase(Entries::iterator entry);
@@ -117,7 +123,7 @@ private:
     std::mutex mutex_;
     Entries entries_;
     std::list<Key> ages_;  // least recently used first
-    std::map<uint64_t, pid_t> owners_;  // who named them first
+    std::map<uint64_t, Owner> owners_;  // that belongs_to() was told of
     double cost_seconds_;  // of opening and closing, as measured
     MappingPrior prior_;
     std::atomic<bool> begun_{false};

@@ -8,18 +8,29 @@
 #include "core/reclaim/idle_context.hpp"
 #include "core/standby/standby_kernel.hpp"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <new>
 
 namespace gpushm {
 namespace {
 
 std::atomic<bool> wanted{false};
 
-// Written once, before `is_used` says so.
-ContextInUse first_used;
-std::atomic<bool> is_being_used{false};
-std::atomic<bool> is_used{false};
+struct Used {
+    std::mutex mutex;
+    std::optional<ContextInUse> context;  // guarded by it
+};
+
+/** Never destroyed. In a forked child, which cannot use the driver, no context is in use. */
+Used *const used = [] {
+    static Used *made = new Used;
+    pthread_atfork(nullptr, nullptr, [] { new (made) Used; });
+    return made;
+}();
 
 // Of devices whose primary context nobody has retained but retain_for_copies(): a bit each.
 std::atomic<uint64_t> only_for_copies{0};
@@ -51,15 +62,15 @@ void prepare_if_idle(const CudaDriver *driver, CUcontext context) {
 }  // namespace
 
 std::optional<ContextInUse> context_in_use() {
-    return is_any_context_in_use() ? std::optional<ContextInUse>(first_used) : std::nullopt;
+    const std::lock_guard<std::mutex> lock(used->mutex);
+    return used->context;
 }
 
-bool is_any_context_in_use() { return is_used.load(std::memory_order_acquire); }
-
 void note_context_in_use(CUcontext context) {
-    if (!is_being_used.exchange(true)) {
-        first_used = {context, CudaDriver::get()->context_id(context)};
-        is_used.store(true, std::memory_order_release);
+    const CudaDriver *driver = CudaDriver::get();
+    const std::lock_guard<std::mutex> lock(used->mutex);
+    if (!used->context || !driver->context_is_alive(used->context->context, used->context->id)) {
+        used->context = ContextInUse{context, driver->context_id(context)};
     }
 }
 

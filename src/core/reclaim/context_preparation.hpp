@@ -8,15 +8,14 @@
 
 namespace gpushm {
 
-/** The first primary context that the application was seen to use; `id`: CudaDriver::context_id(). */
+/** The first primary context that the application was seen to use, of those that have not ended when another one is seen;
+ *  `id`: CudaDriver::context_id(). It may have ended. */
 struct ContextInUse {
     CUcontext context;
     unsigned long long id;
 };
 std::optional<ContextInUse> context_in_use();
-/** Whether there is one; a load. */
-bool is_any_context_in_use();
-/** From now on, if there was none before. Thread safe, as those. */
+/** From now on, if there was none before that is alive. Thread safe, as that. */
 void note_context_in_use(CUcontext context);
 
 /** For a context that was just made. Does nothing before the first prepare_contexts(), nor when the context was

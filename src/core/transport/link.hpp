@@ -161,7 +161,8 @@ public:
     void send_close();
 
     /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks for what the peer told
-     *  of, unless this process has mapped any before. */
+     *  of, unless this process has mapped any before. The caller has a NoEndOfContext. */
+    bool awaits_offer() const;
     void map_early(const std::optional<BufferName> &own);
 
     /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A look-up
@@ -358,6 +359,7 @@ private:
         unsigned char *address = nullptr;
         std::shared_ptr<PeerMapping> mapping;
         double saved_seconds = 0;  // by the mapping
+        bool is_new = true;        // of a message that was not counted before
         HostPins::Hold pin;
         MemoryInfo gpu_side;      // which GPU copies
         bool in_reach = false;    // CopyJob::in_reach
@@ -510,9 +512,8 @@ private:
     size_t longest_head_start(const MemoryInfo &source, bool by_gpu) const;
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
     RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
-                           const LocalSide &local, uint64_t length);
+                           const LocalSide &local, uint64_t length, bool is_new);
     CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
-    static void note_use(const RemoteView &view, bool is_new);
     static LocalSide local_side(const Stream &stream);
     static StridedRows destination_of(const Operation &operation, const StridedRows &source);
     bool start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
@@ -527,7 +528,8 @@ private:
     // link_mappings.cpp
     bool is_of_peer(const BufferName &buffer);
     std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
-                                              double missed_seconds, bool ready);
+                                              double missed_seconds, bool ready, bool is_new);
+    bool take_request(uint64_t owner, uint64_t buffer_id);
     bool may_open_handle() const;
     unsigned open_handles();
     bool is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const;
@@ -539,6 +541,7 @@ private:
     unsigned answer_map_requests();
     void answer_map_request(const MapRequest &request);
     void remember_export(const BufferName &buffer);
+    std::vector<BufferName>::iterator take_back_export(std::vector<BufferName>::iterator buffer);
 
     // link_shared.cpp
     bool is_current(const RemoteMemory &remote) const;
@@ -628,6 +631,7 @@ private:
     uint64_t owner_ = 0;                 // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
     uint64_t asked_for_ = 0;             // the buffer whose handle the operation that is being started has asked for
+    std::vector<uint64_t> requested_;    // buffers whose handles the peer was asked for and has not answered
     std::deque<PeerHandle> handles_;
     std::vector<HeldTransfer> held_transfers_;
     std::deque<MapRequest> map_requests_;  // of the peer

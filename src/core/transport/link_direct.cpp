@@ -98,9 +98,10 @@ CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &loca
     return port_.engine().context_near(buffer.device);
 }
 
-/** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or to `local`. */
+/** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or to `local`. `is_new`: the
+ *  message did not wait for a mapping. */
 Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
-                                   const LocalSide &local, uint64_t length) {
+                                   const LocalSide &local, uint64_t length, bool is_new) {
     RemoteView view;
     const bool own = buffer.owner == process_cookie().low;
     const bool from_host = !local.on_gpu;
@@ -123,9 +124,10 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
         view.address = pointer(address);
     } else {
         const bool ready = !from_host || view.pin != nullptr;
-        view.mapping = find_mapping(buffer, context, seconds, ready);
+        view.mapping = find_mapping(buffer, context, seconds, ready, is_new);
         view.address = view.mapping && ready ? view.mapping->locate(buffer, address, extent) : nullptr;
         view.saved_seconds = seconds;
+        view.is_new = is_new;
     }
     if (from_host && view.pin == nullptr) {
         view.address = nullptr;
@@ -155,13 +157,6 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
 
 Link::LocalSide Link::local_side(const Stream &stream) {
     return {stream.source, stream.source_info, stream.by_gpu, stream.total};
-}
-
-/** For the prior of what is mapped next. `is_new`: of a message that was not counted before. */
-void Link::note_use(const RemoteView &view, bool is_new) {
-    if (view.mapping != nullptr && view.address != nullptr) {
-        view.mapping->note_use(view.saved_seconds, is_new);
-    }
 }
 
 /** Of `copy.stream.total` bytes between two sides; false when nothing was started. */
@@ -195,6 +190,9 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
         count_part(made.stream.transfer_id, 1);
     }
     direct_copies_.splice(direct_copies_.end(), started);
+    if (view.mapping != nullptr) {
+        view.mapping->note_use(view.saved_seconds, view.is_new);
+    }
     return true;
 }
 
@@ -242,11 +240,10 @@ bool Link::start_direct_get(uint64_t id, bool is_new) {
                                      : operation.local_info,
                              operation.local_on_gpu, destination.extent()};
     const RemoteView view = view_remote(remote.buffer, source.address, source.extent(), local,
-                                        operation.length);
+                                        operation.length, is_new);
     if (view.address == nullptr) {
         return false;
     }
-    note_use(view, is_new);
     source.address = reinterpret_cast<uint64_t>(view.address);
     split_alike(&source, &destination);
     DirectCopy copy = {DirectCopy::Purpose::get, {}, {}, nullptr, nullptr};
@@ -262,8 +259,7 @@ bool Link::start_direct_put(const Stream &stream, bool is_new) {
         return false;
     }
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
-                                        local_side(stream), stream.total);
-    note_use(view, is_new);
+                                        local_side(stream), stream.total, is_new);
     DirectCopy copy = {DirectCopy::Purpose::put, stream, {}, nullptr, nullptr};
     copy.write = view.address != nullptr ? writer_.begin(stream.remote.registration) : DirectWriter::Hold();
     return copy.write.exists() &&
@@ -289,8 +285,7 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         return false;
     }
     const RemoteView view = view_remote(buffer, request.destination, stream.total,
-                                        local_side(stream), stream.total);
-    note_use(view, true);
+                                        local_side(stream), stream.total, true);
     pushes_host_memory_ |= view.address != nullptr && view.pin != nullptr;
     // Without a claim the peer has given the transfer up.
     SharedTransfer &shared = mailbox_.shared_transfer(request.shared.index);

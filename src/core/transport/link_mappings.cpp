@@ -16,6 +16,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/mapping/memory_export.hpp"
 #include "core/reclaim/context_preparation.hpp"
+#include "core/reclaim/idle_context.hpp"
 #include "core/shm/descriptor_channel.hpp"
 #include "core/transport/port.hpp"
 
@@ -23,6 +24,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,7 +35,11 @@ namespace {
 // More than a peer keeps mapped (PeerMappings).
 constexpr size_t kMaxExports = 1024;
 
-// More come only of a peer that answers what nobody has asked.
+// That a peer has not answered, or this process has not opened. As many as it keeps mapped (PeerMappings): a buffer that
+// is met when there are so many is asked for later. A peer that sends more requests than that is broken.
+constexpr size_t kMostRequests = 128;
+
+// They are opened without waiting for what is under way: it has become long.
 constexpr size_t kMostHandles = 64;
 
 // Bytes: through the ring they take 50 us longer. Where there is no ring yet all transfers wait: to make one and to
@@ -56,9 +62,9 @@ bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
 // ---------------------------------------------------------------- the process that copies
 
 /** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
- *  one. */
+ *  one, unless that was done before for the same message (`is_new`). */
 std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
-                                                double seconds, bool ready) {
+                                                double seconds, bool ready, bool is_new) {
     // Asked anew now and then, so that what is in use stays young.
     constexpr unsigned kUses = 256;
     LastMapping &last = last_mapping_;
@@ -71,12 +77,14 @@ std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcont
     }
     std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
     last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
-    if (mapping == nullptr && PeerMappings::instance().missed(buffer, context, seconds, ready)) {
+    if (mapping == nullptr && is_new && requested_.size() + handles_.size() < kMostRequests &&
+        PeerMappings::instance().missed(buffer, context, seconds, ready)) {
         if (buffer.sharing == BufferName::Sharing::file_descriptor &&
             !port_.open_descriptor_receiver()) {
             PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
             return nullptr;
         }
+        requested_.push_back(buffer.buffer_id);
         send_control(CellKind::map_request, MapRequest{buffer});
         asked_for_ = buffer.buffer_id;
     }
@@ -98,9 +106,21 @@ bool Link::is_of_peer(const BufferName &buffer) {
     return is_known;
 }
 
+/** Whether the peer was asked for the buffer; each request may be answered once. */
+bool Link::take_request(uint64_t owner, uint64_t buffer_id) {
+    const auto request = std::find(requested_.begin(), requested_.end(), buffer_id);
+    if (owner != owner_ || request == requested_.end()) {
+        return false;
+    }
+    requested_.erase(request);
+    return true;
+}
+
 void Link::receive_map_answer(const MapAnswer &answer) {
-    if (answer.owner != owner_) {
-        return;  // not asked of this peer
+    if (!take_request(answer.owner, answer.buffer_id)) {
+        GPUSHM_LOG_ONCE(error, "process %d gives GPU memory that it was not asked for: it is not mapped; look for memory "
+                        "corruption in the job's processes", peer_.pid);
+        return;
     }
     PeerHandle given = {answer.buffer_id, false, {answer.sharing, {}, UniqueFd()}, next_id_};
     memcpy(&given.handle.ipc, answer.ipc_handle, sizeof(given.handle.ipc));
@@ -124,10 +144,19 @@ unsigned Link::open_handles() {
     if (handles_.empty() || !may_open_handle()) {
         return 0;
     }
-    const PeerHandle given = std::move(handles_.front());
-    handles_.pop_front();
-    PeerMappings::instance().receive(owner_, given.buffer_id, given.usable ? &given.handle : nullptr);
-    release_held(given.buffer_id);
+    uint64_t buffer_id = 0;
+    {
+        const NoEndOfContext lives;
+        if (!lives) {  // later: the end of a context may take long
+            release_held(handles_.front().buffer_id);
+            return 0;
+        }
+        const PeerHandle given = std::move(handles_.front());
+        handles_.pop_front();
+        buffer_id = given.buffer_id;
+        PeerMappings::instance().receive(owner_, buffer_id, given.usable ? &given.handle : nullptr);
+    }
+    release_held(buffer_id);
     return 1;
 }
 
@@ -188,11 +217,14 @@ void Link::release_held(const HeldTransfer &held) {
 
 void Link::receive_map_offer(const MapOffer &offer) { offered_ = offer.buffer; }
 
+bool Link::awaits_offer() const { return !failed_ && !closed_ && !has_offered_ && peer_.pid != getpid(); }
+
 void Link::map_early(const std::optional<BufferName> &own) {
-    if (failed_ || peer_gone()) {
+    const bool offers = own && awaits_offer();
+    if (failed_ || !(offers || offered_) || peer_gone()) {  // the last asks the kernel
         return;
     }
-    if (own && !has_offered_) {
+    if (offers) {
         has_offered_ = true;
         send_control(CellKind::map_offer, MapOffer{*own});
     }
@@ -203,7 +235,7 @@ void Link::map_early(const std::optional<BufferName> &own) {
     const BufferName buffer = *std::exchange(offered_, std::nullopt);
     if (buffer.can_be_mapped() && is_of_other_gpu(buffer, *in_use) && is_of_peer(buffer) &&
         PeerMappings::instance().may_begin()) {
-        find_mapping(buffer, in_use->context, kWorthAMapping, true);
+        find_mapping(buffer, in_use->context, kWorthAMapping, true, true);
     }
 }
 
@@ -218,6 +250,7 @@ void Link::receive_unmap_notice(const UnmapNotice &notice) {
 void Link::forget_mappings() {
     map_requests_.clear();
     offered_.reset();
+    requested_.clear();
     handles_.clear();
     held_transfers_.clear();
     if (owner_ != 0) {
@@ -228,14 +261,20 @@ void Link::forget_mappings() {
 // ---------------------------------------------------------------- the owner
 
 void Link::receive_map_request(const MapRequest &request) {
+    if (map_requests_.size() == kMostRequests) {
+        GPUSHM_LOG(error, "process %d asks for GPU memory without waiting for answers: the connection is given up; look for "
+                   "memory corruption in the job's processes", peer_.pid);
+        fail();
+        return;
+    }
     map_requests_.push_back(request);
     port_.activate(*this);
 }
 
-/** Behind the copies that the peer has asked for meanwhile: it waits for these. */
+/** Behind the copies that the peer has asked for meanwhile: it waits for these. Not while it has no room for answers. */
 unsigned Link::answer_map_requests() {
     unsigned count = 0;
-    for (; !map_requests_.empty(); ++count) {
+    for (; !map_requests_.empty() && control_.empty(); ++count) {
         const MapRequest request = map_requests_.front();
         map_requests_.pop_front();
         answer_map_request(request);
@@ -263,24 +302,28 @@ void Link::answer_map_request(const MapRequest &request) {
     send_control(CellKind::map_answer, answer);
 }
 
-/** The peer is told when it is freed; a peer that asks for more than it may keep is not. */
+/** The peer is told when it is freed. Of more than a peer keeps mapped the oldest is taken back. */
 void Link::remember_export(const BufferName &buffer) {
     const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferName &other) {
         return other.buffer_id == buffer.buffer_id;
     });
-    if (!known && exported_.size() < kMaxExports) {
-        exported_.push_back(buffer);
+    if (known) {
+        return;
     }
+    if (exported_.size() == kMaxExports) {
+        take_back_export(exported_.begin());
+    }
+    exported_.push_back(buffer);
+}
+
+std::vector<BufferName>::iterator Link::take_back_export(std::vector<BufferName>::iterator buffer) {
+    send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
+    return exported_.erase(buffer);
 }
 
 void Link::check_exports() {
     for (auto buffer = exported_.begin(); buffer != exported_.end() && !failed_;) {
-        if (still_allocated(*buffer)) {
-            ++buffer;
-            continue;
-        }
-        send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
-        buffer = exported_.erase(buffer);
+        buffer = still_allocated(*buffer) ? std::next(buffer) : take_back_export(buffer);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "core/mapping/announced_memory.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/reclaim/background.hpp"
+#include "core/reclaim/idle_context.hpp"
 #include "core/shm/message_in_hand.hpp"
 
 #include <algorithm>
@@ -453,7 +454,13 @@ void Port::housekeeping() {
 
 /** Peers are told of memory that they may map, and what they told of is mapped. */
 void Port::map_early() {
-    const std::optional<BufferName> own = announced_memory();
+    const bool is_awaited =
+        std::any_of(links_.begin(), links_.end(), [](const auto &link) { return link->awaits_offer(); });
+    const NoEndOfContext lives;
+    if (!lives) {
+        return;  // later
+    }
+    const std::optional<BufferName> own = is_awaited ? announced_memory() : std::nullopt;
     for (const std::unique_ptr<Link> &link : links_) {
         as_possible([&] { link->map_early(own); });
     }

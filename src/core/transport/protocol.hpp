@@ -107,7 +107,7 @@ struct MapAnswer {
 };
 static_assert(sizeof(MapAnswer) <= Cell::kInlineBytes, "an answer fits its cell");
 
-/** The sender freed memory that it gave a handle of; the mapping should go. */
+/** The sender freed memory that it gave a handle of, or has given handles of too many since; the mapping should go. */
 struct UnmapNotice {
     uint64_t owner;
     uint64_t buffer_id;
