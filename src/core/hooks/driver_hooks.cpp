@@ -364,14 +364,14 @@ bool watch_early_returns(PatchFunction patch) {
             return;
         }
         const Hook *missed = install_all_hooks(patch, early_return_hooks());
-        missed = missed == nullptr ? install_hooks(patch, separating_hooks()) : missed;
+        missed = missed == nullptr ? install_hooks(patch, launch_hooks()) : missed;
         if (missed != nullptr || !stream_captures_are_known()) {
             GPUSHM_LOG(debug, "%s cannot be hooked, or not all versions of it: copies and memsets of the application on "
                        "GPU memory that messages have met wait until they are done",
                        missed != nullptr ? missed->symbol : "cuStreamBeginCapture");
             return;
         }
-        install_hooks(patch, rare_separating_hooks());
+        install_hooks(patch, other_separating_hooks());
         DriverWatch::instance().early_returns.store(true, std::memory_order_release);
         // What the program has called before nobody has noted.
         UnfinishedCopies::instance().note(UnfinishedCopies::Stream::legacy, {}, base_of_met);

@@ -199,10 +199,18 @@ const std::vector<Hook> &early_return_hooks() {
     return hooks;
 }
 
-const std::vector<Hook> &separating_hooks() {
+const std::vector<Hook> &launch_hooks() {
     static const std::vector<Hook> hooks = {
         hook<LaunchHook<0>>("cuLaunchKernel", "cuLaunchKernel"),
         hook<LaunchHook<1>>("cuLaunchKernel_ptsz", "cuLaunchKernel"),
+    };
+    return hooks;
+}
+
+const std::vector<Hook> &other_separating_hooks() {
+    static const char *const kBatch = "cuStreamBatchMemOp";
+    static const char *const kSemaphores = "cuWaitExternalSemaphoresAsync";
+    static const std::vector<Hook> hooks = {
         hook<LaunchExHook<0>>("cuLaunchKernelEx", "cuLaunchKernelEx"),
         hook<LaunchExHook<1>>("cuLaunchKernelEx_ptsz", "cuLaunchKernelEx"),
         hook<GraphHook<0>>("cuGraphLaunch", "cuGraphLaunch"),
@@ -213,14 +221,6 @@ const std::vector<Hook> &separating_hooks() {
         hook<EventHook<1>>("cuStreamWaitEvent_ptsz", "cuStreamWaitEvent"),
         hook<StreamWaitHook<0>>("cuStreamSynchronize", "cuStreamSynchronize"),
         hook<StreamWaitHook<1>>("cuStreamSynchronize_ptsz", "cuStreamSynchronize"),
-    };
-    return hooks;
-}
-
-const std::vector<Hook> &rare_separating_hooks() {
-    static const char *const kBatch = "cuStreamBatchMemOp";
-    static const char *const kSemaphores = "cuWaitExternalSemaphoresAsync";
-    static const std::vector<Hook> hooks = {
         hook<ValueHook<0, cuuint32_t>>("cuStreamWaitValue32_v2", "cuStreamWaitValue32"),
         hook<ValueHook<1, cuuint32_t>>("cuStreamWaitValue32_v2_ptsz", "cuStreamWaitValue32"),
         hook<ValueHook<2, cuuint32_t>>("cuStreamWaitValue32", "cuStreamWaitValue32"),

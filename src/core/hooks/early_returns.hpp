@@ -20,10 +20,11 @@ void note_early_return(CUresult result, std::initializer_list<const void *> addr
  *  are hooked. */
 const std::vector<Hook> &early_return_hooks();
 
-/** What is put behind them, for which no message may wait, and waits for a default stream. */
-const std::vector<Hook> &separating_hooks();
+/** Kernels that are launched behind them, for which no message may wait. */
+const std::vector<Hook> &launch_hooks();
 
-/** The same that programs hardly ever call. */
-const std::vector<Hook> &rare_separating_hooks();
+/** Whatever else is put behind them, and waits for a default stream. Without one of these a message waits for more than
+ *  it has to where a program uses it. */
+const std::vector<Hook> &other_separating_hooks();
 
 }  // namespace gpushm
