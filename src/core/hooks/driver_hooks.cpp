@@ -373,8 +373,11 @@ bool watch_early_returns(PatchFunction patch) {
         }
         install_hooks(patch, other_separating_hooks());
         DriverWatch::instance().early_returns.store(true, std::memory_order_release);
-        // What the program has called before nobody has noted.
-        UnfinishedCopies::instance().note(UnfinishedCopies::Stream::legacy, {}, base_of_met);
+        // What the program has called before nobody has noted. Without cuInit it has called nothing.
+        int count = 0;
+        if (CudaDriver::get()->device_get_count(&count) == CUDA_SUCCESS) {
+            UnfinishedCopies::instance().note(UnfinishedCopies::Stream::legacy, {}, base_of_met);
+        }
     });
     return early_returns_are_noted();
 }
