@@ -47,6 +47,13 @@ const void *last_byte(const HostPins::ApplicationCopy::Side &side) {
     return side.length == 0 ? side.address : static_cast<const char *>(side.address) + side.length - 1;
 }
 
+void note_early_return(CUresult result, const CopySides &sides, bool of_thread) {
+    gpushm::note_early_return(result,
+                              {sides.destination.address, last_byte(sides.destination), sides.source.address,
+                               last_byte(sides.source)},
+                              of_thread);
+}
+
 /** Whether we have page-locked some of either side. */
 bool touches_locked(const CopySides &sides) {
     const auto has_locked = [](const HostPins::ApplicationCopy::Side &side) {
@@ -106,9 +113,7 @@ struct CopyHook {
         const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
         const CUresult result = copy(destination, source, length, stream...);
         if constexpr (sizeof...(Stream) == 0 && std::is_same_v<Destination, CUdeviceptr>) {
-            note_early_return(result, {sides.destination.address, last_byte(sides.destination), sides.source.address,
-                                       last_byte(sides.source)},
-                              which == 1);
+            note_early_return(result, sides, which == 1);
         }
         // Asked afterwards, for another thread may have locked it before the driver looked.
         return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
@@ -231,10 +236,7 @@ struct RowsHook {
         const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
         const CUresult result = copy(*rows, stream...);
         if constexpr (sizeof...(Stream) == 0) {
-            const CopySides on_gpu = sides_of(with_device_pointers(*rows));
-            note_early_return(result, {on_gpu.destination.address, last_byte(on_gpu.destination), on_gpu.source.address,
-                                       last_byte(on_gpu.source)},
-                              which % 2 == 1);
+            note_early_return(result, sides_of(with_device_pointers(*rows)), which % 2 == 1);
         }
         return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
     }

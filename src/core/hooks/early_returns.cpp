@@ -90,26 +90,24 @@ struct PeerRowsHook {
     static inline CUresult (*original)(const CUDA_MEMCPY3D_PEER *);
 };
 
-/** An array is no memory of a message; the other side may be. */
-template <int which>
-struct ToArrayHook {
-    static CUresult call(CUarray destination, size_t offset, CUdeviceptr source, size_t length) {
-        const CUresult result = original(destination, offset, source, length);
-        note_early_return(result, {pointer(source)}, which == 1);
-        return result;
-    }
-    static inline CUresult (*original)(CUarray, size_t, CUdeviceptr, size_t);
-};
+const void *gpu_address(CUdeviceptr address) { return pointer(address); }
+const void *gpu_address(CUarray) { return nullptr; }
+const void *gpu_address(size_t) { return nullptr; }
 
-template <int which>
-struct FromArrayHook {
-    static CUresult call(CUdeviceptr destination, CUarray source, size_t offset, size_t length) {
-        const CUresult result = original(destination, source, offset, length);
-        note_early_return(result, {pointer(destination)}, which == 1);
+/** From or to an array, which is no memory of a message; the other side may be. */
+template <int which, typename... Arguments>
+struct ArrayCopyHook {
+    static CUresult call(Arguments... arguments) {
+        const CUresult result = original(arguments...);
+        note_early_return(result, {gpu_address(arguments)...}, which == 1);
         return result;
     }
-    static inline CUresult (*original)(CUdeviceptr, CUarray, size_t, size_t);
+    static inline CUresult (*original)(Arguments...);
 };
+template <int which>
+using ToArrayHook = ArrayCopyHook<which, CUarray, size_t, CUdeviceptr, size_t>;
+template <int which>
+using FromArrayHook = ArrayCopyHook<which, CUdeviceptr, CUarray, size_t, size_t>;
 
 template <int which, typename First, typename... Arguments>
 struct StartHook {
@@ -147,7 +145,7 @@ template <int which>
 using LaunchHook = StartHook<which, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                              CUstream, void **, void **>;
 template <int which>  // its CUlaunchConfig came with CUDA 11.8
-using LaunchExHook = StartHook<which, const CUlaunchConfig *, CUfunction, void **, void **>;
+using LaunchExHook = StartHook<which, const void *, CUfunction, void **, void **>;
 template <int which>
 using GraphHook = StartHook<which, CUgraphExec, CUstream>;
 template <int which>

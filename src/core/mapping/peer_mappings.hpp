@@ -54,9 +54,9 @@ struct MappingHandle {
 };
 
 /** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms. It is made at a buffer's first or
- *  second message as long as that is what experience recommends (MappingPrior) and its owner lets something be mapped; else when the time that was lost by not
- *  having it is as long as what it costs, so that the whole never costs more than twice the best (the rule is that of
- *  "ski rental"; Karlin et al., Algorithmica 1988).
+ *  second message as long as that is what experience recommends (MappingPrior) and its owner lets something be mapped.
+ *  Else it is made when the time that was lost by not having it is as long as what it costs, so that the whole never costs
+ *  more than twice the best (the rule is that of "ski rental"; Karlin et al., Algorithmica 1988).
  *
  *  Thread safe. */
 class PeerMappings {

@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 
 namespace gpushm {
 namespace {
@@ -147,13 +148,14 @@ MemoryInfo meet_memory(const void *address) {
     const uint64_t generation = table.generation();
     bool remember = false;
     const MemoryInfo info = ask_driver(CudaDriver::get(), address, &remember);
+    std::optional<MeetingMemory> meeting;
+    if (remember) {
+        meeting.emplace(info);
+    }
     if (info.needs_gpu()) {
-        const MeetingMemory meeting(info);
         UnfinishedCopies::instance().wait_for_all();
-        if (remember) {
-            table.add(info, generation);
-        }
-    } else if (remember) {
+    }
+    if (remember) {
         table.add(info, generation);
     }
     return info;
