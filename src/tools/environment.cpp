@@ -22,7 +22,8 @@ std::string last_component(const std::string &path) {
 }
 
 /** The list without the elements of that last component. */
-std::string without(const std::string &list, const std::string &name, const std::string &separators) {
+std::string without(const std::string &list, const std::string &name,
+                    const std::string &separators) {
     std::string rest;
     for (const std::string &element : split(list, separators)) {
         if (last_component(element) != name) {
@@ -71,7 +72,8 @@ Change set_unless_present(Environment &environment, const std::string &name,
 
 Change extend_path_list(Environment &environment, const std::string &name, const std::string &path,
                         const std::string &separators,
-                        const std::function<bool(const std::string &path)> &is_there, const std::string &reason) {
+                        const std::function<bool(const std::string &path)> &is_there,
+                        const std::string &reason) {
     const char *const present = environment.find(name);
     const std::string old_value = present != nullptr ? present : "";
     std::string gone;
@@ -106,7 +108,8 @@ std::vector<std::string> split(const std::string &list, const std::string &separ
 }
 
 std::string shell_quote(const std::string &text) {
-    constexpr const char *kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.,:_-+%@=";
+    constexpr const char *kPlain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.,:_-+%@=";
     if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) {
         return text;
     }

@@ -39,13 +39,14 @@ struct Change {
 Change set_unless_present(Environment &environment, const std::string &name,
                           const std::string &value, const std::string &reason);
 
-/** Adds `path` as the last element of the list `name`, unless a path with the same last component that
- *  `is_there` is in it already; those that are not there are taken out. `separators`: the characters that
- *  separate elements; the first one is written. Last, so that whatever the user put there keeps its
- *  precedence. */
+/** Adds `path` as the last element of the list `name`, unless a path with the same last component
+ * that `is_there` is in it already; those that are not there are taken out. `separators`: the
+ * characters that separate elements; the first one is written. Last, so that whatever the user put
+ * there keeps its precedence. */
 Change extend_path_list(Environment &environment, const std::string &name, const std::string &path,
                         const std::string &separators,
-                        const std::function<bool(const std::string &path)> &is_there, const std::string &reason);
+                        const std::function<bool(const std::string &path)> &is_there,
+                        const std::string &reason);
 
 /** The elements of a list, without empty ones. */
 std::vector<std::string> split(const std::string &list, const std::string &separators);

@@ -44,8 +44,9 @@ bool check_ucx(const Findings &findings, Advice &advice) {
 
 void check_open_mpi(const OpenMpiInstallation &open_mpi, Advice &advice) {
     if (!open_mpi.version) {
-        advice.push_back(open_mpi.mpirun +
-                         " is not Open MPI's: other MPIs are not served, use Open MPI 4.1, 5.0 or 6.0");
+        advice.push_back(
+            open_mpi.mpirun +
+            " is not Open MPI's: other MPIs are not served, use Open MPI 4.1, 5.0 or 6.0");
         return;
     }
     if (open_mpi.has_pml_ucx && !*open_mpi.has_pml_ucx) {
@@ -65,11 +66,15 @@ std::string advice_on_refusal(const GpuSurvey &survey) {
     const std::string refusal = survey.library + " cannot be used, " + survey.driver_error + ": ";
     switch (survey.driver_result) {
         case CUDA_ERROR_STUB_LIBRARY:
-            return survey.library + " is the CUDA toolkit's stub, which only serves to link programs, and no driver: "
-                                    "take its folder out of LD_LIBRARY_PATH";
+            return survey.library +
+                   " is the CUDA toolkit's stub, which only serves to link programs, and no "
+                   "driver: "
+                   "take its folder out of LD_LIBRARY_PATH";
         case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
-            return refusal + "it and the kernel's NVIDIA module are of two releases: reboot the machine, or start "
-                             "the container anew, after an update of the driver";
+            return refusal +
+                   "it and the kernel's NVIDIA module are of two releases: reboot the machine, or "
+                   "start "
+                   "the container anew, after an update of the driver";
         case CUDA_ERROR_SYSTEM_NOT_READY:
             return refusal + "start NVIDIA's service nvidia-fabricmanager";
         default:
@@ -82,19 +87,25 @@ void check_driver(const GpuSurvey &survey, Advice &advice) {
     if (survey.driver == GpuSurvey::Driver::unusable) {
         advice.push_back(advice_on_refusal(survey));
     } else if (survey.driver == GpuSurvey::Driver::too_old) {
-        advice.push_back(survey.library + " lacks functions that gpushm needs: update the NVIDIA driver to one of "
-                                          "CUDA 11.4 or newer");
+        advice.push_back(survey.library +
+                         " lacks functions that gpushm needs: update the NVIDIA driver to one of "
+                         "CUDA 11.4 or newer");
     } else if (survey.driver == GpuSurvey::Driver::not_loadable) {
-        advice.push_back("the CUDA driver cannot be loaded (" + survey.driver_error +
-                         "): take what is wrong out of LD_LIBRARY_PATH, or reinstall the NVIDIA driver");
-    } else if (survey.driver == GpuSurvey::Driver::usable && survey.gpus.empty()) {
-        advice.push_back(std::string("the CUDA driver sees no GPU: look at CUDA_VISIBLE_DEVICES; ") + kContainer);
-    } else if (survey.driver == GpuSurvey::Driver::absent && survey.has_nvidia_device) {
         advice.push_back(
-            std::string("there is an NVIDIA device, but no CUDA driver (libcuda.so.1): install the NVIDIA driver; ") +
+            "the CUDA driver cannot be loaded (" + survey.driver_error +
+            "): take what is wrong out of LD_LIBRARY_PATH, or reinstall the NVIDIA driver");
+    } else if (survey.driver == GpuSurvey::Driver::usable && survey.gpus.empty()) {
+        advice.push_back(
+            std::string("the CUDA driver sees no GPU: look at CUDA_VISIBLE_DEVICES; ") +
             kContainer);
+    } else if (survey.driver == GpuSurvey::Driver::absent && survey.has_nvidia_device) {
+        advice.push_back(std::string("there is an NVIDIA device, but no CUDA driver "
+                                     "(libcuda.so.1): install the NVIDIA driver; ") +
+                         kContainer);
     } else if (survey.driver == GpuSurvey::Driver::absent) {
-        advice.push_back(std::string("no CUDA driver (libcuda.so.1) and no NVIDIA device is visible: ") + kContainer);
+        advice.push_back(
+            std::string("no CUDA driver (libcuda.so.1) and no NVIDIA device is visible: ") +
+            kContainer);
     }
 }
 
@@ -109,11 +120,12 @@ std::string gpus_in_mode(const GpuSurvey &survey, int mode) {
     return list;
 }
 
-void check_compute_mode(const GpuSurvey &survey, int mode, const std::string &consequence, Advice &advice) {
+void check_compute_mode(const GpuSurvey &survey, int mode, const std::string &consequence,
+                        Advice &advice) {
     const std::string list = gpus_in_mode(survey, mode);
     if (!list.empty()) {
-        advice.push_back("GPU " + list + ": compute mode \"" + compute_mode_name(mode) + "\", " + consequence +
-                         "nvidia-smi -i " + list + " -c DEFAULT");
+        advice.push_back("GPU " + list + ": compute mode \"" + compute_mode_name(mode) + "\", " +
+                         consequence + "nvidia-smi -i " + list + " -c DEFAULT");
     }
 }
 
@@ -132,24 +144,28 @@ void check_peer_access(const std::vector<Gpu> &gpus, Advice &advice) {
         const std::string which = apart.size() == 1 ? apart[0]
                                                     : std::to_string(apart.size()) + " of " +
                                                           std::to_string(pairs) + " pairs of GPUs";
-        advice.push_back(which + " have no peer access: data between them goes through host memory");
+        advice.push_back(which +
+                         " have no peer access: data between them goes through host memory");
     }
 }
 
 void check_gpus(const GpuSurvey &survey, Advice &advice) {
     check_driver(survey, advice);
     check_compute_mode(survey, CU_COMPUTEMODE_EXCLUSIVE_PROCESS,
-                       "one process at a time can use it: fine with one rank for each GPU, else ", advice);
+                       "one process at a time can use it: fine with one rank for each GPU, else ",
+                       advice);
     check_compute_mode(survey, CU_COMPUTEMODE_PROHIBITED, "no process can use it: ", advice);
     check_peer_access(survey.gpus, advice);
 }
 
 void check_cma(const NodeLimits &limits, Advice &advice) {
     if (limits.cma_error != 0) {
-        advice.push_back(std::string("a process cannot read another one's memory (process_vm_readv: ") +
-                         strerror(limits.cma_error) +
-                         "), so large messages between host buffers go through shared memory, more slowly: sysctl "
-                         "kernel.yama.ptrace_scope=0, or a seccomp profile of the container that allows it");
+        advice.push_back(
+            std::string("a process cannot read another one's memory (process_vm_readv: ") +
+            strerror(limits.cma_error) +
+            "), so large messages between host buffers go through shared memory, more slowly: "
+            "sysctl "
+            "kernel.yama.ptrace_scope=0, or a seccomp profile of the container that allows it");
     }
 }
 
@@ -157,10 +173,12 @@ void check_cma(const NodeLimits &limits, Advice &advice) {
 bool check_sharing(const NodeLimits &limits, Advice &advice) {
     if (limits.memory_file_error != 0) {
         const int error = limits.memory_file_error;
-        advice.push_back(std::string("no memory can be made to share (memfd_create: ") + strerror(error) + "): " +
+        advice.push_back(std::string("no memory can be made to share (memfd_create: ") +
+                         strerror(error) + "): " +
                          (error == EMFILE || error == ENFILE
                               ? "raise the limit of open files (ulimit -n)"
-                              : "a filter on system calls (seccomp) of the container has to allow memfd_create"));
+                              : "a filter on system calls (seccomp) of the container has to allow "
+                                "memfd_create"));
         return false;
     }
     if (limits.attach_error == 0) {
@@ -174,9 +192,11 @@ bool check_sharing(const NodeLimits &limits, Advice &advice) {
     return false;
 }
 
-/** posix, which the user may want all the same (src/uct_gpushm/abi/posix_component.hpp), takes /dev/shm. */
+/** posix, which the user may want all the same (src/uct_gpushm/abi/posix_component.hpp), takes
+ * /dev/shm. */
 void check_shm(const NodeLimits &limits, const Environment &environment, Advice &advice) {
-    constexpr uint64_t kBytesOfProcess = 4292720;  // what uct_mm_iface_t receives into, with default settings
+    constexpr uint64_t kBytesOfProcess =
+        4292720;  // what uct_mm_iface_t receives into, with default settings
     const auto transports = find_variable({environment, kNoCommand}, "UCX_TLS");
     if (!transports || !ucx_list_allows(transports->value, "gpushm") ||
         limits.shm_free_bytes.value_or(0) >= kBytesOfProcess) {
@@ -184,8 +204,10 @@ void check_shm(const NodeLimits &limits, const Environment &environment, Advice 
     }
     for (const std::string &name : split(transports->value, ", ")) {
         if (name == "posix" || name == "sm" || name == "shm" || name == "mm") {
-            advice.push_back(transports->words() + " has UCX use posix, which takes 4.2 MB of /dev/shm for each process "
-                             "and fails here: take " + name + " out of it");
+            advice.push_back(transports->words() +
+                             " has UCX use posix, which takes 4.2 MB of /dev/shm for each process "
+                             "and fails here: take " +
+                             name + " out of it");
         }
     }
 }
@@ -207,7 +229,8 @@ void check_settings(const Findings &findings, const Environment &environment, Ad
     }
 }
 
-/** Whether gpushm's component makes Open MPI use gpushm: what the user set stays, and so do forced settings. */
+/** Whether gpushm's component makes Open MPI use gpushm: what the user set stays, and so do forced
+ * settings. */
 bool plain_mpirun_is_enough(const Findings &findings, const Environment &environment) {
     if (!findings.open_mpi || findings.open_mpi->enabled_in.empty() ||
         !findings.open_mpi->has_pml_ucx.value_or(true) ||
@@ -225,8 +248,8 @@ bool plain_mpirun_is_enough(const Findings &findings, const Environment &environ
 
 std::string way_to_start(const Findings &findings, bool plain_mpirun) {
     return plain_mpirun
-               ? "plain mpirun uses gpushm (gpushm-openmpi is enabled in " + findings.open_mpi->enabled_in +
-                     "), start other programs by gpushm-run"
+               ? "plain mpirun uses gpushm (gpushm-openmpi is enabled in " +
+                     findings.open_mpi->enabled_in + "), start other programs by gpushm-run"
                : "start programs by gpushm-run";
 }
 
@@ -235,10 +258,10 @@ std::string summarize(const Findings &findings, const Verdict &verdict) {
         return "gpushm cannot run here";
     }
     const size_t count = findings.gpu_survey.gpus.size();
-    return count == 0
-               ? "gpushm can run, for host memory only: there is no usable GPU"
-               : "gpushm can run, for host memory and the memory of " + std::to_string(count) +
-                     (count == 1 ? " GPU: " : " GPUs: ") + way_to_start(findings, verdict.plain_mpirun);
+    return count == 0 ? "gpushm can run, for host memory only: there is no usable GPU"
+                      : "gpushm can run, for host memory and the memory of " +
+                            std::to_string(count) + (count == 1 ? " GPU: " : " GPUs: ") +
+                            way_to_start(findings, verdict.plain_mpirun);
 }
 
 }  // namespace

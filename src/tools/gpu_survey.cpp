@@ -60,7 +60,8 @@ public:
         constexpr unsigned kNvidia = 0x10de;
         constexpr unsigned kDisplayController = 0x03;
         hwloc_obj_t device = nullptr;
-        while (topology_ != nullptr && (device = hwloc_get_next_pcidev(topology_, device)) != nullptr) {
+        while (topology_ != nullptr &&
+               (device = hwloc_get_next_pcidev(topology_, device)) != nullptr) {
             const auto &pci = device->attr->pcidev;
             if (pci.vendor_id == kNvidia && pci.class_id >> 8 == kDisplayController) {
                 return true;
@@ -139,7 +140,8 @@ void note_missing_library(GpuSurvey &survey, const std::string &error) {
 void look_at_library(GpuSurvey &survey, void *library) {
     survey.library = path_of(library);
     int version = 0;
-    const auto get_version = reinterpret_cast<CUresult (*)(int *)>(dlsym(library, "cuDriverGetVersion"));
+    const auto get_version =
+        reinterpret_cast<CUresult (*)(int *)>(dlsym(library, "cuDriverGetVersion"));
     if (get_version != nullptr && get_version(&version) == CUDA_SUCCESS && version != 0) {
         survey.driver_version = version;
     }
@@ -147,8 +149,8 @@ void look_at_library(GpuSurvey &survey, void *library) {
     survey.driver_result = init != nullptr ? init(0) : CUDA_ERROR_NOT_FOUND;
 }
 
-/** A driver that is loaded; empty where it cannot be used. No GPU in reach is no fault of it (CUDA driver API
- *  manual, cuInit). */
+/** A driver that is loaded; empty where it cannot be used. No GPU in reach is no fault of it (CUDA
+ * driver API manual, cuInit). */
 const CudaDriver *start(GpuSurvey &survey) {
     const bool is_stub = survey.driver_result == CUDA_ERROR_STUB_LIBRARY;
     const CudaDriver *const driver = is_stub ? nullptr : CudaDriver::get();

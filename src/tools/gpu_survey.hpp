@@ -29,12 +29,13 @@ struct GpuSurvey {
         usable,
     };
     Driver driver = Driver::absent;
-    std::string library;              // the file that was opened; empty: none was
-    std::string driver_error;         // what is wrong, if it is there and not usable
-    int driver_result = 0;            // CUresult of cuInit
+    std::string library;                // the file that was opened; empty: none was
+    std::string driver_error;           // what is wrong, if it is there and not usable
+    int driver_result = 0;              // CUresult of cuInit
     std::optional<int> driver_version;  // of CUDA, 1000 * major + 10 * minor
     std::vector<Gpu> gpus;
-    bool has_nvidia_device = false;  // a GPU on the PCI bus, which need not be in reach; looked for without a driver
+    bool has_nvidia_device =
+        false;  // a GPU on the PCI bus, which need not be in reach; looked for without a driver
 };
 
 GpuSurvey survey_gpus();

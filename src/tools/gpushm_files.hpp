@@ -14,15 +14,17 @@ struct GpushmFiles {
     std::string directory;  // empty: not found
     /** Where it was looked for, in this order. */
     std::vector<std::string> searched;
-    /** Why the last one, which has one of the libraries, cannot be used: "PATH: Permission denied". */
+    /** Why the last one, which has one of the libraries, cannot be used: "PATH: Permission denied".
+     */
     std::string obstacle = {};
 
     std::string plugin() const { return directory + "/" + kPluginName; }
     std::string preload() const { return directory + "/" + kPreloadName; }
 };
 
-/** Finds the first folder that holds one of the libraries, which has to hold both: `chosen` if not empty, otherwise beside this program
- *  as it was installed or moved (BINDIR/../lib*), otherwise where it was configured to be. */
+/** Finds the first folder that holds one of the libraries, which has to hold both: `chosen` if not
+ * empty, otherwise beside this program as it was installed or moved (BINDIR/../lib*), otherwise
+ * where it was configured to be. */
 GpushmFiles find_gpushm_files(const std::string &chosen);
 
 /** The same for a program in the folder `program_directory`. */

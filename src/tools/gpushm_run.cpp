@@ -21,7 +21,8 @@ constexpr int kNotFound = 127;
 constexpr const char *kUsage =
     "Usage: gpushm-run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
     "Runs PROGRAM with the environment in which its UCX and Open MPI use gpushm, so that it can\n"
-    "send GPU memory between processes of one node. Variables that are set and mpirun's options stay\n"
+    "send GPU memory between processes of one node. Variables that are set and mpirun's options "
+    "stay\n"
     "as they are (lists get one entry more), Open MPI's parameter files are overridden.\n"
     "\n"
     "  -v, --verbose         say on standard error what is set, and why\n"

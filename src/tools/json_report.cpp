@@ -96,7 +96,8 @@ void add_cuda(JsonWriter &json, const GpuSurvey &survey) {
 
 void add_node(JsonWriter &json, const NodeLimits &limits) {
     json.begin_object("node");
-    text_or_null(json, "memory_file_error", limits.memory_file_error != 0 ? strerror(limits.memory_file_error) : "");
+    text_or_null(json, "memory_file_error",
+                 limits.memory_file_error != 0 ? strerror(limits.memory_file_error) : "");
     json.boolean("attach_works", limits.attach_error == 0 && limits.memory_file_error == 0);
     text_or_null(json, "attach_error",
                  limits.attach_error != 0 ? strerror(limits.attach_error) : "");

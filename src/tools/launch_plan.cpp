@@ -25,9 +25,8 @@ void add_preload(const LaunchFacts &facts, const GpushmFiles &files, const std::
                                 "install gpushm elsewhere; the program runs without it");
         return;
     }
-    plan.changes.push_back(
-        extend_path_list(environment, "LD_PRELOAD", files.preload(), kPreloadSeparators,
-                         facts.is_there, reason));
+    plan.changes.push_back(extend_path_list(environment, "LD_PRELOAD", files.preload(),
+                                            kPreloadSeparators, facts.is_there, reason));
     if (!facts.preload_obstacle.empty()) {
         plan.notes.push_back("LD_PRELOAD has no effect on " + facts.command[0] +
                              " itself: " + facts.preload_obstacle);
@@ -36,8 +35,8 @@ void add_preload(const LaunchFacts &facts, const GpushmFiles &files, const std::
 
 void add_plugin_path(const LaunchFacts &facts, const GpushmFiles &files, const std::string &reason,
                      Environment &environment, LaunchPlan &plan) {
-    plan.changes.push_back(
-        extend_path_list(environment, "UCX_PLUGIN_PATH", files.directory, ":", facts.is_there, reason));
+    plan.changes.push_back(extend_path_list(environment, "UCX_PLUGIN_PATH", files.directory, ":",
+                                            facts.is_there, reason));
 }
 
 /** How gpushm gets into UCX. False when the program's UCX is known to be one it does not serve. */
@@ -56,9 +55,11 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
         facts.ucx && obstacle.empty() && loading_of(facts.ucx->version) == Loading::plugin_path;
     if (facts.links_ucx) {
         if (reads_plugin_path) {
-            add_plugin_path(facts, files, "the program links " + describe(*facts.ucx), environment, plan);
+            add_plugin_path(facts, files, "the program links " + describe(*facts.ucx), environment,
+                            plan);
             if (facts.links_mpi) {
-                add_preload(facts, files, "Open MPI does without UCX where it must (sessions)", environment, plan);
+                add_preload(facts, files, "Open MPI does without UCX where it must (sessions)",
+                            environment, plan);
             }
         } else {
             add_preload(facts, files,
@@ -73,33 +74,36 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
                           : "no UCX is found beforehand; the program may bring its own",
                 environment, plan);
     if (reads_plugin_path) {
-        add_plugin_path(facts, files, "the loader finds " + describe(*facts.ucx), environment, plan);
+        add_plugin_path(facts, files, "the loader finds " + describe(*facts.ucx), environment,
+                        plan);
     }
     return true;
 }
 
-void set_mca(const openmpi::McaDefault &parameter, const std::string &reason, const LaunchFacts &facts,
-             Environment &environment, LaunchPlan &plan) {
+void set_mca(const openmpi::McaDefault &parameter, const std::string &reason,
+             const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
     for (const char *name : {parameter.synonyms[0], parameter.synonyms[1], parameter.name}) {
-        const auto setting = name != nullptr ? find_mca_parameter({environment, facts.command}, name) : std::nullopt;
+        const auto setting =
+            name != nullptr ? find_mca_parameter({environment, facts.command}, name) : std::nullopt;
         if (setting) {
-            plan.changes.push_back(
-                {Change::Kind::kept, std::string("OMPI_MCA_") + name, setting->value,
-                 "it is " + setting->place});
+            plan.changes.push_back({Change::Kind::kept, std::string("OMPI_MCA_") + name,
+                                    setting->value, "it is " + setting->place});
             return;
         }
     }
-    plan.changes.push_back(
-        set_unless_present(environment, std::string("OMPI_MCA_") + parameter.name, parameter.value, reason));
+    plan.changes.push_back(set_unless_present(
+        environment, std::string("OMPI_MCA_") + parameter.name, parameter.value, reason));
 }
 
-/** The processes of Open MPI are told which parameters they may take back (openmpi/settings/mca_settings.hpp). */
+/** The processes of Open MPI are told which parameters they may take back
+ * (openmpi/settings/mca_settings.hpp). */
 void note_as_ours(Environment &environment, LaunchPlan &plan) {
     const std::string prefix = "OMPI_MCA_";
     const char *present = environment.find(openmpi::kSetByGpushm);
     std::string names = present != nullptr ? present : "";
     for (const Change &change : plan.changes) {
-        if (change.kind == Change::Kind::set && change.name.compare(0, prefix.size(), prefix) == 0) {
+        if (change.kind == Change::Kind::set &&
+            change.name.compare(0, prefix.size(), prefix) == 0) {
             names += (names.empty() ? "" : ",") + change.name.substr(prefix.size());
         }
     }
@@ -113,8 +117,8 @@ bool uses_open_mpi(const LaunchFacts &facts) {
     return !facts.links_ucx || facts.links_mpi;
 }
 
-/** Whether gpushm decides in the program which component of Open MPI serves a window (openmpi/one_sided/window_selection.hpp):
- *  only then may all of them be there. */
+/** Whether gpushm decides in the program which component of Open MPI serves a window
+ * (openmpi/one_sided/window_selection.hpp): only then may all of them be there. */
 bool decides_for_windows(const LaunchFacts &facts, const Environment &environment) {
     const UserSettings user{environment, facts.command};
     const auto in_open_mpi = find_variable(user, "UCX_GPUSHM_OPENMPI");
@@ -128,16 +132,15 @@ void plan_windows(const LaunchFacts &facts, Environment &environment, LaunchPlan
     if (!osc && decides_for_windows(facts, environment)) {
         return;
     }
-    set_mca(openmpi::kOsc,
-            "Open MPI's one-sided operations go through UCX, shared windows do not", facts,
-            environment, plan);
+    set_mca(openmpi::kOsc, "Open MPI's one-sided operations go through UCX, shared windows do not",
+            facts, environment, plan);
     if (plan.changes.back().kind == Change::Kind::set) {
-        set_mca(openmpi::kOscPriority, "osc/sm gets shared windows only", facts, environment,
-                plan);
+        set_mca(openmpi::kOscPriority, "osc/sm gets shared windows only", facts, environment, plan);
     } else if (!mca_list_allows(plan.changes.back().value, "ucx")) {
-        plan.notes.push_back("OMPI_MCA_osc=" + plan.changes.back().value +
-                             " keeps Open MPI's one-sided operations from UCX, those on GPU buffers do not work "
-                             "with it");
+        plan.notes.push_back(
+            "OMPI_MCA_osc=" + plan.changes.back().value +
+            " keeps Open MPI's one-sided operations from UCX, those on GPU buffers do not work "
+            "with it");
     }
 }
 
@@ -147,8 +150,8 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
     plan_windows(facts, environment, plan);
     set_mca(openmpi::kUcxTransports, "Open MPI accepts UCX whatever its transports are", facts,
             environment, plan);
-    set_mca(openmpi::kUcxDevices, "Open MPI prefers UCX whatever its devices are",
-            facts, environment, plan);
+    set_mca(openmpi::kUcxDevices, "Open MPI prefers UCX whatever its devices are", facts,
+            environment, plan);
     note_as_ours(environment, plan);
 }
 
@@ -164,7 +167,8 @@ void report_other_mpi(const LaunchFacts &facts, const Environment &environment, 
 }
 
 void report(const Exclusion &exclusion, const Environment &environment, LaunchPlan &plan) {
-    (exclusion.meant || is_later_rank(environment) ? plan.notes : plan.warnings).push_back(exclusion.line);
+    (exclusion.meant || is_later_rank(environment) ? plan.notes : plan.warnings)
+        .push_back(exclusion.line);
 }
 
 /** What the user set that keeps gpushm out. */
@@ -195,7 +199,8 @@ LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
     }
     LaunchFacts known = facts;
     if (!facts.command.empty() && is_mpirun(facts.command[0])) {
-        known.links_ucx = false;  // an Open MPI with its components built in links UCX into mpirun, too
+        known.links_ucx =
+            false;  // an Open MPI with its components built in links UCX into mpirun, too
     }
     if (!plan_loading(known, files, environment, plan)) {
         return plan;

@@ -24,7 +24,8 @@ struct LaunchFacts {
     std::optional<UcxInstallation> ucx;
     /** Why a preload library has no effect on this program itself; empty when it has. */
     std::string preload_obstacle;
-    /** The MPI that the program links or starts, where that is known not to be Open MPI; else empty. */
+    /** The MPI that the program links or starts, where that is known not to be Open MPI; else
+     * empty. */
     std::string other_mpi;
     /** Whether a file or folder that a variable names can be loaded. */
     std::function<bool(const std::string &path)> is_there;

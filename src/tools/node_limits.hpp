@@ -15,7 +15,8 @@ struct NodeLimits {
     /** Soft limits; empty: unlimited. */
     std::optional<uint64_t> locked_memory_bytes;
     std::optional<uint64_t> open_files;
-    /** errno of memfd_create(2), which makes the memory that is shared; 0: works. What follows is then not tried. */
+    /** errno of memfd_create(2), which makes the memory that is shared; 0: works. What follows is
+     * then not tried. */
     int memory_file_error = 0;
     /** errno of a process that opens another one's memory file by /proc/PID/fd/N, which is how
      * peers attach; 0: works. */

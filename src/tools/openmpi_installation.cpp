@@ -50,7 +50,8 @@ std::vector<McaSetting> find_pml_settings(const std::string &system_directory) {
         add_setting(own_directory() + "/mca-params.conf", McaSource::user, settings);
     }
     if (!system_directory.empty()) {
-        add_setting(system_directory + "/openmpi-mca-params-override.conf", McaSource::override_file, settings);
+        add_setting(system_directory + "/openmpi-mca-params-override.conf",
+                    McaSource::override_file, settings);
     }
     return settings;
 }
@@ -88,7 +89,8 @@ std::optional<OpenMpiInstallation> find_open_mpi() {
     found.pml_settings = find_pml_settings(ompi_info_value(paths, "path:sysconfdir"));
     const std::string component_directory = ompi_info_value(paths, "path:pkglibdir");
     found.ucx = find_ucx(component_directory, ompi_info);
-    found.enabled_in = find_enabled_component({own_directory() + "/components", component_directory});
+    found.enabled_in =
+        find_enabled_component({own_directory() + "/components", component_directory});
     return found;
 }
 
@@ -99,10 +101,12 @@ std::string other_mpi_of(const ProgramFile &program) {
             return "MPICH or one of its kin (" + library->name + ")";
         }
     }
-    const std::unique_ptr<char, void (*)(void *)> path(realpath(program.path.c_str(), nullptr), free);
+    const std::unique_ptr<char, void (*)(void *)> path(realpath(program.path.c_str(), nullptr),
+                                                       free);
     const std::string file = path != nullptr ? path.get() : program.path;
     const std::string name = file.substr(file.find_last_of('/') + 1);
-    for (const char *launcher : {"mpiexec.hydra", "mpirun.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec.gforker"}) {
+    for (const char *launcher :
+         {"mpiexec.hydra", "mpirun.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec.gforker"}) {
         if (name == launcher) {
             return "MPICH or one of its kin (" + file + ")";
         }

@@ -16,7 +16,8 @@ namespace gpushm::tools {
 enum class McaSource {
     system,         // openmpi-mca-params.conf
     user,           // ~/.openmpi/mca-params.conf
-    override_file,  // openmpi-mca-params-override.conf, which no variable of the environment overrides
+    override_file,  // openmpi-mca-params-override.conf, which no variable of the environment
+                    // overrides
 };
 
 /** A value that a configuration file gives to an MCA parameter. */
@@ -32,14 +33,15 @@ struct OpenMpiInstallation {
     std::optional<bool> has_pml_ucx;  // empty: ompi_info did not tell
     std::vector<McaSetting> pml_settings;
     std::optional<UcxInstallation> ucx;  // the one that its ranks load
-    std::string enabled_in;  // the folder where gpushm's component was put (gpushm-openmpi); empty: none
+    std::string
+        enabled_in;  // the folder where gpushm's component was put (gpushm-openmpi); empty: none
 };
 
 /** Empty when no mpirun is in PATH. */
 std::optional<OpenMpiInstallation> find_open_mpi();
 
-/** What says that a program links or starts an MPI other than Open MPI: "MPICH (libmpich.so.12)". Empty where
- *  nothing says so. */
+/** What says that a program links or starts an MPI other than Open MPI: "MPICH (libmpich.so.12)".
+ * Empty where nothing says so. */
 std::string other_mpi_of(const ProgramFile &program);
 
 /** The first of the folders in which gpushm's component is; empty when it is in none. */

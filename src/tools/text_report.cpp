@@ -75,12 +75,16 @@ void add_open_mpi(Page &page, const OpenMpiInstallation &open_mpi, bool plain_mp
     }
     for (const McaSetting &setting : open_mpi.pml_settings) {
         page.line("pml = " + setting.value,
-                  setting.file + (setting.source == McaSource::override_file ? " (cannot be changed)"
-                                                                             : " (gpushm-run overrides it)"));
+                  setting.file + (setting.source == McaSource::override_file
+                                      ? " (cannot be changed)"
+                                      : " (gpushm-run overrides it)"));
     }
-    page.line("component", open_mpi.enabled_in.empty() ? "not enabled (gpushm-openmpi)" : open_mpi.enabled_in);
-    page.line("needs", plain_mpirun ? "nothing more: plain mpirun uses gpushm"
-                                    : "OMPI_MCA_pml=ucx and four more (gpushm-run sets them, --print shows them)");
+    page.line("component",
+              open_mpi.enabled_in.empty() ? "not enabled (gpushm-openmpi)" : open_mpi.enabled_in);
+    page.line("needs",
+              plain_mpirun
+                  ? "nothing more: plain mpirun uses gpushm"
+                  : "OMPI_MCA_pml=ucx and four more (gpushm-run sets them, --print shows them)");
 }
 
 void add_peer_access(Page &page, const std::vector<Gpu> &gpus) {
@@ -104,9 +108,10 @@ void add_gpus(Page &page, const GpuSurvey &survey) {
         page.heading("CUDA driver: none, host memory only");
         return;
     }
-    const std::string version = survey.driver_version ? " for CUDA " + std::to_string(*survey.driver_version / 1000) +
-                                                            "." + std::to_string(*survey.driver_version % 1000 / 10)
-                                                      : std::string();
+    const std::string version = survey.driver_version
+                                    ? " for CUDA " + std::to_string(*survey.driver_version / 1000) +
+                                          "." + std::to_string(*survey.driver_version % 1000 / 10)
+                                    : std::string();
     const bool usable = survey.driver == GpuSurvey::Driver::usable;
     page.heading("CUDA driver" + version + (usable ? "" : ": not usable, " + survey.driver_error));
     if (!survey.library.empty()) {
@@ -134,12 +139,14 @@ void add_node(Page &page, const NodeLimits &limits) {
     page.heading("This node");
     page.line("shared memory", works_or_why(limits.memory_file_error));
     page.line("attach to peers", works_or_why(limits.attach_error));
-    page.line("copy by CMA", works_or_why(limits.cma_error) + " (large messages between hosts; UCX's cma)");
-    page.line("/dev/shm", !limits.shm_size_bytes
-                              ? std::string("absent; gpushm does not need it")
-                              : format_bytes(*limits.shm_free_bytes) + " free of " +
-                                    format_bytes(*limits.shm_size_bytes) +
-                                    " (gpushm does not need it, and UCX does without its posix beside it)");
+    page.line("copy by CMA",
+              works_or_why(limits.cma_error) + " (large messages between hosts; UCX's cma)");
+    page.line("/dev/shm",
+              !limits.shm_size_bytes
+                  ? std::string("absent; gpushm does not need it")
+                  : format_bytes(*limits.shm_free_bytes) + " free of " +
+                        format_bytes(*limits.shm_size_bytes) +
+                        " (gpushm does not need it, and UCX does without its posix beside it)");
     page.line("locked memory",
               limits.locked_memory_bytes ? format_bytes(*limits.locked_memory_bytes) : "unlimited");
     page.line("open files", limits.open_files ? std::to_string(*limits.open_files) : "unlimited");

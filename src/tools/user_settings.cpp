@@ -27,12 +27,14 @@ bool is_option(const std::string &word, std::initializer_list<const char *> name
 }
 
 std::string consequence(bool ucx_has_cuda) {
-    return ucx_has_cuda ? "GPU buffers do not go through gpushm" : "GPU buffers do not work with it";
+    return ucx_has_cuda ? "GPU buffers do not go through gpushm"
+                        : "GPU buffers do not work with it";
 }
 
 /** Nothing when the list `name` allows all of `needed`. */
 std::optional<Exclusion> excluding_list(const UserSettings &user, const std::string &name,
-                                        const std::vector<std::string> &needed, const std::string &result) {
+                                        const std::vector<std::string> &needed,
+                                        const std::string &result) {
     const auto setting = find_variable(user, name);
     if (!setting) {
         return std::nullopt;
@@ -47,8 +49,8 @@ std::optional<Exclusion> excluding_list(const UserSettings &user, const std::str
         return std::nullopt;
     }
     const bool meant = excludes(setting->value);
-    return Exclusion{setting->words() + " keeps gpushm out, " + result + ": " + (meant ? "take " : "add ") +
-                         missing + (meant ? " out of it" : " to it"),
+    return Exclusion{setting->words() + " keeps gpushm out, " + result + ": " +
+                         (meant ? "take " : "add ") + missing + (meant ? " out of it" : " to it"),
                      meant};
 }
 
@@ -97,8 +99,8 @@ std::optional<Exclusion> excluding_pml(const UserSettings &user, bool ucx_has_cu
         return std::nullopt;
     }
     const auto in_open_mpi = find_variable(user, "UCX_GPUSHM_OPENMPI");
-    return Exclusion{pml->words() + " keeps Open MPI from sending through UCX, " + consequence(ucx_has_cuda) +
-                         ": remove it, or name ucx in it",
+    return Exclusion{pml->words() + " keeps Open MPI from sending through UCX, " +
+                         consequence(ucx_has_cuda) + ": remove it, or name ucx in it",
                      in_open_mpi && openmpi::switches_off(in_open_mpi->value.c_str())};
 }
 
@@ -132,7 +134,8 @@ std::optional<std::string> export_argument(const std::vector<std::string> &comma
     }
     const std::string beginning = name + "=";
     for (size_t i = 1; i + 1 < command.size(); ++i) {
-        if (is_option(command[i], {"x"}) && command[i + 1].compare(0, beginning.size(), beginning) == 0) {
+        if (is_option(command[i], {"x"}) &&
+            command[i + 1].compare(0, beginning.size(), beginning) == 0) {
             value = command[i + 1].substr(beginning.size());
         }
     }
@@ -147,7 +150,8 @@ bool mca_list_allows(const std::string &list, const std::string &component) {
 
 bool ucx_list_allows(const std::string &list, const std::string &name) {
     for (const std::string &element : split(list.substr(excludes(list) ? 1 : 0), ", ")) {
-        if (fnmatch(element.c_str(), name.c_str(), 0) == 0 || (element == "all" && !excludes(list))) {
+        if (fnmatch(element.c_str(), name.c_str(), 0) == 0 ||
+            (element == "all" && !excludes(list))) {
             return !excludes(list);
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the user set, in the environment or in the command line of mpirun, and what of it keeps gpushm out.
+// What the user set, in the environment or in the command line of mpirun, and what of it keeps
+// gpushm out.
 #pragma once
 
 #include "tools/environment.hpp"
@@ -55,11 +56,12 @@ std::optional<std::string> mca_argument(const std::vector<std::string> &command,
 std::optional<std::string> export_argument(const std::vector<std::string> &command,
                                            const std::string &name);
 
-/** Whether an MCA selection list ("ucx,ob1", or "^ucx" to exclude; empty: all) allows `component`. */
+/** Whether an MCA selection list ("ucx,ob1", or "^ucx" to exclude; empty: all) allows `component`.
+ */
 bool mca_list_allows(const std::string &list, const std::string &component);
 
-/** The same for UCX's lists, in which "all" names everything. Patterns, which only UCX_MODULES may have, and a
- *  backslash before a name, which UCX_TLS may have, are understood in all. */
+/** The same for UCX's lists, in which "all" names everything. Patterns, which only UCX_MODULES may
+ * have, and a backslash before a name, which UCX_TLS may have, are understood in all. */
 bool ucx_list_allows(const std::string &list, const std::string &name);
 
 }  // namespace gpushm::tools

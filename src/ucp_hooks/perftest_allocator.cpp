@@ -36,8 +36,9 @@ bool succeeded(const char *what, CUresult result) {
     if (result == CUDA_SUCCESS) {
         return true;
     }
-    GPUSHM_LOG(error, "ucx_perftest: %s failed: %s; look at nvidia-smi, or choose another GPU by "
-                      "CUDA_VISIBLE_DEVICES",
+    GPUSHM_LOG(error,
+               "ucx_perftest: %s failed: %s; look at nvidia-smi, or choose another GPU by "
+               "CUDA_VISIBLE_DEVICES",
                what, CudaDriver::get()->error_name(result));
     return false;
 }
@@ -75,8 +76,9 @@ ucs_status_t init(void *) {
 /** The UCT tests must register what they allocate with a memory domain that only ucx_perftest's
  *  private context knows; the UCP tests allocate by ucp_mem_map. */
 ucs_status_t uct_alloc(const void *, size_t, unsigned, void *) {
-    GPUSHM_LOG(error, "ucx_perftest: tests of a single transport cannot use GPU memory with "
-                      "gpushm: leave out -x and -d, and choose a UCP test, for example -t tag_lat");
+    GPUSHM_LOG(error,
+               "ucx_perftest: tests of a single transport cannot use GPU memory with "
+               "gpushm: leave out -x and -d, and choose a UCP test, for example -t tag_lat");
     return UCS_ERR_UNSUPPORTED;
 }
 

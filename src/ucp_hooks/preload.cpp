@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // LD_PRELOAD library that brings gpushm into UCX 1.13 ... 1.21, whose list of plugins is fixed when
 // they are built (src/ucs/sys/module.c). It is in every process of a job, so it needs nothing but
-// libc, does nothing until a UCX lists its components or an Open MPI chooses its own, and serves whichever that is.
+// libc, does nothing until a UCX lists its components or an Open MPI chooses its own, and serves
+// whichever that is.
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -17,7 +18,8 @@ using QueryComponents = Status (*)(void **components, unsigned *count);
 using Register = void (*)(const void *asking_code);
 using BecomeDefault = void (*)();
 
-/** How mca_base_framework_t begins (opal/mca/base/mca_base_framework.h), in Open MPI 4.1, 5.0 and 6.0. */
+/** How mca_base_framework_t begins (opal/mca/base/mca_base_framework.h), in Open MPI 4.1, 5.0
+ * and 6.0. */
 struct Framework {
     const char *project;
     const char *name;
@@ -38,8 +40,9 @@ void *open_sibling(const char *name) {
     char path[PATH_MAX];
     if (dladdr(reinterpret_cast<void *>(&open_sibling), &self) == 0 ||
         strlen(self.dli_fname) + strlen(name) + 2 > sizeof(path)) {
-        fprintf(stderr, "gpushm: cannot tell the folder of the preload library: install gpushm "
-                        "under a shorter path\n");
+        fprintf(stderr,
+                "gpushm: cannot tell the folder of the preload library: install gpushm "
+                "under a shorter path\n");
         return nullptr;
     }
     strcpy(path, self.dli_fname);
@@ -75,13 +78,14 @@ void *next_function(const char *name, const void *caller) {
         object->l_name[0] != '\0') {
         symbol = loaded_symbol(object->l_name, name);
     }
-    return symbol != nullptr ? symbol : dlsym(RTLD_NEXT, name);  // the program itself is linked to it
+    return symbol != nullptr ? symbol
+                             : dlsym(RTLD_NEXT, name);  // the program itself is linked to it
 }
 
 QueryComponents next_query_components(const void *caller) {
     void *const symbol = next_function(kQueryComponents, caller);
-    return reinterpret_cast<QueryComponents>(symbol != nullptr ? symbol
-                                                               : loaded_symbol("libuct.so.0", kQueryComponents));
+    return reinterpret_cast<QueryComponents>(
+        symbol != nullptr ? symbol : loaded_symbol("libuct.so.0", kQueryComponents));
 }
 
 /** A function of the plugin; null when that cannot be opened, which is said once. */
@@ -113,8 +117,9 @@ extern "C" __attribute__((visibility("default"))) Status uct_query_components(vo
                                                                               unsigned *count) {
     const QueryComponents next = next_query_components(__builtin_return_address(0));
     if (next == nullptr) {
-        fprintf(stderr, "gpushm: no libuct.so.0 is loaded, but its function is called: run without "
-                        "the preload library of gpushm\n");
+        fprintf(stderr,
+                "gpushm: no libuct.so.0 is loaded, but its function is called: run without "
+                "the preload library of gpushm\n");
         return kNoDevice;
     }
     if (void *const enter = in_plugin("gpushm_register")) {
@@ -123,10 +128,12 @@ extern "C" __attribute__((visibility("default"))) Status uct_query_components(vo
     return next(components, count);
 }
 
-/** Stands before libopen-pal's function of this name. The hook framework is opened whenever MPI is initialised, as the
- *  first one of MPI, when nothing is chosen yet. */
-extern "C" __attribute__((visibility("default"))) int mca_base_framework_open(Framework *framework, int flags) {
-    const auto next = reinterpret_cast<OpenFramework>(next_function(kOpenFramework, __builtin_return_address(0)));
+/** Stands before libopen-pal's function of this name. The hook framework is opened whenever MPI is
+ * initialised, as the first one of MPI, when nothing is chosen yet. */
+extern "C" __attribute__((visibility("default"))) int mca_base_framework_open(Framework *framework,
+                                                                              int flags) {
+    const auto next =
+        reinterpret_cast<OpenFramework>(next_function(kOpenFramework, __builtin_return_address(0)));
     if (next == nullptr) {
         return kOpalError;
     }

@@ -2,7 +2,8 @@
 // What UCX carries to the peer for us: device and interface addresses.
 //
 // UCX asks about the address of any device of a transport with our name, so both begin with what
-// kind of interface made them; lengths are limited to 31 and 63 bytes (UCX src/ucp/wireup/address.c).
+// kind of interface made them; lengths are limited to 31 and 63 bytes (UCX
+// src/ucp/wireup/address.c).
 #pragma once
 
 #include "core/shm/mailbox.hpp"
@@ -37,8 +38,8 @@ DeviceAddress local_device_address(InterfaceKind kind);
  *  from this node. False with one line in the log where the user can do something about it. */
 bool same_node(InterfaceKind kind, const void *device_addr, size_t length);
 
-/** Reads an interface address of `length` bytes (0: not known), which UCX may hand over unaligned. False
- *  when it is none of this kind. */
+/** Reads an interface address of `length` bytes (0: not known), which UCX may hand over unaligned.
+ * False when it is none of this kind. */
 bool read_interface_address(InterfaceKind kind, const void *iface_addr, size_t length,
                             InterfaceAddress *address);
 

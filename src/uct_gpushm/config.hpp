@@ -19,7 +19,8 @@ struct InterfaceConfig {
     int peer_mapping;
     int cma;
     size_t host_pin_limit;
-    int openmpi;  // of the documentation: openmpi/setup/attachment.cpp reads the environment, where it comes too early
+    int openmpi;  // of the documentation: openmpi/setup/attachment.cpp reads the environment, where
+                  // it comes too early
     size_t openmpi_staging;
     size_t openmpi_buffered;
     int standby;

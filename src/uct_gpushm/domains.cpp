@@ -19,16 +19,20 @@
 namespace gpushm::uct {
 namespace {
 
-uct_mem_h memh_of(uint64_t registration) { return reinterpret_cast<uct_mem_h>(registration); }
-uint64_t registration_of(uct_mem_h memh) { return reinterpret_cast<uint64_t>(memh); }
+uct_mem_h memh_of(uint64_t registration) {
+    return reinterpret_cast<uct_mem_h>(registration);
+}
+uint64_t registration_of(uct_mem_h memh) {
+    return reinterpret_cast<uint64_t>(memh);
+}
 
 /** A remote key as it travels. */
 struct PackedKey {
-    uint64_t registration;   // RegistrationTable id in the process that packed it
-    BufferName buffer;       // in which the registration begins
-    uint64_t head_start;     // RemoteMemory::head_start
-    StridedRows rows;        // instead of the block at the registration's RowViews source; length 0: none
-    uint64_t block;          // that source
+    uint64_t registration;  // RegistrationTable id in the process that packed it
+    BufferName buffer;      // in which the registration begins
+    uint64_t head_start;    // RemoteMemory::head_start
+    StridedRows rows;  // instead of the block at the registration's RowViews source; length 0: none
+    uint64_t block;    // that source
 };
 
 /** Whether the memory of a key is elsewhere: then the key says where. */
@@ -49,7 +53,8 @@ public:
     const char *device_name() const override { return "gpushm"; }
 
     void query(abi::MdAttributes &attributes) const override {
-        attributes.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
+        attributes.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY |
+                           UCT_MD_FLAG_INVALIDATE;
         attributes.reg_mem_types = kAllMemoryTypes;
         // Never a GPU type: UCP would take our interface for one that copies inside the process.
         attributes.access_mem_types = memory_type_bit(UCS_MEMORY_TYPE_HOST);
@@ -63,8 +68,8 @@ public:
         memh = memh_of(RegistrationTable::instance().add(address, length));
         return UCS_OK;
     }
-    /** Peers notice each: UCP frees memory of requests that it gives up without a word, too, where it has no
-     *  registration cache. */
+    /** Peers notice each: UCP frees memory of requests that it gives up without a word, too, where
+     * it has no registration cache. */
     ucs_status_t mem_dereg(uct_mem_h memh, bool) override {
         RegistrationTable::instance().remove(registration_of(memh));
         return UCS_OK;
@@ -81,7 +86,8 @@ public:
             const MemoryInfo info =
                 query_memory(in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
             if (info.needs_gpu() && abi::packs_for_program()) {
-                be_synchronous(info, in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
+                be_synchronous(
+                    info, in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
             }
             const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
                                                      : gpu_copies(info, address, length);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two memory domains of the component. UCP needs them apart: the one whose interface reaches other
-// processes must not claim that it can touch GPU memory in place, the one that copies between memory
-// kinds must (UCX src/ucp/core/ucp_worker.c, ucp_worker_mem_type_eps_create).
+// The two memory domains of the component. UCP needs them apart: the one whose interface reaches
+// other processes must not claim that it can touch GPU memory in place, the one that copies between
+// memory kinds must (UCX src/ucp/core/ucp_worker.c, ucp_worker_mem_type_eps_create).
 #pragma once
 
 #include "core/transport/link.hpp"
@@ -23,8 +23,8 @@ public:
     virtual const char *device_name() const = 0;
 };
 
-/** Without a CUDA driver there is nothing to copy: then UCP does not detect memory types at all, and
- *  host programs pay nothing. */
+/** Without a CUDA driver there is nothing to copy: then UCP does not detect memory types at all,
+ * and host programs pay nothing. */
 std::vector<std::string> domain_names();
 std::unique_ptr<abi::MemoryDomain> open_domain(const std::string &name);
 

@@ -18,19 +18,24 @@ namespace gpushm::uct {
 namespace {
 
 // UCP_AM_ID_WIREUP (src/ucp/core/ucp_types.h, 1.13 to 1.23). Where UCP knows the remote endpoint it
-// probes the peer by such a message instead of ep_check (ucp_ep_is_am_keepalive, src/ucp/core/ucp_ep.c),
-// and the mailbox of a dead process takes it.
+// probes the peer by such a message instead of ep_check (ucp_ep_is_am_keepalive,
+// src/ucp/core/ucp_ep.c), and the mailbox of a dead process takes it.
 constexpr uint8_t kWireupMessage = 1;
 
-Endpoint *self(uct_ep_h ep) { return reinterpret_cast<Endpoint *>(ep); }
+Endpoint *self(uct_ep_h ep) {
+    return reinterpret_cast<Endpoint *>(ep);
+}
 
 SharedMemoryInterface *interface_of(const Endpoint *ep) {
     return shared_memory_interface(ep->super.iface);
 }
 
-/** Whether an operation that begins now would overtake requests that wait. The one whose turn it is may do so, once: what
- *  its completion begins is no part of it, and must not pass what that has begun before (pending_add). */
-bool must_wait(Endpoint *ep) { return !ep->pending.empty() && !std::exchange(ep->in_turn, false); }
+/** Whether an operation that begins now would overtake requests that wait. The one whose turn it is
+ * may do so, once: what its completion begins is no part of it, and must not pass what that has
+ * begun before (pending_add). */
+bool must_wait(Endpoint *ep) {
+    return !ep->pending.empty() && !std::exchange(ep->in_turn, false);
+}
 
 // ---------------------------------------------------------------- active messages
 
@@ -38,7 +43,8 @@ bool must_wait(Endpoint *ep) { return !ep->pending.empty() && !std::exchange(ep-
 bool is_message_id(uint8_t id) {
     const bool exists = id < kActiveMessageIds;
     if (!exists) {
-        GPUSHM_LOG(error, "%u is no active message id (0 to %u)", static_cast<unsigned>(id), kActiveMessageIds - 1);
+        GPUSHM_LOG(error, "%u is no active message id (0 to %u)", static_cast<unsigned>(id),
+                   kActiveMessageIds - 1);
     }
     return exists;
 }
@@ -46,7 +52,8 @@ bool is_message_id(uint8_t id) {
 /** What became of a message that the core refuses when it is too long. */
 ucs_status_t to_ucs_of(const char *operation, Status status, size_t length, size_t most) {
     if (status == Status::invalid) {
-        GPUSHM_LOG(error, "%s of the invalid length %zu: %zu bytes at most", operation, length, most);
+        GPUSHM_LOG(error, "%s of the invalid length %zu: %zu bytes at most", operation, length,
+                   most);
     }
     return to_ucs(status);
 }
@@ -98,7 +105,8 @@ ucs_status_t am_short(uct_ep_h handle, uint8_t id, uint64_t header, const void *
 }
 
 /** UCS_OK: the message may be sent, and its pieces are in `pieces`, which has kMaxPieces. */
-ucs_status_t take_pieces(Endpoint *ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt, Piece *pieces) {
+ucs_status_t take_pieces(Endpoint *ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt,
+                         Piece *pieces) {
     if (!is_message_id(id)) {
         return UCS_ERR_INVALID_PARAM;
     }
@@ -127,15 +135,17 @@ ucs_status_t am_short_iov(uct_ep_h handle, uint8_t id, const uct_iov_t *iov, siz
     const Status status = ep->link->am_short_pieces(id, pieces, iovcnt);
     if (is_traced(ep) && status == Status::ok) {
         ShortMessage message;
-        std::for_each(pieces, pieces + iovcnt, [&](const Piece &piece) { message.append(piece.address, piece.length); });
+        std::for_each(pieces, pieces + iovcnt,
+                      [&](const Piece &piece) { message.append(piece.address, piece.length); });
         message.trace(ep, id);
     }
-    return status == Status::ok
-               ? UCS_OK
-               : to_ucs_of("am_short_iov", status, total_length(pieces, iovcnt), Cell::kInlineBytes);
+    return status == Status::ok ? UCS_OK
+                                : to_ucs_of("am_short_iov", status, total_length(pieces, iovcnt),
+                                            Cell::kInlineBytes);
 }
 
-/** A user's pack function, and the line for what it writes, which the peer may take as soon as it is there. */
+/** A user's pack function, and the line for what it writes, which the peer may take as soon as it
+ * is there. */
 struct TracedPack {
     const Endpoint *ep;
     uint8_t id;
@@ -170,13 +180,12 @@ ssize_t am_bcopy(uct_ep_h handle, uint8_t id, uct_pack_callback_t pack, void *ar
 }
 
 ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned header_length,
-                      const uct_iov_t *iov, size_t iovcnt, unsigned,
-                      uct_completion_t *completion) {
+                      const uct_iov_t *iov, size_t iovcnt, unsigned, uct_completion_t *completion) {
     Endpoint *ep = self(handle);
     Piece pieces[kMaxPieces];
     if (header_length > kMaxHeader) {
-        GPUSHM_LOG(error, "am_zcopy with a header of the invalid length %u: %zu bytes at most", header_length,
-                   kMaxHeader);
+        GPUSHM_LOG(error, "am_zcopy with a header of the invalid length %u: %zu bytes at most",
+                   header_length, kMaxHeader);
         return UCS_ERR_INVALID_PARAM;
     }
     const ucs_status_t usable = take_pieces(ep, id, iov, iovcnt, pieces);
@@ -195,8 +204,10 @@ ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned 
 
 // ---------------------------------------------------------------- transfers
 
-/** UCS_INPROGRESS: it may be started. UCS_OK: nothing is to be transferred, and the key is not looked at. */
-ucs_status_t check_transfer(Endpoint *ep, const char *operation, const uct_iov_t *iov, size_t iovcnt, uct_rkey_t rkey) {
+/** UCS_INPROGRESS: it may be started. UCS_OK: nothing is to be transferred, and the key is not
+ * looked at. */
+ucs_status_t check_transfer(Endpoint *ep, const char *operation, const uct_iov_t *iov,
+                            size_t iovcnt, uct_rkey_t rkey) {
     if (iovcnt > 1) {
         GPUSHM_LOG(error, "%s of %zu pieces: one at most", operation, iovcnt);
         return UCS_ERR_INVALID_PARAM;
@@ -219,26 +230,26 @@ ucs_status_t put_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uin
                        uct_rkey_t rkey, uct_completion_t *completion) {
     Endpoint *ep = self(handle);
     const ucs_status_t status = check_transfer(ep, "put_zcopy", iov, iovcnt, rkey);
-    return status != UCS_INPROGRESS ? status
-                                    : to_ucs(ep->link->put(iov->buffer, iov->length * iov->count,
-                                                           remote_memory(rkey, remote_addr), ep,
-                                                           to_core(completion)));
+    return status != UCS_INPROGRESS
+               ? status
+               : to_ucs(ep->link->put(iov->buffer, iov->length * iov->count,
+                                      remote_memory(rkey, remote_addr), ep, to_core(completion)));
 }
 
 ucs_status_t get_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                        uct_rkey_t rkey, uct_completion_t *completion) {
     Endpoint *ep = self(handle);
     const ucs_status_t status = check_transfer(ep, "get_zcopy", iov, iovcnt, rkey);
-    return status != UCS_INPROGRESS ? status
-                                    : to_ucs(ep->link->get(iov->buffer, iov->length * iov->count,
-                                                           remote_memory(rkey, remote_addr), ep,
-                                                           to_core(completion)));
+    return status != UCS_INPROGRESS
+               ? status
+               : to_ucs(ep->link->get(iov->buffer, iov->length * iov->count,
+                                      remote_memory(rkey, remote_addr), ep, to_core(completion)));
 }
 
 // ---------------------------------------------------------------- waiting and order
 
-/** Always takes the request. UCX would try again at once if it were told that there is room, and the
- *  ring may be full where the mailbox is not. */
+/** Always takes the request. UCX would try again at once if it were told that there is room, and
+ * the ring may be full where the mailbox is not. */
 ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t *request, unsigned) {
     Endpoint *ep = self(handle);
     std::vector<Endpoint *> &waiting = interface_of(ep)->waiting;
@@ -257,7 +268,8 @@ void pending_purge(uct_ep_h handle, uct_pending_purge_callback_t callback, void 
     }
 }
 
-/** What is under way ends now, as if the peer had gone: the user of a forced close waits for nobody. */
+/** What is under way ends now, as if the peer had gone: the user of a forced close waits for
+ * nobody. */
 void cancel_all(Endpoint *ep) {
     std::vector<Completion> ended;
     ep->link->cancel(ep, &ended);
@@ -317,7 +329,8 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
         return UCS_ERR_UNREACHABLE;
     }
     make_room(iface->endpoints, iface->endpoints.size() + 1);
-    // For each once, and for those that dispatch_pending() drops later: pending_add() allocates nothing.
+    // For each once, and for those that dispatch_pending() drops later: pending_add() allocates
+    // nothing.
     make_room(iface->waiting, iface->waiting.size() + iface->endpoints.size() + 1);
     auto *ep = new Endpoint{};
     ep->super.iface = params->iface;

@@ -20,8 +20,8 @@ struct Endpoint {
     bool *destroyed = nullptr;      // in dispatch(): set when a callback destroys the endpoint
     bool failure_reported = false;  // UCX knows that the link failed
 
-    /** Tries waiting requests in order; the number of those that went out. A completion that it calls may destroy the
-     *  endpoint. */
+    /** Tries waiting requests in order; the number of those that went out. A completion that it
+     * calls may destroy the endpoint. */
     unsigned dispatch();
     /** What is sent later takes effect after all that was sent or waits. */
     void fence();

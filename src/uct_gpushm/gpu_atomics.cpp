@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Atomic operations of UCP on GPU memory: the word is brought to the CPU, changed and brought back. They are atomic
-// among themselves, as MPI and UCP promise, and not with what kernels do to the word.
+// Atomic operations of UCP on GPU memory: the word is brought to the CPU, changed and brought back.
+// They are atomic among themselves, as MPI and UCP promise, and not with what kernels do to the
+// word.
 #include "uct_gpushm/gpu_atomics.hpp"
 
 #include "core/base/log.hpp"
@@ -30,8 +31,11 @@ void serve(const abi::AtomicRequest &request, abi::AtomicHandler &handler) {
             return;
         }
     }
-    GPUSHM_LOG(error, "an atomic operation of a peer on %zu bytes of GPU memory at %p failed: see the message before "
-               "this one; the peer may wait for ever", request.length, request.address);
+    GPUSHM_LOG(error,
+               "an atomic operation of a peer on %zu bytes of GPU memory at %p failed: see the "
+               "message before "
+               "this one; the peer may wait for ever",
+               request.length, request.address);
 }
 
 }  // namespace

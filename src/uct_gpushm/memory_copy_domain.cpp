@@ -27,9 +27,12 @@ namespace {
 
 ucs_memory_type_t to_memory_type(MemoryKind kind) {
     switch (kind) {
-    case MemoryKind::device: return UCS_MEMORY_TYPE_CUDA;
-    case MemoryKind::managed: return UCS_MEMORY_TYPE_CUDA_MANAGED;
-    default: return UCS_MEMORY_TYPE_HOST;
+        case MemoryKind::device:
+            return UCS_MEMORY_TYPE_CUDA;
+        case MemoryKind::managed:
+            return UCS_MEMORY_TYPE_CUDA_MANAGED;
+        default:
+            return UCS_MEMORY_TYPE_HOST;
     }
 }
 
@@ -59,7 +62,8 @@ void prepare_process() {
         }
         disable_memtype_cache();
         if (!has_events) {
-            GPUSHM_LOG(debug, "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
+            GPUSHM_LOG(debug,
+                       "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
                        "the kind of memory in each message");
         } else if (install_driver_hooks(abi::patch_function, report_freed) && is_watched) {
             HostPages::instance().trust();
@@ -71,10 +75,11 @@ void prepare_process() {
     });
 }
 
-/** Blocks too small to be missed stay allocated when UCX frees them. cuMemFree waits for all work of the
- *  GPU, and that may be a kernel of the application that waits for a message; UCX 1.18 and newer allocate a
- *  byte and free it when they first choose a way for GPU memory (ucp_mm_get_alloc_md_index). The driver
- *  gets the blocks back with the end of the domain, and nobody waits for that. Thread safe. */
+/** Blocks too small to be missed stay allocated when UCX frees them. cuMemFree waits for all work
+ * of the GPU, and that may be a kernel of the application that waits for a message; UCX 1.18 and
+ * newer allocate a byte and free it when they first choose a way for GPU memory
+ * (ucp_mm_get_alloc_md_index). The driver gets the blocks back with the end of the domain, and
+ * nobody waits for that. Thread safe. */
 class SmallBlocks {
 public:
     SmallBlocks() = default;
@@ -116,9 +121,9 @@ private:
     static constexpr size_t kMostBytes = 512;  // the driver's own unit
     static constexpr size_t kMostKept = 64;
 
-    /** Unless it went with its context (cudaDeviceReset): something else may be at its address by now. That is not
-     *  seen if another thread resets the device, and allocates, between this look and the driver's call, where
-     *  run_when_idle() cannot prevent it. */
+    /** Unless it went with its context (cudaDeviceReset): something else may be at its address by
+     * now. That is not seen if another thread resets the device, and allocates, between this look
+     * and the driver's call, where run_when_idle() cannot prevent it. */
     static void give_back(const MemoryInfo &block) {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
@@ -184,7 +189,9 @@ public:
         if (context != nullptr) {
             current.emplace(driver, context);
         }
-        return driver->mem_free(reinterpret_cast<CUdeviceptr>(memh)) == CUDA_SUCCESS ? UCS_OK : UCS_ERR_IO_ERROR;
+        return driver->mem_free(reinterpret_cast<CUdeviceptr>(memh)) == CUDA_SUCCESS
+                   ? UCS_OK
+                   : UCS_ERR_IO_ERROR;
     }
 
     ucs_status_t mem_reg(void *address, size_t, uct_mem_h &memh) override {
@@ -196,7 +203,8 @@ public:
 
     ucs_status_t mem_query(const void *address, size_t length,
                            abi::MemoryAttributes &attributes) override {
-        // Most buffers. What was here before was found to be gone when the page was added, or hooks have said so.
+        // Most buffers. What was here before was found to be gone when the page was added, or hooks
+        // have said so.
         if (HostPages::instance().contains(address)) {
             return UCS_ERR_INVALID_ADDR;
         }
@@ -233,6 +241,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Domain> make_memory_copy_domain() { return std::make_unique<MemoryCopyDomain>(); }
+std::unique_ptr<Domain> make_memory_copy_domain() {
+    return std::make_unique<MemoryCopyDomain>();
+}
 
 }  // namespace gpushm::uct

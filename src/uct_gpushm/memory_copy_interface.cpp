@@ -31,16 +31,20 @@ struct CopyInterface {
     uct_worker_h worker;
     CopyEngine engine;
     std::deque<PendingCopy> pending;  // completed in this order
-    // Never signalled: while a copy is under way, event_arm says that the worker must not sleep. UCP
-    // wants a descriptor of its own for every interface of a worker that can.
+    // Never signalled: while a copy is under way, event_arm says that the worker must not sleep.
+    // UCP wants a descriptor of its own for every interface of a worker that can.
     UniqueFd event_fd;
 };
 
-CopyInterface *self(uct_iface_h iface) { return reinterpret_cast<CopyInterface *>(iface); }
+CopyInterface *self(uct_iface_h iface) {
+    return reinterpret_cast<CopyInterface *>(iface);
+}
 
 // ---------------------------------------------------------------- copies
 
-void *pointer(uint64_t address) { return reinterpret_cast<void *>(address); }
+void *pointer(uint64_t address) {
+    return reinterpret_cast<void *>(address);
+}
 
 void trace(uct_ep_h ep, const char *operation, size_t length) {
     if (__builtin_expect(abi::traces_messages(&self(ep->iface)->super), false)) {
@@ -60,10 +64,11 @@ ucs_status_t get_short(uct_ep_h ep, void *buffer, unsigned length, uint64_t remo
     return to_ucs(copy_any(buffer, pointer(remote_addr), length));
 }
 
-/** Completes in a later progress(), also what is done at once: UCP 1.13 with PROTO_ENABLE=y does not
- *  bear a copy that ends inside of the call (rndv_put.c:448, ucp_proto_rndv_put_mtype_copy_progress).*/
-ucs_status_t start_copy(uct_ep_h ep, const char *operation, void *destination, const void *source, size_t length,
-                        uct_completion_t *completion) {
+/** Completes in a later progress(), also what is done at once: UCP 1.13 with PROTO_ENABLE=y does
+ * not bear a copy that ends inside of the call (rndv_put.c:448,
+ * ucp_proto_rndv_put_mtype_copy_progress).*/
+ucs_status_t start_copy(uct_ep_h ep, const char *operation, void *destination, const void *source,
+                        size_t length, uct_completion_t *completion) {
     trace(ep, operation, length);
     CopyInterface *copy = self(ep->iface);
     copy->pending.push_back({CopyTicket(), to_core(completion)});
@@ -128,16 +133,24 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *ep) {
     return UCS_OK;
 }
 
-void ep_destroy(uct_ep_h ep) { delete ep; }
+void ep_destroy(uct_ep_h ep) {
+    delete ep;
+}
 
 // There is always room, so nothing waits.
-ucs_status_t ep_pending_add(uct_ep_h, uct_pending_req_t *, unsigned) { return UCS_ERR_BUSY; }
+ucs_status_t ep_pending_add(uct_ep_h, uct_pending_req_t *, unsigned) {
+    return UCS_ERR_BUSY;
+}
 void ep_pending_purge(uct_ep_h, uct_pending_purge_callback_t, void *) {}
 ucs_status_t ep_flush(uct_ep_h ep, unsigned, uct_completion_t *completion) {
     return flush(self(ep->iface), completion);
 }
-ucs_status_t ep_fence(uct_ep_h, unsigned) { return UCS_OK; }
-ucs_status_t ep_check(uct_ep_h, unsigned, uct_completion_t *) { return UCS_OK; }
+ucs_status_t ep_fence(uct_ep_h, unsigned) {
+    return UCS_OK;
+}
+ucs_status_t ep_check(uct_ep_h, unsigned, uct_completion_t *) {
+    return UCS_OK;
+}
 
 // ---------------------------------------------------------------- interface
 
@@ -150,8 +163,8 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
                       UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING |
                       UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
     // What UCP wants of both lanes of a worker that sleeps (ucp_worker_mem_type_eps_create).
-    attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
-                            UCT_IFACE_FLAG_EVENT_FD;
+    attr->cap.event_flags =
+        UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
     attr->cap.put.max_short = UINT_MAX;
     attr->cap.get.max_short = UINT_MAX;
     attr->cap.put.max_zcopy = SIZE_MAX;
@@ -221,15 +234,19 @@ bool is_connected(uct_ep_h ep, const void *device_addr, const void *iface_addr) 
 ucs_status_t iface_flush(uct_iface_h iface, unsigned, uct_completion_t *completion) {
     return flush(self(iface), completion);
 }
-ucs_status_t iface_fence(uct_iface_h, unsigned) { return UCS_OK; }
+ucs_status_t iface_fence(uct_iface_h, unsigned) {
+    return UCS_OK;
+}
 
 ucs_status_t event_fd_get(uct_iface_h iface, int *fd) {
     CopyInterface *copy = self(iface);
     if (!copy->event_fd) {
         copy->event_fd = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
         if (!copy->event_fd) {
-            GPUSHM_LOG(error, "cannot create an event descriptor (%s): raise the limit of open files "
-                       "(ulimit -n)", strerror(errno));
+            GPUSHM_LOG(error,
+                       "cannot create an event descriptor (%s): raise the limit of open files "
+                       "(ulimit -n)",
+                       strerror(errno));
         }
     }
     *fd = copy->event_fd.get();

@@ -8,7 +8,9 @@
 
 namespace gpushm::uct {
 
-constexpr uint64_t memory_type_bit(ucs_memory_type_t type) { return uint64_t{1} << type; }
+constexpr uint64_t memory_type_bit(ucs_memory_type_t type) {
+    return uint64_t{1} << type;
+}
 
 /** Pinned host memory is host memory to UCX. */
 constexpr uint64_t kGpuMemoryTypes =

@@ -18,7 +18,8 @@ alignas(kPage) unsigned char unknown_region[kPage];
 
 void disable_memtype_cache() {
     const abi::Symbols &ucx = abi::symbols();
-    // ucp_memory_detect_internal (src/ucp/core/ucp_context.h) asks the domains when the cache is off.
+    // ucp_memory_detect_internal (src/ucp/core/ucp_context.h) asks the domains when the cache is
+    // off.
     ucx.global_opts_set_value("MEMTYPE_CACHE", "n");
     if (*ucx.memtype_cache_global_instance != nullptr) {
         // Somebody has made the cache already: then UCP skips detection for short messages while it

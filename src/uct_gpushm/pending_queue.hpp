@@ -9,17 +9,19 @@
 
 namespace gpushm::uct {
 
-/** In the order in which they came. Lies in the room that UCX leaves in each request (uct_pending_req_t::priv), so
- *  nothing is allocated: UCP ends the process when a request is refused (ucp_request_pending_add,
- *  src/ucp/core/ucp_request.c). */
+/** In the order in which they came. Lies in the room that UCX leaves in each request
+ * (uct_pending_req_t::priv), so nothing is allocated: UCP ends the process when a request is
+ * refused (ucp_request_pending_add, src/ucp/core/ucp_request.c). */
 class PendingQueue {
 public:
     PendingQueue() = default;
     PendingQueue(PendingQueue &&other) noexcept
-        : first_(std::exchange(other.first_, nullptr)), last_(std::exchange(other.last_, nullptr)) {}
+        : first_(std::exchange(other.first_, nullptr)),
+          last_(std::exchange(other.last_, nullptr)) {}
     PendingQueue &operator=(PendingQueue &&) = delete;
 
-    /** One that was taken out. What is behind it takes effect after what was before where `fence` says so. */
+    /** One that was taken out. What is behind it takes effect after what was before where `fence`
+     * says so. */
     struct Taken {
         uct_pending_req_t *request;
         bool fence;
@@ -51,9 +53,12 @@ private:
         uct_pending_req_t *next;
         bool fence;
     };
-    static_assert(sizeof(Link) <= UCT_PENDING_REQ_PRIV_LEN && alignof(Link) <= alignof(uct_pending_req_t));
+    static_assert(sizeof(Link) <= UCT_PENDING_REQ_PRIV_LEN &&
+                  alignof(Link) <= alignof(uct_pending_req_t));
 
-    static Link &link(uct_pending_req_t *request) { return *std::launder(reinterpret_cast<Link *>(request->priv)); }
+    static Link &link(uct_pending_req_t *request) {
+        return *std::launder(reinterpret_cast<Link *>(request->priv));
+    }
 
     uct_pending_req_t *first_ = nullptr;
     uct_pending_req_t *last_ = nullptr;  // means nothing while it is empty

@@ -28,7 +28,9 @@
 namespace gpushm::uct {
 namespace {
 
-SharedMemoryInterface *self(uct_iface_h iface) { return shared_memory_interface(iface); }
+SharedMemoryInterface *self(uct_iface_h iface) {
+    return shared_memory_interface(iface);
+}
 
 // ---------------------------------------------------------------- what it is
 
@@ -37,15 +39,14 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     attr->iface_addr_len = sizeof(InterfaceAddress);
     attr->device_addr_len = sizeof(DeviceAddress);
     attr->cap.flags = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_AM_SHORT |
-                      UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
-                      UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
-                      UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_PENDING | UCT_IFACE_FLAG_EP_CHECK |
-                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
+                      UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY | UCT_IFACE_FLAG_PUT_ZCOPY |
+                      UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_PENDING |
+                      UCT_IFACE_FLAG_EP_CHECK | UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
     if (self(iface)->port != nullptr) {
         // Without a port there is no descriptor either, and UCP fails the whole worker when a
         // promised one cannot be had (ucp_worker_iface_init, src/ucp/core/ucp_worker.c).
-        attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
-                                UCT_IFACE_FLAG_EVENT_FD;
+        attr->cap.event_flags =
+            UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
     }
     attr->cap.am.max_short = Cell::kInlineBytes;
     attr->cap.am.max_bcopy = kSlotBytes;
@@ -96,10 +97,15 @@ bool peers_can_answer() {
     }
     const auto *const program = reinterpret_cast<const char *>(getauxval(AT_EXECFN));
     if (program != nullptr && access(program, R_OK) != 0) {
-        GPUSHM_LOG_ONCE(warn, "peers may not open the memory of this process, since its user may not read the program: "
-                        "chmod a+r %s; UCX uses other transports, which take no GPU memory", program);
+        GPUSHM_LOG_ONCE(warn,
+                        "peers may not open the memory of this process, since its user may not "
+                        "read the program: "
+                        "chmod a+r %s; UCX uses other transports, which take no GPU memory",
+                        program);
     } else {
-        GPUSHM_LOG_ONCE(warn, "peers may not open the memory of this process: its user was changed, or see PR_SET_DUMPABLE "
+        GPUSHM_LOG_ONCE(warn,
+                        "peers may not open the memory of this process: its user was changed, or "
+                        "see PR_SET_DUMPABLE "
                         "in prctl(2); UCX uses other transports, which take no GPU memory");
     }
     return false;
@@ -125,8 +131,10 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
     const char *why = "";
     const Link *link = port->link(peer.mailbox, &why);
     if (link == nullptr) {
-        GPUSHM_LOG_ONCE(warn, "process %d of this node cannot be reached (%s): UCX uses another "
-                        "transport for it", peer.mailbox.pid, why);
+        GPUSHM_LOG_ONCE(warn,
+                        "process %d of this node cannot be reached (%s): UCX uses another "
+                        "transport for it",
+                        peer.mailbox.pid, why);
     }
     return link != nullptr && !link->failed();
 }
@@ -154,7 +162,8 @@ unsigned progress(uct_iface_h handle) {
 
 ucs_status_t iface_flush(uct_iface_h handle, unsigned, uct_completion_t *completion) {
     if (completion != nullptr) {
-        return UCS_ERR_UNSUPPORTED;  // as in UCX's own (src/uct/base/uct_iface.c, uct_base_iface_flush)
+        return UCS_ERR_UNSUPPORTED;  // as in UCX's own (src/uct/base/uct_iface.c,
+                                     // uct_base_iface_flush)
     }
     const SharedMemoryInterface *iface = self(handle);
     const bool idle = iface->port == nullptr || (iface->port->idle() && iface->waiting.empty());
@@ -229,8 +238,10 @@ uint32_t usable_cell_count(unsigned wanted) {
         count *= 2;
     }
     if (count != wanted) {
-        GPUSHM_LOG_ONCE(warn, "UCX_GPUSHM_MAILBOX_CELLS=%u is not a power of two between 16 and 65536:"
-                        " %u is used", wanted, count);
+        GPUSHM_LOG_ONCE(warn,
+                        "UCX_GPUSHM_MAILBOX_CELLS=%u is not a power of two between 16 and 65536:"
+                        " %u is used",
+                        wanted, count);
     }
     return count;
 }
@@ -269,7 +280,8 @@ void enable_host_pins(size_t limit_bytes) {
         CudaDriver::get() != nullptr && abi::subscribe_unmap([](void *address, size_t length) {
             HostPins::instance().invalidate(address, length);
         });
-    HostPins::instance().enable(watched && host_memory_is_watched() && system_calls_are_watched() ? limit_bytes : 0);
+    HostPins::instance().enable(
+        watched && host_memory_is_watched() && system_calls_are_watched() ? limit_bytes : 0);
 }
 
 }  // namespace
@@ -291,11 +303,10 @@ unsigned SharedMemoryInterface::dispatch_pending() {
             }
         }
     }
-    waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
-                                 [](const Endpoint *ep) {
-                                     return ep == nullptr || ep->pending.empty();
-                                 }),
-                  waiting.end());
+    waiting.erase(
+        std::remove_if(waiting.begin(), waiting.end(),
+                       [](const Endpoint *ep) { return ep == nullptr || ep->pending.empty(); }),
+        waiting.end());
     // The next round begins with another endpoint, so that a busy one starves nobody.
     if (waiting.size() > 1) {
         std::rotate(waiting.begin(), waiting.begin() + 1, waiting.end());
@@ -304,7 +315,9 @@ unsigned SharedMemoryInterface::dispatch_pending() {
 }
 
 void SharedMemoryInterface::report_failure(Link &link) {
-    const auto is_untold = [&link](const Endpoint *ep) { return ep->link == &link && !ep->failure_reported; };
+    const auto is_untold = [&link](const Endpoint *ep) {
+        return ep->link == &link && !ep->failure_reported;
+    };
     // From the beginning each time: UCX may close endpoints when it is told.
     for (auto ep = endpoints.begin();
          (ep = std::find_if(endpoints.begin(), endpoints.end(), is_untold)) != endpoints.end();) {
@@ -326,9 +339,11 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     prepare_contexts();
     openmpi::set_staging_limit(settings.openmpi_staging);
     openmpi::set_buffered_limit(settings.openmpi_buffered);
-    iface->port = Port::create(port_config(settings), {iface.get(), on_active_message, on_link_failed});
+    iface->port =
+        Port::create(port_config(settings), {iface.get(), on_active_message, on_link_failed});
     // At last: nothing that follows can fail, so that it need not be undone.
-    const ucs_status_t status = abi::iface_init(&iface->super, &ops, &callbacks, md, worker, params, config);
+    const ucs_status_t status =
+        abi::iface_init(&iface->super, &ops, &callbacks, md, worker, params, config);
     if (status == UCS_OK) {
         *handle = &iface.release()->super.super;
     }

@@ -16,8 +16,9 @@ struct Endpoint;
 
 struct SharedMemoryInterface {
     abi::Iface super;
-    /** Null when there was no memory or descriptor for it (logged): the interface then reaches nobody
-     *  and UCX uses other transports. An interface that fails to open would fail the whole worker. */
+    /** Null when there was no memory or descriptor for it (logged): the interface then reaches
+     * nobody and UCX uses other transports. An interface that fails to open would fail the whole
+     * worker. */
     std::unique_ptr<Port> port;
     std::vector<Endpoint *> endpoints;
     std::vector<Endpoint *> waiting;  // with requests that wait for resources; served in turn

@@ -5,15 +5,24 @@ namespace gpushm::uct {
 
 ucs_status_t failure_to_ucs(Status status) {
     switch (status) {
-    case Status::ok: break;
-    case Status::in_progress: return UCS_INPROGRESS;
-    case Status::no_resource: return UCS_ERR_NO_RESOURCE;
-    case Status::invalid: return UCS_ERR_INVALID_PARAM;
-    case Status::unreachable: return UCS_ERR_UNREACHABLE;
-    case Status::out_of_memory: return UCS_ERR_NO_MEMORY;
-    case Status::gpu_error: return UCS_ERR_IO_ERROR;
-    case Status::canceled: return UCS_ERR_CANCELED;
-    case Status::peer_failed: return UCS_ERR_ENDPOINT_TIMEOUT;  // as the transports of src/uct/sm
+        case Status::ok:
+            break;
+        case Status::in_progress:
+            return UCS_INPROGRESS;
+        case Status::no_resource:
+            return UCS_ERR_NO_RESOURCE;
+        case Status::invalid:
+            return UCS_ERR_INVALID_PARAM;
+        case Status::unreachable:
+            return UCS_ERR_UNREACHABLE;
+        case Status::out_of_memory:
+            return UCS_ERR_NO_MEMORY;
+        case Status::gpu_error:
+            return UCS_ERR_IO_ERROR;
+        case Status::canceled:
+            return UCS_ERR_CANCELED;
+        case Status::peer_failed:
+            return UCS_ERR_ENDPOINT_TIMEOUT;  // as the transports of src/uct/sm
     }
     return UCS_ERR_IO_ERROR;
 }

@@ -29,8 +29,8 @@ ucs_sys_device_t ask(CUdevice device) {
     if (!domain || !bus || !slot) {
         return UCS_SYS_DEVICE_ID_UNKNOWN;
     }
-    return abi::find_system_device(
-        {static_cast<uint16_t>(*domain), static_cast<uint8_t>(*bus), static_cast<uint8_t>(*slot), 0});
+    return abi::find_system_device({static_cast<uint16_t>(*domain), static_cast<uint8_t>(*bus),
+                                    static_cast<uint8_t>(*slot), 0});
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace gpushm::uct {
 
-/** That of the GPU on which device memory lies; UCS_SYS_DEVICE_ID_UNKNOWN for other memory: managed memory moves. The
- *  driver is asked once for each GPU. Thread safe. */
+/** That of the GPU on which device memory lies; UCS_SYS_DEVICE_ID_UNKNOWN for other memory: managed
+ * memory moves. The driver is asked once for each GPU. Thread safe. */
 ucs_sys_device_t system_device_of(const MemoryInfo &info);
 
 }  // namespace gpushm::uct

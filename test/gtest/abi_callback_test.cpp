@@ -53,10 +53,14 @@ ucs_status_t waiting_for_ever(int) {
 /** Which unwinds the stack, too. */
 TEST(AbiCallback, the_end_of_a_thread_passes) {
     pthread_t thread;
-    ASSERT_EQ(pthread_create(&thread, nullptr, [](void *) -> void * {
-                  ucx_callback<waiting_for_ever>(0);
-                  return nullptr;
-              }, nullptr), 0);
+    ASSERT_EQ(pthread_create(
+                  &thread, nullptr,
+                  [](void *) -> void * {
+                      ucx_callback<waiting_for_ever>(0);
+                      return nullptr;
+                  },
+                  nullptr),
+              0);
     void *result = nullptr;
     ASSERT_EQ(pthread_cancel(thread), 0);
     ASSERT_EQ(pthread_join(thread, &result), 0);

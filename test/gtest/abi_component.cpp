@@ -16,8 +16,7 @@ namespace {
 
 alignas(4096) unsigned char gpu_pages[kGpuSize];
 
-constexpr uint64_t kGpuTypes =
-    (1u << UCS_MEMORY_TYPE_CUDA) | (1u << UCS_MEMORY_TYPE_CUDA_MANAGED);
+constexpr uint64_t kGpuTypes = (1u << UCS_MEMORY_TYPE_CUDA) | (1u << UCS_MEMORY_TYPE_CUDA_MANAGED);
 constexpr uint64_t kAllTypes = kGpuTypes | (1u << UCS_MEMORY_TYPE_HOST);
 
 class TestDomain : public MemoryDomain {
@@ -101,8 +100,8 @@ std::unique_ptr<MemoryDomain> md_open(const std::string &name) {
 ucs_status_t rkey_unpack(const void *rkey_buffer, uct_rkey_t *rkey, void **handle) {
     const auto *bytes = static_cast<const unsigned char *>(rkey_buffer);
     ++told().keys_unpacked;
-    told().key_was_right = std::all_of(bytes, bytes + kKeySize,
-                                       [](unsigned char byte) { return byte == 0x77; });
+    told().key_was_right =
+        std::all_of(bytes, bytes + kKeySize, [](unsigned char byte) { return byte == 0x77; });
     *rkey = kRkey;
     *handle = &told();
     return UCS_OK;
@@ -143,7 +142,8 @@ bool is_reachable(uct_iface_h, const void *device_addr, size_t device_addr_lengt
 }
 
 bool is_connected(uct_ep_h, const void *device_addr, const void *iface_addr) {
-    return load<uint64_t>(device_addr, 0) == kAddress && load<uint64_t>(iface_addr, 0) == told().connected_to;
+    return load<uint64_t>(device_addr, 0) == kAddress &&
+           load<uint64_t>(iface_addr, 0) == told().connected_to;
 }
 
 const IfaceCallbacks callbacks{estimate_perf, is_reachable, is_connected};
@@ -170,12 +170,22 @@ void iface_close(uct_iface_h iface) {
 }
 
 // What UCX asserts to be there, and nobody calls here.
-ucs_status_t ep_flush(uct_ep_h, unsigned, uct_completion_t *) { return UCS_OK; }
-ucs_status_t ep_fence(uct_ep_h, unsigned) { return UCS_OK; }
+ucs_status_t ep_flush(uct_ep_h, unsigned, uct_completion_t *) {
+    return UCS_OK;
+}
+ucs_status_t ep_fence(uct_ep_h, unsigned) {
+    return UCS_OK;
+}
 void ep_destroy(uct_ep_h) {}
-ucs_status_t iface_flush(uct_iface_h, unsigned, uct_completion_t *) { return UCS_OK; }
-ucs_status_t iface_fence(uct_iface_h, unsigned) { return UCS_OK; }
-unsigned iface_progress(uct_iface_h) { return 0; }
+ucs_status_t iface_flush(uct_iface_h, unsigned, uct_completion_t *) {
+    return UCS_OK;
+}
+ucs_status_t iface_fence(uct_iface_h, unsigned) {
+    return UCS_OK;
+}
+unsigned iface_progress(uct_iface_h) {
+    return 0;
+}
 
 ucs_status_t iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                         const uct_iface_config_t *config, uct_iface_h *iface) {
@@ -215,8 +225,15 @@ unsigned char *gpu_memory() {
 
 const ComponentDescription &test_component() {
     static const ComponentDescription description{
-        "abitest", md_names, md_open, rkey_unpack, rkey_release,
-        "abitest", device_name, iface_open, "ABITEST_",
+        "abitest",
+        md_names,
+        md_open,
+        rkey_unpack,
+        rkey_release,
+        "abitest",
+        device_name,
+        iface_open,
+        "ABITEST_",
         {{"FLAG", "y", "A flag.", OptionType::boolean, offsetof(Config, flag)},
          {"SIZE", "32k", "A size.", OptionType::memory_size, offsetof(Config, size)},
          {"COUNT", "12", "A count.", OptionType::unsigned_integer, offsetof(Config, count)},

@@ -119,9 +119,8 @@ TEST_F(AbiIface, estimate_is_corrected_field_by_field) {
     using F = PerfAttrField;
     const StructLayout<F> &fields = ucx_.layout->perf_attr;
     const Answer answers[] = {
-        {F::send_pre_overhead, {1e-6}}, {F::send_post_overhead, {2e-6}},
-        {F::recv_overhead, {3e-6}},     {F::bandwidth, {4e9, 5e9}},
-        {F::path_bandwidth, {4e9, 5e9}}, {F::latency, {6e-6, 1e-9}},
+        {F::send_pre_overhead, {1e-6}}, {F::send_post_overhead, {2e-6}}, {F::recv_overhead, {3e-6}},
+        {F::bandwidth, {4e9, 5e9}},     {F::path_bandwidth, {4e9, 5e9}}, {F::latency, {6e-6, 1e-9}},
     };
     for (const Answer &answer : answers) {
         if (!fields.has(answer.field)) {
@@ -169,8 +168,9 @@ TEST_F(AbiIface, estimate_is_told_operation_and_memory_types) {
 TEST_F(AbiIface, reachability_is_asked_with_both_addresses) {
     uint64_t device = 0;
     const uint64_t address = 1;
-    ASSERT_EQ(uct_.iface_get_device_address(
-                  iface(), reinterpret_cast<uct_device_addr_t *>(&device)), UCS_OK);
+    ASSERT_EQ(
+        uct_.iface_get_device_address(iface(), reinterpret_cast<uct_device_addr_t *>(&device)),
+        UCS_OK);
     const auto *device_addr = reinterpret_cast<const uct_device_addr_t *>(&device);
     const auto *iface_addr = reinterpret_cast<const uct_iface_addr_t *>(&address);
     EXPECT_EQ(uct_.iface_is_reachable(iface(), device_addr, iface_addr), 1);
@@ -186,8 +186,9 @@ TEST_F(AbiIface, reachability_with_parameters_tells_lengths_and_a_reason) {
         GTEST_SKIP() << "this UCX asks without parameters";
     }
     uint64_t device = 0;
-    ASSERT_EQ(uct_.iface_get_device_address(
-                  iface(), reinterpret_cast<uct_device_addr_t *>(&device)), UCS_OK);
+    ASSERT_EQ(
+        uct_.iface_get_device_address(iface(), reinterpret_cast<uct_device_addr_t *>(&device)),
+        UCS_OK);
     const uint64_t address = 1;
     char reason[64] = "";
     Canvas params{fields.size()};

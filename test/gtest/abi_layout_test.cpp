@@ -28,9 +28,7 @@ protected:
                     ucx.version.release, ucx.path().c_str());
     }
 
-    void SetUp() override {
-        ASSERT_NE(ucx_.layout, nullptr) << "no layout for this UCX";
-    }
+    void SetUp() override { ASSERT_NE(ucx_.layout, nullptr) << "no layout for this UCX"; }
 
     /** The slot holds this exported function. Nothing is expected of a slot that the layout lacks,
      *  or where this UCX has a function that it does not export. */
@@ -229,11 +227,9 @@ TEST_F(AbiLayout, domain_attributes_agree_with_the_public_query) {
         EXPECT_EQ(canvas.get<size_t>(fields[F::max_reg]), expected.cap.max_reg);
         EXPECT_EQ(canvas.get<uint64_t>(fields[F::flags]) & 0x7ff, expected.cap.flags & 0x7ff);
         EXPECT_EQ(canvas.get<uint64_t>(fields[F::reg_mem_types]), expected.cap.reg_mem_types);
-        EXPECT_EQ(canvas.get<uint64_t>(fields[F::detect_mem_types]),
-                  expected.cap.detect_mem_types);
+        EXPECT_EQ(canvas.get<uint64_t>(fields[F::detect_mem_types]), expected.cap.detect_mem_types);
         EXPECT_EQ(canvas.get<uint64_t>(fields[F::alloc_mem_types]), expected.cap.alloc_mem_types);
-        EXPECT_EQ(canvas.get<uint64_t>(fields[F::access_mem_types]),
-                  expected.cap.access_mem_types);
+        EXPECT_EQ(canvas.get<uint64_t>(fields[F::access_mem_types]), expected.cap.access_mem_types);
         EXPECT_EQ(canvas.get<size_t>(fields[F::rkey_packed_size]), expected.rkey_packed_size);
         EXPECT_EQ(canvas.get<double>(fields[F::reg_cost]), expected.reg_cost.c);
         const auto cpus = canvas.get<ucs_cpu_set_t>(fields[F::local_cpus]);
@@ -247,8 +243,8 @@ TEST_F(AbiLayout, domain_attributes_agree_with_the_public_query) {
 TEST_F(AbiLayout, public_query_v2_fills_the_described_struct) {
     using F = MdAttrField;
     const StructLayout<F> &fields = layout().md_attr;
-    const auto query = reinterpret_cast<ucs_status_t (*)(uct_md_h, void *)>(
-        ucx_.symbol("uct_md_query_v2"));
+    const auto query =
+        reinterpret_cast<ucs_status_t (*)(uct_md_h, void *)>(ucx_.symbol("uct_md_query_v2"));
     if (query == nullptr || !fields.has(F::reg_alignment)) {
         GTEST_SKIP() << "this UCX has no uct_md_query_v2";
     }
@@ -317,7 +313,8 @@ TEST_F(AbiLayout, message_handlers_lie_in_the_interface) {
         EXPECT_EQ(load<uct_am_callback_t>(iface.get(), handler), handle_message);
         EXPECT_EQ(load<int *>(iface.get(), handler + kAmHandlerArgument), &argument);
     }
-    const auto set_tracer = reinterpret_cast<decltype(&uct_iface_set_am_tracer)>(ucx_.symbol("uct_iface_set_am_tracer"));
+    const auto set_tracer = reinterpret_cast<decltype(&uct_iface_set_am_tracer)>(
+        ucx_.symbol("uct_iface_set_am_tracer"));
     ASSERT_NE(set_tracer, nullptr);
     ASSERT_EQ(set_tracer(iface.get(), trace_message, &argument), UCS_OK);
     EXPECT_EQ(load<uct_am_tracer_t>(iface.get(), kBaseIfaceAmTracer), trace_message);
@@ -387,16 +384,17 @@ TEST_F(AbiLayout, reachability_parameters_are_read_where_described) {
     std::vector<unsigned char> device(attributes.device_addr_len + 8);
     std::vector<unsigned char> address(attributes.iface_addr_len + 8);
     ASSERT_EQ(ucx_.uct.iface_get_device_address(
-                  iface.get(), reinterpret_cast<uct_device_addr_t *>(device.data())), UCS_OK);
-    ASSERT_EQ(ucx_.uct.iface_get_address(
-                  iface.get(), reinterpret_cast<uct_iface_addr_t *>(address.data())), UCS_OK);
+                  iface.get(), reinterpret_cast<uct_device_addr_t *>(device.data())),
+              UCS_OK);
+    ASSERT_EQ(ucx_.uct.iface_get_address(iface.get(),
+                                         reinterpret_cast<uct_iface_addr_t *>(address.data())),
+              UCS_OK);
 
     char reason[64];
     std::vector<unsigned char> params(fields.size());
     const auto give = [&](F field, auto value) {
         if (fields.has(field)) {
-            store(params.data(), 0,
-                  load<uint64_t>(params.data(), 0) | fields.mask_bit(field));
+            store(params.data(), 0, load<uint64_t>(params.data(), 0) | fields.mask_bit(field));
             store(params.data(), fields[field], value);
         }
     };

@@ -47,8 +47,8 @@ TEST_F(AbiMd, second_ucx_of_a_process_is_refused) {
 
 TEST_F(AbiMd, component_lists_its_domains) {
     uct_component_attr_t attributes{};
-    attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT |
-                            UCT_COMPONENT_ATTR_FIELD_FLAGS;
+    attributes.field_mask =
+        UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT | UCT_COMPONENT_ATTR_FIELD_FLAGS;
     ASSERT_EQ(uct_.component_query(component_, &attributes), UCS_OK);
     ASSERT_EQ(attributes.md_resource_count, 3u);
     EXPECT_EQ(attributes.flags, 0u);
@@ -75,9 +75,9 @@ TEST_F(AbiMd, attributes_reach_ucx) {
     uct_md_attr_t attributes;
     std::memset(&attributes, 0xa5, sizeof(attributes));
     ASSERT_EQ(uct_.md_query(md.get(), &attributes), UCS_OK);
-    EXPECT_EQ(attributes.cap.flags & 0x7ff, uint64_t{UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC |
-                                                     UCT_MD_FLAG_NEED_RKEY |
-                                                     UCT_MD_FLAG_INVALIDATE});
+    EXPECT_EQ(attributes.cap.flags & 0x7ff,
+              uint64_t{UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_NEED_RKEY |
+                       UCT_MD_FLAG_INVALIDATE});
     EXPECT_EQ(attributes.cap.reg_mem_types, 7u);
     EXPECT_EQ(attributes.cap.access_mem_types, 1u);
     EXPECT_EQ(attributes.cap.detect_mem_types, 6u);
@@ -93,8 +93,8 @@ TEST_F(AbiMd, attributes_reach_ucx) {
 }
 
 TEST_F(AbiMd, attributes_of_newer_versions_reach_ucx) {
-    const auto query = reinterpret_cast<ucs_status_t (*)(uct_md_h, void *)>(
-        ucx_.symbol("uct_md_query_v2"));
+    const auto query =
+        reinterpret_cast<ucs_status_t (*)(uct_md_h, void *)>(ucx_.symbol("uct_md_query_v2"));
     using F = MdAttrField;
     const StructLayout<F> &fields = ucx_.layout->md_attr;
     if (query == nullptr || !fields.has(F::reg_alignment)) {
@@ -164,7 +164,8 @@ TEST_F(AbiMd, deregistration_with_wrong_parameters_is_refused) {
     const OpenMd copy{component_, "copy"};
     char buffer[100];
     uct_mem_h memh = nullptr;
-    ASSERT_EQ(uct_.md_mem_reg(keyed.get(), buffer, sizeof(buffer), UCT_MD_MEM_ACCESS_ALL, &memh), UCS_OK);
+    ASSERT_EQ(uct_.md_mem_reg(keyed.get(), buffer, sizeof(buffer), UCT_MD_MEM_ACCESS_ALL, &memh),
+              UCS_OK);
     uct_completion_t completion{complete, 1, UCS_OK};
     unsigned char params[32] = {};
     store(params, kDeregMemh, memh);
@@ -174,14 +175,17 @@ TEST_F(AbiMd, deregistration_with_wrong_parameters_is_refused) {
         store(params, 0, mask);
         return uct_.md_mem_dereg_v2(md.get(), params);
     };
-    EXPECT_EQ(deregister(keyed, kDeregFieldMemh | kDeregFieldFlags), UCS_ERR_INVALID_PARAM) << "nobody to tell";
+    EXPECT_EQ(deregister(keyed, kDeregFieldMemh | kDeregFieldFlags), UCS_ERR_INVALID_PARAM)
+        << "nobody to tell";
     EXPECT_EQ(deregister(keyed, kDeregFieldFlags | kDeregFieldCompletion), UCS_ERR_INVALID_PARAM);
     EXPECT_EQ(deregister(keyed, kDeregFieldCompletion), UCS_ERR_INVALID_PARAM);
-    EXPECT_EQ(deregister(copy, kDeregFieldMemh | kDeregFieldFlags | kDeregFieldCompletion), UCS_ERR_UNSUPPORTED)
+    EXPECT_EQ(deregister(copy, kDeregFieldMemh | kDeregFieldFlags | kDeregFieldCompletion),
+              UCS_ERR_UNSUPPORTED)
         << "a domain that cannot";
     EXPECT_EQ(told().deregistrations, 0);
     EXPECT_EQ(completion.count, 1);
-    EXPECT_EQ(deregister(keyed, kDeregFieldMemh | kDeregFieldFlags | kDeregFieldCompletion), UCS_OK);
+    EXPECT_EQ(deregister(keyed, kDeregFieldMemh | kDeregFieldFlags | kDeregFieldCompletion),
+              UCS_OK);
 }
 
 TEST_F(AbiMd, memory_query_writes_what_was_asked) {
@@ -191,8 +195,7 @@ TEST_F(AbiMd, memory_query_writes_what_was_asked) {
         unsigned char spare[64];  // newer versions have a longer struct
     } answer;
     std::memset(&answer, 0xa5, sizeof(answer));
-    answer.attributes.field_mask = UCT_MD_MEM_ATTR_FIELD_MEM_TYPE |
-                                   UCT_MD_MEM_ATTR_FIELD_SYS_DEV |
+    answer.attributes.field_mask = UCT_MD_MEM_ATTR_FIELD_MEM_TYPE | UCT_MD_MEM_ATTR_FIELD_SYS_DEV |
                                    UCT_MD_MEM_ATTR_FIELD_BASE_ADDRESS;
     ASSERT_EQ(uct_.md_mem_query(md.get(), gpu_memory() + 10, 20, &answer.attributes), UCS_OK);
     EXPECT_EQ(answer.attributes.mem_type, UCS_MEMORY_TYPE_CUDA_MANAGED);
@@ -288,7 +291,8 @@ TEST_F(AbiKey, key_is_unpacked_as_it_was_packed) {
     EXPECT_EQ(told().released_rkey, kRkey);
 }
 
-/** UCP packs one for each rendezvous: what a domain says of itself takes longer (it reads the environment). */
+/** UCP packs one for each rendezvous: what a domain says of itself takes longer (it reads the
+ * environment). */
 TEST_F(AbiKey, packing_asks_for_no_attributes) {
     const OpenMd md{component_, "keyed"};
     Canvas key{kKeySize + 1};

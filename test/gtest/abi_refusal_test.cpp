@@ -28,27 +28,31 @@ void expect_refusal(const FakeUcx &ucx, const std::string &line) {
 
 TEST(AbiRefusal, unknown_minor_version) {
     const FakeUcx ucx{"minor"};
-    expect_refusal(ucx, refusal("cannot be used: UCX 1.24.0 (" + ucx.path() +
-                                ") is not known, gpushm serves UCX 1.13 to 1.23: install a newer gpushm"));
+    expect_refusal(
+        ucx, refusal("cannot be used: UCX 1.24.0 (" + ucx.path() +
+                     ") is not known, gpushm serves UCX 1.13 to 1.23: install a newer gpushm"));
 }
 
 TEST(AbiRefusal, a_ucx_that_is_too_old) {
     const FakeUcx ucx{"old"};
-    expect_refusal(ucx, refusal("cannot be used: UCX 1.10.0 (" + ucx.path() +
-                                ") is too old, gpushm serves UCX 1.13 to 1.23: install a newer UCX"));
+    expect_refusal(ucx,
+                   refusal("cannot be used: UCX 1.10.0 (" + ucx.path() +
+                           ") is too old, gpushm serves UCX 1.13 to 1.23: install a newer UCX"));
 }
 
 TEST(AbiRefusal, unknown_major_version) {
     const FakeUcx ucx{"major"};
-    expect_refusal(ucx, refusal("cannot be used: UCX 2.13.0 (" + ucx.path() +
-                                ") is not known, gpushm serves UCX 1.13 to 1.23: install a newer gpushm"));
+    expect_refusal(
+        ucx, refusal("cannot be used: UCX 2.13.0 (" + ucx.path() +
+                     ") is not known, gpushm serves UCX 1.13 to 1.23: install a newer gpushm"));
 }
 
 TEST(AbiRefusal, ucx_with_statistics) {
     const FakeUcx ucx{"statistics"};
-    expect_refusal(ucx, refusal("cannot be used: UCX 1.18.0 (" + ucx.path() +
-                                ") was built with statistics, which gpushm does not serve: use a UCX "
-                                "that was configured without --enable-stats"));
+    expect_refusal(ucx,
+                   refusal("cannot be used: UCX 1.18.0 (" + ucx.path() +
+                           ") was built with statistics, which gpushm does not serve: use a UCX "
+                           "that was configured without --enable-stats"));
 }
 
 TEST(AbiRefusal, ucx_without_a_needed_function) {

@@ -41,7 +41,9 @@ TEST(Background, RunsTasksOfAChildWhoseParentHadNone) {
     EXPECT_EQ(child.reap(), 0);
 }
 
-TEST(Background, RunsTasksInTheirOrder) { EXPECT_TRUE(tasks_run(100)); }
+TEST(Background, RunsTasksInTheirOrder) {
+    EXPECT_TRUE(tasks_run(100));
+}
 
 TEST(Background, RunsNoTasksInAChildWhoseParentHadSome) {
     ASSERT_TRUE(tasks_run(1)) << "its thread is there";

@@ -58,8 +58,7 @@ protected:
     const BeginCapture begin_ = cuda_function<BeginCapture>("cuStreamBeginCapture_v2");
     const EndCapture end_ = cuda_function<EndCapture>("cuStreamEndCapture");
     const DestroyGraph destroy_ = cuda_function<DestroyGraph>("cuGraphDestroy");
-    const ExchangeMode exchange_ =
-        cuda_function<ExchangeMode>("cuThreadExchangeStreamCaptureMode");
+    const ExchangeMode exchange_ = cuda_function<ExchangeMode>("cuThreadExchangeStreamCaptureMode");
     CUstream stream_ = nullptr;
 };
 
@@ -133,9 +132,7 @@ TEST_F(CaptureTest, GoesOnWhileTheLastResortCopies) {
 
 TEST_F(CaptureTest, GoesOnWhenANewBufferIsMet) {
     Buffer device(MemoryKind::device, 4096);
-    EXPECT_EQ(capture_around([&] {
-                  std::thread([&] { query_memory(device.data()); }).join();
-              }),
+    EXPECT_EQ(capture_around([&] { std::thread([&] { query_memory(device.data()); }).join(); }),
               CUDA_SUCCESS);
 }
 

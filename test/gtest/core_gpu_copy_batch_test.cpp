@@ -16,7 +16,7 @@ namespace {
 using namespace test;
 
 constexpr size_t kPiece = 512;
-constexpr size_t kInFlight = 2;   // batches that are submitted before the others wait
+constexpr size_t kInFlight = 2;  // batches that are submitted before the others wait
 constexpr size_t kMostInOne = 64;
 
 /** A window of copies from device memory to page-locked memory, piece by piece. */
@@ -48,9 +48,7 @@ protected:
         }
         tickets_.clear();
     }
-    void expect_copied(size_t pieces) {
-        EXPECT_EQ(target_.check(0, pieces * kPiece, 1, 2), "");
-    }
+    void expect_copied(size_t pieces) { EXPECT_EQ(target_.check(0, pieces * kPiece, 1, 2), ""); }
     static bool has_batches() { return find_cuda("cuMemcpyBatchAsync") != nullptr; }
     /** Of so many copies that are submitted together, one by one where there is no other way. */
     static void expect_submitted(unsigned long alone, unsigned long together) {
@@ -118,8 +116,8 @@ TEST_F(CopyBatches, LongOnesThatMayWaitGoOutTogether) {
     reset_calls();
     std::optional<CopyEngine::Scope> scope(engine_);
     for (size_t i = 0; i < kCount; ++i) {
-        CopyJob job = {target.data() + i * kLong, source.data() + i * kLong, kLong, query_memory(source.data()),
-                       CopyDirection::from_gpu};
+        CopyJob job = {target.data() + i * kLong, source.data() + i * kLong, kLong,
+                       query_memory(source.data()), CopyDirection::from_gpu};
         job.joint_bytes = 4 * kLong;
         tickets_.emplace_back();
         ASSERT_EQ(engine_.start(job, &tickets_.back()), Status::in_progress);
@@ -130,7 +128,8 @@ TEST_F(CopyBatches, LongOnesThatMayWaitGoOutTogether) {
     EXPECT_EQ(calls("cuMemcpyBatchAsync"), has_batches() ? 2u : 0u);
     EXPECT_EQ(calls("cuMemcpyAsync"), has_batches() ? kInFlight : kCount);
     // Without one each starts at once.
-    CopyJob job = {target.data(), source.data(), kLong, query_memory(source.data()), CopyDirection::from_gpu};
+    CopyJob job = {target.data(), source.data(), kLong, query_memory(source.data()),
+                   CopyDirection::from_gpu};
     job.joint_bytes = 4 * kLong;
     tickets_.emplace_back();
     ASSERT_EQ(engine_.start(job, &tickets_.back()), Status::in_progress);

@@ -35,8 +35,8 @@ TEST_P(CopyAny, MovesExactlyTheBytesThatItIsTold) {
     Buffer source(from, kMost + 128);
     Buffer destination(to, kMost + 128);
     uint64_t seed = 100 * static_cast<uint64_t>(from) + static_cast<uint64_t>(to);
-    for (const size_t length : {size_t{1}, size_t{7}, size_t{64}, size_t{4096}, size_t{8193},
-                                size_t{65536}, kMost}) {
+    for (const size_t length :
+         {size_t{1}, size_t{7}, size_t{64}, size_t{4096}, size_t{8193}, size_t{65536}, kMost}) {
         for (const size_t misaligned : {0, 1, 3, 64}) {
             source.fill(++seed);
             const uint64_t around = ++seed;
@@ -75,8 +75,8 @@ TEST_P(CopyAny, MovesPiecesAndNothingBetweenThem) {
     EXPECT_EQ(copy_pieces({}), Status::ok);
 }
 
-/** Pieces that adjoin, rows that begin behind them or end with another length: each list is one that a wrong
- *  distance between rows would spoil. */
+/** Pieces that adjoin, rows that begin behind them or end with another length: each list is one
+ * that a wrong distance between rows would spoil. */
 TEST_P(CopyAny, TakesPiecesOfAllShapes) {
     const auto [from, to] = GetParam();
     constexpr size_t kBytes = 4000;
@@ -88,8 +88,8 @@ TEST_P(CopyAny, TakesPiecesOfAllShapes) {
     const std::vector<std::vector<Shape>> lists = {
         {{0, 0, 8}, {8, 8, 8}, {100, 200, 16}, {200, 400, 16}, {300, 600, 16}},
         {{0, 0, 16}, {64, 32, 16}, {128, 64, 16}, {192, 96, 8}, {200, 104, 8}, {264, 136, 16}},
-        {{1000, 0, 16}, {900, 32, 16}, {800, 64, 16}},      // down in the destination
-        {{0, 2000, 16}, {32, 1900, 16}, {64, 1800, 16}},    // and in the source
+        {{1000, 0, 16}, {900, 32, 16}, {800, 64, 16}},    // down in the destination
+        {{0, 2000, 16}, {32, 1900, 16}, {64, 1800, 16}},  // and in the source
         {{0, 0, 16}, {32, 16, 16}, {64, 32, 16}, {64 + 16, 48, 16}, {200, 300, 16}},
         {{0, 0, 0}, {10, 10, 5}, {20, 20, 0}, {30, 30, 5}},
     };
@@ -101,8 +101,8 @@ TEST_P(CopyAny, TakesPiecesOfAllShapes) {
         const std::vector<unsigned char> original = read(source, kBytes);
         std::vector<CopyPiece> pieces;
         for (const Shape &shape : list) {
-            pieces.push_back({destination.data() + shape.target, source.data() + shape.origin,
-                              shape.length});
+            pieces.push_back(
+                {destination.data() + shape.target, source.data() + shape.origin, shape.length});
             memcpy(expected.data() + shape.target, original.data() + shape.origin, shape.length);
         }
         ASSERT_EQ(copy_pieces(pieces), Status::ok);
@@ -145,8 +145,8 @@ TEST_F(CopyEngineTest, CopiesPiecesOfDifferentMemoryInOneList) {
     }
 }
 
-/** Equal blocks at equal distances are one call of the driver, whatever their number, where kernels reach only one
- *  side. */
+/** Equal blocks at equal distances are one call of the driver, whatever their number, where kernels
+ * reach only one side. */
 TEST_F(CopyEngineTest, CopiesRowsByOneCall) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kRows = 1000;
@@ -231,8 +231,8 @@ TEST_F(CopyEngineTest, ManyCopiesUnderWayCompleteInOrder) {
 }
 
 TEST_F(CopyEngineTest, DoesNotWaitForTheApplicationsStreams) {
-    const auto launch = cuda_function<CUresult (*)(CUstream, void (*)(void *), void *)>(
-        "cuLaunchHostFunc");
+    const auto launch =
+        cuda_function<CUresult (*)(CUstream, void (*)(void *), void *)>("cuLaunchHostFunc");
     std::atomic<bool> go{false};
     Buffer source(MemoryKind::device, 4096);
     Buffer destination(MemoryKind::device, 4096);
@@ -242,13 +242,14 @@ TEST_F(CopyEngineTest, DoesNotWaitForTheApplicationsStreams) {
     host.fill(3);
     CopyEngine engine;
     // Work of the application on the default stream which waits for the message.
-    ASSERT_EQ(launch(nullptr,
-                     [](void *flag) {
-                         while (!static_cast<std::atomic<bool> *>(flag)->load()) {
-                             std::this_thread::yield();
-                         }
-                     },
-                     &go),
+    ASSERT_EQ(launch(
+                  nullptr,
+                  [](void *flag) {
+                      while (!static_cast<std::atomic<bool> *>(flag)->load()) {
+                          std::this_thread::yield();
+                      }
+                  },
+                  &go),
               CUDA_SUCCESS);
     // A watchdog: without it a fault here would be a test that never ends.
     std::atomic<bool> done{false};
@@ -360,8 +361,8 @@ TEST_F(CopyEngineTest, WorksAgainAfterTheApplicationEndedItsContext) {
 }
 
 TEST_F(CopyEngineTest, MemoryPoolsNameNoContextAndWorkAllTheSame) {
-    const auto allocate = cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>(
-        "cuMemAllocAsync");
+    const auto allocate =
+        cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
     const auto release = cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync");
     CUdeviceptr pooled = 0;
     ASSERT_EQ(allocate(&pooled, 4096, nullptr), CUDA_SUCCESS);
@@ -636,9 +637,11 @@ TEST_F(CopyEngineTest, AContextThatHasEndedIsNotEntered) {
     CopyTicket tickets[5];  // two run, two are collected, and one is within the GPU
     set_simulation("SIMCUDA_DELAY_US", "3000");
     for (size_t i = 0; i < 4; ++i) {
-        ASSERT_EQ(start_any(engine, other.memory(), host.data(), 64, &tickets[i]), Status::in_progress);
+        ASSERT_EQ(start_any(engine, other.memory(), host.data(), 64, &tickets[i]),
+                  Status::in_progress);
     }
-    ASSERT_EQ(start_any(engine, other.memory() + 2048, other.memory() + 1024, 64, &tickets[4]), Status::in_progress);
+    ASSERT_EQ(start_any(engine, other.memory() + 2048, other.memory() + 1024, 64, &tickets[4]),
+              Status::in_progress);
     set_simulation("SIMCUDA_DELAY_US", "5");
     other.end();
     reset_calls();

@@ -23,7 +23,9 @@ struct Failure {
     bool first_copy;       // whether these calls come at an engine's first copy only
 };
 
-void PrintTo(const Failure &failure, std::ostream *out) { *out << failure.to_gpu; }
+void PrintTo(const Failure &failure, std::ostream *out) {
+    *out << failure.to_gpu;
+}
 
 class CopyFailures : public GpuTest, public testing::WithParamInterface<Failure> {
 protected:
@@ -36,8 +38,7 @@ protected:
 
 Status copy(CopyEngine &engine, Buffer &destination, const Buffer &source) {
     CopyTicket ticket;
-    const Status status =
-        start_any(engine, destination.data(), source.data(), 4096, &ticket);
+    const Status status = start_any(engine, destination.data(), source.data(), 4096, &ticket);
     return status == Status::in_progress ? engine.wait(&ticket) : status;
 }
 
@@ -76,19 +77,18 @@ TEST_P(CopyErrors, EndThatCopyOnly) {
 
 INSTANTIATE_TEST_SUITE_P(
     Calls, CopyErrors,
-    testing::Values(Failure{"cuPointerGetAttributes:1:700", "cuPointerGetAttributes:2:700", false},
-                    Failure{"cuCtxGetId:1:709,cuCtxGetId:1:709",
-                            "cuCtxGetId:1:700,cuCtxGetId:1:700", true},
-                    Failure{"cuCtxGetId:1:709,cuCtxGetId:1:709,cuCtxGetId:1:709",
-                            "cuCtxGetId:1:201,cuCtxGetId:1:700,cuCtxGetId:1:1", false},
-                    Failure{"cuCtxPushCurrent:1:709,cuCtxPushCurrent:1:709",
-                            "cuCtxPushCurrent:1:709,cuCtxPushCurrent:1:709", true},
-                    Failure{"cuStreamCreate:1:2,cuStreamCreate:1:2",
-                            "cuStreamCreate:1:2,cuStreamCreate:1:2", true},
-                    Failure{"cuEventCreate:1:2,cuEventCreate:1:2",
-                            "cuEventCreate:1:2,cuEventCreate:1:2", true},
-                    Failure{"cuMemcpyAsync:1:700,cuMemcpyAsync:1:700",
-                            "cuMemcpyAsync:1:1,cuMemcpyAsync:1:2", false}));
+    testing::Values(
+        Failure{"cuPointerGetAttributes:1:700", "cuPointerGetAttributes:2:700", false},
+        Failure{"cuCtxGetId:1:709,cuCtxGetId:1:709", "cuCtxGetId:1:700,cuCtxGetId:1:700", true},
+        Failure{"cuCtxGetId:1:709,cuCtxGetId:1:709,cuCtxGetId:1:709",
+                "cuCtxGetId:1:201,cuCtxGetId:1:700,cuCtxGetId:1:1", false},
+        Failure{"cuCtxPushCurrent:1:709,cuCtxPushCurrent:1:709",
+                "cuCtxPushCurrent:1:709,cuCtxPushCurrent:1:709", true},
+        Failure{"cuStreamCreate:1:2,cuStreamCreate:1:2", "cuStreamCreate:1:2,cuStreamCreate:1:2",
+                true},
+        Failure{"cuEventCreate:1:2,cuEventCreate:1:2", "cuEventCreate:1:2,cuEventCreate:1:2", true},
+        Failure{"cuMemcpyAsync:1:700,cuMemcpyAsync:1:700", "cuMemcpyAsync:1:1,cuMemcpyAsync:1:2",
+                false}));
 
 class CopyRescues : public CopyFailures {};
 
@@ -126,8 +126,8 @@ INSTANTIATE_TEST_SUITE_P(Calls, CopyRescues,
                                          Failure{"cuEventRecord:1:700", "cuEventRecord:1:1", true},
                                          Failure{"cuEventQuery:1:700", "cuEventQuery:2:1", true},
                                          Failure{"cuCtxGetId:1:709", "cuCtxGetId:1:700", true},
-                                         Failure{"cuCtxPushCurrent:1:709",
-                                                 "cuCtxPushCurrent:2:709", true},
+                                         Failure{"cuCtxPushCurrent:1:709", "cuCtxPushCurrent:2:709",
+                                                 true},
                                          Failure{"cuStreamCreate:1:2", "cuStreamCreate:1:2", true},
                                          Failure{"cuEventCreate:1:2", "cuEventCreate:1:2", true},
                                          Failure{"cuCtxGetId:1:700", "cuCtxGetId:1:1", false},
@@ -138,9 +138,10 @@ TEST_F(GpuTest, CopyEngineLosesStreamsAndCopiesOnlyWithTheirContext) {
     if (!simulated()) {
         GTEST_SKIP() << "makes calls fail";
     }
-    for (const auto &[rule, gone] :
-         {std::pair<const char *, bool>{"cuCtxGetId:1:700", false}, {"cuCtxGetId:1:1", false},
-          {"cuCtxGetId:1:709", true}, {"cuCtxGetId:1:201", true}}) {
+    for (const auto &[rule, gone] : {std::pair<const char *, bool>{"cuCtxGetId:1:700", false},
+                                     {"cuCtxGetId:1:1", false},
+                                     {"cuCtxGetId:1:709", true},
+                                     {"cuCtxGetId:1:201", true}}) {
         Buffer device(MemoryKind::device, 8192);
         Buffer host(MemoryKind::pinned, 8192);
         host.fill(1);
@@ -153,7 +154,8 @@ TEST_F(GpuTest, CopyEngineLosesStreamsAndCopiesOnlyWithTheirContext) {
         reset_calls();
         set_simulation("SIMCUDA_FAIL", rule);
         EXPECT_EQ(start_any(engine, device.data() + 4096, host.data() + 4096, 4096, &after),
-                  Status::in_progress) << rule;
+                  Status::in_progress)
+            << rule;
         set_simulation("SIMCUDA_FAIL", "");
         EXPECT_EQ(calls("cuStreamCreate"), gone ? 1u : 0u) << rule;
         EXPECT_EQ(engine.wait(&before), gone ? Status::gpu_error : Status::ok) << rule;
@@ -198,9 +200,9 @@ TEST_F(GpuTest, CopyEngineFailsOneOfSeveralCopiesOnly) {
     set_simulation("SIMCUDA_DELAY_US", "3000");
     CopyTicket tickets[6];
     for (size_t i = 0; i < 6; ++i) {  // the first two run, the others are collected
-        ASSERT_EQ(start_any(engine, device.data() + i * 100, host.data() + i * 100, 100,
-                            &tickets[i]),
-                  Status::in_progress);
+        ASSERT_EQ(
+            start_any(engine, device.data() + i * 100, host.data() + i * 100, 100, &tickets[i]),
+            Status::in_progress);
     }
     set_simulation("SIMCUDA_DELAY_US", "5");
     set_simulation("SIMCUDA_FAIL",
@@ -250,16 +252,15 @@ TEST_F(GpuTest, CopyAnyFailsOnlyWhenAllItsTriesDo) {
     Buffer host(MemoryKind::pinned, 4096);
     ASSERT_EQ(copy_any(device.data(), host.data(), 4096), Status::ok);
     uint64_t seed = 10;
-    const std::string unknown_end = fail("cuStreamQuery", 700, 1) + "," +
-                                    fail("cuStreamSynchronize", 700, 1);
+    const std::string unknown_end =
+        fail("cuStreamQuery", 700, 1) + "," + fail("cuStreamSynchronize", 700, 1);
     for (const Tries &tries :
          {Tries{fail("cuMemcpyAsync", 2, 1), Status::ok, 0, 0},
           Tries{fail("cuStreamQuery", 700, 1), Status::ok, 0, 0},
           Tries{fail("cuCtxGetId", 709, 1), Status::ok, 0, 0},
           Tries{fail("cuCtxGetId", 700, 1), Status::ok, 0, 0},
           Tries{fail("cuMemcpyAsync", 700, 2), Status::ok, 1, 0},
-          Tries{unknown_end, Status::ok, 1, 0},
-          Tries{fail("cuCtxGetId", 709, 3), Status::ok, 1, 0},
+          Tries{unknown_end, Status::ok, 1, 0}, Tries{fail("cuCtxGetId", 709, 3), Status::ok, 1, 0},
           Tries{fail("cuMemcpyAsync", 700, 4), Status::ok, 2, 1},
           Tries{unknown_end + "," + unknown_end, Status::ok, 2, 1},
           Tries{fail("cuCtxGetId", 709, 6), Status::ok, 2, 1},
@@ -357,8 +358,8 @@ TEST_F(GpuTest, CopyEngineInAThreadWithoutAContextOutlivesARefusedPush) {
     CopyEngine engine;
     ASSERT_EQ(copy(engine, device, host), Status::ok);
     std::thread([&] {
-        for (const char *rule : {"cuCtxPushCurrent:1:709", "cuCtxPushCurrent:2:709",
-                                 "cuCtxPushCurrent:3:709"}) {
+        for (const char *rule :
+             {"cuCtxPushCurrent:1:709", "cuCtxPushCurrent:2:709", "cuCtxPushCurrent:3:709"}) {
             host.fill(5);
             const LogCapture log;
             set_simulation("SIMCUDA_FAIL", rule);
@@ -399,15 +400,16 @@ TEST_F(CopyListFailures, DoNotEndTheList) {
             for (const CopyPiece &piece : pieces) {
                 unsigned char expected[512];
                 ASSERT_EQ(cuda_.memcpy_sync(device_pointer(expected), device_pointer(piece.source),
-                                            sizeof(expected)), CUDA_SUCCESS);
+                                            sizeof(expected)),
+                          CUDA_SUCCESS);
                 ASSERT_EQ(memcmp(piece.destination, expected, sizeof(expected)), 0) << rule;
             }
         }
     }
     device.fill(++seed);
     std::string all;
-    for (const char *function : {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuMemcpy2DAsync",
-                                 "cuMemcpy"}) {
+    for (const char *function :
+         {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuMemcpy2DAsync", "cuMemcpy"}) {
         for (int failure = 0; failure < 9; ++failure) {
             all += (all.empty() ? "" : ",") + std::string(function) + ":1:700";
         }

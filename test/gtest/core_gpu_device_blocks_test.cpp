@@ -117,7 +117,8 @@ TEST_F(DeviceBlocksTest, WithoutMemoryThereIsNone) {
     EXPECT_FALSE(blocks_.any_taken());
 }
 
-/** When one is made, given back, and taken again. In a process of its own, where it is the only one. */
+/** When one is made, given back, and taken again. In a process of its own, where it is the only
+ * one. */
 FreshProcess one_failure("device-blocks-one-failure", [] {
     CHECK(enter_primary_context(0) != nullptr);
     const Buffer buffer(MemoryKind::device, 4096);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// HostPins: the application's memory is page-locked when that pays, never longer than it exists, and never
-// more than is allowed.
+// HostPins: the application's memory is page-locked when that pays, never longer than it exists,
+// and never more than is allowed.
 #include "core/pinning/host_pins.hpp"
 #include "core/standby/standby_kernel.hpp"
 
@@ -200,8 +200,8 @@ TEST_F(HostPinsTest, ThreadsAcquireAndInvalidateAtOnce) {
     for (size_t i = 0; i < 3000; ++i) {
         const size_t offset = i % 8 * kMegabyte;
         // What the driver said a moment ago may be outdated, so it is not asked.
-        const HostPins::Hold hold = pins_.acquire(MemoryInfo(), memory_ + offset, 2 * kMegabyte,
-                                                  context_, kLong);
+        const HostPins::Hold hold =
+            pins_.acquire(MemoryInfo(), memory_ + offset, 2 * kMegabyte, context_, kLong);
         held += hold != nullptr;
         if (hold != nullptr) {
             EXPECT_TRUE(locked(offset) && locked(offset + 2 * kMegabyte - 1));
@@ -296,14 +296,15 @@ TEST_F(HostPinsTest, LimitHoldsForMergedRanges) {
 TEST_F(HostPinsTest, WhatTheApplicationLockedIsUsedAsItIs) {
     Buffer pinned(MemoryKind::pinned, kMegabyte);
     pins_.enable(0);
-    EXPECT_NE(pins_.acquire(query_memory(pinned.data()), pinned.data(), kMegabyte, context_,
-                            kShort),
-              nullptr);
+    EXPECT_NE(
+        pins_.acquire(query_memory(pinned.data()), pinned.data(), kMegabyte, context_, kShort),
+        nullptr);
     pins_.enable(kUnlimited);
     EXPECT_NE(pins_.acquire(query_memory(pinned.data() + 5), pinned.data() + 5, 100, context_, 0),
               nullptr);
     EXPECT_EQ(calls("cuMemHostRegister"), 0u);
-    EXPECT_FALSE(HostPins::is_mapped_for_kernels(pins_.acquire(query_memory(pinned.data()), pinned.data(), 100, context_, 0)))
+    EXPECT_FALSE(HostPins::is_mapped_for_kernels(
+        pins_.acquire(query_memory(pinned.data()), pinned.data(), 100, context_, 0)))
         << "the application may unlock it";
     EXPECT_TRUE(HostPins::is_mapped_for_kernels(lock(0, kMegabyte)));
     pins_.invalidate(memory_, kMegabyte);
@@ -327,9 +328,9 @@ TEST_F(HostPinsTest, HeapsAreNotLocked) {
     }
     std::vector<unsigned char> small(8192);
     for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(pins_.acquire(query_memory(small.data()), small.data(), small.size(), context_,
-                                kLong),
-                  nullptr);
+        EXPECT_EQ(
+            pins_.acquire(query_memory(small.data()), small.data(), small.size(), context_, kLong),
+            nullptr);
     }
     EXPECT_EQ(calls("cuMemHostRegister"), 0u);
 }

@@ -149,7 +149,8 @@ TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
     CUcontext context = nullptr;
     ASSERT_EQ(driver->ctx_get_current(&context), CUDA_SUCCESS);
     const auto is_pinned = [&] {
-        return HostRegions::instance().ensure_pinned(segment_->data(), context, driver->context_id(context));
+        return HostRegions::instance().ensure_pinned(segment_->data(), context,
+                                                     driver->context_id(context));
     };
     set_simulation("SIMCUDA_FAIL", "cuCtxPushCurrent:1:2");
     EXPECT_FALSE(is_pinned());
@@ -158,7 +159,8 @@ TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
     EXPECT_TRUE(is_pinned()) << "what the driver does not do once it may do the next time";
 }
 
-/** The driver waits for the work of the GPU when it unlocks memory; who closes a segment does not. */
+/** The driver waits for the work of the GPU when it unlocks memory; who closes a segment does not.
+ */
 TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
     SKIP_UNLESS_SIMULATED();
     expect_copies(1);

@@ -49,8 +49,9 @@ bool goes(const std::weak_ptr<Object> &object) {
     return await_background() && object.expired();
 }
 
-/** In KiB, of the mappings that a forked child does not have the contents of: those of StandbyControls. Neighbours are
- *  one mapping or two, as the kernel of the operating system likes, so it does not matter how many there are. */
+/** In KiB, of the mappings that a forked child does not have the contents of: those of
+ * StandbyControls. Neighbours are one mapping or two, as the kernel of the operating system likes,
+ * so it does not matter how many there are. */
 size_t wiped_on_fork() {
     std::ifstream mappings("/proc/self/smaps");
     std::string line;
@@ -87,7 +88,9 @@ FreshProcess many_contexts("kernels-of-many-contexts", [] {
     return 0;
 });
 
-TEST_F(KernelCodeTest, NothingIsKeptOfContextsThatHaveEnded) { EXPECT_EQ(many_contexts.run(), 0); }
+TEST_F(KernelCodeTest, NothingIsKeptOfContextsThatHaveEnded) {
+    EXPECT_EQ(many_contexts.run(), 0);
+}
 
 /** PTX where the driver refuses machine code. */
 TEST_F(KernelCodeTest, TakesTheOtherFormOfTheCode) {
@@ -109,27 +112,28 @@ TEST_F(KernelCodeTest, TheKernelForClustersMayBeMissing) {
     code.load(context_);
     set_simulation("SIMCUDA_FAIL", "");
     EXPECT_EQ(code.function(Kernel::standby_cluster), nullptr);
-    for (const Kernel kernel : {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::withdrawable_copy}) {
+    for (const Kernel kernel :
+         {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::withdrawable_copy}) {
         EXPECT_NE(code.function(kernel), nullptr);
     }
 }
 
 TEST_F(KernelCodeTest, HasNothingWhenAPartIsMissing) {
     SKIP_UNLESS_SIMULATED();
-    for (const char *failing : {"cuModuleLoadData:1:209,cuModuleLoadData:1:218",
-                                "cuModuleGetFunction:1:500", "cuModuleGetFunction:2:999",
-                                "cuModuleGetFunction:3:500",
-                                "cuModuleGetGlobal:1:500"}) {
+    for (const char *failing :
+         {"cuModuleLoadData:1:209,cuModuleLoadData:1:218", "cuModuleGetFunction:1:500",
+          "cuModuleGetFunction:2:999", "cuModuleGetFunction:3:500", "cuModuleGetGlobal:1:500"}) {
         reset_calls();
         set_simulation("SIMCUDA_FAIL", failing);
         KernelCode code;
         code.load(context_);
-        for (const Kernel kernel : {Kernel::standby, Kernel::copy_rows, Kernel::reduce,
-                                    Kernel::withdrawable_copy}) {
+        for (const Kernel kernel :
+             {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::withdrawable_copy}) {
             EXPECT_EQ(code.function(kernel), nullptr) << failing;
         }
         EXPECT_FALSE(code.take_withdrawal()) << failing;
-        const bool had_module = strncmp(failing, "cuModuleLoadData", strlen("cuModuleLoadData")) != 0;
+        const bool had_module =
+            strncmp(failing, "cuModuleLoadData", strlen("cuModuleLoadData")) != 0;
         EXPECT_EQ(calls("cuModuleUnload"), had_module ? 1u : 0u) << failing;
         set_simulation("SIMCUDA_FAIL", "");
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the standby protocol takes for granted of CPU, bus and GPU: a unit is never seen in parts, what
-// was written before it is seen with it, and the same on the way back. The writer here is the CPU, by
-// the function that writes the standby kernel's units; the reader a warp that loads them as the standby
-// kernel does, or another CPU that does what the warp does (test/simcuda/litmus.hpp).
+// What the standby protocol takes for granted of CPU, bus and GPU: a unit is never seen in parts,
+// what was written before it is seen with it, and the same on the way back. The writer here is the
+// CPU, by the function that writes the standby kernel's units; the reader a warp that loads them as
+// the standby kernel does, or another CPU that does what the warp does (test/simcuda/litmus.hpp).
 #include "core_gpu_support.hpp"
 
 #include "core/kernels/kernel_image.hpp"
@@ -114,13 +114,19 @@ constexpr Layout kLayouts[] = {
     {"OneUnit", 3, 0},
 };
 
-void PrintTo(const Layout &layout, std::ostream *stream) { *stream << layout.name; }
+void PrintTo(const Layout &layout, std::ostream *stream) {
+    *stream << layout.name;
+}
 
 enum class Reader { gpu, cpu };
 
-const char *to_string(Reader reader) { return reader == Reader::gpu ? "Gpu" : "Cpu"; }
+const char *to_string(Reader reader) {
+    return reader == Reader::gpu ? "Gpu" : "Cpu";
+}
 
-void PrintTo(Reader reader, std::ostream *stream) { *stream << to_string(reader); }
+void PrintTo(Reader reader, std::ostream *stream) {
+    *stream << to_string(reader);
+}
 
 void write_line(LitmusLine &line, uint32_t number) {
     for (uint32_t &word : line.words) {
@@ -141,13 +147,15 @@ uint32_t sum(const Litmus &litmus, uint32_t simcuda::LitmusReport::*count) {
 uint32_t fewest_changes(const Litmus &litmus) {
     uint32_t fewest = UINT32_MAX;
     for (uint32_t i = 0; i < kUnitLanes; ++i) {
-        fewest = std::min(fewest,
-                          __atomic_load_n(&litmus.lanes[i].report.changes, __ATOMIC_RELAXED));
+        fewest =
+            std::min(fewest, __atomic_load_n(&litmus.lanes[i].report.changes, __ATOMIC_RELAXED));
     }
     return fewest;
 }
 
-uint32_t polls_done(const Litmus &litmus) { return __atomic_load_n(&litmus.done, __ATOMIC_ACQUIRE); }
+uint32_t polls_done(const Litmus &litmus) {
+    return __atomic_load_n(&litmus.done, __ATOMIC_ACQUIRE);
+}
 
 /** Lanes whose report of the last of so many polls is not there. */
 uint32_t missing_reports(const Litmus &litmus, uint32_t polls) {

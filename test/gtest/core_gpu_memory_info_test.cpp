@@ -21,8 +21,7 @@ TEST_F(MemoryInfoTest, TellsEveryKindAtItsFirstAndLastByte) {
         for (const size_t offset : {0, 1, 4097, 8191}) {
             const MemoryInfo info = query_memory(buffer.data() + offset);
             EXPECT_EQ(info.kind, kind) << memory_kind_name(kind) << " + " << offset;
-            EXPECT_EQ(info.needs_gpu(),
-                      kind == MemoryKind::device || kind == MemoryKind::managed);
+            EXPECT_EQ(info.needs_gpu(), kind == MemoryKind::device || kind == MemoryKind::managed);
             if (info.needs_gpu()) {
                 EXPECT_EQ(info.device, 0);
                 EXPECT_NE(info.buffer_id, 0u);
@@ -166,7 +165,9 @@ FreshProcess before_init("before_init", [] {
     return cuda->ctx_get_current(&context) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 3;
 });
 
-TEST(MemoryInfoProcess, NothingIsInitialisedForHostMemory) { EXPECT_EQ(before_init.run(), 0); }
+TEST(MemoryInfoProcess, NothingIsInitialisedForHostMemory) {
+    EXPECT_EQ(before_init.run(), 0);
+}
 
 FreshProcess asked_once("host-page-asked-once", [] {
     HostPages::instance().trust();  // nothing is unmapped here
@@ -189,15 +190,20 @@ TEST(MemoryInfoProcess, BeforeInitialisationTheDriverIsAskedOncePerHostPage) {
     EXPECT_EQ(asked_once.run(), 0);
 }
 
-/** Of ranges of every size, which are looked through in different ways, what lies within and nothing else. */
+/** Of ranges of every size, which are looked through in different ways, what lies within and
+ * nothing else. */
 FreshProcess pages_forgotten("host-pages-forgotten", [] {
     constexpr uintptr_t kPage = 4096;
     HostPages &pages = HostPages::instance();
     pages.trust();
     constexpr uintptr_t kBegin = uintptr_t{1} << 40;
     for (size_t count = 1; count <= size_t{1} << 16; count *= 2) {
-        const auto page = [](uintptr_t number) { return reinterpret_cast<void *>(kBegin + number * kPage); };
-        const auto is_kept = [&pages, page](uintptr_t number) { return pages.contains(page(number)); };
+        const auto page = [](uintptr_t number) {
+            return reinterpret_cast<void *>(kBegin + number * kPage);
+        };
+        const auto is_kept = [&pages, page](uintptr_t number) {
+            return pages.contains(page(number));
+        };
         pages.add(page(0));
         pages.add(page(count + 1));
         if (!is_kept(0) || !is_kept(count + 1)) {
@@ -216,7 +222,9 @@ FreshProcess pages_forgotten("host-pages-forgotten", [] {
     return 0;
 });
 
-TEST(MemoryInfoProcess, HostPagesOfARangeAreForgotten) { EXPECT_EQ(pages_forgotten.run(), 0); }
+TEST(MemoryInfoProcess, HostPagesOfARangeAreForgotten) {
+    EXPECT_EQ(pages_forgotten.run(), 0);
+}
 
 FreshProcess no_context("no_context", [] {
     const CudaDriver *cuda = CudaDriver::get();
@@ -229,8 +237,8 @@ FreshProcess no_context("no_context", [] {
         copy_any(copy, original, sizeof(copy)) != Status::ok || copy[3] != 't') {
         return 2;
     }
-    const auto get_state = cuda_function<CUresult (*)(CUdevice, unsigned *, int *)>(
-        "cuDevicePrimaryCtxGetState");
+    const auto get_state =
+        cuda_function<CUresult (*)(CUdevice, unsigned *, int *)>("cuDevicePrimaryCtxGetState");
     int count = 0;
     cuda->device_get_count(&count);
     for (CUdevice device = 0; device < count; ++device) {
@@ -243,7 +251,9 @@ FreshProcess no_context("no_context", [] {
     return current_context() == nullptr ? 0 : 4;
 });
 
-TEST(MemoryInfoProcess, NoContextIsMadeWhereThereIsNone) { EXPECT_EQ(no_context.run(), 0); }
+TEST(MemoryInfoProcess, NoContextIsMadeWhereThereIsNone) {
+    EXPECT_EQ(no_context.run(), 0);
+}
 
 }  // namespace
 }  // namespace gpushm

@@ -23,8 +23,9 @@ constexpr size_t kBytes = 16 * kPage;
 /** Pages of which none is touched yet. */
 class Pages {
 public:
-    Pages() : data_(static_cast<unsigned char *>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
-                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    Pages()
+        : data_(static_cast<unsigned char *>(
+              mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
         madvise(data_, kBytes, MADV_NOHUGEPAGE);
     }
     ~Pages() { munmap(data_, kBytes); }

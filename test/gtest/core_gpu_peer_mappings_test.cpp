@@ -86,8 +86,7 @@ struct Scene {
     /** The bytes of a buffer, read through its mapping. */
     bool holds(size_t i, const PeerMapping &mapping) const {
         std::vector<unsigned char> bytes(kBytes);
-        const unsigned char *there =
-            mapping.locate(exports[i].name, exports[i].name.base, kBytes);
+        const unsigned char *there = mapping.locate(exports[i].name, exports[i].name.base, kBytes);
         return there != nullptr && copy_any(bytes.data(), there, kBytes) == Status::ok &&
                pattern_mismatch(bytes.data(), kBytes, i) == kBytes;
     }
@@ -147,7 +146,9 @@ FreshProcess located("mapping-located", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, NothingLiesOutsideOfTheAllocation) { EXPECT_EQ(located.run(), 0); }
+TEST(PeerMappingsTest, NothingLiesOutsideOfTheAllocation) {
+    EXPECT_EQ(located.run(), 0);
+}
 
 FreshProcess lied("mapping-lied", [] {
     Scene scene;
@@ -281,7 +282,8 @@ FreshProcess refusing("mapping-refused-by-all", [] {
     CHECK(scene.mappings.belongs_to(scene.exports[0].name.owner, 1));
     for (size_t i = 0; i < 3; ++i) {
         CHECK(scene.ask(i, 1e-9, true));
-        scene.mappings.receive(scene.exports[i].name.owner, scene.exports[i].name.buffer_id, nullptr);
+        scene.mappings.receive(scene.exports[i].name.owner, scene.exports[i].name.buffer_id,
+                               nullptr);
     }
     CHECK(!scene.ask(3, 1e-9, true));
     CHECK(scene.ask(4, 1));  // where it pays
@@ -291,7 +293,9 @@ FreshProcess refusing("mapping-refused-by-all", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, AnOwnerThatLetsNothingBeMappedIsNotAskedOnTrust) { EXPECT_EQ(refusing.run(), 0); }
+TEST(PeerMappingsTest, AnOwnerThatLetsNothingBeMappedIsNotAskedOnTrust) {
+    EXPECT_EQ(refusing.run(), 0);
+}
 
 /** Each context needs a mapping of its own. */
 FreshProcess contexts("mapping-contexts", [] {

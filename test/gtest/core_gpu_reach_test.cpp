@@ -32,7 +32,9 @@ protected:
         return pooled;
     }
     void free_of_pool(CUdeviceptr pooled) const {
-        EXPECT_EQ(cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync")(pooled, nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(
+            cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync")(pooled, nullptr),
+            CUDA_SUCCESS);
         EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
     }
 };
@@ -117,9 +119,9 @@ TEST_F(Reach, NoHoleBetweenMappings) {
     constexpr size_t kUnits = 4;
     CUdeviceptr base = 0;
     ASSERT_EQ(cuda_.mem_address_reserve(&base, kUnits * kUnit, 0, 0, 0), CUDA_SUCCESS);
-    const auto create = cuda_function<CUresult (*)(CUmemGenericAllocationHandle *, size_t,
-                                                   const CUmemAllocationProp *, unsigned long long)>(
-        "cuMemCreate");
+    const auto create =
+        cuda_function<CUresult (*)(CUmemGenericAllocationHandle *, size_t,
+                                   const CUmemAllocationProp *, unsigned long long)>("cuMemCreate");
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -144,8 +146,9 @@ TEST_F(Reach, NoHoleBetweenMappings) {
     for (const size_t unit : kMapped) {
         EXPECT_EQ(cuda_.mem_unmap(base + unit * kUnit, kUnit), CUDA_SUCCESS);
     }
-    EXPECT_EQ(cuda_function<CUresult (*)(CUdeviceptr, size_t)>("cuMemAddressFree")(base, kUnits * kUnit),
-              CUDA_SUCCESS);
+    EXPECT_EQ(
+        cuda_function<CUresult (*)(CUdeviceptr, size_t)>("cuMemAddressFree")(base, kUnits * kUnit),
+        CUDA_SUCCESS);
 }
 
 }  // namespace

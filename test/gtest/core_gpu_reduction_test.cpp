@@ -18,35 +18,71 @@ namespace {
 
 using namespace test;
 
-constexpr ReductionOperation kOperations[] = {
-    ReductionOperation::max,  ReductionOperation::min,  ReductionOperation::sum,
-    ReductionOperation::prod, ReductionOperation::land, ReductionOperation::band,
-    ReductionOperation::lor,  ReductionOperation::bor,  ReductionOperation::lxor,
-    ReductionOperation::bxor};
+constexpr ReductionOperation kOperations[] = {ReductionOperation::max,  ReductionOperation::min,
+                                              ReductionOperation::sum,  ReductionOperation::prod,
+                                              ReductionOperation::land, ReductionOperation::band,
+                                              ReductionOperation::lor,  ReductionOperation::bor,
+                                              ReductionOperation::lxor, ReductionOperation::bxor};
 
 template <typename Number>
 constexpr ElementType type_of();
-template <> constexpr ElementType type_of<int8_t>() { return ElementType::int8; }
-template <> constexpr ElementType type_of<int16_t>() { return ElementType::int16; }
-template <> constexpr ElementType type_of<int32_t>() { return ElementType::int32; }
-template <> constexpr ElementType type_of<int64_t>() { return ElementType::int64; }
-template <> constexpr ElementType type_of<uint8_t>() { return ElementType::uint8; }
-template <> constexpr ElementType type_of<uint16_t>() { return ElementType::uint16; }
-template <> constexpr ElementType type_of<uint32_t>() { return ElementType::uint32; }
-template <> constexpr ElementType type_of<uint64_t>() { return ElementType::uint64; }
-template <> constexpr ElementType type_of<float>() { return ElementType::float32; }
-template <> constexpr ElementType type_of<double>() { return ElementType::float64; }
+template <>
+constexpr ElementType type_of<int8_t>() {
+    return ElementType::int8;
+}
+template <>
+constexpr ElementType type_of<int16_t>() {
+    return ElementType::int16;
+}
+template <>
+constexpr ElementType type_of<int32_t>() {
+    return ElementType::int32;
+}
+template <>
+constexpr ElementType type_of<int64_t>() {
+    return ElementType::int64;
+}
+template <>
+constexpr ElementType type_of<uint8_t>() {
+    return ElementType::uint8;
+}
+template <>
+constexpr ElementType type_of<uint16_t>() {
+    return ElementType::uint16;
+}
+template <>
+constexpr ElementType type_of<uint32_t>() {
+    return ElementType::uint32;
+}
+template <>
+constexpr ElementType type_of<uint64_t>() {
+    return ElementType::uint64;
+}
+template <>
+constexpr ElementType type_of<float>() {
+    return ElementType::float32;
+}
+template <>
+constexpr ElementType type_of<double>() {
+    return ElementType::float64;
+}
 
 /** As the text of MPI says, and in C++ whose numbers wrap around. */
 template <typename Number>
 Number expected(ReductionOperation operation, Number a, Number b) {
     switch (operation) {
-    case ReductionOperation::max: return a > b ? a : b;
-    case ReductionOperation::min: return a < b ? a : b;
-    case ReductionOperation::land: return static_cast<Number>(a != 0 && b != 0);
-    case ReductionOperation::lor: return static_cast<Number>(a != 0 || b != 0);
-    case ReductionOperation::lxor: return static_cast<Number>((a != 0) != (b != 0));
-    default: break;
+        case ReductionOperation::max:
+            return a > b ? a : b;
+        case ReductionOperation::min:
+            return a < b ? a : b;
+        case ReductionOperation::land:
+            return static_cast<Number>(a != 0 && b != 0);
+        case ReductionOperation::lor:
+            return static_cast<Number>(a != 0 || b != 0);
+        case ReductionOperation::lxor:
+            return static_cast<Number>((a != 0) != (b != 0));
+        default:
+            break;
     }
     if constexpr (std::is_floating_point_v<Number>) {
         return operation == ReductionOperation::sum ? a + b : a * b;
@@ -54,11 +90,16 @@ Number expected(ReductionOperation operation, Number a, Number b) {
         const auto x = static_cast<uint64_t>(a);
         const auto y = static_cast<uint64_t>(b);
         switch (operation) {
-        case ReductionOperation::sum: return static_cast<Number>(x + y);
-        case ReductionOperation::prod: return static_cast<Number>(x * y);
-        case ReductionOperation::band: return static_cast<Number>(x & y);
-        case ReductionOperation::bor: return static_cast<Number>(x | y);
-        default: return static_cast<Number>(x ^ y);
+            case ReductionOperation::sum:
+                return static_cast<Number>(x + y);
+            case ReductionOperation::prod:
+                return static_cast<Number>(x * y);
+            case ReductionOperation::band:
+                return static_cast<Number>(x & y);
+            case ReductionOperation::bor:
+                return static_cast<Number>(x | y);
+            default:
+                return static_cast<Number>(x ^ y);
         }
     }
 }
@@ -79,8 +120,8 @@ std::vector<Number> numbers(size_t count, uint64_t seed) {
 }
 
 /** False: it is left to the CPU. */
-bool reduced(ReductionOperation operation, ElementType type, void *result, const void *first, const void *second,
-             size_t count) {
+bool reduced(ReductionOperation operation, ElementType type, void *result, const void *first,
+             const void *second, size_t count) {
     const GpuReduction end = reduce_on_gpu(operation, type, result, first, second, count);
     EXPECT_NE(end, GpuReduction::lost);
     return end == GpuReduction::done;
@@ -139,9 +180,9 @@ TYPED_TEST(Reduction, ComputesEveryOperation) {
                 this->write(first, a);
                 this->write(third, around);
                 this->write(second, b);
-                const bool done = reduced(operation, type_of<Number>(),
-                                                this->element(*result, kGuard), first.data(),
-                                                this->element(second, kGuard), count);
+                const bool done =
+                    reduced(operation, type_of<Number>(), this->element(*result, kGuard),
+                            first.data(), this->element(second, kGuard), count);
                 ASSERT_EQ(done, this->is_defined(operation));
                 auto right = result == &second ? b : around;
                 for (size_t i = 0; done && i < count; ++i) {
@@ -168,8 +209,9 @@ TYPED_TEST(Reduction, NumbersAtOddAddressesAreLeftToTheCpu) {
             size_t result, first, second;
         } offsets[] = {{off, 0, 0}, {0, off, 0}, {0, 0, off}, {off, off, off}};
         for (const auto &offset : offsets) {
-            EXPECT_FALSE(reduced(ReductionOperation::sum, type_of<Number>(), result.data() + offset.result,
-                                 first.data() + offset.first, second.data() + offset.second, kCount));
+            EXPECT_FALSE(reduced(ReductionOperation::sum, type_of<Number>(),
+                                 result.data() + offset.result, first.data() + offset.first,
+                                 second.data() + offset.second, kCount));
         }
     }
     EXPECT_EQ(result.check(0, 2 * kCount * sizeof(Number), 1, 0), "");
@@ -186,8 +228,8 @@ TEST_F(ReductionOf, OperandsAtOddAddressesInHostMemoryComeToTheGpu) {
     const auto b = numbers<float>(kCount, 2);
     write(result, a);
     memcpy(host.data() + 1, b.data(), kCount * 4);
-    ASSERT_TRUE(reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(), host.data() + 1,
-                        kCount));
+    ASSERT_TRUE(reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(),
+                        host.data() + 1, kCount));
     const auto got = read(result, kCount);
     for (size_t i = 0; i < kCount; ++i) {
         ASSERT_EQ(got[i], a[i] + b[i]) << i;
@@ -203,9 +245,9 @@ TEST_F(ReductionOf, OperandsInHostMemoryComeToTheGpuWhenThatPays) {
     write(result, a);
     memcpy(host.data(), b.data(), kCount * 4);
     EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
-                               result.data(), host.data(), 100));
-    ASSERT_TRUE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
-                              result.data(), host.data(), kCount));
+                         result.data(), host.data(), 100));
+    ASSERT_TRUE(reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(),
+                        host.data(), kCount));
     const auto got = read(result, kCount);
     for (size_t i = 0; i < kCount; ++i) {
         ASSERT_EQ(got[i], a[i] + b[i]) << i;
@@ -218,11 +260,11 @@ TEST_F(ReductionOf, ResultsElsewhereAreLeftToTheCpu) {
         Buffer result(kind, 4096);
         result.fill(3);
         EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
-                                   result.data(), device.data(), 1024));
+                             result.data(), device.data(), 1024));
         EXPECT_EQ(result.check(0, 4096, 3, 0), "");
     }
     EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, device.data(),
-                               device.data(), device.data(), 0));
+                         device.data(), device.data(), 0));
 }
 
 /** Open MPI's own functions do the same. */
@@ -233,8 +275,8 @@ TEST_F(ReductionOf, WhatIsNoNumberLosesAsOnTheCpu) {
     for (const ReductionOperation operation : {ReductionOperation::max, ReductionOperation::min}) {
         write(first, {none, 5});
         write(second, {6, none});
-        ASSERT_TRUE(reduced(operation, ElementType::float32, first.data(), first.data(),
-                                  second.data(), 2));
+        ASSERT_TRUE(
+            reduced(operation, ElementType::float32, first.data(), first.data(), second.data(), 2));
         const auto got = read(first, 2);
         EXPECT_EQ(got[0], 6);
         EXPECT_TRUE(std::isnan(got[1]));
@@ -247,7 +289,8 @@ TEST_F(ReductionOf, IsLeftToTheCpuWhileAContextEnds) {
     Buffer result(MemoryKind::device, 4096);
     result.fill(8);
     const auto reduce = [&] {
-        return reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(), result.data(), 1024);
+        return reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(),
+                       result.data(), 1024);
     };
     {
         const EndOfContext ending;
@@ -264,8 +307,8 @@ TEST_F(ReductionOf, TakesOneLaunch) {
     Buffer result(MemoryKind::device, kCount * 4);
     Buffer operand(MemoryKind::device, kCount * 4);
     const auto reduce = [&] {
-        return reduced(ReductionOperation::sum, ElementType::float32, result.data(),
-                             result.data(), operand.data(), kCount);
+        return reduced(ReductionOperation::sum, ElementType::float32, result.data(), result.data(),
+                       operand.data(), kCount);
     };
     ASSERT_TRUE(reduce());
     reset_calls();
@@ -281,7 +324,7 @@ TEST_F(ReductionOf, ALaunchThatFailsIsLeftToTheCpu) {
     result.fill(8);
     set_simulation("SIMCUDA_FAIL", "cuLaunchKernel:1:701");
     EXPECT_FALSE(reduced(ReductionOperation::sum, ElementType::float32, result.data(),
-                               result.data(), result.data(), 1024));
+                         result.data(), result.data(), 1024));
     EXPECT_EQ(result.check(0, 4096, 8, 0), "");
 }
 
@@ -296,11 +339,13 @@ protected:
         write(operand_, std::vector<float>(kCount, 5));
         std::string rules;
         for (int i = 0; i < failures; ++i) {
-            rules += std::string(i == 0 ? "" : ",") + "cuStreamQuery:1:700,cuStreamSynchronize:1:700";
+            rules +=
+                std::string(i == 0 ? "" : ",") + "cuStreamQuery:1:700,cuStreamSynchronize:1:700";
         }
         set_simulation("SIMCUDA_FAIL", rules.c_str());
-        const GpuReduction end = reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result_.data(),
-                                               result_.data(), operand_.data(), kCount);
+        const GpuReduction end =
+            reduce_on_gpu(ReductionOperation::sum, ElementType::float32, result_.data(),
+                          result_.data(), operand_.data(), kCount);
         set_simulation("SIMCUDA_FAIL", "");
         EXPECT_EQ(cuda_function<CUresult (*)()>("cuCtxSynchronize")(), CUDA_SUCCESS);
         EXPECT_EQ(read(result_, kCount), std::vector<float>(kCount, 105)) << "once";

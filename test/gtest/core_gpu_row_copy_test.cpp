@@ -29,7 +29,8 @@ std::vector<CopyPiece> scattered(const Buffer &to, const Buffer &from, size_t co
 }
 
 /** That the pieces of scattered() arrived. */
-void expect_scattered(const std::vector<unsigned char> &got, const std::vector<unsigned char> &sent) {
+void expect_scattered(const std::vector<unsigned char> &got,
+                      const std::vector<unsigned char> &sent) {
     for (size_t i = 0; i < got.size() / 64; ++i) {
         ASSERT_EQ(memcmp(&got[64 * i], &sent[64 * i + i % 5], 16 + i % 7), 0) << i;
     }
@@ -48,15 +49,15 @@ struct Shape {
     size_t length, rows, target, origin, destination_pitch, source_pitch;
 };
 
-/** What a kernel would get wrong: words that are wider than an address, a pitch or a length permits, the last
- *  row, more words than threads. */
+/** What a kernel would get wrong: words that are wider than an address, a pitch or a length
+ * permits, the last row, more words than threads. */
 std::vector<Shape> shapes() {
     std::vector<Shape> all = {
-        {1, 1, 0, 0, 0, 0},          {16, 1, 1, 0, 0, 0},        {16, 3, 0, 0, 16, 16},
-        {16, 3, 0, 0, 24, 16},       {16, 3, 0, 0, 16, 20},      {12, 5, 4, 8, 36, 12},
-        {2, 7, 0, 0, 2, 6},          {3, 1000, 1, 2, 3, 7},      {4096, 9, 0, 0, 4096, 8192},
-        {1, 5000, 0, 0, 1, 2},       {100000, 1, 0, 16, 0, 0},   {99999, 2, 1, 1, 99999, 100001},
-        {512, 150, 0, 0, 512, 1024}, {8, 1, 8, 4, 0, 0},         {40, 2000, 8, 0, 40, 80},
+        {1, 1, 0, 0, 0, 0},          {16, 1, 1, 0, 0, 0},      {16, 3, 0, 0, 16, 16},
+        {16, 3, 0, 0, 24, 16},       {16, 3, 0, 0, 16, 20},    {12, 5, 4, 8, 36, 12},
+        {2, 7, 0, 0, 2, 6},          {3, 1000, 1, 2, 3, 7},    {4096, 9, 0, 0, 4096, 8192},
+        {1, 5000, 0, 0, 1, 2},       {100000, 1, 0, 16, 0, 0}, {99999, 2, 1, 1, 99999, 100001},
+        {512, 150, 0, 0, 512, 1024}, {8, 1, 8, 4, 0, 0},       {40, 2000, 8, 0, 40, 80},
     };
     std::mt19937_64 random(4711);
     for (int i = 0; i < 60; ++i) {
@@ -81,8 +82,8 @@ TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
             Buffer extra_destination(to, 64 * kExtra);
             const MemoryInfo info =
                 query_memory(to == MemoryKind::device ? destination.data() : source.data());
-            const CopyDirection direction = to == MemoryKind::device ? CopyDirection::to_gpu
-                                                                     : CopyDirection::from_gpu;
+            const CopyDirection direction =
+                to == MemoryKind::device ? CopyDirection::to_gpu : CopyDirection::from_gpu;
             uint64_t seed = 0;
             for (const Shape &shape : shapes()) {
                 source.fill(++seed);
@@ -96,12 +97,16 @@ TEST_F(RowCopyTest, CopiesRowsAndNothingBetweenThem) {
                 }
                 // Enough of them that the kernel is worth its launch.
                 std::vector<CopyJob> jobs = {
-                    {destination.data() + shape.target, source.data() + shape.origin, shape.length,
-                     info, direction, false,
+                    {destination.data() + shape.target,
+                     source.data() + shape.origin,
+                     shape.length,
+                     info,
+                     direction,
+                     false,
                      {shape.rows, shape.destination_pitch, shape.source_pitch}}};
                 for (size_t i = 0; i < kExtra; ++i) {
-                    jobs.push_back({extra_destination.data() + 64 * i,
-                                    extra_source.data() + 64 * i, 60, info, direction});
+                    jobs.push_back({extra_destination.data() + 64 * i, extra_source.data() + 64 * i,
+                                    60, info, direction});
                 }
                 CopyEngine engine;
                 std::vector<CopyTicket> tickets;
@@ -239,10 +244,11 @@ TEST_F(RowCopyTest, CopiesAllTheSameWhenTheLaunchFails) {
     EXPECT_EQ(read(destination, kPieces * 64), expected);
 }
 
-/** From one piece, which is among the launch's parameters, to several lists, with and without kernels that start. */
+/** From one piece, which is among the launch's parameters, to several lists, with and without
+ * kernels that start. */
 TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
-    for (const size_t count : {size_t{1}, size_t{12}, size_t{13}, RowCopyList::kMost,
-                               2 * RowCopyList::kMost + 1}) {
+    for (const size_t count :
+         {size_t{1}, size_t{12}, size_t{13}, RowCopyList::kMost, 2 * RowCopyList::kMost + 1}) {
         for (const bool fails : {false, true}) {
             if (fails && !simulated()) {
                 continue;
@@ -283,12 +289,14 @@ TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
 std::vector<CopyJob> jobs_of(const std::vector<CopyPiece> &pieces, const MemoryInfo &info) {
     std::vector<CopyJob> jobs;
     for (const CopyPiece &piece : pieces) {
-        jobs.push_back({piece.destination, piece.source, piece.length, info, CopyDirection::to_gpu});
+        jobs.push_back(
+            {piece.destination, piece.source, piece.length, info, CopyDirection::to_gpu});
     }
     return jobs;
 }
 
-/** In another thread, while it is looked whether kernels reach the pieces; what there is has another life then. */
+/** In another thread, while it is looked whether kernels reach the pieces; what there is has
+ * another life then. */
 TEST_F(RowCopyTest, AContextMayEndBeforeTheLaunch) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kPieces = 100;
@@ -308,7 +316,8 @@ TEST_F(RowCopyTest, AContextMayEndBeforeTheLaunch) {
     }
 }
 
-/** The kernel may still read its list, so nobody else gets the memory. In a process of its own, which loses it. */
+/** The kernel may still read its list, so nobody else gets the memory. In a process of its own,
+ * which loses it. */
 FreshProcess lists_left("row-copy-lists-left", [] {
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr);
@@ -320,8 +329,9 @@ FreshProcess lists_left("row-copy-lists-left", [] {
     CHECK(copy_pieces(pieces) == Status::ok);
     CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
     CHECK(count_free_host_blocks() == HostBlocks::kBlocks);
-    set_simulation("SIMCUDA_FAIL", "cuStreamQuery:1:700,cuStreamSynchronize:1:700,"
-                                   "cuStreamQuery:1:700,cuStreamSynchronize:1:700");
+    set_simulation("SIMCUDA_FAIL",
+                   "cuStreamQuery:1:700,cuStreamSynchronize:1:700,"
+                   "cuStreamQuery:1:700,cuStreamSynchronize:1:700");
     CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
     CHECK(count_free_host_blocks() == HostBlocks::kBlocks - 1);
     for (const char *rule : {"cuEventQuery:1:700,cuStreamSynchronize:1:700",

@@ -50,8 +50,8 @@ protected:
     }
 
     RowViews &views_ = RowViews::instance();
-    Buffer elements_{MemoryKind::device, kCount * kPitch};
-    Buffer block_{MemoryKind::device, kCount * kRow};
+    Buffer elements_{MemoryKind::device, kCount *kPitch};
+    Buffer block_{MemoryKind::device, kCount *kRow};
 };
 
 TEST_F(RowViewsTest, WhoReadsABlockGetsTheRows) {
@@ -140,7 +140,8 @@ TEST_F(RowViewsTest, ADestinationIsForTheWholeBlock) {
     EXPECT_FALSE(views_.is_filled(block_.data()));
 }
 
-/** The next calls of these fail: each rule ends one call, and counts those only that no other has ended. */
+/** The next calls of these fail: each rule ends one call, and counts those only that no other has
+ * ended. */
 void fail_calls(std::initializer_list<const char *> functions) {
     std::string rules;
     for (const char *function : functions) {
@@ -156,7 +157,8 @@ TEST_F(RowViewsTest, AFailingGpuIsNoData) {
     const LogCapture log;
     block_.fill(2);
     views_.add_source(block_.data(), rows_in(elements_));
-    fail_calls({"cuMemcpy2DAsync", "cuMemcpyAsync", "cuMemcpyBatchAsync", "cuLaunchKernel", "cuMemcpy"});
+    fail_calls(
+        {"cuMemcpy2DAsync", "cuMemcpyAsync", "cuMemcpyBatchAsync", "cuLaunchKernel", "cuMemcpy"});
     unsigned char byte = 0;
     EXPECT_EQ(copy_any(&byte, block_.data(), 1), Status::gpu_error);
     // The last resort is enough, for both steps.
@@ -172,7 +174,8 @@ TEST(StridedRowsTest, NumbersThatMakeNoSenseAreNoBytes) {
     EXPECT_EQ((StridedRows{0x1000, 0, 4, 16}).bytes(), 0u);
     EXPECT_EQ((StridedRows{0x1000, 8, 0, 16}).bytes(), 0u);
     EXPECT_EQ((StridedRows{0x1000, 8, 4, 7}).bytes(), 0u);
-    EXPECT_EQ((StridedRows{0x1000, uint64_t{1} << 40, uint64_t{1} << 40, uint64_t{1} << 40}).bytes(), 0u);
+    EXPECT_EQ(
+        (StridedRows{0x1000, uint64_t{1} << 40, uint64_t{1} << 40, uint64_t{1} << 40}).bytes(), 0u);
     EXPECT_EQ((StridedRows{0x1000, 8, uint64_t{1} << 60, 32}).bytes(), 0u);
     EXPECT_EQ((StridedRows{UINT64_MAX - 10, 8, 4, 8}).bytes(), 0u);
 }

@@ -137,10 +137,10 @@ protected:
         ASSERT_EQ(state, State::served);
     }
 
-    /** `length` bytes from `offset` in `source` to `target` in `destination`, and nothing around; `original` holds what the
-     *  source is to hold. */
-    void expect_exact(Buffer &original, Buffer &source, size_t offset, Buffer &destination, size_t target,
-                      size_t length, uint64_t seed) {
+    /** `length` bytes from `offset` in `source` to `target` in `destination`, and nothing around;
+     * `original` holds what the source is to hold. */
+    void expect_exact(Buffer &original, Buffer &source, size_t offset, Buffer &destination,
+                      size_t target, size_t length, uint64_t seed) {
         original.fill(seed);
         ASSERT_EQ(copy_any(source.data() + offset, original.data(), length), Status::ok);
         destination.fill(seed + 1);
@@ -164,9 +164,9 @@ TEST_F(Standby, CopiesExactlyTheBytesThatItIsTold) {
         for (const MemoryKind to : {MemoryKind::pinned, MemoryKind::device}) {
             Buffer source(from, kMost + 64);
             Buffer destination(to, kMost + 64);
-            for (const size_t length : {size_t{1}, size_t{2}, size_t{15}, size_t{16}, size_t{17},
-                                        size_t{2047}, size_t{2048}, size_t{2049}, size_t{4096},
-                                        size_t{65536}, kMost}) {
+            for (const size_t length :
+                 {size_t{1}, size_t{2}, size_t{15}, size_t{16}, size_t{17}, size_t{2047},
+                  size_t{2048}, size_t{2049}, size_t{4096}, size_t{65536}, kMost}) {
                 for (const size_t offset : {0, 1, 4, 8, 16}) {
                     for (const size_t target : {size_t{16}, offset}) {
                         expect_exact(original, source, offset, destination, target, length, ++seed);
@@ -218,8 +218,8 @@ TEST_F(Standby, CopiesLongOnesExactly) {
         for (const MemoryKind to : {MemoryKind::pinned, MemoryKind::device}) {
             Buffer source(from, kMost + 128);
             Buffer destination(to, kMost + 128);
-            for (const size_t length : {size_t{32769}, size_t{36863}, size_t{36865}, size_t{131087}, size_t{524288},
-                                        kMost - 3, kMost}) {
+            for (const size_t length : {size_t{32769}, size_t{36863}, size_t{36865}, size_t{131087},
+                                        size_t{524288}, kMost - 3, kMost}) {
                 for (const size_t offset : {0, 1, 4, 8, 16, 60}) {
                     const size_t target = 64 + (seed % 3 == 0 ? 16 : offset);
                     expect_exact(original, source, offset, destination, target, length, ++seed);
@@ -230,8 +230,9 @@ TEST_F(Standby, CopiesLongOnesExactly) {
     }
 }
 
-/** Given at once, so that one look of the kernel finds several, or all up to one that ends a batch. Each is read anew right
- *  after it was written, by the next window: what a helping block still had in its cache would show. */
+/** Given at once, so that one look of the kernel finds several, or all up to one that ends a batch.
+ * Each is read anew right after it was written, by the next window: what a helping block still had
+ * in its cache would show. */
 TEST_F(Standby, CopiesLongOnesAmongShortOnes) {
     constexpr size_t kPiece = 200'000;
     constexpr size_t kPieces = 12;
@@ -244,9 +245,10 @@ TEST_F(Standby, CopiesLongOnesAmongShortOnes) {
     const auto window = [&](unsigned char *to, const unsigned char *from, uint64_t round) {
         std::vector<StandbyTicket> tickets(kPieces);
         size_t given = 0;
-        while (given < kPieces && kernel_->give({to + given * kPiece, from + given * kPiece, length_of(given, round),
-                                                 from == source.data() && round % 2 == 0},
-                                                &tickets[given])) {
+        while (given < kPieces &&
+               kernel_->give({to + given * kPiece, from + given * kPiece, length_of(given, round),
+                              from == source.data() && round % 2 == 0},
+                             &tickets[given])) {
             ++given;
         }
         size_t served = 0;
@@ -282,9 +284,11 @@ TEST_F(Standby, TellsOfLongOnesThroughTheHostBetween) {
     constexpr size_t kCopies = 8;
     Buffer source(MemoryKind::pinned, kBytes);
     Buffer destination(MemoryKind::device, kBytes);
-    set_simulation("SIMCUDA_KERNEL_TIME_SCALE", "5000");  // it stays where this thread has to wait for a processor
+    set_simulation("SIMCUDA_KERNEL_TIME_SCALE",
+                   "5000");  // it stays where this thread has to wait for a processor
     set_simulation("SIMCUDA_SEED", "1");
-    set_simulation("SIMCUDA_DELAY_US", "10000");  // of each command up to three times that: it finds all the others
+    set_simulation("SIMCUDA_DELAY_US",
+                   "10000");  // of each command up to three times that: it finds all the others
     std::vector<StandbyTicket> tickets;
     while (tickets.size() < kCopies) {
         ASSERT_TRUE(await_life());
@@ -292,7 +296,8 @@ TEST_F(Standby, TellsOfLongOnesThroughTheHostBetween) {
         if (kernel_->give({destination.data(), source.data(), kBytes, true}, &ticket)) {
             tickets.push_back(ticket);
         } else {  // its life is over
-            std::for_each(tickets.begin(), tickets.end(), [this](const StandbyTicket &given) { wait(given); });
+            std::for_each(tickets.begin(), tickets.end(),
+                          [this](const StandbyTicket &given) { wait(given); });
             tickets.clear();
         }
     }
@@ -369,7 +374,8 @@ TEST_F(Standby, CarriesPayloadAmongOtherCommands) {
     }
 }
 
-/** What was read ahead is what is copied, each byte to its place and nothing around; sources and destinations lie anyhow. */
+/** What was read ahead is what is copied, each byte to its place and nothing around; sources and
+ * destinations lie anyhow. */
 TEST_F(Standby, CopiesWhatItHasReadAhead) {
     constexpr size_t kMost = kStandbyMostAhead;
     Buffer first(MemoryKind::pinned, 9000);
@@ -378,7 +384,8 @@ TEST_F(Standby, CopiesWhatItHasReadAhead) {
     for (const MemoryKind to : {MemoryKind::device, MemoryKind::pinned}) {
         Buffer destination(to, kMost + 128);
         Buffer first_destination(MemoryKind::device, 9000);
-        for (const size_t length : {size_t{97}, size_t{1000}, size_t{4096}, size_t{8192}, size_t{9999}, kMost - 1, kMost}) {
+        for (const size_t length : {size_t{97}, size_t{1000}, size_t{4096}, size_t{8192},
+                                    size_t{9999}, kMost - 1, kMost}) {
             for (const size_t offset : {0, 1, 4, 8, 16, 56, 63, 64}) {
                 for (const size_t first_length : {size_t{100}, size_t{9000}}) {
                     const size_t target = seed % 3 == 0 ? offset : seed % 65;
@@ -391,11 +398,14 @@ TEST_F(Standby, CopiesWhatItHasReadAhead) {
                     job = {destination.data() + target, next.data() + offset, length};
                     job.message = seed;
                     copy(job);
-                    std::vector<unsigned char> wanted(next.data() + offset, next.data() + offset + length);
+                    std::vector<unsigned char> wanted(next.data() + offset,
+                                                      next.data() + offset + length);
                     std::vector<unsigned char> held(kMost + 128);
                     fill_pattern(held.data(), held.size(), seed);
-                    std::copy(wanted.begin(), wanted.end(), held.begin() + static_cast<long>(target));
-                    ASSERT_EQ(read(destination, held.size()), held) << length << " from " << offset << " to " << target;
+                    std::copy(wanted.begin(), wanted.end(),
+                              held.begin() + static_cast<long>(target));
+                    ASSERT_EQ(read(destination, held.size()), held)
+                        << length << " from " << offset << " to " << target;
                     seed += 3;
                 }
             }
@@ -420,7 +430,8 @@ TEST_F(Standby, HoldsWhatItHasReadAheadForThatMessageOnly) {
     first.fill(1);
     std::vector<unsigned char> before(kBytes);
     bool was_held = false;
-    // Where nobody tells of calls that wait for the GPU a kernel leaves 2 us after the last beat; not each time.
+    // Where nobody tells of calls that wait for the GPU a kernel leaves 2 us after the last beat;
+    // not each time.
     for (int attempt = 0; attempt < 100 && !was_held; ++attempt) {
         next.fill(2);
         before.assign(next.data(), next.data() + kBytes);
@@ -440,15 +451,17 @@ TEST_F(Standby, HoldsWhatItHasReadAheadForThatMessageOnly) {
     copy(copy_of(10, 16, 1000));
     Buffer expected(MemoryKind::host, kBytes);
     expected.fill(3);
-    EXPECT_EQ(memcmp(read(destination, 1000).data(), expected.data() + 16, 1000), 0) << "another part of it";
+    EXPECT_EQ(memcmp(read(destination, 1000).data(), expected.data() + 16, 1000), 0)
+        << "another part of it";
 
     ASSERT_TRUE(await_death());
     copy(copy_of(10, 0, kBytes));
     EXPECT_EQ(destination.check(0, kBytes, 3, 0), "") << "another kernel";
 }
 
-/** What goes to the host comes in units, where words are whole, and the CPU puts them where they belong,
- *  pageable memory too. More of them than there are numbers before the first one comes again. */
+/** What goes to the host comes in units, where words are whole, and the CPU puts them where they
+ * belong, pageable memory too. More of them than there are numbers before the first one comes
+ * again. */
 TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
     constexpr size_t kBytes = 2048;
     Buffer original(MemoryKind::host, kBytes);
@@ -464,7 +477,7 @@ TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
                 ASSERT_EQ(copy_any(source.data() + offset, original.data(), length), Status::ok);
                 destination.fill(seed + 1);
                 StandbyJob answered = {destination.data() + 100 + offset, source.data() + offset,
-                                        length};
+                                       length};
                 answered.cpu_may_write = true;
                 copy(answered);
                 EXPECT_EQ(destination.check(100 + offset, length, seed, seed + 1), "")
@@ -475,7 +488,8 @@ TEST_F(Standby, AnswersWithSmallCopiesToTheHost) {
     }
 }
 
-/** One that is asked for between others, which are none: longer, of odd words, or behind one under way. */
+/** One that is asked for between others, which are none: longer, of odd words, or behind one under
+ * way. */
 TEST_F(Standby, AnswersAmongOtherCopies) {
     constexpr size_t kPiece = 4096;
     constexpr size_t kPieces = 16;
@@ -512,7 +526,8 @@ TEST_F(Standby, AnswersAmongOtherCopies) {
     }
 }
 
-/** Each unit is seen whole, and none of another answer: what is behind all of them changes each time. */
+/** Each unit is seen whole, and none of another answer: what is behind all of them changes each
+ * time. */
 TEST_F(Standby, AnswersAreNeverTorn) {
     constexpr size_t kWords = kStandbyMostAnswer / sizeof(uint64_t);
     const int wanted = simulated() ? 3000 : 200'000;
@@ -561,9 +576,9 @@ TEST_F(Standby, ServesAWindowInOrderAndRefusesMoreThanFits) {
         for (; given < kPieces; ++given) {
             StandbyTicket ticket;
             const size_t length = 1 + given * 37 % kPiece;
-            if (!kernel_->give({destination.data() + given * kPiece,
-                                source.data() + given * kPiece, length},
-                               &ticket)) {
+            if (!kernel_->give(
+                    {destination.data() + given * kPiece, source.data() + given * kPiece, length},
+                    &ticket)) {
                 break;
             }
             tickets.push_back(ticket);
@@ -632,7 +647,8 @@ TEST_F(Standby, SaysOfEachCommandWhetherItServedIt) {
     EXPECT_GT(served, 0);
 }
 
-/** A thread gives a command, the kernel leaves before it has all of it, another thread sees that. */
+/** A thread gives a command, the kernel leaves before it has all of it, another thread sees that.
+ */
 TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
     SKIP_UNLESS_SIMULATED();
     Buffer destination(MemoryKind::pinned, 64);
@@ -656,7 +672,8 @@ TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
     while (!source.reached() && !deadline.passed()) {
     }
     kernel_->dismiss();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until the tender waits for the giver
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(50));  // until the tender waits for the giver
     source.let_go();
     giver.join();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -674,9 +691,13 @@ TEST_F(Standby, WhatWasServedAndNotLookedAtKeepsNoOtherKernelAway) {
     StandbyTicket ticket;
     State later_one = State::not_served;  // served: so was the one before
     while (later_one != State::served) {
-        ASSERT_TRUE(tend_until([&] { return kernel_->give({destination.data(), source.data(), 64}, &ticket); }));
+        ASSERT_TRUE(tend_until([&] {
+            return kernel_->give({destination.data(), source.data(), 64}, &ticket);
+        }));
         StandbyTicket later;
-        later_one = kernel_->give({destination.data(), source.data(), 64}, &later) ? wait(later) : State::not_served;
+        later_one = kernel_->give({destination.data(), source.data(), 64}, &later)
+                        ? wait(later)
+                        : State::not_served;
         if (later_one != State::served) {
             wait(ticket);
         }
@@ -712,11 +733,12 @@ TEST_F(Standby, LeavesAtTheEndOfItsLifeThoughItHasWork) {
     std::vector<StandbyTicket> tickets;
     StandbyTicket ticket;
     ASSERT_TRUE(await_life());
-    while (tickets.size() < kCopies && kernel_->give({destination.data(), source.data(), kBytes}, &ticket)) {
+    while (tickets.size() < kCopies &&
+           kernel_->give({destination.data(), source.data(), kBytes}, &ticket)) {
         tickets.push_back(ticket);
     }
-    const auto served =
-        std::count_if(tickets.begin(), tickets.end(), [this](auto &given) { return wait(given) == State::served; });
+    const auto served = std::count_if(tickets.begin(), tickets.end(),
+                                      [this](auto &given) { return wait(given) == State::served; });
     EXPECT_EQ(tickets.size(), kCopies);
     EXPECT_GT(served, 0);
     EXPECT_LT(served, static_cast<long>(kCopies / 2));
@@ -735,8 +757,8 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
     EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
 }
 
-/** The steps of a program: a small copy, and a wait for a message that takes longer where there is to be a kernel, or less
- *  long. */
+/** The steps of a program: a small copy, and a wait for a message that takes longer where there is
+ * to be a kernel, or less long. */
 class StandbySteps : public Standby {
 protected:
     static constexpr unsigned kSteps = 200;
@@ -762,7 +784,8 @@ protected:
     }
     /** Trials come between, and times in which this thread is kept from its core. */
     template <typename Condition>
-    bool run_until(std::chrono::microseconds with, std::chrono::microseconds without, Condition condition) {
+    bool run_until(std::chrono::microseconds with, std::chrono::microseconds without,
+                   Condition condition) {
         const auto end = std::chrono::steady_clock::now() + kPatience;
         while (std::chrono::steady_clock::now() < end) {
             if (condition(run(with, without))) {
@@ -813,7 +836,8 @@ TEST_F(StandbySteps, IsThereInAnyCaseWhereItIsForced) {
     make(kLongLife, StandbyConfig::Mode::whenever_possible, kLongLife);
     for (int i = 0; i < 3; ++i) {
         const Seen seen = run(kLong, kShort);
-        EXPECT_GT(seen.with_kernel, kSteps / 2);  // not where this thread was kept from its core for long
+        EXPECT_GT(seen.with_kernel,
+                  kSteps / 2);  // not where this thread was kept from its core for long
     }
 }
 
@@ -826,8 +850,8 @@ TEST_F(Standby, AbsencesAreCounted) {
 
 TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
     SKIP_UNLESS_SIMULATED();
-    for (const char *failing : {"cuMemHostRegister:1:2", "cuStreamCreate:1:2",
-                                "cuLaunchKernel:1:2,cuLaunchKernel:1:2"}) {
+    for (const char *failing :
+         {"cuMemHostRegister:1:2", "cuStreamCreate:1:2", "cuLaunchKernel:1:2,cuLaunchKernel:1:2"}) {
         reset_calls();
         set_simulation("SIMCUDA_FAIL", failing);
         make(kLongLife);
@@ -921,7 +945,8 @@ TEST_F(StandbyLaunchedMeanwhile, IsNotTakenForKilled) {
     EXPECT_TRUE(await_life()) << "it is used no more";
 }
 
-/** It is killed with the context in the middle of a window; of the tests here the last one in this process. */
+/** It is killed with the context in the middle of a window; of the tests here the last one in this
+ * process. */
 /** A tool's callback runs within a call of the driver, and may call the driver itself. */
 FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
     alarm(30);
@@ -975,7 +1000,8 @@ int run_until_it_counts(const FreshProcess &process) {
     return result;
 }
 
-/** Whether an Absence says how it is while a kernel that takes its time serves a command, if that is not too quick. */
+/** Whether an Absence says how it is while a kernel that takes its time serves a command, if that
+ * is not too quick. */
 int tell_absence(bool is_retired) {
     setenv("SIMCUDA_SEED", std::to_string(getpid()).c_str(), 1);  // other delays with each attempt
     setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind the copy
@@ -990,7 +1016,8 @@ int tell_absence(bool is_retired) {
     if (!kernel || !give_awake(*kernel, {destination.data(), source.data(), 64}, &ticket)) {
         return 1;
     }
-    // A kernel that is told to leave before it has looked serves nothing: so at another moment with each attempt.
+    // A kernel that is told to leave before it has looked serves nothing: so at another moment with
+    // each attempt.
     std::this_thread::sleep_for(std::chrono::microseconds(getpid() % 7 * 300));
     if (is_retired) {
         kernels.leave_to_peer(context);
@@ -1023,7 +1050,8 @@ TEST_F(Standby, AbsenceTellsWhetherAllHaveLeft) {
 /** Of a process that closes a segment while a kernel that takes its time may read it. */
 FreshProcess closes_segment("standby-closes-segment", [] {
     setenv("SIMCUDA_SEED", std::to_string(getpid()).c_str(), 1);  // other delays with each attempt
-    setenv("SIMCUDA_DELAY_US", "100000", 1);  // up to three times as long, before and behind the copy
+    setenv("SIMCUDA_DELAY_US", "100000",
+           1);  // up to three times as long, before and behind the copy
     constexpr uint32_t kLong = 1'000'000'000;
     const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("6", kLong, kLong);
     const LogCapture log;
@@ -1048,20 +1076,22 @@ TEST_F(Standby, ASegmentIsUnlockedWhenTheKernelHasLeft) {
     EXPECT_EQ(run_until_it_counts(closes_segment), 0);
 }
 
-/** Two copies within the GPU of which a kernel that takes its time serves the first one only; then what they are of is
- *  copied by other kernels, if it is there. */
+/** Two copies within the GPU of which a kernel that takes its time serves the first one only; then
+ * what they are of is copied by other kernels, if it is there. */
 class HalfServed {
 public:
     explicit HalfServed(const char *node) {
         setenv("SIMCUDA_SEED", "1", 1);
-        setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind the copy
+        setenv("SIMCUDA_DELAY_US", "3000",
+               1);  // up to three times as long, before and behind the copy
         kernel = kernel_on_node(node, kLong, kLong);
         for (size_t i = 0; i < 2; ++i) {
             source[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
             destination[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
         }
         StandbyTicket awake;
-        was_awake = kernel && give_awake(*kernel, {destination[0]->data(), source[0]->data(), 64}, &awake);
+        was_awake =
+            kernel && give_awake(*kernel, {destination[0]->data(), source[0]->data(), 64}, &awake);
         if (was_awake) {
             await_end(*kernel, awake);
         }
@@ -1074,9 +1104,11 @@ public:
         bool was_given = true;
         for (size_t i = 0; i < 2; ++i) {
             const MemoryInfo info = query_memory(source[i]->data());
-            CopyJob job = {destination[i]->data(), source[i]->data(), 4096, info, CopyDirection::to_gpu, true};
+            CopyJob job = {
+                destination[i]->data(), source[i]->data(), 4096, info, CopyDirection::to_gpu, true};
             job.other_side = OtherSide::same_gpu;
-            was_given &= engine.start(job, &ticket[i]) == Status::in_progress && ticket[i].batch->standby.end != 0;
+            was_given &= engine.start(job, &ticket[i]) == Status::in_progress &&
+                         ticket[i].batch->standby.end != 0;
             const uint64_t seen = now_ns() + 1'000'000;  // the kernel looks every few microseconds
             while (i == 0 && now_ns() < seen) {
                 engine.progress();  // which keeps it alive
@@ -1103,7 +1135,10 @@ FreshProcess engine_has_ended("standby-engine-has-ended", [] {
     }
     engine.reset();
     StandbyTicket ticket;
-    return give_awake(*copies.kernel, {copies.destination[0]->data(), copies.source[0]->data(), 64}, &ticket) ? 0 : 2;
+    return give_awake(*copies.kernel, {copies.destination[0]->data(), copies.source[0]->data(), 64},
+                      &ticket)
+               ? 0
+               : 2;
 });
 
 TEST_F(Standby, CopiesOfAnEngineThatEndsKeepNoOtherKernelAway) {
@@ -1124,7 +1159,8 @@ FreshProcess freed_meanwhile("standby-freed-meanwhile", [] {
     if (first != Status::ok || second != Status::gpu_error) {
         return 2;
     }
-    return copy_any(copies.destination[0]->data(), copies.source[0]->data(), 64) == Status::ok ? 0 : 3;
+    return copy_any(copies.destination[0]->data(), copies.source[0]->data(), 64) == Status::ok ? 0
+                                                                                               : 3;
 });
 
 TEST_F(Standby, WhatIsFreedBeforeAKernelCopiesItNoOtherKernelTouches) {
@@ -1132,7 +1168,8 @@ TEST_F(Standby, WhatIsFreedBeforeAKernelCopiesItNoOtherKernelTouches) {
     EXPECT_EQ(run_until_it_counts(freed_meanwhile), 0);
 }
 
-/** A child that lives on, such as one that loads data, would keep all processes of the node from the GPU. */
+/** A child that lives on, such as one that loads data, would keep all processes of the node from
+ * the GPU. */
 FreshProcess claim_and_child("standby-claim-and-child", [] {
     const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("8", 200'000, 1'000'000);
     CUcontext context = nullptr;
@@ -1178,7 +1215,9 @@ FreshProcess dying("standby-dies", [] {
             tickets.push_back(ticket);
         }
     }
-    const auto is_served = [&](StandbyTicket &ticket) { return await_end(*kernel, ticket) == State::served; };
+    const auto is_served = [&](StandbyTicket &ticket) {
+        return await_end(*kernel, ticket) == State::served;
+    };
     const auto served = std::count_if(tickets.begin(), tickets.end(), is_served);
     memory.forget();
     return served > 2 ? 2 : kernel->alive() ? 3 : 0;
@@ -1218,8 +1257,8 @@ TEST_F(Standby, OneThatWasKilledIsNotWaitedFor) {
     EXPECT_EQ(killed_is_gone.run(), 0);
 }
 
-/** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of its own,
- *  for the setting is the process's. */
+/** The point of it all: a copy engine that has a standby kernel calls no driver. In a process of
+ * its own, for the setting is the process's. */
 FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     constexpr uint32_t kLong = 1'000'000'000;
     const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("1", kLong, kLong);
@@ -1236,8 +1275,8 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     Buffer managed(MemoryKind::managed, kRoom);
     const auto job = [&](const Buffer &from, size_t offset, size_t length) {
         const bool in_reach = &from != &managed;  // then nobody has looked
-        return CopyJob{destination.data() + offset, from.data(), length, info, CopyDirection::to_gpu,
-                       in_reach, {}, &from == &locked};
+        return CopyJob{destination.data() + offset, from.data(), length, info,
+                       CopyDirection::to_gpu,       in_reach,    {},     &from == &locked};
     };
     const auto copy = [&](const Buffer &from, size_t offset, size_t length) {
         reset_calls();
@@ -1256,8 +1295,8 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
         }
     };
     // It may leave at any time; then the copy engine copies.
-    const auto copied_by_kernel = [&](const Buffer &from, size_t offset, size_t length, uint64_t seed,
-                                      const std::function<bool()> &without_driver) {
+    const auto copied_by_kernel = [&](const Buffer &from, size_t offset, size_t length,
+                                      uint64_t seed, const std::function<bool()> &without_driver) {
         while (in_time()) {
             await_kernel();
             if (copy(from, offset, length) && without_driver()) {
@@ -1283,7 +1322,8 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     if (!copied_by_kernel(locked, 0, kRoom, 3, no_copy)) {
         return 5;
     }
-    // From the host it reads more slowly than the copy engine, which only counts where nobody waits.
+    // From the host it reads more slowly than the copy engine, which only counts where nobody
+    // waits.
     await_kernel();
     reset_calls();
     CopyTicket ticket;
@@ -1297,7 +1337,9 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     reset_calls();
     CopyTicket short_one;
     constexpr size_t kTwo = 2 * kRoom;  // between GPUs the kernel is quicker still
-    const CopyJob to_host = {locked.data(), source.data(), kTwo, query_memory(source.data()), CopyDirection::from_gpu, true};
+    const CopyJob to_host = {
+        locked.data(),           source.data(), kTwo, query_memory(source.data()),
+        CopyDirection::from_gpu, true};
     const bool both = engine.start(job(source, 0, 64), &short_one) == Status::in_progress &&
                       engine.start(to_host, &ticket) == Status::in_progress &&
                       engine.wait(&short_one) == Status::ok && engine.wait(&ticket) == Status::ok;
@@ -1311,7 +1353,8 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     while (!by_driver && in_time()) {  // a kernel that leaves meanwhile is launched anew
         await_kernel();
         reset_calls();
-        by_driver = engine.start(piece, &ticket) == Status::in_progress && engine.wait(&ticket) == Status::ok &&
+        by_driver = engine.start(piece, &ticket) == Status::in_progress &&
+                    engine.wait(&ticket) == Status::ok &&
                     calls("cuMemcpyAsync") + calls("cuLaunchKernel") == 1;
     }
     return by_driver && destination.check(0, kRoom, 1, 2) == "" ? 0 : 7;
@@ -1322,8 +1365,9 @@ TEST_F(Standby, CopiesCallNoDriver) {
     EXPECT_EQ(copies_without_the_driver.run(), 0);
 }
 
-/** To give the driver a copy of managed memory takes longer than a launch, so of several even the first ones bring the
- *  kernel, though nobody waits yet, and though the last one has only just left. */
+/** To give the driver a copy of managed memory takes longer than a launch, so of several even the
+ * first ones bring the kernel, though nobody waits yet, and though the last one has only just left.
+ */
 FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
     setenv("SIMCUDA_DELAY_US", "20000", 1);  // what was started is under way
     constexpr uint32_t kLong = 1'000'000'000;
@@ -1331,7 +1375,8 @@ FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
     if (!kernel) {
         return 1;
     }
-    constexpr unsigned kCopies = 3;  // one that is alone, one that finds that the kernel has left, one that brings it
+    constexpr unsigned kCopies =
+        3;  // one that is alone, one that finds that the kernel has left, one that brings it
     constexpr size_t kBytes = 512;
     Buffer host(MemoryKind::pinned, kCopies * kBytes);
     Buffer device(MemoryKind::device, kCopies * kBytes);
@@ -1344,7 +1389,8 @@ FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
         reset_calls();
         for (unsigned i = 0; i < kCopies; ++i) {
             const size_t offset = i * kBytes;
-            engine.start({host.data() + offset, source.data() + offset, kBytes, info, CopyDirection::from_gpu},
+            engine.start({host.data() + offset, source.data() + offset, kBytes, info,
+                          CopyDirection::from_gpu},
                          &tickets[i]);
         }
         const uint64_t launches = calls("cuLaunchKernel");

@@ -29,7 +29,9 @@ void expect_ok(CUresult result, const char *what) {
     }
 }
 
-CUdeviceptr device_pointer(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
+CUdeviceptr device_pointer(const void *address) {
+    return reinterpret_cast<CUdeviceptr>(address);
+}
 
 }  // namespace
 
@@ -40,7 +42,9 @@ void *find_cuda(const char *symbol) {
 
 // ---------------------------------------------------------------- the simulated driver
 
-bool simulated() { return find_cuda("simcuda_set") != nullptr; }
+bool simulated() {
+    return find_cuda("simcuda_set") != nullptr;
+}
 
 unsigned long calls(const char *function) {
     return cuda_function<decltype(&simcuda_call_count)>("simcuda_call_count")(function);
@@ -48,19 +52,49 @@ unsigned long calls(const char *function) {
 
 unsigned long calls_of_all() {
     unsigned long sum = 0;
-    for (const char *function :
-         {"cuInit", "cuDeviceGet", "cuDeviceGetCount", "cuDeviceGetUuid", "cuDeviceGetAttribute",
-          "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxGetState",
-          "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxPushCurrent", "cuCtxPopCurrent",
-          "cuCtxSetCurrent", "cuCtxGetId", "cuStreamCreate", "cuStreamDestroy",
-          "cuStreamSynchronize", "cuStreamQuery", "cuEventCreate", "cuEventDestroy",
-          "cuEventRecord", "cuEventQuery", "cuMemHostRegister", "cuMemHostUnregister", "cuMemcpy",
-          "cuMemcpyAsync", "cuMemcpyBatchAsync", "cuPointerGetAttribute", "cuPointerGetAttributes",
-          "cuPointerSetAttribute", "cuThreadExchangeStreamCaptureMode", "cuIpcGetMemHandle",
-          "cuIpcOpenMemHandle", "cuIpcCloseMemHandle", "cuMemRetainAllocationHandle",
-          "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemMap",
-          "cuMemUnmap", "cuMemAddressReserve", "cuMemAddressFree", "cuMemSetAccess",
-          "cuMemRelease"}) {
+    for (const char *function : {"cuInit",
+                                 "cuDeviceGet",
+                                 "cuDeviceGetCount",
+                                 "cuDeviceGetUuid",
+                                 "cuDeviceGetAttribute",
+                                 "cuDevicePrimaryCtxRetain",
+                                 "cuDevicePrimaryCtxRelease",
+                                 "cuDevicePrimaryCtxGetState",
+                                 "cuCtxGetCurrent",
+                                 "cuCtxGetDevice",
+                                 "cuCtxPushCurrent",
+                                 "cuCtxPopCurrent",
+                                 "cuCtxSetCurrent",
+                                 "cuCtxGetId",
+                                 "cuStreamCreate",
+                                 "cuStreamDestroy",
+                                 "cuStreamSynchronize",
+                                 "cuStreamQuery",
+                                 "cuEventCreate",
+                                 "cuEventDestroy",
+                                 "cuEventRecord",
+                                 "cuEventQuery",
+                                 "cuMemHostRegister",
+                                 "cuMemHostUnregister",
+                                 "cuMemcpy",
+                                 "cuMemcpyAsync",
+                                 "cuMemcpyBatchAsync",
+                                 "cuPointerGetAttribute",
+                                 "cuPointerGetAttributes",
+                                 "cuPointerSetAttribute",
+                                 "cuThreadExchangeStreamCaptureMode",
+                                 "cuIpcGetMemHandle",
+                                 "cuIpcOpenMemHandle",
+                                 "cuIpcCloseMemHandle",
+                                 "cuMemRetainAllocationHandle",
+                                 "cuMemExportToShareableHandle",
+                                 "cuMemImportFromShareableHandle",
+                                 "cuMemMap",
+                                 "cuMemUnmap",
+                                 "cuMemAddressReserve",
+                                 "cuMemAddressFree",
+                                 "cuMemSetAccess",
+                                 "cuMemRelease"}) {
         sum += calls(function);
     }
     return sum;
@@ -117,8 +151,9 @@ GpuTest::~GpuTest() {
 
 std::vector<unsigned char> GpuTest::read(const Buffer &buffer, size_t length) const {
     std::vector<unsigned char> bytes(length);
-    EXPECT_EQ(cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()), length),
-              CUDA_SUCCESS);
+    EXPECT_EQ(
+        cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()), length),
+        CUDA_SUCCESS);
     return bytes;
 }
 
@@ -171,7 +206,9 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-size_t whole_pages(size_t length) { return (length + kPage - 1) / kPage * kPage; }
+size_t whole_pages(size_t length) {
+    return (length + kPage - 1) / kPage * kPage;
+}
 
 /** A mapping of its own, with a page on either side that nobody may touch. */
 void *map_host_memory(size_t length) {
@@ -201,24 +238,24 @@ Buffer::Buffer(Allocator allocator, size_t length)
     CUdeviceptr address = 0;
     void *host = nullptr;
     switch (allocator) {
-    case Allocator::host:
-        host = map_host_memory(length);
-        break;
-    case Allocator::pinned:
-        expect_ok(cuda_function<CUresult (*)(void **, size_t, unsigned)>("cuMemHostAlloc")(
-                      &host, length, 0),
-                  "cuMemHostAlloc");
-        break;
-    case Allocator::device:
-        expect_ok(cuda.mem_alloc(&address, length), "cuMemAlloc");
-        break;
-    case Allocator::managed:
-        expect_ok(cuda.mem_alloc_managed(&address, length, CU_MEM_ATTACH_GLOBAL),
-                  "cuMemAllocManaged");
-        break;
-    case Allocator::exportable:
-        address = create_and_map(&mapped_length_);
-        break;
+        case Allocator::host:
+            host = map_host_memory(length);
+            break;
+        case Allocator::pinned:
+            expect_ok(cuda_function<CUresult (*)(void **, size_t, unsigned)>("cuMemHostAlloc")(
+                          &host, length, 0),
+                      "cuMemHostAlloc");
+            break;
+        case Allocator::device:
+            expect_ok(cuda.mem_alloc(&address, length), "cuMemAlloc");
+            break;
+        case Allocator::managed:
+            expect_ok(cuda.mem_alloc_managed(&address, length, CU_MEM_ATTACH_GLOBAL),
+                      "cuMemAllocManaged");
+            break;
+        case Allocator::exportable:
+            address = create_and_map(&mapped_length_);
+            break;
     }
     data_ = host != nullptr ? static_cast<unsigned char *>(host)
                             : reinterpret_cast<unsigned char *>(address);
@@ -230,21 +267,21 @@ Buffer::~Buffer() {
         return;
     }
     switch (allocator_) {
-    case Allocator::host:
-        unmap_host_memory(data_, length_);
-        break;
-    case Allocator::pinned:
-        cuda_function<CUresult (*)(void *)>("cuMemFreeHost")(data_);
-        break;
-    case Allocator::device:
-    case Allocator::managed:
-        expect_ok(cuda.mem_free(device_pointer(data_)), "cuMemFree");
-        break;
-    case Allocator::exportable:
-        expect_ok(cuda.mem_unmap(device_pointer(data_), mapped_length_), "cuMemUnmap");
-        expect_ok(cuda.mem_address_free(device_pointer(data_), mapped_length_),
-                  "cuMemAddressFree");
-        break;
+        case Allocator::host:
+            unmap_host_memory(data_, length_);
+            break;
+        case Allocator::pinned:
+            cuda_function<CUresult (*)(void *)>("cuMemFreeHost")(data_);
+            break;
+        case Allocator::device:
+        case Allocator::managed:
+            expect_ok(cuda.mem_free(device_pointer(data_)), "cuMemFree");
+            break;
+        case Allocator::exportable:
+            expect_ok(cuda.mem_unmap(device_pointer(data_), mapped_length_), "cuMemUnmap");
+            expect_ok(cuda.mem_address_free(device_pointer(data_), mapped_length_),
+                      "cuMemAddressFree");
+            break;
     }
 }
 
@@ -314,8 +351,9 @@ CUcontext enter_primary_context(CUdevice device) {
 CUcontext make_context() {
     CUcontext made = nullptr;
     CUcontext popped = nullptr;
-    EXPECT_EQ(cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&made, 0, 0),
-              CUDA_SUCCESS);
+    EXPECT_EQ(
+        cuda_function<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&made, 0, 0),
+        CUDA_SUCCESS);
     EXPECT_EQ(CudaDriver::get()->ctx_pop_current(&popped), CUDA_SUCCESS);
     return made;
 }
@@ -342,7 +380,8 @@ size_t count_free_host_blocks() {
 
 // ---------------------------------------------------------------- processes
 
-std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns, uint32_t life_ns) {
+std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns,
+                                              uint32_t life_ns) {
     setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
     const CUcontext context = enter_primary_context(0);
     if (context == nullptr) {
@@ -381,8 +420,8 @@ int FreshProcess::run_named(int argc, char **argv) {
 BusyGpu::BusyGpu(unsigned microseconds) {
     EXPECT_EQ(CudaDriver::get()->stream_create(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     set_simulation("SIMCUDA_DELAY_US", std::to_string(microseconds).c_str());
-    EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(to_.data()), device_pointer(from_.data()),
-                                              4096, stream_),
+    EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(to_.data()),
+                                              device_pointer(from_.data()), 4096, stream_),
               CUDA_SUCCESS);
 }
 
@@ -391,7 +430,9 @@ BusyGpu::~BusyGpu() {
     CudaDriver::get()->stream_destroy(stream_);
 }
 
-void BusyGpu::others_are_fast() { set_simulation("SIMCUDA_DELAY_US", "5"); }
+void BusyGpu::others_are_fast() {
+    set_simulation("SIMCUDA_DELAY_US", "5");
+}
 
 }  // namespace gpushm::test
 

@@ -39,7 +39,8 @@ unsigned long calls_of_all();
 unsigned long capture_mode_calls();
 /** Also waits until nothing that went before is in the background. */
 void reset_calls();
-/** Waits until what is in the background (core/reclaim/background.hpp) is done; false when it takes too long. */
+/** Waits until what is in the background (core/reclaim/background.hpp) is done; false when it takes
+ * too long. */
 bool await_background();
 /** Waits until a function has been called `count` times and what is in the background
  *  (core/reclaim/background.hpp) is done. False when it is not called so often, or more often. */
@@ -89,7 +90,8 @@ private:
     bool forgotten_ = false;
 };
 
-/** Initialises CUDA and makes the primary context of a device current; null where that cannot be had. */
+/** Initialises CUDA and makes the primary context of a device current; null where that cannot be
+ * had. */
 CUcontext enter_primary_context(CUdevice device);
 
 /** Another context of device 0. The one of before is current again. */
@@ -142,9 +144,10 @@ private:
     FreshProcess *next_;
 };
 
-/** Of a process of its own, which has standby kernels of its own on a node of this number: the one of the primary
- *  context of its first device, which is current; null where that cannot be had. */
-std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns, uint32_t life_ns);
+/** Of a process of its own, which has standby kernels of its own on a node of this number: the one
+ * of the primary context of its first device, which is current; null where that cannot be had. */
+std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns,
+                                              uint32_t life_ns);
 
 /** The simulated GPU has a copy to do for so long; others that begin meanwhile take as long, unless
  *  others_are_fast(). */
@@ -155,7 +158,9 @@ public:
     BusyGpu(const BusyGpu &) = delete;
     BusyGpu &operator=(const BusyGpu &) = delete;
 
-    bool is_busy() const { return CudaDriver::get()->stream_query(stream_) == CUDA_ERROR_NOT_READY; }
+    bool is_busy() const {
+        return CudaDriver::get()->stream_query(stream_) == CUDA_ERROR_NOT_READY;
+    }
     static void others_are_fast();
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies within a GPU (WithdrawableCopies): right bytes, beside kernels that fill the GPU as well, and nothing
-// afterwards.
+// Copies within a GPU (WithdrawableCopies): right bytes, beside kernels that fill the GPU as well,
+// and nothing afterwards.
 #include "core/kernels/withdrawable_copy_kernel.hpp"
 #include "core/pinning/host_blocks.hpp"
 #include "core_gpu_support.hpp"
@@ -20,7 +20,8 @@ namespace {
 
 using namespace test;
 
-/** A kernel of the application that fills the GPU from fill() until open(). Make it after all memory of the test. */
+/** A kernel of the application that fills the GPU from fill() until open(). Make it after all
+ * memory of the test. */
 class FullGpu {
 public:
     FullGpu() {
@@ -42,8 +43,8 @@ public:
     void fill() {
         CUdeviceptr word = device_pointer(word_.data());
         void *parameters[] = {&word};
-        EXPECT_EQ(CudaDriver::get()->launch_kernel(spin_, kFillingBlocks, 1, 1, kFillingThreads, 1, 1, 0, stream_,
-                                                   parameters, nullptr),
+        EXPECT_EQ(CudaDriver::get()->launch_kernel(spin_, kFillingBlocks, 1, 1, kFillingThreads, 1,
+                                                   1, 0, stream_, parameters, nullptr),
                   CUDA_SUCCESS);
     }
 
@@ -52,14 +53,17 @@ public:
         EXPECT_EQ(CudaDriver::get()->stream_synchronize(stream_), CUDA_SUCCESS);
     }
 
-    bool is_full() const { return CudaDriver::get()->stream_query(stream_) == CUDA_ERROR_NOT_READY; }
+    bool is_full() const {
+        return CudaDriver::get()->stream_query(stream_) == CUDA_ERROR_NOT_READY;
+    }
 
 private:
     /** By the copy engine, which works beside it. */
     void write_word(unsigned value) {
         *reinterpret_cast<volatile unsigned *>(source_.data()) = value;
-        EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(word_.data()), device_pointer(source_.data()),
-                                                  sizeof(value), other_stream_),
+        EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(word_.data()),
+                                                  device_pointer(source_.data()), sizeof(value),
+                                                  other_stream_),
                   CUDA_SUCCESS);
         EXPECT_EQ(CudaDriver::get()->stream_synchronize(other_stream_), CUDA_SUCCESS);
     }
@@ -80,21 +84,23 @@ protected:
         }
     }
 
-    static Status start(CopyEngine &engine, const Buffer &to, size_t target, const Buffer &from, size_t origin,
-                        size_t length, CopyTicket *ticket) {
+    static Status start(CopyEngine &engine, const Buffer &to, size_t target, const Buffer &from,
+                        size_t origin, size_t length, CopyTicket *ticket) {
         const MemoryInfo info = query_memory(to.data());
-        return engine.start({to.data() + target, from.data() + origin, length, info, CopyDirection::to_gpu}, ticket);
+        return engine.start(
+            {to.data() + target, from.data() + origin, length, info, CopyDirection::to_gpu},
+            ticket);
     }
-    static Status copy(CopyEngine &engine, const Buffer &to, size_t target, const Buffer &from, size_t origin,
-                       size_t length) {
+    static Status copy(CopyEngine &engine, const Buffer &to, size_t target, const Buffer &from,
+                       size_t origin, size_t length) {
         CopyTicket ticket;
         const Status status = start(engine, to, target, from, origin, length, &ticket);
         return status == Status::in_progress ? engine.wait(&ticket) : status;
     }
 };
 
-/** What a kernel would get wrong: bytes before and behind words, words that are put together of two, several
- *  blocks and rounds. */
+/** What a kernel would get wrong: bytes before and behind words, words that are put together of
+ * two, several blocks and rounds. */
 TEST_F(WithinGpu, MovesExactlyTheBytesThatItIsTold) {
     constexpr size_t kOffsets = 33;
     std::mt19937_64 random(4712);
@@ -163,9 +169,9 @@ TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
     for (const size_t length : {size_t{8}, size_t{4099}, kMost, size_t{65536}}) {
         for (const bool sync : {false, true}) {
             const MemoryInfo info = query_memory(destination.data());
-            const Status status =
-                sync ? engine.copy({destination.data() + 7, source.data(), length, info, CopyDirection::to_gpu})
-                     : copy(engine, destination, 7, source, 0, length);
+            const Status status = sync ? engine.copy({destination.data() + 7, source.data(), length,
+                                                      info, CopyDirection::to_gpu})
+                                       : copy(engine, destination, 7, source, 0, length);
             EXPECT_EQ(status, Status::ok);
             EXPECT_TRUE(gpu.is_full());
         }
@@ -189,7 +195,8 @@ TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
 
 class WithinGpuTogether : public WithinGpu, public testing::WithParamInterface<size_t> {};
 
-/** Kernels that end when copies are just being withdrawn: what began is not made twice, nor not at all. */
+/** Kernels that end when copies are just being withdrawn: what began is not made twice, nor not at
+ * all. */
 TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
     const size_t bytes = GetParam();
     constexpr int kCopies = 8;
@@ -213,8 +220,9 @@ TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
             gpu.fill();
             std::vector<CopyTicket> tickets(kCopies);
             auto start_next = [&, next = size_t{0}]() mutable {
-                ASSERT_EQ(start(engine, *destinations[next], 1, source, 3, bytes - 4, &tickets[next]),
-                          Status::in_progress);
+                ASSERT_EQ(
+                    start(engine, *destinations[next], 1, source, 3, bytes - 4, &tickets[next]),
+                    Status::in_progress);
                 ++next;
             };
             const auto begin = std::chrono::steady_clock::now();
@@ -243,7 +251,8 @@ TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
         const std::vector<unsigned char> sent = read(source, bytes);
         for (auto &destination : destinations) {
             const std::vector<unsigned char> got = read(*destination, bytes);
-            ASSERT_TRUE(std::equal(sent.begin() + 3, sent.end() - 1, got.begin() + 1)) << "round " << round;
+            ASSERT_TRUE(std::equal(sent.begin() + 3, sent.end() - 1, got.begin() + 1))
+                << "round " << round;
             destination->fill(seed + 2);
         }
         EXPECT_EQ(cuda_function<CUresult (*)()>("cuCtxSynchronize")(), CUDA_SUCCESS);
@@ -313,7 +322,8 @@ TEST_F(WithinGpu, ManyEngines) {
     }
 }
 
-/** Some wait for others, then go by kernels as those, or beside a kernel that fills the GPU through host memory. */
+/** Some wait for others, then go by kernels as those, or beside a kernel that fills the GPU through
+ * host memory. */
 TEST_F(WithinGpu, MoreCopiesThanMayBeUnderWayWait) {
     constexpr size_t kCopies = 700;
     constexpr size_t kBytes = 96;
@@ -331,8 +341,9 @@ TEST_F(WithinGpu, MoreCopiesThanMayBeUnderWayWait) {
         }
         std::vector<CopyTicket> tickets(kCopies);
         for (size_t i = 0; i < kCopies; ++i) {
-            ASSERT_EQ(start(engine, destination, i * kBytes, source, i * kBytes, kBytes, &tickets[i]),
-                      Status::in_progress);
+            ASSERT_EQ(
+                start(engine, destination, i * kBytes, source, i * kBytes, kBytes, &tickets[i]),
+                Status::in_progress);
         }
         const Deadline deadline;
         while (!engine.idle() && !deadline.passed()) {
@@ -349,7 +360,8 @@ TEST_F(WithinGpu, MoreCopiesThanMayBeUnderWayWait) {
 TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
     SKIP_UNLESS_SIMULATED();
     const LogCapture log;
-    const std::shared_ptr<const KernelCode> code = KernelCodes::instance().find(context_, cuda_.context_id(context_));
+    const std::shared_ptr<const KernelCode> code =
+        KernelCodes::instance().find(context_, cuda_.context_id(context_));
     const auto next_words = [&] {
         const WithdrawalSlot slot = code->take_withdrawal().value();
         code->give_back_withdrawal(slot);
@@ -366,7 +378,9 @@ TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
             gpu.fill();
         }
         ASSERT_EQ(start(*engine, destination, 0, source, 0, 4096, &ticket), Status::in_progress);
-        set_simulation("SIMCUDA_FAIL", is_known ? "" : "cuEventQuery:1:700,cuStreamQuery:1:700,cuStreamQuery:1:700");
+        set_simulation(
+            "SIMCUDA_FAIL",
+            is_known ? "" : "cuEventQuery:1:700,cuStreamQuery:1:700,cuStreamQuery:1:700");
         EXPECT_EQ(engine->wait(&ticket), is_known ? Status::ok : Status::gpu_error);
         set_simulation("SIMCUDA_FAIL", "");
         if (is_known) {  // the stream may say later than the event that the kernel has ended
@@ -377,7 +391,8 @@ TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
     }
 }
 
-/** Copies through host memory may still use it, so nobody else gets it. In a process of its own, which loses it. */
+/** Copies through host memory may still use it, so nobody else gets it. In a process of its own,
+ * which loses it. */
 FreshProcess staging_left("staging-left", [] {
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr);
@@ -389,17 +404,20 @@ FreshProcess staging_left("staging-left", [] {
     for (const auto &[rule, status, left] : {
              std::tuple("", Status::ok, size_t{0}),
              // A piece cannot be copied on.
-             std::tuple("cuMemcpyAsync:6:2,cuMemcpyAsync:7:2,cuStreamQuery:1:700,cuStreamSynchronize:1:700",
+             std::tuple("cuMemcpyAsync:6:2,cuMemcpyAsync:7:2,cuStreamQuery:1:700,"
+                        "cuStreamSynchronize:1:700",
                         Status::gpu_error, size_t{1}),
              // The words may have been read.
-             std::tuple("cuEventRecord:2:2,cuStreamQuery:1:700,cuStreamSynchronize:1:700", Status::ok, size_t{1}),
+             std::tuple("cuEventRecord:2:2,cuStreamQuery:1:700,cuStreamSynchronize:1:700",
+                        Status::ok, size_t{1}),
          }) {
         CopyEngine engine;
         FullGpu gpu;
         gpu.fill();
         set_simulation("SIMCUDA_FAIL", rule);
         const MemoryInfo info = query_memory(destination.data());
-        CHECK(engine.copy({destination.data(), source.data(), kBytes, info, CopyDirection::to_gpu}) == status);
+        CHECK(engine.copy({destination.data(), source.data(), kBytes, info,
+                           CopyDirection::to_gpu}) == status);
         set_simulation("SIMCUDA_FAIL", "");
         blocks -= left;
         CHECK(count_free_host_blocks() == blocks);
@@ -409,8 +427,8 @@ FreshProcess staging_left("staging-left", [] {
     auto engine = std::make_unique<CopyEngine>();
     const MemoryInfo info = query_memory(destination.data());
     CopyTicket ticket;
-    CHECK(engine->start({destination.data(), source.data(), kBytes, info, CopyDirection::to_gpu}, &ticket) ==
-          Status::in_progress);
+    CHECK(engine->start({destination.data(), source.data(), kBytes, info, CopyDirection::to_gpu},
+                        &ticket) == Status::in_progress);
     while (count_free_host_blocks() == blocks) {
         engine->progress();
     }
@@ -441,7 +459,8 @@ FreshProcess nothing_page_locked("within-gpu-nothing-page-locked", [] {
     for (uint64_t i = 2; i < 4; ++i) {
         destination.fill(i);
         const MemoryInfo info = query_memory(destination.data());
-        CHECK(engine.copy({destination.data(), source.data(), 300000, info, CopyDirection::to_gpu}) == Status::ok);
+        CHECK(engine.copy({destination.data(), source.data(), 300000, info,
+                           CopyDirection::to_gpu}) == Status::ok);
         CHECK(destination.check(0, 300000, 1, i).empty());
     }
     CHECK(log.count("cannot page-lock") == 1);
@@ -490,27 +509,28 @@ TEST_P(WithinGpuFailures, AreTheCopysOrNobodys) {
 
 INSTANTIATE_TEST_SUITE_P(
     Calls, WithinGpuFailures,
-    testing::Values(WithinGpuFailure{"cuLaunchKernel:1:2", false, Status::ok},
-                    WithinGpuFailure{"cuStreamCreateWithPriority:1:2", false, Status::ok},
-                    WithinGpuFailure{"cuEventCreate:1:2", false, Status::ok},
-                    WithinGpuFailure{"cuEventRecord:1:2", false, Status::ok},
-                    WithinGpuFailure{"cuEventQuery:1:2", false, Status::ok},
-                    WithinGpuFailure{"cuEventRecord:1:2", true, Status::ok},
-                    WithinGpuFailure{"cuEventRecord:1:2,cuEventRecord:1:2", true, Status::ok},
-                    WithinGpuFailure{"cuEventQuery:1:2", true, Status::ok},
-                    WithinGpuFailure{"cuEventQuery:1:2,cuStreamQuery:1:2", true, Status::ok},
-                    // The words are read, written, read again; then pieces go to and fro.
-                    WithinGpuFailure{"cuMemcpyAsync:1:2", true, Status::ok},
-                    WithinGpuFailure{"cuMemcpyAsync:2:2", true, Status::ok},
-                    WithinGpuFailure{"cuMemcpyAsync:3:2", true, Status::ok},
-                    WithinGpuFailure{"cuMemcpyAsync:3:2,cuMemcpyAsync:4:2,cuMemcpyAsync:5:2,cuMemcpyAsync:6:2",
-                                     true, Status::ok},  // given up, and tried again
-                    WithinGpuFailure{"cuMemcpyAsync:4:2", true, Status::ok},
-                    WithinGpuFailure{"cuMemcpyAsync:5:2", true, Status::ok},
-                    WithinGpuFailure{"cuMemcpyAsync:8:2", true, Status::ok},
-                    WithinGpuFailure{"cuMemcpyAsync:5:2,cuMemcpyAsync:6:2", true, Status::gpu_error},
-                    WithinGpuFailure{"cuEventCreate:2:2", true, Status::ok},
-                    WithinGpuFailure{"cuEventRecord:2:2", true, Status::ok}),
+    testing::Values(
+        WithinGpuFailure{"cuLaunchKernel:1:2", false, Status::ok},
+        WithinGpuFailure{"cuStreamCreateWithPriority:1:2", false, Status::ok},
+        WithinGpuFailure{"cuEventCreate:1:2", false, Status::ok},
+        WithinGpuFailure{"cuEventRecord:1:2", false, Status::ok},
+        WithinGpuFailure{"cuEventQuery:1:2", false, Status::ok},
+        WithinGpuFailure{"cuEventRecord:1:2", true, Status::ok},
+        WithinGpuFailure{"cuEventRecord:1:2,cuEventRecord:1:2", true, Status::ok},
+        WithinGpuFailure{"cuEventQuery:1:2", true, Status::ok},
+        WithinGpuFailure{"cuEventQuery:1:2,cuStreamQuery:1:2", true, Status::ok},
+        // The words are read, written, read again; then pieces go to and fro.
+        WithinGpuFailure{"cuMemcpyAsync:1:2", true, Status::ok},
+        WithinGpuFailure{"cuMemcpyAsync:2:2", true, Status::ok},
+        WithinGpuFailure{"cuMemcpyAsync:3:2", true, Status::ok},
+        WithinGpuFailure{"cuMemcpyAsync:3:2,cuMemcpyAsync:4:2,cuMemcpyAsync:5:2,cuMemcpyAsync:6:2",
+                         true, Status::ok},  // given up, and tried again
+        WithinGpuFailure{"cuMemcpyAsync:4:2", true, Status::ok},
+        WithinGpuFailure{"cuMemcpyAsync:5:2", true, Status::ok},
+        WithinGpuFailure{"cuMemcpyAsync:8:2", true, Status::ok},
+        WithinGpuFailure{"cuMemcpyAsync:5:2,cuMemcpyAsync:6:2", true, Status::gpu_error},
+        WithinGpuFailure{"cuEventCreate:2:2", true, Status::ok},
+        WithinGpuFailure{"cuEventRecord:2:2", true, Status::ok}),
     [](const auto &info) { return std::to_string(info.index); });
 
 }  // namespace

@@ -22,7 +22,8 @@ class Transfers {
 public:
     using Time = std::function<double(Way)>;  // ns
 
-    explicit Transfers(Load load = Load::alone, size_t length = kLength) : load_(load), length_(length) {}
+    explicit Transfers(Load load = Load::alone, size_t length = kLength)
+        : load_(load), length_(length) {}
 
     /** All of them, in ns. */
     double run(unsigned count, const Time &time) {
@@ -85,8 +86,10 @@ TEST(HostTransferWays, TakesTheQuickerWay) {
         Transfers transfers(load);
         transfers.run(100, constant(10'000, 5'000));
         EXPECT_EQ(transfers.ways.best(load, kLength), Way::slots);
-        EXPECT_EQ(transfers.ways.best(load == Load::alone ? Load::crowd : Load::alone, kLength), Way::kernel);
-        EXPECT_EQ(transfers.ways.best(load, 2 * kLength), Way::kernel) << "of other lengths nothing is known";
+        EXPECT_EQ(transfers.ways.best(load == Load::alone ? Load::crowd : Load::alone, kLength),
+                  Way::kernel);
+        EXPECT_EQ(transfers.ways.best(load, 2 * kLength), Way::kernel)
+            << "of other lengths nothing is known";
         EXPECT_EQ(transfers.ways.best(load, 2 * kLength - 1), Way::slots);
     }
 }
@@ -129,10 +132,12 @@ TEST(HostTransferWays, FollowsAChange) {
     EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::slots);
     transfers.run(100, constant(10'000, 30'000));
     EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::kernel);
-    transfers.run(2500, constant(10'000, 5'000));  // whether slots are better again only a trial tells
+    transfers.run(2500,
+                  constant(10'000, 5'000));  // whether slots are better again only a trial tells
     EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::slots);
     transfers.run(100, constant(10'000, 20'000));
-    transfers.run(100, constant(40'000, 20'000));  // the way that is taken becomes slower: soon tried
+    transfers.run(100,
+                  constant(40'000, 20'000));  // the way that is taken becomes slower: soon tried
     EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::slots);
 }
 

@@ -146,7 +146,8 @@ TEST(LockableMemory, WhatIsOfAFileOrSharedIsNot) {
                        {MAP_SHARED, zeroes.get()},
                        {MAP_SHARED | MAP_ANONYMOUS, -1}};
     for (const auto &kind : kinds) {
-        void *const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, kind.flags, kind.file, 0);
+        void *const memory =
+            mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, kind.flags, kind.file, 0);
         ASSERT_NE(memory, MAP_FAILED);
         EXPECT_FALSE(may_be_locked(memory, kBytes)) << kind.flags;
         munmap(memory, kBytes);

@@ -27,7 +27,8 @@ class MailboxFaults : public testing::Test {
 protected:
     MailboxFaults()
         : mailbox_(std::move(*MailboxReceiver::create(kGeometry.cell_count, kGeometry.slot_bytes))),
-          raw_(mailbox_, kGeometry), sender_(attach_sender(mailbox_.address())) {
+          raw_(mailbox_, kGeometry),
+          sender_(attach_sender(mailbox_.address())) {
         for (; sent_ < 21; ++sent_) {
             send_pattern(sender_, sent_, 8);
             expect_next(mailbox_, sent_, 8);
@@ -232,9 +233,8 @@ TEST_F(MailboxFaults, RecordOfADeadSenderStaysWhileItsMessageWaitsBehindAnother)
 }
 
 TEST_F(MailboxFaults, BrokenStatesOfACellAreNoMessages) {
-    for (const uint64_t state :
-         {uint64_t{0}, uint64_t{1}, sent_ - 8, sent_ - 7, sent_, sent_ + 2, sent_ + 9,
-          uint64_t{1} << 32, uint64_t{1} << 63, ~uint64_t{0}}) {
+    for (const uint64_t state : {uint64_t{0}, uint64_t{1}, sent_ - 8, sent_ - 7, sent_, sent_ + 2,
+                                 sent_ + 9, uint64_t{1} << 32, uint64_t{1} << 63, ~uint64_t{0}}) {
         for (const bool reserved : {false, true}) {
             Cell &cell = raw_.cell(sent_);
             cell.label.store({CellKind::am_inline, 0, 0, 8});
@@ -305,8 +305,8 @@ TEST_F(MailboxFaults, BrokenHeadIsAFullMailboxUntilTheOwnerWritesIt) {
 }
 
 TEST_F(MailboxFaults, EveryKindAndLengthIsCheckedAgainstItsPlace) {
-    const uint32_t lengths[] = {0,   1,   Cell::kInlineBytes,     Cell::kInlineBytes + 1,
-                                256, 257, uint32_t{1} << 31, UINT32_MAX};
+    const uint32_t lengths[] = {0,   1,   Cell::kInlineBytes, Cell::kInlineBytes + 1,
+                                256, 257, uint32_t{1} << 31,  UINT32_MAX};
     for (int kind = 0; kind < 256; ++kind) {
         for (const uint32_t length : lengths) {
             ReservedCell cell;
@@ -331,7 +331,8 @@ TEST_F(MailboxFaults, EveryKindAndLengthIsCheckedAgainstItsPlace) {
 
 TEST_F(MailboxFaults, WhatLiesBehindAMessageIsCheckedAgainstItsSlot) {
     for (int kind = 0; kind < 256; ++kind) {
-        for (const uint32_t length : {uint32_t{0}, uint32_t{8}, uint32_t{9}, uint32_t{256}, uint32_t{257}, UINT32_MAX}) {
+        for (const uint32_t length :
+             {uint32_t{0}, uint32_t{8}, uint32_t{9}, uint32_t{256}, uint32_t{257}, UINT32_MAX}) {
             ReservedCell cell;
             ASSERT_TRUE(sender_.reserve(&cell));
             sender_.publish(cell, CellKind::am_slot, 0, 256);
@@ -340,8 +341,10 @@ TEST_F(MailboxFaults, WhatLiesBehindAMessageIsCheckedAgainstItsSlot) {
             sent_ += 2;
             ReceivedCell message;
             ASSERT_TRUE(mailbox_.receive(&message));
-            const MessagePayload behind = mailbox_.payload_behind(mailbox_.payload_at(message.slot + 8, 248));
-            const bool good = static_cast<CellKind>(kind) == CellKind::am_slot && length > 8 && length <= 256;
+            const MessagePayload behind =
+                mailbox_.payload_behind(mailbox_.payload_at(message.slot + 8, 248));
+            const bool good =
+                static_cast<CellKind>(kind) == CellKind::am_slot && length > 8 && length <= 256;
             ASSERT_EQ(behind.message != 0, good) << "kind " << kind << ", " << length;
             ASSERT_EQ(behind.length, good ? length - 8 : 0);
             mailbox_.release();
@@ -358,7 +361,8 @@ TEST_F(MailboxFaults, SenderIndexesBeyondTheTableNeverReachTheCaller) {
         ReservedCell cell;
         ASSERT_TRUE(sender_.reserve(&cell));
         sender_.publish(cell, CellKind::am_inline, 0, 0);
-        raw_.cell(cell.ticket).label.store({CellKind::am_inline, 0, static_cast<uint16_t>(sender), 0});
+        raw_.cell(cell.ticket)
+            .label.store({CellKind::am_inline, 0, static_cast<uint16_t>(sender), 0});
         ReceivedCell message;
         ASSERT_FALSE(mailbox_.receive(&message));
         EXPECT_TRUE(mailbox_.empty()) << "it is dropped";
@@ -472,8 +476,8 @@ TEST_F(MailboxAttach, RefusesImpossibleSizes) {
         expect_refused(mailbox_.address(), "impossible sizes");
     }
     raw_.header().cell_count = kGeometry.cell_count;
-    for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{1} << 61, UINT64_MAX,
-                                 UINT64_MAX - 127, uint64_t{8193}}) {
+    for (const uint64_t bytes :
+         {uint64_t{1} << 20, uint64_t{1} << 61, UINT64_MAX, UINT64_MAX - 127, uint64_t{8193}}) {
         raw_.header().slot_bytes = bytes;
         expect_refused(mailbox_.address(), "impossible sizes");
     }

@@ -84,8 +84,9 @@ inline std::string check_pattern(const ReceivedCell &message, uint64_t seed, uin
     }
     const unsigned char *data = in_cell ? message.payload : message.slot;
     const size_t wrong = pattern_mismatch(data, length, seed);
-    return wrong == length ? "" : "message " + std::to_string(seed) + " differs at byte " +
-                                      std::to_string(wrong) + " of " + std::to_string(length);
+    return wrong == length ? ""
+                           : "message " + std::to_string(seed) + " differs at byte " +
+                                 std::to_string(wrong) + " of " + std::to_string(length);
 }
 
 /** Takes one message out and expects it to be that one. */

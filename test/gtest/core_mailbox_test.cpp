@@ -235,7 +235,8 @@ TEST(Mailbox, KnowsItsPayloadFromOtherMemory) {
     EXPECT_EQ(mailbox->payload_at(slot, SIZE_MAX).message, 0u);
     EXPECT_EQ(mailbox->payload_at(&message, sizeof(message)).message, 0u);
     EXPECT_EQ(mailbox->payload_behind({}).message, 0u);
-    EXPECT_EQ(mailbox->payload_behind(mailbox->payload_at(slot + kLength, 0)).message, 0u) << "it is no longer than that";
+    EXPECT_EQ(mailbox->payload_behind(mailbox->payload_at(slot + kLength, 0)).message, 0u)
+        << "it is no longer than that";
 }
 
 TEST(Mailbox, RefusesSizesThatItCannotHave) {

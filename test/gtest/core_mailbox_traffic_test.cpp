@@ -165,7 +165,8 @@ TEST(MailboxTraffic, KillsAtAnyMomentCostTheOthersNothing) {
         skipped += mailbox->skip_dead_sender();
         ASSERT_FALSE(deadline.passed()) << next[kHealthy] << " messages of the healthy sender, "
                                         << skipped << " cells of killed ones";
-        if (stalls++ % 64 == 0 && (victims < 200 || skipped == 0)) {  // somebody probably holds the oldest cell
+        if (stalls++ % 64 == 0 &&
+            (victims < 200 || skipped == 0)) {  // somebody probably holds the oldest cell
             if (victim) {
                 victim->kill_hard();
             }
@@ -222,8 +223,7 @@ bool sleep_until_message(MailboxReceiver &mailbox, uint64_t *sleeps) {
     return true;
 }
 
-void sleep_and_receive(MailboxReceiver &mailbox, std::atomic<uint64_t> &received,
-                       uint64_t rounds) {
+void sleep_and_receive(MailboxReceiver &mailbox, std::atomic<uint64_t> &received, uint64_t rounds) {
     uint64_t sleeps = 0;
     for (uint64_t round = 0; round < rounds; ++round) {
         ASSERT_TRUE(sleep_until_message(mailbox, &sleeps)) << "lost wake-up in round " << round;

@@ -12,14 +12,15 @@
 
 namespace gpushm::test {
 
-/** Anonymous memory, unmapped at the end; null where it cannot be. `at`: there and nowhere else, unless null. */
+/** Anonymous memory, unmapped at the end; null where it cannot be. `at`: there and nowhere else,
+ * unless null. */
 class Mapping {
 public:
     explicit Mapping(size_t length, int protection = PROT_READ | PROT_WRITE, void *at = nullptr)
         : length_(length),
           data_(mmap(at, length, protection,
-                     MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED_NOREPLACE), -1, 0)) {
-    }
+                     MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED_NOREPLACE), -1,
+                     0)) {}
     ~Mapping() {
         if (data() != nullptr) {
             munmap(data_, length_);

@@ -11,7 +11,8 @@ namespace {
 constexpr double kMapping = 0.5e-3;  // what one costs
 constexpr double kMessage = 10e-6;   // what a message through it saves
 
-/** A program that sends each of `buffers` buffers `messages` times. How many it has mapped on trust. */
+/** A program that sends each of `buffers` buffers `messages` times. How many it has mapped on
+ * trust. */
 unsigned run(MappingPrior &prior, unsigned buffers, uint64_t messages) {
     unsigned mapped = 0;
     for (unsigned i = 0; i < buffers; ++i) {

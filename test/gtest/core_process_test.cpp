@@ -51,7 +51,9 @@ TEST(ProcessWatch, SeesDeathAlsoOfAZombie) {
     EXPECT_FALSE(ProcessWatch(child.pid()).alive());
 }
 
-TEST(ProcessWatch, SeesThisProcess) { EXPECT_TRUE(ProcessWatch(getpid()).alive()); }
+TEST(ProcessWatch, SeesThisProcess) {
+    EXPECT_TRUE(ProcessWatch(getpid()).alive());
+}
 
 TEST(ProcessWatch, AllOfOneProcessShareADescriptor) {
     Child child(wait_for_end);
@@ -254,17 +256,19 @@ TEST_P(ForkedChild, WaitsForNoThreadOfItsParent) {
 INSTANTIATE_TEST_SUITE_P(
     Mutexes, ForkedChild,
     testing::Values(Work{"ProcessWatch", [] { (void)ProcessWatch(getppid()).alive(); }},
-                    Work{"RegistrationTable", [] {
+                    Work{"RegistrationTable",
+                         [] {
                              RegistrationTable &table = RegistrationTable::instance();
                              table.remove(table.add("", 1));
                          }},
                     Work{"WakeSocket", [] { (void)can_wake(); }},
-                    Work{"SpareDescriptor", [] { (void)open_with_spare_descriptor("/dev/null", O_RDONLY); }},
+                    Work{"SpareDescriptor",
+                         [] { (void)open_with_spare_descriptor("/dev/null", O_RDONLY); }},
                     Work{"PeerMappings", [] { PeerMappings::instance().forget_process(1); }}),
     [](const auto &work) { return std::string(work.param.name); });
 
-/** Another thread may have had the heap's mutex, and not every heap is one that a child may use at once: those of
- *  sanitizers and of some allocators that replace the C library's are not. */
+/** Another thread may have had the heap's mutex, and not every heap is one that a child may use at
+ * once: those of sanitizers and of some allocators that replace the C library's are not. */
 TEST(InAForkedChild, NothingIsMadeAnewWithMemoryOfTheHeap) {
     const auto list = std::make_unique<RegistrationList>();
     RegistrationTable::instance().publish(list.get());
@@ -283,7 +287,10 @@ TEST(RegistrationTableInAForkedChild, HoldsWhatTheParentHasAdded) {
     const char byte = 0;
     const uint64_t inherited = table.add(&byte, 1);
     Child child([&](const Channel &) {
-        return table.covers(inherited, reinterpret_cast<uint64_t>(&byte), 1) && table.add(&byte, 1) > inherited ? 0 : 1;
+        return table.covers(inherited, reinterpret_cast<uint64_t>(&byte), 1) &&
+                       table.add(&byte, 1) > inherited
+                   ? 0
+                   : 1;
     });
     EXPECT_EQ(child.reap(), 0);
     table.remove(inherited);

@@ -12,7 +12,9 @@
 namespace gpushm {
 namespace {
 
-const void *pointer(uint64_t address) { return reinterpret_cast<const void *>(address); }
+const void *pointer(uint64_t address) {
+    return reinterpret_cast<const void *>(address);
+}
 
 TEST(RegistrationTable, CoversExactlyTheRegisteredBytes) {
     RegistrationTable table;
@@ -122,7 +124,8 @@ TEST(RegistrationTable, OfTooManyTheNewestAreListed) {
         ids.push_back(table.add(pointer(0x1000), 0x100));
     }
     const auto listed = [&] {
-        return std::count_if(ids.begin(), ids.end(), [&](uint64_t id) { return list->contains(id); });
+        return std::count_if(ids.begin(), ids.end(),
+                             [&](uint64_t id) { return list->contains(id); });
     };
     EXPECT_EQ(listed(), static_cast<ptrdiff_t>(RegistrationList::kPlaces));
     EXPECT_TRUE(list->contains(ids.back()));

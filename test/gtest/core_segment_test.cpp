@@ -140,7 +140,8 @@ bool refuse_memfd_create() {
                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
     const sock_fprog filter = {sizeof(rules) / sizeof(rules[0]), rules};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 TEST(Segment, WhatIsSaidOfARefusalIsTrue) {
@@ -149,7 +150,10 @@ TEST(Segment, WhatIsSaidOfARefusalIsTrue) {
         if (!refuse_memfd_create()) {
             return 77;
         }
-        return !Segment::create("gpushm-test", kPage) && log.count("seccomp") == 1 && log.count("open files") == 0 ? 0 : 1;
+        return !Segment::create("gpushm-test", kPage) && log.count("seccomp") == 1 &&
+                       log.count("open files") == 0
+                   ? 0
+                   : 1;
     });
     const int status = refused.reap();
     if (status == 77) {
@@ -239,7 +243,8 @@ TEST(SegmentAttach, RefusesShortAndUnwritableSegments) {
 }
 
 TEST(SegmentAttach, RefusesWhatHasVanished) {
-    test::open_descriptors();  // what the first call opens does not get the number of the file that is gone
+    test::open_descriptors();  // what the first call opens does not get the number of the file that
+                               // is gone
     int fd;
     {
         const auto segment = Segment::create("gpushm-test", kPage);

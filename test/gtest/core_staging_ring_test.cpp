@@ -25,8 +25,7 @@ constexpr size_t kRingBytes = 16384;
 
 StagingRingReceiver attach_ring(const StagingRingSender &ring) {
     const char *why = "";
-    auto receiver =
-        StagingRingReceiver::attach(getpid(), ring.segment_fd(), ring.cookie(), &why);
+    auto receiver = StagingRingReceiver::attach(getpid(), ring.segment_fd(), ring.cookie(), &why);
     EXPECT_TRUE(receiver) << why;
     return std::move(*receiver);
 }
@@ -36,7 +35,8 @@ class StagingRing : public testing::Test {
 protected:
     StagingRing()
         : sender_(std::move(*StagingRingSender::create(kRingBytes))),
-          receiver_(attach_ring(sender_)), raw_(map(sender_)) {}
+          receiver_(attach_ring(sender_)),
+          raw_(map(sender_)) {}
 
     static Segment map(const StagingRingSender &ring) {
         const char *why = nullptr;
@@ -230,17 +230,17 @@ TEST_F(StagingRing, HostileSpansAreRefused) {
     const auto first = sender_.allocate(1000);
     ASSERT_NE(receiver_.open(*first), nullptr);
     const RingSpan impossible[] = {
-        {1024, 0},                                // empty
-        {1024, kRingBytes + 1},                   // longer than the ring
-        {1024, UINT64_MAX},                       // its end wraps in 64 bits
-        {1024, UINT64_MAX - 1023},                //
-        {kRingBytes - 256, 512},                  // crosses the end
-        {0, 1000},                                // again
-        {999, 1},                                 // inside of the one before
-        {UINT64_MAX - 255, 256},                  // far ahead
-        {1024 + 16 * kRingBytes, 256},            // ahead by laps
-        {kRingBytes, 256},                        // on top of the open span, one lap later
-        {kRingBytes + 768, 256},                  // on its last bytes
+        {1024, 0},                      // empty
+        {1024, kRingBytes + 1},         // longer than the ring
+        {1024, UINT64_MAX},             // its end wraps in 64 bits
+        {1024, UINT64_MAX - 1023},      //
+        {kRingBytes - 256, 512},        // crosses the end
+        {0, 1000},                      // again
+        {999, 1},                       // inside of the one before
+        {UINT64_MAX - 255, 256},        // far ahead
+        {1024 + 16 * kRingBytes, 256},  // ahead by laps
+        {kRingBytes, 256},              // on top of the open span, one lap later
+        {kRingBytes + 768, 256},        // on its last bytes
     };
     for (const RingSpan &span : impossible) {
         EXPECT_EQ(receiver_.open(span), nullptr) << span.position << ", " << span.length;

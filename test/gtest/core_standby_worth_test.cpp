@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// StandbyWorth on programs whose times are made up: it ends with the quicker way soon, whatever the steps are like, loses
-// little to trials, and sees when the program changes.
+// StandbyWorth on programs whose times are made up: it ends with the quicker way soon, whatever the
+// steps are like, loses little to trials, and sees when the program changes.
 #include "core/standby/standby_worth.hpp"
 
 #include <gtest/gtest.h>
@@ -22,13 +22,14 @@ struct Step {
     double with;
     double without;
     unsigned copies = 1;
-    double between = 0.3;     // two copies, besides
-    double gain = 0;          // of the kernel in each of them
+    double between = 0.3;  // two copies, besides
+    double gain = 0;       // of the kernel in each of them
     unsigned waits = 0;
-    double start = 10;        // of the kernel, in the first step with it
+    double start = 10;  // of the kernel, in the first step with it
 };
 
-/** Processes that make their steps together. Each of their steps begins when all have ended the one before. */
+/** Processes that make their steps together. Each of their steps begins when all have ended the one
+ * before. */
 class Program {
 public:
     using Together = std::function<double(const std::vector<double> &)>;
@@ -38,7 +39,9 @@ public:
         now_ = 1e9 + 1000 * static_cast<double>(seed * 7919 % 100'000);  // us
     }
 
-    static double longest(const std::vector<double> &times) { return *std::max_element(times.begin(), times.end()); }
+    static double longest(const std::vector<double> &times) {
+        return *std::max_element(times.begin(), times.end());
+    }
     static double sum(const std::vector<double> &times) {
         double all = 0;
         for (double time : times) {
@@ -80,8 +83,9 @@ public:
     bool with(unsigned process = 0) const { return processes_[process].worth.wants_kernel(); }
     bool is_trying(unsigned process = 0) const { return processes_[process].worth.is_trying(); }
     unsigned with_kernel() const {
-        return static_cast<unsigned>(std::count_if(processes_.begin(), processes_.end(),
-                                                   [](const Process &process) { return process.worth.wants_kernel(); }));
+        return static_cast<unsigned>(
+            std::count_if(processes_.begin(), processes_.end(),
+                          [](const Process &process) { return process.worth.wants_kernel(); }));
     }
     bool any_is_trying() const {
         return std::any_of(processes_.begin(), processes_.end(),
@@ -103,7 +107,9 @@ private:
         process.waits += step.waits;
         for (unsigned i = 0; i < step.copies; ++i) {
             process.worth.note_copy(static_cast<uint64_t>(time * 1000), process.waits);
-            time += i + 1 == step.copies ? 0 : varied(step.between - (process.worth.wants_kernel() ? step.gain : 0));
+            time += i + 1 == step.copies
+                        ? 0
+                        : varied(step.between - (process.worth.wants_kernel() ? step.gain : 0));
         }
         const bool with = process.worth.wants_kernel();
         const double start = with && !process.was_with ? step.start : 0;
@@ -129,7 +135,8 @@ const Step kDeviceWait = {61, 52, 1, 0.3, 0, 1};
 const Step kOverlap = {61.5, 58, 2};
 
 /** Of so many programs, those that have the kernel after `steps`. */
-unsigned with_kernel_after(unsigned steps, const Step &step, const std::function<void(Program &)> &prepare = {}) {
+unsigned with_kernel_after(unsigned steps, const Step &step,
+                           const std::function<void(Program &)> &prepare = {}) {
     unsigned with = 0;
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
         Program program(seed);
@@ -211,7 +218,8 @@ TEST(StandbyWorth, OutliersDelayItOnly) {
     EXPECT_LE(with_kernel_after(200, kDeviceWait, interrupted), kSeeds * 5 / 100);
 }
 
-/** In each of several copies the kernel gains, and loses more once in a step: parts of steps would praise it. */
+/** In each of several copies the kernel gains, and loses more once in a step: parts of steps would
+ * praise it. */
 TEST(StandbyWorth, MeasuresWholeSteps) {
     const auto noisy = [](Program &program) { program.noise(0.05); };
     for (unsigned copies : {2u, 3u, 5u, 8u, 16u, 64u}) {
@@ -219,11 +227,14 @@ TEST(StandbyWorth, MeasuresWholeSteps) {
         const Step losing = {60 + 1.3 * gained, 50, copies, 2.3, 2.0};
         const Step gaining = {60 + 0.5 * gained, 60, copies, 2.3, 2.0};
         EXPECT_LE(with_kernel_after(150, losing, noisy), kSeeds * 5 / 100) << copies;
-        EXPECT_GE(with_kernel_after(150, copies > 3 ? gaining : Step{50, 60, copies}, noisy), kSeeds * 95 / 100) << copies;
+        EXPECT_GE(with_kernel_after(150, copies > 3 ? gaining : Step{50, 60, copies}, noisy),
+                  kSeeds * 95 / 100)
+            << copies;
     }
 }
 
-/** The quicker way is found, and soon: trials that begin their votes anew would change the way much more often. */
+/** The quicker way is found, and soon: trials that begin their votes anew would change the way much
+ * more often. */
 void expect_found_soon(const Step &step) {
     constexpr unsigned kPrograms = 50;
     unsigned right = 0;
@@ -238,8 +249,10 @@ void expect_found_soon(const Step &step) {
         right += program.with() == (gained > 0) ? 1 : 0;
         changes += program.changes();
     }
-    EXPECT_GE(right, kPrograms * 95 / 100) << step.copies << " copies, " << step.with << " us, " << step.waits << " waits";
-    EXPECT_LT(changes, 12 * kPrograms) << step.copies << " copies, " << step.with << " us, " << step.waits << " waits";
+    EXPECT_GE(right, kPrograms * 95 / 100)
+        << step.copies << " copies, " << step.with << " us, " << step.waits << " waits";
+    EXPECT_LT(changes, 12 * kPrograms)
+        << step.copies << " copies, " << step.with << " us, " << step.waits << " waits";
 }
 
 /** Also after a change of the way, whose first step is not measured. */
@@ -351,7 +364,8 @@ TEST(StandbyWorth, LosesLittleWherePatternsAlternate) {
     EXPECT_LT(taken, 1.02 * 50 * 1000 * (kPingPong.with + kDeviceWait.without));
 }
 
-/** Passes of a program on a machine with other work: its steps take a third longer for a while, and then not. */
+/** Passes of a program on a machine with other work: its steps take a third longer for a while, and
+ * then not. */
 TEST(StandbyWorth, LosesLittleWhereTimesVaryAllTheTime) {
     Program program(6);
     program.noise(0.05);

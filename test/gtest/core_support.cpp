@@ -54,7 +54,9 @@ LogCapture::LogCapture() {
     set_log_sink(keep_line);
 }
 
-LogCapture::~LogCapture() { set_log_sink(print_line); }
+LogCapture::~LogCapture() {
+    set_log_sink(print_line);
+}
 
 size_t LogCapture::count(const std::string &text) const {
     std::lock_guard<std::mutex> lock(log_mutex);

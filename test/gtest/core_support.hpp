@@ -74,8 +74,8 @@ private:
     bool reaped_ = false;
 };
 
-/** Forks up to `count` children that run `body`, one after the other, as long as all end well: within 20 s, and it has
- *  returned 0. How many did. */
+/** Forks up to `count` children that run `body`, one after the other, as long as all end well:
+ * within 20 s, and it has returned 0. How many did. */
 int children_that_end_well(int count, const std::function<int()> &body);
 
 /** Small and fast, the same numbers in every run. */
@@ -105,12 +105,12 @@ private:
         std::chrono::steady_clock::now() + std::chrono::seconds(60);
 };
 
-/** Open descriptors of this process, those included that it keeps open from its first segment and its first peer on:
- *  the first call opens them. */
+/** Open descriptors of this process, those included that it keeps open from its first segment and
+ * its first peer on: the first call opens them. */
 size_t open_descriptors();
 
-/** Mappings of this process with `text` in their line of /proc/self/maps, or of another file there that
- *  describes them. */
+/** Mappings of this process with `text` in their line of /proc/self/maps, or of another file there
+ * that describes them. */
 size_t mappings_named(const std::string &text, const char *description = "maps");
 
 }  // namespace gpushm::test

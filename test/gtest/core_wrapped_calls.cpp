@@ -34,7 +34,7 @@ ssize_t __real_recv(int fd, void *data, size_t length, int flags);
 ssize_t __real_recvmsg(int fd, msghdr *message, int flags);
 decltype(process_vm_readv) __real_process_vm_readv;
 decltype(process_vm_writev) __real_process_vm_writev;
-void *__real__Znwm(size_t size);  // operator new
+void *__real__Znwm(size_t size);   // operator new
 void __real__ZdlPv(void *memory);  // operator delete
 void __real__ZdlPvm(void *memory, size_t size);
 void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
@@ -63,7 +63,8 @@ struct SharedMapping {
 
 std::mutex mutex;
 /** As all mutexes of the core: a forked child has not the thread that may have had it. */
-[[maybe_unused]] const int watched = pthread_atfork(nullptr, nullptr, [] { new (&mutex) std::mutex; });
+[[maybe_unused]] const int watched =
+    pthread_atfork(nullptr, nullptr, [] { new (&mutex) std::mutex; });
 bool share_mappings = false;
 bool refuse_mappings = false;
 std::map<ino_t, SharedMapping> shared_mappings;
@@ -90,7 +91,8 @@ bool last_was_interrupted = false;
 Budget read_budget;
 Budget write_budget;
 std::atomic<unsigned> datagrams_left{0};  // EndlessDatagrams
-std::atomic<long> heap_failure{-1};        // FailingHeap: so many succeed before the one that fails; negative: none
+std::atomic<long> heap_failure{
+    -1};  // FailingHeap: so many succeed before the one that fails; negative: none
 std::thread::id heap_thread;
 pid_t parent_of_counted = 0;  // HeapCallsOfChildren; 0: none
 unsigned heap_calls = 0;
@@ -226,8 +228,7 @@ long __wrap_syscall(long number, ...) {
     if (number == SYS_pidfd_open && fails("pidfd_open", EMFILE)) {
         return -1;
     }
-    return __real_syscall(number, values[0], values[1], values[2], values[3], values[4],
-                          values[5]);
+    return __real_syscall(number, values[0], values[1], values[2], values[3], values[4], values[5]);
 }
 
 ssize_t __wrap_process_vm_readv(pid_t pid, const iovec *local, unsigned long local_count,
@@ -258,7 +259,8 @@ ssize_t __wrap_recvmsg(int fd, msghdr *message, int flags) {
 
 void *__wrap__Znwm(size_t size) {
     count_heap_call();
-    if (heap_failure.load() >= 0 && std::this_thread::get_id() == heap_thread && heap_failure-- == 0) {
+    if (heap_failure.load() >= 0 && std::this_thread::get_id() == heap_thread &&
+        heap_failure-- == 0) {
         throw std::bad_alloc();
     }
     return __real__Znwm(size);
@@ -345,26 +347,42 @@ InterruptedReservations::~InterruptedReservations() {
     interrupt_reservations = false;
 }
 
-EndlessDatagrams::EndlessDatagrams() { datagrams_left = kMost; }
+EndlessDatagrams::EndlessDatagrams() {
+    datagrams_left = kMost;
+}
 
-EndlessDatagrams::~EndlessDatagrams() { datagrams_left = 0; }
+EndlessDatagrams::~EndlessDatagrams() {
+    datagrams_left = 0;
+}
 
-bool EndlessDatagrams::all_taken() const { return datagrams_left == 0; }
+bool EndlessDatagrams::all_taken() const {
+    return datagrams_left == 0;
+}
 
 FailingHeap::FailingHeap(unsigned n) {
     heap_thread = std::this_thread::get_id();
     heap_failure = n;
 }
 
-FailingHeap::~FailingHeap() { heap_failure = -1; }
+FailingHeap::~FailingHeap() {
+    heap_failure = -1;
+}
 
-bool FailingHeap::has_failed() const { return heap_failure < 0; }
+bool FailingHeap::has_failed() const {
+    return heap_failure < 0;
+}
 
-HeapCallsOfChildren::HeapCallsOfChildren() { parent_of_counted = getpid(); }
+HeapCallsOfChildren::HeapCallsOfChildren() {
+    parent_of_counted = getpid();
+}
 
-HeapCallsOfChildren::~HeapCallsOfChildren() { parent_of_counted = 0; }
+HeapCallsOfChildren::~HeapCallsOfChildren() {
+    parent_of_counted = 0;
+}
 
-unsigned HeapCallsOfChildren::count() const { return heap_calls; }
+unsigned HeapCallsOfChildren::count() const {
+    return heap_calls;
+}
 
 void before_next_poll(std::function<void()> action) {
     std::lock_guard<std::mutex> lock(mutex);

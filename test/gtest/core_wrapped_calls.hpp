@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of the core, of the system and for memory, that tests step into. The test program is linked with
+// Calls of the core, of the system and for memory, that tests step into. The test program is linked
+// with
 // --wrap (ld(1)) for each of them; without an object of this file they do what they always do.
 #pragma once
 
@@ -41,8 +42,8 @@ public:
     const char *name() const;
 };
 
-/** While it lives, posix_fallocate is interrupted as by a quick timer: always when it is to reserve more than
- *  `longest` bytes, and else every other time. */
+/** While it lives, posix_fallocate is interrupted as by a quick timer: always when it is to reserve
+ * more than `longest` bytes, and else every other time. */
 class InterruptedReservations {
 public:
     explicit InterruptedReservations(size_t longest);
@@ -63,8 +64,8 @@ public:
     unsigned writes() const;
 };
 
-/** While it lives, what forked children take of the heap and give back is counted, from their first instruction on, in
- *  each child for itself. */
+/** While it lives, what forked children take of the heap and give back is counted, from their first
+ * instruction on, in each child for itself. */
 class HeapCallsOfChildren {
 public:
     HeapCallsOfChildren();
@@ -74,8 +75,8 @@ public:
     unsigned count() const;
 };
 
-/** While it lives, every socket of the core has another datagram, an empty one, as from a sender that never stops. It
- *  does stop after kMost, so that a test ends that fails. */
+/** While it lives, every socket of the core has another datagram, an empty one, as from a sender
+ * that never stops. It does stop after kMost, so that a test ends that fails. */
 class EndlessDatagrams {
 public:
     static constexpr unsigned kMost = 1u << 20;

@@ -50,7 +50,9 @@ TEST(WrittenRangesTest, AgreesWithALookAtEachRange) {
         uint64_t length;
     };
     std::mt19937 random(7);
-    const auto make = [&] { return Bytes{random() % 5000, 1 + random() % (uint64_t{1} << (random() % 11))}; };
+    const auto make = [&] {
+        return Bytes{random() % 5000, 1 + random() % (uint64_t{1} << (random() % 11))};
+    };
     WrittenRanges ranges;
     std::vector<Bytes> expected;
     std::vector<WrittenRanges::Hold> held;
@@ -59,9 +61,11 @@ TEST(WrittenRangesTest, AgreesWithALookAtEachRange) {
         const Bytes asked = make();
         bool overlaps = false;
         for (const Bytes &bytes : expected) {
-            overlaps |= bytes.begin < asked.begin + asked.length && asked.begin < bytes.begin + bytes.length;
+            overlaps |= bytes.begin < asked.begin + asked.length &&
+                        asked.begin < bytes.begin + bytes.length;
         }
-        ASSERT_EQ(ranges.overlaps(asked.begin, asked.length), overlaps) << asked.begin << " " << asked.length;
+        ASSERT_EQ(ranges.overlaps(asked.begin, asked.length), overlaps)
+            << asked.begin << " " << asked.length;
         overlapping += overlaps;
         if (expected.size() < 12) {
             expected.push_back(make());

@@ -20,6 +20,8 @@ ssize_t __wrap_pread(int file, void *buffer, size_t bytes, off_t offset) {
 
 namespace gpushm::test {
 
-unsigned long pread_calls() { return calls.load(std::memory_order_relaxed); }
+unsigned long pread_calls() {
+    return calls.load(std::memory_order_relaxed);
+}
 
 }  // namespace gpushm::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How often the core calls pread(2), by which it asks where pages of managed memory lie. The test program is linked
-// with --wrap=pread (ld(1)).
+// How often the core calls pread(2), by which it asks where pages of managed memory lie. The test
+// program is linked with --wrap=pread (ld(1)).
 #pragma once
 
 namespace gpushm::test {

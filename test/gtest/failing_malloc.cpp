@@ -12,7 +12,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define GPUSHM_OWN_MALLOC 0
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
 #define GPUSHM_OWN_MALLOC 0
 #endif
 #endif
@@ -29,7 +30,8 @@ volatile long countdown = -1;  // of that thread; negative: none fails any more
 
 bool fails(const void *caller) {
     const auto address = reinterpret_cast<uintptr_t>(caller);
-    if (countdown < 0 || address < code_begin || address >= code_end || pthread_equal(pthread_self(), failing_thread) == 0) {
+    if (countdown < 0 || address < code_begin || address >= code_end ||
+        pthread_equal(pthread_self(), failing_thread) == 0) {
         return false;
     }
     countdown = countdown - 1;
@@ -68,7 +70,9 @@ __attribute__((visibility("default"))) void *malloc(size_t size) {
 
 namespace gpushm::test {
 
-bool malloc_can_fail() { return GPUSHM_OWN_MALLOC != 0; }
+bool malloc_can_fail() {
+    return GPUSHM_OWN_MALLOC != 0;
+}
 
 FailingMalloc::FailingMalloc(const char *library, unsigned n) {
     dl_iterate_phdr(find_code, const_cast<char *>(library));
@@ -76,8 +80,12 @@ FailingMalloc::FailingMalloc(const char *library, unsigned n) {
     countdown = static_cast<long>(n);
 }
 
-FailingMalloc::~FailingMalloc() { countdown = -1; }
+FailingMalloc::~FailingMalloc() {
+    countdown = -1;
+}
 
-bool FailingMalloc::has_failed() const { return countdown < 0; }
+bool FailingMalloc::has_failed() const {
+    return countdown < 0;
+}
 
 }  // namespace gpushm::test

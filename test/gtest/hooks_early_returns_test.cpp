@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies and memsets that return before they are done: whoever asks for the memory of a message finds them done.
+// Copies and memsets that return before they are done: whoever asks for the memory of a message
+// finds them done.
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
 #include "core/hooks/driver_hooks.hpp"
@@ -26,7 +27,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSoon{30};
 
-const void *pointer(CUdeviceptr address) { return reinterpret_cast<const void *>(address); }
+const void *pointer(CUdeviceptr address) {
+    return reinterpret_cast<const void *>(address);
+}
 
 class HooksEarlyReturns : public DriverTest {
 protected:
@@ -44,7 +47,9 @@ protected:
     }
 
     /** As a message does that meets them. */
-    static void meet(const DeviceMemory &memory) { query_memory(pointer(memory.address())); }
+    static void meet(const DeviceMemory &memory) {
+        query_memory(pointer(memory.address()));
+    }
 
     const Bytes data_ = fresh_bytes(FillBuffers::kBytes);
     const Bytes before_ = fresh_bytes(FillBuffers::kBytes);
@@ -58,8 +63,10 @@ protected:
     static bool of_thread() { return std::get<1>(GetParam()); }
     static const FillCall &fill() { return std::get<0>(GetParam()); }
     CUresult run(CUdeviceptr to, CUdeviceptr from) const {
-        void *const function = cu().find_symbol(fill().symbol + (of_thread() ? fill().per_thread_form : ""));
-        return function == nullptr ? CUDA_ERROR_NOT_FOUND : fill().run(function, {to, from, context_}, nullptr);
+        void *const function =
+            cu().find_symbol(fill().symbol + (of_thread() ? fill().per_thread_form : ""));
+        return function == nullptr ? CUDA_ERROR_NOT_FOUND
+                                   : fill().run(function, {to, from, context_}, nullptr);
     }
 
     /** Holds the default stream back, without what LegacyGate leaves in the legacy one. */
@@ -142,16 +149,22 @@ const auto name_of = [](const auto &info) {
     return std::get<0>(info.param).name() + (std::get<1>(info.param) ? "_of_thread" : "");
 };
 INSTANTIATE_TEST_SUITE_P(, HooksEarlyReturnsOf,
-                         testing::Combine(testing::ValuesIn(synchronous_calls(false)), testing::Bool()), name_of);
+                         testing::Combine(testing::ValuesIn(synchronous_calls(false)),
+                                          testing::Bool()),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(, HooksEarlyCopies,
-                         testing::Combine(testing::ValuesIn(synchronous_calls(true)), testing::Bool()), name_of);
+                         testing::Combine(testing::ValuesIn(synchronous_calls(true)),
+                                          testing::Bool()),
+                         name_of);
 
 // ---------------------------------------------------------------- other memory
 
 class HooksEarlyMemset : public HooksEarlyReturns {
 protected:
     /** Held back by `gate`. */
-    void fill_late(CUdeviceptr memory) { ASSERT_CU(cu().cuMemsetD8(memory, kByte, FillBuffers::kBytes)); }
+    void fill_late(CUdeviceptr memory) {
+        ASSERT_CU(cu().cuMemsetD8(memory, kByte, FillBuffers::kBytes));
+    }
 
     static constexpr unsigned char kByte = 0xa7;
     const Bytes filled_ = Bytes(FillBuffers::kBytes, kByte);
@@ -190,7 +203,8 @@ TEST_F(HooksEarlyReturns, OfPageableMemoryIsDone) {
     DeviceMemory to(before_);
     meet(to);
     Onlooker onlooker(FillBuffers::kBytes);
-    // The driver has read the source when the call returns; there is no gate, for it waits for the stream before.
+    // The driver has read the source when the call returns; there is no gate, for it waits for the
+    // stream before.
     ASSERT_CU(cu().cuMemcpyHtoD(to.address(), data_.data(), data_.size()));
     query_memory(pointer(to.address()));
     EXPECT_EQ(data_, onlooker.look(to.address()));
@@ -227,14 +241,17 @@ gpushm::test::FreshProcess early_memset("memset-before-the-hooks", [] {
     return 0;
 });
 
-TEST_F(HooksEarlyMemset, BeforeTheHooksIsDone) { EXPECT_EQ(early_memset.run(), 0); }
+TEST_F(HooksEarlyMemset, BeforeTheHooksIsDone) {
+    EXPECT_EQ(early_memset.run(), 0);
+}
 
 /** Beside a UCX with CUDA: there nothing covers what is noted, so nothing is. */
 gpushm::test::FreshProcess host_hooks_alone("copy-with-hooks-of-host-memory-alone", [] {
     std::string reason;
     CUcontext context = nullptr;
     CHECK(load_driver(&reason) && start_cuda(0, &context));
-    CHECK(abi_test::register_test_component() && gpushm::watch_host_memory(gpushm::abi::patch_function));
+    CHECK(abi_test::register_test_component() &&
+          gpushm::watch_host_memory(gpushm::abi::patch_function));
     DeviceMemory from(FillBuffers::kBytes);
     DeviceMemory to(FillBuffers::kBytes);
     DeviceMemory other(FillBuffers::kBytes);
@@ -245,7 +262,9 @@ gpushm::test::FreshProcess host_hooks_alone("copy-with-hooks-of-host-memory-alon
     return 0;
 });
 
-TEST_F(HooksEarlyReturns, AreNotWaitedForWhereTheyAreNotNoted) { EXPECT_EQ(host_hooks_alone.run(), 0); }
+TEST_F(HooksEarlyReturns, AreNotWaitedForWhereTheyAreNotNoted) {
+    EXPECT_EQ(host_hooks_alone.run(), 0);
+}
 
 // ---------------------------------------------------------------- what is not waited for
 
@@ -255,7 +274,8 @@ struct Behind {
     std::function<void(Gate *)> start;
 };
 
-class HooksBehindEarlyMemset : public HooksEarlyMemset, public testing::WithParamInterface<Behind> {};
+class HooksBehindEarlyMemset : public HooksEarlyMemset,
+                               public testing::WithParamInterface<Behind> {};
 
 TEST_P(HooksBehindEarlyMemset, IsNotWaitedFor) {
     DeviceMemory memory(before_);
@@ -278,7 +298,8 @@ void wait_for_gate(void *gate) {
 }
 
 const Behind kBehind[] = {
-    {"AHostFunction", [](Gate *gate) { EXPECT_CU(cu().cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_gate, gate)); }},
+    {"AHostFunction",
+     [](Gate *gate) { EXPECT_CU(cu().cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_gate, gate)); }},
     {"AHostFunctionOfABlockingStream",
      [](Gate *gate) {
          static Stream *const stream = new Stream(CU_STREAM_DEFAULT);
@@ -303,8 +324,8 @@ INSTANTIATE_TEST_SUITE_P(, HooksBehindEarlyMemset, testing::ValuesIn(kBehind),
 
 unsigned long calls_that_look() {
     unsigned long sum = 0;
-    for (const char *function :
-         {"cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuStreamQuery", "cuStreamSynchronize"}) {
+    for (const char *function : {"cuEventRecord", "cuEventQuery", "cuEventSynchronize",
+                                 "cuStreamQuery", "cuStreamSynchronize"}) {
         sum += gpushm::test::calls(function);
     }
     return sum;
@@ -340,7 +361,8 @@ const Cover kCovers[] = {
      [] {
          CUcontext context = nullptr;
          cu().cuCtxGetCurrent(&context);
-         const auto wait = reinterpret_cast<CUresult (*)(CUcontext)>(cu().find_symbol("cuCtxSynchronize_v2"));
+         const auto wait =
+             reinterpret_cast<CUresult (*)(CUcontext)>(cu().find_symbol("cuCtxSynchronize_v2"));
          return wait == nullptr ? cu().cuCtxSynchronize() : wait(context);
      },
      0},
@@ -411,7 +433,8 @@ TEST_F(HooksEarlyMemset, ThatFailsIsNotNoted) {
     EXPECT_FALSE(legacy.gate.opened()) << "the message waited";
 }
 
-/** A kernel is behind the memset, and behind it a memset of memory of which there is no message, and another kernel. */
+/** A kernel is behind the memset, and behind it a memset of memory of which there is no message,
+ * and another kernel. */
 TEST_F(HooksEarlyMemset, IsCoveredByItsOwnEventAlone) {
     DeviceMemory met(before_);
     DeviceMemory not_met(before_);
@@ -463,7 +486,9 @@ TEST_F(HooksEarlyMemset, OfManyAllocationsAreAllDone) {
 /** A context of its own, current while it lives. */
 class OtherContext {
 public:
-    OtherContext() : context_(gpushm::test::make_context()) { EXPECT_CU(cu().cuCtxPushCurrent(context_)); }
+    OtherContext() : context_(gpushm::test::make_context()) {
+        EXPECT_CU(cu().cuCtxPushCurrent(context_));
+    }
     ~OtherContext() {
         CUcontext popped = nullptr;
         EXPECT_CU(cu().cuCtxPopCurrent(&popped));
@@ -520,7 +545,8 @@ TEST_F(HooksEarlyMemset, OfManyThreadsAreDone) {
                 reinterpret_cast<CUresult (*)(CUdeviceptr, unsigned char, size_t)>(fill)(
                     memory.address(), static_cast<unsigned char>(round), FillBuffers::kBytes);
                 query_memory(pointer(memory.address()));
-                wrong += onlooker.look(memory.address()) != Bytes(FillBuffers::kBytes, static_cast<unsigned char>(round));
+                wrong += onlooker.look(memory.address()) !=
+                         Bytes(FillBuffers::kBytes, static_cast<unsigned char>(round));
             }
         });
         if (threads.size() == 10) {
@@ -587,7 +613,8 @@ TEST_F(HooksEarlyMemset, WaitsItselfWherePeersAccessTheMemoryWithoutAMessage) {
     DeviceMemory memory(before_);
     const gpushm::MemoryInfo info = query_memory(pointer(memory.address()));
     unsigned attribute = 1;
-    ASSERT_CU(cu().cuPointerGetAttribute(&attribute, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory.address()));
+    ASSERT_CU(
+        cu().cuPointerGetAttribute(&attribute, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory.address()));
     EXPECT_EQ(0u, attribute);
     gpushm::be_synchronous(info, pointer(memory.address()));
     LegacyGate legacy;

@@ -50,8 +50,8 @@ class CapturedStream {
 public:
     CapturedStream() {
         EXPECT_EQ(CudaDriver::get()->stream_create(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-        const auto begin = cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>(
-            "cuStreamBeginCapture_v2");
+        const auto begin =
+            cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
         EXPECT_EQ(begin(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
     }
     ~CapturedStream() { CudaDriver::get()->stream_destroy(stream_); }
@@ -61,7 +61,7 @@ public:
     CUresult end() {
         CUgraph graph = nullptr;
         return cuda_function<CUresult (*)(CUstream, CUgraph *)>("cuStreamEndCapture")(stream_,
-                                                                                    &graph);
+                                                                                      &graph);
     }
 
 private:
@@ -238,7 +238,8 @@ class Pages {
 public:
     static constexpr size_t kBytes = size_t{4} << 20;
     Pages()
-        : data_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+        : data_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    }
     ~Pages() {
         HostPins::instance().invalidate(data_, kBytes);
         munmap(data_, kBytes);

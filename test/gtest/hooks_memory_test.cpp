@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hooks of the driver while allocations fail: the application's call is done all the same, and nothing is believed of
-// what went away.
+// Hooks of the driver while allocations fail: the application's call is done all the same, and
+// nothing is believed of what went away.
 #include "core/base/no_throw.hpp"
 #include "core/cuda/stream_captures.hpp"
 #include "core/hooks/driver_hooks.hpp"
@@ -19,9 +19,10 @@ using namespace test;
 
 class HooksMemory : public HookedTest {
 protected:
-    /** With each allocation of this thread failing once that `body` makes; `afterwards` none fails. */
-    static void for_each_failing_allocation(const std::function<void()> &body,
-                                            const std::function<void()> &afterwards = [] {}) {
+    /** With each allocation of this thread failing once that `body` makes; `afterwards` none fails.
+     */
+    static void for_each_failing_allocation(
+        const std::function<void()> &body, const std::function<void()> &afterwards = [] {}) {
         bool failed = true;
         for (unsigned n = 0; failed && !HasFailure(); ++n) {
             {
@@ -71,7 +72,8 @@ TEST_F(HooksMemory, ContextsEndWithTheirMemory) {
 
 TEST_F(HooksMemory, ACaptureIsDisturbedByNothing) {
     SKIP_UNLESS_SIMULATED();
-    const auto begin = cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
+    const auto begin =
+        cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
     const auto end = cuda_function<CUresult (*)(CUstream, CUgraph *)>("cuStreamEndCapture");
     for_each_failing_allocation([&] {
         CUstream stream = nullptr;
@@ -92,19 +94,25 @@ TEST_F(HooksMemory, CopiesFromMemoryThatIsLockedArrive) {
     pins.enable(16 * kBytes);
     Buffer host(MemoryKind::host, 4 * kBytes);
     Buffer device(MemoryKind::device, kBytes);
-    const auto copy = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    const auto copy = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>(
+        "cuMemcpyHtoDAsync_v2");
     uint64_t seed = 0;
     host.fill(seed);
-    for_each_failing_allocation([&] {
-        for (int i = 0; i < 2; ++i) {
-            as_possible([&] { pins.acquire(query_memory(host.data()), host.data(), 4 * kBytes, context_, 1); });
-        }
-        ASSERT_EQ(copy(device_pointer(device.data()), host.data(), kBytes, nullptr), CUDA_SUCCESS);
-        ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
-    }, [&] {
-        EXPECT_EQ(device.check(0, kBytes, seed, seed), "");
-        host.fill(++seed);
-    });
+    for_each_failing_allocation(
+        [&] {
+            for (int i = 0; i < 2; ++i) {
+                as_possible([&] {
+                    pins.acquire(query_memory(host.data()), host.data(), 4 * kBytes, context_, 1);
+                });
+            }
+            ASSERT_EQ(copy(device_pointer(device.data()), host.data(), kBytes, nullptr),
+                      CUDA_SUCCESS);
+            ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+        },
+        [&] {
+            EXPECT_EQ(device.check(0, kBytes, seed, seed), "");
+            host.fill(++seed);
+        });
     pins.invalidate(host.data(), 4 * kBytes);
     pins.enable(0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A GPU never reads pages that the program has not any more: in every way in which pages behind an address change,
-// memory that gpushm has page-locked is unlocked before, or was not locked.
+// A GPU never reads pages that the program has not any more: in every way in which pages behind an
+// address change, memory that gpushm has page-locked is unlocked before, or was not locked.
 #include "core/base/unique_fd.hpp"
 #include "core/memory/host_pages.hpp"
 #include "core/pinning/host_pins.hpp"
@@ -51,8 +51,10 @@ bool move_over(unsigned char *memory, bool by_function) {
         return false;
     }
     constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED;
-    void *const moved = by_function ? mremap(other, kBytes, kBytes, kFlags, memory)
-                                    : reinterpret_cast<void *>(syscall(SYS_mremap, other, kBytes, kBytes, kFlags, memory));
+    void *const moved =
+        by_function
+            ? mremap(other, kBytes, kBytes, kFlags, memory)
+            : reinterpret_cast<void *>(syscall(SYS_mremap, other, kBytes, kBytes, kFlags, memory));
     return moved == memory;
 }
 
@@ -74,8 +76,10 @@ long process_advise(unsigned char *memory, int advice, bool by_function) {
 
 const std::vector<Case> &changes() {
     static const std::vector<Case> all = {
-        {"munmap", [](unsigned char *memory) { return munmap(memory, kBytes) == 0 && maps_over(memory); }},
-        {"munmap of a part", [](unsigned char *memory) { return munmap(memory, 4096) == 0 && maps_over(memory); }},
+        {"munmap",
+         [](unsigned char *memory) { return munmap(memory, kBytes) == 0 && maps_over(memory); }},
+        {"munmap of a part",
+         [](unsigned char *memory) { return munmap(memory, 4096) == 0 && maps_over(memory); }},
         {"mmap", maps_over},
         {"mremap away",
          [](unsigned char *memory) {
@@ -86,11 +90,14 @@ const std::vector<Case> &changes() {
          [](unsigned char *memory) {
              return mremap(memory, kBytes, kBytes / 2, 0) == memory && maps_over(memory);
          }},
-        {"MADV_DONTNEED", [](unsigned char *memory) { return madvise(memory, kBytes, MADV_DONTNEED) == 0; }},
-        {"MADV_DONTNEED_LOCKED", [](unsigned char *memory) { return madvise(memory, kBytes, kDontNeedLocked) == 0; }},
+        {"MADV_DONTNEED",
+         [](unsigned char *memory) { return madvise(memory, kBytes, MADV_DONTNEED) == 0; }},
+        {"MADV_DONTNEED_LOCKED",
+         [](unsigned char *memory) { return madvise(memory, kBytes, kDontNeedLocked) == 0; }},
         {"MADV_GUARD_INSTALL",
          [](unsigned char *memory) { return advise_twice(memory, kGuardInstall, kGuardRemove); }},
-        {"process_madvise", [](unsigned char *memory) { return process_advise(memory, MADV_DONTNEED, true) > 0; }},
+        {"process_madvise",
+         [](unsigned char *memory) { return process_advise(memory, MADV_DONTNEED, true) > 0; }},
         {"shmat over it",
          [](unsigned char *memory) {
              const int segment = shmget(IPC_PRIVATE, kBytes, IPC_CREAT | 0600);
@@ -110,12 +117,14 @@ const std::vector<Case> &changes() {
         {"syscall: mremap over it", [](unsigned char *memory) { return move_over(memory, false); }},
         {"syscall: mremap away",
          [](unsigned char *memory) {
-             const long moved =
-                 syscall(SYS_mremap, memory, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
+             const long moved = syscall(SYS_mremap, memory, kBytes, kBytes,
+                                        MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
              return moved != -1 && munmap(reinterpret_cast<void *>(moved), kBytes) == 0;
          }},
         {"syscall: madvise",
-         [](unsigned char *memory) { return syscall(SYS_madvise, memory, kBytes, MADV_DONTNEED) == 0; }},
+         [](unsigned char *memory) {
+             return syscall(SYS_madvise, memory, kBytes, MADV_DONTNEED) == 0;
+         }},
         {"syscall: process_madvise",
          [](unsigned char *memory) { return process_advise(memory, MADV_DONTNEED, false) > 0; }},
         {"syscall: shmat over it",
@@ -128,16 +137,22 @@ const std::vector<Case> &changes() {
         // What locked pages outlast.
         {"mprotect",
          [](unsigned char *memory) {
-             return mprotect(memory, kBytes, PROT_NONE) == 0 && mprotect(memory, kBytes, kAccess) == 0;
+             return mprotect(memory, kBytes, PROT_NONE) == 0 &&
+                    mprotect(memory, kBytes, kAccess) == 0;
          }},
-        {"MADV_FREE", [](unsigned char *memory) { return madvise(memory, kBytes, MADV_FREE) == 0; }},
-        {"MADV_PAGEOUT", [](unsigned char *memory) { return madvise(memory, kBytes, MADV_PAGEOUT) == 0; }},
-        {"MADV_MERGEABLE", [](unsigned char *memory) { return madvise(memory, kBytes, MADV_MERGEABLE) == 0; }},
+        {"MADV_FREE",
+         [](unsigned char *memory) { return madvise(memory, kBytes, MADV_FREE) == 0; }},
+        {"MADV_PAGEOUT",
+         [](unsigned char *memory) { return madvise(memory, kBytes, MADV_PAGEOUT) == 0; }},
+        {"MADV_MERGEABLE",
+         [](unsigned char *memory) { return madvise(memory, kBytes, MADV_MERGEABLE) == 0; }},
         {"MADV_WIPEONFORK and a fork",
          [](unsigned char *memory) {
-             return madvise(memory, kBytes, MADV_WIPEONFORK) == 0 && children_that_end_well(1, [] { return 0; }) == 1;
+             return madvise(memory, kBytes, MADV_WIPEONFORK) == 0 &&
+                    children_that_end_well(1, [] { return 0; }) == 1;
          }},
-        {"a fork", [](unsigned char *) { return children_that_end_well(1, [] { return 0; }) == 1; }},
+        {"a fork",
+         [](unsigned char *) { return children_that_end_well(1, [] { return 0; }) == 1; }},
     };
     return all;
 }
@@ -233,8 +248,8 @@ TEST_F(HookedPages, SystemCallsReturnWhatTheyDid) {
     const UniqueFd file(memfd_create("two pages", MFD_CLOEXEC));
     ASSERT_EQ(ftruncate(file.get(), 8192), 0);
     ASSERT_EQ(pwrite(file.get(), "x", 1, 4096), 1);
-    const auto mapped =
-        reinterpret_cast<void *>(syscall(SYS_mmap, nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), off_t{4096}));
+    const auto mapped = reinterpret_cast<void *>(
+        syscall(SYS_mmap, nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), off_t{4096}));
     ASSERT_NE(mapped, MAP_FAILED);
     EXPECT_EQ(*static_cast<char *>(mapped), 'x');
     munmap(mapped, 4096);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// With hooks in the driver, the application does not notice that gpushm has page-locked its memory, and nothing is taken
-// for locked, or for allocated, that is not any more.
+// With hooks in the driver, the application does not notice that gpushm has page-locked its memory,
+// and nothing is taken for locked, or for allocated, that is not any more.
 #include "core/hooks/driver_hooks.hpp"
 #include "core/mapping/memory_export.hpp"
 #include "core/memory/allocation_table.hpp"
@@ -48,7 +48,8 @@ protected:
         acquire(offset, length, context);
         return acquire(offset, length, context) != nullptr;
     }
-    /** Where another range has to go first: that waits until the context has no work, and is asked for now and then. */
+    /** Where another range has to go first: that waits until the context has no work, and is asked
+     * for now and then. */
     bool lock_in_time(size_t offset, size_t length, CUcontext context) {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
         bool locked = lock(offset, length, context);
@@ -63,15 +64,16 @@ protected:
     Buffer host_{MemoryKind::host, 4 * kBytes};
 };
 
-/** Else a copy of ours waits for the stream, as one of the application of memory that we have locked. */
+/** Else a copy of ours waits for the stream, as one of the application of memory that we have
+ * locked. */
 TEST_F(HookedPins, CopiesAreOwnUntilTheOutermostScopeEnds) {
     SKIP_UNLESS_SIMULATED();
     ASSERT_TRUE(lock(0, kBytes, context_));
     const Buffer device(MemoryKind::device, kBytes);
     const auto waits = [&] {
         reset_calls();
-        EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(device.data()), device_pointer(host_.data()), kBytes,
-                                                  nullptr),
+        EXPECT_EQ(CudaDriver::get()->memcpy_async(device_pointer(device.data()),
+                                                  device_pointer(host_.data()), kBytes, nullptr),
                   CUDA_SUCCESS);
         return calls("cuStreamSynchronize");
     };
@@ -97,7 +99,8 @@ TEST_F(HookedPins, AreKeptWhileTheApplicationCopiesInAnotherContext) {
     ASSERT_TRUE(lock(0, 2 * kBytes, context_));
     CUcontext second = nullptr;
     ASSERT_EQ(cuda_.device_primary_ctx_retain(&second, 1), CUDA_SUCCESS);
-    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t)>("cuMemcpyHtoD_v2");
+    const auto to_gpu =
+        cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t)>("cuMemcpyHtoD_v2");
     set_simulation("SIMCUDA_DELAY_US", "100000");
     std::atomic<bool> copies{false};
     CUresult result = CUDA_ERROR_UNKNOWN;
@@ -125,7 +128,8 @@ TEST_F(HookedPins, AreKeptWhileTheApplicationCopiesInAnotherContext) {
 TEST_F(HookedPins, AreNotNoticedByCopiesOfRows) {
     SKIP_UNLESS_SIMULATED();
     const Buffer device(MemoryKind::device, kBytes);
-    const auto flat = cuda_function<CUresult (*)(const CUDA_MEMCPY2D *, CUstream)>("cuMemcpy2DAsync_v2");
+    const auto flat =
+        cuda_function<CUresult (*)(const CUDA_MEMCPY2D *, CUstream)>("cuMemcpy2DAsync_v2");
     CUDA_MEMCPY2D out = {};
     out.srcMemoryType = CU_MEMORYTYPE_HOST;
     out.srcHost = host_.data();
@@ -149,7 +153,8 @@ TEST_F(HookedPins, AreNotNoticedByCopiesOfRows) {
         memset(host_.data(), 2, kBytes);
         EXPECT_EQ(flat(&back, stream), CUDA_SUCCESS);
         for (const size_t row : {size_t{0}, kBytes / kPitch - 1}) {
-            EXPECT_EQ(host_.data()[row * kPitch], 1) << "what was there when it was sent, row " << row;
+            EXPECT_EQ(host_.data()[row * kPitch], 1)
+                << "what was there when it was sent, row " << row;
             EXPECT_EQ(host_.data()[row * kPitch + kWidth], 2) << row;
         }
         set_simulation("SIMCUDA_DELAY_US", "5");
@@ -162,7 +167,8 @@ TEST_F(HookedPins, AreNotNoticedByCopiesOfRows) {
 TEST_F(HookedPins, AreNotUnlockedForCopiesOfRows) {
     SKIP_UNLESS_SIMULATED();
     const Buffer device(MemoryKind::device, kBytes);
-    const auto flat = cuda_function<CUresult (*)(const CUDA_MEMCPY2D *, CUstream)>("cuMemcpy2DAsync_v2");
+    const auto flat =
+        cuda_function<CUresult (*)(const CUDA_MEMCPY2D *, CUstream)>("cuMemcpy2DAsync_v2");
     ASSERT_TRUE(lock(0, kBytes / 2, context_));
     const HostPins::Hold message = acquire(0, kBytes / 2, context_);
     // Its rows begin before what is locked ends, one of them in the midst of the row.
@@ -183,7 +189,8 @@ TEST_F(HookedPins, AreNotUnlockedForCopiesOfRows) {
     const std::vector<unsigned char> arrived = read(device, kBytes);
     for (size_t row = 0; row < out.Height; ++row) {
         const unsigned char *sent = host_.data() + 100 + (out.srcY + row) * kPitch;
-        ASSERT_EQ(memcmp(arrived.data() + row * out.WidthInBytes, sent, out.WidthInBytes), 0) << row;
+        ASSERT_EQ(memcmp(arrived.data() + row * out.WidthInBytes, sent, out.WidthInBytes), 0)
+            << row;
     }
     EXPECT_TRUE(pins_.has_locked(host_.data(), 1));
     EXPECT_NE(acquire(0, kBytes / 2, context_), nullptr);
@@ -194,7 +201,8 @@ TEST_F(HookedPins, AreNotUnlockedForCopiesOfRows) {
 TEST_F(HookedPins, AreNotUnlockedForCopiesOfSlices) {
     SKIP_UNLESS_SIMULATED();
     const Buffer device(MemoryKind::device, kBytes);
-    const auto copy = cuda_function<CUresult (*)(const CUDA_MEMCPY3D *, CUstream)>("cuMemcpy3DAsync_v2");
+    const auto copy =
+        cuda_function<CUresult (*)(const CUDA_MEMCPY3D *, CUstream)>("cuMemcpy3DAsync_v2");
     ASSERT_TRUE(lock(0, kBytes / 2, context_));
     const HostPins::Hold message = acquire(0, kBytes / 2, context_);
     // What is locked ends in the midst of a row of the third of four slices.
@@ -217,7 +225,8 @@ TEST_F(HookedPins, AreNotUnlockedForCopiesOfSlices) {
     const std::vector<unsigned char> arrived = read(device, kBytes);
     for (size_t row = 0; row < out.Depth * out.Height; ++row) {
         const size_t slice = row / out.Height;
-        const unsigned char *sent = host_.data() + 100 + (slice * 200 + 5 + row % out.Height) * kPitch;
+        const unsigned char *sent =
+            host_.data() + 100 + (slice * 200 + 5 + row % out.Height) * kPitch;
         const unsigned char *got = arrived.data() + ((slice + 1) * 180 + row % out.Height) * kPitch;
         ASSERT_EQ(memcmp(got, sent, out.WidthInBytes), 0) << row;
     }
@@ -228,8 +237,8 @@ TEST_F(HookedPins, AreNotUnlockedForCopiesOfSlices) {
 TEST_F(HookedPins, AreNotNoticedByCopiesInTheDefaultStreamOfTheThread) {
     SKIP_UNLESS_SIMULATED();
     const Buffer device(MemoryKind::device, kBytes);
-    const auto to_gpu =
-        cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2_ptsz");
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>(
+        "cuMemcpyHtoDAsync_v2_ptsz");
     ASSERT_TRUE(lock(0, kBytes, context_));
     const std::vector<unsigned char> sent(host_.data(), host_.data() + kBytes);
     set_simulation("SIMCUDA_DELAY_US", "50000");
@@ -253,17 +262,21 @@ TEST_F(HookedPins, DoNotMakeSmallCopiesWaitForTheStream) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kSmall = 64 << 10;
     Buffer device(MemoryKind::device, 2 * kSmall);
-    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
-    const auto any = cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>("cuMemcpyAsync");
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>(
+        "cuMemcpyHtoDAsync_v2");
+    const auto any =
+        cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>("cuMemcpyAsync");
     CUstream stream = nullptr;
     ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     ASSERT_TRUE(lock(0, kBytes, context_));
     const std::vector<unsigned char> sent(host_.data(), host_.data() + 2 * kSmall);
     set_simulation("SIMCUDA_DELAY_US", "300000");
     EXPECT_EQ(to_gpu(device_pointer(device.data()), host_.data(), kSmall, stream), CUDA_SUCCESS);
-    EXPECT_EQ(any(device_pointer(device.data() + kSmall), device_pointer(host_.data() + kSmall), kSmall, stream),
+    EXPECT_EQ(any(device_pointer(device.data() + kSmall), device_pointer(host_.data() + kSmall),
+                  kSmall, stream),
               CUDA_SUCCESS);
-    EXPECT_EQ(any(device_pointer(device.data()), device_pointer(host_.data() + kSmall), 0, stream), CUDA_SUCCESS);
+    EXPECT_EQ(any(device_pointer(device.data()), device_pointer(host_.data() + kSmall), 0, stream),
+              CUDA_SUCCESS);
     EXPECT_EQ(cuda_.stream_query(stream), CUDA_ERROR_NOT_READY);
     host_.fill(1000);
     set_simulation("SIMCUDA_DELAY_US", "5");
@@ -276,11 +289,14 @@ TEST_F(HookedPins, DoNotMakeSmallCopiesWaitForTheStream) {
 TEST_F(HookedPins, AreKeptForGraphs) {
     SKIP_UNLESS_SIMULATED();
     Buffer device(MemoryKind::device, kBytes);
-    const auto copy = cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>("cuMemcpyAsync");
-    const auto begin_capture = cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
+    const auto copy =
+        cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>("cuMemcpyAsync");
+    const auto begin_capture =
+        cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
     const auto end_capture = cuda_function<CUresult (*)(CUstream, CUgraph *)>("cuStreamEndCapture");
     const auto instantiate =
-        cuda_function<CUresult (*)(CUgraphExec *, CUgraph, unsigned long long)>("cuGraphInstantiateWithFlags");
+        cuda_function<CUresult (*)(CUgraphExec *, CUgraph, unsigned long long)>(
+            "cuGraphInstantiateWithFlags");
     const auto launch = cuda_function<CUresult (*)(CUgraphExec, CUstream)>("cuGraphLaunch");
     CUstream stream = nullptr;
     ASSERT_EQ(cuda_.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -290,10 +306,12 @@ TEST_F(HookedPins, AreKeptForGraphs) {
         const unsigned char *destination = to_gpu ? device.data() : host_.data();
         ASSERT_TRUE(lock(0, kBytes, context_));
         ASSERT_EQ(begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-        EXPECT_EQ(copy(device_pointer(destination), device_pointer(source), 4096, stream), CUDA_SUCCESS);
+        EXPECT_EQ(copy(device_pointer(destination), device_pointer(source), 4096, stream),
+                  CUDA_SUCCESS);
         CUgraph graph = nullptr;
         ASSERT_EQ(end_capture(stream, &graph), CUDA_SUCCESS);
-        for (const size_t other : {kBytes, 2 * kBytes, 3 * kBytes}) {  // there is room for one of them
+        for (const size_t other :
+             {kBytes, 2 * kBytes, 3 * kBytes}) {  // there is room for one of them
             EXPECT_TRUE(lock_in_time(other, kBytes, context_)) << other;
         }
         EXPECT_FALSE(lock(kBytes / 2, kBytes, context_)) << "of both one range would be made";
@@ -370,10 +388,14 @@ FreshProcess fork_with_known_memory("fork-with-known-memory", [] {
     for (int look = 0; look < 2; ++look) {
         CHECK(query_memory(buffer.data()).kind == MemoryKind::device);
     }
-    return children_that_end_well(1, [&] {
-        MemoryInfo known;
-        return AllocationTable::instance().find(buffer.data(), &known) ? 1 : 0;
-    }) == 1 ? 0 : 1;
+    return children_that_end_well(
+               1,
+               [&] {
+                   MemoryInfo known;
+                   return AllocationTable::instance().find(buffer.data(), &known) ? 1 : 0;
+               }) == 1
+               ? 0
+               : 1;
 });
 
 TEST(HooksProcess, AForkedChildDoesNotKnowMemoryOfItsParent) {
@@ -389,8 +411,8 @@ FreshProcess only_host_memory("only-host-memory", [] {
     const CudaDriver &cuda = *CudaDriver::get();
     const bool registered = abi_test::register_test_component();
     const CUcontext context = enter_primary_context(0);
-    if (!registered || context == nullptr ||
-        host_memory_is_watched() || !watch_host_memory(abi::patch_function) || !host_memory_is_watched() ||
+    if (!registered || context == nullptr || host_memory_is_watched() ||
+        !watch_host_memory(abi::patch_function) || !host_memory_is_watched() ||
         driver_hooks_installed()) {
         return 1;
     }
@@ -399,20 +421,23 @@ FreshProcess only_host_memory("only-host-memory", [] {
     HostPins::instance().enable(kBytes);
     HostPins::Hold hold;
     for (int use = 0; use < 2; ++use) {
-        hold = HostPins::instance().acquire(query_memory(host.data()), host.data(), kBytes / 2, context, 1);
+        hold = HostPins::instance().acquire(query_memory(host.data()), host.data(), kBytes / 2,
+                                            context, 1);
     }
     if (hold == nullptr) {
         return 2;
     }
     set_simulation("SIMCUDA_DELAY_US", "50000");
-    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>("cuMemcpyHtoDAsync_v2");
+    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>(
+        "cuMemcpyHtoDAsync_v2");
     host.fill(1);
     if (to_gpu(device_pointer(device.data()), host.data(), kBytes, nullptr) != CUDA_SUCCESS) {
         return 3;
     }
     host.fill(2);
     set_simulation("SIMCUDA_DELAY_US", "5");
-    if (cuda.stream_synchronize(nullptr) != CUDA_SUCCESS || !device.check(0, kBytes, 1, 0).empty()) {
+    if (cuda.stream_synchronize(nullptr) != CUDA_SUCCESS ||
+        !device.check(0, kBytes, 1, 0).empty()) {
         return 4;
     }
     hold = nullptr;

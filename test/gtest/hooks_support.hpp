@@ -22,5 +22,4 @@ protected:
     void SetUp() override;
 };
 
-
 }  // namespace gpushm::test

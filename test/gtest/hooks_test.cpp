@@ -118,12 +118,12 @@ TEST_F(HooksTest, TheApplicationsCopiesMayLeaveWhatGpushmHasLocked) {
         hold = pins.acquire(query_memory(part), part, kLocked, context_, 1);
     }
     ASSERT_NE(hold, nullptr) << "not locked";
-    const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t)>(
-        "cuMemcpyHtoD_v2");
-    const auto from_gpu = cuda_function<CUresult (*)(void *, CUdeviceptr, size_t)>(
-        "cuMemcpyDtoH_v2");
-    const auto any_async = cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>(
-        "cuMemcpyAsync");
+    const auto to_gpu =
+        cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t)>("cuMemcpyHtoD_v2");
+    const auto from_gpu =
+        cuda_function<CUresult (*)(void *, CUdeviceptr, size_t)>("cuMemcpyDtoH_v2");
+    const auto any_async =
+        cuda_function<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream)>("cuMemcpyAsync");
     const CUdeviceptr memory = device_pointer(device.data());
     uint64_t seed = 0;
     for (const size_t begin : {size_t{0}, kLocked, kLocked + 4096, 2 * kLocked - 1}) {
@@ -147,7 +147,8 @@ TEST_F(HooksTest, TheApplicationsCopiesMayLeaveWhatGpushmHasLocked) {
     pins.enable(0);
 }
 
-/** As of pageable memory: the source may be overwritten when the call returns, what came to the host is there. */
+/** As of pageable memory: the source may be overwritten when the call returns, what came to the
+ * host is there. */
 TEST_F(HooksTest, TheApplicationDoesNotSeeThatItsMemoryIsLocked) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kBytes = 1 << 20;
@@ -163,8 +164,8 @@ TEST_F(HooksTest, TheApplicationDoesNotSeeThatItsMemoryIsLocked) {
     using AnyAsync = CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
     const auto to_gpu = cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t, CUstream)>(
         "cuMemcpyHtoDAsync_v2");
-    const auto from_gpu = cuda_function<CUresult (*)(void *, CUdeviceptr, size_t, CUstream)>(
-        "cuMemcpyDtoHAsync_v2");
+    const auto from_gpu =
+        cuda_function<CUresult (*)(void *, CUdeviceptr, size_t, CUstream)>("cuMemcpyDtoHAsync_v2");
     const auto any = cuda_function<AnyAsync>("cuMemcpyAsync");
     const auto begin_capture =
         cuda_function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
@@ -191,7 +192,8 @@ TEST_F(HooksTest, TheApplicationDoesNotSeeThatItsMemoryIsLocked) {
     CUgraph graph = nullptr;
     ASSERT_EQ(begin_capture(made, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     EXPECT_EQ(to_gpu(memory, host.data(), kBytes, made), CUDA_SUCCESS);
-    EXPECT_EQ(end_capture(made, &graph), CUDA_SUCCESS) << "a copy that is captured is not waited for";
+    EXPECT_EQ(end_capture(made, &graph), CUDA_SUCCESS)
+        << "a copy that is captured is not waited for";
     CopyEngine engine;
     CopyTicket ticket;
     EXPECT_EQ(engine.start({device.data(), host.data(), kBytes, query_memory(device.data()),
@@ -222,7 +224,8 @@ TEST_F(HooksTest, TheApplicationMayPageLockWhatGpushmHasLocked) {
     const CudaDriver *driver = CudaDriver::get();
     EXPECT_EQ(driver->mem_host_register(buffer.data(), kBytes, 0), CUDA_SUCCESS);
     EXPECT_NE(acquire(), nullptr) << "page-locked by the application";
-    EXPECT_EQ(driver->mem_host_unregister(buffer.data()), CUDA_SUCCESS) << "it is the application's";
+    EXPECT_EQ(driver->mem_host_unregister(buffer.data()), CUDA_SUCCESS)
+        << "it is the application's";
     EXPECT_EQ(query_memory(buffer.data()).kind, MemoryKind::host);
     pins.enable(0);
 }
@@ -325,8 +328,7 @@ TEST_F(HooksTest, PoolMemoryIsAskedForEachTime) {
     for (int round = 0; round < 100; ++round) {
         ASSERT_EQ(allocate(&address, 4096, nullptr), CUDA_SUCCESS);
         unsigned long long id = 0;
-        ASSERT_EQ(attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                            reinterpret_cast<void *>(address)),
+        ASSERT_EQ(attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<void *>(address)),
                   CUDA_SUCCESS);
         ASSERT_EQ(query_memory(reinterpret_cast<void *>(address)).buffer_id, id) << round;
         ASSERT_EQ(release(address, nullptr), CUDA_SUCCESS);
@@ -456,8 +458,9 @@ TEST_F(HooksTest, CopiesEndWithTheirContext) {
     CopyTicket tickets[4];  // two run, two are collected
     set_simulation("SIMCUDA_DELAY_US", "3000");
     for (CopyTicket &ticket : tickets) {
-        ASSERT_EQ(engine.start({there->data(), host.data(), 64, info, CopyDirection::to_gpu}, &ticket),
-                  Status::in_progress);
+        ASSERT_EQ(
+            engine.start({there->data(), host.data(), 64, info, CopyDirection::to_gpu}, &ticket),
+            Status::in_progress);
     }
     set_simulation("SIMCUDA_DELAY_US", "5");
     destroy_context(other);
@@ -552,7 +555,9 @@ FreshProcess refused("refused", [] {
     return 0;
 });
 
-TEST(HooksProcess, WithoutAllHooksTheDriverIsAskedEachTime) { EXPECT_EQ(refused.run(), 0); }
+TEST(HooksProcess, WithoutAllHooksTheDriverIsAskedEachTime) {
+    EXPECT_EQ(refused.run(), 0);
+}
 
 /** As before CUDA 12.0. */
 FreshProcess no_context_ids("no-context-ids", [] {
@@ -581,7 +586,9 @@ FreshProcess no_context_ids("no-context-ids", [] {
     return 0;
 });
 
-TEST(HooksProcess, ContextsAreToldApartWhereTheDriverDoesNot) { EXPECT_EQ(no_context_ids.run(), 0); }
+TEST(HooksProcess, ContextsAreToldApartWhereTheDriverDoesNot) {
+    EXPECT_EQ(no_context_ids.run(), 0);
+}
 
 /** Where UCX itself watches the memory. */
 FreshProcess only_contexts("only-contexts", [] {
@@ -597,10 +604,13 @@ FreshProcess only_contexts("only-contexts", [] {
     cuda.ctx_pop_current(&context);
     CopyEngine engine;
     CopyTicket tickets[3];
-    const CopyJob job = {there.data(), host.data(), 64, query_memory(there.data()), CopyDirection::to_gpu};
-    CHECK(engine.start(job, &tickets[0]) == Status::in_progress && engine.wait(&tickets[0]) == Status::ok);
+    const CopyJob job = {there.data(), host.data(), 64, query_memory(there.data()),
+                         CopyDirection::to_gpu};
+    CHECK(engine.start(job, &tickets[0]) == Status::in_progress &&
+          engine.wait(&tickets[0]) == Status::ok);
     reset_calls();
-    CHECK(engine.start(job, &tickets[0]) == Status::in_progress && engine.wait(&tickets[0]) == Status::ok);
+    CHECK(engine.start(job, &tickets[0]) == Status::in_progress &&
+          engine.wait(&tickets[0]) == Status::ok);
     CHECK(calls("cuCtxGetId") == 0);  // nothing has ended
     set_simulation("SIMCUDA_DELAY_US", "3000");
     for (CopyTicket &ticket : tickets) {
@@ -648,8 +658,8 @@ FreshProcess read_to_the_end("kernels-read-to-the-end", [] {
         [&] { return copy_pieces(pieces) == Status::ok; },
         [&] { return copy_pieces_within(query_memory(to.data()), pieces) == Status::ok; },
         [&] {
-            return reduce_on_gpu(ReductionOperation::sum, ElementType::uint32, to.data(), to.data(), operand.address(),
-                                 kCount) == GpuReduction::done;
+            return reduce_on_gpu(ReductionOperation::sum, ElementType::uint32, to.data(), to.data(),
+                                 operand.address(), kCount) == GpuReduction::done;
         }};
     for (const auto &work : works) {
         const CUcontext other = make_context();
@@ -678,8 +688,8 @@ TEST(HooksProcess, KernelsReadToTheEndWhatIsLockedInAnotherContext) {
     EXPECT_EQ(read_to_the_end.run(), 0);
 }
 
-/** A primary context that only gpushm uses gets no kernels, which would take turns with the application's in another
- *  context; one that the application makes does. */
+/** A primary context that only gpushm uses gets no kernels, which would take turns with the
+ * application's in another context; one that the application makes does. */
 FreshProcess primary_context("primary-context", [] {
     const CudaDriver &cuda = *CudaDriver::get();
     if (!install_all_hooks() || cuda.init(0) != CUDA_SUCCESS) {

@@ -74,8 +74,8 @@ TEST_F(Unmap, IsToldInWhateverThread) {
 TEST_F(Unmap, IsToldBeforeAnotherMappingTakesThePlace) {
     void *memory = map();
     watch(memory);
-    ASSERT_EQ(mmap(memory, kBytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+    ASSERT_EQ(mmap(memory, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0),
               memory);
     EXPECT_EQ(seen, 1);
     watched = nullptr;

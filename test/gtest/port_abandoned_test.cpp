@@ -73,8 +73,7 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatWereKilled) {
             TestPort peer;
             std::vector<unsigned char> local(bytes.size());
             Outcome get;
-            peer.link(own).get(local.data(), local.size(), memory.at(), nullptr,
-                               get.completion());
+            peer.link(own).get(local.data(), local.size(), memory.at(), nullptr, get.completion());
             progress_until({&peer}, [&] { return get.done(); });
             raise(SIGKILL);
             return 0;

@@ -190,9 +190,9 @@ TEST_F(PortDeath, AtEveryMomentOfTransfers) {
         ASSERT_TRUE(peer.channel().receive(&address));
         Link &link = port_->link(address.mailbox);
         Outcome outcomes[3];
-        ASSERT_EQ(link.get(local_.data(), kBytes / 2, address.memory, nullptr,
-                           outcomes[1].completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            link.get(local_.data(), kBytes / 2, address.memory, nullptr, outcomes[1].completion()),
+            Status::in_progress);
         RemoteMemory behind = address.memory;
         behind.address += kBytes / 2;
         ASSERT_EQ(link.put(local_.data(), kBytes / 2, behind, nullptr, outcomes[0].completion()),

@@ -29,8 +29,9 @@ constexpr unsigned kRegistrations = 2;
 class SharedWord {
 public:
     SharedWord()
-        : word_(static_cast<std::atomic<int> *>(
-              mmap(nullptr, sizeof(*word_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+        : word_(
+              static_cast<std::atomic<int> *>(mmap(nullptr, sizeof(*word_), PROT_READ | PROT_WRITE,
+                                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
     ~SharedWord() { munmap(word_, sizeof(*word_)); }
     SharedWord(const SharedWord &) = delete;
     SharedWord &operator=(const SharedWord &) = delete;
@@ -80,7 +81,8 @@ protected:
     /** The child writes both registrations now. */
     void begin() {
         child_.channel().send(port_->address());
-        child_.channel().send(std::array<uint64_t, kRegistrations>{first_.at().registration, second_.at().registration});
+        child_.channel().send(std::array<uint64_t, kRegistrations>{first_.at().registration,
+                                                                   second_.at().registration});
         int began = -1;
         ASSERT_TRUE(child_.channel().receive(&began));
     }
@@ -127,7 +129,9 @@ TEST_F(PortDeregistration, DoesNotWaitForEverForWhoIsStopped) {
     begin();
     kill(child_.pid(), SIGSTOP);
     first_.end();
-    EXPECT_EQ(log_.count("process " + std::to_string(child_.pid()) + " does not end a copy into memory"), 1u);
+    EXPECT_EQ(
+        log_.count("process " + std::to_string(child_.pid()) + " does not end a copy into memory"),
+        1u);
     second_.end();  // it has not moved since
     EXPECT_EQ(log_.count("does not end a copy"), 1u);
     kill(child_.pid(), SIGCONT);

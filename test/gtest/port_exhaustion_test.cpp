@@ -50,32 +50,32 @@ TEST(PortExhaustion, PortThatCannotBeMadeIsNoneAndLeavesNothing) {
     Port::create(kSmallPort, nobody);  // makes what a process keeps
     const size_t descriptors = open_descriptors();
     const size_t mappings = mappings_named("gpushm");
-    for_each_failing_call<Nothing>(4, [&](Nothing &, const FailingCall &failing,
-                                          const LogCapture &log) {
-        auto port = Port::create(kSmallPort, nobody);
-        EXPECT_EQ(port == nullptr, failing.name() != nullptr);
-        if (port == nullptr) {
-            EXPECT_EQ(log.count(""), 1u) << failing.name();
-            EXPECT_EQ(log.count("cannot"), 1u) << failing.name();
-        }
-        port.reset();
-        EXPECT_EQ(open_descriptors(), descriptors) << failing.name();
-        EXPECT_EQ(mappings_named("gpushm"), mappings) << failing.name();
-    });
+    for_each_failing_call<Nothing>(
+        4, [&](Nothing &, const FailingCall &failing, const LogCapture &log) {
+            auto port = Port::create(kSmallPort, nobody);
+            EXPECT_EQ(port == nullptr, failing.name() != nullptr);
+            if (port == nullptr) {
+                EXPECT_EQ(log.count(""), 1u) << failing.name();
+                EXPECT_EQ(log.count("cannot"), 1u) << failing.name();
+            }
+            port.reset();
+            EXPECT_EQ(open_descriptors(), descriptors) << failing.name();
+            EXPECT_EQ(mappings_named("gpushm"), mappings) << failing.name();
+        });
 }
 
 TEST(PortExhaustion, PeerThatCannotBeReachedNowCanBeLater) {
-    for_each_failing_call<Ports>(2, [](Ports &ports, const FailingCall &failing,
-                                       const LogCapture &) {
-        const char *why = nullptr;
-        if (ports.a->link(ports.b->address(), &why) == nullptr) {
-            ASSERT_NE(failing.name(), nullptr);
-            EXPECT_NE(std::string(why).find("ulimit"), std::string::npos) << why;
-        }
-        ASSERT_EQ(ports.a.link(ports.b).am_short(1, 5, nullptr, 0), Status::ok);
-        settle({&ports.a, &ports.b});
-        EXPECT_EQ(ports.b.messages.size(), 1u);
-    });
+    for_each_failing_call<Ports>(
+        2, [](Ports &ports, const FailingCall &failing, const LogCapture &) {
+            const char *why = nullptr;
+            if (ports.a->link(ports.b->address(), &why) == nullptr) {
+                ASSERT_NE(failing.name(), nullptr);
+                EXPECT_NE(std::string(why).find("ulimit"), std::string::npos) << why;
+            }
+            ASSERT_EQ(ports.a.link(ports.b).am_short(1, 5, nullptr, 0), Status::ok);
+            settle({&ports.a, &ports.b});
+            EXPECT_EQ(ports.b.messages.size(), 1u);
+        });
 }
 
 /** A transfer in each direction over ports that are connected. */
@@ -87,11 +87,10 @@ void expect_transfers(TestPort &a, TestPort &b) {
         fill_pattern(put ? local.data() : remote.data(), kBytes, put);
         Outcome outcome;
         Link &link = a.link(b);
-        ASSERT_EQ(put ? link.put(local.data(), kBytes, registration.at(), nullptr,
-                                 outcome.completion())
-                      : link.get(local.data(), kBytes, registration.at(), nullptr,
-                                 outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            put ? link.put(local.data(), kBytes, registration.at(), nullptr, outcome.completion())
+                : link.get(local.data(), kBytes, registration.at(), nullptr, outcome.completion()),
+            Status::in_progress);
         ASSERT_TRUE(progress_until({&a, &b}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_EQ(pattern_mismatch(put ? remote.data() : local.data(), kBytes, put), kBytes);
@@ -100,12 +99,12 @@ void expect_transfers(TestPort &a, TestPort &b) {
 
 TEST(PortExhaustion, TransfersWorkWithoutARing) {
     CudaDriver::get();  // says once that there is none
-    for_each_failing_call<ConnectedPorts>(6, [](ConnectedPorts &ports, const FailingCall &failing,
-                                                const LogCapture &log) {
-        expect_transfers(ports.a, ports.b);
-        EXPECT_LE(log.count("cannot"), failing.name() != nullptr ? 1u : 0u);
-        expect_transfers(ports.a, ports.b);
-    });
+    for_each_failing_call<ConnectedPorts>(
+        6, [](ConnectedPorts &ports, const FailingCall &failing, const LogCapture &log) {
+            expect_transfers(ports.a, ports.b);
+            EXPECT_LE(log.count("cannot"), failing.name() != nullptr ? 1u : 0u);
+            expect_transfers(ports.a, ports.b);
+        });
 }
 
 }  // namespace

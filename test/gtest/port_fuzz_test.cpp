@@ -79,11 +79,28 @@ private:
     /** What may be a boundary of something. */
     uint64_t value() {
         const RemoteMemory remote = area_->remote();
-        const uint64_t values[] = {0, 1, 2, 4096, 8192, kSlotBytes, kSlotBytes + 1, 16384, 32768,
-                                   uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{1} << 46,
-                                   uint64_t{1} << 63, ~uint64_t{0}, remote.address,
-                                   remote.address + kRegistered, remote.registration, kRegistered,
-                                   last_id_, position_, random_.next(), random_.below(70000)};
+        const uint64_t values[] = {0,
+                                   1,
+                                   2,
+                                   4096,
+                                   8192,
+                                   kSlotBytes,
+                                   kSlotBytes + 1,
+                                   16384,
+                                   32768,
+                                   uint64_t{1} << 31,
+                                   uint64_t{1} << 32,
+                                   uint64_t{1} << 46,
+                                   uint64_t{1} << 63,
+                                   ~uint64_t{0},
+                                   remote.address,
+                                   remote.address + kRegistered,
+                                   remote.registration,
+                                   kRegistered,
+                                   last_id_,
+                                   position_,
+                                   random_.next(),
+                                   random_.below(70000)};
         const uint64_t chosen = values[random_.below(std::size(values))];
         return random_.below(3) == 0 ? chosen + random_.below(5) - 2 : chosen;
     }
@@ -151,9 +168,15 @@ private:
             auto *header = reinterpret_cast<MailboxHeader *>(records_->data());
             // Rarely tail: nothing more comes through a mailbox whose tail makes no sense.
             switch (random_.below(8)) {
-            case 0: header->tail = value(); break;
-            case 1: header->head = value(); break;
-            default: header->tail ^= 1; break;
+                case 0:
+                    header->tail = value();
+                    break;
+                case 1:
+                    header->head = value();
+                    break;
+                default:
+                    header->tail ^= 1;
+                    break;
             }
         } else if (what < 170) {
             mutate_record();
@@ -167,9 +190,15 @@ private:
         SenderRecord &record = records[random_.below(4)];
         MailboxAddress address = record.address;
         switch (random_.below(3)) {
-        case 0: address.pid = static_cast<int32_t>(value()); break;
-        case 1: address.segment_fd = static_cast<int32_t>(random_.below(64)); break;
-        case 2: address.cookie.low = value(); break;
+            case 0:
+                address.pid = static_cast<int32_t>(value());
+                break;
+            case 1:
+                address.segment_fd = static_cast<int32_t>(random_.below(64));
+                break;
+            case 2:
+                address.cookie.low = value();
+                break;
         }
         if (&record != &records[0]) {  // its own stays, or nothing would reach the link any more
             record.address = address;
@@ -183,8 +212,8 @@ private:
             byte = static_cast<unsigned char>(random_.next());
         }
         // Beyond the last kind now and then; rarely the one that ends it all.
-        auto kind = static_cast<CellKind>(
-            1 + random_.below(static_cast<size_t>(CellKind::map_offer) + 1));
+        auto kind =
+            static_cast<CellKind>(1 + random_.below(static_cast<size_t>(CellKind::map_offer) + 1));
         if (kind == CellKind::close && random_.below(20) != 0) {
             kind = CellKind::chunk_ring;
         }
@@ -213,70 +242,75 @@ private:
 
     size_t fill(CellKind kind, unsigned char *payload) {
         switch (kind) {
-        case CellKind::am_ring: {
-            const RingSpan used = span();
-            position_ = std::max(position_, used.position + used.length);
-            return put_into(payload, used);
-        }
-        case CellKind::ring_offer: {
-            Cookie cookie = ring_->cookie();
-            cookie.high = mutated(cookie.high);
-            return put_into(payload, RingOffer{cookie, static_cast<int32_t>(
-                                                           mutated(ring_->segment_fd()))});
-        }
-        case CellKind::ring_answer:
-            return put_into(payload, RingAnswer{static_cast<uint32_t>(random_.below(3))});
-        case CellKind::chunk_slot:
-        case CellKind::chunk_ring: return put_into(payload, chunk(kind));
-        case CellKind::get_request: {
-            const RemoteMemory remote = area_->remote();
-            GetRequest request = {};
-            request.transfer_id = mutated(random_.below(9));
-            request.address = mutated(remote.address);
-            request.length = mutated(1 + random_.below(kRegistered));
-            request.registration = mutated(remote.registration);
-            request.destination = mutated(remote.address);
-            request.shared = {static_cast<uint32_t>(value()), static_cast<uint32_t>(value())};
-            request.buffer = name();
-            return put_into(payload, request);
-        }
-        case CellKind::map_request: return put_into(payload, MapRequest{name()});
-        case CellKind::map_offer: return put_into(payload, MapOffer{name()});
-        case CellKind::map_answer: {
-            MapAnswer answer = {};
-            answer.owner = name().owner;
-            answer.buffer_id = name().buffer_id;
-            answer.sharing = name().sharing;
-            for (unsigned char &byte : answer.ipc_handle) {
-                byte = static_cast<unsigned char>(random_.next());
+            case CellKind::am_ring: {
+                const RingSpan used = span();
+                position_ = std::max(position_, used.position + used.length);
+                return put_into(payload, used);
             }
-            return put_into(payload, answer);
-        }
-        case CellKind::help_request: {
-            // Of a transfer that nobody has opened: it may not write.
-            const RemoteMemory remote = area_->remote();
-            const SharedUse use = {static_cast<uint32_t>(mutated(0)),
-                                   static_cast<uint32_t>(random_.below(9))};
-            return put_into(payload, HelpRequest{mutated(remote.address), mutated(kRegistered),
-                                                 mutated(remote.registration), value(),
-                                                 mutated(4096), use, value(),
-                                                 static_cast<uint32_t>(random_.below(2)), 0});
-        }
-        case CellKind::help_piece: {
-            const SharedUse use = {static_cast<uint32_t>(mutated(0)),
-                                   static_cast<uint32_t>(random_.below(9))};
-            return put_into(payload, HelpPiece{use, static_cast<uint32_t>(random_.below(9))});
-        }
-        case CellKind::unmap_notice:
-            return put_into(payload, UnmapNotice{name().owner, name().buffer_id});
-        case CellKind::transfer_done: {
-            // Rarely for a put that is under way: the link ends with that.
-            const bool early = !last_is_get_ && last_end_ < last_total_ && random_.below(50) != 0;
-            const bool refused = last_is_get_ && random_.below(50) != 0;
-            return put_into(payload, TransferDone{early ? value() : mutated(last_id_),
-                                                  refused ? 1u : 0u});
-        }
-        default: return random_.below(Cell::kInlineBytes + 1);
+            case CellKind::ring_offer: {
+                Cookie cookie = ring_->cookie();
+                cookie.high = mutated(cookie.high);
+                return put_into(
+                    payload, RingOffer{cookie, static_cast<int32_t>(mutated(ring_->segment_fd()))});
+            }
+            case CellKind::ring_answer:
+                return put_into(payload, RingAnswer{static_cast<uint32_t>(random_.below(3))});
+            case CellKind::chunk_slot:
+            case CellKind::chunk_ring:
+                return put_into(payload, chunk(kind));
+            case CellKind::get_request: {
+                const RemoteMemory remote = area_->remote();
+                GetRequest request = {};
+                request.transfer_id = mutated(random_.below(9));
+                request.address = mutated(remote.address);
+                request.length = mutated(1 + random_.below(kRegistered));
+                request.registration = mutated(remote.registration);
+                request.destination = mutated(remote.address);
+                request.shared = {static_cast<uint32_t>(value()), static_cast<uint32_t>(value())};
+                request.buffer = name();
+                return put_into(payload, request);
+            }
+            case CellKind::map_request:
+                return put_into(payload, MapRequest{name()});
+            case CellKind::map_offer:
+                return put_into(payload, MapOffer{name()});
+            case CellKind::map_answer: {
+                MapAnswer answer = {};
+                answer.owner = name().owner;
+                answer.buffer_id = name().buffer_id;
+                answer.sharing = name().sharing;
+                for (unsigned char &byte : answer.ipc_handle) {
+                    byte = static_cast<unsigned char>(random_.next());
+                }
+                return put_into(payload, answer);
+            }
+            case CellKind::help_request: {
+                // Of a transfer that nobody has opened: it may not write.
+                const RemoteMemory remote = area_->remote();
+                const SharedUse use = {static_cast<uint32_t>(mutated(0)),
+                                       static_cast<uint32_t>(random_.below(9))};
+                return put_into(
+                    payload, HelpRequest{mutated(remote.address), mutated(kRegistered),
+                                         mutated(remote.registration), value(), mutated(4096), use,
+                                         value(), static_cast<uint32_t>(random_.below(2)), 0});
+            }
+            case CellKind::help_piece: {
+                const SharedUse use = {static_cast<uint32_t>(mutated(0)),
+                                       static_cast<uint32_t>(random_.below(9))};
+                return put_into(payload, HelpPiece{use, static_cast<uint32_t>(random_.below(9))});
+            }
+            case CellKind::unmap_notice:
+                return put_into(payload, UnmapNotice{name().owner, name().buffer_id});
+            case CellKind::transfer_done: {
+                // Rarely for a put that is under way: the link ends with that.
+                const bool early =
+                    !last_is_get_ && last_end_ < last_total_ && random_.below(50) != 0;
+                const bool refused = last_is_get_ && random_.below(50) != 0;
+                return put_into(
+                    payload, TransferDone{early ? value() : mutated(last_id_), refused ? 1u : 0u});
+            }
+            default:
+                return random_.below(Cell::kInlineBytes + 1);
         }
     }
 

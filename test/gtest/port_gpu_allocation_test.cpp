@@ -81,8 +81,8 @@ TEST_F(AllocationHistoryTest, HostMemoryAtItsAddressMeansThatItIsGone) {
         address = buffer.data();
         ASSERT_TRUE(observe(address));
     }
-    EXPECT_FALSE(history_.observe(static_cast<const unsigned char *>(address) + 8191, MemoryInfo(),
-                                  &gone_));
+    EXPECT_FALSE(
+        history_.observe(static_cast<const unsigned char *>(address) + 8191, MemoryInfo(), &gone_));
     ASSERT_EQ(gone_.size(), 1u);
     EXPECT_EQ(gone_[0].base, address);
     EXPECT_EQ(gone_[0].kind, MemoryKind::managed);
@@ -121,7 +121,8 @@ TEST_F(AllocationHistoryTest, ReportsEverythingWhenItBeginsAnew) {
     }
     EXPECT_GE(reported, 1u << 14) << "an allocation was forgotten without a word";
     EXPECT_LT(reported, kCount);
-    EXPECT_TRUE(history_.observe(last_reported.base, last_reported, &gone_)) << "what was reported is new again";
+    EXPECT_TRUE(history_.observe(last_reported.base, last_reported, &gone_))
+        << "what was reported is new again";
 }
 
 TEST_F(AllocationHistoryTest, ThreadsObserveAtOnce) {

@@ -65,11 +65,11 @@ protected:
     void transfer(bool put, Buffer &source, Buffer &target, size_t length) {
         const Registration registration(put ? target.data() : source.data(), length);
         Outcome outcome;
-        ASSERT_EQ(put ? link_.put(source.data(), length, registration.at(), nullptr,
-                                  outcome.completion())
-                      : link_.get(target.data(), length, registration.at(), nullptr,
-                                  outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            put ? link_.put(source.data(), length, registration.at(), nullptr, outcome.completion())
+                : link_.get(target.data(), length, registration.at(), nullptr,
+                            outcome.completion()),
+            Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         ASSERT_EQ(outcome.status, Status::ok);
     }
@@ -164,7 +164,8 @@ TEST_F(PortGpuCalls, TransfersFromDeviceToDevice) {
     expect_calls({2, 2, 2});
 }
 
-/** Given to the driver together they would end together, and one side would copy after the other. */
+/** Given to the driver together they would end together, and one side would copy after the other.
+ */
 TEST_F(PortGpuCalls, ChunksOfOneTransferEndOneByOne) {
     constexpr size_t kLength = 1 << 20;
     constexpr unsigned long kChunks = 4;
@@ -181,7 +182,8 @@ TEST_F(PortGpuCalls, ChunksOfOneTransferEndOneByOne) {
     const Registration registration(target.data(), kLength);
     Outcome outcome;
     reset_calls();
-    ASSERT_EQ(sender.link(receiver).put(source.data(), kLength, registration.at(), nullptr, outcome.completion()),
+    ASSERT_EQ(sender.link(receiver).put(source.data(), kLength, registration.at(), nullptr,
+                                        outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&sender, &receiver}, [&] { return outcome.done(); }));
     EXPECT_EQ(calls("cuEventRecord"), 2 * kChunks) << "both sides";
@@ -212,12 +214,13 @@ TEST_F(PortGpuCalls, LongTransfersUnderWayTogether) {
     set_simulation("SIMCUDA_DELAY_US", "3000");
     reset_calls();
     for (size_t i = 0; i < kCount; ++i) {
-        ASSERT_EQ(link.put(source.data() + i * kLength, kLength, registration.at(i * kLength), nullptr,
-                           outcomes[i].completion()),
+        ASSERT_EQ(link.put(source.data() + i * kLength, kLength, registration.at(i * kLength),
+                           nullptr, outcomes[i].completion()),
                   Status::in_progress);
     }
     ASSERT_TRUE(progress_until({&sender, &receiver}, [&] {
-        return std::all_of(std::begin(outcomes), std::end(outcomes), [](const Outcome &outcome) { return outcome.done(); });
+        return std::all_of(std::begin(outcomes), std::end(outcomes),
+                           [](const Outcome &outcome) { return outcome.done(); });
     }));
     set_simulation("SIMCUDA_DELAY_US", "5");
     EXPECT_GE(calls("cuMemcpyBatchAsync"), 1u);

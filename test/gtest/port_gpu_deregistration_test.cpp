@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPU memory is deregistered while a put of a peer is under way: when that returns the memory is the program's own.
+// GPU memory is deregistered while a put of a peer is under way: when that returns the memory is
+// the program's own.
 #include "port_gpu_peer.hpp"
 
 #include <unistd.h>
@@ -22,19 +23,25 @@ constexpr size_t kBytes = 20000;
 constexpr const char *kSlow = "150000";
 constexpr const char *kUsual = "5";
 
-unsigned long copies() { return calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync") + calls("cuLaunchKernel"); }
+unsigned long copies() {
+    return calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync") + calls("cuLaunchKernel");
+}
 
 /** Whether anybody writes a registration through a mapping. */
 bool is_written(TestPort &port, uint64_t registration) {
     const char *why = "";
-    const std::optional<Segment> segment = Segment::attach(getpid(), port->address().segment_fd, 0, &why);
+    const std::optional<Segment> segment =
+        Segment::attach(getpid(), port->address().segment_fd, 0, &why);
     const DirectWrites *words = segment ? MailboxGeometry::direct_writes(segment->data()) : nullptr;
-    return words != nullptr && std::any_of(words, words + kMaxSenders,
-                                           [=](const DirectWrites &of) { return of.contain(registration); });
+    return words != nullptr && std::any_of(words, words + kMaxSenders, [=](const DirectWrites &of) {
+               return of.contain(registration);
+           });
 }
 
-/** Through what it goes, and whether another thread than the one that deregisters uses the ports. */
-class PortGpuDeregistration : public GpuTest, public testing::WithParamInterface<std::tuple<bool, bool>> {
+/** Through what it goes, and whether another thread than the one that deregisters uses the ports.
+ */
+class PortGpuDeregistration : public GpuTest,
+                              public testing::WithParamInterface<std::tuple<bool, bool>> {
 protected:
     void TearDown() override {
         if (simulated()) {
@@ -67,7 +74,8 @@ TEST_P(PortGpuDeregistration, NothingIsWrittenAfterIt) {
     const auto begin = [&] {
         reset_calls();
         set_simulation("SIMCUDA_DELAY_US", kSlow);
-        EXPECT_EQ(link.put(from, kBytes, registration.named(), nullptr, outcome.completion()), Status::in_progress);
+        EXPECT_EQ(link.put(from, kBytes, registration.named(), nullptr, outcome.completion()),
+                  Status::in_progress);
         EXPECT_TRUE(progress_until({&a, &b}, [&] { return copies() != 0; }));
     };
     const auto deregister = [&] {
@@ -76,7 +84,9 @@ TEST_P(PortGpuDeregistration, NothingIsWrittenAfterIt) {
         set_simulation("SIMCUDA_DELAY_US", kUsual);
         target.fill(2);
     };
-    const auto finish = [&] { EXPECT_TRUE(progress_until({&a, &b}, [&] { return outcome.done(); })); };
+    const auto finish = [&] {
+        EXPECT_TRUE(progress_until({&a, &b}, [&] { return outcome.done(); }));
+    };
     if (std::get<1>(GetParam())) {
         std::atomic<bool> begun{false};
         std::thread user([&] {
@@ -95,14 +105,15 @@ TEST_P(PortGpuDeregistration, NothingIsWrittenAfterIt) {
         deregister();
         finish();
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(2 * std::atoi(kSlow)));  // what was forgotten would land
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(2 * std::atoi(kSlow)));  // what was forgotten would land
     EXPECT_EQ(target.check(0, kBytes, 2, 0), "");
     a.destroy();
     b.destroy();
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, PortGpuDeregistration, testing::Combine(testing::Bool(), testing::Bool()),
-                         [](const auto &info) {
+INSTANTIATE_TEST_SUITE_P(Ways, PortGpuDeregistration,
+                         testing::Combine(testing::Bool(), testing::Bool()), [](const auto &info) {
                              return std::string(std::get<0>(info.param) ? "Mapped" : "Ring") +
                                     (std::get<1>(info.param) ? "OtherThread" : "SameThread");
                          });
@@ -123,7 +134,8 @@ FreshProcess mapped_put("deregistered-during-a-mapped-put", [] {
     pair.peer.fill(100);
     pair.peer.simulate("SIMCUDA_DELAY_US", kSlow);
     pair.peer.begin_put(registration.named(), kMapped);
-    CHECK(progress_until({&*pair.port}, [&] { return is_written(*pair.port, registration.at().registration); }));
+    CHECK(progress_until({&*pair.port},
+                         [&] { return is_written(*pair.port, registration.at().registration); }));
     registration.end();
     local.fill(2);
     CHECK(pair.peer.end_put() == Status::gpu_error);
@@ -154,7 +166,8 @@ FreshProcess both_put("both-deregister-during-puts", [] {
     pair.peer.simulate("SIMCUDA_DELAY_US", kSlow);
     set_simulation("SIMCUDA_DELAY_US", kSlow);
     Outcome outcome;
-    CHECK(pair.peer.link().put(source.data(), kMapped, remote, nullptr, outcome.completion()) == Status::in_progress);
+    CHECK(pair.peer.link().put(source.data(), kMapped, remote, nullptr, outcome.completion()) ==
+          Status::in_progress);
     pair.peer.begin_put_and_deregister(registration.named(), kMapped);
     while (!is_written(*pair.port, registration.at().registration)) {  // and progresses nothing
         std::this_thread::yield();

@@ -36,11 +36,10 @@ protected:
         const Registration registration(remote.data(), length + (put ? target_at : source_at));
         const RemoteMemory memory = registration.named(put ? target_at : source_at);
         Outcome outcome;
-        const Status status =
-            put ? link_.put(source.data() + source_at, length, memory, nullptr,
-                            outcome.completion())
-                : link_.get(target.data() + target_at, length, memory, nullptr,
-                            outcome.completion());
+        const Status status = put ? link_.put(source.data() + source_at, length, memory, nullptr,
+                                              outcome.completion())
+                                  : link_.get(target.data() + target_at, length, memory, nullptr,
+                                              outcome.completion());
         if (status != Status::in_progress) {
             EXPECT_FALSE(outcome.done());
             return status;
@@ -186,13 +185,16 @@ TEST_F(PortGpuDirect, PutsToManyRegistrationsAllArrive) {
     for (size_t i = 0; i < kParts; ++i) {
         registrations.emplace_back(target.data() + i * kPart, kPart);
         const RemoteMemory remote = registrations.back().named();
-        ASSERT_EQ(send_when_possible(a_, b_, [&] {
-                      return link_.put(source.data() + i * kPart, kPart, remote, nullptr, outcomes[i].completion());
-                  }),
+        ASSERT_EQ(send_when_possible(a_, b_,
+                                     [&] {
+                                         return link_.put(source.data() + i * kPart, kPart, remote,
+                                                          nullptr, outcomes[i].completion());
+                                     }),
                   Status::in_progress);
     }
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] {
-        return std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome &outcome) { return outcome.done(); });
+        return std::all_of(outcomes.begin(), outcomes.end(),
+                           [](const Outcome &outcome) { return outcome.done(); });
     }));
     EXPECT_EQ(target.check(0, kParts * kPart, 1, 2), "");
 }
@@ -205,7 +207,8 @@ TEST_F(PortGpuDirect, WhatIsDeregisteredMeanwhileDoesNotCount) {
     const RemoteMemory remote = registration.named();
     for (const bool at_once : {false, true}) {
         Outcome outcome;
-        ASSERT_EQ(link_.get(target.data(), kBytes, remote, nullptr, outcome.completion()), Status::in_progress);
+        ASSERT_EQ(link_.get(target.data(), kBytes, remote, nullptr, outcome.completion()),
+                  Status::in_progress);
         if (!at_once) {
             registration.end();
         }
@@ -251,9 +254,15 @@ TEST_P(PortGpuDirectEnds, LeavesTheMemoryAlone) {
               Status::in_progress);
     a_->progress();
     switch (GetParam()) {
-    case End::cancel: link_.cancel(&kOwner); break;
-    case End::fail: link_.fail(); break;
-    case End::destroy: a_.destroy(); break;
+        case End::cancel:
+            link_.cancel(&kOwner);
+            break;
+        case End::fail:
+            link_.fail();
+            break;
+        case End::destroy:
+            a_.destroy();
+            break;
     }
     set_simulation("SIMCUDA_DELAY_US", "5");
     EXPECT_EQ(outcome.calls, GetParam() == End::fail ? 1u : 0u);

@@ -17,8 +17,14 @@ constexpr size_t kBytes = 100000;  // several chunks
 
 /** What is under way while the call fails. */
 enum class Scenario {
-    message, put, get, put_from_host, put_to_host, put_by_slots,
-    mapped_put, mapped_get,  // one copy; within this process nothing has to be mapped for it
+    message,
+    put,
+    get,
+    put_from_host,
+    put_to_host,
+    put_by_slots,
+    mapped_put,
+    mapped_get,  // one copy; within this process nothing has to be mapped for it
     count
 };
 
@@ -27,13 +33,16 @@ bool is_mapped(Scenario scenario) {
 }
 
 /** Each of them fails once, at its n-th call. */
-const char *const kFunctions[] = {
-    "cuPointerGetAttributes", "cuPointerSetAttribute", "cuCtxPushCurrent",   "cuCtxPopCurrent",
-    "cuCtxGetCurrent",        "cuCtxGetId",            "cuStreamCreate",     "cuMemHostRegister",
-    "cuEventCreate",          "cuMemcpyAsync",         "cuMemcpyBatchAsync", "cuEventRecord",
-    "cuEventQuery",           "cuMemHostUnregister",   "cuStreamDestroy",    "cuEventDestroy",
-    "cuStreamSynchronize",    "cuStreamQuery",         "cuDeviceGetUuid",
-    "cuThreadExchangeStreamCaptureMode"};
+const char *const kFunctions[] = {"cuPointerGetAttributes", "cuPointerSetAttribute",
+                                  "cuCtxPushCurrent",       "cuCtxPopCurrent",
+                                  "cuCtxGetCurrent",        "cuCtxGetId",
+                                  "cuStreamCreate",         "cuMemHostRegister",
+                                  "cuEventCreate",          "cuMemcpyAsync",
+                                  "cuMemcpyBatchAsync",     "cuEventRecord",
+                                  "cuEventQuery",           "cuMemHostUnregister",
+                                  "cuStreamDestroy",        "cuEventDestroy",
+                                  "cuStreamSynchronize",    "cuStreamQuery",
+                                  "cuDeviceGetUuid",        "cuThreadExchangeStreamCaptureMode"};
 
 /** So do two together; 1 is the n, 2 the error. */
 #define REFUSED_TWICE "cuMemcpyAsync:%1$d:%2$d,cuMemcpyAsync:%1$d:%2$d"
@@ -56,11 +65,11 @@ bool has_another_way(Scenario scenario, const std::string &rule) {
     if (is_for_copy_any(scenario, rule)) {
         return rule.find("cuMemcpy:") == std::string::npos;
     }
-    for (const char *function : {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuEventRecord",
-                                 "cuEventQuery", "cuMemHostRegister", "cuStreamSynchronize",
-                                 "cuStreamQuery", "cuCtxGetId", "cuCtxPushCurrent",
-                                 "cuStreamCreate", "cuEventCreate",
-                                 "cuPointerSetAttribute", "cuDeviceGetUuid"}) {
+    for (const char *function :
+         {"cuMemcpyAsync", "cuMemcpyBatchAsync", "cuEventRecord", "cuEventQuery",
+          "cuMemHostRegister", "cuStreamSynchronize", "cuStreamQuery", "cuCtxGetId",
+          "cuCtxPushCurrent", "cuStreamCreate", "cuEventCreate", "cuPointerSetAttribute",
+          "cuDeviceGetUuid"}) {
         if (rule.find(function) == 0 && rule.find(',') == std::string::npos) {
             return true;
         }
@@ -73,12 +82,12 @@ bool must_be_told(Scenario scenario, const std::string &rule) {
     return rule.find(',') != std::string::npos && !has_another_way(scenario, rule);
 }
 
-#define CHECK_CASE(condition)                                                        \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
+#define CHECK_CASE(condition)                                                             \
+    do {                                                                                  \
+        if (!(condition)) {                                                               \
             fprintf(stderr, "%s, line %d: %s\n", describe.c_str(), __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
+            return 1;                                                                     \
+        }                                                                                 \
     } while (false)
 
 /** A message must arrive whole, or its sender must know that it does not. */
@@ -109,8 +118,8 @@ int run_transfer(const std::string &describe, bool put, TestPort &a, TestPort &b
     const Registration registration(put ? target.data() : source.data(), kBytes);
     const RemoteMemory remote = registration.named();
     CHECK_CASE((put ? a.link(b).put(source.data(), kBytes, remote, nullptr, outcome.completion())
-               : a.link(b).get(target.data(), kBytes, remote, nullptr, outcome.completion())) ==
-          Status::in_progress);
+                    : a.link(b).get(target.data(), kBytes, remote, nullptr,
+                                    outcome.completion())) == Status::in_progress);
     CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
     settle({&a, &b});
     CHECK_CASE(outcome.calls == 1);
@@ -148,21 +157,21 @@ int run(Scenario scenario, const std::string &rule) {
                 scenario == Scenario::message
                     ? run_message(describe, a, b, source, &errors)
                     : run_transfer(describe,
-                                   scenario != Scenario::get && scenario != Scenario::mapped_get,
-                                   a, b, source, target, &errors);
+                                   scenario != Scenario::get && scenario != Scenario::mapped_get, a,
+                                   b, source, target, &errors);
             CHECK_CASE(status == 0);
             CHECK_CASE(!a.link(b).failed());
         }
         CHECK_CASE(!must_be_told(scenario, rule) || is_mapped(scenario) || errors == 1);
         CHECK_CASE(!(has_another_way(scenario, rule) || is_mapped(scenario)) || errors == 0 ||
-              rule.find("cuPointerGetAttributes") == 0);
+                   rule.find("cuPointerGetAttributes") == 0);
         // The rule is spent or its call does not happen here.
         set_simulation("SIMCUDA_FAIL", "");
         target.fill(2);
         Outcome outcome;
         const Registration registration(target.data(), kBytes);
         CHECK_CASE(a.link(b).put(source.data(), kBytes, registration.at(), nullptr,
-                            outcome.completion()) == Status::in_progress);
+                                 outcome.completion()) == Status::in_progress);
         CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
         CHECK_CASE(outcome.status == Status::ok);
         CHECK_CASE(target.check(0, kBytes, 1, 0).empty());
@@ -178,8 +187,8 @@ int run_in_child(Scenario scenario, const std::string &rule) {
     Child child([&](const Channel &) { return run(scenario, rule); });
     const int status = child.reap();
     if (status != 0) {
-        fprintf(stderr, "%s in scenario %d: status %d\n", rule.c_str(),
-                static_cast<int>(scenario), status);
+        fprintf(stderr, "%s in scenario %d: status %d\n", rule.c_str(), static_cast<int>(scenario),
+                status);
     }
     return status != 0 ? 1 : 0;
 }

@@ -62,9 +62,9 @@ protected:
         RemoteMemory remote = registration_.at(offset);
         remote.head_start = head_start;
         Outcome outcome;
-        ASSERT_EQ(reader_.get(target_.data() + offset, length, remote, nullptr,
-                              outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            reader_.get(target_.data() + offset, length, remote, nullptr, outcome.completion()),
+            Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         ASSERT_EQ(outcome.status, Status::ok);
         expected_.fill(1000 + pattern);
@@ -92,8 +92,8 @@ protected:
     uint64_t pattern_ = 0;
 };
 
-/** Of two processes on one GPU, one copies for both: what the other would copy out of the ring waits for
- *  a time slice. */
+/** Of two processes on one GPU, one copies for both: what the other would copy out of the ring
+ * waits for a time slice. */
 TEST_F(PortGpuHeadStart, IsNotTakenWhereOneProcessCopiesForTheGpu) {
     Buffer destination(MemoryKind::device, kRoom);
     GetRequest request = {};
@@ -143,8 +143,9 @@ TEST_F(PortGpuHeadStart, OneThatIsAloneMayBeLonger) {
         RemoteMemory remote = registration.at(0);
         remote.head_start = head_start;
         Outcome outcome;
-        EXPECT_EQ(reader.link(owner).get(target.data(), length, remote, nullptr, outcome.completion()),
-                  Status::in_progress);
+        EXPECT_EQ(
+            reader.link(owner).get(target.data(), length, remote, nullptr, outcome.completion()),
+            Status::in_progress);
         EXPECT_TRUE(progress_until({&owner, &reader}, [&] { return outcome.done(); }));
         EXPECT_EQ(target.check(0, length, pattern, pattern + 1000), "");
     };
@@ -272,8 +273,8 @@ TEST_F(PortGpuHeadStart, OtherRangesAreCopiedAnew) {
     get(1000, UINT64_MAX, pattern_);  // a peer may say anything
 }
 
-/** Those that nobody asks for hold up nothing: neither what is sent through the ring later, nor sleep, and
- *  they do not fill the ring. */
+/** Those that nobody asks for hold up nothing: neither what is sent through the ring later, nor
+ * sleep, and they do not fill the ring. */
 TEST_F(PortGpuHeadStart, UnusedOnesHoldUpNothing) {
     unsigned wasted = 0;
     for (int round = 0; round < 400; ++round) {
@@ -288,9 +289,10 @@ TEST_F(PortGpuHeadStart, UnusedOnesHoldUpNothing) {
     source_.fill(++pattern_);
     const Piece piece = {source_.data(), kRoom};
     for (int i = 0; i < 200; ++i) {
-        ASSERT_EQ(send_when_possible(a_, b_, [&] {
-            return owner_.am_pieces(9, nullptr, 0, &piece, 1, nullptr, {});
-        }), Status::in_progress);
+        ASSERT_EQ(
+            send_when_possible(
+                a_, b_, [&] { return owner_.am_pieces(9, nullptr, 0, &piece, 1, nullptr, {}); }),
+            Status::in_progress);
     }
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return b_.messages.size() == before + 200; }));
     EXPECT_EQ(announce(1000), 0u) << "nobody asked for the last ones";
@@ -342,7 +344,8 @@ TEST_F(GpuTest, NothingWaitsForRoomThatAHeadStartTakes) {
         if (is_message) {
             const Piece piece = {source.data(), 20000};
             const auto send = [&] {
-                return a.link(b).am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}) == Status::in_progress;
+                return a.link(b).am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}) ==
+                       Status::in_progress;
             };
             EXPECT_TRUE(progress_until({&a, &b}, send));
             EXPECT_TRUE(progress_until({&a, &b}, [&] { return b.messages.size() == 1; }));
@@ -367,7 +370,8 @@ TEST_F(PortGpuHeadStart, AReplyWhoseMemoryIsNoLongerRegisteredHasFailed) {
             RemoteMemory remote = given_up.at();
             remote.head_start = head_start ? announce(4096) : 0;
             EXPECT_EQ(remote.head_start != 0, head_start);
-            ASSERT_EQ(reader_.get(target_.data(), 4096, remote, nullptr, outcome.completion()), Status::in_progress);
+            ASSERT_EQ(reader_.get(target_.data(), 4096, remote, nullptr, outcome.completion()),
+                      Status::in_progress);
             a_->progress();
             owner_.cancel(this);
         }
@@ -390,13 +394,15 @@ TEST_F(GpuTest, AShortReplyPassesALongOne) {
     const Registration memory(source.data(), kLong);
     source.fill(1);
     Outcome ends[2];
-    ASSERT_EQ(b.link(a).get(target.data(), kLong, memory.at(), nullptr, ends[0].completion()), Status::in_progress);
+    ASSERT_EQ(b.link(a).get(target.data(), kLong, memory.at(), nullptr, ends[0].completion()),
+              Status::in_progress);
     for (int i = 0; i < 20; ++i) {
         a->progress();
         b->progress();
     }
     ASSERT_FALSE(ends[0].done());
-    ASSERT_EQ(b.link(a).get(small.data(), 8, memory.at(), nullptr, ends[1].completion()), Status::in_progress);
+    ASSERT_EQ(b.link(a).get(small.data(), 8, memory.at(), nullptr, ends[1].completion()),
+              Status::in_progress);
     ASSERT_TRUE(progress_until({&a, &b}, [&] { return ends[1].done(); }));
     EXPECT_FALSE(ends[0].done());
     ASSERT_TRUE(progress_until({&a, &b}, [&] { return ends[0].done(); }));

@@ -13,8 +13,10 @@ using namespace test;
 
 constexpr size_t kBytes = 4096;
 
-/** Both have contexts, and wait for something else than GPU memory. `here`, `there`: whose contexts were seen. */
-int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned long opened_here, unsigned long opened_there) {
+/** Both have contexts, and wait for something else than GPU memory. `here`, `there`: whose contexts
+ * were seen. */
+int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned long opened_here,
+                        unsigned long opened_there) {
     Pair pair(peer_device);
     CHECK(pair.start());
     if (there) {
@@ -25,26 +27,31 @@ int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned lo
     }
     const auto wait = [&] {
         return progress_until({&*pair.port}, [&] {
-            return calls("cuIpcOpenMemHandle") >= opened_here && pair.peer.calls("cuIpcOpenMemHandle") >= opened_there;
+            return calls("cuIpcOpenMemHandle") >= opened_here &&
+                   pair.peer.calls("cuIpcOpenMemHandle") >= opened_there;
         });
     };
     CHECK(wait());
     settle({&*pair.port});
-    CHECK(calls("cuIpcOpenMemHandle") == opened_here && pair.peer.calls("cuIpcOpenMemHandle") == opened_there);
+    CHECK(calls("cuIpcOpenMemHandle") == opened_here &&
+          pair.peer.calls("cuIpcOpenMemHandle") == opened_there);
     // Messages go on as usual.
     Buffer local(MemoryKind::device, kBytes);
     const RemoteMemory remote = pair.peer.allocate(kBytes);
     for (uint64_t seed = 1; seed <= 2; ++seed) {
         pair.peer.fill(seed);
-        CHECK(pair.get(local.data(), kBytes, remote) == Status::ok && local.check(0, kBytes, seed, 0).empty());
+        CHECK(pair.get(local.data(), kBytes, remote) == Status::ok &&
+              local.check(0, kBytes, seed, 0).empty());
     }
     CHECK(calls("cuIpcOpenMemHandle") == opened_here + 1);
     return pair.peer.finish();
 }
 
-FreshProcess both_seen("both-contexts-seen", [] { return map_before_messages(true, true, 1, 1, 1); });
+FreshProcess both_seen("both-contexts-seen",
+                       [] { return map_before_messages(true, true, 1, 1, 1); });
 FreshProcess one_seen("one-context-seen", [] { return map_before_messages(true, false, 1, 0, 0); });
-FreshProcess other_seen("other-context-seen", [] { return map_before_messages(false, true, 1, 0, 0); });
+FreshProcess other_seen("other-context-seen",
+                        [] { return map_before_messages(false, true, 1, 0, 0); });
 
 TEST(PortGpuMappingEarly, TheFirstMappingOfAProcessIsMadeBeforeThereAreMessages) {
     SKIP_UNLESS_SIMULATED();
@@ -91,7 +98,9 @@ FreshProcess later_context("later-context-in-use", [] {
     return 0;
 });
 
-TEST(PortGpuMappingEarly, AContextThatHasEndedIsNotInUse) { EXPECT_EQ(later_context.run(), 0); }
+TEST(PortGpuMappingEarly, AContextThatHasEndedIsNotInUse) {
+    EXPECT_EQ(later_context.run(), 0);
+}
 
 }  // namespace
 }  // namespace gpushm

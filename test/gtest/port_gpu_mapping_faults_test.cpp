@@ -64,7 +64,8 @@ TEST(PortGpuMappingFaults, RefusedHandleIsNotAskedForAgain) {
     EXPECT_EQ(refused_by_setting.run(), 0);
 }
 
-/** The driver of each process counts its buffers for itself, so that both may have the same number. */
+/** The driver of each process counts its buffers for itself, so that both may have the same number.
+ */
 FreshProcess named_another("names-memory-of-another", [] {
     Pair honest(1);
     Pair liar(1);
@@ -99,11 +100,10 @@ int move(Pair &pair, bool put, const RemoteMemory &remote, Buffer &local, const 
     local.fill(seed + 1);
     pair.peer.reset_calls();
     set_simulation("SIMCUDA_FAIL", rule);
-    *status = put ? pair.put(local.data(), kBytes, remote)
-                  : pair.get(local.data(), kBytes, remote);
+    *status = put ? pair.put(local.data(), kBytes, remote) : pair.get(local.data(), kBytes, remote);
     set_simulation("SIMCUDA_FAIL", "");
-    CHECK(*status != Status::ok || (put ? pair.peer.holds(seed + 1)
-                                        : local.check(0, kBytes, seed, 0).empty()));
+    CHECK(*status != Status::ok ||
+          (put ? pair.peer.holds(seed + 1) : local.check(0, kBytes, seed, 0).empty()));
     return 0;
 }
 
@@ -117,11 +117,10 @@ FreshProcess failing_copies("failing-copies", [] {
     CHECK(pull(pair, remote, local, 0, kUntilMapped) == 0);
     CHECK(calls("cuIpcOpenMemHandle") == 1);
     uint64_t seed = 100;
-    for (const char *rule : {"cuMemcpyAsync:1:1,cuMemcpyAsync:1:1",
-                             "cuEventRecord:1:700,cuStreamSynchronize:1:700",
-                             "cuEventQuery:1:700,cuStreamSynchronize:1:700",
-                             "cuCtxGetId:2:709,cuCtxGetId:2:709,cuCtxGetId:2:709",
-                             "cuPointerGetAttributes:1:1"}) {
+    for (const char *rule :
+         {"cuMemcpyAsync:1:1,cuMemcpyAsync:1:1", "cuEventRecord:1:700,cuStreamSynchronize:1:700",
+          "cuEventQuery:1:700,cuStreamSynchronize:1:700",
+          "cuCtxGetId:2:709,cuCtxGetId:2:709,cuCtxGetId:2:709", "cuPointerGetAttributes:1:1"}) {
         for (const bool put : {false, true}) {
             Status status;
             CHECK(move(pair, put, remote, local, rule, seed += 2, &status) == 0);

@@ -60,8 +60,10 @@ FreshProcess unasked("handles-nobody-asked-for", [] {
     const ShownRegistrations shown(*liar.mailbox);
     const Registration registration(local.data(), kBytes);
     RemoteMemory remote = registration.at();
-    remote.buffer = {kOwnerName, 1, 1, kBytes, 0, MemoryKind::device, BufferName::Sharing::file_descriptor};
-    CHECK(liar.link.get(local.data(), kBytes, remote, nullptr, outcome.completion()) == Status::in_progress);
+    remote.buffer = {
+        kOwnerName, 1, 1, kBytes, 0, MemoryKind::device, BufferName::Sharing::file_descriptor};
+    CHECK(liar.link.get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
+          Status::in_progress);
     CHECK(liar.drain(CellKind::map_request) == 1);
     const UniqueFd given(dup(0));
     MapAnswer answer = {kOwnerName, 0, BufferName::Sharing::file_descriptor, {}};
@@ -103,11 +105,13 @@ FreshProcess asking_for_many("requests-for-more-than-is-remembered", [] {
     size_t dropped = 0;
     for (size_t i = 0; i < kBuffers; ++i) {
         const Buffer &buffer = buffers.emplace_back(MemoryKind::device, kSmall);
-        CHECK(liar.send(CellKind::map_request, MapRequest{name_buffer(query_memory(buffer.data()))}));
+        CHECK(
+            liar.send(CellKind::map_request, MapRequest{name_buffer(query_memory(buffer.data()))}));
         liar.victim->progress();
         dropped += liar.drain(CellKind::unmap_notice);
     }
-    CHECK(dropped == kBuffers - 1024);  // the oldest: the peer is told of each that it may have mapped
+    CHECK(dropped ==
+          kBuffers - 1024);  // the oldest: the peer is told of each that it may have mapped
     buffers.clear();
     CHECK(progress_until({&liar.victim}, [&] {
         dropped += liar.drain(CellKind::unmap_notice);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// When a peer's buffer is mapped: how many messages go before, in programs that send a buffer many times, once, or a few
-// times, and that no message waits for it.
+// When a peer's buffer is mapped: how many messages go before, in programs that send a buffer many
+// times, once, or a few times, and that no message waits for it.
 #include "port_gpu_peer.hpp"
 
 #include "core/reclaim/idle_context.hpp"
@@ -21,10 +21,14 @@ constexpr size_t kLong = 4 << 20;  // waits for its mapping
 constexpr unsigned long kMostOnTrust = 8;
 constexpr char kOwner = 0;
 
-unsigned long opened() { return calls("cuIpcOpenMemHandle"); }
+unsigned long opened() {
+    return calls("cuIpcOpenMemHandle");
+}
 
 /** Whether the handle that was asked for is here and opened. */
-bool await_opened(Pair &pair, unsigned long count) { return pair.await_calls("cuIpcOpenMemHandle", count); }
+bool await_opened(Pair &pair, unsigned long count) {
+    return pair.await_calls("cuIpcOpenMemHandle", count);
+}
 
 /** A get of fresh bytes. */
 int pull(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote, uint64_t seed) {
@@ -53,7 +57,8 @@ struct OpenedAtEnd {
     unsigned long count = 0;
 };
 
-/** The first message goes through the ring and does not wait for the mapping; the second goes through that. */
+/** The first message goes through the ring and does not wait for the mapping; the second goes
+ * through that. */
 int map_at_first(bool put) {
     Pair pair(1);
     CHECK(pair.start());
@@ -67,13 +72,16 @@ int map_at_first(bool put) {
         const Completion completion = {OpenedAtEnd::complete, &end};
         Link &link = pair.peer.link();
         CHECK((put ? link.put(local.data(), kBytes, remote, nullptr, completion)
-                   : link.get(local.data(), kBytes, remote, nullptr, completion)) == Status::in_progress);
+                   : link.get(local.data(), kBytes, remote, nullptr, completion)) ==
+              Status::in_progress);
         CHECK(progress_until({&*pair.port}, [&] { return end.status != Status::in_progress; }));
         CHECK(end.status == Status::ok && end.count == buffers - 1);
-        CHECK(put ? pair.peer.holds(2 * buffers + 1) : local.check(0, kBytes, 2 * buffers, 0).empty());
+        CHECK(put ? pair.peer.holds(2 * buffers + 1)
+                  : local.check(0, kBytes, 2 * buffers, 0).empty());
         CHECK(await_opened(pair, buffers));
         pair.peer.reset_calls();
-        CHECK((put ? pair.put(local.data(), kBytes, remote) : pair.get(local.data(), kBytes, remote)) == Status::ok);
+        CHECK((put ? pair.put(local.data(), kBytes, remote)
+                   : pair.get(local.data(), kBytes, remote)) == Status::ok);
         CHECK(pair.peer.calls_besides("cuPointerGetAttributes") == 0);
         pair.peer.release();
     }
@@ -156,7 +164,8 @@ TEST(PortGpuMappingStart, AProgramThatUsesEachBufferOnceMapsNearlyNone) {
     EXPECT_EQ(once.run(), 0);
 }
 
-/** A mapping costs 0.25 ms or more, and one message through it saves 10 us: in a debt of 8 ms at most 37 are made. */
+/** A mapping costs 0.25 ms or more, and one message through it saves 10 us: in a debt of 8 ms at
+ * most 37 are made. */
 FreshProcess few("each-buffer-three-times", [] {
     constexpr unsigned long kMostInDebt = 37;
     Pair pair(1);
@@ -201,7 +210,8 @@ TEST(PortGpuMappingStart, EachLifeOfAnAddressIsMappedBesideItsFirstMessage) {
 
 // ---------------------------------------------------------------- messages that wait
 
-/** Long ones wait for the mapping, and nothing goes through the ring; so do short ones of a pair that has none. */
+/** Long ones wait for the mapping, and nothing goes through the ring; so do short ones of a pair
+ * that has none. */
 int hold_gets(size_t length, bool has_ring) {
     Pair pair(1);
     CHECK(pair.start());
@@ -214,7 +224,8 @@ int hold_gets(size_t length, bool has_ring) {
     pair.peer.reset_calls();
     for (Outcome &outcome : outcomes) {
         Buffer &local = locals.emplace_back(MemoryKind::device, length);
-        CHECK(pair.peer.link().get(local.data(), length, remote, nullptr, outcome.completion()) == Status::in_progress);
+        CHECK(pair.peer.link().get(local.data(), length, remote, nullptr, outcome.completion()) ==
+              Status::in_progress);
     }
     CHECK(progress_until({&*pair.port}, [&] { return outcomes.back().done(); }));
     settle({&*pair.port});
@@ -228,7 +239,8 @@ int hold_gets(size_t length, bool has_ring) {
 }
 
 FreshProcess held_long("long-messages-wait", [] { return hold_gets(kLong, true); });
-FreshProcess held_without_ring("messages-without-a-ring-wait", [] { return hold_gets(kBytes, false); });
+FreshProcess held_without_ring("messages-without-a-ring-wait",
+                               [] { return hold_gets(kBytes, false); });
 
 /** Of several at a time each but the first waits for the one before it (Link::put). */
 int hold_put(size_t length, bool has_ring) {
@@ -242,7 +254,8 @@ int hold_put(size_t length, bool has_ring) {
     for (uint64_t i = 0; i < 3; ++i) {
         local.fill(i);
         CHECK(pair.put(local.data(), length, remote) == Status::ok);
-        CHECK(i != 0 || (pair.peer.calls("cuMemcpyAsync") == 0 && pair.peer.calls("cuMemHostRegister") == 0));
+        CHECK(i != 0 ||
+              (pair.peer.calls("cuMemcpyAsync") == 0 && pair.peer.calls("cuMemHostRegister") == 0));
         CHECK(pair.peer.holds(i));
     }
     CHECK(opened() == 1);
@@ -250,7 +263,8 @@ int hold_put(size_t length, bool has_ring) {
 }
 
 FreshProcess held_put("long-put-waits", [] { return hold_put(kLong, true); });
-FreshProcess held_put_without_ring("put-without-a-ring-waits", [] { return hold_put(kBytes, false); });
+FreshProcess held_put_without_ring("put-without-a-ring-waits",
+                                   [] { return hold_put(kBytes, false); });
 
 int run_refused(const PortConfig &peer_config, const char *here, const char *there) {
     Pair pair(1, peer_config);
@@ -275,7 +289,8 @@ FreshProcess refused_here("long-refused-by-the-importers-driver",
                           [] { return run_refused(kMappingPort, "cuIpcOpenMemHandle:1:1", ""); });
 FreshProcess refused_there("long-refused-by-the-owners-driver",
                            [] { return run_refused(kMappingPort, "", "cuIpcGetMemHandle:1:1"); });
-FreshProcess refused_by_setting("long-refused-by-the-owners-setting", [] { return run_refused(kSmallPort, "", ""); });
+FreshProcess refused_by_setting("long-refused-by-the-owners-setting",
+                                [] { return run_refused(kSmallPort, "", ""); });
 
 TEST(PortGpuMappingStart, MessagesWaitForTheMappingWhereTheRingTakesLonger) {
     SKIP_UNLESS_SIMULATED();
@@ -319,7 +334,8 @@ FreshProcess cancelled_put("long-put-cancelled", [] {
     Outcome never;
     given_up.fill(7);
     pair.peer.fill(8);
-    CHECK(pair.peer.link().put(given_up.data(), kLong, remote, &kOwner, never.completion()) == Status::in_progress);
+    CHECK(pair.peer.link().put(given_up.data(), kLong, remote, &kOwner, never.completion()) ==
+          Status::in_progress);
     std::vector<Completion> ended;
     pair.peer.link().cancel(&kOwner, &ended);
     settle({&*pair.port});
@@ -338,8 +354,10 @@ FreshProcess cancelled("long-messages-cancelled", [] {
     Outcome never;
     Outcome outcome;
     Link &link = pair.peer.link();
-    CHECK(link.get(given_up.data(), kLong, remote, &kOwner, never.completion()) == Status::in_progress);
-    CHECK(link.get(local.data(), kLong, remote, nullptr, outcome.completion()) == Status::in_progress);
+    CHECK(link.get(given_up.data(), kLong, remote, &kOwner, never.completion()) ==
+          Status::in_progress);
+    CHECK(link.get(local.data(), kLong, remote, nullptr, outcome.completion()) ==
+          Status::in_progress);
     link.cancel(&kOwner);
     given_up.fill(9);
     CHECK(progress_until({&*pair.port}, [&] { return outcome.done(); }));
@@ -390,8 +408,10 @@ int open_afterwards(size_t length) {
     return pair.peer.finish();
 }
 
-FreshProcess opened_afterwards("opened-after-the-end-of-a-context", [] { return open_afterwards(kBytes); });
-FreshProcess held_meanwhile("long-message-while-a-context-ends", [] { return open_afterwards(kLong); });
+FreshProcess opened_afterwards("opened-after-the-end-of-a-context",
+                               [] { return open_afterwards(kBytes); });
+FreshProcess held_meanwhile("long-message-while-a-context-ends",
+                            [] { return open_afterwards(kLong); });
 
 TEST(PortGpuMappingStart, NothingIsOpenedWhileAContextEndsAndNoMessageWaitsForIt) {
     SKIP_UNLESS_SIMULATED();
@@ -411,7 +431,8 @@ int outlive(size_t length) {
     pair.peer.sleep();
     for (Outcome &outcome : outcomes) {
         Buffer &local = locals.emplace_back(MemoryKind::device, kLong);
-        CHECK(pair.peer.link().get(local.data(), length, remote, nullptr, outcome.completion()) == Status::in_progress);
+        CHECK(pair.peer.link().get(local.data(), length, remote, nullptr, outcome.completion()) ==
+              Status::in_progress);
         (*pair.port)->progress();
     }
     CHECK(opened() == 0);
@@ -437,7 +458,8 @@ FreshProcess killed_given("killed-after-its-answer", [] {
     const RemoteMemory remote = pair.peer.allocate(kBytes);
     pair.peer.simulate("SIMCUDA_DELAY_US", "5000000");
     Outcome outcome;
-    CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) == Status::in_progress);
+    CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
+          Status::in_progress);
     const std::chrono::milliseconds kUntilAnswered{100};
     const auto end = std::chrono::steady_clock::now() + kUntilAnswered;
     CHECK(progress_until({&*pair.port}, [&] { return std::chrono::steady_clock::now() > end; }));

@@ -30,8 +30,7 @@ int expect_calls_of_one_copy(unsigned long context_calls) {
     CHECK(calls("cuCtxGetId") == context_calls);
     // Around the start, and around each poll.
     CHECK(calls("cuThreadExchangeStreamCaptureMode") == capture_mode_calls() * (1 + polls));
-    CHECK(calls_of_all() ==
-          3 + context_calls + polls + calls("cuThreadExchangeStreamCaptureMode"));
+    CHECK(calls_of_all() == 3 + context_calls + polls + calls("cuThreadExchangeStreamCaptureMode"));
     return 0;
 }
 
@@ -102,8 +101,8 @@ FreshProcess both("both-directions", [] {
     const Registration registration(source.data(), kLong);
     Random random(3);
     for (uint64_t i = 0; i < 50; ++i) {
-        const size_t length = random.below(2) != 0 ? 1 + random.below(200000)
-                                                   : kLong - random.below(100000);
+        const size_t length =
+            random.below(2) != 0 ? 1 + random.below(200000) : kLong - random.below(100000);
         const size_t from = random.below(kLong - length + 1);
         const size_t to = random.below(kLong - length + 1);
         pair.peer.fill(i);
@@ -192,7 +191,8 @@ TEST(PortGpuMapping, OnOneGpuOneProcessCopiesForBoth) {
 
 constexpr int kPeerCopies = 42;  // status of a process whose peer copies for both
 
-/** A kernel of ours that was withdrawn may still read its source, so it never gets one that may be unmapped before. */
+/** A kernel of ours that was withdrawn may still read its source, so it never gets one that may be
+ * unmapped before. */
 FreshProcess kernel_within_gpu("kernel-within-gpu", [] {
     constexpr size_t kLong = 1 << 20;
     Pair pair(0);
@@ -206,7 +206,8 @@ FreshProcess kernel_within_gpu("kernel-within-gpu", [] {
         const int status = pair.peer.finish();
         return status == 0 ? kPeerCopies : status;
     }
-    for (const Buffer::Allocator allocator : {Buffer::Allocator::device, Buffer::Allocator::exportable}) {
+    for (const Buffer::Allocator allocator :
+         {Buffer::Allocator::device, Buffer::Allocator::exportable}) {
         if (allocator == Buffer::Allocator::exportable && !Buffer::has_exportable()) {
             continue;
         }
@@ -320,8 +321,8 @@ FreshProcess reset_device("importer-resets-its-device", [] {
     const RemoteMemory remote = pair.peer.allocate(kLong);
     for (uint64_t life = 0; life < 2; ++life) {
         // The second time something else lies where the mapping was.
-        Buffer buffers[] = {{MemoryKind::device, kLong}, {MemoryKind::device, kLong},
-                            {MemoryKind::device, kLong}};
+        Buffer buffers[] = {
+            {MemoryKind::device, kLong}, {MemoryKind::device, kLong}, {MemoryKind::device, kLong}};
         for (Buffer &buffer : buffers) {
             buffer.fill(7777);
         }
@@ -416,7 +417,8 @@ TEST(PortGpuMapping, PushFromPageLockedMemory) {
     EXPECT_EQ(pinned_push.run(), 0);
 }
 
-/** Head starts, through the ring, until the buffer is locked and the peer's memory mapped; then one copy. */
+/** Head starts, through the ring, until the buffer is locked and the peer's memory mapped; then one
+ * copy. */
 FreshProcess push_after_head_starts("push-after-head-starts", [] {
     constexpr size_t kLong = 64 << 10;
     Pair pair(1);
@@ -468,7 +470,8 @@ FreshProcess head_starts_to("head-starts-to", [] {
     const Registration registration(local.data(), kLong);
     const auto has_head_start = [&](size_t length) {
         uint64_t number = 0;
-        return pair.peer.get_announced(registration.named(), length, &number) == Status::ok && number != 0;
+        return pair.peer.get_announced(registration.named(), length, &number) == Status::ok &&
+               number != 0;
     };
     for (int round = 0; round < 2; ++round) {
         pair.peer.allocate(kLong, Buffer::Allocator::host);

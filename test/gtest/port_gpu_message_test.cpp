@@ -88,7 +88,7 @@ TEST_F(PortGpuMessages, PiecesOfAllKindsArriveExactly) {
     Random random(1);
     fill(3);
     for (int round = 0; round < 600; ++round) {
-        const size_t length = round <= 130 ? round
+        const size_t length = round <= 130  ? round
                               : round < 140 ? kSlotBytes - (139 - round)
                                             : random.below(kSlotBytes + 1);
         size_t cuts[] = {0, random.below(length + 1), random.below(length + 1),
@@ -104,8 +104,7 @@ TEST_F(PortGpuMessages, PiecesOfAllKindsArriveExactly) {
         expect_message(9, length, 3);
         ASSERT_TRUE(progress_until({&a_}, [&] { return a_->idle(); }));
         ASSERT_EQ(outcome.calls, status == Status::in_progress ? 1u : 0u);
-        ASSERT_EQ(outcome.status, status == Status::in_progress ? Status::ok
-                                                                 : Status::in_progress);
+        ASSERT_EQ(outcome.status, status == Status::in_progress ? Status::ok : Status::in_progress);
         ASSERT_FALSE(HasFatalFailure());
     }
 }
@@ -204,9 +203,8 @@ TEST_F(PortGpuMessages, NothingOvertakesAMessageThatAGpuReads) {
     }
     ASSERT_EQ(send(3, host, 1, {}), Status::ok);
     ASSERT_EQ(send(4, device, 1, {}), Status::in_progress);
-    ASSERT_EQ(send_when_possible(a_, b_, [&] {
-                  return link_.am_pack(5, PatternMessage::pack, &packed, &length);
-              }),
+    ASSERT_EQ(send_when_possible(
+                  a_, b_, [&] { return link_.am_pack(5, PatternMessage::pack, &packed, &length); }),
               Status::ok);
     for (uint8_t id = 1; id <= 5; ++id) {
         expect_message(id, 1000, 1);
@@ -268,10 +266,9 @@ TEST_F(PortGpuMessages, OrderHoldsInARandomMixture) {
         Sequenced message = {sequence};
         size_t packed;
         const Status status = send_when_possible(a_, b_, [&] {
-            return way == 4 ? link_.am_short(1, sequence, nullptr, 0)
-                   : way == 5
-                       ? link_.am_pack(1, Sequenced::pack, &message, &packed)
-                       : link_.am_pieces(1, &sequence, 8, pieces, 2, nullptr, completion);
+            return way == 4   ? link_.am_short(1, sequence, nullptr, 0)
+                   : way == 5 ? link_.am_pack(1, Sequenced::pack, &message, &packed)
+                              : link_.am_pieces(1, &sequence, 8, pieces, 2, nullptr, completion);
         });
         ASSERT_TRUE(status == Status::ok || status == Status::in_progress);
         started += status == Status::in_progress;
@@ -316,7 +313,8 @@ TEST_F(PortGpuMessages, NonsenseInTheRingIsNoticedByWhoeverHasNothingUnderWay) {
     Outcome outcome;
     for (int i = 0; i < 1000 && !link_.failed(); ++i) {
         ring->released.store(uint64_t{1} << 60);  // where the receiver has written anew
-        if (link_.am_pieces(3, nullptr, 0, pieces, 1, nullptr, outcome.completion()) == Status::in_progress) {
+        if (link_.am_pieces(3, nullptr, 0, pieces, 1, nullptr, outcome.completion()) ==
+            Status::in_progress) {
             settle({&a_, &b_});
         } else {
             link_.check_peer();
@@ -351,8 +349,9 @@ TEST_F(PortGpuMessages, PortThatEndsLeavesNoCopyBehind) {
     EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
 }
 
-/** While a handler copies the payload of one message to a GPU, that of the message behind it is read: then its slot is
- *  not read again. In a process of its own, for the setting of the kernel is the process's. */
+/** While a handler copies the payload of one message to a GPU, that of the message behind it is
+ * read: then its slot is not read again. In a process of its own, for the setting of the kernel is
+ * the process's. */
 FreshProcess slots_read_ahead("slots-are-read-ahead", [] {
     constexpr size_t kBytes = 5000;
     const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("3", 200'000, 1'000'000'000);
@@ -393,7 +392,8 @@ FreshProcess slots_read_ahead("slots-are-read-ahead", [] {
     return copied && was_held ? 0 : 1;
 });
 
-// Between two copies of a handler a real kernel leaves where nobody tells of calls that wait for the GPU.
+// Between two copies of a handler a real kernel leaves where nobody tells of calls that wait for
+// the GPU.
 TEST(PortGpuProcesses, SlotsAreReadAhead) {
     SKIP_UNLESS_SIMULATED();
     if (kernel_fatbin().data == nullptr) {

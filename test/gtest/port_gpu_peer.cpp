@@ -29,8 +29,22 @@ std::string bytes_of(const RemoteMemory &memory) {
 // ---------------------------------------------------------------- the other process
 
 enum class Peer::Operation : uint64_t {
-    allocate = 1, release, fill, holds, get, put, put_and_deregister, calls, calls_besides, reset_calls, simulate,
-    enable_pins, note_context, close_port, sleep, finish
+    allocate = 1,
+    release,
+    fill,
+    holds,
+    get,
+    put,
+    put_and_deregister,
+    calls,
+    calls_besides,
+    reset_calls,
+    simulate,
+    enable_pins,
+    note_context,
+    close_port,
+    sleep,
+    finish
 };
 
 /** As the payload of an am_short; the operation is its header. */
@@ -77,8 +91,7 @@ public:
             memcpy(&command, message.bytes.data() + sizeof(operation), sizeof(command));
             const Answer answer = obey(operation, command);
             CHECK(send_when_possible(port_, port_, [&] {
-                      return link_->am_short(kAnswerId, answer.value, &answer.memory,
-                                             kRemoteBytes);
+                      return link_->am_short(kAnswerId, answer.value, &answer.memory, kRemoteBytes);
                   }) == Status::ok);
             if (operation == Operation::close_port) {
                 port_.destroy();
@@ -96,46 +109,59 @@ public:
 private:
     Answer obey(Operation operation, const Command &command) {
         switch (operation) {
-        case Operation::allocate:
-            length_ = command.number;
-            buffer_.emplace(static_cast<Buffer::Allocator>(command.text[0]), length_);
-            registration_.emplace(buffer_->data(), length_);
-            return {1, registration_->named()};
-        case Operation::release:
-            registration_.reset();
-            buffer_.reset();
-            return {};
-        case Operation::fill: buffer_->fill(command.number); return {};
-        case Operation::holds: return {buffer_->check(0, length_, command.number, 0).empty(), {}};
-        case Operation::get:
-            return {static_cast<uint64_t>(await_get(port_, *link_, buffer_->data(), command.number,
-                                                    command.remote())),
-                    {}};
-        case Operation::put:
-            return {static_cast<uint64_t>(await_put(port_, *link_, buffer_->data(), command.number,
-                                                    command.remote())),
-                    {}};
-        case Operation::put_and_deregister: return {put_and_deregister(command), {}};
-        case Operation::calls: return {test::calls(command.text), {}};
-        case Operation::calls_besides:
-            return {test::calls_of_all() - test::calls(command.text), {}};
-        case Operation::reset_calls: test::reset_calls(); return {};
-        case Operation::simulate: {
-            const std::string text = command.text;
-            const size_t equals = text.find('=');
-            set_simulation(text.substr(0, equals).c_str(), text.substr(equals + 1).c_str());
-            return {};
-        }
-        case Operation::note_context: note_context_in_use(current_context()); return {};
-        case Operation::enable_pins: HostPins::instance().enable(command.number); return {};
-        default: return {};
+            case Operation::allocate:
+                length_ = command.number;
+                buffer_.emplace(static_cast<Buffer::Allocator>(command.text[0]), length_);
+                registration_.emplace(buffer_->data(), length_);
+                return {1, registration_->named()};
+            case Operation::release:
+                registration_.reset();
+                buffer_.reset();
+                return {};
+            case Operation::fill:
+                buffer_->fill(command.number);
+                return {};
+            case Operation::holds:
+                return {buffer_->check(0, length_, command.number, 0).empty(), {}};
+            case Operation::get:
+                return {static_cast<uint64_t>(await_get(port_, *link_, buffer_->data(),
+                                                        command.number, command.remote())),
+                        {}};
+            case Operation::put:
+                return {static_cast<uint64_t>(await_put(port_, *link_, buffer_->data(),
+                                                        command.number, command.remote())),
+                        {}};
+            case Operation::put_and_deregister:
+                return {put_and_deregister(command), {}};
+            case Operation::calls:
+                return {test::calls(command.text), {}};
+            case Operation::calls_besides:
+                return {test::calls_of_all() - test::calls(command.text), {}};
+            case Operation::reset_calls:
+                test::reset_calls();
+                return {};
+            case Operation::simulate: {
+                const std::string text = command.text;
+                const size_t equals = text.find('=');
+                set_simulation(text.substr(0, equals).c_str(), text.substr(equals + 1).c_str());
+                return {};
+            }
+            case Operation::note_context:
+                note_context_in_use(current_context());
+                return {};
+            case Operation::enable_pins:
+                HostPins::instance().enable(command.number);
+                return {};
+            default:
+                return {};
         }
     }
 
     /** How many lines say that somebody does not end a copy. */
     uint64_t put_and_deregister(const Command &command) {
         Outcome outcome;
-        link_->put(buffer_->data(), command.number, command.remote(), nullptr, outcome.completion());
+        link_->put(buffer_->data(), command.number, command.remote(), nullptr,
+                   outcome.completion());
         registration_->end();
         const uint64_t lines = log_.count("does not end a copy");
         progress_until({&port_}, [&] { return outcome.done(); });
@@ -189,7 +215,8 @@ Peer::Answer Peer::await_answer() {
     }
     const Message &message = port_->messages.front();
     memcpy(&answer.value, message.bytes.data(), sizeof(answer.value));
-    memcpy(static_cast<void *>(&answer.memory), message.bytes.data() + sizeof(answer.value), kRemoteBytes);
+    memcpy(static_cast<void *>(&answer.memory), message.bytes.data() + sizeof(answer.value),
+           kRemoteBytes);
     port_->messages.pop_front();
     return answer;
 }
@@ -198,9 +225,15 @@ RemoteMemory Peer::allocate(size_t length, Buffer::Allocator allocator) {
     return ask(Operation::allocate, length, std::string(1, static_cast<char>(allocator))).memory;
 }
 
-void Peer::release() { ask(Operation::release); }
-void Peer::fill(uint64_t seed) { ask(Operation::fill, seed); }
-bool Peer::holds(uint64_t seed) { return ask(Operation::holds, seed).value != 0; }
+void Peer::release() {
+    ask(Operation::release);
+}
+void Peer::fill(uint64_t seed) {
+    ask(Operation::fill, seed);
+}
+bool Peer::holds(uint64_t seed) {
+    return ask(Operation::holds, seed).value != 0;
+}
 
 Status Peer::get(const RemoteMemory &remote, size_t length) {
     return static_cast<Status>(ask(Operation::get, length, bytes_of(remote)).value);
@@ -222,7 +255,8 @@ struct Peer::Announcement {
         command.number = self->length;
         memcpy(command.text, &self->memory, kRemoteBytes);
         memcpy(destination, &operation, sizeof(operation));
-        memcpy(static_cast<unsigned char *>(destination) + sizeof(operation), &command, sizeof(command));
+        memcpy(static_cast<unsigned char *>(destination) + sizeof(operation), &command,
+               sizeof(command));
         return sizeof(operation) + sizeof(command);
     }
 };
@@ -249,9 +283,13 @@ void Peer::begin_put_and_deregister(const RemoteMemory &remote, size_t length) {
     command(Operation::put_and_deregister, length, bytes_of(remote));
 }
 
-uint64_t Peer::end_put_and_deregister() { return await_answer().value; }
+uint64_t Peer::end_put_and_deregister() {
+    return await_answer().value;
+}
 
-Status Peer::end_put() { return static_cast<Status>(await_answer().value); }
+Status Peer::end_put() {
+    return static_cast<Status>(await_answer().value);
+}
 
 unsigned long Peer::calls(const char *function) {
     return ask(Operation::calls, 0, function).value;
@@ -261,16 +299,26 @@ unsigned long Peer::calls_besides(const char *function) {
     return ask(Operation::calls_besides, 0, function).value;
 }
 
-void Peer::reset_calls() { ask(Operation::reset_calls); }
+void Peer::reset_calls() {
+    ask(Operation::reset_calls);
+}
 
 void Peer::simulate(const char *variable, const char *value) {
     ask(Operation::simulate, 0, std::string(variable) + "=" + value);
 }
 
-void Peer::enable_pins(size_t limit) { ask(Operation::enable_pins, limit); }
-void Peer::note_context() { ask(Operation::note_context); }
-void Peer::close_port() { ask(Operation::close_port); }
-void Peer::sleep() { ask(Operation::sleep); }
+void Peer::enable_pins(size_t limit) {
+    ask(Operation::enable_pins, limit);
+}
+void Peer::note_context() {
+    ask(Operation::note_context);
+}
+void Peer::close_port() {
+    ask(Operation::close_port);
+}
+void Peer::sleep() {
+    ask(Operation::sleep);
+}
 
 int Peer::finish() {
     ask(Operation::finish);

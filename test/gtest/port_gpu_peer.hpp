@@ -36,11 +36,12 @@ public:
     /** As put(), in two parts. */
     void begin_put(const RemoteMemory &remote, size_t length);
     Status end_put();
-    /** It begins a put and deregisters its own memory; how many lines of its log say that a copy is not ended. */
+    /** It begins a put and deregisters its own memory; how many lines of its log say that a copy is
+     * not ended. */
     void begin_put_and_deregister(const RemoteMemory &remote, size_t length);
     uint64_t end_put_and_deregister();
-    /** As get() of host memory of this process; the message that asks for it announces the memory, so that there may be a
-     *  head start: its number, 0 for none. */
+    /** As get() of host memory of this process; the message that asks for it announces the memory,
+     * so that there may be a head start: its number, 0 for none. */
     Status get_announced(const RemoteMemory &remote, size_t length, uint64_t *head_start);
     unsigned long calls(const char *function);
     /** All but those of `function`, counted at one moment. */

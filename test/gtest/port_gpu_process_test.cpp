@@ -28,8 +28,7 @@ int serve(const Channel &channel) {
     CHECK(progress_until({&port}, [&] { return !port.messages.empty(); }));
     const Piece piece = {memory.data(), 8000};
     Outcome outcome;
-    const Status status =
-        link.am_pieces(2, nullptr, 0, &piece, 1, nullptr, outcome.completion());
+    const Status status = link.am_pieces(2, nullptr, 0, &piece, 1, nullptr, outcome.completion());
     CHECK(status == Status::ok || status == Status::in_progress);
     CHECK(progress_until({&port}, [&] { return port.messages.size() == 2; }));
     CHECK(memory.check(0, kBytes, 8, 0).empty());
@@ -64,7 +63,9 @@ FreshProcess exchange("exchange", [] {
     return child.reap();
 });
 
-TEST(PortGpuProcesses, ExchangeDeviceMemory) { EXPECT_EQ(exchange.run(), 0); }
+TEST(PortGpuProcesses, ExchangeDeviceMemory) {
+    EXPECT_EQ(exchange.run(), 0);
+}
 
 /** The simulated driver keeps two descriptors from the first memory on that it page-locks. */
 bool lock_some_memory() {
@@ -131,7 +132,9 @@ FreshProcess killed("killed", [] {
     return 0;
 });
 
-TEST(PortGpuProcesses, DeathOfThePeerEndsAllCopies) { EXPECT_EQ(killed.run(), 0); }
+TEST(PortGpuProcesses, DeathOfThePeerEndsAllCopies) {
+    EXPECT_EQ(killed.run(), 0);
+}
 
 }  // namespace
 }  // namespace gpushm

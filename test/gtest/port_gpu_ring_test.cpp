@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes that wait for each other in a ring: each gets from the next one, which writes into its GPU's memory, and all
-// give that up at once.
+// Processes that wait for each other in a ring: each gets from the next one, which writes into its
+// GPU's memory, and all give that up at once.
 #include "core/pinning/host_pins.hpp"
 
 #include "core_gpu_support.hpp"
@@ -56,7 +56,8 @@ int get_and_give_up(const Channel &channel) {
     for (int i = 0; i < kRounds; ++i) {
         Outcome outcome;
         CHECK(get(outcome) == Status::in_progress);
-        CHECK(progress_until({&*port}, [&] { return outcome.done(); }) && outcome.status == Status::ok);
+        CHECK(progress_until({&*port}, [&] { return outcome.done(); }) &&
+              outcome.status == Status::ok);
     }
     CHECK(await_all(*port, channel));  // no copy is under way any more
     set_simulation("SIMCUDA_DELAY_US", "500000");

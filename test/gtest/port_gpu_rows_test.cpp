@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gets whose data lie in rows on either side (RowViews): by one copy, and if that is not possible through the block.
+// Gets whose data lie in rows on either side (RowViews): by one copy, and if that is not possible
+// through the block.
 #include "core_gpu_support.hpp"
 #include "port_gpu_peer.hpp"
 #include "port_support.hpp"
@@ -77,8 +78,7 @@ TEST_F(PortGpuRows, DataGoFromRowsToRows) {
             source.fill(++seed);
             target.fill(++seed);
             block_.fill(++seed);
-            const std::vector<unsigned char> expected =
-                gathered(read(source, from.extent()), from);
+            const std::vector<unsigned char> expected = gathered(read(source, from.extent()), from);
             std::vector<unsigned char> untouched = read(target, to.extent());
             const Registration registration(source.data(), from.extent());
             RemoteMemory remote = registration.named();
@@ -153,8 +153,7 @@ TEST_F(PortGpuRows, AFailedCopyTakesTheOtherWay) {
     set_simulation("SIMCUDA_FAIL", "cuMemcpy2DAsync:1:700,cuMemcpy2DAsync:1:700");
     EXPECT_EQ(get(remote), Status::ok);
     set_simulation("SIMCUDA_FAIL", "");
-    const std::vector<unsigned char> expected =
-        gathered(read(elements, kVector.extent()), kVector);
+    const std::vector<unsigned char> expected = gathered(read(elements, kVector.extent()), kVector);
     EXPECT_EQ(RowViews::instance().is_filled(block_.data())
                   ? gathered(read(target, kVector.extent()), kVector)
                   : read(block_, kVector.bytes()),
@@ -199,7 +198,8 @@ int rows_of_a_peer() {
     memory.rows = {memory.address, kVector.length, kVector.count, kVector.pitch};
     CHECK(pair.get(block.data(), kVector.bytes(), memory) == Status::ok);
     CHECK(look(block, kVector.bytes()) == gathered(whole, kVector));
-    // Rows that leave the allocation, are not as many bytes, or of which the sum overflows: the owner is asked.
+    // Rows that leave the allocation, are not as many bytes, or of which the sum overflows: the
+    // owner is asked.
     const StridedRows lies[] = {
         {memory.address + 1, kVector.length, kVector.count, kVector.pitch},
         {memory.address - 512, kVector.length, kVector.count, kVector.pitch},

@@ -29,10 +29,10 @@ protected:
     Status start(bool put, Buffer &source, size_t source_at, Buffer &target, size_t target_at,
                  size_t length, const Registration &registration, const Completion &completion,
                  const void *owner = nullptr) {
-        return put ? link_.put(source.data() + source_at, length, registration.at(target_at),
-                               owner, completion)
-                   : link_.get(target.data() + target_at, length, registration.at(source_at),
-                               owner, completion);
+        return put ? link_.put(source.data() + source_at, length, registration.at(target_at), owner,
+                               completion)
+                   : link_.get(target.data() + target_at, length, registration.at(source_at), owner,
+                               completion);
     }
     void make_slow(const char *delay_us) {
         if (simulated()) {
@@ -104,7 +104,8 @@ TEST_P(PortGpuKinds, WithoutARingTheyArriveToo) {
     source.fill(1);
     const Registration to(target.data(), 70000);
     const Registration from(source.data(), 70000);
-    for (const size_t length : {size_t{1}, size_t{kSlotBytes}, size_t{kSlotBytes} + 1, size_t{69999}}) {
+    for (const size_t length :
+         {size_t{1}, size_t{kSlotBytes}, size_t{kSlotBytes} + 1, size_t{69999}}) {
         Outcome put;
         Outcome get;
         target.fill(2);
@@ -132,11 +133,10 @@ std::vector<Kinds> all_pairs() {
     return pairs;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, PortGpuKinds, testing::ValuesIn(all_pairs()),
-                         [](const auto &info) {
-                             return std::string(memory_kind_name(info.param.source)) + "To" +
-                                    memory_kind_name(info.param.target);
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, PortGpuKinds, testing::ValuesIn(all_pairs()), [](const auto &info) {
+    return std::string(memory_kind_name(info.param.source)) + "To" +
+           memory_kind_name(info.param.target);
+});
 
 TEST_F(PortGpuTransfers, ManyAtOnceInBothDirections) {
     if (simulated()) {
@@ -144,8 +144,10 @@ TEST_F(PortGpuTransfers, ManyAtOnceInBothDirections) {
     }
     struct One {
         One(MemoryKind from, MemoryKind to, size_t length)
-            : source(from, length), target(to, length),
-              to_target(target.data(), length), to_source(source.data(), length) {}
+            : source(from, length),
+              target(to, length),
+              to_target(target.data(), length),
+              to_source(source.data(), length) {}
         Buffer source;
         Buffer target;
         Registration to_target;
@@ -160,11 +162,10 @@ TEST_F(PortGpuTransfers, ManyAtOnceInBothDirections) {
         one.source.fill(i);
         TestPort &from = i % 3 == 0 ? b_ : a_;
         Link &link = i % 3 == 0 ? b_.link(a_) : link_;
-        const Status status =
-            i % 2 == 0 ? link.put(one.source.data(), length, one.to_target.at(), nullptr,
-                                  one.outcome.completion())
-                       : link.get(one.target.data(), length, one.to_source.at(), nullptr,
-                                  one.outcome.completion());
+        const Status status = i % 2 == 0 ? link.put(one.source.data(), length, one.to_target.at(),
+                                                    nullptr, one.outcome.completion())
+                                         : link.get(one.target.data(), length, one.to_source.at(),
+                                                    nullptr, one.outcome.completion());
         ASSERT_EQ(status, Status::in_progress);
         from->progress();
     }
@@ -283,9 +284,9 @@ TEST_F(PortGpuTransfers, ThreadWithoutAContextMayProgress) {
     const Registration registration(target.data(), 300000);
     std::thread other([&] {
         Outcome outcome;
-        EXPECT_EQ(link_.put(source.data(), 300000, registration.at(), nullptr,
-                            outcome.completion()),
-                  Status::in_progress);
+        EXPECT_EQ(
+            link_.put(source.data(), 300000, registration.at(), nullptr, outcome.completion()),
+            Status::in_progress);
         EXPECT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_EQ(current_context(), nullptr);

@@ -81,7 +81,8 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     remote.buffer.owner = process_cookie().low;  // the kernel copies it, in pieces
     Outcome get;
     Link &link = victim.link(mailbox_->address());
-    ASSERT_EQ(link.get(local.data(), local.size(), remote, nullptr, get.completion()), Status::in_progress);
+    ASSERT_EQ(link.get(local.data(), local.size(), remote, nullptr, get.completion()),
+              Status::in_progress);
     const TransferChunk chunk = {1, 0, 1, 0, 0, {}, 1, 0};  // of a total that is not the get's
     for (size_t sent = 0; sent < local.size(); sent += kSlotBytes) {
         ReservedCell cell;
@@ -161,9 +162,11 @@ TEST_F(PortLies, PeerOfALinkThatIsGivenUpIsTold) {
         Outcome put;
         Outcome get;
         const auto ask = [&] {
-            EXPECT_EQ(other.link(victim_).get(bytes, 1, memory.at(), nullptr, get.completion()), Status::in_progress);
+            EXPECT_EQ(other.link(victim_).get(bytes, 1, memory.at(), nullptr, get.completion()),
+                      Status::in_progress);
         };
-        ASSERT_EQ(link.put(bytes, sizeof(bytes), memory.at(), nullptr, put.completion()), Status::in_progress);
+        ASSERT_EQ(link.put(bytes, sizeof(bytes), memory.at(), nullptr, put.completion()),
+                  Status::in_progress);
         if (before) {
             ask();
         }

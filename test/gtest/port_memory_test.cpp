@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Allocations that fail, one after the other: what was asked for is done, or is not begun and the caller is told. Every
-// operation that was begun ends, once. What comes afterwards works.
+// Allocations that fail, one after the other: what was asked for is done, or is not begun and the
+// caller is told. Every operation that was begun ends, once. What comes afterwards works.
 #include "port_support.hpp"
 
 #include "core/base/no_throw.hpp"
@@ -21,9 +21,12 @@ struct Transfer {
     explicit Transfer(size_t length = kBytes) : local(length), remote(length) {}
 
     Status put(Link &link) {
-        return link.put(local.data(), local.size(), registration.at(), nullptr, outcome.completion());
+        return link.put(local.data(), local.size(), registration.at(), nullptr,
+                        outcome.completion());
     }
-    Status get(Link &link) { return link.get(local.data(), local.size(), memory(), nullptr, outcome.completion()); }
+    Status get(Link &link) {
+        return link.get(local.data(), local.size(), memory(), nullptr, outcome.completion());
+    }
     /** Also for a port that reads by the kernel. */
     RemoteMemory memory() const {
         RemoteMemory named = registration.at();
@@ -70,7 +73,8 @@ struct Ports {
     Link *to_b = nullptr;
 };
 
-/** Calls `body` while one allocation after the other fails, until there are no more; `body` says whether it has met it. */
+/** Calls `body` while one allocation after the other fails, until there are no more; `body` says
+ * whether it has met it. */
 template <typename Body>
 void for_each_failing_allocation(unsigned at_least, Body body) {
     unsigned n = 0;
@@ -95,20 +99,27 @@ void expect_whole_or_nothing(const PortConfig &config, StartOperation begin, uns
         }
         EXPECT_TRUE(failed || status == Status::in_progress) << n;
         if (status == Status::in_progress) {
-            EXPECT_TRUE(progress_until({&ports.a, &ports.b}, [&] { return transfer.outcome.done(); })) << n;
+            EXPECT_TRUE(progress_until({&ports.a, &ports.b}, [&] {
+                return transfer.outcome.done();
+            })) << n;
             EXPECT_EQ(transfer.outcome.status, Status::ok);
         }
         ports.expect_all_works();
         Outcome flushed;
-        EXPECT_EQ(ports.to_b->flush(nullptr, flushed.completion()), Status::ok) << "nothing is left of it, " << n;
+        EXPECT_EQ(ports.to_b->flush(nullptr, flushed.completion()), Status::ok)
+            << "nothing is left of it, " << n;
         EXPECT_EQ(transfer.outcome.calls, status == Status::in_progress ? 1u : 0u) << n;
         return failed;
     });
 }
 
-TEST(PortMemory, APutIsBegunAsAWholeOrNotAtAll) { expect_whole_or_nothing(kSmallPort, &Transfer::put, 2); }
+TEST(PortMemory, APutIsBegunAsAWholeOrNotAtAll) {
+    expect_whole_or_nothing(kSmallPort, &Transfer::put, 2);
+}
 
-TEST(PortMemory, AGetIsBegunAsAWholeOrNotAtAll) { expect_whole_or_nothing(kSmallPort, &Transfer::get, 2); }
+TEST(PortMemory, AGetIsBegunAsAWholeOrNotAtAll) {
+    expect_whole_or_nothing(kSmallPort, &Transfer::get, 2);
+}
 
 TEST(PortMemory, AGetThatBothCopyIsBegunAsAWholeOrNotAtAll) {
     expect_whole_or_nothing(kCmaPort, &Transfer::get, 3);
@@ -188,7 +199,8 @@ void expect_every_end(const PortConfig &config, unsigned at_least) {
         }
         settle({&ports.a, &ports.b});
         EXPECT_EQ(put.outcome.calls + get.outcome.calls, 2u) << n;
-        if (put.outcome.status == Status::ok && get.outcome.status == Status::ok && !ports.to_b->failed()) {
+        if (put.outcome.status == Status::ok && get.outcome.status == Status::ok &&
+            !ports.to_b->failed()) {
             ports.expect_all_works();
         }
         Ports(config).expect_all_works();
@@ -196,9 +208,13 @@ void expect_every_end(const PortConfig &config, unsigned at_least) {
     });
 }
 
-TEST(PortMemory, WhatIsUnderWayEndsOnce) { expect_every_end(kSmallPort, 5); }
+TEST(PortMemory, WhatIsUnderWayEndsOnce) {
+    expect_every_end(kSmallPort, 5);
+}
 
-TEST(PortMemory, WhatBothCopyEndsOnce) { expect_every_end(kCmaPort, 3); }
+TEST(PortMemory, WhatBothCopyEndsOnce) {
+    expect_every_end(kCmaPort, 3);
+}
 
 TEST(PortMemory, ALinkIsMadeAsAWholeOrNotAtAll) {
     for_each_failing_allocation(3, [](unsigned n) {

@@ -35,8 +35,8 @@ protected:
 
     /** `length` bytes as a header and up to three pieces, one of them perhaps empty. */
     Status pieces(const unsigned char *bytes, size_t length, uint8_t id, Random &random) {
-        size_t cuts[] = {random.below(std::min<size_t>(length, 1024) + 1),
-                         random.below(length + 1), random.below(length + 1)};
+        size_t cuts[] = {random.below(std::min<size_t>(length, 1024) + 1), random.below(length + 1),
+                         random.below(length + 1)};
         std::sort(std::begin(cuts), std::end(cuts));
         const Piece piece[] = {{bytes + cuts[0], cuts[1] - cuts[0]},
                                {bytes + cuts[1], cuts[2] - cuts[1]},
@@ -47,8 +47,8 @@ protected:
     }
 
     void expect_next(uint8_t id, size_t length, uint64_t seed) {
-        ASSERT_TRUE(progress_until({&receiver_, &sender_},
-                                   [&] { return !receiver_.messages.empty(); }))
+        ASSERT_TRUE(
+            progress_until({&receiver_, &sender_}, [&] { return !receiver_.messages.empty(); }))
             << "message " << seed << " of " << length << " bytes did not come";
         ASSERT_EQ(check_message(receiver_.messages.front(), id, length, seed), "");
         receiver_.messages.pop_front();
@@ -68,8 +68,7 @@ TEST_P(PortMessages, ShortOfEverySizeArrivesExactly) {
         ASSERT_EQ(send_when_possible(sender_, receiver_,
                                      [&] { return link_.am_short(7, header, payload, length); }),
                   Status::ok);
-        ASSERT_TRUE(
-            progress_until({&receiver_}, [&] { return !receiver_.messages.empty(); }));
+        ASSERT_TRUE(progress_until({&receiver_}, [&] { return !receiver_.messages.empty(); }));
         Message message = receiver_.messages.front();
         receiver_.messages.pop_front();
         ASSERT_EQ(message.bytes.size(), length + 8);
@@ -116,8 +115,7 @@ TEST_P(PortMessages, PackedOfEverySizeArrivesExactly) {
     std::vector<unsigned char> target(source.size());
     const Registration registration(target.data(), target.size());
     Outcome put;
-    ASSERT_EQ(link_.put(source.data(), source.size(), registration.at(), nullptr,
-                        put.completion()),
+    ASSERT_EQ(link_.put(source.data(), source.size(), registration.at(), nullptr, put.completion()),
               Status::in_progress);
     EXPECT_TRUE(progress_until({&sender_, &receiver_}, [&] { return put.done(); }));
 }
@@ -222,7 +220,8 @@ TEST(PortAnswers, AreExpectedOfWhoeverHasALink) {
     TestPort here, peer, other;
     Link &to_here = peer.link(here);
     const auto come = [&](Link &link, TestPort &from) {
-        ASSERT_EQ(send_when_possible(from, here, [&] { return link.am_short(3, 0, nullptr, 0); }), Status::ok);
+        ASSERT_EQ(send_when_possible(from, here, [&] { return link.am_short(3, 0, nullptr, 0); }),
+                  Status::ok);
         ASSERT_TRUE(progress_until({&here}, [&] { return !here.messages.empty(); }));
         here.messages.clear();
     };
@@ -282,9 +281,9 @@ public:
             ASSERT_LT(header[0], 16u);
             ASSERT_EQ(header[1], next_[header[0]]++) << "sender " << header[0];
             const size_t payload = length - sizeof(header);
-            ASSERT_EQ(pattern_mismatch(data + sizeof(header), payload,
-                                       header[0] * count_ + header[1]),
-                      payload);
+            ASSERT_EQ(
+                pattern_mismatch(data + sizeof(header), payload, header[0] * count_ + header[1]),
+                payload);
             ++received;
         };
     }

@@ -13,7 +13,7 @@ using namespace test;
 constexpr size_t kParts = 3;
 constexpr size_t kPart = 2 << 20;  // many rings
 constexpr size_t kLong = kParts * kPart;
-constexpr char kOwner[2] = {};     // two owners
+constexpr char kOwner[2] = {};  // two owners
 
 class PortOrder : public testing::Test {
 protected:
@@ -25,9 +25,11 @@ protected:
         return link_.put(source_.data(), length, registration_.at(), owner, outcome.completion());
     }
     /** One of kParts parts, which do not overlap. */
-    Status put_part(Outcome &outcome, size_t part, const void *owner = nullptr, const unsigned char *from = nullptr) {
+    Status put_part(Outcome &outcome, size_t part, const void *owner = nullptr,
+                    const unsigned char *from = nullptr) {
         const unsigned char *source = from != nullptr ? from : source_.data();
-        return link_.put(source + part * kPart, kPart, registration_.at(part * kPart), owner, outcome.completion());
+        return link_.put(source + part * kPart, kPart, registration_.at(part * kPart), owner,
+                         outcome.completion());
     }
     bool run_until(const Outcome &outcome) {
         return progress_until({&a_, &b_}, [&] { return outcome.done(); });
@@ -116,24 +118,25 @@ TEST_F(PortOrder, APutWaitsForGetsOfTheSameMemoryOnly) {
         ASSERT_EQ(link_.get(local.data(), length, registration_.named(), nullptr, get.completion()),
                   Status::in_progress);
         Outcome beside;
-        EXPECT_EQ(link_.put(source_.data(), 4, registration_.named(length), nullptr,
-                            beside.completion()),
-                  Status::in_progress);
+        EXPECT_EQ(
+            link_.put(source_.data(), 4, registration_.named(length), nullptr, beside.completion()),
+            Status::in_progress);
         Outcome overlapping;
         EXPECT_EQ(link_.put(source_.data(), 4, registration_.named(length - 1), nullptr,
                             overlapping.completion()),
                   Status::no_resource);
         ASSERT_EQ(send_when_possible(a_, b_,
                                      [&] {
-                                         const Status status =
-                                             link_.put(source_.data(), 4, registration_.named(length - 1),
-                                                       nullptr, overlapping.completion());
+                                         const Status status = link_.put(
+                                             source_.data(), 4, registration_.named(length - 1),
+                                             nullptr, overlapping.completion());
                                          return status == Status::in_progress ? Status::ok : status;
                                      }),
                   Status::ok);
         EXPECT_TRUE(get.done());
         EXPECT_EQ(pattern_mismatch(local.data(), length, 7), length);
-        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return beside.done() && overlapping.done(); }));
+        ASSERT_TRUE(
+            progress_until({&a_, &b_}, [&] { return beside.done() && overlapping.done(); }));
         EXPECT_EQ(memcmp(target_.data() + length - 1, source_.data(), 4), 0);
     }
 }
@@ -150,9 +153,9 @@ TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
             auto *chain = static_cast<Chain *>(self);
             EXPECT_EQ(status, Status::ok);
             if (--chain->left != 0) {
-                EXPECT_EQ(chain->link->put(chain->source, 40000, chain->remote, nullptr,
-                                           {next, chain}),
-                          Status::in_progress);
+                EXPECT_EQ(
+                    chain->link->put(chain->source, 40000, chain->remote, nullptr, {next, chain}),
+                    Status::in_progress);
                 EXPECT_EQ(chain->link->am_short(1, 0, nullptr, 0), Status::ok);
             } else {
                 EXPECT_EQ(chain->link->flush(nullptr, chain->flush.completion()), Status::ok);
@@ -169,7 +172,8 @@ TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
 
 // ---------------------------------------------------------------- the same memory
 
-/** Puts to a GPU's memory, whatever that is here; to host memory they are kept in order by the ring. */
+/** Puts to a GPU's memory, whatever that is here; to host memory they are kept in order by the
+ * ring. */
 TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
     Outcome first;
     Outcome refused;
@@ -180,9 +184,11 @@ TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
         const size_t length = offset == kPart ? 1 : kPart;
         RemoteMemory of_gpu = registration_.at(offset);
         of_gpu.buffer.kind = MemoryKind::device;
-        EXPECT_EQ(link_.put(source_.data(), length, of_gpu, nullptr, refused.completion()), Status::no_resource);
-        EXPECT_EQ(link_.get(got.data(), length, registration_.at(offset), nullptr, refused.completion()),
+        EXPECT_EQ(link_.put(source_.data(), length, of_gpu, nullptr, refused.completion()),
                   Status::no_resource);
+        EXPECT_EQ(
+            link_.get(got.data(), length, registration_.at(offset), nullptr, refused.completion()),
+            Status::no_resource);
     }
     ASSERT_EQ(put_part(beside, 0), Status::in_progress);
     ASSERT_TRUE(run_until(first));
@@ -191,8 +197,9 @@ TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
     Outcome third;
     ASSERT_EQ(put_part(second, 1), Status::in_progress);
     fill_pattern(&source_[2 * kPart], kPart, 7);
-    ASSERT_EQ(link_.put(&source_[2 * kPart], kPart, registration_.at(kPart), nullptr, third.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        link_.put(&source_[2 * kPart], kPart, registration_.at(kPart), nullptr, third.completion()),
+        Status::in_progress);
     ASSERT_TRUE(run_until(third));
     EXPECT_TRUE(second.done());
     EXPECT_EQ(pattern_mismatch(&target_[kPart], kPart, 7), kPart);
@@ -228,9 +235,9 @@ TEST_F(PortOrder, CancelEndsAnOwnersGetsAndItsMemoryIsFree) {
     std::vector<unsigned char> other(kLong);
     fill_pattern(target_.data(), kLong, 5);
     for (Outcome &outcome : cancelled) {
-        ASSERT_EQ(link_.get(local.get(), kLong, registration_.at(), &kOwner[0],
-                            outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            link_.get(local.get(), kLong, registration_.at(), &kOwner[0], outcome.completion()),
+            Status::in_progress);
     }
     ASSERT_EQ(link_.get(other.data(), kLong, registration_.at(), &kOwner[1], kept.completion()),
               Status::in_progress);

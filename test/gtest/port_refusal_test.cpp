@@ -15,8 +15,10 @@ constexpr size_t kHole = 4096;  // registered memory begins and ends this far in
 class PortRefusals : public testing::TestWithParam<bool> {
 protected:
     PortRefusals()
-        : a_(GetParam() ? kSmallPort : kNoRing), b_(GetParam() ? kSmallPort : kNoRing),
-          memory_(kBytes, 0x5a), local_(kBytes, 0x33),
+        : a_(GetParam() ? kSmallPort : kNoRing),
+          b_(GetParam() ? kSmallPort : kNoRing),
+          memory_(kBytes, 0x5a),
+          local_(kBytes, 0x33),
           registration_(memory_.data() + kHole, kBytes - 2 * kHole) {}
 
     bool all_are(const std::vector<unsigned char> &memory, unsigned char value) {
@@ -179,7 +181,8 @@ TEST_F(PortLeaving, WhatWaitsForThePeerEndsInBoundedTime) {
     Outcome flush;
     ASSERT_EQ(link.put(local_.data(), kBytes / 2, registration_.at(), nullptr, put.completion()),
               Status::in_progress);
-    ASSERT_EQ(link.get(local_.data(), kBytes / 2, registration_.at(kBytes / 2), nullptr, get.completion()),
+    ASSERT_EQ(link.get(local_.data(), kBytes / 2, registration_.at(kBytes / 2), nullptr,
+                       get.completion()),
               Status::in_progress);
     ASSERT_EQ(link.flush(nullptr, flush.completion()), Status::in_progress);
     for (int i = 0; i < 3; ++i) {

@@ -85,7 +85,8 @@ TEST_F(PortShared, WhatIsNotRegisteredAnyMoreIsNotRead) {
         const RemoteMemory remote = host_memory(source);
         source.end();
         Outcome outcome;
-        ASSERT_EQ(a_.link(b_).get(local_.data(), length, remote, nullptr, outcome.completion()), Status::in_progress);
+        ASSERT_EQ(a_.link(b_).get(local_.data(), length, remote, nullptr, outcome.completion()),
+                  Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::gpu_error);
     }
@@ -95,7 +96,8 @@ TEST_F(PortShared, WhatIsDeregisteredMeanwhileDoesNotCount) {
     Registration source(source_.data(), kBytes);
     const RemoteMemory remote = host_memory(source);
     Outcome outcome;
-    ASSERT_EQ(a_.link(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion()), Status::in_progress);
+    ASSERT_EQ(a_.link(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion()),
+              Status::in_progress);
     ASSERT_TRUE(a_->shared_transfer(0).claim_last(1));
     for (int i = 0; i < 100; ++i) {
         a_->progress();  // reads all but that piece
@@ -149,8 +151,9 @@ TEST_F(PortShared, LittleIsReadWithinTheCallThatEndsLater) {
 TEST_F(PortShared, LittleThatIsReadEndsBeforeAFlushBehindIt) {
     Outcome get;
     Outcome flush;
-    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), nullptr, get.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        a_.link(b_).get(local_.data(), 8192, host_memory(registration_), nullptr, get.completion()),
+        Status::in_progress);
     ASSERT_EQ(a_.link(b_).flush(nullptr, flush.completion()), Status::in_progress);
     EXPECT_FALSE(get.done() || flush.done());
     a_->progress();
@@ -163,9 +166,11 @@ TEST_F(PortShared, LittleThatIsReadForAnOwnerThatGoesEndsSilently) {
     Outcome gone;
     Outcome other;
     const int owners[2] = {};
-    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[0], gone.completion()),
+    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[0],
+                              gone.completion()),
               Status::in_progress);
-    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[1], other.completion()),
+    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[1],
+                              other.completion()),
               Status::in_progress);
     a_.link(b_).cancel(&owners[0]);
     a_->progress();
@@ -175,7 +180,8 @@ TEST_F(PortShared, LittleThatIsReadForAnOwnerThatGoesEndsSilently) {
 }
 
 TEST_F(PortShared, LeastThatIsHelpedWithHasTwoPieces) {
-    for (const size_t length : {kLeastHelped, kLeastHelped + 1, size_t{100000}, size_t{128 << 10}}) {
+    for (const size_t length :
+         {kLeastHelped, kLeastHelped + 1, size_t{100000}, size_t{128 << 10}}) {
         fill_pattern(source_.data(), kBytes, ++seed_);
         memset(local_.data(), 0, kBytes);
         const RefusedCopies copies(kAlways, kAlways);
@@ -342,9 +348,15 @@ TEST_F(PortShared, HelperWritesOnlyMemoryThatIsRegistered) {
 TEST_F(PortShared, WrongWordsOfATransferDoNoHarm) {
     const LogCapture log;
     const uint64_t id = 1;  // of the first use of a port
-    const uint64_t claims[] = {0, ~uint64_t{0}, id << 32, id << 32 | 0xffffffff,
-                               id << 32 | 0xffff0000, id << 32 | 0xffff, id << 32 | 0xffff0000 | 5,
-                               (id + 1) << 32 | 0x100000, uint64_t{0xffff} << 16};
+    const uint64_t claims[] = {0,
+                               ~uint64_t{0},
+                               id << 32,
+                               id << 32 | 0xffffffff,
+                               id << 32 | 0xffff0000,
+                               id << 32 | 0xffff,
+                               id << 32 | 0xffff0000 | 5,
+                               (id + 1) << 32 | 0x100000,
+                               uint64_t{0xffff} << 16};
     const uint64_t finished[] = {0, ~uint64_t{0}, id << 32 | 1u << 31, id << 32 | 0x7fffffff};
     for (const uint64_t claimed : claims) {
         for (const uint64_t done : finished) {
@@ -379,8 +391,7 @@ struct HelperAddress {
 class ClaimedPiece {
 public:
     ClaimedPiece(const HelpRequest &request, SharedTransfer &transfer)
-        : request_(request), transfer_(transfer),
-          piece_(transfer.claim_last(request.shared.id)) {}
+        : request_(request), transfer_(transfer), piece_(transfer.claim_last(request.shared.id)) {}
     bool claimed() const { return piece_.has_value(); }
     void write(pid_t owner) const {
         const uint64_t offset = *piece_ * request_.piece_bytes;
@@ -444,7 +455,8 @@ protected:
 
     /** Another get of the owner, whose last piece is claimed, too. */
     SharedUse begin_claimed_get() {
-        EXPECT_EQ(link_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()), Status::in_progress);
+        EXPECT_EQ(link_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()),
+                  Status::in_progress);
         for (uint32_t index = 0; index < kSharedTransfers; ++index) {
             for (uint32_t id = 1; id < 10; ++id) {
                 if (port_->shared_transfer(index).claim_last(id)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gets between hosts whose bytes come in slots of the reader's mailbox (link_shared.cpp), as every first one of its
-// length is tried after sixteen by the kernel (HostTransferWays).
+// Gets between hosts whose bytes come in slots of the reader's mailbox (link_shared.cpp), as every
+// first one of its length is tried after sixteen by the kernel (HostTransferWays).
 #include "port_support.hpp"
 
 #include "core_wrapped_calls.hpp"
@@ -25,8 +25,8 @@ constexpr unsigned kRoundsBeforeTrial = 4;
 class Pages {
 public:
     Pages()
-        : data_(static_cast<unsigned char *>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
-                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+        : data_(static_cast<unsigned char *>(
+              mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
     ~Pages() { munmap(data_, kBytes); }
     Pages(const Pages &) = delete;
     Pages &operator=(const Pages &) = delete;
@@ -40,7 +40,8 @@ private:
 
 class PortSlots : public testing::Test {
 protected:
-    PortSlots() : registration_(std::make_unique<Registration>(source_.data(), kBytes)), local_(kBytes) {}
+    PortSlots()
+        : registration_(std::make_unique<Registration>(source_.data(), kBytes)), local_(kBytes) {}
 
     RemoteMemory remote(size_t offset = 0) const {
         RemoteMemory memory = registration_->at(offset);
@@ -98,8 +99,8 @@ protected:
 };
 
 TEST_F(PortSlots, BringAllBytes) {
-    for (const size_t length : {size_t{16 << 10}, size_t{40001}, size_t{64 << 10}, size_t{128 << 10} + 1,
-                                size_t{511 << 10}}) {
+    for (const size_t length : {size_t{16 << 10}, size_t{40001}, size_t{64 << 10},
+                                size_t{128 << 10} + 1, size_t{511 << 10}}) {
         Outcome outcome;
         start(length, outcome);
         const RefusedCopies copies(kAlways, kAlways);
@@ -123,8 +124,9 @@ TEST_F(PortSlots, SeveralAtATime) {
         memset(local_.data(), 0xee, kBytes);
         Outcome outcomes[kCount + 1];
         // One that takes time, or nothing is under way together.
-        ASSERT_EQ(link().get(local_.data(), 64 << 10, remote(), this, outcomes[kCount].completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            link().get(local_.data(), 64 << 10, remote(), this, outcomes[kCount].completion()),
+            Status::in_progress);
         for (size_t i = 0; i < kCount; ++i) {
             link().get(local_.data() + i * kLength, kLength, remote(i * kLength), this,
                        outcomes[i].completion());
@@ -217,7 +219,8 @@ TEST_F(PortSlots, MessagesOfOthersThatWereReceivedAreNotInTheWay) {
     Outcome outcome;
     use_kernel(64 << 10);
     for (unsigned i = 0; i < 200; ++i) {
-        ASSERT_EQ(send_when_possible(c, a_, [&] { return c.link(a_).am_short(1, 0, "", 0); }), Status::ok);
+        ASSERT_EQ(send_when_possible(c, a_, [&] { return c.link(a_).am_short(1, 0, "", 0); }),
+                  Status::ok);
         a_->progress();
     }
     settle({&a_, &b_, &c});
@@ -241,7 +244,8 @@ TEST_F(PortSlots, AHelperDoesNotWaitForAReaderThatTakesNothingOut) {
 TEST_F(PortSlots, WindowsOfLittleAreMeasured) {
     constexpr size_t kLength = 32 << 10;
     constexpr size_t kCount = 8;
-    // The kernel takes longer here; each get of it is over when it returns, so that nothing is ever under way together.
+    // The kernel takes longer here; each get of it is over when it returns, so that nothing is ever
+    // under way together.
     const RefusedCopies copies(kAlways, kAlways);
     unsigned reads = 0;
     for (unsigned round = 0; round < 100; ++round) {
@@ -250,7 +254,8 @@ TEST_F(PortSlots, WindowsOfLittleAreMeasured) {
         fill_pattern(source_.data(), kCount * kLength, ++seed_);
         Outcome outcomes[kCount];
         for (size_t i = 0; i < kCount; ++i) {
-            link().get(local_.data() + i * kLength, kLength, remote(i * kLength), this, outcomes[i].completion());
+            link().get(local_.data() + i * kLength, kLength, remote(i * kLength), this,
+                       outcomes[i].completion());
         }
         while (link().busy()) {
             a_->progress();
@@ -277,7 +282,8 @@ TEST_F(PortSlots, MemoryOfAnotherKindIsNotRead) {
     a_->shared_transfer(request.shared.index).open(request.shared.id, 4);
     b_.link(a_).receive_help_request(request);
     settle({&b_, &a_});
-    EXPECT_EQ(a_->shared_transfer(request.shared.index).helper(request.shared.id, 1), SharedTransfer::Helper::failed);
+    EXPECT_EQ(a_->shared_transfer(request.shared.index).helper(request.shared.id, 1),
+              SharedTransfer::Helper::failed);
     a_->release_shared_transfer(request.shared.index);
 }
 
@@ -327,8 +333,9 @@ int claim_only(const Channel &channel, const MailboxAddress &reader) {
         }
     }
     ReservedCell reserved;
-    const bool claimed = sender->reserve(&reserved) &&
-                         sender->shared_transfer(request.shared.index).claim_last(request.shared.id).has_value();
+    const bool claimed =
+        sender->reserve(&reserved) &&
+        sender->shared_transfer(request.shared.index).claim_last(request.shared.id).has_value();
     channel.send(claimed);
     char order;
     channel.receive(&order);
@@ -337,19 +344,22 @@ int claim_only(const Channel &channel, const MailboxAddress &reader) {
 
 TEST(PortSlotsDeath, WithAPieceInHandFailsTheGet) {
     TestPort port(kCmaPort);
-    Child owner([own = port->address()](const Channel &channel) { return claim_only(channel, own); });
+    Child owner(
+        [own = port->address()](const Channel &channel) { return claim_only(channel, own); });
     OwnerAddress address;
     ASSERT_TRUE(owner.channel().receive(&address));
     Link &link = port.link(address.mailbox);
     std::vector<unsigned char> local(kBytes);
     for (unsigned i = 0; i < kGetsBeforeTrial; ++i) {
         Outcome outcome;
-        if (link.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()) == Status::in_progress) {
+        if (link.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()) ==
+            Status::in_progress) {
             ASSERT_TRUE(progress_until({&port}, [&] { return outcome.done(); }));
         }
     }
     Outcome outcome;
-    ASSERT_EQ(link.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()), Status::in_progress);
+    ASSERT_EQ(link.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()),
+              Status::in_progress);
     bool claimed = false;
     ASSERT_TRUE(owner.channel().receive(&claimed) && claimed);
     owner.kill_hard();

@@ -93,8 +93,9 @@ std::string check_message(const Message &message, uint8_t id, size_t length, uin
                std::to_string(message.id);
     }
     const size_t wrong = pattern_mismatch(message.bytes.data(), length, seed);
-    return wrong == length ? "" : "message " + std::to_string(seed) + " differs at byte " +
-                                      std::to_string(wrong) + " of " + std::to_string(length);
+    return wrong == length ? ""
+                           : "message " + std::to_string(seed) + " differs at byte " +
+                                 std::to_string(wrong) + " of " + std::to_string(length);
 }
 
 }  // namespace gpushm::test

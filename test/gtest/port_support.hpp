@@ -127,9 +127,7 @@ public:
     Registration(const Registration &) = delete;
     Registration &operator=(const Registration &) = delete;
 
-    RemoteMemory at(uint64_t offset = 0) const {
-        return {address_ + offset, id_};
-    }
+    RemoteMemory at(uint64_t offset = 0) const { return {address_ + offset, id_}; }
     /** With the name of the allocation, as in a remote key: so it can be mapped. Asks the driver.
      *  */
     RemoteMemory named(uint64_t offset = 0) const;

@@ -22,7 +22,8 @@ constexpr unsigned char kCanary = 0xa5;
 class Area {
 public:
     explicit Area(size_t length, size_t shift = 0)
-        : bytes_(kMargin + shift + length + kMargin, kCanary), begin_(kMargin + shift),
+        : bytes_(kMargin + shift + length + kMargin, kCanary),
+          begin_(kMargin + shift),
           length_(length) {}
     unsigned char *data() { return bytes_.data() + begin_; }
     size_t length() const { return length_; }
@@ -54,7 +55,9 @@ class Transfer {
 public:
     Transfer(Direction direction, size_t length, uint64_t seed, size_t source_shift = 0,
              size_t target_shift = 0)
-        : direction_(direction), seed_(seed), source_(length, source_shift),
+        : direction_(direction),
+          seed_(seed),
+          source_(length, source_shift),
           target_(length, target_shift),
           registration_(direction == Direction::put ? target_.data() : source_.data(), length) {
         source_.fill(seed);
@@ -100,8 +103,7 @@ struct Way {
 
 class PortTransfers : public testing::TestWithParam<Way> {
 protected:
-    void run(Direction direction, size_t length, size_t source_shift = 0,
-             size_t target_shift = 0) {
+    void run(Direction direction, size_t length, size_t source_shift = 0, size_t target_shift = 0) {
         SCOPED_TRACE(to_text(direction, length));
         Transfer transfer(direction, length, length + 1, source_shift, target_shift);
         ASSERT_EQ(transfer.start(link_), Status::in_progress);
@@ -255,9 +257,8 @@ TEST(PortTraffic, TwoThreadsTransferBothWays) {
             Transfer get(Direction::get, 1 + random.below(200000), 2 * i + self + 1000);
             EXPECT_EQ(put.start(*links[self]), Status::in_progress);
             EXPECT_EQ(get.start(*links[self]), Status::in_progress);
-            EXPECT_TRUE(progress_until({&ports[self]}, [&] {
-                return put.outcome.done() && get.outcome.done();
-            }));
+            EXPECT_TRUE(progress_until({&ports[self]},
+                                       [&] { return put.outcome.done() && get.outcome.done(); }));
             EXPECT_EQ(put.check(), "");
             EXPECT_EQ(get.check(), "");
         }

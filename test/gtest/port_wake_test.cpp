@@ -100,7 +100,8 @@ bool play(Echo &self, Link &link, const RemoteMemory &remote, uint64_t rounds, b
             Outcome get;
             if (link.get(bytes, sizeof(bytes), remote, nullptr, get.completion()) !=
                     Status::in_progress ||
-                !sleep_until(self.port, [&] { return get.done(); }, &self.sleeps) ||
+                !sleep_until(
+                    self.port, [&] { return get.done(); }, &self.sleeps) ||
                 get.status != Status::ok ||
                 pattern_mismatch(bytes, sizeof(bytes), 1) != sizeof(bytes)) {
                 return false;

@@ -110,11 +110,12 @@ private:
         auto *records = MailboxGeometry::sender_records(base);
         parts_.push_back({base, sizeof(MailboxHeader)});
         parts_.push_back({reinterpret_cast<unsigned char *>(records), 2 * sizeof(SenderRecord)});
-        parts_.push_back({reinterpret_cast<unsigned char *>(MailboxGeometry::direct_writes(base)), 2 * sizeof(DirectWrites)});
+        parts_.push_back({reinterpret_cast<unsigned char *>(MailboxGeometry::direct_writes(base)),
+                          2 * sizeof(DirectWrites)});
         parts_.push_back({from.ring->data(), sizeof(RingHeader)});
         for (uint64_t ticket = 0; ticket < kGeometry.cell_count; ++ticket) {
-            parts_.push_back({reinterpret_cast<unsigned char *>(kGeometry.cell(base, ticket)),
-                              sizeof(Cell)});
+            parts_.push_back(
+                {reinterpret_cast<unsigned char *>(kGeometry.cell(base, ticket)), sizeof(Cell)});
         }
     }
 
@@ -150,12 +151,18 @@ private:
 
     uint64_t changed(uint64_t word) {
         switch (random_.below(6)) {
-        case 0: return word ^ uint64_t{1} << random_.below(64);
-        case 1: return word + random_.below(5) - 2;
-        case 2: return random_.below(70000);
-        case 3: return ~uint64_t{0} >> random_.below(64);
-        case 4: return word << 32 | word >> 32;
-        default: return random_.next();
+            case 0:
+                return word ^ uint64_t { 1 } << random_.below(64);
+            case 1:
+                return word + random_.below(5) - 2;
+            case 2:
+                return random_.below(70000);
+            case 3:
+                return ~uint64_t{0} >> random_.below(64);
+            case 4:
+                return word << 32 | word >> 32;
+            default:
+                return random_.next();
         }
     }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A library that calls a function of libc, for redirection_test.cpp, and that the loader takes a while to relocate.
+// A library that calls a function of libc, for redirection_test.cpp, and that the loader takes a
+// while to relocate.
 #include <unistd.h>
 
 namespace {
-int nothing() { return 0; }
+int nothing() {
+    return 0;
+}
 }  // namespace
 
 extern "C" {
@@ -19,6 +22,8 @@ __attribute__((visibility("default"), ifunc("choose_slow"))) int slow();
 
 __attribute__((visibility("default"))) int (*slow_function)() = slow;
 
-__attribute__((visibility("default"))) int ask_for_parent() { return getppid(); }
+__attribute__((visibility("default"))) int ask_for_parent() {
+    return getppid();
+}
 
 }  // extern "C"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions of x86-64 for function_redirection_test.cpp, by how they begin. Each takes an int and returns the next one,
-// but adds_two, and runs_into_itself and starts_over, which count down to 0.
+// Functions of x86-64 for function_redirection_test.cpp, by how they begin. Each takes an int and
+// returns the next one, but adds_two, and runs_into_itself and starts_over, which count down to 0.
 #if defined(__x86_64__)
 
 asm(R"(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CallRedirection: calls of other libraries come to the replacement, ours do not, whenever they were loaded.
+// CallRedirection: calls of other libraries come to the replacement, ours do not, whenever they
+// were loaded.
 #include "openmpi/binding/call_redirection.hpp"
 
 #include <gtest/gtest.h>
@@ -21,13 +22,17 @@ namespace gpushm::openmpi {
 namespace {
 
 constexpr int kAnswer = -77;
-int answer() { return kAnswer; }
+int answer() {
+    return kAnswer;
+}
 
 constexpr const char *kLazy = "redirected_caller.so";
 constexpr const char *kReadOnly = "redirected_caller_relro.so";
 constexpr const char *kSlow = "redirected_caller_slow.so";
 
-std::string beside_test(const std::string &file) { return CALLER_DIR "/.libs/" + file; }
+std::string beside_test(const std::string &file) {
+    return CALLER_DIR "/.libs/" + file;
+}
 
 /** A library that calls getppid: one of those beside the test, or another one by its path. */
 class Caller {
@@ -46,9 +51,7 @@ public:
     Caller &operator=(const Caller &) = delete;
 
     int call() const { return function<int (*)()>("ask_for_parent")(); }
-    int call_by_address() const {
-        return function<int (*(*)())()>("address_of_getppid")()();
-    }
+    int call_by_address() const { return function<int (*(*)())()>("address_of_getppid")()(); }
     int call_by_table() const { return function<int (*)()>("call_by_table")(); }
     int call_by_constant_table() const { return function<int (*)()>("call_by_constant_table")(); }
     void set_table(int (*value)()) const { function<void (*)(int (*)())>("set_table")(value); }
@@ -93,7 +96,8 @@ TEST_F(RedirectionTest, ReachesLibrariesThatAreLoaded) {
 TEST_F(RedirectionTest, ReachesLibrariesThatAreLoadedLater) {
     redirection_.add("getppid", reinterpret_cast<void *>(&answer));
     redirection_.apply();
-    for (int round = 0; round < 3; ++round) {  // unloaded between, and perhaps loaded to the same place
+    for (int round = 0; round < 3;
+         ++round) {  // unloaded between, and perhaps loaded to the same place
         const Caller lazy(kLazy);
         const Caller read_only(kReadOnly);
         redirection_.apply();
@@ -166,8 +170,8 @@ TEST_F(RedirectionTest, WaitsForLibrariesThatAnotherThreadIsLoading) {
     EXPECT_EQ(result, kAnswer);
 }
 
-/** Whether a library was written to `path` as kReadOnly is, but with a read-only part that ends within a page: as some
- *  linkers leave it. */
+/** Whether a library was written to `path` as kReadOnly is, but with a read-only part that ends
+ * within a page: as some linkers leave it. */
 bool write_partly_read_only(const std::string &path) {
     std::ifstream in(beside_test(kReadOnly), std::ios::binary);
     std::string image((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -197,7 +201,8 @@ std::string mappings_of(const std::string &file) {
 }
 
 TEST_F(RedirectionTest, LeavesPagesAsProtectedAsTheyWere) {
-    const std::string partly_read_only = testing::TempDir() + "redirected_caller_partly." + std::to_string(getpid());
+    const std::string partly_read_only =
+        testing::TempDir() + "redirected_caller_partly." + std::to_string(getpid());
     ASSERT_TRUE(write_partly_read_only(partly_read_only));
     redirection_.add("getppid", reinterpret_cast<void *>(&answer));
     for (const std::string &file : {std::string(kLazy), std::string(kReadOnly), partly_read_only}) {

@@ -33,8 +33,8 @@ TEST(ToolsEnvironment, a_variable_of_the_user_stays_even_when_empty) {
 
 TEST(ToolsEnvironment, a_list_keeps_the_users_elements_first) {
     Environment environment = environment_of({"LD_PRELOAD=libasan.so /x/liby.so", "OTHER=1"});
-    const Change change =
-        extend_path_list(environment, "LD_PRELOAD", "/g/libgpushm_preload.so", ": ", is_there, "why");
+    const Change change = extend_path_list(environment, "LD_PRELOAD", "/g/libgpushm_preload.so",
+                                           ": ", is_there, "why");
     EXPECT_EQ(change.kind, Change::Kind::extended);
     EXPECT_EQ(change.reason, "why");
     EXPECT_STREQ(environment.find("LD_PRELOAD"), "libasan.so /x/liby.so:/g/libgpushm_preload.so");
@@ -57,7 +57,8 @@ TEST(ToolsEnvironment, a_list_that_has_gpushm_from_another_place_stays) {
         EXPECT_EQ(environment.entries(), std::vector<std::string>{entry});
     }
     Environment similar = environment_of({"L=/old/gpushm2:/gpushm/other"});
-    EXPECT_EQ(extend_path_list(similar, "L", "/new/gpushm", ":", is_there, "").kind, Change::Kind::extended);
+    EXPECT_EQ(extend_path_list(similar, "L", "/new/gpushm", ":", is_there, "").kind,
+              Change::Kind::extended);
 }
 
 TEST(ToolsEnvironment, an_element_whose_file_is_gone_is_replaced) {
@@ -68,7 +69,8 @@ TEST(ToolsEnvironment, an_element_whose_file_is_gone_is_replaced) {
     EXPECT_NE(change.reason.find("/gone/lib.so"), std::string::npos) << change.reason;
     EXPECT_NE(change.reason.find("why"), std::string::npos) << change.reason;
     Environment both = environment_of({"L=/gone/lib.so:/old/lib.so"});
-    EXPECT_EQ(extend_path_list(both, "L", "/new/lib.so", ": ", is_there, "").kind, Change::Kind::kept)
+    EXPECT_EQ(extend_path_list(both, "L", "/new/lib.so", ": ", is_there, "").kind,
+              Change::Kind::kept)
         << "the second one is loaded";
 }
 
@@ -87,8 +89,10 @@ TEST(ToolsEnvironment, quoting_survives_a_shell) {
 }
 
 TEST(ToolsEnvironment, a_word_that_needs_no_quotes_gets_none) {
-    for (const char *word : {"/opt/lib/gpushm/libgpushm_preload.so", "ucx,sm", "200", "a:b", "x-y_z.1+%@="}) {
-        EXPECT_EQ(shell_quote(word), word) << "what Slurm reads from a TaskProlog is not read by a shell";
+    for (const char *word :
+         {"/opt/lib/gpushm/libgpushm_preload.so", "ucx,sm", "200", "a:b", "x-y_z.1+%@="}) {
+        EXPECT_EQ(shell_quote(word), word)
+            << "what Slurm reads from a TaskProlog is not read by a shell";
     }
 }
 

@@ -87,25 +87,33 @@ TEST(ToolsVerdict, plain_mpirun_is_enough_where_the_component_is_enabled) {
         const char *const entries[] = {setting, nullptr};
         return judge(findings, Environment(entries)).summary;
     };
-    findings.open_mpi = OpenMpiInstallation{"/usr/bin/mpirun", Version{5, 0, 8}, true, {}, findings.ucx, {}};
+    findings.open_mpi =
+        OpenMpiInstallation{"/usr/bin/mpirun", Version{5, 0, 8}, true, {}, findings.ucx, {}};
     EXPECT_NE(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
     findings.open_mpi->enabled_in = "/home/user/.openmpi/components";
-    EXPECT_NE(summary("A=b").find("plain mpirun uses gpushm (gpushm-openmpi is enabled in /home/user/.openmpi/components)"),
+    EXPECT_NE(summary("A=b").find("plain mpirun uses gpushm (gpushm-openmpi is enabled in "
+                                  "/home/user/.openmpi/components)"),
               std::string::npos);
     const std::string text = text_report(findings, judge(findings, Environment(kNoEntries)));
-    EXPECT_NE(text.find("component         /home/user/.openmpi/components\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("component         /home/user/.openmpi/components\n"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("needs             nothing more"), std::string::npos) << text;
     EXPECT_EQ(text.find("four more"), std::string::npos) << text;
     const std::string json = json_report(findings, judge(findings, Environment(kNoEntries)));
-    EXPECT_NE(json.find("\"component_directory\": \"/home/user/.openmpi/components\""), std::string::npos) << json;
+    EXPECT_NE(json.find("\"component_directory\": \"/home/user/.openmpi/components\""),
+              std::string::npos)
+        << json;
 
     // What keeps the component from it.
-    EXPECT_NE(summary("UCX_GPUSHM_OPENMPI=n").find("start programs by gpushm-run"), std::string::npos);
+    EXPECT_NE(summary("UCX_GPUSHM_OPENMPI=n").find("start programs by gpushm-run"),
+              std::string::npos);
     EXPECT_NE(summary("OMPI_MCA_pml=ob1").find("start programs by gpushm-run"), std::string::npos);
     EXPECT_EQ(summary("OMPI_MCA_pml=ucx").find("start programs by gpushm-run"), std::string::npos);
-    findings.open_mpi->pml_settings = {{"/etc/openmpi/openmpi-mca-params.conf", "^ucx", McaSource::system}};
+    findings.open_mpi->pml_settings = {
+        {"/etc/openmpi/openmpi-mca-params.conf", "^ucx", McaSource::system}};
     EXPECT_EQ(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
-    findings.open_mpi->pml_settings = {{"/home/user/.openmpi/mca-params.conf", "ob1", McaSource::user}};
+    findings.open_mpi->pml_settings = {
+        {"/home/user/.openmpi/mca-params.conf", "ob1", McaSource::user}};
     EXPECT_NE(summary("A=b").find("start programs by gpushm-run"), std::string::npos);
 }
 
@@ -145,8 +153,9 @@ TEST(ToolsVerdict, gpus_without_peer_access_are_told_in_one_line) {
         findings.gpu_survey.gpus[i].reaches[i] = true;
     }
     findings.gpu_survey.gpus[2].reaches[3] = findings.gpu_survey.gpus[3].reaches[2] = true;
-    EXPECT_EQ(advice_of(findings),
-              "27 of 28 pairs of GPUs have no peer access: data between them goes through host memory\n");
+    EXPECT_EQ(
+        advice_of(findings),
+        "27 of 28 pairs of GPUs have no peer access: data between them goes through host memory\n");
 }
 
 TEST(ToolsVerdict, an_exclusive_gpu_serves_one_process_and_a_prohibited_one_none) {
@@ -154,19 +163,22 @@ TEST(ToolsVerdict, an_exclusive_gpu_serves_one_process_and_a_prohibited_one_none
     findings.gpu_survey.gpus[0].compute_mode = 3;
     findings.gpu_survey.gpus[1].compute_mode = 3;
     EXPECT_EQ(advice_of(findings),
-              "GPU 0,1: compute mode \"exclusive process\", one process at a time can use it: fine with one rank for "
+              "GPU 0,1: compute mode \"exclusive process\", one process at a time can use it: fine "
+              "with one rank for "
               "each GPU, else nvidia-smi -i 0,1 -c DEFAULT\n");
     findings.gpu_survey.gpus[0].compute_mode = 0;
     findings.gpu_survey.gpus[1].compute_mode = 2;
-    EXPECT_EQ(advice_of(findings),
-              "GPU 1: compute mode \"prohibited\", no process can use it: nvidia-smi -i 1 -c DEFAULT\n");
+    EXPECT_EQ(
+        advice_of(findings),
+        "GPU 1: compute mode \"prohibited\", no process can use it: nvidia-smi -i 1 -c DEFAULT\n");
 }
 
 TEST(ToolsVerdict, a_refused_memory_file_is_no_matter_of_open_files) {
     Findings findings = good_findings();
     findings.limits.memory_file_error = EPERM;
     EXPECT_FALSE(can_run(findings));
-    EXPECT_NE(advice_of(findings).find("memfd_create: Operation not permitted"), std::string::npos) << advice_of(findings);
+    EXPECT_NE(advice_of(findings).find("memfd_create: Operation not permitted"), std::string::npos)
+        << advice_of(findings);
     EXPECT_EQ(advice_of(findings).find("ulimit"), std::string::npos);
     EXPECT_EQ(advice_of(findings).find("/proc"), std::string::npos) << "which was not tried";
     findings.limits.memory_file_error = EMFILE;
@@ -191,18 +203,26 @@ std::string advice_on_driver(int result, const std::string &error) {
 }
 
 TEST(ToolsVerdict, what_is_wrong_with_a_driver_decides_what_to_do) {
-    EXPECT_NE(advice_on_driver(CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY").find("take its folder out of LD_LIBRARY_PATH"),
+    EXPECT_NE(advice_on_driver(CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY")
+                  .find("take its folder out of LD_LIBRARY_PATH"),
               std::string::npos);
-    EXPECT_EQ(advice_on_driver(CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY").find("reinstall"), std::string::npos);
-    EXPECT_NE(advice_on_driver(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "").find("reboot"), std::string::npos);
-    EXPECT_NE(advice_on_driver(CUDA_ERROR_SYSTEM_NOT_READY, "").find("fabricmanager"), std::string::npos);
-    EXPECT_NE(advice_on_driver(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN").find("/opt/stubs/libcuda.so.1"), std::string::npos);
+    EXPECT_EQ(
+        advice_on_driver(CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY").find("reinstall"),
+        std::string::npos);
+    EXPECT_NE(advice_on_driver(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "").find("reboot"),
+              std::string::npos);
+    EXPECT_NE(advice_on_driver(CUDA_ERROR_SYSTEM_NOT_READY, "").find("fabricmanager"),
+              std::string::npos);
+    EXPECT_NE(
+        advice_on_driver(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN").find("/opt/stubs/libcuda.so.1"),
+        std::string::npos);
 
     Findings findings = good_findings();
     findings.gpu_survey = {};
     findings.gpu_survey.driver = GpuSurvey::Driver::too_old;
     findings.gpu_survey.driver_version = 10020;
-    EXPECT_NE(advice_of(findings).find("update the NVIDIA driver to one of CUDA 11.4 or newer"), std::string::npos);
+    EXPECT_NE(advice_of(findings).find("update the NVIDIA driver to one of CUDA 11.4 or newer"),
+              std::string::npos);
     findings.gpu_survey.driver = GpuSurvey::Driver::not_loadable;
     findings.gpu_survey.driver_error = "libcuda.so.1: file too short";
     EXPECT_NE(advice_of(findings).find("libcuda.so.1: file too short"), std::string::npos);
@@ -229,18 +249,18 @@ TEST(ToolsVerdict, each_weakness_has_its_advice) {
     EXPECT_NE(advice_of(findings).find("CUDA_ERROR_UNKNOWN"), std::string::npos);
 
     findings = good_findings();
-    findings.open_mpi = OpenMpiInstallation{
-        "/usr/bin/mpirun",
-        Version{4, 1, 4},
-        false,
-        {{"/etc/a.conf", "^ucx", McaSource::system}, {"/etc/b-override.conf", "^ucx", McaSource::override_file}},
-        {},
-        {}};
+    findings.open_mpi =
+        OpenMpiInstallation{"/usr/bin/mpirun",
+                            Version{4, 1, 4},
+                            false,
+                            {{"/etc/a.conf", "^ucx", McaSource::system},
+                             {"/etc/b-override.conf", "^ucx", McaSource::override_file}},
+                            {},
+                            {}};
     EXPECT_NE(advice_of(findings).find("built without UCX"), std::string::npos);
     EXPECT_NE(advice_of(findings).find("b-override.conf"), std::string::npos);
     EXPECT_EQ(advice_of(findings).find("a.conf forces"), std::string::npos)
         << "the environment wins over this file";
-
 }
 
 TEST(ToolsVerdict, settings_in_the_environment_that_keep_gpushm_out_are_named) {
@@ -248,10 +268,12 @@ TEST(ToolsVerdict, settings_in_the_environment_that_keep_gpushm_out_are_named) {
         const char *const entries[] = {setting, nullptr};
         const auto advice = judge(good_findings(), Environment(entries)).advice;
         ASSERT_EQ(advice.size(), 1u);
-        EXPECT_NE(advice[0].find(std::string(setting) + " in the environment"), std::string::npos) << advice[0];
+        EXPECT_NE(advice[0].find(std::string(setting) + " in the environment"), std::string::npos)
+            << advice[0];
     }
     const char *const harmless[] = {"UCX_MODULES=cma", "OMPI_MCA_pml=ucx", nullptr};
-    EXPECT_TRUE(judge(good_findings(), Environment(harmless)).advice.empty()) << "UCX 1.16 loads no plugins";
+    EXPECT_TRUE(judge(good_findings(), Environment(harmless)).advice.empty())
+        << "UCX 1.16 loads no plugins";
 }
 
 TEST(ToolsVerdict, a_small_dev_shm_matters_only_to_who_asks_for_posix) {

@@ -115,7 +115,8 @@ TEST(ToolsOpenMpi, the_last_value_in_a_parameter_file_counts) {
 TEST(ToolsOpenMpi, another_mpi_is_known_by_its_library_or_its_launcher) {
     ProgramFile program;
     program.path = "/nowhere/program";
-    program.libraries = {{"libucp.so.0", "/usr/lib/libucp.so.0"}, {"libmpi.so.40", "/usr/lib/libmpi.so.40"}};
+    program.libraries = {{"libucp.so.0", "/usr/lib/libucp.so.0"},
+                         {"libmpi.so.40", "/usr/lib/libmpi.so.40"}};
     EXPECT_EQ(other_mpi_of(program), "");
     program.libraries[1] = {"libmpich.so.12", "/usr/lib/libmpich.so.12"};
     EXPECT_NE(other_mpi_of(program).find("libmpich.so.12"), std::string::npos);
@@ -142,7 +143,8 @@ protected:
 
     GpushmFiles find() const { return find_gpushm_files({}, root_ / "bin"); }
 
-    const std::filesystem::path root_ = testing::TempDir() + "gpushm_files." + std::to_string(getpid());
+    const std::filesystem::path root_ =
+        testing::TempDir() + "gpushm_files." + std::to_string(getpid());
     const std::filesystem::path beside_ = root_ / "lib" / "gpushm";
     const std::filesystem::path chosen_ = root_ / "lib" / "x86_64-linux-gnu" / "gpushm";
 };
@@ -153,9 +155,12 @@ TEST_F(ToolsGpushmFiles, folders_without_any_of_them_are_passed_over) {
 
 TEST_F(ToolsGpushmFiles, a_library_that_cannot_be_read_is_no_reason_to_take_another_installation) {
     std::filesystem::create_symlink("/dev/null", beside_ / kPreloadName);
-    std::filesystem::create_symlink(kPluginName, beside_ / kPluginName);  // a link to itself, which not even root can read
+    std::filesystem::create_symlink(
+        kPluginName, beside_ / kPluginName);  // a link to itself, which not even root can read
     EXPECT_EQ(find().directory, "");
-    EXPECT_NE(missing_files_message(find()).find((beside_ / kPluginName).string() + ": Too many levels"), std::string::npos)
+    EXPECT_NE(
+        missing_files_message(find()).find((beside_ / kPluginName).string() + ": Too many levels"),
+        std::string::npos)
         << missing_files_message(find());
     EXPECT_EQ(find_gpushm_files(chosen_, root_ / "bin").directory, chosen_);
 }
@@ -163,7 +168,9 @@ TEST_F(ToolsGpushmFiles, a_library_that_cannot_be_read_is_no_reason_to_take_anot
 TEST_F(ToolsGpushmFiles, nor_is_one_that_is_missing) {
     std::filesystem::create_symlink("/dev/null", beside_ / kPluginName);
     EXPECT_EQ(find().directory, "");
-    EXPECT_NE(missing_files_message(find()).find((beside_ / kPreloadName).string() + ": No such file"), std::string::npos)
+    EXPECT_NE(
+        missing_files_message(find()).find((beside_ / kPreloadName).string() + ": No such file"),
+        std::string::npos)
         << missing_files_message(find());
 }
 
@@ -175,7 +182,8 @@ TEST_F(ToolsGpushmFiles, a_folder_counts_by_its_plugin) {
 }
 
 TEST(ToolsOpenMpi, the_component_is_enabled_in_the_first_folder_that_has_it) {
-    const std::filesystem::path root = testing::TempDir() + "gpushm_components." + std::to_string(getpid());
+    const std::filesystem::path root =
+        testing::TempDir() + "gpushm_components." + std::to_string(getpid());
     const std::string own = root / "own";
     const std::string system = root / "system";
     std::filesystem::create_directories(own);

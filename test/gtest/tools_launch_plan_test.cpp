@@ -22,7 +22,9 @@ protected:
     ToolsLaunchPlan() {
         files_.directory = kDirectory;
         facts_.command = {"program"};
-        facts_.is_there = [](const std::string &path) { return path.find("/gone/") == std::string::npos; };
+        facts_.is_there = [](const std::string &path) {
+            return path.find("/gone/") == std::string::npos;
+        };
     }
 
     LaunchPlan plan(std::vector<const char *> entries = {}) {
@@ -121,9 +123,9 @@ TEST_F(ToolsLaunchPlan, an_unserved_default_ucx_does_not_hinder_a_program_with_i
 
 TEST_F(ToolsLaunchPlan, processes_are_told_which_parameters_they_may_take_back) {
     plan();
-    EXPECT_EQ(value("OMPI_MCA_gpushm_defaults"),
-              "pml,opal_common_ucx_tls,opal_common_ucx_devices");
-    const LaunchPlan made = plan({"OMPI_MCA_pml=ucx", "OMPI_MCA_osc=ucx", "OMPI_MCA_gpushm_defaults=pml"});
+    EXPECT_EQ(value("OMPI_MCA_gpushm_defaults"), "pml,opal_common_ucx_tls,opal_common_ucx_devices");
+    const LaunchPlan made =
+        plan({"OMPI_MCA_pml=ucx", "OMPI_MCA_osc=ucx", "OMPI_MCA_gpushm_defaults=pml"});
     EXPECT_EQ(value("OMPI_MCA_gpushm_defaults"), "pml,opal_common_ucx_tls,opal_common_ucx_devices");
     EXPECT_EQ(made.changes.back().name, "OMPI_MCA_gpushm_defaults") << "for --print";
 }
@@ -187,17 +189,20 @@ TEST_F(ToolsLaunchPlan, a_command_line_of_mpirun_wins_over_the_environment) {
 }
 
 TEST_F(ToolsLaunchPlan, settings_that_keep_gpushm_out_are_warned_of) {
-    EXPECT_TRUE(mentions(plan({"UCX_TLS=posix,self"}).warnings, "UCX_TLS=posix,self in the environment"));
+    EXPECT_TRUE(
+        mentions(plan({"UCX_TLS=posix,self"}).warnings, "UCX_TLS=posix,self in the environment"));
     EXPECT_TRUE(mentions(plan({"UCX_SHM_DEVICES=memory"}).warnings, "UCX_SHM_DEVICES=memory"));
     facts_.command = {"mpirun", "-x", "UCX_TLS=sm,self", "./app"};
-    EXPECT_TRUE(mentions(plan({"UCX_TLS=gpushm"}).warnings, "-x UCX_TLS=sm,self in the command line"));
+    EXPECT_TRUE(
+        mentions(plan({"UCX_TLS=gpushm"}).warnings, "-x UCX_TLS=sm,self in the command line"));
     facts_.command = {"mpirun", "-x", "UCX_TLS=gpushm,self", "./app"};
     EXPECT_TRUE(plan({"UCX_TLS=sm"}).warnings.empty());
 }
 
 TEST_F(ToolsLaunchPlan, harmless_settings_are_passed_over_in_silence) {
-    for (const char *harmless : {"UCX_TLS=all", "UCX_TLS=posix,gpushm", "UCX_TLS=^tcp", "UCX_NET_DEVICES=mlx5_0:1",
-                                 "UCX_SHM_DEVICES=gpucopy,gpushm", "OMPI_MCA_pml=ucx"}) {
+    for (const char *harmless :
+         {"UCX_TLS=all", "UCX_TLS=posix,gpushm", "UCX_TLS=^tcp", "UCX_NET_DEVICES=mlx5_0:1",
+          "UCX_SHM_DEVICES=gpucopy,gpushm", "OMPI_MCA_pml=ucx"}) {
         const LaunchPlan made = plan({harmless});
         EXPECT_TRUE(made.warnings.empty() && made.notes.empty()) << harmless;
     }
@@ -235,7 +240,8 @@ TEST_F(ToolsLaunchPlan, another_mpi_is_left_alone_and_told_once) {
 
 TEST_F(ToolsLaunchPlan, entries_that_name_nothing_do_not_keep_gpushm_out) {
     facts_.ucx = ucx_of(22);
-    plan({"LD_PRELOAD=/gone/lib/gpushm/libgpushm_preload.so", "UCX_PLUGIN_PATH=/gone/lib/gpushm:/mine"});
+    plan({"LD_PRELOAD=/gone/lib/gpushm/libgpushm_preload.so",
+          "UCX_PLUGIN_PATH=/gone/lib/gpushm:/mine"});
     EXPECT_EQ(value("LD_PRELOAD"), kPreload);
     EXPECT_EQ(value("UCX_PLUGIN_PATH"), std::string("/mine:") + kDirectory);
 }

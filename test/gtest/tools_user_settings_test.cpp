@@ -32,7 +32,8 @@ TEST(ToolsMcaList, a_caret_excludes) {
 TEST(ToolsExportArgument, is_read_in_the_command_line_of_mpirun_only) {
     EXPECT_EQ(export_argument({"mpirun", "-x", "A=1", "-x", "A=2", "-x", "B", "./app"}, "A"), "2");
     EXPECT_EQ(export_argument({"mpirun", "--x", "A=", "./app"}, "A"), "");
-    EXPECT_EQ(export_argument({"mpirun", "-x", "A", "./app"}, "A"), std::nullopt) << "the environment's value";
+    EXPECT_EQ(export_argument({"mpirun", "-x", "A", "./app"}, "A"), std::nullopt)
+        << "the environment's value";
     EXPECT_EQ(export_argument({"mpirun", "-x", "AB=1", "./app"}, "A"), std::nullopt);
     EXPECT_EQ(export_argument({"mpirun", "-x"}, "A"), std::nullopt);
     EXPECT_EQ(export_argument({"env", "-x", "A=1"}, "A"), std::nullopt);

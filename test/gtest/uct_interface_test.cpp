@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The transport as UCT's users see it: what an interface and its endpoints answer and refuse. The plugin is loaded into
-// whichever UCX the dynamic linker finds.
+// The transport as UCT's users see it: what an interface and its endpoints answer and refuse. The
+// plugin is loaded into whichever UCX the dynamic linker finds.
 #include "abi_ucx.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ void load_plugin() {
             ADD_FAILURE() << dlerror();
             return false;
         }
-        reinterpret_cast<void (*)(const void *)>(dlsym(plugin, "gpushm_register"))(Ucx::get().code());
+        reinterpret_cast<void (*)(const void *)>(dlsym(plugin, "gpushm_register"))(
+            Ucx::get().code());
         return true;
     }();
     ASSERT_TRUE(once);
@@ -74,7 +75,8 @@ protected:
         ASSERT_NE(here_->get(), nullptr);
         ASSERT_NE(there_->get(), nullptr);
         uct_ep_params_t params{};
-        params.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
+        params.field_mask =
+            UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
         params.iface = here_->get();
         params.dev_addr = there_->device();
         params.iface_addr = there_->address();
@@ -94,7 +96,8 @@ protected:
 };
 
 TEST_F(Uct, endpoint_is_connected_to_its_peer_and_to_nobody_else) {
-    const auto is_connected = reinterpret_cast<int (*)(uct_ep_h, const void *)>(ucx_.symbol("uct_ep_is_connected"));
+    const auto is_connected =
+        reinterpret_cast<int (*)(uct_ep_h, const void *)>(ucx_.symbol("uct_ep_is_connected"));
     if (is_connected == nullptr) {
         GTEST_SKIP() << "this UCX does not ask";
     }
@@ -120,8 +123,12 @@ TEST_F(Uct, interface_with_an_impossible_alignment_is_refused_as_by_ucx_itself) 
         uint64_t fields;
         size_t alignment;
         size_t offset;
-    } const cases[] = {{kAlignment, 0, 0},          {kAlignment, 3, 1},           {kOffset, 0, 11},
-                       {kOffset, 8, 8},             {kAlignment, 1, 0},           {kAlignment | kOffset, 64, 8},
+    } const cases[] = {{kAlignment, 0, 0},
+                       {kAlignment, 3, 1},
+                       {kOffset, 0, 11},
+                       {kOffset, 8, 8},
+                       {kAlignment, 1, 0},
+                       {kAlignment | kOffset, 64, 8},
                        {kAlignment | kOffset, 8, 8}};
     const OpenMd posix(ucx_.component("posix"), "posix");
     for (const auto &asked : cases) {
@@ -130,7 +137,8 @@ TEST_F(Uct, interface_with_an_impossible_alignment_is_refused_as_by_ucx_itself) 
         params.field_mask = asked.fields;
         params.am_alignment = asked.alignment;
         params.am_align_offset = asked.offset;
-        EXPECT_EQ(OpenIface(here_->md(), "gpushm", params).status(), OpenIface(posix.get(), "posix", params).status());
+        EXPECT_EQ(OpenIface(here_->md(), "gpushm", params).status(),
+                  OpenIface(posix.get(), "posix", params).status());
     }
 }
 
@@ -159,8 +167,10 @@ TEST_F(Uct, copy_of_nothing_between_memory_kinds_is_one) {
     const uct_iov_t nothing = {nullptr, 0, nullptr, 0, 1};
     EXPECT_EQ(copies.ep_put_short(ep, nullptr, 0, 0, UCT_INVALID_RKEY), UCS_OK);
     EXPECT_EQ(copies.ep_get_short(ep, nullptr, 0, 0, UCT_INVALID_RKEY), UCS_OK);
-    EXPECT_FALSE(UCS_STATUS_IS_ERR(copies.ep_put_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr)));
-    EXPECT_FALSE(UCS_STATUS_IS_ERR(copies.ep_get_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr)));
+    EXPECT_FALSE(
+        UCS_STATUS_IS_ERR(copies.ep_put_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr)));
+    EXPECT_FALSE(
+        UCS_STATUS_IS_ERR(copies.ep_get_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr)));
     copies.iface_progress(iface.get());
     EXPECT_EQ(copies.iface_flush(iface.get(), 0, nullptr), UCS_OK);
     copies.ep_destroy(ep);
@@ -169,11 +179,15 @@ TEST_F(Uct, copy_of_nothing_between_memory_kinds_is_one) {
 TEST_F(Uct, transfer_without_a_key_is_refused) {
     char byte = 0;
     const uct_iov_t one = {&byte, 1, nullptr, 0, 1};
-    EXPECT_EQ(ops().ep_put_zcopy(ep_, &one, 1, 0, UCT_INVALID_RKEY, nullptr), UCS_ERR_INVALID_PARAM);
-    EXPECT_EQ(ops().ep_get_zcopy(ep_, &one, 1, 0, UCT_INVALID_RKEY, nullptr), UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(ops().ep_put_zcopy(ep_, &one, 1, 0, UCT_INVALID_RKEY, nullptr),
+              UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(ops().ep_get_zcopy(ep_, &one, 1, 0, UCT_INVALID_RKEY, nullptr),
+              UCS_ERR_INVALID_PARAM);
 }
 
-size_t pack_nothing(void *, void *) { return 0; }
+size_t pack_nothing(void *, void *) {
+    return 0;
+}
 
 TEST_F(Uct, impossible_message_ids_are_refused) {
     char byte = 0;
@@ -190,19 +204,26 @@ TEST_F(Uct, messages_beyond_the_limits_are_refused) {
     uct_iface_attr_t attributes{};
     ASSERT_EQ(ucx_.uct.iface_query(here_->get(), &attributes), UCS_OK);
     std::vector<char> bytes(attributes.cap.am.max_zcopy + 1);
-    const auto piece = [&](size_t length) { return uct_iov_t{bytes.data(), length, nullptr, 0, 1}; };
+    const auto piece = [&](size_t length) {
+        return uct_iov_t{bytes.data(), length, nullptr, 0, 1};
+    };
     const uct_iov_t one = piece(1);
     const uct_iov_t long_short = piece(attributes.cap.am.max_short + 1);
     const uct_iov_t long_zcopy = piece(bytes.size());
     const auto header = static_cast<unsigned>(attributes.cap.am.max_hdr);
     const std::vector<uct_iov_t> pieces(attributes.cap.am.max_iov + 1, one);
-    EXPECT_EQ(ops().ep_am_short(ep_, 0, 0, bytes.data(), attributes.cap.am.max_short), UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(ops().ep_am_short(ep_, 0, 0, bytes.data(), attributes.cap.am.max_short),
+              UCS_ERR_INVALID_PARAM);
     EXPECT_EQ(ops().ep_am_short_iov(ep_, 0, &long_short, 1), UCS_ERR_INVALID_PARAM);
-    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, bytes.data(), header + 1, &one, 1, 0, nullptr), UCS_ERR_INVALID_PARAM);
-    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, nullptr, 0, &long_zcopy, 1, 0, nullptr), UCS_ERR_INVALID_PARAM);
-    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, nullptr, 0, pieces.data(), pieces.size(), 0, nullptr), UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, bytes.data(), header + 1, &one, 1, 0, nullptr),
+              UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, nullptr, 0, &long_zcopy, 1, 0, nullptr),
+              UCS_ERR_INVALID_PARAM);
+    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, nullptr, 0, pieces.data(), pieces.size(), 0, nullptr),
+              UCS_ERR_INVALID_PARAM);
     EXPECT_EQ(there_->progress(), 0u) << "nothing was sent";
-    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, bytes.data(), header, nullptr, 0, 0, nullptr), UCS_OK) << "no piece at all";
+    EXPECT_EQ(ops().ep_am_zcopy(ep_, 0, bytes.data(), header, nullptr, 0, 0, nullptr), UCS_OK)
+        << "no piece at all";
 }
 
 TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
@@ -212,8 +233,10 @@ TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
     }
     const OpenMd md(ucx_.component("gpushm"), "gpucpy");
     ASSERT_NE(md.get(), nullptr);
-    const auto get_attribute = reinterpret_cast<int (*)(int *, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
-    const auto retain = reinterpret_cast<int (*)(void **, int)>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
+    const auto get_attribute =
+        reinterpret_cast<int (*)(int *, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
+    const auto retain =
+        reinterpret_cast<int (*)(void **, int)>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
     const auto set_current = reinterpret_cast<int (*)(void *)>(dlsym(driver, "cuCtxSetCurrent"));
     ASSERT_EQ(reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"))(0), 0);
     int count = 0;
@@ -230,8 +253,9 @@ TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
             const uct_md_h handle = md.get();
             const uct_alloc_method_t method = UCT_ALLOC_METHOD_MD;
             uct_mem_alloc_params_t params{};
-            params.field_mask = UCT_MEM_ALLOC_PARAM_FIELD_FLAGS | UCT_MEM_ALLOC_PARAM_FIELD_MEM_TYPE |
-                                UCT_MEM_ALLOC_PARAM_FIELD_MDS | UCT_MEM_ALLOC_PARAM_FIELD_NAME;
+            params.field_mask = UCT_MEM_ALLOC_PARAM_FIELD_FLAGS |
+                                UCT_MEM_ALLOC_PARAM_FIELD_MEM_TYPE | UCT_MEM_ALLOC_PARAM_FIELD_MDS |
+                                UCT_MEM_ALLOC_PARAM_FIELD_NAME;
             params.flags = UCT_MD_MEM_ACCESS_ALL;
             params.mem_type = type;
             params.mds.mds = &handle;
@@ -244,7 +268,8 @@ TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
             ASSERT_EQ(ucx_.uct.mem_alloc(4096, &method, 1, &params, &allocated.memory), UCS_OK);
             uct_md_mem_attr_t attributes{};
             attributes.field_mask = UCT_MD_MEM_ATTR_FIELD_SYS_DEV;
-            ASSERT_EQ(ucx_.uct.md_mem_query(md.get(), allocated.memory.address, 1, &attributes), UCS_OK);
+            ASSERT_EQ(ucx_.uct.md_mem_query(md.get(), allocated.memory.address, 1, &attributes),
+                      UCS_OK);
             EXPECT_EQ(bus_of(attributes.sys_dev), type == UCS_MEMORY_TYPE_CUDA ? bus : -1);
             ucx_.uct.mem_free(&allocated.memory);
         }
@@ -258,12 +283,16 @@ struct Traced {
     std::string data;
 };
 
-void trace(void *argument, uct_am_trace_type_t type, uint8_t id, const void *data, size_t length, char *text, size_t max) {
-    static_cast<std::vector<Traced> *>(argument)->push_back({type, id, {static_cast<const char *>(data), length}});
+void trace(void *argument, uct_am_trace_type_t type, uint8_t id, const void *data, size_t length,
+           char *text, size_t max) {
+    static_cast<std::vector<Traced> *>(argument)->push_back(
+        {type, id, {static_cast<const char *>(data), length}});
     strncpy(text, "a message", max);
 }
 
-ucs_status_t take(void *, void *, size_t, unsigned) { return UCS_OK; }
+ucs_status_t take(void *, void *, size_t, unsigned) {
+    return UCS_OK;
+}
 
 size_t pack_text(void *destination, void *) {
     memcpy(destination, "packed", 6);
@@ -273,7 +302,8 @@ size_t pack_text(void *destination, void *) {
 TEST_F(Uct, tracer_is_told_of_each_message) {
     const auto set_option = reinterpret_cast<ucs_status_t (*)(const char *, const char *)>(
         ucx_.symbol("ucs_global_opts_set_value"));
-    const auto set_tracer = reinterpret_cast<decltype(&uct_iface_set_am_tracer)>(ucx_.symbol("uct_iface_set_am_tracer"));
+    const auto set_tracer = reinterpret_cast<decltype(&uct_iface_set_am_tracer)>(
+        ucx_.symbol("uct_iface_set_am_tracer"));
     ASSERT_TRUE(set_option != nullptr && set_tracer != nullptr);
     std::vector<Traced> sent;
     std::vector<Traced> received;

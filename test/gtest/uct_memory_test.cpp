@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What UCX calls while memory is short: each function returns, with a status, and what comes afterwards works.
+// What UCX calls while memory is short: each function returns, with a status, and what comes
+// afterwards works.
 #include "abi_ucx.hpp"
 #include "failing_malloc.hpp"
 
@@ -45,7 +46,9 @@ size_t pack_text(void *destination, void *) {
     return 6;
 }
 void ignore_request(uct_pending_req_t *, void *) {}
-ucs_status_t finish_request(uct_pending_req_t *) { return UCS_OK; }
+ucs_status_t finish_request(uct_pending_req_t *) {
+    return UCS_OK;
+}
 
 /** An endpoint of the interface that copies within a process. */
 class Copier {
@@ -74,7 +77,10 @@ private:
 /** Two interfaces of one process, and an endpoint from the first to the second. */
 class Connection {
 public:
-    Connection() : md_(Ucx::get().component("gpushm"), "gpushm"), here_(md_.get(), "gpushm"), there_(md_.get(), "gpushm") {
+    Connection()
+        : md_(Ucx::get().component("gpushm"), "gpushm"),
+          here_(md_.get(), "gpushm"),
+          there_(md_.get(), "gpushm") {
         EXPECT_EQ(uct.iface_set_am_handler(there(), kMessage, take, &messages_, 0), UCS_OK);
         uct_iface_attr_t attributes{};
         EXPECT_EQ(uct.iface_query(there(), &attributes), UCS_OK);
@@ -82,7 +88,8 @@ public:
         address_.resize(attributes.iface_addr_len);
         EXPECT_EQ(uct.iface_get_device_address(there(), device()), UCS_OK);
         EXPECT_EQ(uct.iface_get_address(there(), address()), UCS_OK);
-        EXPECT_EQ(uct.md_mem_reg(md(), remote.data(), kBytes, UCT_MD_MEM_ACCESS_ALL, &memh_), UCS_OK);
+        EXPECT_EQ(uct.md_mem_reg(md(), remote.data(), kBytes, UCT_MD_MEM_ACCESS_ALL, &memh_),
+                  UCS_OK);
         uct_md_attr_t md_attributes{};
         EXPECT_EQ(uct.md_query(md(), &md_attributes), UCS_OK);
         packed_.resize(md_attributes.rkey_packed_size);
@@ -98,7 +105,8 @@ public:
 
     ucs_status_t create(uct_ep_h *made) {
         uct_ep_params_t params{};
-        params.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
+        params.field_mask =
+            UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
         params.iface = here();
         params.dev_addr = device();
         params.iface_addr = address();
@@ -211,8 +219,10 @@ struct Case {
 ssize_t start_transfer(Connection &at, bool is_put) {
     const uct_iov_t all = at.piece(kBytes);
     at.completion = {ignore, 1, UCS_OK};
-    return is_put ? at.ops().ep_put_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(), &at.completion)
-                  : at.ops().ep_get_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(), &at.completion);
+    return is_put ? at.ops().ep_put_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(),
+                                          &at.completion)
+                  : at.ops().ep_get_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(),
+                                          &at.completion);
 }
 
 ssize_t send_both(Connection &at) {
@@ -228,34 +238,42 @@ ssize_t progress_to_the_end(Connection &at) {
 }
 
 const Case kCases[] = {
-    {"md_open", [](Connection &at) {
+    {"md_open",
+     [](Connection &at) {
          const OpenMd md(at.component(), "gpushm");
          return ssize_t{md.get() != nullptr ? UCS_OK : UCS_ERR_NO_MEMORY};
      }},
     {"iface_open", [](Connection &at) { return ssize_t{OpenIface(at.md(), "gpushm").status()}; }},
-    {"iface_query", [](Connection &at) {
+    {"iface_query",
+     [](Connection &at) {
          uct_iface_attr_t attributes{};
          return ssize_t{at.uct.iface_query(at.here(), &attributes)};
      }},
-    {"md_query", [](Connection &at) {
+    {"md_query",
+     [](Connection &at) {
          uct_md_attr_t attributes{};
          return ssize_t{at.uct.md_query(at.md(), &attributes)};
      }},
-    {"mem_reg", [](Connection &at) {
+    {"mem_reg",
+     [](Connection &at) {
          uct_mem_h memh = nullptr;
-         const ucs_status_t status = at.uct.md_mem_reg(at.md(), at.local.data(), 100, UCT_MD_MEM_ACCESS_ALL, &memh);
+         const ucs_status_t status =
+             at.uct.md_mem_reg(at.md(), at.local.data(), 100, UCT_MD_MEM_ACCESS_ALL, &memh);
          return ssize_t{status == UCS_OK ? at.uct.md_mem_dereg(at.md(), memh) : status};
      }},
-    {"mkey_pack", [](Connection &at) {
+    {"mkey_pack",
+     [](Connection &at) {
          unsigned char key[1024];
          return ssize_t{at.uct.md_mkey_pack(at.md(), at.memh(), key)};
      }},
-    {"rkey_unpack", [](Connection &at) {
+    {"rkey_unpack",
+     [](Connection &at) {
          uct_rkey_bundle_t bundle{};
          const ucs_status_t status = at.uct.rkey_unpack(at.component(), at.packed(), &bundle);
          return ssize_t{status == UCS_OK ? at.uct.rkey_release(at.component(), &bundle) : status};
      }},
-    {"ep_create", [](Connection &at) {
+    {"ep_create",
+     [](Connection &at) {
          uct_ep_h ep = nullptr;
          const ucs_status_t status = at.create(&ep);
          if (status == UCS_OK) {
@@ -263,23 +281,28 @@ const Case kCases[] = {
          }
          return ssize_t{status};
      }},
-    {"ep_am_short", [](Connection &at) {
-         return ssize_t{at.ops().ep_am_short(at.ep, kMessage, 0, "text", 4)};
-     }},
-    {"ep_am_bcopy", [](Connection &at) { return at.ops().ep_am_bcopy(at.ep, kMessage, pack_text, nullptr, 0); }},
+    {"ep_am_short",
+     [](Connection &at) { return ssize_t{at.ops().ep_am_short(at.ep, kMessage, 0, "text", 4)}; }},
+    {"ep_am_bcopy",
+     [](Connection &at) { return at.ops().ep_am_bcopy(at.ep, kMessage, pack_text, nullptr, 0); }},
     {"ep_am_zcopy", send_both},
     {"ep_put_zcopy", [](Connection &at) { return start_transfer(at, true); }},
     {"ep_get_zcopy", [](Connection &at) { return start_transfer(at, false); }},
-    {"ep_flush", [](Connection &at) {
+    {"ep_flush",
+     [](Connection &at) {
          at.completion = {ignore, 2, UCS_OK};
          return ssize_t{at.ops().ep_flush(at.ep, 0, &at.completion)};
-     }, [](Connection &at) { return start_transfer(at, true); }},
-    {"ep_flush_cancel", [](Connection &at) {
+     },
+     [](Connection &at) { return start_transfer(at, true); }},
+    {"ep_flush_cancel",
+     [](Connection &at) {
          at.completion = {ignore, 2, UCS_OK};
          return ssize_t{at.ops().ep_flush(at.ep, UCT_FLUSH_FLAG_CANCEL, &at.completion)};
-     }, [](Connection &at) { return start_transfer(at, true); }},
+     },
+     [](Connection &at) { return start_transfer(at, true); }},
     {"ep_fence", [](Connection &at) { return ssize_t{at.ops().ep_fence(at.ep, 0)}; }},
-    {"ep_pending_add", [](Connection &at) {
+    {"ep_pending_add",
+     [](Connection &at) {
          at.request.func = finish_request;
          const ucs_status_t status = at.ops().ep_pending_add(at.ep, &at.request, 0);
          if (status == UCS_OK) {
@@ -287,12 +310,14 @@ const Case kCases[] = {
          }
          return ssize_t{status};
      }},
-    {"iface_progress_of_a_put", progress_to_the_end, [](Connection &at) { return start_transfer(at, true); }},
-    {"iface_progress_of_a_get", progress_to_the_end, [](Connection &at) { return start_transfer(at, false); }},
+    {"iface_progress_of_a_put", progress_to_the_end,
+     [](Connection &at) { return start_transfer(at, true); }},
+    {"iface_progress_of_a_get", progress_to_the_end,
+     [](Connection &at) { return start_transfer(at, false); }},
     {"iface_progress_of_messages", progress_to_the_end, send_both},
-    {"iface_flush", [](Connection &at) {
-         return ssize_t{at.ops().iface_flush(at.here(), 0, nullptr)};
-     }, [](Connection &at) { return start_transfer(at, true); }},
+    {"iface_flush",
+     [](Connection &at) { return ssize_t{at.ops().iface_flush(at.here(), 0, nullptr)}; },
+     [](Connection &at) { return start_transfer(at, true); }},
 };
 
 ssize_t make_copier(Connection &at) {
@@ -302,8 +327,10 @@ ssize_t make_copier(Connection &at) {
 
 ssize_t copy_short(const Copier &copier, bool is_put) {
     char bytes[64] = {};
-    return is_put ? copier.ops().ep_put_short(copier.ep, bytes, sizeof(bytes), device_memory().address(), UCT_INVALID_RKEY)
-                  : copier.ops().ep_get_short(copier.ep, bytes, sizeof(bytes), device_memory().address(), UCT_INVALID_RKEY);
+    return is_put ? copier.ops().ep_put_short(copier.ep, bytes, sizeof(bytes),
+                                              device_memory().address(), UCT_INVALID_RKEY)
+                  : copier.ops().ep_get_short(copier.ep, bytes, sizeof(bytes),
+                                              device_memory().address(), UCT_INVALID_RKEY);
 }
 
 ssize_t copy_all(Connection &at, bool is_put) {
@@ -311,8 +338,10 @@ ssize_t copy_all(Connection &at, bool is_put) {
     const uct_iov_t all = at.piece(kBytes);
     at.completion = {ignore, 1, UCS_OK};
     const ucs_status_t status =
-        is_put ? copier.ops().ep_put_zcopy(copier.ep, &all, 1, device_memory().address(), UCT_INVALID_RKEY, &at.completion)
-               : copier.ops().ep_get_zcopy(copier.ep, &all, 1, device_memory().address(), UCT_INVALID_RKEY, &at.completion);
+        is_put ? copier.ops().ep_put_zcopy(copier.ep, &all, 1, device_memory().address(),
+                                           UCT_INVALID_RKEY, &at.completion)
+               : copier.ops().ep_get_zcopy(copier.ep, &all, 1, device_memory().address(),
+                                           UCT_INVALID_RKEY, &at.completion);
     copier.settle();
     return status;
 }
@@ -320,8 +349,10 @@ ssize_t copy_all(Connection &at, bool is_put) {
 ssize_t transfer_device(Connection &at, bool is_put) {
     const uct_iov_t all = {device_memory().data(), kBytes, nullptr, 0, 1};
     at.completion = {ignore, 1, UCS_OK};
-    return is_put ? at.ops().ep_put_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(), &at.completion)
-                  : at.ops().ep_get_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(), &at.completion);
+    return is_put ? at.ops().ep_put_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(),
+                                          &at.completion)
+                  : at.ops().ep_get_zcopy(at.ep, &all, 1, at.remote_address(), at.rkey(),
+                                          &at.completion);
 }
 
 ssize_t send_device(Connection &at) {
@@ -335,16 +366,21 @@ const Case kDeviceCases[] = {
     {"get_short", [](Connection &at) { return copy_short(*at.copier, false); }, make_copier},
     {"put_zcopy", [](Connection &at) { return copy_all(at, true); }, make_copier},
     {"get_zcopy", [](Connection &at) { return copy_all(at, false); }, make_copier},
-    {"mem_query", [](Connection &at) {
+    {"mem_query",
+     [](Connection &at) {
          uct_md_mem_attr_t attributes{};
          attributes.field_mask = UCT_MD_MEM_ATTR_FIELD_MEM_TYPE;
-         return ssize_t{at.uct.md_mem_query(at.copier->md(), device_memory().data(), kBytes, &attributes)};
-     }, make_copier},
+         return ssize_t{
+             at.uct.md_mem_query(at.copier->md(), device_memory().data(), kBytes, &attributes)};
+     },
+     make_copier},
     {"ep_put_zcopy", [](Connection &at) { return transfer_device(at, true); }},
     {"ep_get_zcopy", [](Connection &at) { return transfer_device(at, false); }},
     {"ep_am_zcopy", send_device},
-    {"iface_progress_of_a_put", progress_to_the_end, [](Connection &at) { return transfer_device(at, true); }},
-    {"iface_progress_of_a_get", progress_to_the_end, [](Connection &at) { return transfer_device(at, false); }},
+    {"iface_progress_of_a_put", progress_to_the_end,
+     [](Connection &at) { return transfer_device(at, true); }},
+    {"iface_progress_of_a_get", progress_to_the_end,
+     [](Connection &at) { return transfer_device(at, false); }},
     {"iface_progress_of_a_message", progress_to_the_end, send_device},
 };
 
@@ -389,7 +425,9 @@ void expect_statuses(const Case &tested) {
 
 class UctMemory : public testing::TestWithParam<Case> {};
 
-TEST_P(UctMemory, call_returns_a_status_and_the_next_one_works) { expect_statuses(GetParam()); }
+TEST_P(UctMemory, call_returns_a_status_and_the_next_one_works) {
+    expect_statuses(GetParam());
+}
 
 INSTANTIATE_TEST_SUITE_P(Calls, UctMemory, testing::ValuesIn(kCases),
                          [](const auto &info) { return std::string(info.param.name); });

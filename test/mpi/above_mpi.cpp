@@ -2,7 +2,6 @@
 // A library that needs MPI's, to be loaded before a profiling tool (profiler.cpp).
 #include <mpi.h>
 
-extern "C" __attribute__((visibility("default"))) double now()
-{
+extern "C" __attribute__((visibility("default"))) double now() {
     return MPI_Wtime();
 }

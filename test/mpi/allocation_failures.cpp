@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operations of MPI on device memory, of one rank with itself, during which an allocation of gpushm fails: for each
-// operation the first one, then the second one, until there are no more. MPI may have an error then, which it returns;
-// what is done afterwards gives the right data. Exit status 3: it waits for ever (watchdog.hpp); 77: it cannot be tested.
+// Operations of MPI on device memory, of one rank with itself, during which an allocation of gpushm
+// fails: for each operation the first one, then the second one, until there are no more. MPI may
+// have an error then, which it returns; what is done afterwards gives the right data. Exit status
+// 3: it waits for ever (watchdog.hpp); 77: it cannot be tested.
 #include "cuda_driver.hpp"
 #include "failing_malloc.hpp"
 #include "watchdog.hpp"
@@ -21,9 +22,10 @@
 namespace gpushm::mpi_test {
 namespace {
 
-constexpr int kCount = 20000; // of ints, in each buffer
+constexpr int kCount = 20000;  // of ints, in each buffer
 constexpr size_t kBytes = kCount * sizeof(int);
-// Few blocks: UCX 1.15 and later register each one that is put, and each allocation for it fails in turn.
+// Few blocks: UCX 1.15 and later register each one that is put, and each allocation for it fails in
+// turn.
 constexpr int kBlock = 200;
 constexpr int kStride = 2 * kBlock;
 constexpr int kNothing = -1;
@@ -32,22 +34,21 @@ constexpr unsigned kPatienceSeconds = 20;
 
 // What the operations use; it stays until the end, for one that failed may leave something behind.
 struct Job {
-    int* source;
-    int* destination;
-    MPI_Datatype vector; // blocks of kBlock ints, one after every kStride
+    int *source;
+    int *destination;
+    MPI_Datatype vector;  // blocks of kBlock ints, one after every kStride
     MPI_Datatype contiguous;
-    MPI_Op either; // MPI_BOR of the program's own
-    MPI_Win window; // the destination
+    MPI_Op either;   // MPI_BOR of the program's own
+    MPI_Win window;  // the destination
     MPI_Win dynamic_window;
     MPI_File file;
     int tag;
 };
 Job job;
 
-void unite(void* in, void* inout, int* count, MPI_Datatype*)
-{
+void unite(void *in, void *inout, int *count, MPI_Datatype *) {
     for (int i = 0; i < *count; ++i) {
-        static_cast<int*>(inout)[i] |= static_cast<int*>(in)[i];
+        static_cast<int *>(inout)[i] |= static_cast<int *>(in)[i];
     }
 }
 
@@ -61,27 +62,25 @@ private:
     int code_ = MPI_SUCCESS;
 };
 
-int exchange(MPI_Datatype type, int count)
-{
+int exchange(MPI_Datatype type, int count) {
     ++job.tag;
-    return MPI_Sendrecv(job.source, count, type, 0, job.tag, job.destination, count, type, 0, job.tag,
-                        MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return MPI_Sendrecv(job.source, count, type, 0, job.tag, job.destination, count, type, 0,
+                        job.tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-int pack_and_unpack()
-{
+int pack_and_unpack() {
     std::vector<char> packed(kBytes);
     int end = 0;
     Result result;
-    result.note(MPI_Pack(job.source, 1, job.vector, packed.data(), static_cast<int>(kBytes), &end, MPI_COMM_SELF));
+    result.note(MPI_Pack(job.source, 1, job.vector, packed.data(), static_cast<int>(kBytes), &end,
+                         MPI_COMM_SELF));
     int begin = 0;
-    result.note(MPI_Unpack(packed.data(), static_cast<int>(kBytes), &begin, job.destination, 1, job.vector,
-                           MPI_COMM_SELF));
+    result.note(MPI_Unpack(packed.data(), static_cast<int>(kBytes), &begin, job.destination, 1,
+                           job.vector, MPI_COMM_SELF));
     return result.code();
 }
 
-int use_window(int (*access)())
-{
+int use_window(int (*access)()) {
     Result result;
     result.note(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, job.window));
     result.note(access());
@@ -89,31 +88,27 @@ int use_window(int (*access)())
     return result.code();
 }
 
-int put()
-{
+int put() {
     return MPI_Put(job.source, 1, job.vector, 0, 0, 1, job.vector, job.window);
 }
-int accumulate()
-{
-    return MPI_Accumulate(job.source, kCount, MPI_INT, 0, 0, kCount, MPI_INT, MPI_REPLACE, job.window);
+int accumulate() {
+    return MPI_Accumulate(job.source, kCount, MPI_INT, 0, 0, kCount, MPI_INT, MPI_REPLACE,
+                          job.window);
 }
 
-int attach_and_detach()
-{
+int attach_and_detach() {
     const int attached = MPI_Win_attach(job.dynamic_window, job.source, kBytes);
     return attached == MPI_SUCCESS ? MPI_Win_detach(job.dynamic_window, job.source) : attached;
 }
 
-int write_and_read()
-{
+int write_and_read() {
     Result result;
     result.note(MPI_File_write_at(job.file, 0, job.source, 1, job.vector, MPI_STATUS_IGNORE));
     result.note(MPI_File_read_at(job.file, 0, job.destination, 1, job.vector, MPI_STATUS_IGNORE));
     return result.code();
 }
 
-int write_and_read_later()
-{
+int write_and_read_later() {
     Result result;
     MPI_Request request = MPI_REQUEST_NULL;
     result.note(MPI_File_iwrite_at(job.file, 0, job.source, 1, job.vector, &request));
@@ -124,8 +119,7 @@ int write_and_read_later()
     return result.code();
 }
 
-int make_operation()
-{
+int make_operation() {
     MPI_Op operation = MPI_OP_NULL;
     Result result;
     result.note(MPI_Op_create(unite, 1, &operation));
@@ -138,20 +132,20 @@ int make_operation()
 enum class Moves { nothing, vector, everything };
 
 struct Operation {
-    const char* name;
+    const char *name;
     int (*run)();
-    Moves moves; // from the source to the destination
+    Moves moves;  // from the source to the destination
     bool is_one_sided = false;
 };
 
-// UCX 1.14 and later end the process where an operation of a window fails ("'abort' is not implemented for protocol
-// amo64/post", src/ucp/proto/proto_common.c of 1.18).
-bool can_windows_fail()
-{
-    using GetVersion = void (*)(unsigned* major, unsigned* minor, unsigned* release);
-    void* const library = dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD);
-    const auto get_version =
-            library != nullptr ? reinterpret_cast<GetVersion>(dlsym(library, "ucp_get_version")) : nullptr;
+// UCX 1.14 and later end the process where an operation of a window fails ("'abort' is not
+// implemented for protocol amo64/post", src/ucp/proto/proto_common.c of 1.18).
+bool can_windows_fail() {
+    using GetVersion = void (*)(unsigned *major, unsigned *minor, unsigned *release);
+    void *const library = dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD);
+    const auto get_version = library != nullptr
+                                 ? reinterpret_cast<GetVersion>(dlsym(library, "ucp_get_version"))
+                                 : nullptr;
     if (get_version == nullptr) {
         return false;
     }
@@ -161,46 +155,46 @@ bool can_windows_fail()
 }
 
 const Operation kOperations[] = {
-        {"sendrecv", [] { return exchange(MPI_INT, kCount); }, Moves::everything},
-        {"sendrecv of a vector", [] { return exchange(job.vector, 1); }, Moves::vector},
-        {"short sendrecv of a vector", [] { return exchange(job.vector, 1); }, Moves::vector},
-        {"pack", pack_and_unpack, Moves::vector},
-        {"reduce_local",
-         [] { return MPI_Reduce_local(job.source, job.destination, kCount, MPI_INT, MPI_BOR); }, Moves::everything},
-        {"reduce_local by an operation of the program's own",
-         [] { return MPI_Reduce_local(job.source, job.destination, kCount, MPI_INT, job.either); },
-         Moves::everything},
-        {"allreduce",
-         [] {
-             return MPI_Allreduce(job.source, job.destination, kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-         },
-         Moves::everything},
-        {"allgather",
-         [] {
-             return MPI_Allgather(job.source, 1, job.vector, job.destination, 1, job.vector, MPI_COMM_WORLD);
-         },
-         Moves::vector},
-        {"put", [] { return use_window(put); }, Moves::vector, true},
-        {"accumulate", [] { return use_window(accumulate); }, Moves::everything, true},
-        {"attach", attach_and_detach, Moves::nothing, true},
-        {"file", write_and_read, Moves::vector},
-        {"file, nonblocking", write_and_read_later, Moves::vector},
-        {"op_create", make_operation, Moves::nothing},
+    {"sendrecv", [] { return exchange(MPI_INT, kCount); }, Moves::everything},
+    {"sendrecv of a vector", [] { return exchange(job.vector, 1); }, Moves::vector},
+    {"short sendrecv of a vector", [] { return exchange(job.vector, 1); }, Moves::vector},
+    {"pack", pack_and_unpack, Moves::vector},
+    {"reduce_local",
+     [] { return MPI_Reduce_local(job.source, job.destination, kCount, MPI_INT, MPI_BOR); },
+     Moves::everything},
+    {"reduce_local by an operation of the program's own",
+     [] { return MPI_Reduce_local(job.source, job.destination, kCount, MPI_INT, job.either); },
+     Moves::everything},
+    {"allreduce",
+     [] {
+         return MPI_Allreduce(job.source, job.destination, kCount, MPI_INT, MPI_SUM,
+                              MPI_COMM_WORLD);
+     },
+     Moves::everything},
+    {"allgather",
+     [] {
+         return MPI_Allgather(job.source, 1, job.vector, job.destination, 1, job.vector,
+                              MPI_COMM_WORLD);
+     },
+     Moves::vector},
+    {"put", [] { return use_window(put); }, Moves::vector, true},
+    {"accumulate", [] { return use_window(accumulate); }, Moves::everything, true},
+    {"attach", attach_and_detach, Moves::nothing, true},
+    {"file", write_and_read, Moves::vector},
+    {"file, nonblocking", write_and_read_later, Moves::vector},
+    {"op_create", make_operation, Moves::nothing},
 };
 
 // Never 0 nor kNothing, nor with a bit that kNothing lacks.
-int value(int round, int index)
-{
+int value(int round, int index) {
     return 1 + (index * 7 + round * 13) % 100000;
 }
 
-bool is_moved(Moves moves, int index)
-{
+bool is_moved(Moves moves, int index) {
     return moves == Moves::everything || (moves == Moves::vector && index % kStride < kBlock);
 }
 
-void prepare(CudaDriver& driver, int round)
-{
+void prepare(CudaDriver &driver, int round) {
     std::vector<int> values(kCount);
     for (int index = 0; index < kCount; ++index) {
         values[index] = value(round, index);
@@ -210,8 +204,7 @@ void prepare(CudaDriver& driver, int round)
     driver.write(job.destination, values.data(), kBytes);
 }
 
-bool is_right(CudaDriver& driver, Moves moves, int round)
-{
+bool is_right(CudaDriver &driver, Moves moves, int round) {
     std::vector<int> got(kCount);
     driver.read(got.data(), job.destination, kBytes);
     for (int index = 0; index < kCount; ++index) {
@@ -223,10 +216,9 @@ bool is_right(CudaDriver& driver, Moves moves, int round)
     return true;
 }
 
-void set_up(CudaDriver& driver)
-{
-    job.source = static_cast<int*>(driver.allocate(MemoryKind::device, kBytes));
-    job.destination = static_cast<int*>(driver.allocate(MemoryKind::device, kBytes));
+void set_up(CudaDriver &driver) {
+    job.source = static_cast<int *>(driver.allocate(MemoryKind::device, kBytes));
+    job.destination = static_cast<int *>(driver.allocate(MemoryKind::device, kBytes));
     MPI_Type_vector(kCount / kStride, kBlock, kStride, MPI_INT, &job.vector);
     MPI_Type_commit(&job.vector);
     MPI_Op_create(unite, 1, &job.either);
@@ -234,7 +226,8 @@ void set_up(CudaDriver& driver)
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &job.dynamic_window);
     char path[] = "allocation_failures.XXXXXX";
     close(mkstemp(path));
-    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &job.file);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
+                  &job.file);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Win_set_errhandler(job.window, MPI_ERRORS_RETURN);
@@ -242,9 +235,9 @@ void set_up(CudaDriver& driver)
     MPI_File_set_errhandler(job.file, MPI_ERRORS_RETURN);
 }
 
-// How many allocations there were that could fail; throws when what comes after one of them is wrong.
-unsigned try_all(CudaDriver& driver, const Operation& operation)
-{
+// How many allocations there were that could fail; throws when what comes after one of them is
+// wrong.
+unsigned try_all(CudaDriver &driver, const Operation &operation) {
     int round = 0;
     unsigned errors = 0;
     for (unsigned n = 0;; ++n) {
@@ -259,33 +252,35 @@ unsigned try_all(CudaDriver& driver, const Operation& operation)
         }
         errors += code != MPI_SUCCESS ? 1 : 0;
         if (!failed && code != MPI_SUCCESS) {
-            throw std::runtime_error(std::string(operation.name) + " fails when no allocation does");
+            throw std::runtime_error(std::string(operation.name) +
+                                     " fails when no allocation does");
         }
         prepare(driver, ++round);
         if (operation.run() != MPI_SUCCESS || !is_right(driver, operation.moves, round)) {
-            throw std::runtime_error(std::string(operation.name) + " is wrong after allocation " + std::to_string(n) +
-                                     " has failed");
+            throw std::runtime_error(std::string(operation.name) + " is wrong after allocation " +
+                                     std::to_string(n) + " has failed");
         }
         if (!failed) {
-            std::printf("allocation_failures: %s: %u allocations failed, %u errors of MPI\n", operation.name, n, errors);
+            std::printf("allocation_failures: %s: %u allocations failed, %u errors of MPI\n",
+                        operation.name, n, errors);
             return n;
         }
     }
 }
 
-int run()
-{
+int run() {
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
     if (driver == nullptr || !test::malloc_can_fail()) {
-        std::printf("allocation_failures: skipped: %s\n", driver == nullptr ? reason.c_str() : "a sanitizer's malloc");
+        std::printf("allocation_failures: skipped: %s\n",
+                    driver == nullptr ? reason.c_str() : "a sanitizer's malloc");
         return kSkipped;
     }
     driver->use_device(0);
     set_up(*driver);
     start_watchdog(0, kPatienceSeconds);
     unsigned failures = 0;
-    for (const Operation& operation : kOperations) {
+    for (const Operation &operation : kOperations) {
         if (!operation.is_one_sided || can_windows_fail()) {
             failures += try_all(*driver, operation);
         }
@@ -297,20 +292,19 @@ int run()
     return failures != 0 ? 0 : 1;
 }
 
-} // namespace
-} // namespace gpushm::mpi_test
+}  // namespace
+}  // namespace gpushm::mpi_test
 
-int main(int argc, char** argv)
-{
-    // UCP's rendezvous protocols end the process where memory cannot be registered (src/ucp/rndv/rndv.c), and so, in
-    // its way, does the creation of windows and endpoints.
+int main(int argc, char **argv) {
+    // UCP's rendezvous protocols end the process where memory cannot be registered
+    // (src/ucp/rndv/rndv.c), and so, in its way, does the creation of windows and endpoints.
     setenv("UCX_RNDV_THRESH", "inf", 1);
     MPI_Init(&argc, &argv);
     try {
         const int status = gpushm::mpi_test::run();
         MPI_Finalize();
         return status;
-    } catch (const std::exception& error) {
+    } catch (const std::exception &error) {
         std::fprintf(stderr, "allocation_failures: %s\n", error.what());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

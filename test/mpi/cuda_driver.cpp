@@ -10,8 +10,7 @@ namespace gpushm::mpi_test {
 namespace {
 
 template <typename Function>
-bool find(void* library, const char* name, Function& function, std::string* reason)
-{
+bool find(void *library, const char *name, Function &function, std::string *reason) {
     function = reinterpret_cast<Function>(dlsym(library, name));
     if (function == nullptr) {
         *reason = std::string("libcuda.so.1 has no ") + name;
@@ -19,26 +18,27 @@ bool find(void* library, const char* name, Function& function, std::string* reas
     return function != nullptr;
 }
 
-CUdeviceptr address(const void* memory)
-{
+CUdeviceptr address(const void *memory) {
     return reinterpret_cast<CUdeviceptr>(memory);
 }
 
-} // namespace
+}  // namespace
 
-const char* to_string(MemoryKind kind)
-{
+const char *to_string(MemoryKind kind) {
     switch (kind) {
-    case MemoryKind::host: return "host";
-    case MemoryKind::pinned: return "pinned";
-    case MemoryKind::device: return "device";
-    case MemoryKind::managed: return "managed";
+        case MemoryKind::host:
+            return "host";
+        case MemoryKind::pinned:
+            return "pinned";
+        case MemoryKind::device:
+            return "device";
+        case MemoryKind::managed:
+            return "managed";
     }
     return "unknown";
 }
 
-bool CudaDriver::resolve(void* library, std::string* reason)
-{
+bool CudaDriver::resolve(void *library, std::string *reason) {
     return find(library, "cuInit", cu_.init, reason) &&
            find(library, "cuDriverGetVersion", cu_.driver_get_version, reason) &&
            find(library, "cuGetErrorName", cu_.get_error_name, reason) &&
@@ -57,11 +57,10 @@ bool CudaDriver::resolve(void* library, std::string* reason)
            find(library, "cuMemcpyDtoH_v2", cu_.memcpy_dtoh, reason);
 }
 
-std::unique_ptr<CudaDriver> CudaDriver::open(std::string* reason)
-{
-    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+std::unique_ptr<CudaDriver> CudaDriver::open(std::string *reason) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-        const char* error = dlerror();
+        const char *error = dlerror();
         *reason = error != nullptr ? error : "libcuda.so.1 cannot be opened";
         return nullptr;
     }
@@ -81,8 +80,7 @@ std::unique_ptr<CudaDriver> CudaDriver::open(std::string* reason)
     return driver;
 }
 
-std::string CudaDriver::description() const
-{
+std::string CudaDriver::description() const {
     char name[256] = "?";
     CUdevice device;
     if (cu_.device_get(&device, 0) == CUDA_SUCCESS) {
@@ -94,8 +92,7 @@ std::string CudaDriver::description() const
            (device_count_ == 1 ? " device" : " devices") + ", device 0: " + name;
 }
 
-void CudaDriver::use_device(int ordinal)
-{
+void CudaDriver::use_device(int ordinal) {
     CUdevice device;
     CUcontext context;
     const std::string which = " of device " + std::to_string(ordinal);
@@ -104,29 +101,29 @@ void CudaDriver::use_device(int ordinal)
     require(cu_.ctx_set_current(context), "cuCtxSetCurrent" + which);
 }
 
-void* CudaDriver::allocate(MemoryKind kind, size_t size)
-{
+void *CudaDriver::allocate(MemoryKind kind, size_t size) {
     const std::string what = std::to_string(size) + " B of " + to_string(kind) + " memory";
     CUdeviceptr device = 0;
-    void* host = nullptr;
+    void *host = nullptr;
     switch (kind) {
-    case MemoryKind::pinned:
-        require(cu_.mem_host_alloc(&host, size, CU_MEMHOSTALLOC_PORTABLE),
-                "cuMemHostAlloc, " + what);
-        return host;
-    case MemoryKind::device: require(cu_.mem_alloc(&device, size), "cuMemAlloc, " + what); break;
-    case MemoryKind::managed:
-        require(cu_.mem_alloc_managed(&device, size, CU_MEM_ATTACH_GLOBAL),
-                "cuMemAllocManaged, " + what);
-        break;
-    case MemoryKind::host:
-        throw std::runtime_error("host memory does not come from the CUDA driver");
+        case MemoryKind::pinned:
+            require(cu_.mem_host_alloc(&host, size, CU_MEMHOSTALLOC_PORTABLE),
+                    "cuMemHostAlloc, " + what);
+            return host;
+        case MemoryKind::device:
+            require(cu_.mem_alloc(&device, size), "cuMemAlloc, " + what);
+            break;
+        case MemoryKind::managed:
+            require(cu_.mem_alloc_managed(&device, size, CU_MEM_ATTACH_GLOBAL),
+                    "cuMemAllocManaged, " + what);
+            break;
+        case MemoryKind::host:
+            throw std::runtime_error("host memory does not come from the CUDA driver");
     }
-    return reinterpret_cast<void*>(device);
+    return reinterpret_cast<void *>(device);
 }
 
-void CudaDriver::release(MemoryKind kind, void* memory)
-{
+void CudaDriver::release(MemoryKind kind, void *memory) {
     if (kind == MemoryKind::pinned) {
         require(cu_.mem_free_host(memory), "cuMemFreeHost");
     } else {
@@ -134,8 +131,7 @@ void CudaDriver::release(MemoryKind kind, void* memory)
     }
 }
 
-void CudaDriver::write(void* device_memory, const void* host_memory, size_t size)
-{
+void CudaDriver::write(void *device_memory, const void *host_memory, size_t size) {
     if (size == 0) {
         return;
     }
@@ -146,25 +142,22 @@ void CudaDriver::write(void* device_memory, const void* host_memory, size_t size
     require(cu_.ctx_synchronize(), "cuCtxSynchronize");
 }
 
-void CudaDriver::read(void* host_memory, const void* device_memory, size_t size)
-{
+void CudaDriver::read(void *host_memory, const void *device_memory, size_t size) {
     if (size != 0) {
         require(cu_.memcpy_dtoh(host_memory, address(device_memory), size), "cuMemcpyDtoH");
     }
 }
 
-std::string CudaDriver::error_name(CUresult result) const
-{
-    const char* name = nullptr;
+std::string CudaDriver::error_name(CUresult result) const {
+    const char *name = nullptr;
     cu_.get_error_name(result, &name);
     return name != nullptr ? name : "CUDA error " + std::to_string(result);
 }
 
-void CudaDriver::require(CUresult result, const std::string& what) const
-{
+void CudaDriver::require(CUresult result, const std::string &what) const {
     if (result != CUDA_SUCCESS) {
         throw std::runtime_error(what + ": " + error_name(result));
     }
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

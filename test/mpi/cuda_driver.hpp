@@ -14,13 +14,13 @@ namespace gpushm::mpi_test {
 // Where a buffer lies.
 enum class MemoryKind { host, pinned, device, managed };
 
-const char* to_string(MemoryKind kind);
+const char *to_string(MemoryKind kind);
 
 class CudaDriver {
 public:
     // Opens and initialises the driver. Null when there is no driver or no device; `*reason` then
     // says why.
-    static std::unique_ptr<CudaDriver> open(std::string* reason);
+    static std::unique_ptr<CudaDriver> open(std::string *reason);
 
     // E.g. "CUDA driver 13.0, 2 devices, device 0: NVIDIA H200".
     std::string description() const;
@@ -32,12 +32,12 @@ public:
     void use_device(int ordinal);
 
     // Pinned, device or managed memory of the current context. Throws std::runtime_error.
-    void* allocate(MemoryKind kind, size_t size);
-    void release(MemoryKind kind, void* memory);
+    void *allocate(MemoryKind kind, size_t size);
+    void release(MemoryKind kind, void *memory);
 
     // Copies through the driver and waits until the copy is done. Throws std::runtime_error.
-    void write(void* device_memory, const void* host_memory, size_t size);
-    void read(void* host_memory, const void* device_memory, size_t size);
+    void write(void *device_memory, const void *host_memory, size_t size);
+    void read(void *host_memory, const void *device_memory, size_t size);
 
 private:
     struct Functions {
@@ -60,13 +60,13 @@ private:
     };
 
     CudaDriver() = default;
-    bool resolve(void* library, std::string* reason);
+    bool resolve(void *library, std::string *reason);
     std::string error_name(CUresult result) const;
-    void require(CUresult result, const std::string& what) const;
+    void require(CUresult result, const std::string &what) const;
 
     Functions cu_{};
     int device_count_ = 0;
     int version_ = 0;
 };
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -20,7 +20,7 @@ constexpr int kTokenTag = 2;
 constexpr int kWindow = 8;
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;
-constexpr size_t kSpare = 100; // of a receive that is larger than the message
+constexpr size_t kSpare = 100;  // of a receive that is larger than the message
 // clang-format off
 constexpr size_t kSizes[] = {
     0, 1, 7, 8, 4095, 4096, 4097, 8191, 64 * kKiB - 1, 64 * kKiB, 64 * kKiB + 1,
@@ -31,58 +31,53 @@ constexpr size_t kLargestOfWindow = kMiB + 1;
 
 enum class Mode { plain, expected, unexpected };
 
-const char* to_string(Mode mode)
-{
+const char *to_string(Mode mode) {
     switch (mode) {
-    case Mode::plain: return "send/receive";
-    case Mode::expected: return "receive posted first";
-    case Mode::unexpected: return "unexpected message";
+        case Mode::plain:
+            return "send/receive";
+        case Mode::expected:
+            return "receive posted first";
+        case Mode::unexpected:
+            return "unexpected message";
     }
     return "";
 }
 
-std::vector<size_t> sizes_up_to(size_t limit)
-{
+std::vector<size_t> sizes_up_to(size_t limit) {
     std::vector<size_t> sizes;
     std::copy_if(std::begin(kSizes), std::end(kSizes), std::back_inserter(sizes),
                  [limit](size_t size) { return size <= limit; });
     return sizes;
 }
 
-Message next_message(Session& session, size_t size, size_t offset, size_t spare)
-{
+Message next_message(Session &session, size_t size, size_t offset, size_t spare) {
     return {size, offset, size + spare, message_seed(session.counter++, size)};
 }
 
-void send_token(int peer)
-{
+void send_token(int peer) {
     MPI_Send(nullptr, 0, MPI_BYTE, peer, kTokenTag, MPI_COMM_WORLD);
 }
 
-void await_token(int peer)
-{
+void await_token(int peer) {
     MPI_Recv(nullptr, 0, MPI_BYTE, peer, kTokenTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-MPI_Request start_send(const GuardedBuffer& buffer, const Message& message, int peer)
-{
+MPI_Request start_send(const GuardedBuffer &buffer, const Message &message, int peer) {
     MPI_Request request;
     MPI_Isend(buffer.address(message), static_cast<int>(message.size), MPI_BYTE, peer, kDataTag,
               MPI_COMM_WORLD, &request);
     return request;
 }
 
-MPI_Request start_receive(const GuardedBuffer& buffer, const Message& message, int peer)
-{
+MPI_Request start_receive(const GuardedBuffer &buffer, const Message &message, int peer) {
     MPI_Request request;
     MPI_Irecv(buffer.address(message), static_cast<int>(message.capacity), MPI_BYTE, peer, kDataTag,
               MPI_COMM_WORLD, &request);
     return request;
 }
 
-void check(Outcome& outcome, const GuardedBuffer& buffer, const Message& message,
-           const MPI_Status& status, const std::string& what)
-{
+void check(Outcome &outcome, const GuardedBuffer &buffer, const Message &message,
+           const MPI_Status &status, const std::string &what) {
     int count = -1;
     MPI_Get_count(&status, MPI_BYTE, &count);
     std::string wrong;
@@ -99,8 +94,7 @@ void check(Outcome& outcome, const GuardedBuffer& buffer, const Message& message
     }
 }
 
-void send_single(const Message& message, GuardedBuffer& source, Mode mode, int peer)
-{
+void send_single(const Message &message, GuardedBuffer &source, Mode mode, int peer) {
     source.prepare_source(message);
     if (mode == Mode::unexpected) {
         MPI_Request request = start_send(source, message, peer);
@@ -115,8 +109,7 @@ void send_single(const Message& message, GuardedBuffer& source, Mode mode, int p
              MPI_COMM_WORLD);
 }
 
-MPI_Status receive_single(const Message& message, GuardedBuffer& destination, Mode mode, int peer)
-{
+MPI_Status receive_single(const Message &message, GuardedBuffer &destination, Mode mode, int peer) {
     MPI_Status status;
     destination.prepare_destination(message);
     if (mode == Mode::expected) {
@@ -141,8 +134,7 @@ struct Series {
     std::vector<std::unique_ptr<GuardedBuffer>> buffers;
 };
 
-Series make_series(Session& session, const std::vector<MemoryKind>& kinds, bool is_sender)
-{
+Series make_series(Session &session, const std::vector<MemoryKind> &kinds, bool is_sender) {
     constexpr size_t kCount = 48;
     const std::vector<size_t> sizes = sizes_up_to(std::min(session.max_size, kLargestOfWindow));
     Series series;
@@ -158,8 +150,7 @@ Series make_series(Session& session, const std::vector<MemoryKind>& kinds, bool 
     return series;
 }
 
-void send_series(const Series& series, int peer)
-{
+void send_series(const Series &series, int peer) {
     const size_t count = series.messages.size();
     std::vector<MPI_Request> requests(count);
     std::vector<MPI_Status> statuses(count);
@@ -174,8 +165,7 @@ void send_series(const Series& series, int peer)
     MPI_Waitall(static_cast<int>(count), requests.data(), statuses.data());
 }
 
-Outcome receive_series(const Series& series, int peer)
-{
+Outcome receive_series(const Series &series, int peer) {
     const size_t count = series.messages.size();
     std::vector<MPI_Request> requests(count);
     std::vector<MPI_Status> statuses(count);
@@ -197,7 +187,7 @@ Outcome receive_series(const Series& series, int peer)
     for (size_t i = 0; i < count; ++i) {
         check(outcome, *series.buffers[i], series.messages[i], statuses[i],
               "message " + std::to_string(i) + " in " + to_string(series.buffers[i]->kind()) +
-                      " memory");
+                  " memory");
     }
     return outcome;
 }
@@ -207,30 +197,27 @@ struct Alignment {
     size_t destination;
 };
 
-std::vector<Alignment> alignments(size_t size, bool quick)
-{
+std::vector<Alignment> alignments(size_t size, bool quick) {
     if (size > kMiB || quick) {
         return {{0, 0}, {1, 3}};
     }
     return {{0, 0}, {0, 1}, {0, 3}, {1, 0}, {1, 1}, {1, 3}, {3, 0}, {3, 1}, {3, 3}};
 }
 
-} // namespace
+}  // namespace
 
-std::string to_string(const KindPair& pair)
-{
+std::string to_string(const KindPair &pair) {
     return std::string(to_string(pair.from)) + " -> " + to_string(pair.to);
 }
 
-Outcome test_single_messages(Session& session, const KindPair& pair)
-{
+Outcome test_single_messages(Session &session, const KindPair &pair) {
     const size_t room = session.max_size + kSpare;
     GuardedBuffer source(session.driver, pair.from, room);
     GuardedBuffer destination(session.driver, pair.to, room);
     const int peer = 1 - session.rank;
     Outcome outcome;
     for (size_t size : sizes_up_to(session.max_size)) {
-        for (const Alignment& alignment : alignments(size, session.quick)) {
+        for (const Alignment &alignment : alignments(size, session.quick)) {
             for (Mode mode : {Mode::plain, Mode::expected, Mode::unexpected}) {
                 for (int sender : {0, 1}) {
                     note("%s, %s, %zu B, offsets %zu -> %zu, sender %d", to_string(pair).c_str(),
@@ -241,7 +228,7 @@ Outcome test_single_messages(Session& session, const KindPair& pair)
                                     mode, peer);
                     } else {
                         const Message message =
-                                next_message(session, size, alignment.destination, spare);
+                            next_message(session, size, alignment.destination, spare);
                         const MPI_Status status = receive_single(message, destination, mode, peer);
                         check(outcome, destination, message, status, to_string(mode));
                     }
@@ -252,8 +239,7 @@ Outcome test_single_messages(Session& session, const KindPair& pair)
     return outcome;
 }
 
-Outcome test_windows(Session& session, const KindPair& pair)
-{
+Outcome test_windows(Session &session, const KindPair &pair) {
     using Buffers = std::vector<std::unique_ptr<GuardedBuffer>>;
     const size_t limit = std::min(session.max_size, kLargestOfWindow);
     Buffers sources;
@@ -276,7 +262,7 @@ Outcome test_windows(Session& session, const KindPair& pair)
         session.counter += 2 * kWindow;
         for (int i = 0; i < kWindow; ++i) {
             const size_t size =
-                    round < sizes.size() ? sizes[round] : sizes[(round + 5 * i) % sizes.size()];
+                round < sizes.size() ? sizes[round] : sizes[(round + 5 * i) % sizes.size()];
             // The counters of a window: first the messages to rank 0, then those to rank 1.
             incoming[i] = {size, 0, size, message_seed(first + session.rank * kWindow + i, size)};
             const Message outgoing{size, 0, size, message_seed(first + peer * kWindow + i, size)};
@@ -296,8 +282,7 @@ Outcome test_windows(Session& session, const KindPair& pair)
     return outcome;
 }
 
-Outcome test_order(Session& session, const std::vector<MemoryKind>& kinds)
-{
+Outcome test_order(Session &session, const std::vector<MemoryKind> &kinds) {
     const int peer = 1 - session.rank;
     Outcome outcome;
     for (int sender : {0, 1}) {
@@ -313,4 +298,4 @@ Outcome test_order(Session& session, const std::vector<MemoryKind>& kinds)
     return outcome;
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -14,46 +14,46 @@ namespace gpushm::mpi_test {
 // `capacity` bytes.
 struct Message {
     size_t size;
-    size_t offset;   // from a page boundary: 0, 1, 3 ... make misaligned addresses
-    size_t capacity; // >= size; what is beyond the message must stay as it was
+    size_t offset;    // from a page boundary: 0, 1, 3 ... make misaligned addresses
+    size_t capacity;  // >= size; what is beyond the message must stay as it was
     uint64_t seed;
 };
 
 class GuardedBuffer {
 public:
-    static constexpr size_t kGuardBytes = 4096; // before and after each message
+    static constexpr size_t kGuardBytes = 4096;  // before and after each message
     static constexpr size_t kMaxOffset = 64;
 
     // Room for messages up to `max_capacity` bytes. `driver` may be null for host memory and must
     // outlive the buffer. Throws std::runtime_error when there is no memory.
-    GuardedBuffer(CudaDriver* driver, MemoryKind kind, size_t max_capacity);
+    GuardedBuffer(CudaDriver *driver, MemoryKind kind, size_t max_capacity);
     ~GuardedBuffer();
-    GuardedBuffer(const GuardedBuffer&) = delete;
-    GuardedBuffer& operator=(const GuardedBuffer&) = delete;
+    GuardedBuffer(const GuardedBuffer &) = delete;
+    GuardedBuffer &operator=(const GuardedBuffer &) = delete;
 
     MemoryKind kind() const { return kind_; }
 
     // Where the message starts, to be given to MPI.
-    void* address(const Message& message) const;
+    void *address(const Message &message) const;
 
     // Writes the pattern of the message.
-    void prepare_source(const Message& message);
+    void prepare_source(const Message &message);
 
     // Writes canaries around the message and poison in its place.
-    void prepare_destination(const Message& message);
+    void prepare_destination(const Message &message);
 
     // Checks every byte of message, rest and canaries. Returns what is wrong first, "" if nothing
     // is.
-    std::string check_destination(const Message& message) const;
+    std::string check_destination(const Message &message) const;
 
 private:
-    void write(unsigned char* to, const unsigned char* from, size_t size, uint64_t seed);
-    void read(unsigned char* to, const unsigned char* from, size_t size, uint64_t seed) const;
+    void write(unsigned char *to, const unsigned char *from, size_t size, uint64_t seed);
+    void read(unsigned char *to, const unsigned char *from, size_t size, uint64_t seed) const;
 
-    CudaDriver* driver_;
+    CudaDriver *driver_;
     MemoryKind kind_;
     size_t mapped_bytes_;
-    unsigned char* base_ = nullptr;
+    unsigned char *base_ = nullptr;
 };
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a job that outlives the failure of a process (mpirun --with-ft, Open MPI 5.0) does with its communicators.
+// What a job that outlives the failure of a process (mpirun --with-ft, Open MPI 5.0) does with its
+// communicators.
 #include "host_programs.hpp"
 
 #include <mpi-ext.h>
@@ -10,8 +11,7 @@ namespace gpushm::mpi_test {
 
 namespace {
 
-bool is_revoked(MPI_Comm comm)
-{
+bool is_revoked(MPI_Comm comm) {
     int revoked = 0;
     int error_class = MPI_SUCCESS;
     MPIX_Comm_is_revoked(comm, &revoked);
@@ -19,8 +19,7 @@ bool is_revoked(MPI_Comm comm)
     return revoked != 0 && error_class == MPIX_ERR_REVOKED;
 }
 
-bool all_are_in(MPI_Comm comm)
-{
+bool all_are_in(MPI_Comm comm) {
     int size;
     int sum = 0;
     const int one = 1;
@@ -29,10 +28,9 @@ bool all_are_in(MPI_Comm comm)
     return sum == size;
 }
 
-} // namespace
+}  // namespace
 
-void run_revoked()
-{
+void run_revoked() {
     MPI_Comm comm;
     MPI_Comm shrunk;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -48,8 +46,8 @@ void run_revoked()
 
 #else
 
-void run_revoked() { }
+void run_revoked() {}
 
 #endif
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

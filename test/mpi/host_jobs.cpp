@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Host programs that wait by one-sided calls, attach regions, start processes, connect, use threads, files and
-// sessions.
+// Host programs that wait by one-sided calls, attach regions, start processes, connect, use
+// threads, files and sessions.
 #include "host_programs.hpp"
 
 #include <dlfcn.h>
@@ -14,22 +14,19 @@
 namespace gpushm::mpi_test {
 namespace {
 
-int rank_in(MPI_Comm comm)
-{
+int rank_in(MPI_Comm comm) {
     int rank;
     MPI_Comm_rank(comm, &rank);
     return rank;
 }
 
-int size_of(MPI_Comm comm)
-{
+int size_of(MPI_Comm comm) {
     int size;
     MPI_Comm_size(comm, &size);
     return size;
 }
 
-std::vector<int> counted(int count, int first)
-{
+std::vector<int> counted(int count, int first) {
     std::vector<int> values(static_cast<size_t>(count));
     std::iota(values.begin(), values.end(), first);
     return values;
@@ -37,9 +34,8 @@ std::vector<int> counted(int count, int first)
 
 // Ranks other than 0 increment a counter of rank 0, which looks at it by `look` until all have.
 template <typename Look>
-bool sees_increments(Look look)
-{
-    int* counter;
+bool sees_increments(Look look) {
+    int *counter;
     MPI_Win window;
     const int one = 1;
     int before;
@@ -61,45 +57,43 @@ bool sees_increments(Look look)
     return true;
 }
 
-int look_by_sync(MPI_Win window, const int* counter)
-{
+int look_by_sync(MPI_Win window, const int *counter) {
     MPI_Win_sync(window);
-    return *const_cast<const volatile int*>(counter);
+    return *const_cast<const volatile int *>(counter);
 }
 
-int look_by_get(MPI_Win window, const int*)
-{
+int look_by_get(MPI_Win window, const int *) {
     int found = 0;
     MPI_Get(&found, 1, MPI_INT, 0, 0, 1, MPI_INT, window);
     MPI_Win_flush(0, window);
     return found;
 }
 
-int look_by_fetch(MPI_Win window, const int*)
-{
+int look_by_fetch(MPI_Win window, const int *) {
     int found = 0;
     MPI_Fetch_and_op(nullptr, &found, MPI_INT, 0, 0, MPI_NO_OP, window);
     MPI_Win_flush(0, window);
     return found;
 }
 
-int look_by_accumulate(MPI_Win window, const int*)
-{
+int look_by_accumulate(MPI_Win window, const int *) {
     int found = 0;
-    MPI_Get_accumulate(nullptr, 0, MPI_INT, &found, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_NO_OP, window);
+    MPI_Get_accumulate(nullptr, 0, MPI_INT, &found, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_NO_OP,
+                       window);
     MPI_Win_flush(0, window);
     return found;
 }
 
-// Each rank takes a ticket of rank 0, waits until it is served and adds to a number that the lock protects.
-bool tickets_are_served_in_turn()
-{
+// Each rank takes a ticket of rank 0, waits until it is served and adds to a number that the lock
+// protects.
+bool tickets_are_served_in_turn() {
     constexpr int kTurns = 20;
     enum { next_ticket, served, protected_number, numbers };
-    int* memory;
+    int *memory;
     MPI_Win window;
     const int one = 1;
-    MPI_Win_allocate(numbers * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    MPI_Win_allocate(numbers * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory,
+                     &window);
     MPI_Win_lock_all(0, window);
     memory[next_ticket] = memory[served] = memory[protected_number] = 0;
     MPI_Win_sync(window);
@@ -132,14 +126,13 @@ bool tickets_are_served_in_turn()
 }
 
 // Every process puts its number into every other one's window.
-bool all_put_to_all(MPI_Comm comm)
-{
+bool all_put_to_all(MPI_Comm comm) {
     const int rank = rank_in(comm);
     const int size = size_of(comm);
     std::vector<int> target(static_cast<size_t>(size), -1);
     MPI_Win window;
-    MPI_Win_create(target.data(), static_cast<MPI_Aint>(target.size() * sizeof(int)), sizeof(int), MPI_INFO_NULL, comm,
-                   &window);
+    MPI_Win_create(target.data(), static_cast<MPI_Aint>(target.size() * sizeof(int)), sizeof(int),
+                   MPI_INFO_NULL, comm, &window);
     MPI_Win_fence(0, window);
     for (int other = 0; other < size; other++) {
         MPI_Put(&rank, 1, MPI_INT, other, rank, 1, MPI_INT, window);
@@ -149,34 +142,31 @@ bool all_put_to_all(MPI_Comm comm)
     return target == counted(size, 0);
 }
 
-bool all_send_to_all(MPI_Comm comm)
-{
+bool all_send_to_all(MPI_Comm comm) {
     const int rank = rank_in(comm);
     const int size = size_of(comm);
     bool is_right = true;
-    for (int count : { 1, 10000, 300000 }) {
+    for (int count : {1, 10000, 300000}) {
         for (int distance = 0; distance < size; distance++) {
             const int source = (rank + size - distance) % size;
             const std::vector<int> sent = counted(count, rank);
             std::vector<int> received(sent.size());
-            MPI_Sendrecv(sent.data(), count, MPI_INT, (rank + distance) % size, count, received.data(), count, MPI_INT,
-                         source, count, comm, MPI_STATUS_IGNORE);
+            MPI_Sendrecv(sent.data(), count, MPI_INT, (rank + distance) % size, count,
+                         received.data(), count, MPI_INT, source, count, comm, MPI_STATUS_IGNORE);
             is_right = is_right && received == counted(count, source);
         }
     }
     return is_right;
 }
 
-void report_world(MPI_Comm comm, const std::string& name)
-{
+void report_world(MPI_Comm comm, const std::string &name) {
     report(comm, name + ", messages", all_send_to_all(comm));
     report(comm, name + ", window", all_put_to_all(comm));
 }
 
-} // namespace
+}  // namespace
 
-void run_waiting()
-{
+void run_waiting() {
     report(MPI_COMM_WORLD, "waiting by MPI_Win_sync", sees_increments(look_by_sync));
     report(MPI_COMM_WORLD, "waiting by MPI_Get", sees_increments(look_by_get));
     report(MPI_COMM_WORLD, "waiting by MPI_Fetch_and_op", sees_increments(look_by_fetch));
@@ -184,8 +174,7 @@ void run_waiting()
     report(MPI_COMM_WORLD, "tickets", tickets_are_served_in_turn());
 }
 
-void run_regions()
-{
+void run_regions() {
     constexpr int kRegions = 20;
     const int rank = rank_in(MPI_COMM_WORLD);
     const int size = size_of(MPI_COMM_WORLD);
@@ -198,23 +187,27 @@ void run_regions()
         std::vector<MPI_Aint> others(static_cast<size_t>(kRegions * size));
         for (size_t i = 0; i < kRegions; i++) {
             regions[i].assign(2000, -1);
-            MPI_Win_attach(window, regions[i].data(), static_cast<MPI_Aint>(regions[i].size() * sizeof(int)));
+            MPI_Win_attach(window, regions[i].data(),
+                           static_cast<MPI_Aint>(regions[i].size() * sizeof(int)));
             MPI_Get_address(regions[i].data(), &mine[i]);
         }
-        MPI_Allgather(mine.data(), kRegions, MPI_AINT, others.data(), kRegions, MPI_AINT, MPI_COMM_WORLD);
+        MPI_Allgather(mine.data(), kRegions, MPI_AINT, others.data(), kRegions, MPI_AINT,
+                      MPI_COMM_WORLD);
         std::vector<std::vector<int>> sent;
         MPI_Win_lock_all(0, window);
         for (int i = 0; i < kRegions; i++) {
             sent.push_back(counted(2000, 1000000 * rank + 1000 * i + round));
-            MPI_Put(sent.back().data(), 2000, MPI_INT, next, others[static_cast<size_t>(next * kRegions + i)], 2000,
-                    MPI_INT, window);
+            MPI_Put(sent.back().data(), 2000, MPI_INT, next,
+                    others[static_cast<size_t>(next * kRegions + i)], 2000, MPI_INT, window);
         }
         MPI_Win_unlock_all(window);
         MPI_Barrier(MPI_COMM_WORLD);
         bool is_right = true;
         for (size_t i = 0; i < kRegions; i++) {
             const int source = (rank + size - 1) % size;
-            is_right = is_right && regions[i] == counted(2000, 1000000 * source + 1000 * static_cast<int>(i) + round);
+            is_right =
+                is_right &&
+                regions[i] == counted(2000, 1000000 * source + 1000 * static_cast<int>(i) + round);
             MPI_Win_detach(window, regions[i].data());
         }
         report(MPI_COMM_WORLD, "regions, round " + std::to_string(round), is_right);
@@ -222,8 +215,7 @@ void run_regions()
     MPI_Win_free(&window);
 }
 
-void run_spawn(const char* program)
-{
+void run_spawn(const char *program) {
     MPI_Comm parent;
     MPI_Comm children;
     MPI_Comm all;
@@ -233,8 +225,9 @@ void run_spawn(const char* program)
         children = parent;
     } else {
         char name[] = "spawn";
-        char* arguments[] = { name, nullptr };
-        MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+        char *arguments[] = {name, nullptr};
+        MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
+                       MPI_ERRCODES_IGNORE);
     }
     MPI_Intercomm_merge(children, is_child ? 1 : 0, &all);
     report_world(all, "spawned");
@@ -242,8 +235,7 @@ void run_spawn(const char* program)
     MPI_Comm_disconnect(&children);
 }
 
-void run_connect()
-{
+void run_connect() {
     const int rank = rank_in(MPI_COMM_WORLD);
     const bool accepts = rank < (size_of(MPI_COMM_WORLD) + 1) / 2;
     char port[MPI_MAX_PORT_NAME] = "";
@@ -267,8 +259,7 @@ void run_connect()
     MPI_Comm_free(&half);
 }
 
-void run_threads()
-{
+void run_threads() {
     constexpr int kThreads = 4;
     int provided;
     MPI_Query_thread(&provided);
@@ -279,7 +270,7 @@ void run_threads()
     std::vector<MPI_Comm> comms(kThreads);
     std::vector<char> right(kThreads, 0);
     std::vector<std::thread> threads;
-    for (MPI_Comm& comm : comms) {
+    for (MPI_Comm &comm : comms) {
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     }
     for (size_t i = 0; i < kThreads; i++) {
@@ -292,8 +283,7 @@ void run_threads()
     }
 }
 
-void run_files()
-{
+void run_files() {
     constexpr int kBlock = 5;
     constexpr int kBlocks = 1000;
     const int rank = rank_in(MPI_COMM_WORLD);
@@ -304,8 +294,8 @@ void run_files()
     }
     MPI_Bcast(name, sizeof(name), MPI_CHAR, 0, MPI_COMM_WORLD);
     MPI_File file;
-    MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
-                  &file);
+    MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
+                  MPI_INFO_NULL, &file);
     MPI_Datatype blocks;
     MPI_Type_vector(kBlocks, kBlock, kBlock * size, MPI_INT, &blocks);
     MPI_Type_commit(&blocks);
@@ -319,27 +309,30 @@ void run_files()
     MPI_File_read_at_all(file, 0, read.data(), kBlock * kBlocks, MPI_INT, MPI_STATUS_IGNORE);
     report(MPI_COMM_WORLD, "file, own blocks", read == written);
     MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
-    MPI_File_read_at(file, kBlock * ((rank + 1) % size), read.data(), kBlock, MPI_INT, MPI_STATUS_IGNORE);
+    MPI_File_read_at(file, kBlock * ((rank + 1) % size), read.data(), kBlock, MPI_INT,
+                     MPI_STATUS_IGNORE);
     read.resize(kBlock);
-    report(MPI_COMM_WORLD, "file, the next rank's block", read == counted(kBlock, 100000 * ((rank + 1) % size)));
+    report(MPI_COMM_WORLD, "file, the next rank's block",
+           read == counted(kBlock, 100000 * ((rank + 1) % size)));
     MPI_File_close(&file);
     MPI_Type_free(&blocks);
 }
 
-void run_session()
-{
+void run_session() {
     // This program may be built with an MPI that has no sessions.
-    const auto function = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
-    const auto init = reinterpret_cast<int (*)(MPI_Info, MPI_Errhandler, void**)>(function("MPI_Session_init"));
-    const auto group_from = reinterpret_cast<int (*)(void*, const char*, MPI_Group*)>(
-            function("MPI_Group_from_session_pset"));
-    const auto comm_from = reinterpret_cast<int (*)(MPI_Group, const char*, MPI_Info, MPI_Errhandler, MPI_Comm*)>(
+    const auto function = [](const char *name) { return dlsym(RTLD_DEFAULT, name); };
+    const auto init =
+        reinterpret_cast<int (*)(MPI_Info, MPI_Errhandler, void **)>(function("MPI_Session_init"));
+    const auto group_from = reinterpret_cast<int (*)(void *, const char *, MPI_Group *)>(
+        function("MPI_Group_from_session_pset"));
+    const auto comm_from =
+        reinterpret_cast<int (*)(MPI_Group, const char *, MPI_Info, MPI_Errhandler, MPI_Comm *)>(
             function("MPI_Comm_create_from_group"));
-    const auto finalize = reinterpret_cast<int (*)(void**)>(function("MPI_Session_finalize"));
+    const auto finalize = reinterpret_cast<int (*)(void **)>(function("MPI_Session_finalize"));
     if (init == nullptr || group_from == nullptr || comm_from == nullptr || finalize == nullptr) {
         return;
     }
-    void* session;
+    void *session;
     MPI_Group group;
     MPI_Comm comm;
     init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
@@ -351,4 +344,4 @@ void run_session()
     finalize(&session);
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// host_programs NAME...: programs on host memory that know nothing of GPUs (host_programs.hpp). Run plainly and with
-// gpushm they are to print the same (contrib/host_programs.sh). The programs create, allocate, shared and dynamic
-// take a kind of memory, too: create@device.
+// host_programs NAME...: programs on host memory that know nothing of GPUs (host_programs.hpp). Run
+// plainly and with gpushm they are to print the same (contrib/host_programs.sh). The programs
+// create, allocate, shared and dynamic take a kind of memory, too: create@device.
 #include "host_programs.hpp"
 
 #include "watchdog.hpp"
@@ -11,8 +11,7 @@
 
 namespace gpushm::mpi_test {
 
-void report(MPI_Comm comm, const std::string& name, bool is_right)
-{
+void report(MPI_Comm comm, const std::string &name, bool is_right) {
     int rank;
     int all = is_right ? 1 : 0;
     MPI_Comm_rank(comm, &rank);
@@ -26,12 +25,11 @@ void report(MPI_Comm comm, const std::string& name, bool is_right)
 
 namespace {
 
-MemoryKind kind_after(size_t at, const std::string& name)
-{
+MemoryKind kind_after(size_t at, const std::string &name) {
     if (at == std::string::npos) {
         return MemoryKind::host;
     }
-    for (MemoryKind kind : { MemoryKind::pinned, MemoryKind::device, MemoryKind::managed }) {
+    for (MemoryKind kind : {MemoryKind::pinned, MemoryKind::device, MemoryKind::managed}) {
         if (name.substr(at + 1) == to_string(kind)) {
             return kind;
         }
@@ -39,8 +37,7 @@ MemoryKind kind_after(size_t at, const std::string& name)
     return MemoryKind::host;
 }
 
-bool run(const char* program, const std::string& name)
-{
+bool run(const char *program, const std::string &name) {
     const size_t at = name.find('@');
     const std::string how = name.substr(0, at);
     if (name == "waiting") {
@@ -68,8 +65,7 @@ bool run(const char* program, const std::string& name)
     return true;
 }
 
-int run_all(int argc, char** argv)
-{
+int run_all(int argc, char **argv) {
     int provided;
     int rank;
     // With threads Open MPI 4.1 has no component for windows of several worlds.
@@ -87,11 +83,10 @@ int run_all(int argc, char** argv)
     return known ? 0 : 2;
 }
 
-} // namespace
-} // namespace gpushm::mpi_test
+}  // namespace
+}  // namespace gpushm::mpi_test
 
-int main(int argc, char** argv)
-{
+int main(int argc, char **argv) {
     using namespace gpushm::mpi_test;
     if (argc > 1 && strcmp(argv[1], "session") == 0) {
         run_session();

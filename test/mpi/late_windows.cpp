@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Windows whose memory or processes are not all there when MPI starts:
 //
-//   late_windows regions KIND    memory is attached to a dynamic window and detached, many pieces at a time
-//   late_windows worlds KIND     windows over processes that were started by MPI_Comm_spawn
+//   late_windows regions KIND    memory is attached to a dynamic window and detached, many pieces
+//   at a time late_windows worlds KIND     windows over processes that were started by
+//   MPI_Comm_spawn
 //
 // KIND: host, pinned, device, managed or mixed.
 #include "watchdog.hpp"
@@ -19,11 +20,11 @@
 namespace gpushm::mpi_test::late_windows {
 namespace {
 
-constexpr MemoryKind kKinds[] = {MemoryKind::host, MemoryKind::device, MemoryKind::managed, MemoryKind::pinned};
+constexpr MemoryKind kKinds[] = {MemoryKind::host, MemoryKind::device, MemoryKind::managed,
+                                 MemoryKind::pinned};
 constexpr unsigned kPatienceSeconds = 60;
 
-std::string to_text(const std::vector<Value>& values)
-{
+std::string to_text(const std::vector<Value> &values) {
     std::string text;
     for (size_t i = 0; i < values.size() && i < 8; ++i) {
         text += " " + std::to_string(values[i]);
@@ -31,14 +32,14 @@ std::string to_text(const std::vector<Value>& values)
     return text;
 }
 
-int run(int argc, char** argv)
-{
+int run(int argc, char **argv) {
     const std::string mode = argc == 3 ? argv[1] : "";
     const Kinds kinds = parse_kinds(argc == 3 ? argv[2] : "");
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
     if (driver == nullptr || kinds.empty() || (mode != "regions" && mode != "worlds")) {
-        throw std::runtime_error(driver == nullptr ? reason : "usage: late_windows regions|worlds KIND");
+        throw std::runtime_error(driver == nullptr ? reason
+                                                   : "usage: late_windows regions|worlds KIND");
     }
     int rank = 0;
     MPI_Init(&argc, &argv);
@@ -61,10 +62,9 @@ int run(int argc, char** argv)
     return sum == 0 ? 0 : 1;
 }
 
-} // namespace
+}  // namespace
 
-Kinds parse_kinds(const std::string& name)
-{
+Kinds parse_kinds(const std::string &name) {
     Kinds kinds;
     for (MemoryKind kind : kKinds) {
         if (name == "mixed" || name == to_string(kind)) {
@@ -74,15 +74,13 @@ Kinds parse_kinds(const std::string& name)
     return kinds;
 }
 
-Memory::Memory(CudaDriver& driver, MemoryKind kind, size_t count, Value value) :
-    driver_(&driver), kind_(kind), count_(count)
-{
+Memory::Memory(CudaDriver &driver, MemoryKind kind, size_t count, Value value)
+    : driver_(&driver), kind_(kind), count_(count) {
     memory_ = kind == MemoryKind::host ? malloc(bytes()) : driver.allocate(kind, bytes());
     write(std::vector<Value>(count, value));
 }
 
-Memory::~Memory()
-{
+Memory::~Memory() {
     if (memory_ == nullptr) {
         return;
     }
@@ -93,13 +91,13 @@ Memory::~Memory()
     }
 }
 
-Memory::Memory(Memory&& other) noexcept :
-    driver_(other.driver_), kind_(other.kind_), count_(other.count_), memory_(std::exchange(other.memory_, nullptr))
-{
-}
+Memory::Memory(Memory &&other) noexcept
+    : driver_(other.driver_),
+      kind_(other.kind_),
+      count_(other.count_),
+      memory_(std::exchange(other.memory_, nullptr)) {}
 
-void Memory::write(const std::vector<Value>& values)
-{
+void Memory::write(const std::vector<Value> &values) {
     if (kind_ == MemoryKind::host) {
         std::memcpy(memory_, values.data(), bytes());
     } else {
@@ -107,8 +105,7 @@ void Memory::write(const std::vector<Value>& values)
     }
 }
 
-std::vector<Value> Memory::read() const
-{
+std::vector<Value> Memory::read() const {
     std::vector<Value> values(count_);
     if (kind_ == MemoryKind::host) {
         std::memcpy(values.data(), memory_, bytes());
@@ -118,26 +115,24 @@ std::vector<Value> Memory::read() const
     return values;
 }
 
-void Findings::expect(const std::string& what, const std::vector<Value>& found, const std::vector<Value>& wanted)
-{
+void Findings::expect(const std::string &what, const std::vector<Value> &found,
+                      const std::vector<Value> &wanted) {
     if (found != wanted) {
         expect(false, what + ":" + to_text(found) + " instead of" + to_text(wanted));
     }
 }
 
-void Findings::expect(bool good, const std::string& what)
-{
+void Findings::expect(bool good, const std::string &what) {
     if (!good && count_++ < 10) {
         fprintf(stderr, "late_windows: %s\n", what.c_str());
     }
 }
 
-} // namespace gpushm::mpi_test::late_windows
+}  // namespace gpushm::mpi_test::late_windows
 
-int main(int argc, char** argv)
-try {
+int main(int argc, char **argv) try {
     return gpushm::mpi_test::late_windows::run(argc, argv);
-} catch (const std::runtime_error& error) {
+} catch (const std::runtime_error &error) {
     fprintf(stderr, "late_windows: %s\n", error.what());
     return 1;
 }

@@ -15,35 +15,36 @@ using Value = int64_t;
 using Kinds = std::vector<MemoryKind>;
 
 // "host", "device", ..., or "mixed": all of them in turn. Empty when there is none of that name.
-Kinds parse_kinds(const std::string& name);
+Kinds parse_kinds(const std::string &name);
 
 // Some values in memory of a kind.
 class Memory {
 public:
-    Memory(CudaDriver& driver, MemoryKind kind, size_t count, Value value = -1);
+    Memory(CudaDriver &driver, MemoryKind kind, size_t count, Value value = -1);
     ~Memory();
-    Memory(Memory&& other) noexcept;
-    Memory& operator=(Memory&&) = delete;
+    Memory(Memory &&other) noexcept;
+    Memory &operator=(Memory &&) = delete;
 
-    void* address(size_t index = 0) const { return static_cast<Value*>(memory_) + index; }
+    void *address(size_t index = 0) const { return static_cast<Value *>(memory_) + index; }
     int count() const { return static_cast<int>(count_); }
     size_t bytes() const { return count_ * sizeof(Value); }
 
-    void write(const std::vector<Value>& values);
+    void write(const std::vector<Value> &values);
     std::vector<Value> read() const;
 
 private:
-    CudaDriver* driver_;
+    CudaDriver *driver_;
     MemoryKind kind_;
     size_t count_;
-    void* memory_;
+    void *memory_;
 };
 
 // What is not as it should be, so far.
 class Findings {
 public:
-    void expect(const std::string& what, const std::vector<Value>& found, const std::vector<Value>& wanted);
-    void expect(bool good, const std::string& what);
+    void expect(const std::string &what, const std::vector<Value> &found,
+                const std::vector<Value> &wanted);
+    void expect(bool good, const std::string &what);
     int count() const { return count_; }
 
 private:
@@ -51,10 +52,10 @@ private:
 };
 
 // The two tests, by all processes of MPI_COMM_WORLD.
-void test_regions(CudaDriver& driver, const Kinds& kinds, Findings& findings);
+void test_regions(CudaDriver &driver, const Kinds &kinds, Findings &findings);
 
 // Starts the program again, with the same arguments. `is_child`: this is such a process.
 bool is_child();
-void test_worlds(CudaDriver& driver, const Kinds& kinds, char** argv, Findings& findings);
+void test_worlds(CudaDriver &driver, const Kinds &kinds, char **argv, Findings &findings);
 
-} // namespace gpushm::mpi_test::late_windows
+}  // namespace gpushm::mpi_test::late_windows

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows over the processes of two worlds: every process puts to each, and each counts whom it has heard.
+// Windows over the processes of two worlds: every process puts to each, and each counts whom it has
+// heard.
 #include "watchdog.hpp"
 #include "late_windows_memory.hpp"
 
@@ -13,8 +14,7 @@ constexpr int kSpawns = 2;
 constexpr int kWindows = 2;
 
 // Until it is disconnected.
-MPI_Comm parents()
-{
+MPI_Comm parents() {
     MPI_Comm parent;
     MPI_Comm_get_parent(&parent);
     return parent;
@@ -22,11 +22,10 @@ MPI_Comm parents()
 
 struct Place {
     MPI_Win window;
-    std::vector<MPI_Aint> bases; // by rank
+    std::vector<MPI_Aint> bases;  // by rank
 };
 
-Place make_window(MPI_Comm comm, bool is_dynamic, const Memory& memory)
-{
+Place make_window(MPI_Comm comm, bool is_dynamic, const Memory &memory) {
     int size = 0;
     MPI_Comm_size(comm, &size);
     const auto bytes = static_cast<MPI_Aint>(memory.bytes());
@@ -43,14 +42,13 @@ Place make_window(MPI_Comm comm, bool is_dynamic, const Memory& memory)
     return place;
 }
 
-Value greeting(int rank, int pass)
-{
+Value greeting(int rank, int pass) {
     return 1000 * (pass + 1) + rank;
 }
 
 // The memory: a value from each rank, and behind them their number.
-void greet_all(MPI_Comm comm, bool is_dynamic, CudaDriver& driver, const Kinds& kinds, int pass, Findings& findings)
-{
+void greet_all(MPI_Comm comm, bool is_dynamic, CudaDriver &driver, const Kinds &kinds, int pass,
+               Findings &findings) {
     int rank = 0;
     int size = 0;
     MPI_Comm_rank(comm, &rank);
@@ -63,7 +61,9 @@ void greet_all(MPI_Comm comm, bool is_dynamic, CudaDriver& driver, const Kinds& 
     MPI_Win_fence(0, window);
     for (int target = 0; target < size; ++target) {
         const MPI_Aint base = place.bases[target];
-        const auto slot = [&](int index) { return base + index * static_cast<MPI_Aint>(sizeof(Value)); };
+        const auto slot = [&](int index) {
+            return base + index * static_cast<MPI_Aint>(sizeof(Value));
+        };
         const Value one = 1;
         Value count = 0;
         MPI_Put(own.address(), 1, MPI_INT64_T, target, slot(rank), 1, MPI_INT64_T, window);
@@ -75,21 +75,20 @@ void greet_all(MPI_Comm comm, bool is_dynamic, CudaDriver& driver, const Kinds& 
         wanted.push_back(greeting(from, pass));
     }
     wanted.push_back(size);
-    findings.expect("process " + std::to_string(rank) + (is_dynamic ? ", dynamic window" : ", window"),
-                    memory.read(), wanted);
+    findings.expect(
+        "process " + std::to_string(rank) + (is_dynamic ? ", dynamic window" : ", window"),
+        memory.read(), wanted);
     MPI_Win_free(&window);
 }
 
-} // namespace
+}  // namespace
 
-bool is_child()
-{
+bool is_child() {
     static const bool child = parents() != MPI_COMM_NULL;
     return child;
 }
 
-void test_worlds(CudaDriver& driver, const Kinds& kinds, char** argv, Findings& findings)
-{
+void test_worlds(CudaDriver &driver, const Kinds &kinds, char **argv, Findings &findings) {
     for (int spawn = 0; spawn < (is_child() ? 1 : kSpawns); ++spawn) {
         note("spawn %d", spawn);
         MPI_Comm both = parents();
@@ -111,4 +110,4 @@ void test_worlds(CudaDriver& driver, const Kinds& kinds, char** argv, Findings& 
     }
 }
 
-} // namespace gpushm::mpi_test::late_windows
+}  // namespace gpushm::mpi_test::late_windows

@@ -17,21 +17,20 @@ namespace {
 constexpr int kTag = 3;
 
 struct Column {
-    const char* title;
+    const char *title;
     size_t size;
     int iterations;
 };
 
 constexpr Column kColumns[] = {
-        {"8 B", 8, 200},
-        {"64 KB", size_t{64} << 10, 100},
-        {"4 MB", size_t{4} << 20, 20},
+    {"8 B", 8, 200},
+    {"64 KB", size_t{64} << 10, 100},
+    {"4 MB", size_t{4} << 20, 20},
 };
 
-} // namespace
+}  // namespace
 
-double measure_latency(const Session& session, const KindPair& pair, size_t size, int iterations)
-{
+double measure_latency(const Session &session, const KindPair &pair, size_t size, int iterations) {
     GuardedBuffer source(session.driver, pair.from, size);
     GuardedBuffer destination(session.driver, pair.to, size);
     const Message message{size, 0, size, 0};
@@ -40,8 +39,8 @@ double measure_latency(const Session& session, const KindPair& pair, size_t size
 
     const int peer = 1 - session.rank;
     const int count = static_cast<int>(size);
-    void* from = source.address(message);
-    void* to = destination.address(message);
+    void *from = source.address(message);
+    void *to = destination.address(message);
     auto send = [&] { MPI_Send(from, count, MPI_BYTE, peer, kTag, MPI_COMM_WORLD); };
     auto receive = [&] {
         MPI_Recv(to, count, MPI_BYTE, peer, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -68,23 +67,22 @@ double measure_latency(const Session& session, const KindPair& pair, size_t size
     return *middle / 2 * 1e6;
 }
 
-void print_latency_table(const Session& session, const std::vector<KindPair>& pairs, int repeat)
-{
+void print_latency_table(const Session &session, const std::vector<KindPair> &pairs, int repeat) {
     if (session.rank == 0) {
         std::printf("\n%-22s", "one-way median, us");
-        for (const Column& column : kColumns) {
+        for (const Column &column : kColumns) {
             std::printf("%12s", column.title);
         }
         std::printf("\n");
     }
-    for (const KindPair& pair : pairs) {
+    for (const KindPair &pair : pairs) {
         if (session.rank == 0) {
             std::printf("%-22s", to_string(pair).c_str());
         }
-        for (const Column& column : kColumns) {
+        for (const Column &column : kColumns) {
             note("latency of %s, %s", to_string(pair).c_str(), column.title);
             const double latency =
-                    measure_latency(session, pair, column.size, column.iterations * repeat);
+                measure_latency(session, pair, column.size, column.iterations * repeat);
             if (session.rank == 0) {
                 std::printf("%12.2f", latency);
                 std::fflush(stdout);
@@ -96,4 +94,4 @@ void print_latency_table(const Session& session, const std::vector<KindPair>& pa
     }
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

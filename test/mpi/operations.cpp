@@ -25,14 +25,13 @@ struct Session {
     Options options;
     int rank;
     int size;
-    MPI_Comm control; // on which the ranks agree; its messages lie in host memory
-    MemoryPool& pool;
+    MPI_Comm control;  // on which the ranks agree; its messages lie in host memory
+    MemoryPool &pool;
     int passed = 0;
     int failed = 0;
 };
 
-std::vector<Placement> chosen_placements(const Options& options, const CudaDriver* driver)
-{
+std::vector<Placement> chosen_placements(const Options &options, const CudaDriver *driver) {
     if (!options.kinds.empty()) {
         return make_placements(options.kinds);
     }
@@ -45,17 +44,15 @@ std::vector<Placement> chosen_placements(const Options& options, const CudaDrive
     return make_placements({"host", "device", "managed", "pinned", "mixed"});
 }
 
-bool chosen(const Options& options, const std::string& name)
-{
-    const auto within = [&](const std::string& part) {
+bool chosen(const Options &options, const std::string &name) {
+    const auto within = [&](const std::string &part) {
         return name.find(part) != std::string::npos;
     };
     return options.only.empty() || std::any_of(options.only.begin(), options.only.end(), within);
 }
 
 // What the first rank with something to say says, on rank 0; "" if none.
-std::string first_text(const Session& session, const std::string& own)
-{
+std::string first_text(const Session &session, const std::string &own) {
     const int candidate = own.empty() ? session.size : session.rank;
     int speaker = 0;
     MPI_Allreduce(&candidate, &speaker, 1, MPI_INT, MPI_MIN, session.control);
@@ -70,8 +67,7 @@ std::string first_text(const Session& session, const std::string& own)
     return line.data();
 }
 
-void say(const Session& session, const std::string& line)
-{
+void say(const Session &session, const std::string &line) {
     if (session.rank == 0) {
         std::printf("%s\n", line.c_str());
         std::fflush(stdout);
@@ -79,9 +75,8 @@ void say(const Session& session, const std::string& line)
 }
 
 // Returns whether the test passed on all ranks.
-bool run_case(Session& session, const Case& test, const std::string& name, uint64_t number,
-              const Placement& placement)
-{
+bool run_case(Session &session, const Case &test, const std::string &name, uint64_t number,
+              const Placement &placement) {
     Trial trial(name, number, *test.group, placement, session.pool, session.rank,
                 session.options.quick);
     test.run(trial);
@@ -106,8 +101,7 @@ class Progress {
 public:
     explicit Progress(size_t tests) : tests_(tests) {}
 
-    void before(const Session& session, const std::string& name)
-    {
+    void before(const Session &session, const std::string &name) {
         constexpr std::chrono::seconds kInterval{10};
         const auto now = std::chrono::steady_clock::now();
         if (now - said_ >= kInterval) {
@@ -123,23 +117,22 @@ private:
     std::chrono::steady_clock::time_point said_ = std::chrono::steady_clock::now();
 };
 
-size_t count_chosen(const Options& options, const Registry& registry, const std::vector<Placement>& placements)
-{
+size_t count_chosen(const Options &options, const Registry &registry,
+                    const std::vector<Placement> &placements) {
     size_t count = 0;
-    for (const Placement& placement : placements) {
-        for (const Case& test : registry.cases()) {
+    for (const Placement &placement : placements) {
+        for (const Case &test : registry.cases()) {
             count += chosen(options, test.name + ", " + placement.name);
         }
     }
     return count;
 }
 
-void run_all(Session& session, const Registry& registry, const std::vector<Placement>& placements)
-{
+void run_all(Session &session, const Registry &registry, const std::vector<Placement> &placements) {
     uint64_t number = 0;
     Progress progress(count_chosen(session.options, registry, placements));
-    for (const Placement& placement : placements) {
-        for (const Case& test : registry.cases()) {
+    for (const Placement &placement : placements) {
+        for (const Case &test : registry.cases()) {
             const std::string name = test.name + ", " + placement.name;
             ++number;
             if (!chosen(session.options, name)) {
@@ -158,8 +151,7 @@ void run_all(Session& session, const Registry& registry, const std::vector<Place
     }
 }
 
-std::string library_version()
-{
+std::string library_version() {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
     int length = 0;
     MPI_Get_library_version(version.data(), &length);
@@ -170,13 +162,11 @@ std::string library_version()
     return mark == std::string::npos ? name : name.erase(mark + 1, 1);
 }
 
-void use_device(CudaDriver& driver, int rank)
-{
+void use_device(CudaDriver &driver, int rank) {
     driver.use_device(rank % driver.device_count());
 }
 
-int run(const Options& options)
-{
+int run(const Options &options) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     start_watchdog(rank, options.timeout_s);
@@ -197,7 +187,7 @@ int run(const Options& options)
     }
     {
         const Registry registry;
-        for (const std::string& why : registry.left_out()) {
+        for (const std::string &why : registry.left_out()) {
             say(session, "left out: " + why);
         }
         run_all(session, registry, placements);
@@ -211,16 +201,15 @@ int run(const Options& options)
     return session.failed == 0 ? 0 : 1;
 }
 
-} // namespace
-} // namespace gpushm::mpi_test::operations
+}  // namespace
+}  // namespace gpushm::mpi_test::operations
 
-int main(int argc, char** argv)
-{
+int main(int argc, char **argv) {
     using namespace gpushm::mpi_test::operations;
     Options options;
     try {
         options = parse_options(argc, argv);
-    } catch (const std::exception& error) {
+    } catch (const std::exception &error) {
         std::fprintf(stderr, "operations: %s\n", error.what());
         return 2;
     }
@@ -232,7 +221,7 @@ int main(int argc, char** argv)
     int status = 2;
     try {
         status = run(options);
-    } catch (const std::exception& error) {
+    } catch (const std::exception &error) {
         std::fprintf(stderr, "operations: %s\n", error.what());
         MPI_Abort(MPI_COMM_WORLD, 2);
     }

@@ -12,12 +12,11 @@ constexpr int kTag = 8;
 // All items that it is made of, each where it is.
 class AbsoluteType {
 public:
-    explicit AbsoluteType(const std::vector<Items>& list)
-    {
+    explicit AbsoluteType(const std::vector<Items> &list) {
         std::vector<int> counts;
         std::vector<MPI_Aint> addresses;
         std::vector<MPI_Datatype> types;
-        for (const Items& items : list) {
+        for (const Items &items : list) {
             counts.push_back(items.count());
             types.push_back(items.type());
             addresses.emplace_back();
@@ -29,8 +28,7 @@ public:
     }
 
     // The first of several parts of the items, `extent` bytes after each other.
-    AbsoluteType(const Items& items, int count, MPI_Aint extent)
-    {
+    AbsoluteType(const Items &items, int count, MPI_Aint extent) {
         MPI_Aint address;
         MPI_Get_address(items.address(), &address);
         MPI_Datatype part;
@@ -41,8 +39,7 @@ public:
     }
 
     // An int and items of ints.
-    AbsoluteType(const int* value, const Items& items)
-    {
+    AbsoluteType(const int *value, const Items &items) {
         const int counts[] = {1, items.count()};
         MPI_Aint addresses[2];
         MPI_Get_address(value, &addresses[0]);
@@ -52,8 +49,8 @@ public:
     }
 
     ~AbsoluteType() { MPI_Type_free(&type_); }
-    AbsoluteType(const AbsoluteType&) = delete;
-    AbsoluteType& operator=(const AbsoluteType&) = delete;
+    AbsoluteType(const AbsoluteType &) = delete;
+    AbsoluteType &operator=(const AbsoluteType &) = delete;
 
     MPI_Datatype get() const { return type_; }
 
@@ -61,9 +58,8 @@ private:
     MPI_Datatype type_;
 };
 
-void sendrecv(Exchange& exchange, const Trial& trial, const AbsoluteType& out,
-              const AbsoluteType& in)
-{
+void sendrecv(Exchange &exchange, const Trial &trial, const AbsoluteType &out,
+              const AbsoluteType &in) {
     MPI_Status status{};
     exchange.require(MPI_Sendrecv(MPI_BOTTOM, 1, out.get(), trial.right(), kTag, MPI_BOTTOM, 1,
                                   in.get(), trial.left(), kTag, trial.group().comm, &status),
@@ -71,8 +67,7 @@ void sendrecv(Exchange& exchange, const Trial& trial, const AbsoluteType& out,
     exchange.check_status(status, trial.left(), kTag, in.get(), 1);
 }
 
-void test_sendrecv(Trial& trial, const TypePair& types)
-{
+void test_sendrecv(Trial &trial, const TypePair &types) {
     for (int units : unit_counts(trial, types, large_if_ints(types))) {
         Exchange exchange(trial, text("count %d", units));
         const Items from = exchange.source(*types.send, units);
@@ -85,8 +80,7 @@ void test_sendrecv(Trial& trial, const TypePair& types)
 }
 
 // One message from two buffers, which may lie in two kinds of memory, and into two others.
-void test_two_buffers(Trial& trial, const TypePair& types)
-{
+void test_two_buffers(Trial &trial, const TypePair &types) {
     for (int units : unit_counts(trial, types, large_if_ints(types))) {
         Exchange exchange(trial, text("count %d", units));
         const Items from[] = {exchange.source(*types.send, units),
@@ -102,24 +96,22 @@ void test_two_buffers(Trial& trial, const TypePair& types)
     }
 }
 
-void test_replace(Trial& trial, const TypePair& types)
-{
+void test_replace(Trial &trial, const TypePair &types) {
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         const Items items = exchange.in_out(*types.send, units);
         items.change(0, exchange.sent(trial.left(), *types.send, units));
         const AbsoluteType type({items});
         exchange.run([&] {
-            exchange.require(MPI_Sendrecv_replace(MPI_BOTTOM, 1, type.get(), trial.right(), kTag,
-                                                  trial.left(), kTag, trial.group().comm,
-                                                  MPI_STATUS_IGNORE),
-                             "MPI_Sendrecv_replace");
+            exchange.require(
+                MPI_Sendrecv_replace(MPI_BOTTOM, 1, type.get(), trial.right(), kTag, trial.left(),
+                                     kTag, trial.group().comm, MPI_STATUS_IGNORE),
+                "MPI_Sendrecv_replace");
         });
     }
 }
 
-void test_pack(Trial& trial, const TypePair& types)
-{
+void test_pack(Trial &trial, const TypePair &types) {
     const MPI_Comm comm = trial.group().comm;
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
@@ -139,15 +131,14 @@ void test_pack(Trial& trial, const TypePair& types)
             exchange.require(MPI_Pack(MPI_BOTTOM, 1, out.get(), packed.address(), size, &end, comm),
                              "MPI_Pack");
             exchange.require(
-                    MPI_Unpack(packed.address(), end, &position, MPI_BOTTOM, 1, in.get(), comm),
-                    "MPI_Unpack");
+                MPI_Unpack(packed.address(), end, &position, MPI_BOTTOM, 1, in.get(), comm),
+                "MPI_Unpack");
         });
     }
 }
 
 // The stack and the heap are 40 TB apart, and one of the two may be GPU memory.
-void test_external_from_stack(Trial& trial)
-{
+void test_external_from_stack(Trial &trial) {
     constexpr int kCount = 1000;
     Exchange exchange(trial, "on the stack and elsewhere");
     const LayoutPtr ints = make_int();
@@ -164,9 +155,9 @@ void test_external_from_stack(Trial& trial)
     exchange.run([&] {
         MPI_Aint end = 0;
         MPI_Aint position = 0;
-        exchange.require(MPI_Pack_external("external32", MPI_BOTTOM, 1, out.get(), packed.data(),
-                                           size, &end),
-                         "MPI_Pack_external");
+        exchange.require(
+            MPI_Pack_external("external32", MPI_BOTTOM, 1, out.get(), packed.data(), size, &end),
+            "MPI_Pack_external");
         exchange.require(MPI_Unpack_external("external32", packed.data(), end, &position,
                                              MPI_BOTTOM, 1, in.get()),
                          "MPI_Unpack_external");
@@ -176,9 +167,8 @@ void test_external_from_stack(Trial& trial)
     });
 }
 
-void test_bcast(Trial& trial, const TypePair& types)
-{
-    const Group& group = trial.group();
+void test_bcast(Trial &trial, const TypePair &types) {
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         Items data;
@@ -195,9 +185,8 @@ void test_bcast(Trial& trial, const TypePair& types)
     }
 }
 
-void test_gather(Trial& trial, const TypePair& types)
-{
-    const Group& group = trial.group();
+void test_gather(Trial &trial, const TypePair &types) {
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         const Items from = exchange.source(*types.send, units);
@@ -210,15 +199,14 @@ void test_gather(Trial& trial, const TypePair& types)
         const AbsoluteType in(to, units, units * types.receive->bounds().extent);
         exchange.run([&] {
             exchange.require(
-                    MPI_Gather(MPI_BOTTOM, 1, out.get(), MPI_BOTTOM, 1, in.get(), 0, group.comm),
-                    "MPI_Gather");
+                MPI_Gather(MPI_BOTTOM, 1, out.get(), MPI_BOTTOM, 1, in.get(), 0, group.comm),
+                "MPI_Gather");
         });
     }
 }
 
-void test_allgather(Trial& trial, const TypePair& types)
-{
-    const Group& group = trial.group();
+void test_allgather(Trial &trial, const TypePair &types) {
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         const Items from = exchange.source(*types.send, units);
@@ -230,15 +218,14 @@ void test_allgather(Trial& trial, const TypePair& types)
         const AbsoluteType in(to, units, units * types.receive->bounds().extent);
         exchange.run([&] {
             exchange.require(
-                    MPI_Allgather(MPI_BOTTOM, 1, out.get(), MPI_BOTTOM, 1, in.get(), group.comm),
-                    "MPI_Allgather");
+                MPI_Allgather(MPI_BOTTOM, 1, out.get(), MPI_BOTTOM, 1, in.get(), group.comm),
+                "MPI_Allgather");
         });
     }
 }
 
-void test_alltoall(Trial& trial, const TypePair& types)
-{
-    const Group& group = trial.group();
+void test_alltoall(Trial &trial, const TypePair &types) {
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         const Items from = exchange.blank(Role::source, *types.send, units * group.size);
@@ -251,35 +238,34 @@ void test_alltoall(Trial& trial, const TypePair& types)
         const AbsoluteType in(to, units, units * types.receive->bounds().extent);
         exchange.run([&] {
             exchange.require(
-                    MPI_Alltoall(MPI_BOTTOM, 1, out.get(), MPI_BOTTOM, 1, in.get(), group.comm),
-                    "MPI_Alltoall");
+                MPI_Alltoall(MPI_BOTTOM, 1, out.get(), MPI_BOTTOM, 1, in.get(), group.comm),
+                "MPI_Alltoall");
         });
     }
 }
 
-} // namespace
+}  // namespace
 
-void add_absolute_addresses(Registry& registry)
-{
-    using Test = void (*)(Trial&, const TypePair&);
-    const std::pair<const char*, Test> tests[] = {
-            {"Sendrecv", test_sendrecv},
-            {"Sendrecv of two buffers", test_two_buffers},
-            {"Sendrecv_replace", test_replace},
-            {"Pack/Unpack", test_pack},
-            {"Bcast", test_bcast},
-            {"Gather", test_gather},
-            {"Allgather", test_allgather},
-            {"Alltoall", test_alltoall},
+void add_absolute_addresses(Registry &registry) {
+    using Test = void (*)(Trial &, const TypePair &);
+    const std::pair<const char *, Test> tests[] = {
+        {"Sendrecv", test_sendrecv},
+        {"Sendrecv of two buffers", test_two_buffers},
+        {"Sendrecv_replace", test_replace},
+        {"Pack/Unpack", test_pack},
+        {"Bcast", test_bcast},
+        {"Gather", test_gather},
+        {"Allgather", test_allgather},
+        {"Alltoall", test_alltoall},
     };
     registry.add("Pack_external/Unpack_external with MPI_BOTTOM, stack and others",
                  test_external_from_stack);
-    for (const auto& [name, test] : tests) {
-        for (const TypePair& types : few_types()) {
+    for (const auto &[name, test] : tests) {
+        for (const TypePair &types : few_types()) {
             registry.add(std::string(name) + " with MPI_BOTTOM, " + types.name,
-                         [types, test = test](Trial& trial) { test(trial, types); });
+                         [types, test = test](Trial &trial) { test(trial, types); });
         }
     }
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

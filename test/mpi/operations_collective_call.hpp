@@ -14,8 +14,7 @@ namespace gpushm::mpi_test::operations {
 
 enum class Form { blocking, nonblocking, persistent };
 
-inline std::vector<Form> forms()
-{
+inline std::vector<Form> forms() {
 #if GPUSHM_TEST_MPI4
     return {Form::blocking, Form::nonblocking, Form::persistent};
 #else
@@ -24,14 +23,15 @@ inline std::vector<Form> forms()
 }
 
 // "Bcast", "Ibcast" or "Bcast_init".
-inline std::string name_of(std::string operation, Form form)
-{
+inline std::string name_of(std::string operation, Form form) {
     switch (form) {
-    case Form::blocking: return operation;
-    case Form::nonblocking:
-        operation[0] = static_cast<char>(operation[0] - 'A' + 'a');
-        return "I" + operation;
-    case Form::persistent: return operation + "_init";
+        case Form::blocking:
+            return operation;
+        case Form::nonblocking:
+            operation[0] = static_cast<char>(operation[0] - 'A' + 'a');
+            return "I" + operation;
+        case Form::persistent:
+            return operation + "_init";
     }
     return operation;
 }
@@ -44,14 +44,13 @@ struct Identity {
 // The functions of one operation; P are the parameters of the blocking one.
 template <typename... P>
 struct Collective {
-    const char* name;
+    const char *name;
     int (*blocking)(P...);
-    int (*nonblocking)(P..., MPI_Request*);
-    int (*persistent)(P..., MPI_Info, MPI_Request*); // null where MPI has none
+    int (*nonblocking)(P..., MPI_Request *);
+    int (*persistent)(P..., MPI_Info, MPI_Request *);  // null where MPI has none
 
     // Calls the operation in one of its forms and checks the buffers of the exchange.
-    void run(Exchange& exchange, Form form, P... arguments) const
-    {
+    void run(Exchange &exchange, Form form, P... arguments) const {
         const std::string function = "MPI_" + name_of(name, form);
         MPI_Request request = MPI_REQUEST_NULL;
         if (form == Form::blocking) {
@@ -77,19 +76,18 @@ struct Collective {
 // The parameters are those of the first function.
 template <typename... P>
 Collective<P...> make_collective(
-        const char* name, int (*blocking)(P...),
-        typename Identity<int (*)(P..., MPI_Request*)>::type nonblocking,
-        typename Identity<int (*)(P..., MPI_Info, MPI_Request*)>::type persistent)
-{
+    const char *name, int (*blocking)(P...),
+    typename Identity<int (*)(P..., MPI_Request *)>::type nonblocking,
+    typename Identity<int (*)(P..., MPI_Info, MPI_Request *)>::type persistent) {
     return {name, blocking, nonblocking, persistent};
 }
 
 #if GPUSHM_TEST_MPI4
-#define GPUSHM_TEST_COLLECTIVE(name, lower)                                                        \
+#define GPUSHM_TEST_COLLECTIVE(name, lower) \
     make_collective(#name, MPI_##name, MPI_I##lower, MPI_##name##_init)
 #else
-#define GPUSHM_TEST_COLLECTIVE(name, lower)                                                        \
+#define GPUSHM_TEST_COLLECTIVE(name, lower) \
     make_collective(#name, MPI_##name, MPI_I##lower, nullptr)
 #endif
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -21,10 +21,8 @@ struct Setting {
 
 // The lengths of one exchange: items that one rank sends to another, or to all.
 struct Lengths {
-    Lengths(const TypePair& types, int units) :
-        send(units * types.send_unit), receive(units * types.receive_unit)
-    {
-    }
+    Lengths(const TypePair &types, int units)
+        : send(units * types.send_unit), receive(units * types.receive_unit) {}
     int send;
     int receive;
 };
@@ -32,8 +30,7 @@ struct Lengths {
 // How the v-forms place the parts of the ranks in a buffer: in reverse order, with a gap in front
 // of each. Counts grow with the rank.
 struct Parts {
-    Parts(int ranks, int units, int unit_items)
-    {
+    Parts(int ranks, int units, int unit_items) {
         counts.resize(static_cast<size_t>(ranks));
         displacements.resize(counts.size());
         for (int rank = ranks - 1; rank >= 0; --rank) {
@@ -48,19 +45,17 @@ struct Parts {
 
     std::vector<int> counts;
     std::vector<int> displacements;
-    int total = 0; // items
+    int total = 0;  // items
 };
 
-const void* in_place_or(const Items& items, bool in_place)
-{
+const void *in_place_or(const Items &items, bool in_place) {
     return in_place ? MPI_IN_PLACE : items.address();
 }
 
-void test_bcast(Trial& trial, const Setting& setting)
-{
+void test_bcast(Trial &trial, const Setting &setting) {
     const auto bcast = GPUSHM_TEST_COLLECTIVE(Bcast, bcast);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         for (int root : trial.roots()) {
             const Lengths length(types, units);
@@ -78,11 +73,10 @@ void test_bcast(Trial& trial, const Setting& setting)
     }
 }
 
-void test_gather(Trial& trial, const Setting& setting)
-{
+void test_gather(Trial &trial, const Setting &setting) {
     const auto gather = GPUSHM_TEST_COLLECTIVE(Gather, gather);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         for (int root : trial.roots()) {
             const Lengths length(types, units);
@@ -109,11 +103,10 @@ void test_gather(Trial& trial, const Setting& setting)
     }
 }
 
-void test_gatherv(Trial& trial, const Setting& setting)
-{
+void test_gatherv(Trial &trial, const Setting &setting) {
     const auto gatherv = GPUSHM_TEST_COLLECTIVE(Gatherv, gatherv);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         for (int root : trial.roots()) {
             const Parts sends(group.size, units, types.send_unit);
@@ -142,11 +135,10 @@ void test_gatherv(Trial& trial, const Setting& setting)
     }
 }
 
-void test_scatter(Trial& trial, const Setting& setting)
-{
+void test_scatter(Trial &trial, const Setting &setting) {
     const auto scatter = GPUSHM_TEST_COLLECTIVE(Scatter, scatter);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         for (int root : trial.roots()) {
             const Lengths length(types, units);
@@ -157,9 +149,9 @@ void test_scatter(Trial& trial, const Setting& setting)
             const Bytes all = exchange.sent(root, *types.send, length.send * group.size);
             const size_t part = all.size() / static_cast<size_t>(group.size);
             const Items out =
-                    is_root ? exchange.source(*types.send, length.send * group.size) : Items();
+                is_root ? exchange.source(*types.send, length.send * group.size) : Items();
             const Items in =
-                    in_place ? Items() : exchange.destination(*types.receive, length.receive);
+                in_place ? Items() : exchange.destination(*types.receive, length.receive);
             if (!in_place) {
                 const auto first = all.begin() + static_cast<ptrdiff_t>(part) * group.rank;
                 in.expect(0, Bytes(first, first + static_cast<ptrdiff_t>(part)));
@@ -171,11 +163,10 @@ void test_scatter(Trial& trial, const Setting& setting)
     }
 }
 
-void test_scatterv(Trial& trial, const Setting& setting)
-{
+void test_scatterv(Trial &trial, const Setting &setting) {
     const auto scatterv = GPUSHM_TEST_COLLECTIVE(Scatterv, scatterv);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         for (int root : trial.roots()) {
             const Parts sends(group.size, units, types.send_unit);
@@ -205,11 +196,10 @@ void test_scatterv(Trial& trial, const Setting& setting)
     }
 }
 
-void test_allgather(Trial& trial, const Setting& setting)
-{
+void test_allgather(Trial &trial, const Setting &setting) {
     const auto allgather = GPUSHM_TEST_COLLECTIVE(Allgather, allgather);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         const Lengths length(types, units);
         Exchange exchange(trial, text("count %d", length.send));
@@ -229,11 +219,10 @@ void test_allgather(Trial& trial, const Setting& setting)
     }
 }
 
-void test_allgatherv(Trial& trial, const Setting& setting)
-{
+void test_allgatherv(Trial &trial, const Setting &setting) {
     const auto allgatherv = GPUSHM_TEST_COLLECTIVE(Allgatherv, allgatherv);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         const Parts sends(group.size, units, types.send_unit);
         const Parts receives(group.size, units, types.receive_unit);
@@ -256,11 +245,10 @@ void test_allgatherv(Trial& trial, const Setting& setting)
 }
 
 // In the forms of MPI_Alltoall source `peer` of a rank is what it sends to that peer.
-void test_alltoall(Trial& trial, const Setting& setting)
-{
+void test_alltoall(Trial &trial, const Setting &setting) {
     const auto alltoall = GPUSHM_TEST_COLLECTIVE(Alltoall, alltoall);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         const Lengths length(types, units);
         Exchange exchange(trial, text("count %d", length.send));
@@ -287,16 +275,14 @@ void test_alltoall(Trial& trial, const Setting& setting)
 }
 
 // In place, what two ranks send each other has one length; else it may have two.
-int pair_units(int units, int from, int to, bool in_place)
-{
+int pair_units(int units, int from, int to, bool in_place) {
     return units + (in_place ? from + to : 2 * from + to);
 }
 
 // The parts of the peers in one buffer of MPI_Alltoallv.
 struct PeerParts {
     // `sending`: of what this rank sends, else of what it receives.
-    PeerParts(const Group& group, int units, int unit_items, bool in_place, bool sending)
-    {
+    PeerParts(const Group &group, int units, int unit_items, bool in_place, bool sending) {
         for (int peer = 0; peer < group.size; ++peer) {
             const int from = sending ? group.rank : peer;
             const int to = sending ? peer : group.rank;
@@ -311,11 +297,10 @@ struct PeerParts {
     int total = 0;
 };
 
-void test_alltoallv(Trial& trial, const Setting& setting)
-{
+void test_alltoallv(Trial &trial, const Setting &setting) {
     const auto alltoallv = GPUSHM_TEST_COLLECTIVE(Alltoallv, alltoallv);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types, setting.largest)) {
         const PeerParts sends(group, units, types.send_unit, setting.in_place, true);
         const PeerParts receives(group, units, types.receive_unit, setting.in_place, false);
@@ -330,7 +315,7 @@ void test_alltoallv(Trial& trial, const Setting& setting)
             const int incoming = pair_units(units, peer, group.rank, setting.in_place);
             const Bytes sent = exchange.sent(group.rank, *types.send, sends.counts[at], peer);
             const Bytes received =
-                    exchange.sent(peer, *types.send, incoming * types.send_unit, group.rank);
+                exchange.sent(peer, *types.send, incoming * types.send_unit, group.rank);
             if (setting.in_place) {
                 in.fill(receives.displacements[at], sent);
                 in.change(receives.displacements[at], received);
@@ -349,11 +334,10 @@ void test_alltoallv(Trial& trial, const Setting& setting)
 // The parts of MPI_Alltoallw: ints, vectors and structs by turns, with displacements in bytes. Both
 // ranks of a pair find the same type.
 struct MixedParts {
-    explicit MixedParts(const Group& group, int units)
-    {
+    explicit MixedParts(const Group &group, int units) {
         ptrdiff_t at = 0;
         for (int peer = 0; peer < group.size; ++peer) {
-            const LayoutPtr& layout = layouts[static_cast<size_t>(peer + group.rank) % 3];
+            const LayoutPtr &layout = layouts[static_cast<size_t>(peer + group.rank) % 3];
             of_peer.push_back(layout);
             types.push_back(layout->type());
             counts.push_back(units + peer + group.rank);
@@ -368,13 +352,12 @@ struct MixedParts {
     std::vector<MPI_Datatype> types;
     std::vector<int> counts;
     std::vector<int> displacements;
-    int total = 0; // bytes
+    int total = 0;  // bytes
 };
 
-void test_alltoallw(Trial& trial, const Setting& setting)
-{
+void test_alltoallw(Trial &trial, const Setting &setting) {
     const auto alltoallw = GPUSHM_TEST_COLLECTIVE(Alltoallw, alltoallw);
-    const Group& group = trial.group();
+    const Group &group = trial.group();
     const LayoutPtr bytes = make_byte();
     for (int units : unit_counts(trial, setting.types)) {
         const MixedParts parts(group, units);
@@ -386,7 +369,7 @@ void test_alltoallw(Trial& trial, const Setting& setting)
         }
         for (int peer = 0; peer < group.size; ++peer) {
             const auto at = static_cast<size_t>(peer);
-            const Layout& layout = *parts.of_peer[at];
+            const Layout &layout = *parts.of_peer[at];
             const Bytes sent = exchange.sent(group.rank, layout, parts.counts[at], peer);
             const Bytes received = exchange.sent(peer, layout, parts.counts[at], group.rank);
             const Items to = in.part(parts.displacements[at], layout, parts.counts[at]);
@@ -405,44 +388,42 @@ void test_alltoallw(Trial& trial, const Setting& setting)
     }
 }
 
-using Test = void (*)(Trial&, const Setting&);
+using Test = void (*)(Trial &, const Setting &);
 
 struct Entry {
-    const char* name;
+    const char *name;
     Test test;
     bool has_in_place;
-    bool all_types; // stands for the others with all types
-    bool own_types; // chooses its types itself
+    bool all_types;  // stands for the others with all types
+    bool own_types;  // chooses its types itself
 };
 
 constexpr Entry kEntries[] = {
-        {"Bcast", test_bcast, false, true, false},
-        {"Gather", test_gather, true, true, false},
-        {"Gatherv", test_gatherv, true, false, false},
-        {"Scatter", test_scatter, true, false, false},
-        {"Scatterv", test_scatterv, true, false, false},
-        {"Allgather", test_allgather, true, true, false},
-        {"Allgatherv", test_allgatherv, true, false, false},
-        {"Alltoall", test_alltoall, true, true, false},
-        {"Alltoallv", test_alltoallv, true, false, false},
-        {"Alltoallw", test_alltoallw, true, false, true},
+    {"Bcast", test_bcast, false, true, false},
+    {"Gather", test_gather, true, true, false},
+    {"Gatherv", test_gatherv, true, false, false},
+    {"Scatter", test_scatter, true, false, false},
+    {"Scatterv", test_scatterv, true, false, false},
+    {"Allgather", test_allgather, true, true, false},
+    {"Allgatherv", test_allgatherv, true, false, false},
+    {"Alltoall", test_alltoall, true, true, false},
+    {"Alltoallv", test_alltoallv, true, false, false},
+    {"Alltoallw", test_alltoallw, true, false, true},
 };
 
-std::vector<TypePair> types_of(const Entry& entry, Form form, bool in_place)
-{
+std::vector<TypePair> types_of(const Entry &entry, Form form, bool in_place) {
     if (entry.own_types) {
         return {same_type(make_int())};
     }
     return entry.all_types && form == Form::blocking && !in_place ? all_types() : few_types();
 }
 
-void add_entry(Registry& registry, const Entry& entry, Form form, bool in_place)
-{
+void add_entry(Registry &registry, const Entry &entry, Form form, bool in_place) {
     const std::string name = name_of(entry.name, form) + (in_place ? " in place" : "");
-    for (const TypePair& types : types_of(entry, form, in_place)) {
+    for (const TypePair &types : types_of(entry, form, in_place)) {
         const Largest largest = in_place ? Largest::medium : large_if_ints(types);
         const Setting setting{types, form, in_place, largest};
-        const auto run = [setting, test = entry.test](Trial& trial) { test(trial, setting); };
+        const auto run = [setting, test = entry.test](Trial &trial) { test(trial, setting); };
         const std::string what = entry.own_types ? "mixed types" : types.name;
         registry.add(name + ", " + what, run);
         if (types.name == "int" || types.name == "vector") {
@@ -451,11 +432,10 @@ void add_entry(Registry& registry, const Entry& entry, Form form, bool in_place)
     }
 }
 
-} // namespace
+}  // namespace
 
-void add_collectives(Registry& registry)
-{
-    for (const Entry& entry : kEntries) {
+void add_collectives(Registry &registry) {
+    for (const Entry &entry : kEntries) {
         for (Form form : forms()) {
             add_entry(registry, entry, form, false);
             if (entry.has_in_place) {
@@ -465,4 +445,4 @@ void add_collectives(Registry& registry)
     }
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -3,8 +3,7 @@
 
 namespace gpushm::mpi_test::operations {
 
-std::vector<int> unit_counts(const Trial& trial, const TypePair& types, Largest largest)
-{
+std::vector<int> unit_counts(const Trial &trial, const TypePair &types, Largest largest) {
     constexpr size_t kMediumBytes = 4000;
     constexpr size_t kLargeBytes = 400000;
     const size_t unit = types.send->packed_size() * static_cast<size_t>(types.send_unit);
@@ -21,4 +20,4 @@ std::vector<int> unit_counts(const Trial& trial, const TypePair& types, Largest 
     return counts;
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

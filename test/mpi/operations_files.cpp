@@ -19,47 +19,44 @@ namespace {
 // A name for a file, the same on all ranks. The file is removed at the end.
 class TemporaryName {
 public:
-    explicit TemporaryName(const Group& group) : group_(group)
-    {
+    explicit TemporaryName(const Group &group) : group_(group) {
         static unsigned number = 0;
-        const char* directory = std::getenv("TMPDIR");
+        const char *directory = std::getenv("TMPDIR");
         std::snprintf(path_.data(), path_.size(), "%s/gpushm-operations-%ld-%u",
                       directory != nullptr ? directory : "/tmp", static_cast<long>(getpid()),
                       ++number);
         MPI_Bcast(path_.data(), static_cast<int>(path_.size()), MPI_CHAR, 0, group.comm);
     }
 
-    ~TemporaryName()
-    {
+    ~TemporaryName() {
         MPI_Barrier(group_.comm);
         if (group_.rank == 0) {
             unlink(path_.data());
         }
     }
 
-    TemporaryName(const TemporaryName&) = delete;
-    TemporaryName& operator=(const TemporaryName&) = delete;
+    TemporaryName(const TemporaryName &) = delete;
+    TemporaryName &operator=(const TemporaryName &) = delete;
 
-    const char* get() const { return path_.data(); }
+    const char *get() const { return path_.data(); }
 
 private:
-    const Group& group_;
+    const Group &group_;
     std::array<char, 512> path_{};
 };
 
 struct Setting {
     TypePair types;
     FileAccess access;
-    bool view; // the parts of the ranks take turns in the file
+    bool view;  // the parts of the ranks take turns in the file
     Largest largest;
 };
 
-constexpr size_t kTurn = 12; // bytes
+constexpr size_t kTurn = 12;  // bytes
 
 // Where byte `at` of the part of a rank is in the file.
-size_t file_position(const Setting& setting, const Group& group, int rank, size_t part_size,
-                     size_t at)
-{
+size_t file_position(const Setting &setting, const Group &group, int rank, size_t part_size,
+                     size_t at) {
     const auto index = static_cast<size_t>(rank);
     if (!setting.view) {
         return index * part_size + at;
@@ -70,9 +67,8 @@ size_t file_position(const Setting& setting, const Group& group, int rank, size_
 
 // Calls visit(position in the file, position in the part, length) for the pieces of a part.
 template <typename Visit>
-void visit_pieces(const Setting& setting, const Group& group, int rank, size_t part_size,
-                  Visit&& visit)
-{
+void visit_pieces(const Setting &setting, const Group &group, int rank, size_t part_size,
+                  Visit &&visit) {
     const size_t step = setting.view ? kTurn : part_size;
     for (size_t at = 0; at < part_size; at += step) {
         visit(file_position(setting, group, rank, part_size, at), at,
@@ -80,8 +76,7 @@ void visit_pieces(const Setting& setting, const Group& group, int rank, size_t p
     }
 }
 
-void set_view(Exchange& exchange, const Setting& setting, const Group& group, MPI_File file)
-{
+void set_view(Exchange &exchange, const Setting &setting, const Group &group, MPI_File file) {
     if (!setting.view) {
         return;
     }
@@ -98,10 +93,9 @@ void set_view(Exchange& exchange, const Setting& setting, const Group& group, MP
 }
 
 // Opens the file, accesses it and closes it. Returns the code of the access.
-int access_file(Exchange& exchange, const Setting& setting, const Group& group, const char* path,
-                int mode, const Items& items, size_t part_size,
-                const std::function<int(const FilePart&)>& access)
-{
+int access_file(Exchange &exchange, const Setting &setting, const Group &group, const char *path,
+                int mode, const Items &items, size_t part_size,
+                const std::function<int(const FilePart &)> &access) {
     MPI_File file = MPI_FILE_NULL;
     if (!exchange.require(MPI_File_open(group.comm, path, mode, MPI_INFO_NULL, &file),
                           "MPI_File_open")) {
@@ -116,8 +110,7 @@ int access_file(Exchange& exchange, const Setting& setting, const Group& group, 
 }
 
 // Returns whether the data is to be checked: not after an error with memory of a GPU.
-bool judge(Trial& trial, Exchange& exchange, Role role, int code, const char* function)
-{
+bool judge(Trial &trial, Exchange &exchange, Role role, int code, const char *function) {
     const MemoryKind kind = trial.kind(role);
     if (code == MPI_SUCCESS || kind == MemoryKind::host || kind == MemoryKind::pinned) {
         return exchange.require(code, function);
@@ -127,35 +120,34 @@ bool judge(Trial& trial, Exchange& exchange, Role role, int code, const char* fu
 }
 
 // Compares the part of this rank in the file with what was to be written.
-void check_file(Exchange& exchange, const Setting& setting, const Group& group, const char* path,
-                const Bytes& expected)
-{
-    std::FILE* file = std::fopen(path, "rb");
+void check_file(Exchange &exchange, const Setting &setting, const Group &group, const char *path,
+                const Bytes &expected) {
+    std::FILE *file = std::fopen(path, "rb");
     if (file == nullptr) {
         exchange.fail("the file is not there");
         return;
     }
-    visit_pieces(setting, group, group.rank, expected.size(),
-                 [&](size_t position, size_t at, size_t length) {
-        Bytes piece(length);
-        std::fseek(file, static_cast<long>(position), SEEK_SET);
-        const size_t got = std::fread(piece.data(), 1, length, file);
-        const auto first = expected.begin() + static_cast<ptrdiff_t>(at);
-        const auto wrong = std::mismatch(piece.begin(), piece.end(), first).first;
-        if (got != length) {
-            exchange.fail(text("the file has %zu B at %zu, not %zu", got, position, length));
-        } else if (wrong != piece.end()) {
-            exchange.fail(text("wrong byte at %td of the file",
-                               static_cast<ptrdiff_t>(position) + (wrong - piece.begin())));
-        }
-    });
+    visit_pieces(
+        setting, group, group.rank, expected.size(),
+        [&](size_t position, size_t at, size_t length) {
+            Bytes piece(length);
+            std::fseek(file, static_cast<long>(position), SEEK_SET);
+            const size_t got = std::fread(piece.data(), 1, length, file);
+            const auto first = expected.begin() + static_cast<ptrdiff_t>(at);
+            const auto wrong = std::mismatch(piece.begin(), piece.end(), first).first;
+            if (got != length) {
+                exchange.fail(text("the file has %zu B at %zu, not %zu", got, position, length));
+            } else if (wrong != piece.end()) {
+                exchange.fail(text("wrong byte at %td of the file",
+                                   static_cast<ptrdiff_t>(position) + (wrong - piece.begin())));
+            }
+        });
     std::fclose(file);
 }
 
-void make_file(Exchange& exchange, const Setting& setting, const Group& group, const char* path,
-               int count)
-{
-    std::FILE* file = std::fopen(path, "wb");
+void make_file(Exchange &exchange, const Setting &setting, const Group &group, const char *path,
+               int count) {
+    std::FILE *file = std::fopen(path, "wb");
     if (file == nullptr) {
         exchange.fail(std::string("cannot write ") + path);
         return;
@@ -164,25 +156,24 @@ void make_file(Exchange& exchange, const Setting& setting, const Group& group, c
         const Bytes part = exchange.sent(rank, *setting.types.send, count);
         visit_pieces(setting, group, rank, part.size(),
                      [&](size_t position, size_t at, size_t length) {
-            std::fseek(file, static_cast<long>(position), SEEK_SET);
-            std::fwrite(part.data() + at, 1, length, file);
-        });
+                         std::fseek(file, static_cast<long>(position), SEEK_SET);
+                         std::fwrite(part.data() + at, 1, length, file);
+                     });
     }
     std::fclose(file);
 }
 
-void test_write(Trial& trial, const Setting& setting)
-{
-    const Group& group = trial.group();
+void test_write(Trial &trial, const Setting &setting) {
+    const Group &group = trial.group();
     for (int count : unit_counts(trial, setting.types, setting.largest)) {
         Exchange exchange(trial, text("count %d", count));
         const TemporaryName path(group);
         const Items items = exchange.source(*setting.types.send, count);
         const Bytes expected = items.pack(0, count);
         exchange.run([&] {
-            const int code = access_file(exchange, setting, group, path.get(),
-                                         MPI_MODE_CREATE | MPI_MODE_RDWR, items, expected.size(),
-                                         setting.access.write);
+            const int code =
+                access_file(exchange, setting, group, path.get(), MPI_MODE_CREATE | MPI_MODE_RDWR,
+                            items, expected.size(), setting.access.write);
             if (judge(trial, exchange, Role::source, code, setting.access.write_name)) {
                 check_file(exchange, setting, group, path.get(), expected);
             }
@@ -190,9 +181,8 @@ void test_write(Trial& trial, const Setting& setting)
     }
 }
 
-void test_read(Trial& trial, const Setting& setting)
-{
-    const Group& group = trial.group();
+void test_read(Trial &trial, const Setting &setting) {
+    const Group &group = trial.group();
     for (int count : unit_counts(trial, setting.types, setting.largest)) {
         Exchange exchange(trial, text("count %d", count));
         const TemporaryName path(group);
@@ -214,9 +204,8 @@ void test_read(Trial& trial, const Setting& setting)
 }
 
 // What is wrong with a datatype is MPI's to say: it is not committed, or there is none.
-void test_refused_types(Trial& trial)
-{
-    const Group& group = trial.group();
+void test_refused_types(Trial &trial) {
+    const Group &group = trial.group();
     Exchange exchange(trial, "a wrong datatype");
     const TemporaryName path(group);
     const Items items = exchange.source(*make_int(), 4);
@@ -235,27 +224,25 @@ void test_refused_types(Trial& trial)
     MPI_Type_free(&uncommitted);
 }
 
-void add_access(Registry& registry, const FileAccess& access, bool view)
-{
-    for (const TypePair& types : {same_type(make_int()), same_type(make_vector())}) {
+void add_access(Registry &registry, const FileAccess &access, bool view) {
+    for (const TypePair &types : {same_type(make_int()), same_type(make_vector())}) {
         const Largest largest = large_if_ints(types);
         const Setting setting{types, access, view, largest};
         registry.add(std::string(access.write_name) + ", " + types.name,
-                     [setting](Trial& trial) { test_write(trial, setting); });
+                     [setting](Trial &trial) { test_write(trial, setting); });
         registry.add(std::string(access.read_name) + ", " + types.name,
-                     [setting](Trial& trial) { test_read(trial, setting); });
+                     [setting](Trial &trial) { test_read(trial, setting); });
     }
 }
 
-} // namespace
+}  // namespace
 
-void add_files(Registry& registry)
-{
-    for (const FileAccess& access : file_accesses()) {
+void add_files(Registry &registry) {
+    for (const FileAccess &access : file_accesses()) {
         add_access(registry, access, false);
     }
     add_access(registry, collective_file_access(), true);
     registry.add("File_write that is refused", test_refused_types);
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

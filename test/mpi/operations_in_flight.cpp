@@ -8,16 +8,15 @@
 namespace gpushm::mpi_test::operations {
 namespace {
 
-constexpr int kMessages = 12; // each way
+constexpr int kMessages = 12;  // each way
 
 // Message i has tag i; the buffers of odd messages swap their roles, so that one rank has messages
 // in several kinds of memory.
 struct Window {
-    explicit Window(Trial& trial) : group(trial.group()), exchange(trial, "12 messages each way")
-    {
+    explicit Window(Trial &trial) : group(trial.group()), exchange(trial, "12 messages each way") {
         constexpr std::array<int, 5> kCounts{1, 40, 1000, 3, 20000};
         for (int i = 0; i < kMessages; ++i) {
-            const Layout& layout = *layouts[static_cast<size_t>(i) % layouts.size()];
+            const Layout &layout = *layouts[static_cast<size_t>(i) % layouts.size()];
             const int count = kCounts[static_cast<size_t>(i) % kCounts.size()];
             const bool swap = i % 2 != 0;
             out.push_back(exchange.blank(swap ? Role::destination : Role::source, layout, count));
@@ -29,10 +28,9 @@ struct Window {
         right = trial.right();
     }
 
-    void start_receives()
-    {
+    void start_receives() {
         for (int i = 0; i < kMessages; ++i) {
-            const Items& items = in[static_cast<size_t>(i)];
+            const Items &items = in[static_cast<size_t>(i)];
             requests.push_back(MPI_REQUEST_NULL);
             exchange.require(MPI_Irecv(items.address(), items.count(), items.type(), left, i,
                                        group.comm, &requests.back()),
@@ -40,10 +38,9 @@ struct Window {
         }
     }
 
-    void start_sends()
-    {
+    void start_sends() {
         for (int i = 0; i < kMessages; ++i) {
-            const Items& items = out[static_cast<size_t>(i)];
+            const Items &items = out[static_cast<size_t>(i)];
             requests.push_back(MPI_REQUEST_NULL);
             exchange.require(MPI_Isend(items.address(), items.count(), items.type(), right, i,
                                        group.comm, &requests.back()),
@@ -53,7 +50,7 @@ struct Window {
 
     int request_count() const { return static_cast<int>(requests.size()); }
 
-    const Group& group;
+    const Group &group;
     std::vector<LayoutPtr> layouts{make_int(), make_vector(), make_struct()};
     Exchange exchange;
     int left = 0;
@@ -63,8 +60,7 @@ struct Window {
     std::vector<MPI_Request> requests;
 };
 
-void test_waitall(Trial& trial)
-{
+void test_waitall(Trial &trial) {
     Window window(trial);
     window.exchange.run([&] {
         window.start_receives();
@@ -73,29 +69,27 @@ void test_waitall(Trial& trial)
     });
 }
 
-// The standard does not promise it, but programs rely on it that a short message leaves MPI_Send before
-// the receive is posted.
-void test_send_before_receive(Trial& trial)
-{
+// The standard does not promise it, but programs rely on it that a short message leaves MPI_Send
+// before the receive is posted.
+void test_send_before_receive(Trial &trial) {
     constexpr int kCount = 250;
     const LayoutPtr layout = make_int();
-    const Group& group = trial.group();
+    const Group &group = trial.group();
     Exchange exchange(trial, "250 ints each way");
     const Items out = exchange.source(*layout, kCount);
     Items in = exchange.destination(*layout, kCount);
     in.expect(0, exchange.sent(trial.left(), *layout, kCount));
     exchange.run([&] {
-        exchange.require(MPI_Send(out.address(), out.count(), out.type(), trial.right(), 0,
-                                  group.comm),
-                         "MPI_Send");
+        exchange.require(
+            MPI_Send(out.address(), out.count(), out.type(), trial.right(), 0, group.comm),
+            "MPI_Send");
         exchange.require(MPI_Recv(in.address(), in.count(), in.type(), trial.left(), 0, group.comm,
                                   MPI_STATUS_IGNORE),
                          "MPI_Recv");
     });
 }
 
-void test_unexpected(Trial& trial)
-{
+void test_unexpected(Trial &trial) {
     Window window(trial);
     window.exchange.run([&] {
         window.start_sends();
@@ -105,8 +99,7 @@ void test_unexpected(Trial& trial)
     });
 }
 
-void test_waitany(Trial& trial)
-{
+void test_waitany(Trial &trial) {
     Window window(trial);
     window.exchange.run([&] {
         window.start_receives();
@@ -120,8 +113,7 @@ void test_waitany(Trial& trial)
     });
 }
 
-void test_testsome(Trial& trial)
-{
+void test_testsome(Trial &trial) {
     Window window(trial);
     window.exchange.run([&] {
         window.start_receives();
@@ -129,10 +121,10 @@ void test_testsome(Trial& trial)
         std::array<int, 2 * kMessages> indices{};
         for (int done = 0; done < 2 * kMessages;) {
             int count = 0;
-            if (!window.exchange.require(MPI_Testsome(window.request_count(),
-                                                      window.requests.data(), &count,
-                                                      indices.data(), MPI_STATUSES_IGNORE),
-                                         "MPI_Testsome")) {
+            if (!window.exchange.require(
+                    MPI_Testsome(window.request_count(), window.requests.data(), &count,
+                                 indices.data(), MPI_STATUSES_IGNORE),
+                    "MPI_Testsome")) {
                 break;
             }
             done += count;
@@ -140,13 +132,12 @@ void test_testsome(Trial& trial)
     });
 }
 
-void test_persistent(Trial& trial)
-{
+void test_persistent(Trial &trial) {
     Window window(trial);
-    Exchange& exchange = window.exchange;
+    Exchange &exchange = window.exchange;
     for (int i = 0; i < kMessages; ++i) {
-        const Items& in = window.in[static_cast<size_t>(i)];
-        const Items& out = window.out[static_cast<size_t>(i)];
+        const Items &in = window.in[static_cast<size_t>(i)];
+        const Items &out = window.out[static_cast<size_t>(i)];
         MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
         exchange.require(MPI_Recv_init(in.address(), in.count(), in.type(), window.left, i,
                                        window.group.comm, &requests[0]),
@@ -163,20 +154,19 @@ void test_persistent(Trial& trial)
             exchange.wait_all(window.requests);
         });
     }
-    for (MPI_Request& request : window.requests) {
+    for (MPI_Request &request : window.requests) {
         MPI_Request_free(&request);
     }
 }
 
 // Messages go on when nobody waits for their requests any more.
-void test_freed_requests(Trial& trial)
-{
+void test_freed_requests(Trial &trial) {
     Window window(trial);
-    Exchange& exchange = window.exchange;
+    Exchange &exchange = window.exchange;
     exchange.run([&] {
         MPI_Barrier(window.group.comm);
         window.start_sends();
-        for (MPI_Request& request : window.requests) {
+        for (MPI_Request &request : window.requests) {
             exchange.require(MPI_Request_free(&request), "MPI_Request_free");
         }
         window.requests.clear();
@@ -187,10 +177,9 @@ void test_freed_requests(Trial& trial)
     });
 }
 
-} // namespace
+}  // namespace
 
-void add_messages_in_flight(Registry& registry)
-{
+void add_messages_in_flight(Registry &registry) {
     registry.add("Send before Recv, a short one", test_send_before_receive);
     registry.add("Isend/Irecv, 12 in flight, Waitall", test_waitall);
     registry.add("Isend/Irecv, 12 in flight, unexpected", test_unexpected);
@@ -200,4 +189,4 @@ void add_messages_in_flight(Registry& registry)
     registry.add("Send_init/Recv_init, 12 in flight, Startall", test_persistent);
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -16,9 +16,8 @@ enum Side { lower, upper };
 // The two groups as a rank of one of them sees them. Ranks count within their group; the side is
 // the index of a rank's source, by which it differs from that of its namesake.
 struct Sides {
-    explicit Sides(const Group& world) :
-        own(world.rank < world.size / 2 ? lower : upper), other(own == lower ? upper : lower)
-    {
+    explicit Sides(const Group &world)
+        : own(world.rank < world.size / 2 ? lower : upper), other(own == lower ? upper : lower) {
         const int lower_size = world.size / 2;
         own_size = own == lower ? lower_size : world.size - lower_size;
         other_size = world.size - own_size;
@@ -30,8 +29,7 @@ struct Sides {
     int other_size;
 };
 
-MPI_Comm make_intercommunicator(const Group& world)
-{
+MPI_Comm make_intercommunicator(const Group &world) {
     const Sides sides(world);
     MPI_Comm local;
     MPI_Comm_split(world.comm, sides.own, world.rank, &local);
@@ -49,13 +47,11 @@ struct Setting {
 };
 
 // The root of an operation from or to one rank: rank 0 of the lower group.
-bool is_root(const Trial& trial, const Sides& sides)
-{
+bool is_root(const Trial &trial, const Sides &sides) {
     return sides.own == lower && trial.group().rank == 0;
 }
 
-int root_argument(const Trial& trial, const Sides& sides)
-{
+int root_argument(const Trial &trial, const Sides &sides) {
     if (sides.own == upper) {
         return 0;
     }
@@ -63,9 +59,8 @@ int root_argument(const Trial& trial, const Sides& sides)
 }
 
 // The first ranks of the groups exchange a message.
-void test_sendrecv(Trial& trial, const Setting& setting)
-{
-    const TypePair& types = setting.types;
+void test_sendrecv(Trial &trial, const Setting &setting) {
+    const TypePair &types = setting.types;
     for (int units : unit_counts(trial, types, large_if_ints(types))) {
         Exchange exchange(trial, text("count %d", units));
         const bool takes_part = trial.group().rank == 0;
@@ -76,18 +71,17 @@ void test_sendrecv(Trial& trial, const Setting& setting)
         }
         const int peer = takes_part ? 0 : MPI_PROC_NULL;
         exchange.run([&] {
-            exchange.require(MPI_Sendrecv(out.address(), units, out.type(), peer, kTag,
-                                          in.address(), units, in.type(), peer, kTag,
-                                          trial.group().comm, MPI_STATUS_IGNORE),
-                             "MPI_Sendrecv");
+            exchange.require(
+                MPI_Sendrecv(out.address(), units, out.type(), peer, kTag, in.address(), units,
+                             in.type(), peer, kTag, trial.group().comm, MPI_STATUS_IGNORE),
+                "MPI_Sendrecv");
         });
     }
 }
 
-void test_bcast(Trial& trial, const Setting& setting)
-{
+void test_bcast(Trial &trial, const Setting &setting) {
     const auto bcast = GPUSHM_TEST_COLLECTIVE(Bcast, bcast);
-    const TypePair& types = setting.types;
+    const TypePair &types = setting.types;
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         Items data;
@@ -104,11 +98,10 @@ void test_bcast(Trial& trial, const Setting& setting)
     }
 }
 
-void test_gather(Trial& trial, const Setting& setting)
-{
+void test_gather(Trial &trial, const Setting &setting) {
     const auto gather = GPUSHM_TEST_COLLECTIVE(Gather, gather);
-    const TypePair& types = setting.types;
-    const Sides& sides = setting.sides;
+    const TypePair &types = setting.types;
+    const Sides &sides = setting.sides;
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         Items out;
@@ -127,11 +120,10 @@ void test_gather(Trial& trial, const Setting& setting)
 }
 
 // The part of rank i of the upper group is source i of the root.
-void test_scatter(Trial& trial, const Setting& setting)
-{
+void test_scatter(Trial &trial, const Setting &setting) {
     const auto scatter = GPUSHM_TEST_COLLECTIVE(Scatter, scatter);
-    const TypePair& types = setting.types;
-    const Sides& sides = setting.sides;
+    const TypePair &types = setting.types;
+    const Sides &sides = setting.sides;
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         Items out;
@@ -150,11 +142,10 @@ void test_scatter(Trial& trial, const Setting& setting)
     }
 }
 
-void test_allgather(Trial& trial, const Setting& setting)
-{
+void test_allgather(Trial &trial, const Setting &setting) {
     const auto allgather = GPUSHM_TEST_COLLECTIVE(Allgather, allgather);
-    const TypePair& types = setting.types;
-    const Sides& sides = setting.sides;
+    const TypePair &types = setting.types;
+    const Sides &sides = setting.sides;
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
         const Items out = exchange.source(*types.send, units, sides.own);
@@ -168,11 +159,10 @@ void test_allgather(Trial& trial, const Setting& setting)
 }
 
 // What a rank sends to rank i of the other group is its source 2 i, or 2 i + 1 in the upper group.
-void test_alltoall(Trial& trial, const Setting& setting)
-{
+void test_alltoall(Trial &trial, const Setting &setting) {
     const auto alltoall = GPUSHM_TEST_COLLECTIVE(Alltoall, alltoall);
-    const TypePair& types = setting.types;
-    const Sides& sides = setting.sides;
+    const TypePair &types = setting.types;
+    const Sides &sides = setting.sides;
     const int rank = trial.group().rank;
     for (int units : unit_counts(trial, types)) {
         Exchange exchange(trial, text("count %d", units));
@@ -191,8 +181,7 @@ void test_alltoall(Trial& trial, const Setting& setting)
 // The values of the ranks of the upper group are those of ranks from 100 on.
 constexpr int kUpperValues = 100;
 
-Bytes sum_of_other_side(const Reduction& sum, const Sides& sides, int count)
-{
+Bytes sum_of_other_side(const Reduction &sum, const Sides &sides, int count) {
     const int first = sides.other == lower ? 0 : kUpperValues;
     Bytes result = sum.values(first, count);
     for (int rank = 1; rank < sides.other_size; ++rank) {
@@ -201,17 +190,15 @@ Bytes sum_of_other_side(const Reduction& sum, const Sides& sides, int count)
     return result;
 }
 
-void fill_with_values(const Items& items, const Trial& trial, const Reduction& sum,
-                      const Sides& sides, int count)
-{
+void fill_with_values(const Items &items, const Trial &trial, const Reduction &sum,
+                      const Sides &sides, int count) {
     items.fill(0, sum.values(trial.group().rank + (sides.own == lower ? 0 : kUpperValues), count));
 }
 
-void test_reduce(Trial& trial, const Setting& setting)
-{
+void test_reduce(Trial &trial, const Setting &setting) {
     const auto reduce_to = GPUSHM_TEST_COLLECTIVE(Reduce, reduce);
     const Reduction sum = sum_of_ints();
-    const Sides& sides = setting.sides;
+    const Sides &sides = setting.sides;
     for (int count : {1, 1000}) {
         Exchange exchange(trial, text("count %d", count));
         Items out;
@@ -228,8 +215,7 @@ void test_reduce(Trial& trial, const Setting& setting)
     }
 }
 
-void test_allreduce(Trial& trial, const Setting& setting)
-{
+void test_allreduce(Trial &trial, const Setting &setting) {
     const auto allreduce = GPUSHM_TEST_COLLECTIVE(Allreduce, allreduce);
     const Reduction sum = sum_of_ints();
     for (int count : {1, 1000}) {
@@ -243,40 +229,38 @@ void test_allreduce(Trial& trial, const Setting& setting)
     }
 }
 
-using Test = void (*)(Trial&, const Setting&);
+using Test = void (*)(Trial &, const Setting &);
 
 struct Entry {
-    const char* name;
+    const char *name;
     Test test;
     bool only_ints;
 };
 
 constexpr Entry kEntries[] = {
-        {"Bcast", test_bcast, false},        {"Gather", test_gather, false},
-        {"Scatter", test_scatter, false},    {"Allgather", test_allgather, false},
-        {"Alltoall", test_alltoall, false},  {"Reduce", test_reduce, true},
-        {"Allreduce", test_allreduce, true},
+    {"Bcast", test_bcast, false},        {"Gather", test_gather, false},
+    {"Scatter", test_scatter, false},    {"Allgather", test_allgather, false},
+    {"Alltoall", test_alltoall, false},  {"Reduce", test_reduce, true},
+    {"Allreduce", test_allreduce, true},
 };
 
-void add_test(Registry& registry, const Group& group, const std::string& name, Test test,
-              const Setting& setting)
-{
+void add_test(Registry &registry, const Group &group, const std::string &name, Test test,
+              const Setting &setting) {
     registry.add(name + " on an intercommunicator, " + setting.types.name, group,
-                 [setting, test](Trial& trial) { test(trial, setting); });
+                 [setting, test](Trial &trial) { test(trial, setting); });
 }
 
-} // namespace
+}  // namespace
 
-void add_intercommunicator(Registry& registry)
-{
+void add_intercommunicator(Registry &registry) {
     if (registry.world().size < 2) {
         return;
     }
     const Sides sides(registry.world());
-    const Group& group = registry.add_group(make_intercommunicator(registry.world()));
-    for (const TypePair& types : few_types()) {
+    const Group &group = registry.add_group(make_intercommunicator(registry.world()));
+    for (const TypePair &types : few_types()) {
         add_test(registry, group, "Sendrecv", test_sendrecv, {types, Form::blocking, sides});
-        for (const Entry& entry : kEntries) {
+        for (const Entry &entry : kEntries) {
             if (entry.only_ints && types.name != "int") {
                 continue;
             }
@@ -288,4 +272,4 @@ void add_intercommunicator(Registry& registry)
     }
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

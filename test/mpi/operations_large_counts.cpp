@@ -14,8 +14,7 @@ namespace {
 constexpr int kTag = 11;
 constexpr MPI_Count kCounts[] = {7, 100000};
 
-void test_sendrecv(Trial& trial, const TypePair& types)
-{
+void test_sendrecv(Trial &trial, const TypePair &types) {
     for (MPI_Count count : kCounts) {
         const int length = static_cast<int>(count);
         Exchange exchange(trial, text("count %d", length));
@@ -31,8 +30,7 @@ void test_sendrecv(Trial& trial, const TypePair& types)
     }
 }
 
-void test_bcast(Trial& trial, const TypePair& types)
-{
+void test_bcast(Trial &trial, const TypePair &types) {
     for (MPI_Count count : kCounts) {
         const int length = static_cast<int>(count);
         Exchange exchange(trial, text("count %d", length));
@@ -50,9 +48,8 @@ void test_bcast(Trial& trial, const TypePair& types)
     }
 }
 
-void test_allgatherv(Trial& trial, const TypePair& types)
-{
-    const Group& group = trial.group();
+void test_allgatherv(Trial &trial, const TypePair &types) {
+    const Group &group = trial.group();
     for (MPI_Count count : kCounts) {
         const int length = static_cast<int>(count);
         Exchange exchange(trial, text("count %d", length));
@@ -65,18 +62,17 @@ void test_allgatherv(Trial& trial, const TypePair& types)
             in.expect((length + 1) * rank, exchange.sent(rank, *types.send, length));
         }
         exchange.run([&] {
-            exchange.require(MPI_Allgatherv_c(out.address(), count, out.type(), in.address(),
-                                              counts.data(), displacements.data(), in.type(),
-                                              group.comm),
-                             "MPI_Allgatherv_c");
+            exchange.require(
+                MPI_Allgatherv_c(out.address(), count, out.type(), in.address(), counts.data(),
+                                 displacements.data(), in.type(), group.comm),
+                "MPI_Allgatherv_c");
         });
     }
 }
 
-void test_allreduce(Trial& trial)
-{
+void test_allreduce(Trial &trial) {
     const Reduction sum = sum_of_ints();
-    const Group& group = trial.group();
+    const Group &group = trial.group();
     for (MPI_Count count : kCounts) {
         const int length = static_cast<int>(count);
         Exchange exchange(trial, text("count %d", length));
@@ -85,15 +81,14 @@ void test_allreduce(Trial& trial)
         const Items in = exchange.destination(*sum.layout, length);
         in.expect(0, reduce(sum, group.size, length));
         exchange.run([&] {
-            exchange.require(MPI_Allreduce_c(out.address(), in.address(), count, MPI_INT, MPI_SUM,
-                                             group.comm),
-                             "MPI_Allreduce_c");
+            exchange.require(
+                MPI_Allreduce_c(out.address(), in.address(), count, MPI_INT, MPI_SUM, group.comm),
+                "MPI_Allreduce_c");
         });
     }
 }
 
-void test_pack(Trial& trial, const TypePair& types)
-{
+void test_pack(Trial &trial, const TypePair &types) {
     const MPI_Comm comm = trial.group().comm;
     for (MPI_Count count : kCounts) {
         const int length = static_cast<int>(count);
@@ -109,9 +104,9 @@ void test_pack(Trial& trial, const TypePair& types)
         exchange.run([&] {
             MPI_Count end = 0;
             MPI_Count position = 0;
-            exchange.require(MPI_Pack_c(from.address(), count, from.type(), packed.address(), size,
-                                        &end, comm),
-                             "MPI_Pack_c");
+            exchange.require(
+                MPI_Pack_c(from.address(), count, from.type(), packed.address(), size, &end, comm),
+                "MPI_Pack_c");
             exchange.require(MPI_Unpack_c(packed.address(), end, &position, to.address(), count,
                                           to.type(), comm),
                              "MPI_Unpack_c");
@@ -119,21 +114,20 @@ void test_pack(Trial& trial, const TypePair& types)
     }
 }
 
-} // namespace
+}  // namespace
 
-void add_large_counts(Registry& registry)
-{
-    using Test = void (*)(Trial&, const TypePair&);
-    const std::pair<const char*, Test> tests[] = {
-            {"Sendrecv_c", test_sendrecv},
-            {"Bcast_c", test_bcast},
-            {"Allgatherv_c", test_allgatherv},
-            {"Pack_c/Unpack_c", test_pack},
+void add_large_counts(Registry &registry) {
+    using Test = void (*)(Trial &, const TypePair &);
+    const std::pair<const char *, Test> tests[] = {
+        {"Sendrecv_c", test_sendrecv},
+        {"Bcast_c", test_bcast},
+        {"Allgatherv_c", test_allgatherv},
+        {"Pack_c/Unpack_c", test_pack},
     };
-    for (const TypePair& types : {same_type(make_int()), same_type(make_vector())}) {
-        for (const auto& [name, test] : tests) {
+    for (const TypePair &types : {same_type(make_int()), same_type(make_vector())}) {
+        for (const auto &[name, test] : tests) {
             registry.add(std::string(name) + ", " + types.name,
-                         [types, test = test](Trial& trial) { test(trial, types); });
+                         [types, test = test](Trial &trial) { test(trial, types); });
         }
     }
     registry.add("Allreduce_c, int", test_allreduce);
@@ -141,10 +135,8 @@ void add_large_counts(Registry& registry)
 
 #else
 
-void add_large_counts(Registry&)
-{
-}
+void add_large_counts(Registry &) {}
 
 #endif
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

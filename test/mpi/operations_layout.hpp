@@ -20,8 +20,8 @@ using Bytes = std::vector<unsigned char>;
 struct Block {
     ptrdiff_t offset;
     size_t length;
-    size_t unit;          // size of the elements in it
-    bool padding = false; // a copy carries it, arithmetic may leave anything in it
+    size_t unit;           // size of the elements in it
+    bool padding = false;  // a copy carries it, arithmetic may leave anything in it
 };
 
 struct Bounds {
@@ -38,12 +38,12 @@ public:
     static std::shared_ptr<const Layout> derived(std::string name, MPI_Datatype type,
                                                  std::vector<Block> blocks, Bounds bounds);
     ~Layout();
-    Layout(const Layout&) = delete;
-    Layout& operator=(const Layout&) = delete;
+    Layout(const Layout &) = delete;
+    Layout &operator=(const Layout &) = delete;
 
-    const std::string& name() const { return name_; }
+    const std::string &name() const { return name_; }
     MPI_Datatype type() const { return type_; }
-    const std::vector<Block>& blocks() const { return blocks_; } // in the order of the type map
+    const std::vector<Block> &blocks() const { return blocks_; }  // in the order of the type map
     Bounds bounds() const { return bounds_; }
     size_t packed_size() const { return packed_size_; }
 
@@ -60,7 +60,7 @@ private:
     std::vector<Block> blocks_;
     Bounds bounds_;
     size_t packed_size_ = 0;
-    Span span_{0, 0}; // of one item
+    Span span_{0, 0};  // of one item
     bool derived_ = false;
 };
 
@@ -76,26 +76,23 @@ struct Piece {
 LayoutPtr basic(std::string name, MPI_Datatype type, size_t size);
 
 // The type that MPI made of `pieces`. Its bounds are those which the pieces give it.
-LayoutPtr derive(std::string name, MPI_Datatype type, const std::vector<Piece>& pieces);
+LayoutPtr derive(std::string name, MPI_Datatype type, const std::vector<Piece> &pieces);
 // The same with bounds of its own.
-LayoutPtr derive(std::string name, MPI_Datatype type, const std::vector<Piece>& pieces,
+LayoutPtr derive(std::string name, MPI_Datatype type, const std::vector<Piece> &pieces,
                  Bounds bounds);
 
 // Items of a layout in a buffer. The data of items is given as a stream: their elements side by
 // side in the order of the type map. The buffer and the layout must outlive it.
 class Items {
 public:
-    Items() = default; // no buffer: its address is null
-    Items(Buffer& buffer, const Layout& layout, int count, ptrdiff_t origin = 0) :
-        buffer_(&buffer), layout_(&layout), count_(count), origin_(origin)
-    {
-    }
+    Items() = default;  // no buffer: its address is null
+    Items(Buffer &buffer, const Layout &layout, int count, ptrdiff_t origin = 0)
+        : buffer_(&buffer), layout_(&layout), count_(count), origin_(origin) {}
 
-    void* address(int item = 0) const;
+    void *address(int item = 0) const;
 
     // Items of another layout in the same buffer, from `displacement` bytes on.
-    Items part(ptrdiff_t displacement, const Layout& layout, int count) const
-    {
+    Items part(ptrdiff_t displacement, const Layout &layout, int count) const {
         return {*buffer_, layout, count, origin_ + displacement};
     }
 
@@ -106,9 +103,9 @@ public:
     Bytes pack(int first, int count) const;
 
     // From item `first` on; see Buffer. A stream may end within an item.
-    void fill(int first, const Bytes& stream) const;
-    void expect(int first, const Bytes& stream) const;
-    void change(int first, const Bytes& stream) const;
+    void fill(int first, const Bytes &stream) const;
+    void expect(int first, const Bytes &stream) const;
+    void change(int first, const Bytes &stream) const;
 
     // Bytes [0, size) from the address may have any content afterwards.
     void ignore(size_t size) const { buffer_->ignore(origin_, size); }
@@ -121,15 +118,15 @@ public:
 
 private:
     template <typename Visit>
-    void visit(int first, size_t stream_size, Visit&& visit_block) const;
+    void visit(int first, size_t stream_size, Visit &&visit_block) const;
 
-    Buffer* buffer_ = nullptr;
-    const Layout* layout_ = nullptr;
+    Buffer *buffer_ = nullptr;
+    const Layout *layout_ = nullptr;
     int count_ = 0;
-    ptrdiff_t origin_ = 0; // in the buffer
+    ptrdiff_t origin_ = 0;  // in the buffer
 };
 
 // A stream of items in the representation "external32".
-Bytes to_external(const Layout& layout, const Bytes& stream);
+Bytes to_external(const Layout &layout, const Bytes &stream);
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

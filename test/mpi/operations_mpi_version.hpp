@@ -22,4 +22,4 @@ constexpr bool kOldOpenMpi = true;
 constexpr bool kOldOpenMpi = false;
 #endif
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

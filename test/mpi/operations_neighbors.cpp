@@ -17,16 +17,14 @@ struct Neighbors {
     std::vector<int> destinations;
 };
 
-Neighbors on_line(const Group& group)
-{
+Neighbors on_line(const Group &group) {
     const int before = group.rank > 0 ? group.rank - 1 : MPI_PROC_NULL;
     const int behind = group.rank + 1 < group.size ? group.rank + 1 : MPI_PROC_NULL;
     return {{before, behind}, {before, behind}};
 }
 
 // Each rank sends to the next one and to the one after that.
-Neighbors on_graph(const Group& group)
-{
+Neighbors on_graph(const Group &group) {
     Neighbors neighbors;
     for (int step = 1; step <= std::min(2, group.size); ++step) {
         neighbors.sources.push_back((group.rank + 2 * group.size - step) % group.size);
@@ -35,38 +33,35 @@ Neighbors on_graph(const Group& group)
     return neighbors;
 }
 
-MPI_Comm make_line(const Group& world)
-{
+MPI_Comm make_line(const Group &world) {
     const int periodic = 0;
     MPI_Comm comm;
     MPI_Cart_create(world.comm, 1, &world.size, &periodic, 0, &comm);
     return comm;
 }
 
-MPI_Comm make_graph(const Group& world)
-{
+MPI_Comm make_graph(const Group &world) {
     const Neighbors neighbors = on_graph(world);
     MPI_Comm comm;
     MPI_Dist_graph_create_adjacent(
-            world.comm, static_cast<int>(neighbors.sources.size()), neighbors.sources.data(),
-            MPI_UNWEIGHTED, static_cast<int>(neighbors.destinations.size()),
-            neighbors.destinations.data(), MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &comm);
+        world.comm, static_cast<int>(neighbors.sources.size()), neighbors.sources.data(),
+        MPI_UNWEIGHTED, static_cast<int>(neighbors.destinations.size()),
+        neighbors.destinations.data(), MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &comm);
     return comm;
 }
 
 struct Setting {
     TypePair types;
     Form form;
-    Neighbors (*neighbors)(const Group&);
+    Neighbors (*neighbors)(const Group &);
 };
 
 // The parts of the neighbours in a buffer: each with a gap in front of it, in reverse order.
 struct Parts {
     // `count_of` says how many items the part of a neighbour has.
     template <typename CountOf>
-    Parts(const std::vector<int>& neighbors, CountOf&& count_of) :
-        counts(neighbors.size()), displacements(neighbors.size())
-    {
+    Parts(const std::vector<int> &neighbors, CountOf &&count_of)
+        : counts(neighbors.size()), displacements(neighbors.size()) {
         for (size_t i = neighbors.size(); i-- > 0;) {
             counts[i] = count_of(neighbors[i]);
             displacements[i] = total + 1;
@@ -76,13 +71,12 @@ struct Parts {
 
     std::vector<int> counts;
     std::vector<int> displacements;
-    int total = 0; // items
+    int total = 0;  // items
 };
 
-void test_allgather(Trial& trial, const Setting& setting)
-{
+void test_allgather(Trial &trial, const Setting &setting) {
     const auto allgather = GPUSHM_TEST_COLLECTIVE(Neighbor_allgather, neighbor_allgather);
-    const TypePair& types = setting.types;
+    const TypePair &types = setting.types;
     const std::vector<int> sources = setting.neighbors(trial.group()).sources;
     for (int units : unit_counts(trial, types)) {
         const int out_count = units * types.send_unit;
@@ -90,7 +84,7 @@ void test_allgather(Trial& trial, const Setting& setting)
         Exchange exchange(trial, text("count %d", out_count));
         const Items out = exchange.source(*types.send, out_count);
         const Items in =
-                exchange.destination(*types.receive, in_count * static_cast<int>(sources.size()));
+            exchange.destination(*types.receive, in_count * static_cast<int>(sources.size()));
         for (size_t i = 0; i < sources.size(); ++i) {
             if (sources[i] != MPI_PROC_NULL) {
                 in.expect(static_cast<int>(i) * in_count,
@@ -102,11 +96,10 @@ void test_allgather(Trial& trial, const Setting& setting)
     }
 }
 
-void test_allgatherv(Trial& trial, const Setting& setting)
-{
+void test_allgatherv(Trial &trial, const Setting &setting) {
     const auto allgatherv = GPUSHM_TEST_COLLECTIVE(Neighbor_allgatherv, neighbor_allgatherv);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     const std::vector<int> sources = setting.neighbors(group).sources;
     for (int units : unit_counts(trial, types)) {
         // What a rank sends grows with its number; nobody sends nothing.
@@ -120,9 +113,9 @@ void test_allgatherv(Trial& trial, const Setting& setting)
         const Items in = exchange.destination(*types.receive, parts.total);
         for (size_t i = 0; i < sources.size(); ++i) {
             if (sources[i] != MPI_PROC_NULL) {
-                in.expect(parts.displacements[i],
-                          exchange.sent(sources[i], *types.send,
-                                        units_of(sources[i]) * types.send_unit));
+                in.expect(
+                    parts.displacements[i],
+                    exchange.sent(sources[i], *types.send, units_of(sources[i]) * types.send_unit));
             }
         }
         allgatherv.run(exchange, setting.form, out.address(), out_count, out.type(), in.address(),
@@ -131,21 +124,19 @@ void test_allgatherv(Trial& trial, const Setting& setting)
 }
 
 // In the forms of alltoall source `destination` of a rank is what it sends there.
-void test_alltoall(Trial& trial, const Setting& setting)
-{
+void test_alltoall(Trial &trial, const Setting &setting) {
     const auto alltoall = GPUSHM_TEST_COLLECTIVE(Neighbor_alltoall, neighbor_alltoall);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     const Neighbors neighbors = setting.neighbors(group);
     for (int units : unit_counts(trial, types)) {
         const int out_count = units * types.send_unit;
         const int in_count = units * types.receive_unit;
         Exchange exchange(trial, text("count %d", out_count));
-        const Items out =
-                exchange.blank(Role::source, *types.send,
-                               out_count * static_cast<int>(neighbors.destinations.size()));
+        const Items out = exchange.blank(
+            Role::source, *types.send, out_count * static_cast<int>(neighbors.destinations.size()));
         const Items in = exchange.destination(
-                *types.receive, in_count * static_cast<int>(neighbors.sources.size()));
+            *types.receive, in_count * static_cast<int>(neighbors.sources.size()));
         int at = 0;
         for (int to : neighbors.destinations) {
             out.fill(out_count * at++, exchange.sent(group.rank, *types.send, out_count, to));
@@ -162,16 +153,14 @@ void test_alltoall(Trial& trial, const Setting& setting)
     }
 }
 
-int pair_units(int units, int from, int to)
-{
+int pair_units(int units, int from, int to) {
     return from == MPI_PROC_NULL || to == MPI_PROC_NULL ? 0 : units + 2 * from + to;
 }
 
-void test_alltoallv(Trial& trial, const Setting& setting)
-{
+void test_alltoallv(Trial &trial, const Setting &setting) {
     const auto alltoallv = GPUSHM_TEST_COLLECTIVE(Neighbor_alltoallv, neighbor_alltoallv);
-    const TypePair& types = setting.types;
-    const Group& group = trial.group();
+    const TypePair &types = setting.types;
+    const Group &group = trial.group();
     const Neighbors neighbors = setting.neighbors(group);
     for (int units : unit_counts(trial, types)) {
         const Parts sends(neighbors.destinations, [&](int to) {
@@ -201,11 +190,10 @@ void test_alltoallv(Trial& trial, const Setting& setting)
 
 // The parts of MPI_Neighbor_alltoallw: vectors and structs by turns, displacements in bytes.
 struct MixedParts {
-    MixedParts(const Group& group, const std::vector<int>& neighbors, int count)
-    {
+    MixedParts(const Group &group, const std::vector<int> &neighbors, int count) {
         for (int neighbor : neighbors) {
             const bool exists = neighbor != MPI_PROC_NULL;
-            const LayoutPtr& layout = exists && (neighbor + group.rank) % 2 != 0 ? record : vector;
+            const LayoutPtr &layout = exists && (neighbor + group.rank) % 2 != 0 ? record : vector;
             of_neighbor.push_back(layout);
             types.push_back(layout->type());
             counts.push_back(exists ? count : 0);
@@ -220,13 +208,12 @@ struct MixedParts {
     std::vector<MPI_Datatype> types;
     std::vector<int> counts;
     std::vector<MPI_Aint> displacements;
-    MPI_Aint total = 0; // bytes
+    MPI_Aint total = 0;  // bytes
 };
 
-void test_alltoallw(Trial& trial, const Setting& setting)
-{
+void test_alltoallw(Trial &trial, const Setting &setting) {
     const auto alltoallw = GPUSHM_TEST_COLLECTIVE(Neighbor_alltoallw, neighbor_alltoallw);
-    const Group& group = trial.group();
+    const Group &group = trial.group();
     const Neighbors neighbors = setting.neighbors(group);
     const LayoutPtr bytes = make_byte();
     for (int units : unit_counts(trial, setting.types)) {
@@ -236,16 +223,16 @@ void test_alltoallw(Trial& trial, const Setting& setting)
         const Items out = exchange.blank(Role::source, *bytes, static_cast<int>(sends.total));
         const Items in = exchange.destination(*bytes, static_cast<int>(receives.total));
         for (size_t i = 0; i < neighbors.destinations.size(); ++i) {
-            const Layout& layout = *sends.of_neighbor[i];
+            const Layout &layout = *sends.of_neighbor[i];
             out.part(sends.displacements[i], layout, sends.counts[i])
-                    .fill(0, exchange.sent(group.rank, layout, sends.counts[i],
-                                           neighbors.destinations[i]));
+                .fill(0, exchange.sent(group.rank, layout, sends.counts[i],
+                                       neighbors.destinations[i]));
         }
         for (size_t i = 0; i < neighbors.sources.size(); ++i) {
-            const Layout& layout = *receives.of_neighbor[i];
+            const Layout &layout = *receives.of_neighbor[i];
             in.part(receives.displacements[i], layout, receives.counts[i])
-                    .expect(0, exchange.sent(neighbors.sources[i], layout, receives.counts[i],
-                                             group.rank));
+                .expect(
+                    0, exchange.sent(neighbors.sources[i], layout, receives.counts[i], group.rank));
         }
         alltoallw.run(exchange, setting.form, out.address(), sends.counts.data(),
                       sends.displacements.data(), sends.types.data(), in.address(),
@@ -254,47 +241,43 @@ void test_alltoallw(Trial& trial, const Setting& setting)
     }
 }
 
-using Test = void (*)(Trial&, const Setting&);
+using Test = void (*)(Trial &, const Setting &);
 
 struct Entry {
-    const char* name;
+    const char *name;
     Test test;
     bool own_types;
 };
 
 constexpr Entry kEntries[] = {
-        {"Neighbor_allgather", test_allgather, false},
-        {"Neighbor_allgatherv", test_allgatherv, false},
-        {"Neighbor_alltoall", test_alltoall, false},
-        {"Neighbor_alltoallv", test_alltoallv, false},
-        {"Neighbor_alltoallw", test_alltoallw, true},
+    {"Neighbor_allgather", test_allgather, false}, {"Neighbor_allgatherv", test_allgatherv, false},
+    {"Neighbor_alltoall", test_alltoall, false},   {"Neighbor_alltoallv", test_alltoallv, false},
+    {"Neighbor_alltoallw", test_alltoallw, true},
 };
 
-void add_on(Registry& registry, const Group& group, const char* where,
-            Neighbors (*neighbors)(const Group&))
-{
-    for (const Entry& entry : kEntries) {
+void add_on(Registry &registry, const Group &group, const char *where,
+            Neighbors (*neighbors)(const Group &)) {
+    for (const Entry &entry : kEntries) {
         for (Form form : forms()) {
             const std::string name = name_of(entry.name, form) + " on " + where + ", ";
             const std::vector<TypePair> list =
-                    entry.own_types ? std::vector<TypePair>{same_type(make_int())} : few_types();
-            for (const TypePair& types : list) {
+                entry.own_types ? std::vector<TypePair>{same_type(make_int())} : few_types();
+            for (const TypePair &types : list) {
                 const Setting setting{types, form, neighbors};
                 registry.add(name + (entry.own_types ? "mixed types" : types.name), group,
-                             [setting, test = entry.test](Trial& trial) { test(trial, setting); });
+                             [setting, test = entry.test](Trial &trial) { test(trial, setting); });
             }
         }
     }
 }
 
-} // namespace
+}  // namespace
 
-void add_neighbors(Registry& registry)
-{
-    const Group& line = registry.add_group(make_line(registry.world()));
-    const Group& graph = registry.add_group(make_graph(registry.world()));
+void add_neighbors(Registry &registry) {
+    const Group &line = registry.add_group(make_line(registry.world()));
+    const Group &graph = registry.add_group(make_graph(registry.world()));
     add_on(registry, line, "a cartesian communicator", on_line);
     add_on(registry, graph, "a graph communicator", on_graph);
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -8,21 +8,20 @@
 
 namespace gpushm::mpi_test::operations {
 
-const char* const kUsage =
-        "usage: mpirun -n N operations [OPTIONS]\n"
-        "Runs every communication operation of MPI and checks every byte.\n"
-        "  --list             only print the names of the tests\n"
-        "  --only=TEXT        only tests with TEXT in their name; may be given again\n"
-        "  --kinds=LIST       of host,device,managed,pinned,mixed (default: all that there are)\n"
-        "  --quick            fewer sizes and kinds\n"
-        "  --keep-going       go on after a failure\n"
-        "  --timeout=SECONDS  give up when one exchange takes longer (default: 120)\n"
-        "  --verbose          a line for each test that passed\n";
+const char *const kUsage =
+    "usage: mpirun -n N operations [OPTIONS]\n"
+    "Runs every communication operation of MPI and checks every byte.\n"
+    "  --list             only print the names of the tests\n"
+    "  --only=TEXT        only tests with TEXT in their name; may be given again\n"
+    "  --kinds=LIST       of host,device,managed,pinned,mixed (default: all that there are)\n"
+    "  --quick            fewer sizes and kinds\n"
+    "  --keep-going       go on after a failure\n"
+    "  --timeout=SECONDS  give up when one exchange takes longer (default: 120)\n"
+    "  --verbose          a line for each test that passed\n";
 
 namespace {
 
-std::vector<std::string> split(const std::string& list)
-{
+std::vector<std::string> split(const std::string &list) {
     std::vector<std::string> parts;
     std::istringstream stream(list);
     for (std::string part; std::getline(stream, part, ',');) {
@@ -31,9 +30,8 @@ std::vector<std::string> split(const std::string& list)
     return parts;
 }
 
-unsigned parse_seconds(const std::string& value)
-{
-    char* end = nullptr;
+unsigned parse_seconds(const std::string &value) {
+    char *end = nullptr;
     const unsigned long seconds = std::strtoul(value.c_str(), &end, 10);
     if (value.empty() || *end != '\0' || seconds == 0) {
         throw std::runtime_error("--timeout=" + value + ": not a number of seconds");
@@ -42,8 +40,7 @@ unsigned parse_seconds(const std::string& value)
 }
 
 // Returns whether the option takes a value.
-bool parse_with_value(Options& options, const std::string& name, const std::string& value)
-{
+bool parse_with_value(Options &options, const std::string &name, const std::string &value) {
     if (name == "--only") {
         options.only.push_back(value);
     } else if (name == "--kinds") {
@@ -56,8 +53,7 @@ bool parse_with_value(Options& options, const std::string& name, const std::stri
     return true;
 }
 
-bool parse_flag(Options& options, const std::string& name)
-{
+bool parse_flag(Options &options, const std::string &name) {
     if (name == "--list") {
         options.list = true;
     } else if (name == "--quick") {
@@ -74,18 +70,17 @@ bool parse_flag(Options& options, const std::string& name)
     return true;
 }
 
-} // namespace
+}  // namespace
 
-Options parse_options(int argc, char** argv)
-{
+Options parse_options(int argc, char **argv) {
     Options options;
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];
         const size_t equals = argument.find('=');
         const bool known = equals == std::string::npos
-                                   ? parse_flag(options, argument)
-                                   : parse_with_value(options, argument.substr(0, equals),
-                                                      argument.substr(equals + 1));
+                               ? parse_flag(options, argument)
+                               : parse_with_value(options, argument.substr(0, equals),
+                                                  argument.substr(equals + 1));
         if (!known) {
             throw std::runtime_error(argument +
                                      ": unknown option, or one without its value; see --help");
@@ -94,4 +89,4 @@ Options parse_options(int argc, char** argv)
     return options;
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -8,8 +8,8 @@
 namespace gpushm::mpi_test::operations {
 
 struct Options {
-    std::vector<std::string> only;  // parts of names; empty: all
-    std::vector<std::string> kinds; // empty: all that there are
+    std::vector<std::string> only;   // parts of names; empty: all
+    std::vector<std::string> kinds;  // empty: all that there are
     unsigned timeout_s = 120;
     bool quick = false;
     bool keep_going = false;
@@ -18,9 +18,9 @@ struct Options {
     bool help = false;
 };
 
-extern const char* const kUsage;
+extern const char *const kUsage;
 
 // Throws std::runtime_error with one line that says what is wrong.
-Options parse_options(int argc, char** argv);
+Options parse_options(int argc, char **argv);
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

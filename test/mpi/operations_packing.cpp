@@ -8,18 +8,16 @@ namespace gpushm::mpi_test::operations {
 namespace {
 
 constexpr int kTag = 7;
-const char* const kExternal = "external32";
+const char *const kExternal = "external32";
 
-int pack_size(Exchange& exchange, const Layout& layout, int count, MPI_Comm comm)
-{
+int pack_size(Exchange &exchange, const Layout &layout, int count, MPI_Comm comm) {
     int size = 0;
     exchange.require(MPI_Pack_size(count, layout.type(), comm, &size), "MPI_Pack_size");
     return size;
 }
 
 // Packs the first item and then the others. Returns how many bytes that makes.
-int pack(Exchange& exchange, const Items& items, const Items& packed, MPI_Comm comm)
-{
+int pack(Exchange &exchange, const Items &items, const Items &packed, MPI_Comm comm) {
     int position = 0;
     exchange.require(MPI_Pack(items.address(), 1, items.type(), packed.address(), packed.count(),
                               &position, comm),
@@ -31,12 +29,11 @@ int pack(Exchange& exchange, const Items& items, const Items& packed, MPI_Comm c
     return position;
 }
 
-void unpack(Exchange& exchange, const Items& packed, int size, const Items& items, MPI_Comm comm)
-{
+void unpack(Exchange &exchange, const Items &packed, int size, const Items &items, MPI_Comm comm) {
     int position = 0;
     exchange.require(
-            MPI_Unpack(packed.address(), size, &position, items.address(), 1, items.type(), comm),
-            "MPI_Unpack");
+        MPI_Unpack(packed.address(), size, &position, items.address(), 1, items.type(), comm),
+        "MPI_Unpack");
     exchange.require(MPI_Unpack(packed.address(), size, &position, items.address(1),
                                 items.count() - 1, items.type(), comm),
                      "MPI_Unpack");
@@ -46,8 +43,7 @@ void unpack(Exchange& exchange, const Items& packed, int size, const Items& item
 }
 
 // `role`: of the packed data's memory.
-void test_there_and_back(Trial& trial, const TypePair& types, Role role)
-{
+void test_there_and_back(Trial &trial, const TypePair &types, Role role) {
     const MPI_Comm comm = trial.group().comm;
     for (int units : unit_counts(trial, types, large_if_ints(types))) {
         const int count = units * types.send_unit;
@@ -55,7 +51,7 @@ void test_there_and_back(Trial& trial, const TypePair& types, Role role)
         const LayoutPtr bytes = make_byte();
         const Items from = exchange.source(*types.send, count);
         const Items packed =
-                exchange.blank(role, *bytes, pack_size(exchange, *types.send, count, comm));
+            exchange.blank(role, *bytes, pack_size(exchange, *types.send, count, comm));
         const Items to = exchange.destination(*types.receive, units * types.receive_unit);
         to.expect(0, from.pack(0, count));
         exchange.run([&] {
@@ -65,9 +61,8 @@ void test_there_and_back(Trial& trial, const TypePair& types, Role role)
     }
 }
 
-void test_packed_send(Trial& trial, const TypePair& types)
-{
-    const Group& group = trial.group();
+void test_packed_send(Trial &trial, const TypePair &types) {
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types)) {
         const int count = units * types.send_unit;
         Exchange exchange(trial, text("count %d", count));
@@ -80,18 +75,17 @@ void test_packed_send(Trial& trial, const TypePair& types)
         exchange.run([&] {
             const int size = pack(exchange, from, packed, group.comm);
             MPI_Status status{};
-            exchange.require(MPI_Sendrecv(packed.address(), size, MPI_PACKED, trial.right(), kTag,
-                                          to.address(), to.count(), to.type(), trial.left(), kTag,
-                                          group.comm, &status),
-                             "MPI_Sendrecv");
+            exchange.require(
+                MPI_Sendrecv(packed.address(), size, MPI_PACKED, trial.right(), kTag, to.address(),
+                             to.count(), to.type(), trial.left(), kTag, group.comm, &status),
+                "MPI_Sendrecv");
             exchange.check_status(status, trial.left(), kTag, to.type(), to.count());
         });
     }
 }
 
-void test_packed_receive(Trial& trial, const TypePair& types)
-{
-    const Group& group = trial.group();
+void test_packed_receive(Trial &trial, const TypePair &types) {
+    const Group &group = trial.group();
     for (int units : unit_counts(trial, types)) {
         const int count = units * types.send_unit;
         Exchange exchange(trial, text("count %d", count));
@@ -116,8 +110,7 @@ void test_packed_receive(Trial& trial, const TypePair& types)
 }
 
 // Of external32 every byte is known.
-void test_external(Trial& trial, const TypePair& types)
-{
+void test_external(Trial &trial, const TypePair &types) {
     for (int units : unit_counts(trial, types, large_if_ints(types))) {
         const int count = units * types.send_unit;
         Exchange exchange(trial, text("count %d", count));
@@ -144,27 +137,26 @@ void test_external(Trial& trial, const TypePair& types)
     }
 }
 
-} // namespace
+}  // namespace
 
-void add_packing(Registry& registry)
-{
-    for (const TypePair& types : all_types()) {
+void add_packing(Registry &registry) {
+    for (const TypePair &types : all_types()) {
         registry.add("Pack/Unpack, " + types.name,
-                     [types](Trial& trial) { test_there_and_back(trial, types, Role::source); });
+                     [types](Trial &trial) { test_there_and_back(trial, types, Role::source); });
     }
-    for (const TypePair& types : few_types()) {
-        registry.add("Pack/Unpack by a receive buffer, " + types.name, [types](Trial& trial) {
+    for (const TypePair &types : few_types()) {
+        registry.add("Pack/Unpack by a receive buffer, " + types.name, [types](Trial &trial) {
             test_there_and_back(trial, types, Role::destination);
         });
         registry.add("Pack and send, " + types.name,
-                     [types](Trial& trial) { test_packed_send(trial, types); });
+                     [types](Trial &trial) { test_packed_send(trial, types); });
         registry.add("Receive and Unpack, " + types.name,
-                     [types](Trial& trial) { test_packed_receive(trial, types); });
+                     [types](Trial &trial) { test_packed_receive(trial, types); });
     }
-    for (const TypePair& types : portable_types()) {
+    for (const TypePair &types : portable_types()) {
         registry.add("Pack_external/Unpack_external, " + types.name,
-                     [types](Trial& trial) { test_external(trial, types); });
+                     [types](Trial &trial) { test_external(trial, types); });
     }
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

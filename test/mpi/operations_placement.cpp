@@ -7,35 +7,30 @@ namespace gpushm::mpi_test::operations {
 namespace {
 
 template <MemoryKind kKind>
-MemoryKind always(Role, int)
-{
+MemoryKind always(Role, int) {
     return kKind;
 }
 
-MemoryKind from_host_to_device(Role role, int)
-{
+MemoryKind from_host_to_device(Role role, int) {
     return role == Role::source ? MemoryKind::host : MemoryKind::device;
 }
 
-MemoryKind from_device_to_host(Role role, int)
-{
+MemoryKind from_device_to_host(Role role, int) {
     return role == Role::source ? MemoryKind::device : MemoryKind::host;
 }
 
 // Neighbouring ranks differ, and so do the two buffers of one rank.
-MemoryKind by_rank(Role role, int rank)
-{
+MemoryKind by_rank(Role role, int rank) {
     constexpr MemoryKind kKinds[] = {MemoryKind::device, MemoryKind::host, MemoryKind::managed,
                                      MemoryKind::pinned};
     return kKinds[(rank + (role == Role::source ? 0 : 2)) % 4];
 }
 
-} // namespace
+}  // namespace
 
-std::vector<Placement> make_placements(const std::vector<std::string>& names)
-{
+std::vector<Placement> make_placements(const std::vector<std::string> &names) {
     std::vector<Placement> placements;
-    for (const std::string& name : names) {
+    for (const std::string &name : names) {
         if (name == "host") {
             placements.push_back({name, always<MemoryKind::host>});
         } else if (name == "device") {
@@ -56,4 +51,4 @@ std::vector<Placement> make_placements(const std::vector<std::string>& names)
     return placements;
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

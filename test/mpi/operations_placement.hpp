@@ -19,6 +19,6 @@ struct Placement {
 
 // The placements of the names that --kinds takes; "mixed" stands for several. Throws
 // std::runtime_error for any other name.
-std::vector<Placement> make_placements(const std::vector<std::string>& names);
+std::vector<Placement> make_placements(const std::vector<std::string> &names);
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -4,17 +4,15 @@
 namespace gpushm::mpi_test::operations {
 namespace {
 
-MPI_Comm duplicate(MPI_Comm from)
-{
+MPI_Comm duplicate(MPI_Comm from) {
     MPI_Comm comm;
     MPI_Comm_dup(from, &comm);
     return comm;
 }
 
-} // namespace
+}  // namespace
 
-Registry::Registry()
-{
+Registry::Registry() {
     add_group(duplicate(MPI_COMM_WORLD));
     add_group(duplicate(MPI_COMM_SELF));
     add_point_to_point(*this);
@@ -33,16 +31,14 @@ Registry::Registry()
     add_lifetimes(*this);
 }
 
-Registry::~Registry()
-{
+Registry::~Registry() {
     cases_.clear();
-    for (Group& group : groups_) {
+    for (Group &group : groups_) {
         MPI_Comm_free(&group.comm);
     }
 }
 
-const Group& Registry::add_group(MPI_Comm comm)
-{
+const Group &Registry::add_group(MPI_Comm comm) {
     Group group{comm, 0, 0};
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm, &group.rank);
@@ -51,14 +47,12 @@ const Group& Registry::add_group(MPI_Comm comm)
     return groups_.back();
 }
 
-void Registry::add(std::string name, std::function<void(Trial&)> run)
-{
+void Registry::add(std::string name, std::function<void(Trial &)> run) {
     add(std::move(name), world(), std::move(run));
 }
 
-void Registry::add(std::string name, const Group& group, std::function<void(Trial&)> run)
-{
+void Registry::add(std::string name, const Group &group, std::function<void(Trial &)> run) {
     cases_.push_back({std::move(name), &group, std::move(run)});
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -11,16 +11,14 @@ namespace {
 
 constexpr ptrdiff_t kInt = sizeof(int);
 
-LayoutPtr make_hvector()
-{
+LayoutPtr make_hvector() {
     MPI_Datatype type;
     MPI_Type_create_hvector(4, 3, 10, MPI_SHORT, &type);
     const LayoutPtr base = basic("short", MPI_SHORT, sizeof(short));
     return derive("hvector", type, {{base, 0, 3}, {base, 10, 3}, {base, 20, 3}, {base, 30, 3}});
 }
 
-LayoutPtr make_vector_of_rows()
-{
+LayoutPtr make_vector_of_rows() {
     constexpr int kRow = 700;
     constexpr int kStride = 1000;
     MPI_Datatype type;
@@ -31,8 +29,7 @@ LayoutPtr make_vector_of_rows()
                    {make_int(), 2 * kStride * kInt, kRow}});
 }
 
-LayoutPtr make_vector_of_single_elements()
-{
+LayoutPtr make_vector_of_single_elements() {
     MPI_Datatype type;
     MPI_Type_vector(16, 1, 3, MPI_CHAR, &type);
     const LayoutPtr base = basic("char", MPI_CHAR, 1);
@@ -43,8 +40,7 @@ LayoutPtr make_vector_of_single_elements()
     return derive("vector of single chars", type, pieces);
 }
 
-LayoutPtr make_backward_vector()
-{
+LayoutPtr make_backward_vector() {
     MPI_Datatype type;
     MPI_Type_vector(4, 1, -2, MPI_INT, &type);
     const LayoutPtr base = make_int();
@@ -52,8 +48,7 @@ LayoutPtr make_backward_vector()
                   {{base, 0, 1}, {base, -2 * kInt, 1}, {base, -4 * kInt, 1}, {base, -6 * kInt, 1}});
 }
 
-LayoutPtr make_indexed()
-{
+LayoutPtr make_indexed() {
     const int lengths[] = {2, 0, 3, 1};
     const int displacements[] = {1, 4, 5, 10};
     MPI_Datatype type;
@@ -62,8 +57,7 @@ LayoutPtr make_indexed()
     return derive("indexed", type, {{base, kInt, 2}, {base, 5 * kInt, 3}, {base, 10 * kInt, 1}});
 }
 
-LayoutPtr make_indexed_block()
-{
+LayoutPtr make_indexed_block() {
     const int displacements[] = {8, 0, 4};
     MPI_Datatype type;
     MPI_Type_create_indexed_block(3, 2, displacements, MPI_DOUBLE, &type);
@@ -72,8 +66,7 @@ LayoutPtr make_indexed_block()
                   {{base, 64, 2}, {base, 0, 2}, {base, 32, 2}});
 }
 
-LayoutPtr make_hindexed()
-{
+LayoutPtr make_hindexed() {
     const int lengths[] = {3, 1, 2};
     const MPI_Aint displacements[] = {20, 0, 44};
     MPI_Datatype type;
@@ -82,8 +75,7 @@ LayoutPtr make_hindexed()
     return derive("hindexed, not in order", type, {{base, 20, 3}, {base, 0, 1}, {base, 44, 2}});
 }
 
-LayoutPtr make_hindexed_block()
-{
+LayoutPtr make_hindexed_block() {
     const MPI_Aint displacements[] = {-12, 8, 30};
     MPI_Datatype type;
     MPI_Type_create_hindexed_block(3, 4, displacements, MPI_SHORT, &type);
@@ -93,8 +85,7 @@ LayoutPtr make_hindexed_block()
 }
 
 // The bounds of a subarray and of a darray are those of the whole array.
-LayoutPtr make_subarray(int order)
-{
+LayoutPtr make_subarray(int order) {
     const int sizes[] = {4, 5, 6};
     const int parts[] = {2, 3, 4};
     const int starts[] = {1, 0, 2};
@@ -104,7 +95,7 @@ LayoutPtr make_subarray(int order)
     // The index that runs fastest comes last in C and first in Fortran.
     const bool is_c = order == MPI_ORDER_C;
     const std::array<int, 3> slow_to_fast =
-            is_c ? std::array<int, 3>{0, 1, 2} : std::array<int, 3>{2, 1, 0};
+        is_c ? std::array<int, 3>{0, 1, 2} : std::array<int, 3>{2, 1, 0};
     const auto [a, b, c] = slow_to_fast;
     std::vector<Piece> pieces;
     for (int i = starts[a]; i < starts[a] + parts[a]; ++i) {
@@ -118,8 +109,7 @@ LayoutPtr make_subarray(int order)
 }
 
 // 6 rows in blocks of 3, 8 columns in turns of 2, over 2 x 2 processes; the part of process (0, 1).
-LayoutPtr make_darray()
-{
+LayoutPtr make_darray() {
     const int sizes[] = {6, 8};
     const int distributions[] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC};
     const int arguments[] = {MPI_DISTRIBUTE_DFLT_DARG, 2};
@@ -136,15 +126,13 @@ LayoutPtr make_darray()
     return derive("darray", type, pieces, {0, 6 * 8 * kInt});
 }
 
-LayoutPtr make_resized(const std::string& name, const LayoutPtr& base, Bounds bounds)
-{
+LayoutPtr make_resized(const std::string &name, const LayoutPtr &base, Bounds bounds) {
     MPI_Datatype type;
     MPI_Type_create_resized(base->type(), bounds.lower, bounds.extent, &type);
     return derive(name, type, {{base, 0, 1}}, bounds);
 }
 
-LayoutPtr make_vector_of_structs()
-{
+LayoutPtr make_vector_of_structs() {
     const LayoutPtr base = make_struct();
     const ptrdiff_t extent = base->bounds().extent;
     MPI_Datatype type;
@@ -153,8 +141,7 @@ LayoutPtr make_vector_of_structs()
                   {{base, 0, 2}, {base, 3 * extent, 2}, {base, 6 * extent, 2}});
 }
 
-LayoutPtr make_struct_of_vectors()
-{
+LayoutPtr make_struct_of_vectors() {
     const LayoutPtr vector = make_vector();
     const LayoutPtr indexed = make_indexed();
     const int lengths[] = {1, 2};
@@ -165,10 +152,9 @@ LayoutPtr make_struct_of_vectors()
     return derive("struct of vector and indexed", type, {{vector, 8, 1}, {indexed, 120, 2}});
 }
 
-LayoutPtr make_column_of_matrix()
-{
+LayoutPtr make_column_of_matrix() {
     constexpr int kRows = 20;
-    constexpr int kColumns = 260; // more than 8 ranks fill
+    constexpr int kColumns = 260;  // more than 8 ranks fill
     MPI_Datatype column;
     MPI_Type_vector(kRows, 1, kColumns, MPI_DOUBLE, &column);
     const LayoutPtr base = basic("double", MPI_DOUBLE, sizeof(double));
@@ -181,8 +167,7 @@ LayoutPtr make_column_of_matrix()
                         {0, sizeof(double)});
 }
 
-LayoutPtr make_duplicate()
-{
+LayoutPtr make_duplicate() {
     const LayoutPtr base = make_vector();
     MPI_Datatype type;
     MPI_Type_dup(base->type(), &type);
@@ -190,22 +175,20 @@ LayoutPtr make_duplicate()
 }
 
 template <typename Value>
-LayoutPtr make_pair(const char* name, MPI_Datatype type)
-{
+LayoutPtr make_pair(const char *name, MPI_Datatype type) {
     struct Pair {
         Value value;
         int index;
     };
     return std::make_shared<Layout>(
-            name, type,
-            std::vector<Block>{{0, sizeof(Value), sizeof(Value)},
-                               {offsetof(Pair, index), sizeof(int), sizeof(int)}},
-            Bounds{0, sizeof(Pair)});
+        name, type,
+        std::vector<Block>{{0, sizeof(Value), sizeof(Value)},
+                           {offsetof(Pair, index), sizeof(int), sizeof(int)}},
+        Bounds{0, sizeof(Pair)});
 }
 
 // `count` ints side by side on the other side.
-TypePair with_ints(const LayoutPtr& layout, bool layout_sends)
-{
+TypePair with_ints(const LayoutPtr &layout, bool layout_sends) {
     const int count = static_cast<int>(layout->packed_size() / kInt);
     if (layout_sends) {
         return {layout->name() + " to ints", layout, make_int(), 1, count};
@@ -213,51 +196,43 @@ TypePair with_ints(const LayoutPtr& layout, bool layout_sends)
     return {"ints to " + layout->name(), make_int(), layout, count, 1};
 }
 
-TypePair vector_to_indexed()
-{
+TypePair vector_to_indexed() {
     return {"vector to indexed", make_vector(), make_indexed(), 1, 1};
 }
 
-TypePair backward_to_subarray()
-{
+TypePair backward_to_subarray() {
     return {"vector of negative stride to subarray", make_backward_vector(),
             make_subarray(MPI_ORDER_C), 6, 1};
 }
 
-} // namespace
+}  // namespace
 
-TypePair same_type(const LayoutPtr& layout)
-{
+TypePair same_type(const LayoutPtr &layout) {
     return {layout->name(), layout, layout, 1, 1};
 }
 
-LayoutPtr make_int()
-{
+LayoutPtr make_int() {
     return basic("int", MPI_INT, sizeof(int));
 }
 
-LayoutPtr make_byte()
-{
+LayoutPtr make_byte() {
     return basic("byte", MPI_BYTE, 1);
 }
 
-LayoutPtr make_contiguous()
-{
+LayoutPtr make_contiguous() {
     MPI_Datatype type;
     MPI_Type_contiguous(5, MPI_INT, &type);
     return derive("contiguous", type, {{make_int(), 0, 5}});
 }
 
-LayoutPtr make_vector()
-{
+LayoutPtr make_vector() {
     MPI_Datatype type;
     MPI_Type_vector(3, 2, 4, MPI_INT, &type);
     const LayoutPtr base = make_int();
     return derive("vector", type, {{base, 0, 2}, {base, 4 * kInt, 2}, {base, 8 * kInt, 2}});
 }
 
-LayoutPtr make_struct()
-{
+LayoutPtr make_struct() {
     struct Record {
         char letters[3];
         int number;
@@ -281,40 +256,38 @@ LayoutPtr make_struct()
                   {0, sizeof(Record)});
 }
 
-std::vector<TypePair> few_types()
-{
+std::vector<TypePair> few_types() {
     return {same_type(make_int()), same_type(make_vector()), same_type(make_struct())};
 }
 
-std::vector<TypePair> all_types()
-{
+std::vector<TypePair> all_types() {
     std::vector<TypePair> types = few_types();
-    for (const LayoutPtr& layout : {
-                 make_contiguous(),
-                 make_hvector(),
-                 make_vector_of_rows(),
-                 make_vector_of_single_elements(),
-                 make_backward_vector(),
-                 make_indexed(),
-                 make_indexed_block(),
-                 make_hindexed(),
-                 make_hindexed_block(),
-                 make_subarray(MPI_ORDER_C),
-                 make_subarray(MPI_ORDER_FORTRAN),
-                 make_darray(),
-                 make_resized("resized to more", make_contiguous(), {0, 9 * kInt}),
-                 make_resized("resized to a lower bound below 0", make_contiguous(), {-8, 36}),
-                 make_resized("resized to a lower bound above 0", make_indexed(), {4, 44}),
-                 make_vector_of_structs(),
-                 make_struct_of_vectors(),
-                 make_column_of_matrix(),
-                 make_duplicate(),
-                 make_pair<double>("MPI_DOUBLE_INT", MPI_DOUBLE_INT),
-                 make_pair<float>("MPI_FLOAT_INT", MPI_FLOAT_INT),
-                 make_pair<long>("MPI_LONG_INT", MPI_LONG_INT),
-                 make_pair<short>("MPI_SHORT_INT", MPI_SHORT_INT),
-                 make_pair<int>("MPI_2INT", MPI_2INT),
-                 make_pair<long double>("MPI_LONG_DOUBLE_INT", MPI_LONG_DOUBLE_INT),
+    for (const LayoutPtr &layout : {
+             make_contiguous(),
+             make_hvector(),
+             make_vector_of_rows(),
+             make_vector_of_single_elements(),
+             make_backward_vector(),
+             make_indexed(),
+             make_indexed_block(),
+             make_hindexed(),
+             make_hindexed_block(),
+             make_subarray(MPI_ORDER_C),
+             make_subarray(MPI_ORDER_FORTRAN),
+             make_darray(),
+             make_resized("resized to more", make_contiguous(), {0, 9 * kInt}),
+             make_resized("resized to a lower bound below 0", make_contiguous(), {-8, 36}),
+             make_resized("resized to a lower bound above 0", make_indexed(), {4, 44}),
+             make_vector_of_structs(),
+             make_struct_of_vectors(),
+             make_column_of_matrix(),
+             make_duplicate(),
+             make_pair<double>("MPI_DOUBLE_INT", MPI_DOUBLE_INT),
+             make_pair<float>("MPI_FLOAT_INT", MPI_FLOAT_INT),
+             make_pair<long>("MPI_LONG_INT", MPI_LONG_INT),
+             make_pair<short>("MPI_SHORT_INT", MPI_SHORT_INT),
+             make_pair<int>("MPI_2INT", MPI_2INT),
+             make_pair<long double>("MPI_LONG_DOUBLE_INT", MPI_LONG_DOUBLE_INT),
          }) {
         types.push_back(same_type(layout));
     }
@@ -325,10 +298,9 @@ std::vector<TypePair> all_types()
     return types;
 }
 
-std::vector<TypePair> portable_types()
-{
+std::vector<TypePair> portable_types() {
     return {same_type(make_int()), same_type(make_vector()), same_type(make_indexed_block()),
             same_type(make_resized("resized to a lower bound above 0", make_indexed(), {4, 44}))};
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -19,13 +19,13 @@ struct TypePair {
     int receive_unit = 1;
 };
 
-TypePair same_type(const LayoutPtr& layout);
+TypePair same_type(const LayoutPtr &layout);
 
 LayoutPtr make_int();
 LayoutPtr make_byte();
-LayoutPtr make_contiguous(); // of ints
-LayoutPtr make_vector();     // of ints, with gaps
-LayoutPtr make_struct();     // of different types, with gaps
+LayoutPtr make_contiguous();  // of ints
+LayoutPtr make_vector();      // of ints, with gaps
+LayoutPtr make_struct();      // of different types, with gaps
 
 // The types with which every operation is tested ...
 std::vector<TypePair> few_types();
@@ -35,4 +35,4 @@ std::vector<TypePair> all_types();
 // Layouts of int and double, of which external32 has the sizes that C has.
 std::vector<TypePair> portable_types();
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

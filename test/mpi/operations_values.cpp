@@ -19,80 +19,73 @@ enum class Operation { sum, prod, max, min, land, lor, lxor, band, bor, bxor, ma
 
 struct NamedOperation {
     Operation operation;
-    const char* name;
+    const char *name;
     MPI_Op op;
 };
 
-std::vector<NamedOperation> arithmetic_operations()
-{
+std::vector<NamedOperation> arithmetic_operations() {
     return {{Operation::sum, "MPI_SUM", MPI_SUM},
             {Operation::prod, "MPI_PROD", MPI_PROD},
             {Operation::max, "MPI_MAX", MPI_MAX},
             {Operation::min, "MPI_MIN", MPI_MIN}};
 }
 
-std::vector<NamedOperation> complex_operations()
-{
+std::vector<NamedOperation> complex_operations() {
     return {{Operation::sum, "MPI_SUM", MPI_SUM}, {Operation::prod, "MPI_PROD", MPI_PROD}};
 }
 
-std::vector<NamedOperation> logical_operations()
-{
+std::vector<NamedOperation> logical_operations() {
     return {{Operation::land, "MPI_LAND", MPI_LAND},
             {Operation::lor, "MPI_LOR", MPI_LOR},
             {Operation::lxor, "MPI_LXOR", MPI_LXOR}};
 }
 
-std::vector<NamedOperation> bit_operations()
-{
+std::vector<NamedOperation> bit_operations() {
     return {{Operation::band, "MPI_BAND", MPI_BAND},
             {Operation::bor, "MPI_BOR", MPI_BOR},
             {Operation::bxor, "MPI_BXOR", MPI_BXOR}};
 }
 
-std::vector<NamedOperation> pair_operations()
-{
+std::vector<NamedOperation> pair_operations() {
     return {{Operation::maxloc, "MPI_MAXLOC", MPI_MAXLOC},
             {Operation::minloc, "MPI_MINLOC", MPI_MINLOC}};
 }
 
-uint64_t random_of(int rank, int index)
-{
+uint64_t random_of(int rank, int index) {
     return message_seed(static_cast<uint64_t>(rank), static_cast<size_t>(index));
 }
 
 // A factor with which eight ranks do not exceed an 8-bit integer.
-int factor_of(int rank, int index)
-{
+int factor_of(int rank, int index) {
     constexpr int kFactors[] = {3, 2, 1, 1};
     return kFactors[(rank + index) % 4];
 }
 
 template <typename T>
-struct IsComplex : std::false_type {
-};
+struct IsComplex : std::false_type {};
 template <typename T>
-struct IsComplex<std::complex<T>> : std::true_type {
-};
+struct IsComplex<std::complex<T>> : std::true_type {};
 
 template <typename T>
-T integer_value(Operation operation, int rank, int index)
-{
+T integer_value(Operation operation, int rank, int index) {
     const uint64_t random = random_of(rank, index);
     switch (operation) {
-    case Operation::sum:
-        return static_cast<T>(random % (static_cast<uint64_t>(std::numeric_limits<T>::max()) / 8));
-    case Operation::prod: return static_cast<T>(factor_of(rank, index));
-    case Operation::land:
-    case Operation::lor:
-    case Operation::lxor: return static_cast<T>(random % 4 == 0 ? 0 : 1 + random / 4 % 100);
-    default: return static_cast<T>(random);
+        case Operation::sum:
+            return static_cast<T>(random %
+                                  (static_cast<uint64_t>(std::numeric_limits<T>::max()) / 8));
+        case Operation::prod:
+            return static_cast<T>(factor_of(rank, index));
+        case Operation::land:
+        case Operation::lor:
+        case Operation::lxor:
+            return static_cast<T>(random % 4 == 0 ? 0 : 1 + random / 4 % 100);
+        default:
+            return static_cast<T>(random);
     }
 }
 
 template <typename T>
-T float_value(Operation operation, int rank, int index)
-{
+T float_value(Operation operation, int rank, int index) {
     const uint64_t random = random_of(rank, index);
     const int sign = random % 2 == 0 ? 1 : -1;
     if (operation == Operation::prod) {
@@ -102,8 +95,7 @@ T float_value(Operation operation, int rank, int index)
 }
 
 template <typename T>
-T complex_value(Operation operation, int rank, int index)
-{
+T complex_value(Operation operation, int rank, int index) {
     using Part = typename T::value_type;
     const uint64_t random = random_of(rank, index);
     if (operation == Operation::prod) {
@@ -118,8 +110,7 @@ T complex_value(Operation operation, int rank, int index)
 }
 
 template <typename T>
-T value_of(Operation operation, int rank, int index)
-{
+T value_of(Operation operation, int rank, int index) {
     if constexpr (std::is_same_v<T, bool>) {
         return random_of(rank, index) % 4 != 0;
     } else if constexpr (IsComplex<T>::value) {
@@ -132,22 +123,27 @@ T value_of(Operation operation, int rank, int index)
 }
 
 template <typename T>
-T combine_integers(Operation operation, T left, T right)
-{
+T combine_integers(Operation operation, T left, T right) {
     switch (operation) {
-    case Operation::land: return static_cast<T>(left && right);
-    case Operation::lor: return static_cast<T>(left || right);
-    case Operation::lxor: return static_cast<T>(!left != !right);
-    case Operation::band: return static_cast<T>(left & right);
-    case Operation::bor: return static_cast<T>(left | right);
-    case Operation::bxor: return static_cast<T>(left ^ right);
-    default: return right;
+        case Operation::land:
+            return static_cast<T>(left && right);
+        case Operation::lor:
+            return static_cast<T>(left || right);
+        case Operation::lxor:
+            return static_cast<T>(!left != !right);
+        case Operation::band:
+            return static_cast<T>(left & right);
+        case Operation::bor:
+            return static_cast<T>(left | right);
+        case Operation::bxor:
+            return static_cast<T>(left ^ right);
+        default:
+            return right;
     }
 }
 
 template <typename T>
-T combine_values(Operation operation, T left, T right)
-{
+T combine_values(Operation operation, T left, T right) {
     if (operation == Operation::sum) {
         return static_cast<T>(left + right);
     }
@@ -170,25 +166,22 @@ T combine_values(Operation operation, T left, T right)
 
 // Elements of a stream. The bytes which a value does not define are 0 in it.
 template <typename T>
-T load(const Bytes& stream, size_t at)
-{
+T load(const Bytes &stream, size_t at) {
     T value;
     std::memcpy(&value, stream.data() + at, sizeof(T));
     return value;
 }
 
-constexpr size_t kLongDoubleBytes = 10; // of 16; x87
+constexpr size_t kLongDoubleBytes = 10;  // of 16; x87
 
 // The bytes of a scalar that have a meaning.
 template <typename T>
-constexpr size_t defined_bytes()
-{
+constexpr size_t defined_bytes() {
     return std::is_same_v<T, long double> ? kLongDoubleBytes : sizeof(T);
 }
 
 template <typename T>
-void store(Bytes& stream, size_t at, const T& value)
-{
+void store(Bytes &stream, size_t at, const T &value) {
     if constexpr (IsComplex<T>::value) {
         store(stream, at, value.real());
         store(stream, at + sizeof(T) / 2, value.imag());
@@ -199,8 +192,7 @@ void store(Bytes& stream, size_t at, const T& value)
 
 // The blocks of a scalar at `offset`.
 template <typename T>
-void append_blocks(std::vector<Block>& blocks, ptrdiff_t offset)
-{
+void append_blocks(std::vector<Block> &blocks, ptrdiff_t offset) {
     if constexpr (IsComplex<T>::value) {
         using Part = typename T::value_type;
         append_blocks<Part>(blocks, offset);
@@ -209,15 +201,14 @@ void append_blocks(std::vector<Block>& blocks, ptrdiff_t offset)
         constexpr size_t kDefined = defined_bytes<T>();
         blocks.push_back({offset, kDefined, sizeof(T)});
         if (kDefined < sizeof(T)) {
-            blocks.push_back({offset + static_cast<ptrdiff_t>(kDefined), sizeof(T) - kDefined,
-                              sizeof(T), true});
+            blocks.push_back(
+                {offset + static_cast<ptrdiff_t>(kDefined), sizeof(T) - kDefined, sizeof(T), true});
         }
     }
 }
 
 template <typename T>
-LayoutPtr scalar_layout(const char* name, MPI_Datatype type)
-{
+LayoutPtr scalar_layout(const char *name, MPI_Datatype type) {
     std::vector<Block> blocks;
     append_blocks<T>(blocks, 0);
     return std::make_shared<Layout>(name, type, blocks, Bounds{0, sizeof(T)});
@@ -227,8 +218,7 @@ LayoutPtr scalar_layout(const char* name, MPI_Datatype type)
 enum class Range { all, without_sign_bit };
 
 template <typename T>
-T limit(Range range, T value)
-{
+T limit(Range range, T value) {
     if constexpr (std::is_integral_v<T>) {
         constexpr uint64_t kMask = ~uint64_t{0} >> (65 - 8 * sizeof(T));
         if (range == Range::without_sign_bit) {
@@ -239,11 +229,10 @@ T limit(Range range, T value)
 }
 
 template <typename T>
-void add_scalar(std::vector<Reduction>& list, const char* type_name, MPI_Datatype type,
-                const std::vector<NamedOperation>& operations, Range range = Range::all)
-{
+void add_scalar(std::vector<Reduction> &list, const char *type_name, MPI_Datatype type,
+                const std::vector<NamedOperation> &operations, Range range = Range::all) {
     const LayoutPtr layout = scalar_layout<T>(type_name, type);
-    for (const NamedOperation& named : operations) {
+    for (const NamedOperation &named : operations) {
         const Operation operation = named.operation;
         Reduction reduction;
         reduction.name = std::string(named.name) + " of " + type_name;
@@ -257,7 +246,7 @@ void add_scalar(std::vector<Reduction>& list, const char* type_name, MPI_Datatyp
             }
             return stream;
         };
-        reduction.combine = [operation](const Bytes& left, Bytes& right) {
+        reduction.combine = [operation](const Bytes &left, Bytes &right) {
             for (size_t at = 0; at < right.size(); at += sizeof(T)) {
                 store(right, at, combine_values(operation, load<T>(left, at), load<T>(right, at)));
             }
@@ -274,47 +263,42 @@ struct Pair {
 
 // Few different values, so that the index often decides.
 template <typename T>
-Pair<T> pair_of(int rank, int index)
-{
+Pair<T> pair_of(int rank, int index) {
     const uint64_t random = random_of(rank, index);
     return {static_cast<T>(static_cast<int>(random % 5) - 2),
             static_cast<int>(random / 5 % 1000) - 500};
 }
 
 template <typename T>
-Pair<T> combine_pairs(Operation operation, const Pair<T>& left, const Pair<T>& right)
-{
+Pair<T> combine_pairs(Operation operation, const Pair<T> &left, const Pair<T> &right) {
     if (left.value == right.value) {
         return {left.value, std::min(left.index, right.index)};
     }
     const bool left_wins =
-            operation == Operation::maxloc ? left.value > right.value : left.value < right.value;
+        operation == Operation::maxloc ? left.value > right.value : left.value < right.value;
     return left_wins ? left : right;
 }
 
 template <typename T>
-Pair<T> load_pair(const Bytes& stream, size_t at)
-{
+Pair<T> load_pair(const Bytes &stream, size_t at) {
     return {load<T>(stream, at), load<int>(stream, at + sizeof(T))};
 }
 
 template <typename T>
-void store_pair(Bytes& stream, size_t at, const Pair<T>& pair)
-{
+void store_pair(Bytes &stream, size_t at, const Pair<T> &pair) {
     store(stream, at, pair.value);
     store(stream, at + sizeof(T), pair.index);
 }
 
 template <typename T>
-void add_pair(std::vector<Reduction>& list, const char* type_name, MPI_Datatype type)
-{
-    constexpr size_t kStep = sizeof(T) + sizeof(int); // in a stream
+void add_pair(std::vector<Reduction> &list, const char *type_name, MPI_Datatype type) {
+    constexpr size_t kStep = sizeof(T) + sizeof(int);  // in a stream
     std::vector<Block> blocks;
     append_blocks<T>(blocks, 0);
     append_blocks<int>(blocks, offsetof(Pair<T>, index));
     const auto layout =
-            std::make_shared<Layout>(type_name, type, blocks, Bounds{0, sizeof(Pair<T>)});
-    for (const NamedOperation& named : pair_operations()) {
+        std::make_shared<Layout>(type_name, type, blocks, Bounds{0, sizeof(Pair<T>)});
+    for (const NamedOperation &named : pair_operations()) {
         const Operation operation = named.operation;
         Reduction reduction;
         reduction.name = std::string(named.name) + " of " + type_name;
@@ -327,11 +311,11 @@ void add_pair(std::vector<Reduction>& list, const char* type_name, MPI_Datatype 
             }
             return stream;
         };
-        reduction.combine = [operation](const Bytes& left, Bytes& right) {
+        reduction.combine = [operation](const Bytes &left, Bytes &right) {
             for (size_t at = 0; at < right.size(); at += kStep) {
                 store_pair(
-                        right, at,
-                        combine_pairs(operation, load_pair<T>(left, at), load_pair<T>(right, at)));
+                    right, at,
+                    combine_pairs(operation, load_pair<T>(left, at), load_pair<T>(right, at)));
             }
         };
         list.push_back(reduction);
@@ -339,16 +323,14 @@ void add_pair(std::vector<Reduction>& list, const char* type_name, MPI_Datatype 
 }
 
 template <typename T>
-void add_integer(std::vector<Reduction>& list, const char* name, MPI_Datatype type,
-                 Range range = Range::all)
-{
+void add_integer(std::vector<Reduction> &list, const char *name, MPI_Datatype type,
+                 Range range = Range::all) {
     add_scalar<T>(list, name, type, arithmetic_operations(), range);
     add_scalar<T>(list, name, type, logical_operations());
     add_scalar<T>(list, name, type, bit_operations());
 }
 
-void add_integers(std::vector<Reduction>& list)
-{
+void add_integers(std::vector<Reduction> &list) {
     add_integer<signed char>(list, "MPI_SIGNED_CHAR", MPI_SIGNED_CHAR);
     add_integer<unsigned char>(list, "MPI_UNSIGNED_CHAR", MPI_UNSIGNED_CHAR);
     add_integer<short>(list, "MPI_SHORT", MPI_SHORT);
@@ -373,15 +355,13 @@ void add_integers(std::vector<Reduction>& list)
 
 // Types of several languages: no logical operations.
 template <typename T>
-void add_address_type(std::vector<Reduction>& list, const char* name, MPI_Datatype type,
-                      Range range = Range::all)
-{
+void add_address_type(std::vector<Reduction> &list, const char *name, MPI_Datatype type,
+                      Range range = Range::all) {
     add_scalar<T>(list, name, type, arithmetic_operations(), range);
     add_scalar<T>(list, name, type, bit_operations());
 }
 
-void add_other_scalars(std::vector<Reduction>& list)
-{
+void add_other_scalars(std::vector<Reduction> &list) {
     add_address_type<MPI_Aint>(list, "MPI_AINT", MPI_AINT);
     // Open MPI compares it as an unsigned type.
     add_address_type<MPI_Offset>(list, "MPI_OFFSET", MPI_OFFSET, Range::without_sign_bit);
@@ -399,8 +379,7 @@ void add_other_scalars(std::vector<Reduction>& list)
     add_scalar<unsigned char>(list, "MPI_BYTE", MPI_BYTE, bit_operations());
 }
 
-void add_pairs(std::vector<Reduction>& list)
-{
+void add_pairs(std::vector<Reduction> &list) {
     add_pair<float>(list, "MPI_FLOAT_INT", MPI_FLOAT_INT);
     add_pair<double>(list, "MPI_DOUBLE_INT", MPI_DOUBLE_INT);
     add_pair<long>(list, "MPI_LONG_INT", MPI_LONG_INT);
@@ -409,10 +388,9 @@ void add_pairs(std::vector<Reduction>& list)
     add_pair<long double>(list, "MPI_LONG_DOUBLE_INT", MPI_LONG_DOUBLE_INT);
 }
 
-} // namespace
+}  // namespace
 
-Bytes reduce(const Reduction& reduction, int ranks, int count)
-{
+Bytes reduce(const Reduction &reduction, int ranks, int count) {
     Bytes result = reduction.values(0, count);
     for (int rank = 1; rank < ranks; ++rank) {
         Bytes next = reduction.values(rank, count);
@@ -422,8 +400,7 @@ Bytes reduce(const Reduction& reduction, int ranks, int count)
     return result;
 }
 
-std::vector<Reduction> predefined_reductions()
-{
+std::vector<Reduction> predefined_reductions() {
     std::vector<Reduction> list;
     add_integers(list);
     add_other_scalars(list);
@@ -431,18 +408,16 @@ std::vector<Reduction> predefined_reductions()
     return list;
 }
 
-Reduction sum_of_ints()
-{
+Reduction sum_of_ints() {
     std::vector<Reduction> list;
     add_scalar<int>(list, "MPI_INT", MPI_INT, {{Operation::sum, "MPI_SUM", MPI_SUM}});
     return list.front();
 }
 
-Reduction maxloc_of_doubles()
-{
+Reduction maxloc_of_doubles() {
     std::vector<Reduction> list;
     add_pair<double>(list, "MPI_DOUBLE_INT", MPI_DOUBLE_INT);
     return list.front();
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

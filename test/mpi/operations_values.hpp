@@ -15,7 +15,7 @@
 namespace gpushm::mpi_test::operations {
 
 struct Reduction {
-    std::string name; // "MPI_SUM of MPI_INT"
+    std::string name;  // "MPI_SUM of MPI_INT"
     MPI_Op op;
     LayoutPtr layout;
 
@@ -24,13 +24,13 @@ struct Reduction {
     std::function<Bytes(int rank, int count)> values;
 
     // right = left op right, value by value.
-    std::function<void(const Bytes& left, Bytes& right)> combine;
+    std::function<void(const Bytes &left, Bytes &right)> combine;
 
-    std::shared_ptr<MPI_Op> owner; // of an operation of the program
+    std::shared_ptr<MPI_Op> owner;  // of an operation of the program
 };
 
 // The result over ranks [0, count of ranks) of values of `count` items.
-Bytes reduce(const Reduction& reduction, int ranks, int count);
+Bytes reduce(const Reduction &reduction, int ranks, int count);
 
 // Every predefined operation with every type of C that it is allowed for.
 std::vector<Reduction> predefined_reductions();
@@ -41,4 +41,4 @@ std::vector<Reduction> user_reductions();
 Reduction sum_of_ints();
 Reduction maxloc_of_doubles();
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

@@ -9,8 +9,7 @@ namespace gpushm::mpi_test::operations {
 namespace {
 
 // The address of the right neighbour's memory; windows of the flavor "dynamic" have no other base.
-MPI_Aint neighbors_address(Exchange& exchange, const Trial& trial, const void* memory)
-{
+MPI_Aint neighbors_address(Exchange &exchange, const Trial &trial, const void *memory) {
     MPI_Aint own = 0;
     MPI_Aint neighbors = 0;
     exchange.require(MPI_Get_address(memory, &own), "MPI_Get_address");
@@ -21,23 +20,24 @@ MPI_Aint neighbors_address(Exchange& exchange, const Trial& trial, const void* m
 }
 
 // A window of `size` bytes; those of Flavor::allocate are returned, those of the others given.
-int make_window(MPI_Comm comm, Flavor flavor, MPI_Aint size, void** memory, MPI_Win* window)
-{
+int make_window(MPI_Comm comm, Flavor flavor, MPI_Aint size, void **memory, MPI_Win *window) {
     switch (flavor) {
-    case Flavor::create: return MPI_Win_create(*memory, size, 1, MPI_INFO_NULL, comm, window);
-    case Flavor::allocate: return MPI_Win_allocate(size, 1, MPI_INFO_NULL, comm, memory, window);
-    case Flavor::dynamic: return MPI_Win_create_dynamic(MPI_INFO_NULL, comm, window);
+        case Flavor::create:
+            return MPI_Win_create(*memory, size, 1, MPI_INFO_NULL, comm, window);
+        case Flavor::allocate:
+            return MPI_Win_allocate(size, 1, MPI_INFO_NULL, comm, memory, window);
+        case Flavor::dynamic:
+            return MPI_Win_create_dynamic(MPI_INFO_NULL, comm, window);
     }
     return MPI_ERR_WIN;
 }
 
 class Window {
 public:
-    Window(Exchange& exchange, const Trial& trial, Flavor flavor, const Items& memory) :
-        exchange_(exchange), flavor_(flavor), memory_(memory)
-    {
+    Window(Exchange &exchange, const Trial &trial, Flavor flavor, const Items &memory)
+        : exchange_(exchange), flavor_(flavor), memory_(memory) {
         const MPI_Aint size = memory.count();
-        void* address = memory.address();
+        void *address = memory.address();
         if (!exchange.require(make_window(trial.group().comm, flavor, size, &address, &window_),
                               "creation of the window")) {
             return;
@@ -52,8 +52,7 @@ public:
         }
     }
 
-    ~Window()
-    {
+    ~Window() {
         if (window_ == MPI_WIN_NULL) {
             return;
         }
@@ -65,40 +64,37 @@ public:
         exchange_.require(MPI_Win_free(&window_), "MPI_Win_free");
     }
 
-    Window(const Window&) = delete;
-    Window& operator=(const Window&) = delete;
+    Window(const Window &) = delete;
+    Window &operator=(const Window &) = delete;
 
     MPI_Win get() const { return window_; }
     MPI_Aint base() const { return base_; }
 
 private:
-    Exchange& exchange_;
+    Exchange &exchange_;
     Flavor flavor_;
     Items memory_;
     MPI_Win window_ = MPI_WIN_NULL;
-    void* allocated_ = nullptr;
+    void *allocated_ = nullptr;
     MPI_Aint base_ = 0;
 };
 
 // What others have done to this rank's window is there for its own loads only after that.
-void finish_passive(Exchange& exchange, const Trial& trial, MPI_Win window)
-{
+void finish_passive(Exchange &exchange, const Trial &trial, MPI_Win window) {
     MPI_Barrier(trial.group().comm);
     const int own = trial.group().rank;
     exchange.require(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, own, 0, window), "MPI_Win_lock");
     exchange.require(MPI_Win_unlock(own, window), "MPI_Win_unlock");
 }
 
-void access_by_fence(Exchange& exchange, MPI_Win window, const std::function<void()>& access)
-{
+void access_by_fence(Exchange &exchange, MPI_Win window, const std::function<void()> &access) {
     exchange.require(MPI_Win_fence(MPI_MODE_NOPRECEDE, window), "MPI_Win_fence");
     access();
     exchange.require(MPI_Win_fence(MPI_MODE_NOSUCCEED, window), "MPI_Win_fence");
 }
 
-void access_by_lock(Exchange& exchange, const Trial& trial, MPI_Win window,
-                    const std::function<void()>& access)
-{
+void access_by_lock(Exchange &exchange, const Trial &trial, MPI_Win window,
+                    const std::function<void()> &access) {
     MPI_Barrier(trial.group().comm);
     exchange.require(MPI_Win_lock(MPI_LOCK_SHARED, trial.right(), 0, window), "MPI_Win_lock");
     access();
@@ -106,9 +102,8 @@ void access_by_lock(Exchange& exchange, const Trial& trial, MPI_Win window,
     finish_passive(exchange, trial, window);
 }
 
-void access_by_lock_all(Exchange& exchange, const Trial& trial, MPI_Win window,
-                        const std::function<void()>& access)
-{
+void access_by_lock_all(Exchange &exchange, const Trial &trial, MPI_Win window,
+                        const std::function<void()> &access) {
     MPI_Barrier(trial.group().comm);
     exchange.require(MPI_Win_lock_all(0, window), "MPI_Win_lock_all");
     access();
@@ -119,16 +114,15 @@ void access_by_lock_all(Exchange& exchange, const Trial& trial, MPI_Win window,
 
 class Members {
 public:
-    Members(MPI_Win window, int rank)
-    {
+    Members(MPI_Win window, int rank) {
         MPI_Group all;
         MPI_Win_get_group(window, &all);
         MPI_Group_incl(all, 1, &rank, &group_);
         MPI_Group_free(&all);
     }
     ~Members() { MPI_Group_free(&group_); }
-    Members(const Members&) = delete;
-    Members& operator=(const Members&) = delete;
+    Members(const Members &) = delete;
+    Members &operator=(const Members &) = delete;
 
     MPI_Group get() const { return group_; }
 
@@ -136,9 +130,8 @@ private:
     MPI_Group group_;
 };
 
-void access_by_post_start(Exchange& exchange, const Trial& trial, MPI_Win window,
-                          const std::function<void()>& access)
-{
+void access_by_post_start(Exchange &exchange, const Trial &trial, MPI_Win window,
+                          const std::function<void()> &access) {
     const Members origins(window, trial.left());
     const Members targets(window, trial.right());
     exchange.require(MPI_Win_post(origins.get(), 0, window), "MPI_Win_post");
@@ -148,45 +141,48 @@ void access_by_post_start(Exchange& exchange, const Trial& trial, MPI_Win window
     exchange.require(MPI_Win_wait(window), "MPI_Win_wait");
 }
 
-} // namespace
+}  // namespace
 
-const char* to_string(Epoch epoch)
-{
+const char *to_string(Epoch epoch) {
     switch (epoch) {
-    case Epoch::fence: return "fence";
-    case Epoch::lock: return "lock";
-    case Epoch::lock_all: return "lock_all and flush";
-    case Epoch::post_start: return "post and start";
+        case Epoch::fence:
+            return "fence";
+        case Epoch::lock:
+            return "lock";
+        case Epoch::lock_all:
+            return "lock_all and flush";
+        case Epoch::post_start:
+            return "post and start";
     }
     return "";
 }
 
-const char* to_string(Flavor flavor)
-{
+const char *to_string(Flavor flavor) {
     switch (flavor) {
-    case Flavor::create: return "Win_create";
-    case Flavor::allocate: return "Win_allocate";
-    case Flavor::dynamic: return "Win_create_dynamic";
+        case Flavor::create:
+            return "Win_create";
+        case Flavor::allocate:
+            return "Win_allocate";
+        case Flavor::dynamic:
+            return "Win_create_dynamic";
     }
     return "";
 }
 
-bool can_make_windows(const Group& group, Flavor flavor)
-{
+bool can_make_windows(const Group &group, Flavor flavor) {
     char memory[64];
-    void* address = memory;
+    void *address = memory;
     MPI_Win window = MPI_WIN_NULL;
     const bool made =
-            make_window(group.comm, flavor, sizeof(memory), &address, &window) == MPI_SUCCESS;
+        make_window(group.comm, flavor, sizeof(memory), &address, &window) == MPI_SUCCESS;
     if (made) {
         MPI_Win_free(&window);
     }
     return made;
 }
 
-void run_epoch(Exchange& exchange, const Trial& trial, Flavor flavor, Epoch epoch,
-               const Items& memory, const std::function<void(const Target&)>& access)
-{
+void run_epoch(Exchange &exchange, const Trial &trial, Flavor flavor, Epoch epoch,
+               const Items &memory, const std::function<void(const Target &)> &access) {
     exchange.run([&] {
         const Window window(exchange, trial, flavor, memory);
         if (window.get() == MPI_WIN_NULL) {
@@ -195,16 +191,20 @@ void run_epoch(Exchange& exchange, const Trial& trial, Flavor flavor, Epoch epoc
         const Target target{window.get(), trial.right(), window.base()};
         const auto access_target = [&] { access(target); };
         switch (epoch) {
-        case Epoch::fence: access_by_fence(exchange, target.window, access_target); break;
-        case Epoch::lock: access_by_lock(exchange, trial, target.window, access_target); break;
-        case Epoch::lock_all:
-            access_by_lock_all(exchange, trial, target.window, access_target);
-            break;
-        case Epoch::post_start:
-            access_by_post_start(exchange, trial, target.window, access_target);
-            break;
+            case Epoch::fence:
+                access_by_fence(exchange, target.window, access_target);
+                break;
+            case Epoch::lock:
+                access_by_lock(exchange, trial, target.window, access_target);
+                break;
+            case Epoch::lock_all:
+                access_by_lock_all(exchange, trial, target.window, access_target);
+                break;
+            case Epoch::post_start:
+                access_by_post_start(exchange, trial, target.window, access_target);
+                break;
         }
     });
 }
 
-} // namespace gpushm::mpi_test::operations
+}  // namespace gpushm::mpi_test::operations

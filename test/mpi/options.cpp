@@ -8,23 +8,22 @@
 
 namespace gpushm::mpi_test {
 
-const char* const kUsage =
-        "usage: mpirun -n 2 pairs [OPTIONS]\n"
-        "Sends messages between two ranks for each pair of memory kinds and checks every byte.\n"
-        "  --kinds LIST       of host,pinned,device,managed (default: all that there are)\n"
-        "  --max-size BYTES   largest message, K and M allowed (default: 64M)\n"
-        "  --quick            nine pairs, up to 4M, fewer alignments\n"
-        "  --device A[,B]     CUDA device of rank 0 and of rank 1 (default: rank modulo devices)\n"
-        "  --same-device      both ranks on device 0\n"
-        "  --table            after the tests, a table of latencies\n"
-        "  --bench            only the table, with ten times the iterations\n"
-        "  --timeout SECONDS  give up when one message takes longer (default: 300)\n"
-        "  --driver           only say which CUDA driver there is; status 1 if none\n";
+const char *const kUsage =
+    "usage: mpirun -n 2 pairs [OPTIONS]\n"
+    "Sends messages between two ranks for each pair of memory kinds and checks every byte.\n"
+    "  --kinds LIST       of host,pinned,device,managed (default: all that there are)\n"
+    "  --max-size BYTES   largest message, K and M allowed (default: 64M)\n"
+    "  --quick            nine pairs, up to 4M, fewer alignments\n"
+    "  --device A[,B]     CUDA device of rank 0 and of rank 1 (default: rank modulo devices)\n"
+    "  --same-device      both ranks on device 0\n"
+    "  --table            after the tests, a table of latencies\n"
+    "  --bench            only the table, with ten times the iterations\n"
+    "  --timeout SECONDS  give up when one message takes longer (default: 300)\n"
+    "  --driver           only say which CUDA driver there is; status 1 if none\n";
 
 namespace {
 
-std::vector<std::string> split(const std::string& list)
-{
+std::vector<std::string> split(const std::string &list) {
     std::vector<std::string> parts;
     std::istringstream stream(list);
     for (std::string part; std::getline(stream, part, ',');) {
@@ -33,9 +32,8 @@ std::vector<std::string> split(const std::string& list)
     return parts;
 }
 
-size_t parse_number(const std::string& option, const std::string& text)
-{
-    char* end = nullptr;
+size_t parse_number(const std::string &option, const std::string &text) {
+    char *end = nullptr;
     const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
     const std::string unit = end;
     if (end != text.c_str() && text[0] != '-') {
@@ -52,8 +50,7 @@ size_t parse_number(const std::string& option, const std::string& text)
     throw std::runtime_error(option + " " + text + ": not a number");
 }
 
-MemoryKind parse_kind(const std::string& text)
-{
+MemoryKind parse_kind(const std::string &text) {
     for (MemoryKind kind :
          {MemoryKind::host, MemoryKind::pinned, MemoryKind::device, MemoryKind::managed}) {
         if (text == to_string(kind)) {
@@ -63,10 +60,9 @@ MemoryKind parse_kind(const std::string& text)
     throw std::runtime_error("--kinds " + text + ": not one of host, pinned, device, managed");
 }
 
-std::vector<MemoryKind> parse_kinds(const std::string& list)
-{
+std::vector<MemoryKind> parse_kinds(const std::string &list) {
     std::vector<MemoryKind> kinds;
-    for (const std::string& part : split(list)) {
+    for (const std::string &part : split(list)) {
         kinds.push_back(parse_kind(part));
     }
     if (kinds.empty()) {
@@ -75,10 +71,9 @@ std::vector<MemoryKind> parse_kinds(const std::string& list)
     return kinds;
 }
 
-std::vector<int> parse_devices(const std::string& list)
-{
+std::vector<int> parse_devices(const std::string &list) {
     std::vector<int> devices;
-    for (const std::string& part : split(list)) {
+    for (const std::string &part : split(list)) {
         devices.push_back(static_cast<int>(parse_number("--device", part)));
     }
     if (devices.size() == 1) {
@@ -90,10 +85,9 @@ std::vector<int> parse_devices(const std::string& list)
     return devices;
 }
 
-} // namespace
+}  // namespace
 
-Options parse_options(int argc, char** argv)
-{
+Options parse_options(int argc, char **argv) {
     Options options;
     bool max_size_given = false;
     for (int i = 1; i < argc; ++i) {
@@ -105,7 +99,7 @@ Options parse_options(int argc, char** argv)
             value = name.substr(equals + 1);
             name = name.substr(0, equals);
         }
-        auto take_value = [&]() -> const std::string& {
+        auto take_value = [&]() -> const std::string & {
             if (!joined) {
                 if (++i == argc) {
                     throw std::runtime_error(name + " needs a value");
@@ -150,4 +144,4 @@ Options parse_options(int argc, char** argv)
     return options;
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -11,21 +11,21 @@
 namespace gpushm::mpi_test {
 
 struct Options {
-    std::vector<MemoryKind> kinds; // empty: not given
-    std::vector<int> devices;      // of rank 0 and 1; empty: rank modulo number of devices
+    std::vector<MemoryKind> kinds;  // empty: not given
+    std::vector<int> devices;       // of rank 0 and 1; empty: rank modulo number of devices
     size_t max_size = size_t{64} << 20;
     unsigned timeout_s = 300;
     bool quick = false;
     bool tests = true;
     bool table = false;
-    int repeat = 1; // multiplies the iterations of the table
+    int repeat = 1;  // multiplies the iterations of the table
     bool only_driver = false;
     bool help = false;
 };
 
-extern const char* const kUsage;
+extern const char *const kUsage;
 
 // Throws std::runtime_error with one line that says what is wrong.
-Options parse_options(int argc, char** argv);
+Options parse_options(int argc, char **argv);
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

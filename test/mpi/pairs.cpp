@@ -16,16 +16,14 @@
 namespace gpushm::mpi_test {
 namespace {
 
-long sum_over_ranks(long value)
-{
+long sum_over_ranks(long value) {
     long sum = 0;
     MPI_Allreduce(&value, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     return sum;
 }
 
 // Prints the line of one test. Returns whether it passed on both ranks.
-bool report(const Session& session, const std::string& name, const Outcome& outcome)
-{
+bool report(const Session &session, const std::string &name, const Outcome &outcome) {
     if (outcome.failed_messages != 0) {
         std::fprintf(stderr, "pairs: rank %d, %s: %s\n", session.rank, name.c_str(),
                      outcome.first_failure.c_str());
@@ -41,8 +39,7 @@ bool report(const Session& session, const std::string& name, const Outcome& outc
     return failed == 0;
 }
 
-Outcome test_pair(Session& session, const KindPair& pair)
-{
+Outcome test_pair(Session &session, const KindPair &pair) {
     Outcome sum = test_single_messages(session, pair);
     const Outcome windows = test_windows(session, pair);
     sum.checked_messages += windows.checked_messages;
@@ -53,8 +50,7 @@ Outcome test_pair(Session& session, const KindPair& pair)
     return sum;
 }
 
-std::vector<MemoryKind> chosen_kinds(const Options& options, const CudaDriver* driver)
-{
+std::vector<MemoryKind> chosen_kinds(const Options &options, const CudaDriver *driver) {
     if (!options.kinds.empty()) {
         return options.kinds;
     }
@@ -67,28 +63,25 @@ std::vector<MemoryKind> chosen_kinds(const Options& options, const CudaDriver* d
     return {MemoryKind::host, MemoryKind::pinned, MemoryKind::device, MemoryKind::managed};
 }
 
-void choose_device(CudaDriver& driver, const Options& options, int rank)
-{
+void choose_device(CudaDriver &driver, const Options &options, int rank) {
     const int device =
-            options.devices.empty() ? rank % driver.device_count() : options.devices[rank];
+        options.devices.empty() ? rank % driver.device_count() : options.devices[rank];
     driver.use_device(device);
     std::printf("rank %d: device %d\n", rank, device);
     std::fflush(stdout);
 }
 
-int count_failures(Session& session, const std::vector<KindPair>& pairs,
-                   const std::vector<MemoryKind>& kinds)
-{
+int count_failures(Session &session, const std::vector<KindPair> &pairs,
+                   const std::vector<MemoryKind> &kinds) {
     int failures = 0;
-    for (const KindPair& pair : pairs) {
+    for (const KindPair &pair : pairs) {
         failures += !report(session, to_string(pair), test_pair(session, pair));
     }
     failures += !report(session, "order, mixed kinds", test_order(session, kinds));
     return failures;
 }
 
-int run(const Options& options)
-{
+int run(const Options &options) {
     Session session{};
     int size = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &session.rank);
@@ -132,24 +125,22 @@ int run(const Options& options)
     return failures == 0 ? 0 : 1;
 }
 
-int print_driver()
-{
+int print_driver() {
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
     std::printf("%s\n", driver ? driver->description().c_str() : reason.c_str());
     return driver ? 0 : 1;
 }
 
-} // namespace
-} // namespace gpushm::mpi_test
+}  // namespace
+}  // namespace gpushm::mpi_test
 
-int main(int argc, char** argv)
-{
+int main(int argc, char **argv) {
     using namespace gpushm::mpi_test;
     Options options;
     try {
         options = parse_options(argc, argv);
-    } catch (const std::exception& error) {
+    } catch (const std::exception &error) {
         std::fprintf(stderr, "pairs: %s\n", error.what());
         return 2;
     }
@@ -164,7 +155,7 @@ int main(int argc, char** argv)
     int status = 2;
     try {
         status = run(options);
-    } catch (const std::exception& error) {
+    } catch (const std::exception &error) {
         std::fprintf(stderr, "pairs: %s\n", error.what());
         MPI_Abort(MPI_COMM_WORLD, 2);
     }

@@ -11,29 +11,25 @@ namespace {
 constexpr size_t kWord = sizeof(uint64_t);
 
 // The output function of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-uint64_t mix(uint64_t x)
-{
+uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
 
-uint64_t word_at(uint64_t seed, size_t index)
-{
+uint64_t word_at(uint64_t seed, size_t index) {
     return mix(seed + (index + 1) * 0x9e3779b97f4a7c15u);
 }
 
-void fill(unsigned char* data, size_t size, uint64_t seed, uint64_t flip)
-{
+void fill(unsigned char *data, size_t size, uint64_t seed, uint64_t flip) {
     for (size_t at = 0; at < size; at += kWord) {
         const uint64_t word = word_at(seed, at / kWord) ^ flip;
         std::memcpy(data + at, &word, std::min(kWord, size - at));
     }
 }
 
-std::optional<Mismatch> compare(const unsigned char* data, size_t size, uint64_t seed, size_t first,
-                                uint64_t flip)
-{
+std::optional<Mismatch> compare(const unsigned char *data, size_t size, uint64_t seed, size_t first,
+                                uint64_t flip) {
     size_t at = 0;
     while (at < size) {
         const size_t in_word = (first + at) % kWord;
@@ -53,33 +49,28 @@ std::optional<Mismatch> compare(const unsigned char* data, size_t size, uint64_t
     return std::nullopt;
 }
 
-} // namespace
+}  // namespace
 
-uint64_t message_seed(uint64_t counter, size_t size)
-{
+uint64_t message_seed(uint64_t counter, size_t size) {
     return mix(mix(counter + 1) + size);
 }
 
-void fill_pattern(unsigned char* data, size_t size, uint64_t seed)
-{
+void fill_pattern(unsigned char *data, size_t size, uint64_t seed) {
     fill(data, size, seed, 0);
 }
 
-void fill_poison(unsigned char* data, size_t size, uint64_t seed)
-{
+void fill_poison(unsigned char *data, size_t size, uint64_t seed) {
     fill(data, size, seed, ~uint64_t{0});
 }
 
-std::optional<Mismatch> find_pattern_mismatch(const unsigned char* data, size_t size, uint64_t seed,
-                                              size_t first)
-{
+std::optional<Mismatch> find_pattern_mismatch(const unsigned char *data, size_t size, uint64_t seed,
+                                              size_t first) {
     return compare(data, size, seed, first, 0);
 }
 
-std::optional<Mismatch> find_poison_mismatch(const unsigned char* data, size_t size, uint64_t seed,
-                                             size_t first)
-{
+std::optional<Mismatch> find_poison_mismatch(const unsigned char *data, size_t size, uint64_t seed,
+                                             size_t first) {
     return compare(data, size, seed, first, ~uint64_t{0});
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program that calls MPI by pointers in its data, as tables of functions by name do, with buffers in device memory.
-// Built twice: to be loaded anywhere, where the loader fills in the pointers, and for a fixed place (pointers_fixed),
-// where they lead to a stub within the program, which the loader takes for the function everywhere.
+// A program that calls MPI by pointers in its data, as tables of functions by name do, with buffers
+// in device memory. Built twice: to be loaded anywhere, where the loader fills in the pointers, and
+// for a fixed place (pointers_fixed), where they lead to a stub within the program, which the
+// loader takes for the function everywhere.
 #include "cuda_driver.hpp"
 
 #include <mpi.h>
@@ -17,29 +18,27 @@ constexpr int kSkipped = 77;
 constexpr int kInts = 100000;
 
 struct Function {
-    const char* name;
-    int (*create)(MPI_User_function*, int, MPI_Op*);
+    const char *name;
+    int (*create)(MPI_User_function *, int, MPI_Op *);
 };
 const Function functions[] = {{"MPI_Op_create", MPI_Op_create}, {"PMPI_Op_create", PMPI_Op_create}};
 
-void add(void* in, void* inout, int* count, MPI_Datatype*)
-{
+void add(void *in, void *inout, int *count, MPI_Datatype *) {
     for (int i = 0; i < *count; ++i) {
-        static_cast<int*>(inout)[i] += static_cast<const int*>(in)[i];
+        static_cast<int *>(inout)[i] += static_cast<const int *>(in)[i];
     }
 }
 
 // The sum of the ranks + 1, by an operation that `create` makes: it gets host memory.
-bool adds_up(CudaDriver& driver, const Function& function)
-{
+bool adds_up(CudaDriver &driver, const Function &function) {
     int rank = 0;
     int size = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     std::vector<int> values(kInts, rank + 1);
     const size_t bytes = values.size() * sizeof(int);
-    void* const from = driver.allocate(MemoryKind::device, bytes);
-    void* const to = driver.allocate(MemoryKind::device, bytes);
+    void *const from = driver.allocate(MemoryKind::device, bytes);
+    void *const to = driver.allocate(MemoryKind::device, bytes);
     driver.write(from, values.data(), bytes);
     MPI_Op op = MPI_OP_NULL;
     function.create(add, 1, &op);
@@ -53,8 +52,7 @@ bool adds_up(CudaDriver& driver, const Function& function)
     return right;
 }
 
-int run()
-{
+int run() {
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
     if (driver == nullptr) {
@@ -62,7 +60,7 @@ int run()
         return kSkipped;
     }
     driver->use_device(0);
-    volatile int count = 2; // so that the compiler has to look into the table
+    volatile int count = 2;  // so that the compiler has to look into the table
     bool right = true;
     for (int i = 0; i < count; ++i) {
         right = adds_up(*driver, functions[i]) && right;
@@ -70,11 +68,10 @@ int run()
     return right ? 0 : 1;
 }
 
-} // namespace
-} // namespace gpushm::mpi_test
+}  // namespace
+}  // namespace gpushm::mpi_test
 
-int main(int argc, char** argv)
-{
+int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     const int status = gpushm::mpi_test::run();
     MPI_Finalize();

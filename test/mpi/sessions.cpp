@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sessions of MPI 4, with buffers in host memory, and in device memory where there is a CUDA driver:
+// Sessions of MPI 4, with buffers in host memory, and in device memory where there is a CUDA
+// driver:
 //
 //   sessions again    a session begins and ends, then MPI_Init: Open MPI fills its tables once more
 //   sessions alone    no MPI_Init at all, so that there is no MPI_COMM_WORLD
 //   sessions beside   MPI_Init, and communicators of a session's groups beside MPI_COMM_WORLD
 //   sessions window   as alone: a window in device memory is an error of MPI_Win_create
 //
-// Exit status 77 where this MPI cannot do that. The functions are found at run time, for the program is built with an
-// Open MPI that may have none of them.
+// Exit status 77 where this MPI cannot do that. The functions are found at run time, for the
+// program is built with an Open MPI that may have none of them.
 #include "cuda_driver.hpp"
 
 #include <mpi.h>
@@ -22,11 +23,11 @@
 
 // Null where MPI has none; else called as by a program that is linked to it.
 extern "C" {
-int MPI_Comm_create_from_group(MPI_Group group, const char* tag, MPI_Info info, MPI_Errhandler handler,
-                               MPI_Comm* comm) __attribute__((weak));
-int MPI_Intercomm_create_from_groups(MPI_Group local, int local_leader, MPI_Group remote, int remote_leader,
-                                     const char* tag, MPI_Info info, MPI_Errhandler handler, MPI_Comm* comm)
-        __attribute__((weak));
+int MPI_Comm_create_from_group(MPI_Group group, const char *tag, MPI_Info info,
+                               MPI_Errhandler handler, MPI_Comm *comm) __attribute__((weak));
+int MPI_Intercomm_create_from_groups(MPI_Group local, int local_leader, MPI_Group remote,
+                                     int remote_leader, const char *tag, MPI_Info info,
+                                     MPI_Errhandler handler, MPI_Comm *comm) __attribute__((weak));
 }
 
 namespace gpushm::mpi_test {
@@ -34,71 +35,62 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-[[noreturn]] void fail(const std::string& what)
-{
+[[noreturn]] void fail(const std::string &what) {
     fprintf(stderr, "sessions: %s\n", what.c_str());
     exit(1);
 }
 
-[[noreturn]] void skip(const char* why)
-{
+[[noreturn]] void skip(const char *why) {
     printf("sessions: skipped: %s\n", why);
     exit(kSkipped);
 }
 
 template <typename Function>
-Function find(const char* name)
-{
-    void* const function = dlsym(RTLD_DEFAULT, name);
+Function find(const char *name) {
+    void *const function = dlsym(RTLD_DEFAULT, name);
     if (function == nullptr) {
         skip("this MPI has no sessions");
     }
     return reinterpret_cast<Function>(function);
 }
 
-using Session = void*;
+using Session = void *;
 
-Session begin_session()
-{
+Session begin_session() {
     Session session = nullptr;
-    const auto init =
-            find<int (*)(MPI_Info, MPI_Errhandler, Session*)>("MPI_Session_init");
+    const auto init = find<int (*)(MPI_Info, MPI_Errhandler, Session *)>("MPI_Session_init");
     if (init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session) != MPI_SUCCESS) {
         fail("MPI_Session_init");
     }
     return session;
 }
 
-void end_session(Session session)
-{
-    find<int (*)(Session*)>("MPI_Session_finalize")(&session);
+void end_session(Session session) {
+    find<int (*)(Session *)>("MPI_Session_finalize")(&session);
 }
 
 // `count` ints in host or in device memory.
 class Ints {
 public:
-    Ints(CudaDriver* driver, bool on_device, size_t count, int value) :
-        driver_(driver), values_(count, value), on_device_(on_device)
-    {
+    Ints(CudaDriver *driver, bool on_device, size_t count, int value)
+        : driver_(driver), values_(count, value), on_device_(on_device) {
         if (on_device) {
             memory_ = driver->allocate(MemoryKind::device, bytes());
             driver->write(memory_, values_.data(), bytes());
         }
     }
-    ~Ints()
-    {
+    ~Ints() {
         if (on_device_) {
             driver_->release(MemoryKind::device, memory_);
         }
     }
-    Ints(const Ints&) = delete;
-    Ints& operator=(const Ints&) = delete;
+    Ints(const Ints &) = delete;
+    Ints &operator=(const Ints &) = delete;
 
-    void* data() { return on_device_ ? memory_ : values_.data(); }
+    void *data() { return on_device_ ? memory_ : values_.data(); }
     int count() const { return static_cast<int>(values_.size()); }
 
-    void check(int wanted, const std::string& operation)
-    {
+    void check(int wanted, const std::string &operation) {
         if (on_device_) {
             driver_->read(values_.data(), memory_, bytes());
         }
@@ -113,19 +105,17 @@ public:
 private:
     size_t bytes() const { return values_.size() * sizeof(int); }
 
-    CudaDriver* driver_;
+    CudaDriver *driver_;
     std::vector<int> values_;
     bool on_device_;
-    void* memory_ = nullptr;
+    void *memory_ = nullptr;
 };
 
-std::vector<bool> memory_kinds(const CudaDriver* driver)
-{
+std::vector<bool> memory_kinds(const CudaDriver *driver) {
     return driver != nullptr ? std::vector<bool>{false, true} : std::vector<bool>{false};
 }
 
-void test_reductions(CudaDriver* driver, MPI_Comm comm)
-{
+void test_reductions(CudaDriver *driver, MPI_Comm comm) {
     int rank = 0;
     int size = 0;
     MPI_Comm_rank(comm, &rank);
@@ -151,8 +141,7 @@ void test_reductions(CudaDriver* driver, MPI_Comm comm)
 }
 
 // From each rank to the next one, contiguous and every second element.
-void test_messages(CudaDriver* driver, MPI_Comm comm)
-{
+void test_messages(CudaDriver *driver, MPI_Comm comm) {
     int rank = 0;
     int size = 0;
     MPI_Comm_rank(comm, &rank);
@@ -166,50 +155,47 @@ void test_messages(CudaDriver* driver, MPI_Comm comm)
         for (size_t count : {1u, 1u << 11, 1u << 20}) {
             Ints own(driver, on_device, count, rank);
             Ints other(driver, on_device, count, -1);
-            MPI_Sendrecv(own.data(), own.count(), MPI_INT, next, 1, other.data(), other.count(), MPI_INT, last, 1,
-                         comm, MPI_STATUS_IGNORE);
+            MPI_Sendrecv(own.data(), own.count(), MPI_INT, next, 1, other.data(), other.count(),
+                         MPI_INT, last, 1, comm, MPI_STATUS_IGNORE);
             other.check(last, "MPI_Sendrecv");
         }
         Ints rows(driver, on_device, 1 << 11, rank);
         Ints packed(driver, on_device, 1 << 10, -1);
-        MPI_Sendrecv(rows.data(), 1, every_second, next, 2, packed.data(), packed.count(), MPI_INT, last, 2, comm,
-                     MPI_STATUS_IGNORE);
+        MPI_Sendrecv(rows.data(), 1, every_second, next, 2, packed.data(), packed.count(), MPI_INT,
+                     last, 2, comm, MPI_STATUS_IGNORE);
         packed.check(last, "MPI_Sendrecv of a vector");
     }
     MPI_Type_free(&every_second);
 }
 
-void run_again(CudaDriver* driver)
-{
+void run_again(CudaDriver *driver) {
     Session session = begin_session();
     int sets = 0;
-    find<int (*)(Session, MPI_Info, int*)>("MPI_Session_get_num_psets")(session, MPI_INFO_NULL,
-                                                                       &sets);
+    find<int (*)(Session, MPI_Info, int *)>("MPI_Session_get_num_psets")(session, MPI_INFO_NULL,
+                                                                         &sets);
     end_session(session);
     MPI_Init(nullptr, nullptr);
     test_reductions(driver, MPI_COMM_WORLD);
     MPI_Finalize();
 }
 
-MPI_Group world_of(Session session)
-{
+MPI_Group world_of(Session session) {
     MPI_Group group = MPI_GROUP_NULL;
-    find<int (*)(Session, const char*, MPI_Group*)>("MPI_Group_from_session_pset")(
-            session, "mpi://WORLD", &group);
+    find<int (*)(Session, const char *, MPI_Group *)>("MPI_Group_from_session_pset")(
+        session, "mpi://WORLD", &group);
     return group;
 }
 
-MPI_Comm communicator_of(MPI_Group group, const char* name)
-{
+MPI_Comm communicator_of(MPI_Group group, const char *name) {
     MPI_Comm comm = MPI_COMM_NULL;
-    if (MPI_Comm_create_from_group(group, name, MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm) != MPI_SUCCESS) {
+    if (MPI_Comm_create_from_group(group, name, MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm) !=
+        MPI_SUCCESS) {
         fail("MPI_Comm_create_from_group");
     }
     return comm;
 }
 
-void run_alone(CudaDriver* driver)
-{
+void run_alone(CudaDriver *driver) {
     Session session = begin_session();
     MPI_Group group = world_of(session);
     MPI_Comm comm = communicator_of(group, "gpushm");
@@ -220,8 +206,7 @@ void run_alone(CudaDriver* driver)
     end_session(session);
 }
 
-void run_window(CudaDriver* driver)
-{
+void run_window(CudaDriver *driver) {
     if (driver == nullptr) {
         skip("no CUDA driver");
     }
@@ -241,8 +226,7 @@ void run_window(CudaDriver* driver)
 }
 
 // The even and the odd ranks, each a group, talk to each other.
-void test_intercommunicator(MPI_Group world)
-{
+void test_intercommunicator(MPI_Group world) {
     int rank = 0;
     int size = 0;
     MPI_Group_rank(world, &rank);
@@ -253,8 +237,9 @@ void test_intercommunicator(MPI_Group world)
         MPI_Group_range_incl(world, 1, range, &groups[parity]);
     }
     MPI_Comm comm = MPI_COMM_NULL;
-    if (MPI_Intercomm_create_from_groups(groups[rank % 2], 0, groups[1 - rank % 2], 0, "gpushm-inter",
-                                         MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm) != MPI_SUCCESS) {
+    if (MPI_Intercomm_create_from_groups(groups[rank % 2], 0, groups[1 - rank % 2], 0,
+                                         "gpushm-inter", MPI_INFO_NULL, MPI_ERRORS_RETURN,
+                                         &comm) != MPI_SUCCESS) {
         fail("MPI_Intercomm_create_from_groups");
     }
     int others = 0;
@@ -267,8 +252,7 @@ void test_intercommunicator(MPI_Group world)
     MPI_Group_free(&groups[1]);
 }
 
-void run_beside(CudaDriver* driver)
-{
+void run_beside(CudaDriver *driver) {
     MPI_Init(nullptr, nullptr);
     Session session = begin_session();
     MPI_Group group = world_of(session);
@@ -300,15 +284,14 @@ void run_beside(CudaDriver* driver)
 }
 
 struct Mode {
-    const char* name;
-    void (*run)(CudaDriver* driver);
+    const char *name;
+    void (*run)(CudaDriver *driver);
 };
 constexpr Mode kModes[] = {
-        {"again", run_again}, {"alone", run_alone}, {"beside", run_beside}, {"window", run_window}};
+    {"again", run_again}, {"alone", run_alone}, {"beside", run_beside}, {"window", run_window}};
 
-const Mode* find_mode(const std::string& name)
-{
-    for (const Mode& mode : kModes) {
+const Mode *find_mode(const std::string &name) {
+    for (const Mode &mode : kModes) {
         if (name == mode.name) {
             return &mode;
         }
@@ -316,13 +299,12 @@ const Mode* find_mode(const std::string& name)
     return nullptr;
 }
 
-} // namespace
-} // namespace gpushm::mpi_test
+}  // namespace
+}  // namespace gpushm::mpi_test
 
-int main(int argc, char** argv)
-try {
+int main(int argc, char **argv) try {
     using namespace gpushm::mpi_test;
-    const Mode* const mode = find_mode(argc == 2 ? argv[1] : "");
+    const Mode *const mode = find_mode(argc == 2 ? argv[1] : "");
     if (mode == nullptr) {
         fail("usage: sessions again|alone|beside|window");
     }
@@ -334,7 +316,7 @@ try {
     mode->run(driver.get());
     printf("sessions %s: passed\n", mode->name);
     return 0;
-} catch (const std::runtime_error& error) {
+} catch (const std::runtime_error &error) {
     fprintf(stderr, "sessions: %s\n", error.what());
     return 1;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// To be loaded before a program: the code of libmpi cannot be changed there, as if its functions began in a way that
-// nobody knows to move.
+// To be loaded before a program: the code of libmpi cannot be changed there, as if its functions
+// began in a way that nobody knows to move.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
-extern "C" __attribute__((visibility("default"))) int mprotect(void* address, size_t length, int access) noexcept
-{
+extern "C" __attribute__((visibility("default"))) int mprotect(void *address, size_t length,
+                                                               int access) noexcept {
     constexpr int kBoth = PROT_WRITE | PROT_EXEC;
     Dl_info library;
     if ((access & kBoth) == kBoth && dladdr(address, &library) != 0 &&

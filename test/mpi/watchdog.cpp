@@ -16,33 +16,29 @@ char prefix[64];
 char last_note[256] = "start";
 unsigned limit_seconds;
 
-void say(const char* what)
-{
-    const char* const parts[] = {prefix, what, last_note, "\n"};
-    for (const char* part : parts) {
+void say(const char *what) {
+    const char *const parts[] = {prefix, what, last_note, "\n"};
+    for (const char *part : parts) {
         if (write(STDERR_FILENO, part, std::strlen(part)) < 0) {
             return;
         }
     }
 }
 
-void on_alarm(int)
-{
+void on_alarm(int) {
     say("hangs in: ");
     _exit(3);
 }
 
 // The handler is installed with SA_RESETHAND: on return the instruction faults again and ends the
 // process as if there had been no handler.
-void on_crash(int)
-{
+void on_crash(int) {
     say("crashes in: ");
 }
 
-} // namespace
+}  // namespace
 
-void start_watchdog(int rank, unsigned seconds)
-{
+void start_watchdog(int rank, unsigned seconds) {
     std::snprintf(prefix, sizeof(prefix), "%s: rank %d ", program_invocation_short_name, rank);
     limit_seconds = seconds;
 
@@ -56,8 +52,7 @@ void start_watchdog(int rank, unsigned seconds)
     alarm(seconds);
 }
 
-void note(const char* format, ...)
-{
+void note(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(last_note, sizeof(last_note), format, arguments);
@@ -65,9 +60,8 @@ void note(const char* format, ...)
     alarm(limit_seconds);
 }
 
-void stop_watchdog()
-{
+void stop_watchdog() {
     alarm(0);
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -9,9 +9,9 @@ namespace gpushm::mpi_test {
 void start_watchdog(int rank, unsigned seconds);
 
 // Notes what comes next (printf format).
-void note(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Stops the clock, e.g. before MPI_Finalize.
 void stop_watchdog();
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Windows whose users do what Open MPI's components for windows have got wrong, with buffers of each kind of memory, and
-// without CUDA at all:
+// Windows whose users do what Open MPI's components for windows have got wrong, with buffers of
+// each kind of memory, and without CUDA at all:
 //
-//   windows bounds     accumulates of types with bounds, at MPI_BOTTOM, of several elements, of nothing
-//   windows polling    a rank that looks at its own memory until another one has changed it
+//   windows bounds     accumulates of types with bounds, at MPI_BOTTOM, of several elements, of
+//   nothing windows polling    a rank that looks at its own memory until another one has changed it
 //   windows blocks     types of many blocks
 //   windows late       buffers in GPU memory, which is used only after the window was made
 //
@@ -30,40 +30,38 @@ constexpr unsigned kSeconds = 60;
 
 // How a rank looks at an int of its own.
 struct Look {
-    const char* name;
-    std::function<int(Ints& memory, Ints& result, MPI_Win)> look;
+    const char *name;
+    std::function<int(Ints &memory, Ints &result, MPI_Win)> look;
 };
 
-std::vector<Look> looks()
-{
-    const auto fetched = [](Ints& result, MPI_Win window) {
+std::vector<Look> looks() {
+    const auto fetched = [](Ints &result, MPI_Win window) {
         MPI_Win_flush(own_rank, window);
         return result.values()[0];
     };
     return {{"MPI_Win_sync",
-             [](Ints& memory, Ints&, MPI_Win window) {
+             [](Ints &memory, Ints &, MPI_Win window) {
                  MPI_Win_sync(window);
                  return memory.values()[0];
              }},
             {"MPI_Get",
-             [fetched](Ints&, Ints& result, MPI_Win window) {
+             [fetched](Ints &, Ints &result, MPI_Win window) {
                  MPI_Get(result.data(), 1, MPI_INT, own_rank, 0, 1, MPI_INT, window);
                  return fetched(result, window);
              }},
             {"MPI_Rget",
-             [](Ints&, Ints& result, MPI_Win window) {
+             [](Ints &, Ints &result, MPI_Win window) {
                  MPI_Request request = MPI_REQUEST_NULL;
                  MPI_Rget(result.data(), 1, MPI_INT, own_rank, 0, 1, MPI_INT, window, &request);
                  MPI_Wait(&request, MPI_STATUS_IGNORE);
                  return result.values()[0];
              }},
             {"MPI_Fetch_and_op",
-             [fetched](Ints&, Ints& result, MPI_Win window) {
+             [fetched](Ints &, Ints &result, MPI_Win window) {
                  MPI_Fetch_and_op(nullptr, result.data(), MPI_INT, own_rank, 0, MPI_NO_OP, window);
                  return fetched(result, window);
              }},
-            {"MPI_Get_accumulate",
-             [fetched](Ints&, Ints& result, MPI_Win window) {
+            {"MPI_Get_accumulate", [fetched](Ints &, Ints &result, MPI_Win window) {
                  MPI_Get_accumulate(nullptr, 0, MPI_INT, result.data(), 1, MPI_INT, own_rank, 0, 1,
                                     MPI_INT, MPI_NO_OP, window);
                  return fetched(result, window);
@@ -71,9 +69,8 @@ std::vector<Look> looks()
 }
 
 // The first two ranks hand a number to and fro.
-void test_polling(const Place& place)
-{
-    for (const Look& look : looks()) {
+void test_polling(const Place &place) {
+    for (const Look &look : looks()) {
         note("%s in a loop, %s", look.name, place.name().c_str());
         Ints memory(place.driver, place.window, {0});
         Ints result(place.driver, place.origin, {0});
@@ -98,10 +95,9 @@ void test_polling(const Place& place)
 
 enum class Direction { put, get, accumulate };
 
-void test_transfer(const Place& place, Direction direction, int blocks, bool origin_apart,
-                   bool target_apart)
-{
-    const char* const name = direction == Direction::put   ? "MPI_Put"
+void test_transfer(const Place &place, Direction direction, int blocks, bool origin_apart,
+                   bool target_apart) {
+    const char *const name = direction == Direction::put   ? "MPI_Put"
                              : direction == Direction::get ? "MPI_Get"
                                                            : "MPI_Accumulate";
     const std::string what = std::string(name) + " of " + std::to_string(blocks) + " blocks, " +
@@ -139,14 +135,13 @@ void test_transfer(const Place& place, Direction direction, int blocks, bool ori
     const int write_step = (is_get ? origin_apart : target_apart) ? 2 : 1;
     for (int i = 0; i < blocks; ++i) {
         const int value = 100 * from + i * read_step;
-        int& place_of = wanted[static_cast<size_t>(i) * write_step];
+        int &place_of = wanted[static_cast<size_t>(i) * write_step];
         place_of = direction == Direction::accumulate ? kPad + value : value;
     }
     check((is_get ? local : memory).values() == wanted, what);
 }
 
-void test_blocks(const Place& place)
-{
+void test_blocks(const Place &place) {
     constexpr int kBlocks = 4096;
     constexpr int kMany = 65536;
     for (Direction direction : {Direction::put, Direction::get, Direction::accumulate}) {
@@ -160,8 +155,7 @@ void test_blocks(const Place& place)
 // ---------------------------------------------------------------- GPU memory after all
 
 // Puts and gets of `local`, which is GPU memory, in a window of host memory.
-void exchange_late(CudaDriver& driver, MemoryKind kind, Ints& memory, MPI_Win window)
-{
+void exchange_late(CudaDriver &driver, MemoryKind kind, Ints &memory, MPI_Win window) {
     constexpr int kInts = 1000;
     const std::vector<int> given = numbers(kInts, 100 * own_rank);
     const std::vector<int> left = numbers(kInts, 100 * left_neighbor());
@@ -195,7 +189,7 @@ void exchange_late(CudaDriver& driver, MemoryKind kind, Ints& memory, MPI_Win wi
     MPI_Win_unlock_all(window);
     MPI_Barrier(MPI_COMM_WORLD);
     std::vector<int> sum = left;
-    for (int& value : sum) {
+    for (int &value : sum) {
         value *= 2;
     }
     sum[1] = left[0];
@@ -203,19 +197,19 @@ void exchange_late(CudaDriver& driver, MemoryKind kind, Ints& memory, MPI_Win wi
 }
 
 // Its component knows no GPU memory: that is an error, and host memory is attached all the same.
-void attach_late(CudaDriver& driver, MPI_Win window)
-{
+void attach_late(CudaDriver &driver, MPI_Win window) {
     Ints on_gpu(&driver, MemoryKind::device, std::vector<int>(1000, kPad));
     Ints on_host(nullptr, MemoryKind::host, std::vector<int>(1000, kPad));
     MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
-    check(MPI_Win_attach(window, on_gpu.data(), on_gpu.bytes()) != MPI_SUCCESS, "MPI_Win_attach of GPU memory, late");
-    check(MPI_Win_attach(window, on_host.data(), on_host.bytes()) == MPI_SUCCESS, "MPI_Win_attach, late");
+    check(MPI_Win_attach(window, on_gpu.data(), on_gpu.bytes()) != MPI_SUCCESS,
+          "MPI_Win_attach of GPU memory, late");
+    check(MPI_Win_attach(window, on_host.data(), on_host.bytes()) == MPI_SUCCESS,
+          "MPI_Win_attach, late");
     MPI_Win_detach(window, on_host.data());
 }
 
 // With this rank's device in use. Null, which has been said then, where there is none.
-std::unique_ptr<CudaDriver> open_driver()
-{
+std::unique_ptr<CudaDriver> open_driver() {
     std::string reason;
     std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);
     if (driver == nullptr) {
@@ -226,8 +220,7 @@ std::unique_ptr<CudaDriver> open_driver()
     return driver;
 }
 
-int test_late()
-{
+int test_late() {
     Ints memory(nullptr, MemoryKind::host, std::vector<int>(1000, kPad));
     const Window window(memory);
     MPI_Win dynamic = MPI_WIN_NULL;
@@ -246,8 +239,7 @@ int test_late()
     return 0;
 }
 
-int test_everywhere(void (*test)(const Place&), bool with_cuda)
-{
+int test_everywhere(void (*test)(const Place &), bool with_cuda) {
     if (!with_cuda) {
         test({nullptr, MemoryKind::host, MemoryKind::host});
         return 0;
@@ -257,18 +249,16 @@ int test_everywhere(void (*test)(const Place&), bool with_cuda)
         return 1;
     }
     using Kind = MemoryKind;
-    for (const auto& [origin, window] : {std::pair(Kind::host, Kind::host),
-                                         std::pair(Kind::device, Kind::device),
-                                         std::pair(Kind::managed, Kind::managed),
-                                         std::pair(Kind::device, Kind::host),
-                                         std::pair(Kind::host, Kind::device)}) {
+    for (const auto &[origin, window] :
+         {std::pair(Kind::host, Kind::host), std::pair(Kind::device, Kind::device),
+          std::pair(Kind::managed, Kind::managed), std::pair(Kind::device, Kind::host),
+          std::pair(Kind::host, Kind::device)}) {
         test({driver.get(), origin, window});
     }
     return 0;
 }
 
-int run(const std::string& mode, bool with_cuda)
-{
+int run(const std::string &mode, bool with_cuda) {
     if (mode == "bounds") {
         return test_everywhere(test_bounds, with_cuda);
     }
@@ -285,8 +275,7 @@ int run(const std::string& mode, bool with_cuda)
     return 2;
 }
 
-int main_with_mpi(int argc, char** argv)
-{
+int main_with_mpi(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &rank_count);
@@ -304,10 +293,9 @@ int main_with_mpi(int argc, char** argv)
     return status != 0 ? status : all != 0;
 }
 
-} // namespace
-} // namespace gpushm::mpi_test
+}  // namespace
+}  // namespace gpushm::mpi_test
 
-int main(int argc, char** argv)
-{
+int main(int argc, char **argv) {
     return gpushm::mpi_test::main_with_mpi(argc, argv);
 }

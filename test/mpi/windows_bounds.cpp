@@ -13,16 +13,18 @@ namespace gpushm::mpi_test {
 namespace {
 
 enum class Call { accumulate, get_accumulate, raccumulate, rget_accumulate };
-constexpr std::pair<Call, const char*> kCalls[] = {{Call::accumulate, "MPI_Accumulate"},
-                                                   {Call::get_accumulate, "MPI_Get_accumulate"},
-                                                   {Call::raccumulate, "MPI_Raccumulate"},
-                                                   {Call::rget_accumulate, "MPI_Rget_accumulate"}};
+constexpr std::pair<Call, const char *> kCalls[] = {{Call::accumulate, "MPI_Accumulate"},
+                                                    {Call::get_accumulate, "MPI_Get_accumulate"},
+                                                    {Call::raccumulate, "MPI_Raccumulate"},
+                                                    {Call::rget_accumulate, "MPI_Rget_accumulate"}};
 
-bool fetches(Call call) { return call == Call::get_accumulate || call == Call::rget_accumulate; }
+bool fetches(Call call) {
+    return call == Call::get_accumulate || call == Call::rget_accumulate;
+}
 
 // What is accumulated where.
 struct Access {
-    const void* origin;
+    const void *origin;
     int origin_count;
     MPI_Datatype origin_type;
     int target_count;
@@ -30,30 +32,29 @@ struct Access {
 };
 
 // Adds to the window of the right neighbour; what was there before goes to `result`.
-void add(Call call, const Access& access, int* result, int result_count, MPI_Win window)
-{
+void add(Call call, const Access &access, int *result, int result_count, MPI_Win window) {
     const int target = right_neighbor();
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Win_lock(MPI_LOCK_SHARED, target, 0, window);
     switch (call) {
-    case Call::accumulate:
-        MPI_Accumulate(access.origin, access.origin_count, access.origin_type, target, 0,
-                       access.target_count, access.target_type, MPI_SUM, window);
-        break;
-    case Call::get_accumulate:
-        MPI_Get_accumulate(access.origin, access.origin_count, access.origin_type, result,
-                           result_count, MPI_INT, target, 0, access.target_count,
-                           access.target_type, MPI_SUM, window);
-        break;
-    case Call::raccumulate:
-        MPI_Raccumulate(access.origin, access.origin_count, access.origin_type, target, 0,
-                        access.target_count, access.target_type, MPI_SUM, window, &request);
-        break;
-    case Call::rget_accumulate:
-        MPI_Rget_accumulate(access.origin, access.origin_count, access.origin_type, result,
-                            result_count, MPI_INT, target, 0, access.target_count,
-                            access.target_type, MPI_SUM, window, &request);
-        break;
+        case Call::accumulate:
+            MPI_Accumulate(access.origin, access.origin_count, access.origin_type, target, 0,
+                           access.target_count, access.target_type, MPI_SUM, window);
+            break;
+        case Call::get_accumulate:
+            MPI_Get_accumulate(access.origin, access.origin_count, access.origin_type, result,
+                               result_count, MPI_INT, target, 0, access.target_count,
+                               access.target_type, MPI_SUM, window);
+            break;
+        case Call::raccumulate:
+            MPI_Raccumulate(access.origin, access.origin_count, access.origin_type, target, 0,
+                            access.target_count, access.target_type, MPI_SUM, window, &request);
+            break;
+        case Call::rget_accumulate:
+            MPI_Rget_accumulate(access.origin, access.origin_count, access.origin_type, result,
+                                result_count, MPI_INT, target, 0, access.target_count,
+                                access.target_type, MPI_SUM, window, &request);
+            break;
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     MPI_Win_unlock(target, window);
@@ -62,29 +63,27 @@ void add(Call call, const Access& access, int* result, int result_count, MPI_Win
 
 // An origin of ints, and which of them are accumulated.
 struct Origin {
-    const char* name;
+    const char *name;
     std::vector<MPI_Aint> displacements;  // bytes, from `begin`
     int count;                            // of the type
     int begin;                            // the int that the address is of
     std::vector<int> accumulated;         // the ints, in order
 };
 
-const std::vector<Origin>& origins()
-{
+const std::vector<Origin> &origins() {
     static const std::vector<Origin> list = {
-            {"a lower bound", {8, 12}, 1, 0, {2, 3}},
-            {"a negative lower bound", {-8, -4}, 1, 4, {2, 3}},
-            {"several elements with a lower bound", {8, 12}, 2, 0, {2, 3, 4, 5}},
-            {"a gap", {4, 12}, 1, 0, {1, 3}},
-            {"the other way around", {12, 8}, 1, 0, {3, 2}},
-            {"no elements", {8, 12}, 0, 0, {}}};
+        {"a lower bound", {8, 12}, 1, 0, {2, 3}},
+        {"a negative lower bound", {-8, -4}, 1, 4, {2, 3}},
+        {"several elements with a lower bound", {8, 12}, 2, 0, {2, 3, 4, 5}},
+        {"a gap", {4, 12}, 1, 0, {1, 3}},
+        {"the other way around", {12, 8}, 1, 0, {3, 2}},
+        {"no elements", {8, 12}, 0, 0, {}}};
     return list;
 }
 
 // The target's ints lie one apart where `apart`, in a type of its own for each two of them.
-void test_bounds_of(const Place& place, Call call, const char* name, const Origin& origin,
-                    bool at_bottom, bool apart)
-{
+void test_bounds_of(const Place &place, Call call, const char *name, const Origin &origin,
+                    bool at_bottom, bool apart) {
     const std::string what = std::string(name) + " of " + origin.name +
                              (at_bottom ? " at MPI_BOTTOM" : "") + (apart ? ", apart, " : ", ") +
                              place.name();
@@ -97,7 +96,7 @@ void test_bounds_of(const Place& place, Call call, const char* name, const Origi
     MPI_Aint address = 0;
     MPI_Get_address(values.data() + origin.begin, &address);
     std::vector<MPI_Aint> displacements = origin.displacements;
-    for (MPI_Aint& displacement : displacements) {
+    for (MPI_Aint &displacement : displacements) {
         displacement += at_bottom ? address : 0;
     }
     const Type type(displacements);
@@ -105,7 +104,7 @@ void test_bounds_of(const Place& place, Call call, const char* name, const Origi
     MPI_Datatype resized = MPI_DATATYPE_NULL;
     MPI_Type_create_resized(every_other, 0, 16, &resized);
     MPI_Type_commit(&resized);
-    const void* const from = at_bottom ? MPI_BOTTOM : values.data() + origin.begin;
+    const void *const from = at_bottom ? MPI_BOTTOM : values.data() + origin.begin;
     const Access access{from, origin.count, type, apart ? ints / 2 : ints,
                         apart ? resized : MPI_INT};
     add(call, access, result.data(), ints, window);
@@ -123,8 +122,7 @@ void test_bounds_of(const Place& place, Call call, const char* name, const Origi
 }
 
 // What a request has fetched is there when MPI_Wait returns.
-void test_fetched_by_request(const Place& place)
-{
+void test_fetched_by_request(const Place &place) {
     constexpr int kInts = 1 << 18;
     const std::string what = "MPI_Rget_accumulate of MPI_NO_OP, " + place.name();
     note("%s", what.c_str());
@@ -140,13 +138,12 @@ void test_fetched_by_request(const Place& place)
     MPI_Win_unlock_all(window);
 }
 
-} // namespace
+}  // namespace
 
-void test_bounds(const Place& place)
-{
+void test_bounds(const Place &place) {
     test_fetched_by_request(place);
-    for (const auto& [call, name] : kCalls) {
-        for (const Origin& origin : origins()) {
+    for (const auto &[call, name] : kCalls) {
+        for (const Origin &origin : origins()) {
             for (bool at_bottom : {false, true}) {
                 for (bool apart : {false, true}) {
                     test_bounds_of(place, call, name, origin, at_bottom, apart);
@@ -156,4 +153,4 @@ void test_bounds(const Place& place)
     }
 }
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

@@ -21,11 +21,14 @@ inline int own_rank = 0;
 inline int rank_count = 0;
 inline int failures = 0;
 
-inline int right_neighbor() { return (own_rank + 1) % rank_count; }
-inline int left_neighbor() { return (own_rank + rank_count - 1) % rank_count; }
+inline int right_neighbor() {
+    return (own_rank + 1) % rank_count;
+}
+inline int left_neighbor() {
+    return (own_rank + rank_count - 1) % rank_count;
+}
 
-inline void check(bool is_right, const std::string& what)
-{
+inline void check(bool is_right, const std::string &what) {
     if (!is_right) {
         ++failures;
         std::printf("windows: rank %d: WRONG: %s\n", own_rank, what.c_str());
@@ -35,29 +38,26 @@ inline void check(bool is_right, const std::string& what)
 // Ints in memory of some kind.
 class Ints {
 public:
-    Ints(CudaDriver* driver, MemoryKind kind, std::vector<int> values) :
-        driver_(driver), kind_(kind), values_(std::move(values))
-    {
+    Ints(CudaDriver *driver, MemoryKind kind, std::vector<int> values)
+        : driver_(driver), kind_(kind), values_(std::move(values)) {
         memory_ = kind_ == MemoryKind::host ? values_.data()
-                                            : static_cast<int*>(driver_->allocate(kind_, bytes()));
+                                            : static_cast<int *>(driver_->allocate(kind_, bytes()));
         if (kind_ != MemoryKind::host) {
             driver_->write(memory_, values_.data(), bytes());
         }
     }
-    ~Ints()
-    {
+    ~Ints() {
         if (kind_ != MemoryKind::host) {
             driver_->release(kind_, memory_);
         }
     }
-    Ints(const Ints&) = delete;
-    Ints& operator=(const Ints&) = delete;
+    Ints(const Ints &) = delete;
+    Ints &operator=(const Ints &) = delete;
 
-    int* data() { return memory_; }
+    int *data() { return memory_; }
     MPI_Aint bytes() const { return static_cast<MPI_Aint>(values_.size() * sizeof(int)); }
 
-    const std::vector<int>& values()
-    {
+    const std::vector<int> &values() {
         if (kind_ != MemoryKind::host) {
             driver_->read(values_.data(), memory_, bytes());
         }
@@ -65,15 +65,15 @@ public:
     }
 
 private:
-    CudaDriver* const driver_;
+    CudaDriver *const driver_;
     const MemoryKind kind_;
     std::vector<int> values_;
-    int* memory_ = nullptr;
+    int *memory_ = nullptr;
 };
 
 // Where buffers and windows of a test lie.
 struct Place {
-    CudaDriver* driver;
+    CudaDriver *driver;
     MemoryKind origin;
     MemoryKind window;
 
@@ -82,14 +82,13 @@ struct Place {
 
 class Window {
 public:
-    explicit Window(Ints& memory)
-    {
+    explicit Window(Ints &memory) {
         MPI_Win_create(memory.data(), memory.bytes(), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD,
                        &window_);
     }
     ~Window() { MPI_Win_free(&window_); }
-    Window(const Window&) = delete;
-    Window& operator=(const Window&) = delete;
+    Window(const Window &) = delete;
+    Window &operator=(const Window &) = delete;
     operator MPI_Win() const { return window_; }
 
 private:
@@ -99,34 +98,31 @@ private:
 class Type {
 public:
     // Ints at these places, in this order.
-    explicit Type(const std::vector<MPI_Aint>& byte_displacements)
-    {
+    explicit Type(const std::vector<MPI_Aint> &byte_displacements) {
         MPI_Type_create_hindexed_block(static_cast<int>(byte_displacements.size()), 1,
                                        byte_displacements.data(), MPI_INT, &type_);
         MPI_Type_commit(&type_);
     }
-    Type(int blocks, int stride)
-    {
+    Type(int blocks, int stride) {
         MPI_Type_vector(blocks, 1, stride, MPI_INT, &type_);
         MPI_Type_commit(&type_);
     }
     ~Type() { MPI_Type_free(&type_); }
-    Type(const Type&) = delete;
-    Type& operator=(const Type&) = delete;
+    Type(const Type &) = delete;
+    Type &operator=(const Type &) = delete;
     operator MPI_Datatype() const { return type_; }
 
 private:
     MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-inline std::vector<int> numbers(size_t count, int first)
-{
+inline std::vector<int> numbers(size_t count, int first) {
     std::vector<int> values(count);
     std::iota(values.begin(), values.end(), first);
     return values;
 }
 
 // Accumulates whose types have bounds, are of several elements, or of none.
-void test_bounds(const Place& place);
+void test_bounds(const Place &place);
 
-} // namespace gpushm::mpi_test
+}  // namespace gpushm::mpi_test

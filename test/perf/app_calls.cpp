@@ -29,12 +29,9 @@ AppCalls::AppCalls(const Driver &driver) : driver_(driver), kernel_(driver) {
         driver_.require(driver_.cuGraphLaunch(executable_, stream_), "cuGraphLaunch");
         synchronize();
     };
-    calls_ = {{"nothing", {}, [] {}, {}},
-              {"context-sync", {}, context_sync, {}},
-              {"free", allocate, release, {}},
-              {"alloc", {}, allocate, release},
-              {"launch", {}, launch, {}},
-              {"graph", {}, launch_graph, {}}};
+    calls_ = {{"nothing", {}, [] {}, {}},      {"context-sync", {}, context_sync, {}},
+              {"free", allocate, release, {}}, {"alloc", {}, allocate, release},
+              {"launch", {}, launch, {}},      {"graph", {}, launch_graph, {}}};
     if (kernel_.can_be_cooperative()) {
         const auto launch_cooperative = [this] {
             kernel_.launch_cooperative(stream_);

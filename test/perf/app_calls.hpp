@@ -19,8 +19,8 @@ struct AppCall {
     std::function<void()> after;  // not measured; may be empty
 };
 
-/** The calls, and what they work with. In the context that is current when it is made, which is current
- *  in all calls. Throws std::runtime_error when the driver fails. */
+/** The calls, and what they work with. In the context that is current when it is made, which is
+ * current in all calls. Throws std::runtime_error when the driver fails. */
 class AppCalls {
 public:
     explicit AppCalls(const Driver &driver);
@@ -28,8 +28,8 @@ public:
     AppCalls(const AppCalls &) = delete;
     AppCalls &operator=(const AppCalls &) = delete;
 
-    /** All that the driver has: nothing (no call), context-sync (cuCtxSynchronize), free and alloc (of
-     *  device memory), launch, cooperative (a launch that needs the whole GPU) and graph (its
+    /** All that the driver has: nothing (no call), context-sync (cuCtxSynchronize), free and alloc
+     * (of device memory), launch, cooperative (a launch that needs the whole GPU) and graph (its
      *  launch), each of these three with cuStreamSynchronize. */
     const std::vector<AppCall> &all() const { return calls_; }
 

@@ -6,8 +6,8 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024;
 
-// For drivers from CUDA 11.4 on, as gpushm itself. %globaltimer counts nanoseconds, in steps of up to
-// 1 us (PTX ISA, special registers).
+// For drivers from CUDA 11.4 on, as gpushm itself. %globaltimer counts nanoseconds, in steps of up
+// to 1 us (PTX ISA, special registers).
 constexpr char kImage[] = R"(
 .version 7.4
 .target sm_70
@@ -40,8 +40,8 @@ AppKernel::AppKernel(const Driver &driver) : driver_(driver) {
         always_over_ = static_cast<unsigned *>(word);
         *always_over_ = 1;
     }
-    driver_.require(driver_.cuModuleGetFunction(
-                        &function_, module_, always_over_ ? "simcuda_spin" : "gpushm_perf_spin"),
+    driver_.require(driver_.cuModuleGetFunction(&function_, module_,
+                                                always_over_ ? "simcuda_spin" : "gpushm_perf_spin"),
                     "cuModuleGetFunction");
     CUdevice device;
     int count = 0;
@@ -77,10 +77,9 @@ void AppKernel::launch(CUstream stream, double us, unsigned blocks_per_multiproc
 void AppKernel::launch_cooperative(CUstream stream) const {
     unsigned long long parameter = 0;
     void *parameters[] = {&parameter};
-    driver_.require(
-        driver_.cuLaunchCooperativeKernel(function_, most_blocks_ * multiprocessors_, 1, 1,
-                                          kMostThreads, 1, 1, 0, stream, parameters),
-        "cuLaunchCooperativeKernel");
+    driver_.require(driver_.cuLaunchCooperativeKernel(function_, most_blocks_ * multiprocessors_, 1,
+                                                      1, kMostThreads, 1, 1, 0, stream, parameters),
+                    "cuLaunchCooperativeKernel");
 }
 
 bool AppKernel::can_be_cooperative() const {

@@ -36,7 +36,7 @@ private:
     CUmodule module_ = nullptr;
     CUfunction function_ = nullptr;
     unsigned multiprocessors_ = 1;
-    unsigned most_blocks_ = 0;        // of kMostThreads, on a multiprocessor at a time
+    unsigned most_blocks_ = 0;         // of kMostThreads, on a multiprocessor at a time
     unsigned *always_over_ = nullptr;  // simulated driver only: the word that ends its kernel
 };
 

@@ -26,8 +26,8 @@ public:
     /** Each right after `round_trips` of messages of `size` bytes. */
     Figures after(const AppCall &call, size_t size, unsigned round_trips, const Effort &effort);
 
-    /** With pauses, while another thread waits for messages of `size` bytes, which come every kGapUs
-     *  and are answered. `*round_trip`: theirs, as side 1 sees them. */
+    /** With pauses, while another thread waits for messages of `size` bytes, which come every
+     * kGapUs and are answered. `*round_trip`: theirs, as side 1 sees them. */
     Figures beside(const AppCall &call, size_t size, const Effort &effort, Figures *round_trip);
 
 private:

@@ -23,18 +23,18 @@ CopyQueue::~CopyQueue() {
 void CopyQueue::start(const Copy &copy) {
     CUresult result = CUDA_SUCCESS;
     switch (direction_) {
-    case Direction::device_to_host:
-        result = driver_.cuMemcpyDtoHAsync(copy.destination, device_pointer(copy.source),
-                                           copy.bytes, stream_);
-        break;
-    case Direction::host_to_device:
-        result = driver_.cuMemcpyHtoDAsync(device_pointer(copy.destination), copy.source,
-                                           copy.bytes, stream_);
-        break;
-    case Direction::device_to_device:
-        result = driver_.cuMemcpyDtoDAsync(device_pointer(copy.destination),
-                                           device_pointer(copy.source), copy.bytes, stream_);
-        break;
+        case Direction::device_to_host:
+            result = driver_.cuMemcpyDtoHAsync(copy.destination, device_pointer(copy.source),
+                                               copy.bytes, stream_);
+            break;
+        case Direction::host_to_device:
+            result = driver_.cuMemcpyHtoDAsync(device_pointer(copy.destination), copy.source,
+                                               copy.bytes, stream_);
+            break;
+        case Direction::device_to_device:
+            result = driver_.cuMemcpyDtoDAsync(device_pointer(copy.destination),
+                                               device_pointer(copy.source), copy.bytes, stream_);
+            break;
     }
     driver_.require(result, "starting a copy");
 }

@@ -29,7 +29,7 @@ bool Driver::look_up(void *library, std::string *reason) {
 #undef X
     find(library, "simcuda_call_count", &call_count_, &ignored);
     bool found = true;
-#define X(function)                                                                                \
+#define X(function) \
     found = found && find(library, GPUSHM_PERF_TEXT(function), &this->function, reason);
     GPUSHM_PERF_REQUIRED_FUNCTIONS(X)
 #undef X

@@ -12,6 +12,7 @@ namespace gpushm::perf {
 
 // The macros of cuda.h turn each name into that of its present version, in the member, in its type
 // and in the symbol that is looked up.
+// clang-format off
 #define GPUSHM_PERF_REQUIRED_FUNCTIONS(X)                                                          \
     X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName)                                              \
     X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                  \
@@ -26,6 +27,7 @@ namespace gpushm::perf {
     X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleUnload) X(cuLaunchKernel)                 \
     X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags)                   \
     X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy)
+// clang-format on
 
 // Null where the driver has none, members only where the cuda.h of the build has them.
 #if CUDA_VERSION >= 12080
@@ -33,10 +35,12 @@ namespace gpushm::perf {
 #else
 #define GPUSHM_PERF_NEWER_FUNCTIONS(X)
 #endif
+// clang-format off
 #define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)                                                          \
     X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
     X(cuMemAllocAsync) X(cuMemFreeAsync)                                                           \
     X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+// clang-format on
 
 inline CUdeviceptr device_pointer(const void *address) {
     return reinterpret_cast<CUdeviceptr>(address);
@@ -57,11 +61,11 @@ public:
 
     int device_count() const { return device_count_; }
 
-    /** Whether the driver counts the calls that this process makes, gpushm's and UCX's included; the
-     *  simulated one and test/ucp/failing do. */
+    /** Whether the driver counts the calls that this process makes, gpushm's and UCX's included;
+     * the simulated one and test/ucp/failing do. */
     bool counts_calls() const { return call_count_ != nullptr; }
-    /** Without questions whether something has ended, and what goes with them: their number is a matter of
-     *  time. */
+    /** Without questions whether something has ended, and what goes with them: their number is a
+     * matter of time. */
     unsigned long calls() const {
         return call_count_("") - call_count_("cuStreamQuery") - call_count_("cuEventQuery") -
                call_count_("cuThreadExchangeStreamCaptureMode");

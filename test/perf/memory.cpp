@@ -45,51 +45,63 @@ void Memory::allocate() {
     CUdeviceptr device = 0;
     void *host = nullptr;
     switch (kind_) {
-    case MemoryKind::host: host = std::malloc(bytes_); break;
-    case MemoryKind::pinned:
-        driver_->require(driver_->cuMemHostAlloc(&host, bytes_, CU_MEMHOSTALLOC_PORTABLE),
-                         "cuMemHostAlloc");
-        break;
-    case MemoryKind::registered:
-        host = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (host == MAP_FAILED) {
-            host = nullptr;
+        case MemoryKind::host:
+            host = std::malloc(bytes_);
             break;
-        }
-        driver_->require(driver_->cuMemHostRegister(host, bytes_, CU_MEMHOSTREGISTER_PORTABLE),
-                         "cuMemHostRegister");
-        break;
-    case MemoryKind::device:
-        driver_->require(driver_->cuMemAlloc(&device, bytes_), "cuMemAlloc");
-        break;
-    case MemoryKind::pool:
-        if (driver_->cuMemAllocAsync == nullptr) {
-            throw std::runtime_error("the CUDA driver has no memory pools");
-        }
-        driver_->require(driver_->cuMemAllocAsync(&device, bytes_, nullptr), "cuMemAllocAsync");
-        driver_->require(driver_->cuStreamSynchronize(nullptr), "cuStreamSynchronize");
-        break;
-    case MemoryKind::managed:
-        driver_->require(driver_->cuMemAllocManaged(&device, bytes_, CU_MEM_ATTACH_GLOBAL),
-                         "cuMemAllocManaged");
-        break;
-    case MemoryKind::imported: break;  // is there already
+        case MemoryKind::pinned:
+            driver_->require(driver_->cuMemHostAlloc(&host, bytes_, CU_MEMHOSTALLOC_PORTABLE),
+                             "cuMemHostAlloc");
+            break;
+        case MemoryKind::registered:
+            host = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            if (host == MAP_FAILED) {
+                host = nullptr;
+                break;
+            }
+            driver_->require(driver_->cuMemHostRegister(host, bytes_, CU_MEMHOSTREGISTER_PORTABLE),
+                             "cuMemHostRegister");
+            break;
+        case MemoryKind::device:
+            driver_->require(driver_->cuMemAlloc(&device, bytes_), "cuMemAlloc");
+            break;
+        case MemoryKind::pool:
+            if (driver_->cuMemAllocAsync == nullptr) {
+                throw std::runtime_error("the CUDA driver has no memory pools");
+            }
+            driver_->require(driver_->cuMemAllocAsync(&device, bytes_, nullptr), "cuMemAllocAsync");
+            driver_->require(driver_->cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+            break;
+        case MemoryKind::managed:
+            driver_->require(driver_->cuMemAllocManaged(&device, bytes_, CU_MEM_ATTACH_GLOBAL),
+                             "cuMemAllocManaged");
+            break;
+        case MemoryKind::imported:
+            break;  // is there already
     }
     address_ = static_cast<char *>(device != 0 ? reinterpret_cast<void *>(device) : host);
 }
 
 Memory::~Memory() {
     switch (kind_) {
-    case MemoryKind::host: std::free(address_); break;
-    case MemoryKind::pinned: driver_->cuMemFreeHost(address_); break;
-    case MemoryKind::registered:
-        driver_->cuMemHostUnregister(address_);
-        munmap(address_, bytes_);
-        break;
-    case MemoryKind::device:
-    case MemoryKind::managed: driver_->cuMemFree(device_pointer(address_)); break;
-    case MemoryKind::pool: driver_->cuMemFreeAsync(device_pointer(address_), nullptr); break;
-    case MemoryKind::imported: break;
+        case MemoryKind::host:
+            std::free(address_);
+            break;
+        case MemoryKind::pinned:
+            driver_->cuMemFreeHost(address_);
+            break;
+        case MemoryKind::registered:
+            driver_->cuMemHostUnregister(address_);
+            munmap(address_, bytes_);
+            break;
+        case MemoryKind::device:
+        case MemoryKind::managed:
+            driver_->cuMemFree(device_pointer(address_));
+            break;
+        case MemoryKind::pool:
+            driver_->cuMemFreeAsync(device_pointer(address_), nullptr);
+            break;
+        case MemoryKind::imported:
+            break;
     }
 }
 

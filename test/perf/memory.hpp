@@ -10,7 +10,8 @@
 namespace gpushm::perf {
 
 /** `registered`: shared memory, page-locked afterwards, as transports between processes have it.
- *  `pool`: device memory of the default memory pool. `imported`: device memory of another process. */
+ *  `pool`: device memory of the default memory pool. `imported`: device memory of another process.
+ */
 enum class MemoryKind { host, pinned, registered, device, pool, managed, imported };
 
 /** GPU memory belongs to the device that is current when it is made. */

@@ -24,7 +24,8 @@ MemoryKind parse_kind(const std::string &text) {
     if (text == "managed") {
         return MemoryKind::managed;
     }
-    throw std::runtime_error(text + ": the kinds of memory are host, pinned, device, pool and managed");
+    throw std::runtime_error(text +
+                             ": the kinds of memory are host, pinned, device, pool and managed");
 }
 
 /** Cuts `suffix` off, if it is there. */

@@ -24,7 +24,9 @@ struct MemoryType {
     /** Whether each message of such a source differs from the one before. */
     bool has_new_contents() const { return renewed || rewritten; }
     /** Whether something is to be done before each message. */
-    bool needs_preparation() const { return has_new_contents() || (place != Place::anywhere && !stays); }
+    bool needs_preparation() const {
+        return has_new_contents() || (place != Place::anywhere && !stays);
+    }
 };
 
 /** Throws std::runtime_error on what is none. */

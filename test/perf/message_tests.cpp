@@ -19,7 +19,8 @@ MessageTests::MessageTests(const MeasuringSide &here, MessageBuffers &source,
 
 /** Preparing is not measured, so a round trip, which contains the other side's, cannot be used. */
 bool MessageTests::measures_one_way() const {
-    return one_way_ || source_.type().needs_preparation() || destination_.type().needs_preparation();
+    return one_way_ || source_.type().needs_preparation() ||
+           destination_.type().needs_preparation();
 }
 
 /** Far enough apart for the slots of a window. */

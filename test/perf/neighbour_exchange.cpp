@@ -19,7 +19,8 @@ Mode parse_mode(const std::string &text) {
     throw std::runtime_error(text + ": GPU memory is communicated as device, staged or none");
 }
 
-NeighbourExchange::NeighbourExchange(const Driver &driver, Mode mode, const StepCell &cell, int peer)
+NeighbourExchange::NeighbourExchange(const Driver &driver, Mode mode, const StepCell &cell,
+                                     int peer)
     : driver_(driver), mode_(mode), cell_(cell), peer_(peer) {
     if (mode_ == Mode::staged) {
         const size_t bytes = std::max(cell_.neighbours * cell_.bytes, sizeof(double));
@@ -60,15 +61,16 @@ void NeighbourExchange::make_persistent() {
     for (unsigned i = 0; i < cell_.neighbours; ++i) {
         const int tag = static_cast<int>(i);
         MPI_Recv_init(target(i), bytes, MPI_BYTE, peer_, tag, MPI_COMM_WORLD, &requests_[2 * i]);
-        MPI_Send_init(source(i), bytes, MPI_BYTE, peer_, tag, MPI_COMM_WORLD, &requests_[2 * i + 1]);
+        MPI_Send_init(source(i), bytes, MPI_BYTE, peer_, tag, MPI_COMM_WORLD,
+                      &requests_[2 * i + 1]);
     }
 }
 
 void NeighbourExchange::copy_to_host() {
     for (unsigned i = 0; mode_ == Mode::staged && i < cell_.neighbours; ++i) {
-        driver_.require(driver_.cuMemcpyDtoH(source(i), device_pointer(send_ + i * cell_.bytes),
-                                             cell_.bytes),
-                        "cuMemcpyDtoH");
+        driver_.require(
+            driver_.cuMemcpyDtoH(source(i), device_pointer(send_ + i * cell_.bytes), cell_.bytes),
+            "cuMemcpyDtoH");
     }
 }
 
@@ -87,27 +89,27 @@ void NeighbourExchange::exchange() {
     const int bytes = static_cast<int>(cell_.bytes);
     const int count = static_cast<int>(requests_.size());
     switch (cell_.exchange) {
-    case Exchange::sendrecv:
-        for (unsigned i = 0; i < cell_.neighbours; ++i) {
-            MPI_Sendrecv(source(i), bytes, MPI_BYTE, peer_, 0, target(i), bytes, MPI_BYTE, peer_, 0,
-                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        }
-        break;
-    case Exchange::isend:
-        for (unsigned i = 0; i < cell_.neighbours; ++i) {
-            MPI_Irecv(target(i), bytes, MPI_BYTE, peer_, static_cast<int>(i), MPI_COMM_WORLD,
-                      &requests_[i]);
-        }
-        for (unsigned i = 0; i < cell_.neighbours; ++i) {
-            MPI_Isend(source(i), bytes, MPI_BYTE, peer_, static_cast<int>(i), MPI_COMM_WORLD,
-                      &requests_[cell_.neighbours + i]);
-        }
-        MPI_Waitall(count, requests_.data(), MPI_STATUSES_IGNORE);
-        break;
-    case Exchange::persistent:
-        MPI_Startall(count, requests_.data());
-        MPI_Waitall(count, requests_.data(), MPI_STATUSES_IGNORE);
-        break;
+        case Exchange::sendrecv:
+            for (unsigned i = 0; i < cell_.neighbours; ++i) {
+                MPI_Sendrecv(source(i), bytes, MPI_BYTE, peer_, 0, target(i), bytes, MPI_BYTE,
+                             peer_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            }
+            break;
+        case Exchange::isend:
+            for (unsigned i = 0; i < cell_.neighbours; ++i) {
+                MPI_Irecv(target(i), bytes, MPI_BYTE, peer_, static_cast<int>(i), MPI_COMM_WORLD,
+                          &requests_[i]);
+            }
+            for (unsigned i = 0; i < cell_.neighbours; ++i) {
+                MPI_Isend(source(i), bytes, MPI_BYTE, peer_, static_cast<int>(i), MPI_COMM_WORLD,
+                          &requests_[cell_.neighbours + i]);
+            }
+            MPI_Waitall(count, requests_.data(), MPI_STATUSES_IGNORE);
+            break;
+        case Exchange::persistent:
+            MPI_Startall(count, requests_.data());
+            MPI_Waitall(count, requests_.data(), MPI_STATUSES_IGNORE);
+            break;
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The communication of a step: messages to and from neighbours and a reduction, by device pointers or
-// through page-locked host memory.
+// The communication of a step: messages to and from neighbours and a reduction, by device pointers
+// or through page-locked host memory.
 #pragma once
 
 #include "driver.hpp"
@@ -16,15 +16,16 @@
 
 namespace gpushm::perf {
 
-/** How GPU memory is communicated. `device`: MPI gets device pointers; `staged`: the program copies to
- *  page-locked memory and back by cuMemcpyDtoH and cuMemcpyHtoD, and MPI gets that; `none`: not. */
+/** How GPU memory is communicated. `device`: MPI gets device pointers; `staged`: the program copies
+ * to page-locked memory and back by cuMemcpyDtoH and cuMemcpyHtoD, and MPI gets that; `none`: not.
+ */
 enum class Mode { device, staged, none };
 
 /** Throws std::runtime_error on what is none. */
 Mode parse_mode(const std::string &text);
 
-/** Both ranks make the same calls. Throws std::runtime_error when the driver fails; MPI ends the job
- *  when it fails. */
+/** Both ranks make the same calls. Throws std::runtime_error when the driver fails; MPI ends the
+ * job when it fails. */
 class NeighbourExchange {
 public:
     NeighbourExchange(const Driver &driver, Mode mode, const StepCell &cell, int peer);

@@ -58,7 +58,8 @@ Options::Options(int argc, char **argv, std::map<std::string, std::string> defau
 }
 
 std::string Options::usage(const std::string &program) const {
-    std::string text = "usage: " + program + " [--KEY=VALUE]...; test/perf/README says what the keys mean:\n";
+    std::string text =
+        "usage: " + program + " [--KEY=VALUE]...; test/perf/README says what the keys mean:\n";
     for (const auto &[key, value] : values_) {
         text += "  --" + key + "=" + value + "\n";
     }

@@ -11,7 +11,8 @@ namespace gpushm::perf {
 
 class Options {
 public:
-    /** `defaults`: every key that there is, with its value where the command line has none; there are
+    /** `defaults`: every key that there is, with its value where the command line has none; there
+     * are
      *  --help and -h, too. Throws std::runtime_error on anything else. */
     Options(int argc, char **argv, std::map<std::string, std::string> defaults);
 

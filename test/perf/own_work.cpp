@@ -30,7 +30,8 @@ CUDA_MEMCPY2D halo_copy(char *from, char *to, bool column) {
 
 OwnWork::OwnWork(const Driver &driver) : driver_(driver), kernel_(driver) {
     driver_.require(driver_.cuStreamCreate(&blocking_, CU_STREAM_DEFAULT), "cuStreamCreate");
-    driver_.require(driver_.cuStreamCreate(&non_blocking_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    driver_.require(driver_.cuStreamCreate(&non_blocking_, CU_STREAM_NON_BLOCKING),
+                    "cuStreamCreate");
     driver_.require(driver_.cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
@@ -57,16 +58,22 @@ void OwnWork::launch(const StepCell &cell) {
 void OwnWork::wait(const StepCell &cell) {
     CUresult result = CUDA_SUCCESS;
     switch (cell.wait) {
-    case Wait::context: result = driver_.cuCtxSynchronize(); break;
-    case Wait::stream:
-    case Wait::overlap: result = driver_.cuStreamSynchronize(stream_of(cell)); break;
-    case Wait::event: result = driver_.cuEventSynchronize(event_); break;
-    case Wait::query:
-        while ((result = driver_.cuStreamQuery(stream_of(cell))) == CUDA_ERROR_NOT_READY) {
-            int there;
-            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
-        }
-        break;
+        case Wait::context:
+            result = driver_.cuCtxSynchronize();
+            break;
+        case Wait::stream:
+        case Wait::overlap:
+            result = driver_.cuStreamSynchronize(stream_of(cell));
+            break;
+        case Wait::event:
+            result = driver_.cuEventSynchronize(event_);
+            break;
+        case Wait::query:
+            while ((result = driver_.cuStreamQuery(stream_of(cell))) == CUDA_ERROR_NOT_READY) {
+                int there;
+                MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+            }
+            break;
     }
     driver_.require(result, "the application's kernel");
 }
@@ -78,7 +85,8 @@ void OwnWork::copy(const StepCell &cell, char *message, char *other) const {
             const CUDA_MEMCPY2D what = halo_copy(message, other, i % 2 != 0);
             result = driver_.cuMemcpy2D(&what);
         } else if (cell.own_copies == OwnCopies::memsets) {
-            result = driver_.cuMemsetD8(device_pointer(message + kOwnBytes / 2 + i * kRow), 0, kRow);
+            result =
+                driver_.cuMemsetD8(device_pointer(message + kOwnBytes / 2 + i * kRow), 0, kRow);
         } else {
             result = driver_.cuMemcpyDtoD(device_pointer(other), device_pointer(message), kLarge);
         }

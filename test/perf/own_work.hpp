@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program does on its GPU in a step beside the communication: its kernel, the wait for it, and
-// copies and memsets of its own.
+// What a program does on its GPU in a step beside the communication: its kernel, the wait for it,
+// and copies and memsets of its own.
 #pragma once
 
 #include "app_kernel.hpp"

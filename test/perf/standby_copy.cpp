@@ -50,8 +50,8 @@ public:
         : driver_(*settings.driver), kind_(kind), seed_(seed) {
         driver_.use_device(settings.device);
         if (kind.source == MemoryKind::imported || kind.destination == MemoryKind::imported) {
-            imported_ = std::make_unique<ImportedMemory>(
-                driver_, settings.other_device, settings.bytes, seed, settings.other_cpu);
+            imported_ = std::make_unique<ImportedMemory>(driver_, settings.other_device,
+                                                         settings.bytes, seed, settings.other_cpu);
         }
         source_ = make_memory(kind.source, settings.bytes);
         destination_ = make_memory(kind.destination, settings.bytes);
@@ -101,8 +101,9 @@ private:
             kernel_ = StandbyKernels::instance().find(context, driver->context_id(context));
         }
         if (!kernel_) {
-            throw std::runtime_error("this build has no standby kernel, or the driver lacks what "
-                                     "it needs");
+            throw std::runtime_error(
+                "this build has no standby kernel, or the driver lacks what "
+                "it needs");
         }
     }
 

@@ -19,11 +19,16 @@ std::string text_of(size_t bytes) {
 
 const char *text_of(Wait wait) {
     switch (wait) {
-    case Wait::context: return "context";
-    case Wait::stream: return "stream";
-    case Wait::event: return "event";
-    case Wait::query: return "query";
-    default: return "overlap";
+        case Wait::context:
+            return "context";
+        case Wait::stream:
+            return "stream";
+        case Wait::event:
+            return "event";
+        case Wait::query:
+            return "query";
+        default:
+            return "overlap";
     }
 }
 
@@ -60,7 +65,8 @@ void add_kernels(std::vector<StepCell> *cells) {
 }
 
 void add_neighbours(std::vector<StepCell> *cells) {
-    const auto add = [cells](const char *style, Exchange exchange, unsigned neighbours, size_t bytes) {
+    const auto add = [cells](const char *style, Exchange exchange, unsigned neighbours,
+                             size_t bytes) {
         StepCell cell;
         cell.name = std::string(style) + "-" + std::to_string(neighbours) + "x" + text_of(bytes);
         cell.exchange = exchange;
@@ -100,7 +106,8 @@ void add_reductions(std::vector<StepCell> *cells) {
     for (const unsigned neighbours : {0u, 1u}) {
         for (const Wait wait : {Wait::context, Wait::stream}) {
             StepCell cell;
-            cell.name = std::string(neighbours != 0 ? "allreduce-4K-" : "allreduce-") + text_of(wait);
+            cell.name =
+                std::string(neighbours != 0 ? "allreduce-4K-" : "allreduce-") + text_of(wait);
             cell.neighbours = neighbours;
             cell.wait = wait;
             cell.reduces = true;

@@ -135,7 +135,8 @@ void StepProgram::measure_steps(const StepCell &cell, const Effort &effort) {
     print(cell, "step", figures_of(times.totals(0), 1), ", " + times.as_json(0) + counted);
 }
 
-/** With the memory checked: its contents are written before and read after, and times say nothing. */
+/** With the memory checked: its contents are written before and read after, and times say nothing.
+ */
 StepTimes StepProgram::pass(const StepCell &cell, bool checked, double *allocate_us,
                             double *free_us) {
     StepTimes times;
@@ -143,8 +144,7 @@ StepTimes StepProgram::pass(const StepCell &cell, bool checked, double *allocate
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = now_us();
     auto buffers = std::make_unique<Buffers>(driver_, cell);
-    driver_.require(driver_.cuMemsetD8(device_pointer(buffers->first.address()), 1,
-                                       buffers->bytes),
+    driver_.require(driver_.cuMemsetD8(device_pointer(buffers->first.address()), 1, buffers->bytes),
                     "cuMemsetD8");
     driver_.require(driver_.cuCtxSynchronize(), "cuCtxSynchronize");
     *allocate_us = now_us() - start;

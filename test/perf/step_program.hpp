@@ -44,7 +44,8 @@ private:
 
     void make_steps(const StepCell &cell, Buffers *buffers, NeighbourExchange *halo, uint64_t count,
                     StepTimes *times);
-    void step(const StepCell &cell, const Buffers &buffers, NeighbourExchange *halo, StepTimes *times);
+    void step(const StepCell &cell, const Buffers &buffers, NeighbourExchange *halo,
+              StepTimes *times);
     StepTimes pass(const StepCell &cell, bool checked, double *allocate_us, double *free_us);
 
     void fill(const StepCell &cell, Buffers *buffers) const;

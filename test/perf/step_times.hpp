@@ -21,8 +21,8 @@ class StepTimes {
 public:
     /** A step begins, or goes on, now. */
     void begin();
-    /** What was done since the last call of this or of begin() was `part`. A step may come back to a
-     *  part. */
+    /** What was done since the last call of this or of begin() was `part`. A step may come back to
+     * a part. */
     void add(Part part);
     void end();
 
@@ -30,9 +30,9 @@ public:
     /** us of whole steps, without the first `skipped`. */
     std::vector<double> totals(size_t skipped) const;
 
-    /** Members of JSON: "parts", the median of each part in us, and "slow", the steps that took more
-     *  than kSlow times the median step: of how many, what they took beyond the median in us, and how
-     *  many had most of that in which part. The first `skipped` steps do not count. */
+    /** Members of JSON: "parts", the median of each part in us, and "slow", the steps that took
+     * more than kSlow times the median step: of how many, what they took beyond the median in us,
+     * and how many had most of that in which part. The first `skipped` steps do not count. */
     std::string as_json(size_t skipped) const;
 
     static constexpr double kSlow = 5;

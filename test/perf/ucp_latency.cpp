@@ -28,8 +28,8 @@ struct Plan {
     bool needs_driver() const {
         return from.kind != MemoryKind::host || to.kind != MemoryKind::host;
     }
-    /** In a round trip of messages with GPU memory on one side only, each process copies once: on one
-     *  GPU they would take turns by time slices of 2 ms, which neither direction needs. */
+    /** In a round trip of messages with GPU memory on one side only, each process copies once: on
+     * one GPU they would take turns by time slices of 2 ms, which neither direction needs. */
     bool one_way() const {
         return one_device && (from.kind == MemoryKind::host) != (to.kind == MemoryKind::host);
     }
@@ -74,14 +74,13 @@ void measure(const Options &options, const MeasuringSide &here) {
 
 int main(int argc, char **argv) {
     using namespace gpushm::perf;
-    return run_ucp_program(
-        {"ucp_latency",
-         {{"from", "host"},
-          {"to", "host"},
-          {"sizes", "8,1k,8k,64k,512k,4m,64m"},
-          {"tests", "latency,window"},
-          {"warm-up", "0.3"}},
-         [](const Options &options) { return Plan(options).needs_driver(); },
-         measure},
-        argc, argv);
+    return run_ucp_program({"ucp_latency",
+                            {{"from", "host"},
+                             {"to", "host"},
+                             {"sizes", "8,1k,8k,64k,512k,4m,64m"},
+                             {"tests", "latency,window"},
+                             {"warm-up", "0.3"}},
+                            [](const Options &options) { return Plan(options).needs_driver(); },
+                            measure},
+                           argc, argv);
 }

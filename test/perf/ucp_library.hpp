@@ -9,6 +9,7 @@
 
 namespace gpushm::perf {
 
+// clang-format off
 #define GPUSHM_PERF_UCP_FUNCTIONS(X)                                                               \
     X(ucp_get_version_string) X(ucp_init_version) X(ucp_cleanup)                                   \
     X(ucp_worker_create) X(ucp_worker_destroy) X(ucp_worker_query)                                 \
@@ -16,6 +17,7 @@ namespace gpushm::perf {
     X(ucp_ep_create) X(ucp_ep_close_nbx)                                                           \
     X(ucp_tag_send_nbx) X(ucp_tag_recv_nbx) X(ucp_request_check_status) X(ucp_request_free)        \
     X(ucs_status_string)
+// clang-format on
 
 /** The functions as members. */
 struct UcpLibrary {

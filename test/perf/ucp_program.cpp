@@ -17,7 +17,7 @@ constexpr int kTimeLimit = 124;
 constexpr uint64_t kProbes = 3;
 
 Options options_of(const UcpProgram &program, int argc, char **argv) {
-    std::map<std::string, std::string> defaults = {{"devices", "0,0"}, {"cpus", ""},
+    std::map<std::string, std::string> defaults = {{"devices", "0,0"},  {"cpus", ""},
                                                    {"seconds", "0.05"}, {"limit", "120"},
                                                    {"role", ""},        {"page", ""}};
     for (const auto &[key, value] : program.options) {

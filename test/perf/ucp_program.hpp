@@ -42,8 +42,8 @@ int run_ucp_program(const UcpProgram &program, int argc, char **argv);
 /** Does it n times; the times on side 0, in us. */
 using Run = std::function<std::vector<double>(uint64_t n)>;
 
-/** Both sides call it: `run` as often as `effort` says, after a warm-up. The figures of side 0, each
- *  sample divided by `divisor`. */
+/** Both sides call it: `run` as often as `effort` says, after a warm-up. The figures of side 0,
+ * each sample divided by `divisor`. */
 Figures measure_on_both_sides(const MeasuringSide &here, const Run &run, const Effort &effort,
                               double divisor);
 

@@ -32,10 +32,13 @@ using ucp_test::Options;
 
 struct Plan {
     explicit Plan(const Options &options)
-        : processes(options.number("processes", 8)), first(options.number("first", 0)),
-          count(options.number("count", processes - first)), report(options.has("report")),
+        : processes(options.number("processes", 8)),
+          first(options.number("first", 0)),
+          count(options.number("count", processes - first)),
+          report(options.has("report")),
           neighbours(options.text("neighbours", "")),
-          kinds(ucp_test::kinds_of(options, "host")), sizes(ucp_test::sizes_of(options, "8")) {
+          kinds(ucp_test::kinds_of(options, "host")),
+          sizes(ucp_test::sizes_of(options, "8")) {
         if (processes < 2 || processes > kMaxProcesses || first + count > processes ||
             (report && count != processes) || kinds.empty() || sizes.empty()) {
             fail("bad numbers; see the head of all_to_all.cpp");

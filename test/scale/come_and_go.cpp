@@ -19,8 +19,8 @@ namespace {
 using ucp_test::fail;
 using ucp_test::Options;
 
-// UCP makes an endpoint of its own for a peer that asks for one (rendezvous) and keeps it as long as
-// the worker (src/ucp/wireup/wireup.c, ucp_wireup_process_request), whatever the transport; with
+// UCP makes an endpoint of its own for a peer that asks for one (rendezvous) and keeps it as long
+// as the worker (src/ucp/wireup/wireup.c, ucp_wireup_process_request), whatever the transport; with
 // posix of UCX 1.13 that is 95 KiB a peer.
 constexpr size_t kKeptKib = 64;
 

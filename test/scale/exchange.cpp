@@ -35,8 +35,11 @@ Message message_from(uint64_t exchange, size_t sender, size_t size) {
 }  // namespace
 
 Member::Member(size_t rank, size_t process_count)
-    : rank_(rank), process_count_(process_count), context_({UCP_FEATURE_TAG, false}),
-      worker_(context_), endpoints_(process_count) {}
+    : rank_(rank),
+      process_count_(process_count),
+      context_({UCP_FEATURE_TAG, false}),
+      worker_(context_),
+      endpoints_(process_count) {}
 
 Progress Member::progress() {
     return [this] { return worker_.progress(); };

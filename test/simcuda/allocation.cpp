@@ -10,13 +10,10 @@
 
 namespace simcuda {
 
-Allocation::Allocation(Kind its_kind, Device* its_device, Context* its_context)
-    : kind(its_kind), base(0), bytes(0), device(its_device), context(its_context)
-{
-}
+Allocation::Allocation(Kind its_kind, Device *its_device, Context *its_context)
+    : kind(its_kind), base(0), bytes(0), device(its_device), context(its_context) {}
 
-Allocation::~Allocation()
-{
+Allocation::~Allocation() {
     alias.reset();
     view.reset();
     if (in_heap() && bytes > 0) {
@@ -24,8 +21,7 @@ Allocation::~Allocation()
     }
 }
 
-unsigned Allocation::access_of(const Device& accessor) const
-{
+unsigned Allocation::access_of(const Device &accessor) const {
     if (virtual_memory == nullptr) {
         return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     }
@@ -33,14 +29,12 @@ unsigned Allocation::access_of(const Device& accessor) const
     return found == virtual_memory->access.end() ? 0 : found->second;
 }
 
-Allocations& Allocations::get()
-{
-    static Allocations& allocations = *new Allocations;
+Allocations &Allocations::get() {
+    static Allocations &allocations = *new Allocations;
     return allocations;
 }
 
-void Allocations::add(std::shared_ptr<Allocation> allocation)
-{
+void Allocations::add(std::shared_ptr<Allocation> allocation) {
     allocation->id = ++last_id_;
     allocation->live = true;
     pinned_bytes_ += allocation->host() ? allocation->bytes : 0;
@@ -48,8 +42,7 @@ void Allocations::add(std::shared_ptr<Allocation> allocation)
     by_base_[base] = std::move(allocation);
 }
 
-std::shared_ptr<Allocation> Allocations::find(std::uintptr_t address) const
-{
+std::shared_ptr<Allocation> Allocations::find(std::uintptr_t address) const {
     auto entry = by_base_.upper_bound(address);
     if (entry == by_base_.begin()) {
         return nullptr;
@@ -59,8 +52,7 @@ std::shared_ptr<Allocation> Allocations::find(std::uintptr_t address) const
 }
 
 std::shared_ptr<Allocation> Allocations::find_overlap(std::uintptr_t address,
-                                                      std::size_t length) const
-{
+                                                      std::size_t length) const {
     auto entry = by_base_.lower_bound(address + length);
     if (entry == by_base_.begin()) {
         return nullptr;
@@ -69,14 +61,12 @@ std::shared_ptr<Allocation> Allocations::find_overlap(std::uintptr_t address,
     return entry->second->base + entry->second->bytes > address ? entry->second : nullptr;
 }
 
-off_t exported_place(const Allocation& allocation)
-{
+off_t exported_place(const Allocation &allocation) {
     return kExportedPlaces + static_cast<off_t>(allocation.id);
 }
 
-Allocations::Map::iterator Allocations::release(Map::iterator entry)
-{
-    Allocation& allocation = *entry->second;
+Allocations::Map::iterator Allocations::release(Map::iterator entry) {
+    Allocation &allocation = *entry->second;
     allocation.live = false;
     if (allocation.exported) {
         let_go_of_place(allocation.device->heap->file(), exported_place(allocation));
@@ -85,23 +75,20 @@ Allocations::Map::iterator Allocations::release(Map::iterator entry)
     return by_base_.erase(entry);
 }
 
-void Allocations::release(const std::shared_ptr<Allocation>& allocation)
-{
+void Allocations::release(const std::shared_ptr<Allocation> &allocation) {
     if (allocation->live) {
         release(by_base_.find(allocation->base));
     }
 }
 
-void Allocations::release_all(const Context& context)
-{
+void Allocations::release_all(const Context &context) {
     for (auto entry = by_base_.begin(); entry != by_base_.end();) {
         entry = entry->second->context == &context ? release(entry) : std::next(entry);
     }
 }
 
-std::shared_ptr<Allocation> allocate_on_device(Allocation::Kind kind, Device& device,
-                                               Context* context, std::size_t bytes)
-{
+std::shared_ptr<Allocation> allocate_on_device(Allocation::Kind kind, Device &device,
+                                               Context *context, std::size_t bytes) {
     const auto offset = device.heap->allocate(bytes);
     if (!offset) {
         return nullptr;
@@ -120,8 +107,7 @@ std::shared_ptr<Allocation> allocate_on_device(Allocation::Kind kind, Device& de
     return allocation;
 }
 
-std::shared_ptr<Allocation> allocate_pinned(Context& context, std::size_t bytes)
-{
+std::shared_ptr<Allocation> allocate_pinned(Context &context, std::size_t bytes) {
     auto allocation =
         std::make_shared<Allocation>(Allocation::Kind::pinned, context.device, &context);
     allocation->view = Mapping::host(round_to_page(bytes));
@@ -134,4 +120,4 @@ std::shared_ptr<Allocation> allocate_pinned(Context& context, std::size_t bytes)
     return allocation;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

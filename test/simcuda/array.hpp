@@ -10,8 +10,8 @@ struct Array {
     std::shared_ptr<Allocation> memory;
     std::size_t element_bytes;
     std::size_t row_bytes;
-    std::size_t height; // at least 1
-    std::size_t depth;  // at least 1
+    std::size_t height;  // at least 1
+    std::size_t depth;   // at least 1
 
     std::uintptr_t address() const { return memory->base; }
 };
@@ -20,6 +20,6 @@ struct Array {
 std::shared_ptr<const Array> find_array(CUarray handle);
 
 // Forgets all arrays of a context, whose memory goes with it.
-void destroy_arrays(const Context& context);
+void destroy_arrays(const Context &context);
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -17,7 +17,7 @@ thread_local bool in_host_function = false;
 
 namespace {
 
-std::atomic<Call*> all_calls{nullptr};
+std::atomic<Call *> all_calls{nullptr};
 
 struct InjectedFailure {
     std::string function;
@@ -27,24 +27,21 @@ struct InjectedFailure {
 using InjectedFailures = std::vector<std::unique_ptr<InjectedFailure>>;
 
 // Replaced as a whole; a replaced list is kept, because another thread may still read it.
-std::atomic<InjectedFailures*> injected_failures{nullptr};
+std::atomic<InjectedFailures *> injected_failures{nullptr};
 
 // "cuMemAlloc_v2" and "cuMemAllocAsync_ptsz" -> "cuMemAlloc" and "cuMemAllocAsync"
-std::string base_name(const std::string& function)
-{
+std::string base_name(const std::string &function) {
     const std::size_t form = function.rfind("_pt");
     if (form != std::string::npos) {
         return base_name(function.substr(0, form));
     }
     const std::size_t end = function.rfind("_v");
-    const bool versioned =
-        end != std::string::npos && end + 2 < function.size() &&
-        function.find_first_not_of("0123456789", end + 2) == std::string::npos;
+    const bool versioned = end != std::string::npos && end + 2 < function.size() &&
+                           function.find_first_not_of("0123456789", end + 2) == std::string::npos;
     return versioned ? function.substr(0, end) : function;
 }
 
-bool parse_failure(const std::string& rule, InjectedFailure* failure)
-{
+bool parse_failure(const std::string &rule, InjectedFailure *failure) {
     char function[64];
     unsigned long nth = 0;
     int error = 0;
@@ -59,15 +56,13 @@ bool parse_failure(const std::string& rule, InjectedFailure* failure)
     return true;
 }
 
-__attribute__((destructor)) void at_exit()
-{
+__attribute__((destructor)) void at_exit() {
     write_counts();
 }
 
-} // namespace
+}  // namespace
 
-CUresult Call::enter()
-{
+CUresult Call::enter() {
     Settings::get();
     if (!listed_.load(std::memory_order_relaxed) &&
         !listed_.exchange(true, std::memory_order_relaxed)) {
@@ -77,9 +72,9 @@ CUresult Call::enter()
         }
     }
     count_.fetch_add(1, std::memory_order_relaxed);
-    InjectedFailures* failures = injected_failures.load(std::memory_order_acquire);
+    InjectedFailures *failures = injected_failures.load(std::memory_order_acquire);
     if (failures != nullptr) {
-        for (auto& failure : *failures) {
+        for (auto &failure : *failures) {
             if (failure->function == function_ &&
                 failure->calls_left.load(std::memory_order_relaxed) > 0 &&
                 failure->calls_left.fetch_sub(1, std::memory_order_relaxed) == 1) {
@@ -90,13 +85,11 @@ CUresult Call::enter()
     return CUDA_SUCCESS;
 }
 
-CUresult Call::ready()
-{
+CUresult Call::ready() {
     return in_host_function ? CUDA_ERROR_NOT_PERMITTED : driver_state();
 }
 
-bool set_injected_failures(const std::string& rules)
-{
+bool set_injected_failures(const std::string &rules) {
     auto failures = std::make_unique<InjectedFailures>();
     std::istringstream input(rules);
     for (std::string rule; std::getline(input, rule, ',');) {
@@ -106,7 +99,7 @@ bool set_injected_failures(const std::string& rules)
         }
         failures->push_back(std::move(failure));
     }
-    static std::vector<std::unique_ptr<InjectedFailures>>& kept =
+    static std::vector<std::unique_ptr<InjectedFailures>> &kept =
         *new std::vector<std::unique_ptr<InjectedFailures>>;
     Lock lock(driver_mutex());
     injected_failures.store(failures.get(), std::memory_order_release);
@@ -114,11 +107,10 @@ bool set_injected_failures(const std::string& rules)
     return true;
 }
 
-unsigned long call_count(const std::string& function)
-{
+unsigned long call_count(const std::string &function) {
     const std::string name = base_name(function);
     unsigned long count = 0;
-    for (Call* call = all_calls.load(std::memory_order_acquire); call != nullptr;
+    for (Call *call = all_calls.load(std::memory_order_acquire); call != nullptr;
          call = call->next_) {
         if (name.empty() || name == call->function_) {
             count += call->count_.load(std::memory_order_relaxed);
@@ -127,22 +119,21 @@ unsigned long call_count(const std::string& function)
     return count;
 }
 
-void reset_counts()
-{
-    for (Call* call = all_calls.load(std::memory_order_acquire); call != nullptr;
+void reset_counts() {
+    for (Call *call = all_calls.load(std::memory_order_acquire); call != nullptr;
          call = call->next_) {
         call->count_.store(0, std::memory_order_relaxed);
     }
 }
 
-void write_counts()
-{
+void write_counts() {
     const std::string path = with_process_id(Settings::get().counts_file);
     if (path.empty() || all_calls.load(std::memory_order_acquire) == nullptr) {
         return;
     }
-    std::FILE* file = nullptr; // opened by the first count, so a fork that made no call leaves none
-    for (Call* call = all_calls.load(std::memory_order_acquire); call != nullptr;
+    std::FILE *file =
+        nullptr;  // opened by the first count, so a fork that made no call leaves none
+    for (Call *call = all_calls.load(std::memory_order_acquire); call != nullptr;
          call = call->next_) {
         const unsigned long count = call->count_.load(std::memory_order_relaxed);
         if (count == 0) {
@@ -159,14 +150,12 @@ void write_counts()
     }
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
-extern "C" unsigned long simcuda_call_count(const char* function)
-{
+extern "C" unsigned long simcuda_call_count(const char *function) {
     return simcuda::call_count(function);
 }
 
-extern "C" void simcuda_reset_counts(void)
-{
+extern "C" void simcuda_reset_counts(void) {
     simcuda::reset_counts();
 }

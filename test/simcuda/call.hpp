@@ -18,27 +18,23 @@ class Call {
 public:
     enum class Kind {
         plain,
-        unsafe, // "potentially unsafe" during a stream capture, see stream_capture.hpp
+        unsafe,  // "potentially unsafe" during a stream capture, see stream_capture.hpp
     };
 
     // `function`: its name without _v2 and the like.
-    constexpr explicit Call(const char* function, Kind kind = Kind::plain)
-        : function_(function), kind_(kind)
-    {
-    }
+    constexpr explicit Call(const char *function, Kind kind = Kind::plain)
+        : function_(function), kind_(kind) {}
 
     // The main arguments, for SIMCUDA_TRACE.
     template <typename... Values>
-    Call& given(Values... values)
-    {
+    Call &given(Values... values) {
         (trace_argument(values), ...);
         return *this;
     }
 
     // For functions that work before cuInit. `body` takes nothing and runs without the lock.
     template <typename Body>
-    CUresult always(Body body)
-    {
+    CUresult always(Body body) {
         const CUresult injected = enter();
         const CUresult result = injected != CUDA_SUCCESS ? injected : body();
         if (tracing()) {
@@ -49,8 +45,7 @@ public:
 
     // For functions that need cuInit only. `body` takes the held lock.
     template <typename Body>
-    CUresult initialised(Body body)
-    {
+    CUresult initialised(Body body) {
         return always([&]() -> CUresult {
             const CUresult state = ready();
             if (state != CUDA_SUCCESS) {
@@ -66,17 +61,16 @@ public:
 
     // For functions that need a current context, which they get beside the held lock.
     template <typename Body>
-    CUresult with_context(Body body)
-    {
-        return initialised([&](Lock& lock) -> CUresult {
-            Context* context = nullptr;
+    CUresult with_context(Body body) {
+        return initialised([&](Lock &lock) -> CUresult {
+            Context *context = nullptr;
             const CUresult state = current_context(&context);
             return state != CUDA_SUCCESS ? state : body(lock, *context);
         });
     }
 
 private:
-    friend unsigned long call_count(const std::string& function);
+    friend unsigned long call_count(const std::string &function);
     friend void reset_counts();
     friend void write_counts();
 
@@ -84,22 +78,22 @@ private:
     CUresult enter();
     static CUresult ready();
 
-    const char* const function_;
+    const char *const function_;
     const Kind kind_;
     std::atomic<unsigned long> count_{0};
     std::atomic<bool> listed_{false};
-    Call* next_ = nullptr; // written before the call is listed, never after
+    Call *next_ = nullptr;  // written before the call is listed, never after
 };
 
-unsigned long call_count(const std::string& function);
+unsigned long call_count(const std::string &function);
 void reset_counts();
 void write_counts();
 
 // "function:n:error[,function:n:error...]": the n-th call (1 is the first) from now on fails.
-bool set_injected_failures(const std::string& rules);
+bool set_injected_failures(const std::string &rules);
 
 // True in a thread while it runs a function of cuLaunchHostFunc or cuStreamAddCallback: it must not
 // call the driver.
 extern thread_local bool in_host_function;
 
-} // namespace simcuda
+}  // namespace simcuda

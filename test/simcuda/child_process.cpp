@@ -16,39 +16,35 @@
 
 namespace {
 
-constexpr const char* kChildFlag = "--child";
-constexpr int kParentSocket = 100; // the descriptor in the child
+constexpr const char *kChildFlag = "--child";
+constexpr int kParentSocket = 100;  // the descriptor in the child
 
-std::map<std::string, ChildStep>& steps()
-{
+std::map<std::string, ChildStep> &steps() {
     static std::map<std::string, ChildStep> all;
     return all;
 }
 
-[[noreturn]] void exec_step(std::vector<const char*>& argv,
-                            const std::vector<std::string>& environment)
-{
-    for (const std::string& variable : environment) {
+[[noreturn]] void exec_step(std::vector<const char *> &argv,
+                            const std::vector<std::string> &environment) {
+    for (const std::string &variable : environment) {
         const std::size_t end = variable.find('=');
         setenv(variable.substr(0, end).c_str(), variable.substr(end + 1).c_str(), 1);
     }
-    execv("/proc/self/exe", const_cast<char**>(argv.data()));
+    execv("/proc/self/exe", const_cast<char **>(argv.data()));
     std::perror("cannot start the test program again");
     _exit(127);
 }
 
-} // namespace
+}  // namespace
 
-ChildStepRegistration::ChildStepRegistration(const std::string& name, ChildStep step)
-{
+ChildStepRegistration::ChildStepRegistration(const std::string &name, ChildStep step) {
     steps()[name] = step;
 }
 
-ChildProcess::ChildProcess(const std::string& step, const Arguments& arguments,
-                           const std::vector<std::string>& environment)
-{
-    std::vector<const char*> argv{"test", kChildFlag, step.c_str()};
-    for (const std::string& argument : arguments) {
+ChildProcess::ChildProcess(const std::string &step, const Arguments &arguments,
+                           const std::vector<std::string> &environment) {
+    std::vector<const char *> argv{"test", kChildFlag, step.c_str()};
+    for (const std::string &argument : arguments) {
         argv.push_back(argument.c_str());
     }
     argv.push_back(nullptr);
@@ -63,14 +59,12 @@ ChildProcess::ChildProcess(const std::string& step, const Arguments& arguments,
     socket_ = ends[0];
 }
 
-ChildProcess::~ChildProcess()
-{
+ChildProcess::~ChildProcess() {
     close(socket_);
     wait();
 }
 
-ChildResult ChildProcess::wait()
-{
+ChildResult ChildProcess::wait() {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     int status = 0;
     while (process_ > 0 && waitpid(process_, &status, WNOHANG) == 0) {
@@ -88,31 +82,26 @@ ChildResult ChildProcess::wait()
     return result_;
 }
 
-ChildResult run_child(const std::string& step, const Arguments& arguments,
-                      const std::vector<std::string>& environment)
-{
+ChildResult run_child(const std::string &step, const Arguments &arguments,
+                      const std::vector<std::string> &environment) {
     return ChildProcess(step, arguments, environment).wait();
 }
 
-int parent_socket()
-{
+int parent_socket() {
     return kParentSocket;
 }
 
-bool release_peer(int socket)
-{
+bool release_peer(int socket) {
     const char byte = 1;
     return send(socket, &byte, 1, MSG_NOSIGNAL) == 1;
 }
 
-bool wait_for_peer(int socket)
-{
+bool wait_for_peer(int socket) {
     char byte = 0;
     return recv(socket, &byte, 1, 0) == 1;
 }
 
-bool send_file(int socket, int file)
-{
+bool send_file(int socket, int file) {
     char byte = 1;
     iovec data{&byte, 1};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -121,7 +110,7 @@ bool send_file(int socket, int file)
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
@@ -129,8 +118,7 @@ bool send_file(int socket, int file)
     return sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
 }
 
-int receive_file(int socket)
-{
+int receive_file(int socket) {
     char byte = 0;
     iovec data{&byte, 1};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -141,7 +129,7 @@ int receive_file(int socket)
     message.msg_controllen = sizeof(control);
     int file = -1;
     if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1) {
-        const cmsghdr* header = CMSG_FIRSTHDR(&message);
+        const cmsghdr *header = CMSG_FIRSTHDR(&message);
         if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
             std::memcpy(&file, CMSG_DATA(header), sizeof(file));
         }
@@ -149,21 +137,19 @@ int receive_file(int socket)
     return file;
 }
 
-bool run_as_child(int argc, char** argv, int* status)
-{
+bool run_as_child(int argc, char **argv, int *status) {
     if (argc < 3 || std::string(argv[1]) != kChildFlag) {
         return false;
     }
-    const rlimit no_core{0, 0}; // some steps are meant to die
+    const rlimit no_core{0, 0};  // some steps are meant to die
     setrlimit(RLIMIT_CORE, &no_core);
-    std::signal(SIGSEGV, SIG_DFL); // sanitizers turn these into exits
+    std::signal(SIGSEGV, SIG_DFL);  // sanitizers turn these into exits
     std::signal(SIGBUS, SIG_DFL);
     const auto step = steps().find(argv[2]);
     *status = step == steps().end() ? 126 : step->second(Arguments(argv + 3, argv + argc));
     return true;
 }
 
-void child_check_failed(const char* file, int line, const char* condition)
-{
+void child_check_failed(const char *file, int line, const char *condition) {
     std::fprintf(stderr, "%s:%d: in the child process: %s\n", file, line, condition);
 }

@@ -10,27 +10,27 @@
 using Arguments = std::vector<std::string>;
 
 // What the child does: returns its exit status, 0 if all is well.
-using ChildStep = int (*)(const Arguments&);
+using ChildStep = int (*)(const Arguments &);
 
 // Makes a step known by its name; a namespace-scope object per step.
 class ChildStepRegistration {
 public:
-    ChildStepRegistration(const std::string& name, ChildStep step);
+    ChildStepRegistration(const std::string &name, ChildStep step);
 };
 
 struct ChildResult {
-    int exit_status = -1; // -1 if a signal ended it
-    int signal = 0;       // 0 if none did
+    int exit_status = -1;  // -1 if a signal ended it
+    int signal = 0;        // 0 if none did
 };
 
 // A step that runs beside this process, with a socket between the two.
 class ChildProcess {
 public:
     // `environment`: "NAME=value", added to this process's.
-    explicit ChildProcess(const std::string& step, const Arguments& arguments = {},
-                          const std::vector<std::string>& environment = {});
-    ~ChildProcess(); // waits
-    ChildProcess(const ChildProcess&) = delete;
+    explicit ChildProcess(const std::string &step, const Arguments &arguments = {},
+                          const std::vector<std::string> &environment = {});
+    ~ChildProcess();  // waits
+    ChildProcess(const ChildProcess &) = delete;
 
     int socket() const { return socket_; }
 
@@ -55,20 +55,20 @@ bool send_file(int socket, int file);
 int receive_file(int socket);
 
 // Runs the step in a new process and waits for its end.
-ChildResult run_child(const std::string& step, const Arguments& arguments = {},
-                      const std::vector<std::string>& environment = {});
+ChildResult run_child(const std::string &step, const Arguments &arguments = {},
+                      const std::vector<std::string> &environment = {});
 
 // For main: runs the step that the command line asks for and sets its status. False if it asks for
 // none.
-bool run_as_child(int argc, char** argv, int* status);
+bool run_as_child(int argc, char **argv, int *status);
 
 // For steps: on a failed call or check, prints it and makes the step return 1.
-#define CHILD_CHECK(condition)                                                                     \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            child_check_failed(__FILE__, __LINE__, #condition);                                    \
-            return 1;                                                                              \
-        }                                                                                          \
+#define CHILD_CHECK(condition)                                  \
+    do {                                                        \
+        if (!(condition)) {                                     \
+            child_check_failed(__FILE__, __LINE__, #condition); \
+            return 1;                                           \
+        }                                                       \
     } while (0)
 
-void child_check_failed(const char* file, int line, const char* condition);
+void child_check_failed(const char *file, int line, const char *condition);

@@ -11,13 +11,12 @@ constexpr std::size_t kBytes = 4096;
 // Of 16-bit elements; a height of 0 is that of a one-dimensional array.
 class Array {
 public:
-    explicit Array(std::size_t bytes, std::size_t height = 0)
-    {
+    explicit Array(std::size_t bytes, std::size_t height = 0) {
         const CUDA_ARRAY_DESCRIPTOR description{bytes / 2, height, CU_AD_FORMAT_UNSIGNED_INT16, 1};
         EXPECT_CU(cu().cuArrayCreate(&handle_, &description));
     }
     ~Array() { EXPECT_CU(cu().cuArrayDestroy(handle_)); }
-    Array(const Array&) = delete;
+    Array(const Array &) = delete;
 
     operator CUarray() const { return handle_; }
 
@@ -29,16 +28,14 @@ class ArrayTest : public DriverTest {
 protected:
     const Bytes data_ = fresh_bytes(kBytes);
 
-    static Bytes read(const Array& array, std::size_t bytes = kBytes)
-    {
+    static Bytes read(const Array &array, std::size_t bytes = kBytes) {
         Bytes content(bytes);
         EXPECT_CU(cu().cuMemcpyAtoH(content.data(), array, 0, bytes));
         return content;
     }
 };
 
-TEST_F(ArrayTest, bytes_arrive_from_and_in_host_memory)
-{
+TEST_F(ArrayTest, bytes_arrive_from_and_in_host_memory) {
     Array array(kBytes);
     ASSERT_CU(cu().cuMemcpyHtoA(array, 0, data_.data(), kBytes));
     EXPECT_EQ(data_, read(array));
@@ -51,8 +48,7 @@ TEST_F(ArrayTest, bytes_arrive_from_and_in_host_memory)
     EXPECT_EQ(Bytes(expected.begin() + 120, expected.begin() + 170), part);
 }
 
-TEST_F(ArrayTest, bytes_arrive_from_and_in_device_memory_and_other_arrays)
-{
+TEST_F(ArrayTest, bytes_arrive_from_and_in_device_memory_and_other_arrays) {
     DeviceMemory from(data_);
     DeviceMemory to(kBytes);
     Array array(kBytes);
@@ -67,8 +63,7 @@ TEST_F(ArrayTest, bytes_arrive_from_and_in_device_memory_and_other_arrays)
     EXPECT_EQ(expected, read(other));
 }
 
-TEST_F(ArrayTest, asynchronous_copies_happen_when_the_stream_gets_there)
-{
+TEST_F(ArrayTest, asynchronous_copies_happen_when_the_stream_gets_there) {
     PinnedMemory from(fresh_bytes(kBytes));
     PinnedMemory to(kBytes);
     Array array(kBytes);
@@ -85,8 +80,7 @@ TEST_F(ArrayTest, asynchronous_copies_happen_when_the_stream_gets_there)
     EXPECT_EQ(data_, to.read());
 }
 
-TEST_F(ArrayTest, a_copy_from_an_array_to_device_memory_returns_before_it_is_complete)
-{
+TEST_F(ArrayTest, a_copy_from_an_array_to_device_memory_returns_before_it_is_complete) {
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory to(before);
     Array array(kBytes);
@@ -97,8 +91,7 @@ TEST_F(ArrayTest, a_copy_from_an_array_to_device_memory_returns_before_it_is_com
     onlooker.expect_change(to.address(), before, data_, legacy.gate, CU_STREAM_LEGACY);
 }
 
-TEST_F(ArrayTest, a_copy_from_device_memory_to_an_array_returns_before_it_is_complete)
-{
+TEST_F(ArrayTest, a_copy_from_device_memory_to_an_array_returns_before_it_is_complete) {
     DeviceMemory from(fresh_bytes(kBytes));
     DeviceMemory last(data_);
     Array array(kBytes);
@@ -113,8 +106,7 @@ TEST_F(ArrayTest, a_copy_from_device_memory_to_an_array_returns_before_it_is_com
     EXPECT_EQ(data_, read(array)) << "the source was read too early";
 }
 
-TEST_F(ArrayTest, rows_arrive_in_arrays_of_two_dimensions)
-{
+TEST_F(ArrayTest, rows_arrive_in_arrays_of_two_dimensions) {
     constexpr std::size_t kWidth = 64;
     constexpr std::size_t kHeight = kBytes / kWidth;
     Array array(kWidth, kHeight);
@@ -149,8 +141,7 @@ TEST_F(ArrayTest, rows_arrive_in_arrays_of_two_dimensions)
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemcpy2D(&in)) << "more rows than there are";
 }
 
-TEST_F(ArrayTest, slices_arrive_in_arrays_of_three_dimensions)
-{
+TEST_F(ArrayTest, slices_arrive_in_arrays_of_three_dimensions) {
     CUDA_ARRAY3D_DESCRIPTOR description{};
     description.Width = 32;
     description.Height = 8;
@@ -192,4 +183,4 @@ TEST_F(ArrayTest, slices_arrive_in_arrays_of_three_dimensions)
     EXPECT_CU(cu().cuArrayDestroy(array));
 }
 
-} // namespace
+}  // namespace

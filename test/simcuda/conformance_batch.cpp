@@ -15,26 +15,22 @@ struct Batch {
     std::vector<CUmemcpyAttributes> attributes;
     std::vector<std::size_t> attribute_begins;
 
-    void add(CUdeviceptr its_to, CUdeviceptr its_from, std::size_t its_bytes)
-    {
+    void add(CUdeviceptr its_to, CUdeviceptr its_from, std::size_t its_bytes) {
         to.push_back(its_to);
         from.push_back(its_from);
         bytes.push_back(its_bytes);
     }
-    void add_attribute(std::size_t begin, CUmemcpySrcAccessOrder order)
-    {
+    void add_attribute(std::size_t begin, CUmemcpySrcAccessOrder order) {
         CUmemcpyAttributes attribute{};
         attribute.srcAccessOrder = order;
         attributes.push_back(attribute);
         attribute_begins.push_back(begin);
     }
-    CUresult run(CUstream stream)
-    {
+    CUresult run(CUstream stream) {
         return cu().copy_batch(to.data(), from.data(), bytes.data(), to.size(), attributes.data(),
                                attribute_begins.data(), attributes.size(), stream);
     }
-    CUresult run_12080(CUstream stream, std::size_t* failed)
-    {
+    CUresult run_12080(CUstream stream, std::size_t *failed) {
         return cu().copy_batch_12080(to.data(), from.data(), bytes.data(), to.size(),
                                      attributes.data(), attribute_begins.data(), attributes.size(),
                                      failed, stream);
@@ -43,8 +39,7 @@ struct Batch {
 
 class BatchTest : public DriverTest {
 protected:
-    void SetUp() override
-    {
+    void SetUp() override {
         if (cu().copy_batch == nullptr || cu().copy_batch_12080 == nullptr) {
             GTEST_SKIP() << "the driver is older than that of CUDA 13.0";
         }
@@ -53,8 +48,7 @@ protected:
 };
 
 // Pieces of one buffer to the pieces of another one, last piece first.
-Batch reversed_pieces(const DeviceMemory& to, const DeviceMemory& from)
-{
+Batch reversed_pieces(const DeviceMemory &to, const DeviceMemory &from) {
     Batch batch;
     for (std::size_t i = 0; i < kCopies; ++i) {
         batch.add(to.address() + (kCopies - 1 - i) * kBytes, from.address() + i * kBytes, kBytes);
@@ -63,8 +57,7 @@ Batch reversed_pieces(const DeviceMemory& to, const DeviceMemory& from)
     return batch;
 }
 
-Bytes reversed_pieces(const Bytes& data)
-{
+Bytes reversed_pieces(const Bytes &data) {
     Bytes reversed;
     for (std::size_t i = kCopies; i-- > 0;) {
         reversed.insert(reversed.end(), data.data() + i * kBytes, data.data() + (i + 1) * kBytes);
@@ -72,8 +65,7 @@ Bytes reversed_pieces(const Bytes& data)
     return reversed;
 }
 
-TEST_F(BatchTest, every_copy_arrives)
-{
+TEST_F(BatchTest, every_copy_arrives) {
     const Bytes data = fresh_bytes(kCopies * kBytes);
     DeviceMemory from(data);
     DeviceMemory to(data.size());
@@ -83,8 +75,7 @@ TEST_F(BatchTest, every_copy_arrives)
     EXPECT_EQ(reversed_pieces(data), to.read());
 }
 
-TEST_F(BatchTest, every_copy_arrives_in_the_older_form)
-{
+TEST_F(BatchTest, every_copy_arrives_in_the_older_form) {
     const Bytes data = fresh_bytes(kCopies * kBytes);
     DeviceMemory from(data);
     DeviceMemory to(data.size());
@@ -95,8 +86,7 @@ TEST_F(BatchTest, every_copy_arrives_in_the_older_form)
     EXPECT_EQ(reversed_pieces(data), to.read());
 }
 
-TEST_F(BatchTest, copies_of_all_directions_with_several_attributes_go_together)
-{
+TEST_F(BatchTest, copies_of_all_directions_with_several_attributes_go_together) {
     const Bytes host_data = fresh_bytes(kBytes);
     const Bytes device_data = fresh_bytes(kBytes);
     PinnedMemory from_host(host_data);
@@ -118,8 +108,7 @@ TEST_F(BatchTest, copies_of_all_directions_with_several_attributes_go_together)
     EXPECT_EQ(device_data, also_to_device.read());
 }
 
-TEST_F(BatchTest, a_batch_runs_in_the_order_of_its_stream)
-{
+TEST_F(BatchTest, a_batch_runs_in_the_order_of_its_stream) {
     const Bytes last = fresh_bytes(kCopies * kBytes);
     PinnedMemory source(fresh_bytes(last.size()));
     PinnedMemory result(last.size());
@@ -139,8 +128,7 @@ TEST_F(BatchTest, a_batch_runs_in_the_order_of_its_stream)
     EXPECT_EQ(reversed_pieces(last), result.read());
 }
 
-TEST_F(BatchTest, a_source_may_go_when_the_call_returns_if_the_attribute_says_so)
-{
+TEST_F(BatchTest, a_source_may_go_when_the_call_returns_if_the_attribute_says_so) {
     const Bytes data = fresh_bytes(kBytes);
     Bytes from = data;
     DeviceMemory to(kBytes);
@@ -154,30 +142,27 @@ TEST_F(BatchTest, a_source_may_go_when_the_call_returns_if_the_attribute_says_so
     EXPECT_EQ(data, to.read());
 }
 
-TEST_F(BatchTest, bad_attributes_are_refused)
-{
+TEST_F(BatchTest, bad_attributes_are_refused) {
     DeviceMemory from(kCopies * kBytes);
     DeviceMemory to(kCopies * kBytes);
     Stream stream;
     Batch late = reversed_pieces(to, from);
-    late.attribute_begins[0] = 1; // the manual: the first entry must be 0
+    late.attribute_begins[0] = 1;  // the manual: the first entry must be 0
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, late.run(stream));
     Batch without_order = reversed_pieces(to, from);
     without_order.attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, without_order.run(stream));
 }
 
-TEST_F(BatchTest, the_legacy_default_stream_is_refused)
-{
+TEST_F(BatchTest, the_legacy_default_stream_is_refused) {
     DeviceMemory from(kCopies * kBytes);
     DeviceMemory to(kCopies * kBytes);
     EXPECT_NE(CUDA_SUCCESS, reversed_pieces(to, from).run(nullptr));
     EXPECT_NE(CUDA_SUCCESS, reversed_pieces(to, from).run(CU_STREAM_LEGACY));
 }
 
-TEST_F(BatchTest, GetProcAddress_has_it_since_CUDA_12_8)
-{
-    void* address = nullptr;
+TEST_F(BatchTest, GetProcAddress_has_it_since_CUDA_12_8) {
+    void *address = nullptr;
     ASSERT_CU(cu().cuGetProcAddress("cuMemcpyBatchAsync", &address, 12080, 0, nullptr));
     EXPECT_NE(nullptr, address);
     ASSERT_CU(cu().cuGetProcAddress("cuMemcpyBatchAsync", &address, 13000, 0, nullptr));
@@ -186,4 +171,4 @@ TEST_F(BatchTest, GetProcAddress_has_it_since_CUDA_12_8)
     EXPECT_EQ(nullptr, address);
 }
 
-} // namespace
+}  // namespace

@@ -16,12 +16,11 @@ constexpr std::size_t kBytes = 64 << 10;
 // Sets the calling thread's capture mode for a scope.
 class ThreadMode {
 public:
-    explicit ThreadMode(CUstreamCaptureMode mode) : mode_(mode)
-    {
+    explicit ThreadMode(CUstreamCaptureMode mode) : mode_(mode) {
         EXPECT_CU(cu().cuThreadExchangeStreamCaptureMode(&mode_));
     }
     ~ThreadMode() { EXPECT_CU(cu().cuThreadExchangeStreamCaptureMode(&mode_)); }
-    ThreadMode(const ThreadMode&) = delete;
+    ThreadMode(const ThreadMode &) = delete;
 
 private:
     CUstreamCaptureMode mode_;
@@ -32,16 +31,14 @@ class Graph {
 public:
     explicit Graph(CUgraph handle) : handle_(handle) {}
     ~Graph() { EXPECT_CU(cu().cuGraphDestroy(handle_)); }
-    Graph(const Graph&) = delete;
+    Graph(const Graph &) = delete;
 
-    std::size_t node_count() const
-    {
+    std::size_t node_count() const {
         std::size_t count = 0;
         EXPECT_CU(cu().cuGraphGetNodes(handle_, nullptr, &count));
         return count;
     }
-    void run(CUstream stream) const
-    {
+    void run(CUstream stream) const {
         CUgraphExec instance = nullptr;
         ASSERT_CU(cu().cuGraphInstantiateWithFlags(&instance, handle_, 0));
         EXPECT_CU(cu().cuGraphLaunch(instance, stream));
@@ -53,24 +50,21 @@ private:
     CUgraph handle_;
 };
 
-CUstreamCaptureStatus status_of(CUstream stream)
-{
+CUstreamCaptureStatus status_of(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     EXPECT_CU(cu().cuStreamIsCapturing(stream, &status));
     return status;
 }
 
 // Ends a capture that should be good.
-std::unique_ptr<Graph> end_capture(CUstream stream)
-{
+std::unique_ptr<Graph> end_capture(CUstream stream) {
     CUgraph graph = nullptr;
     EXPECT_CU(cu().cuStreamEndCapture(stream, &graph));
     EXPECT_NE(nullptr, graph);
     return std::make_unique<Graph>(graph);
 }
 
-void expect_invalidated(CUstream stream)
-{
+void expect_invalidated(CUstream stream) {
     EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_INVALIDATED, status_of(stream));
     CUgraph graph = reinterpret_cast<CUgraph>(1);
     EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu().cuStreamEndCapture(stream, &graph));
@@ -80,14 +74,13 @@ void expect_invalidated(CUstream stream)
 
 // A call while somebody captures. It does nothing to the stream that is capturing.
 struct NamedCall {
-    const char* name;
+    const char *name;
     std::function<CUresult()> call;
 };
 
 class CallTest : public CaptureTest {
 protected:
-    void SetUp() override
-    {
+    void SetUp() override {
         CaptureTest::SetUp();
         memory_ = std::make_unique<DeviceMemory>(kBytes);
         pinned_ = std::make_unique<PinnedMemory>(kBytes);
@@ -97,8 +90,7 @@ protected:
         ASSERT_CU(cu().cuEventSynchronize(*event_));
         host_.reset(std::aligned_alloc(4096, kBytes));
     }
-    void TearDown() override
-    {
+    void TearDown() override {
         memory_.reset();
         pinned_.reset();
         stream_.reset();
@@ -108,7 +100,7 @@ protected:
 
     std::unique_ptr<DeviceMemory> memory_;
     std::unique_ptr<PinnedMemory> pinned_;
-    std::unique_ptr<Stream> stream_; // not the one that is capturing
+    std::unique_ptr<Stream> stream_;  // not the one that is capturing
     std::unique_ptr<Event> event_;
     std::unique_ptr<void, decltype(&std::free)> host_{nullptr, std::free};
     std::vector<NamedCall> calls_;
@@ -117,8 +109,7 @@ protected:
 // The calls that are "potentially unsafe".
 class UnsafeCallTest : public CallTest {
 protected:
-    void SetUp() override
-    {
+    void SetUp() override {
         CallTest::SetUp();
         calls_ = {
             {"cuMemAlloc and cuMemFree",
@@ -129,7 +120,7 @@ protected:
              }},
             {"cuMemHostAlloc and cuMemFreeHost",
              [] {
-                 void* pointer = nullptr;
+                 void *pointer = nullptr;
                  const CUresult result = cu().cuMemHostAlloc(&pointer, kBytes, 0);
                  return result != CUDA_SUCCESS ? result : cu().cuMemFreeHost(pointer);
              }},
@@ -155,14 +146,13 @@ protected:
 // Those that nobody needs to avoid.
 class HarmlessCallTest : public CallTest {
 protected:
-    void SetUp() override
-    {
+    void SetUp() override {
         CallTest::SetUp();
         calls_ = {
             {"cuPointerGetAttributes",
              [this] {
                  unsigned type = 0;
-                 void* data = &type;
+                 void *data = &type;
                  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
                  return cu().cuPointerGetAttributes(1, &attribute, &data, memory_->address());
              }},
@@ -202,8 +192,7 @@ protected:
 
 // What a call gives in another thread, with the context of the test.
 CUresult in_other_thread(CUcontext context, CUstreamCaptureMode mode,
-                         const std::function<CUresult()>& call)
-{
+                         const std::function<CUresult()> &call) {
     CUresult result = CUDA_SUCCESS;
     std::thread([&] {
         EXPECT_CU(cu().cuCtxSetCurrent(context));
@@ -213,8 +202,7 @@ CUresult in_other_thread(CUcontext context, CUstreamCaptureMode mode,
     return result;
 }
 
-TEST_F(CaptureTest, each_thread_has_a_capture_mode_which_is_exchanged)
-{
+TEST_F(CaptureTest, each_thread_has_a_capture_mode_which_is_exchanged) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     ASSERT_CU(cu().cuThreadExchangeStreamCaptureMode(&mode));
     EXPECT_EQ(CU_STREAM_CAPTURE_MODE_GLOBAL, mode) << "the mode that a thread begins with";
@@ -227,8 +215,7 @@ TEST_F(CaptureTest, each_thread_has_a_capture_mode_which_is_exchanged)
     EXPECT_EQ(CU_STREAM_CAPTURE_MODE_RELAXED, mode);
 }
 
-TEST_F(CaptureTest, captured_work_runs_when_its_graph_is_launched)
-{
+TEST_F(CaptureTest, captured_work_runs_when_its_graph_is_launched) {
     const Bytes data = fresh_bytes(kBytes);
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory from(data);
@@ -248,8 +235,7 @@ TEST_F(CaptureTest, captured_work_runs_when_its_graph_is_launched)
     EXPECT_EQ(data, to.read());
 }
 
-TEST_F(CaptureTest, a_stream_that_waits_for_a_captured_event_joins_the_capture)
-{
+TEST_F(CaptureTest, a_stream_that_waits_for_a_captured_event_joins_the_capture) {
     const Bytes data = fresh_bytes(kBytes);
     DeviceMemory from(data);
     DeviceMemory to(kBytes);
@@ -271,8 +257,7 @@ TEST_F(CaptureTest, a_stream_that_waits_for_a_captured_event_joins_the_capture)
     EXPECT_EQ(data, to.read());
 }
 
-TEST_F(CaptureTest, other_streams_work_meanwhile)
-{
+TEST_F(CaptureTest, other_streams_work_meanwhile) {
     const Bytes data = fresh_bytes(kBytes);
     DeviceMemory from(data);
     PinnedMemory to(kBytes);
@@ -290,8 +275,7 @@ TEST_F(CaptureTest, other_streams_work_meanwhile)
     EXPECT_EQ(0u, end_capture(stream)->node_count());
 }
 
-TEST_F(CaptureTest, a_capture_is_begun_once_and_lost_if_it_is_ended_in_another_thread)
-{
+TEST_F(CaptureTest, a_capture_is_begun_once_and_lost_if_it_is_ended_in_another_thread) {
     Stream stream;
     CUgraph graph = nullptr;
     EXPECT_NE(CUDA_SUCCESS, cu().cuStreamEndCapture(stream, &graph)) << "none was begun";
@@ -307,15 +291,14 @@ TEST_F(CaptureTest, a_capture_is_begun_once_and_lost_if_it_is_ended_in_another_t
     EXPECT_CU(cu().cuStreamSynchronize(stream));
 }
 
-TEST_F(CaptureTest, a_capturing_stream_cannot_be_asked_in_any_mode)
-{
+TEST_F(CaptureTest, a_capturing_stream_cannot_be_asked_in_any_mode) {
     ThreadMode relaxed(CU_STREAM_CAPTURE_MODE_RELAXED);
     const std::function<CUresult(CUstream)> calls[] = {
         [](CUstream stream) { return cu().cuStreamQuery(stream); },
         [](CUstream stream) { return cu().cuStreamSynchronize(stream); },
         [](CUstream) { return cu().cuCtxSynchronize(); },
     };
-    for (const auto& call : calls) {
+    for (const auto &call : calls) {
         Stream stream;
         ASSERT_CU(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
         EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, call(stream));
@@ -323,8 +306,7 @@ TEST_F(CaptureTest, a_capturing_stream_cannot_be_asked_in_any_mode)
     }
 }
 
-TEST_F(CaptureTest, the_legacy_default_stream_is_out_of_use_while_a_blocking_stream_captures)
-{
+TEST_F(CaptureTest, the_legacy_default_stream_is_out_of_use_while_a_blocking_stream_captures) {
     DeviceMemory memory(kBytes);
     Stream stream(CU_STREAM_DEFAULT);
     ThreadMode relaxed(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -334,10 +316,9 @@ TEST_F(CaptureTest, the_legacy_default_stream_is_out_of_use_while_a_blocking_str
     expect_invalidated(stream);
 }
 
-TEST_F(UnsafeCallTest, in_the_capturing_thread_invalidates_the_capture)
-{
+TEST_F(UnsafeCallTest, in_the_capturing_thread_invalidates_the_capture) {
     for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL}) {
-        for (const NamedCall& unsafe : calls_) {
+        for (const NamedCall &unsafe : calls_) {
             SCOPED_TRACE(unsafe.name);
             Stream stream;
             ASSERT_CU(cu().cuStreamBeginCapture(stream, mode));
@@ -347,9 +328,8 @@ TEST_F(UnsafeCallTest, in_the_capturing_thread_invalidates_the_capture)
     }
 }
 
-TEST_F(UnsafeCallTest, in_another_thread_invalidates_a_global_capture)
-{
-    for (const NamedCall& unsafe : calls_) {
+TEST_F(UnsafeCallTest, in_another_thread_invalidates_a_global_capture) {
+    for (const NamedCall &unsafe : calls_) {
         SCOPED_TRACE(unsafe.name);
         Stream stream;
         ASSERT_CU(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -359,9 +339,8 @@ TEST_F(UnsafeCallTest, in_another_thread_invalidates_a_global_capture)
     }
 }
 
-TEST_F(UnsafeCallTest, of_a_relaxed_thread_is_permitted)
-{
-    for (const NamedCall& unsafe : calls_) {
+TEST_F(UnsafeCallTest, of_a_relaxed_thread_is_permitted) {
+    for (const NamedCall &unsafe : calls_) {
         SCOPED_TRACE(unsafe.name);
         Stream stream;
         ASSERT_CU(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -374,9 +353,8 @@ TEST_F(UnsafeCallTest, of_a_relaxed_thread_is_permitted)
     }
 }
 
-TEST_F(UnsafeCallTest, in_another_thread_is_permitted_beside_a_thread_local_capture)
-{
-    for (const NamedCall& unsafe : calls_) {
+TEST_F(UnsafeCallTest, in_another_thread_is_permitted_beside_a_thread_local_capture) {
+    for (const NamedCall &unsafe : calls_) {
         SCOPED_TRACE(unsafe.name);
         Stream stream;
         ASSERT_CU(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -385,9 +363,8 @@ TEST_F(UnsafeCallTest, in_another_thread_is_permitted_beside_a_thread_local_capt
     }
 }
 
-TEST_F(HarmlessCallTest, in_another_thread_is_permitted_beside_a_global_capture)
-{
-    for (const NamedCall& harmless : calls_) {
+TEST_F(HarmlessCallTest, in_another_thread_is_permitted_beside_a_global_capture) {
+    for (const NamedCall &harmless : calls_) {
         SCOPED_TRACE(harmless.name);
         Stream stream;
         ASSERT_CU(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -396,8 +373,7 @@ TEST_F(HarmlessCallTest, in_another_thread_is_permitted_beside_a_global_capture)
     }
 }
 
-TEST_F(HarmlessCallTest, cuMemcpy_is_permitted_in_the_capturing_thread)
-{
+TEST_F(HarmlessCallTest, cuMemcpy_is_permitted_in_the_capturing_thread) {
     for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL}) {
         Stream stream;
         ASSERT_CU(cu().cuStreamBeginCapture(stream, mode));
@@ -406,4 +382,4 @@ TEST_F(HarmlessCallTest, cuMemcpy_is_permitted_in_the_capturing_thread)
     }
 }
 
-} // namespace
+}  // namespace

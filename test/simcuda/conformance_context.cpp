@@ -9,15 +9,13 @@ namespace {
 
 using ContextTest = DriverTest;
 
-CUcontext current()
-{
+CUcontext current() {
     CUcontext context = nullptr;
     EXPECT_CU(cu().cuCtxGetCurrent(&context));
     return context;
 }
 
-int release_primary(const Arguments&)
-{
+int release_primary(const Arguments &) {
     CUcontext context = nullptr;
     unsigned flags = 0;
     int active = -1;
@@ -34,13 +32,11 @@ int release_primary(const Arguments&)
 }
 const ChildStepRegistration kReleasePrimary("release primary context", release_primary);
 
-TEST(PrimaryContext, is_active_while_it_is_retained)
-{
+TEST(PrimaryContext, is_active_while_it_is_retained) {
     EXPECT_EQ(0, run_child("release primary context").exit_status);
 }
 
-int reset_primary(const Arguments&)
-{
+int reset_primary(const Arguments &) {
     CUcontext context = nullptr;
     CUdeviceptr memory = 0;
     CUdeviceptr other = 0;
@@ -58,18 +54,16 @@ int reset_primary(const Arguments&)
     CHILD_CHECK(cu().cuCtxSetCurrent(context) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuMemAlloc(&memory, 8) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
-    CHILD_CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS); // the one before the reset
+    CHILD_CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);  // the one before the reset
     return 0;
 }
 const ChildStepRegistration kResetPrimary("reset primary context", reset_primary);
 
-TEST(PrimaryContext, is_empty_after_a_reset_and_still_has_to_be_released)
-{
+TEST(PrimaryContext, is_empty_after_a_reset_and_still_has_to_be_released) {
     EXPECT_EQ(0, run_child("reset primary context").exit_status);
 }
 
-TEST_F(ContextTest, memory_goes_with_its_context)
-{
+TEST_F(ContextTest, memory_goes_with_its_context) {
     CUcontext other = nullptr;
     CUdeviceptr memory = 0;
     unsigned type = 0;
@@ -80,8 +74,7 @@ TEST_F(ContextTest, memory_goes_with_its_context)
               cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
 }
 
-TEST_F(ContextTest, a_thread_keeps_a_context_that_another_one_destroys)
-{
+TEST_F(ContextTest, a_thread_keeps_a_context_that_another_one_destroys) {
     CUcontext other = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
     std::thread([&] { EXPECT_CU(cu().cuCtxDestroy(other)); }).join();
@@ -92,16 +85,14 @@ TEST_F(ContextTest, a_thread_keeps_a_context_that_another_one_destroys)
     EXPECT_EQ(context_, current());
 }
 
-TEST_F(ContextTest, retaining_a_primary_context_again_gives_the_same)
-{
+TEST_F(ContextTest, retaining_a_primary_context_again_gives_the_same) {
     CUcontext again = nullptr;
     ASSERT_CU(cu().cuDevicePrimaryCtxRetain(&again, 0));
     EXPECT_EQ(context_, again);
     EXPECT_CU(cu().cuDevicePrimaryCtxRelease(0));
 }
 
-TEST_F(ContextTest, retaining_a_primary_context_does_not_make_it_current)
-{
+TEST_F(ContextTest, retaining_a_primary_context_does_not_make_it_current) {
     ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
     CUcontext primary = nullptr;
     ASSERT_CU(cu().cuDevicePrimaryCtxRetain(&primary, 0));
@@ -109,8 +100,7 @@ TEST_F(ContextTest, retaining_a_primary_context_does_not_make_it_current)
     EXPECT_CU(cu().cuDevicePrimaryCtxRelease(0));
 }
 
-TEST_F(ContextTest, each_thread_has_its_own_current_context)
-{
+TEST_F(ContextTest, each_thread_has_its_own_current_context) {
     std::thread([] {
         EXPECT_EQ(nullptr, current());
         CUdevice device;
@@ -121,8 +111,7 @@ TEST_F(ContextTest, each_thread_has_its_own_current_context)
     EXPECT_EQ(context_, current());
 }
 
-TEST_F(ContextTest, current_contexts_are_a_stack)
-{
+TEST_F(ContextTest, current_contexts_are_a_stack) {
     CUcontext other = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
     EXPECT_EQ(other, current()) << "a new context is current";
@@ -138,8 +127,7 @@ TEST_F(ContextTest, current_contexts_are_a_stack)
     EXPECT_CU(cu().cuCtxDestroy(other));
 }
 
-TEST_F(ContextTest, SetCurrent_replaces_the_top_and_null_pops_it)
-{
+TEST_F(ContextTest, SetCurrent_replaces_the_top_and_null_pops_it) {
     CUcontext other = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
     ASSERT_CU(cu().cuCtxSetCurrent(context_));
@@ -149,23 +137,20 @@ TEST_F(ContextTest, SetCurrent_replaces_the_top_and_null_pops_it)
     EXPECT_CU(cu().cuCtxDestroy(other));
 }
 
-TEST_F(ContextTest, an_empty_stack_cannot_be_popped)
-{
+TEST_F(ContextTest, an_empty_stack_cannot_be_popped) {
     ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
     CUcontext popped = nullptr;
     EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cu().cuCtxPopCurrent(&popped));
 }
 
-TEST_F(ContextTest, destroying_the_current_context_pops_it)
-{
+TEST_F(ContextTest, destroying_the_current_context_pops_it) {
     CUcontext other = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
     ASSERT_CU(cu().cuCtxDestroy(other));
     EXPECT_EQ(context_, current());
 }
 
-TEST_F(ContextTest, ids_are_unique)
-{
+TEST_F(ContextTest, ids_are_unique) {
     unsigned long long id = 0;
     unsigned long long other_id = 0;
     unsigned long long current_id = 0;
@@ -179,8 +164,7 @@ TEST_F(ContextTest, ids_are_unique)
     EXPECT_CU(cu().cuCtxDestroy(other));
 }
 
-TEST_F(ContextTest, GetDevice_tells_the_device_of_the_current_context)
-{
+TEST_F(ContextTest, GetDevice_tells_the_device_of_the_current_context) {
     for (int i = 0; i < device_count(); ++i) {
         CUcontext context = nullptr;
         ASSERT_CU(cu().cuDevicePrimaryCtxRetain(&context, i));
@@ -193,8 +177,7 @@ TEST_F(ContextTest, GetDevice_tells_the_device_of_the_current_context)
     }
 }
 
-TEST_F(ContextTest, peer_access_is_enabled_once)
-{
+TEST_F(ContextTest, peer_access_is_enabled_once) {
     int can_access = 0;
     if (device_count() < 2 || cu().cuDeviceCanAccessPeer(&can_access, 0, 1) != CUDA_SUCCESS ||
         can_access == 0) {
@@ -207,10 +190,10 @@ TEST_F(ContextTest, peer_access_is_enabled_once)
     EXPECT_CU(cu().cuCtxDisablePeerAccess(peer));
     EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cu().cuCtxDisablePeerAccess(peer));
     int supported = 0;
-    EXPECT_CU(cu().cuDeviceGetP2PAttribute(&supported, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0,
-                                           1));
+    EXPECT_CU(
+        cu().cuDeviceGetP2PAttribute(&supported, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
     EXPECT_EQ(1, supported);
     EXPECT_CU(cu().cuDevicePrimaryCtxRelease(1));
 }
 
-} // namespace
+}  // namespace

@@ -12,8 +12,7 @@ using CopyTest = DriverTest;
 constexpr std::size_t kMiB = 1 << 20;
 using std::chrono::milliseconds;
 
-TEST_F(CopyTest, bytes_arrive_between_all_kinds_of_memory)
-{
+TEST_F(CopyTest, bytes_arrive_between_all_kinds_of_memory) {
     for (std::size_t bytes : {std::size_t{1}, std::size_t{7}, std::size_t{4095}, kMiB + 3}) {
         const Bytes data = fresh_bytes(bytes);
         DeviceMemory device(bytes);
@@ -21,9 +20,9 @@ TEST_F(CopyTest, bytes_arrive_between_all_kinds_of_memory)
         PinnedMemory pinned(bytes);
         ManagedMemory managed(bytes);
         Bytes pageable = data;
-        const CUdeviceptr way[] = {address_of(pageable.data()), device.address(), pinned.address(),
-                                   managed.address(), other_device.address(), managed.address(),
-                                   pinned.address(), device.address()};
+        const CUdeviceptr way[] = {
+            address_of(pageable.data()), device.address(),  pinned.address(), managed.address(),
+            other_device.address(),      managed.address(), pinned.address(), device.address()};
         for (std::size_t i = 1; i < sizeof(way) / sizeof(way[0]); ++i) {
             EXPECT_CU(cu().cuMemcpy(way[i], way[i - 1], bytes));
         }
@@ -33,8 +32,7 @@ TEST_F(CopyTest, bytes_arrive_between_all_kinds_of_memory)
     }
 }
 
-TEST_F(CopyTest, only_the_bytes_asked_for_are_written)
-{
+TEST_F(CopyTest, only_the_bytes_asked_for_are_written) {
     const Bytes before = fresh_bytes(300);
     const Bytes data = fresh_bytes(100);
     DeviceMemory memory(before);
@@ -44,8 +42,7 @@ TEST_F(CopyTest, only_the_bytes_asked_for_are_written)
     EXPECT_EQ(expected, memory.read());
 }
 
-TEST_F(CopyTest, devices_exchange_bytes)
-{
+TEST_F(CopyTest, devices_exchange_bytes) {
     if (device_count() < 2) {
         GTEST_SKIP() << "needs two devices";
     }
@@ -59,8 +56,8 @@ TEST_F(CopyTest, devices_exchange_bytes)
         DeviceMemory there(kMiB);
         Stream stream;
         EXPECT_CU(cu().cuMemcpyAsync(there.address(), here.address(), kMiB, stream));
-        EXPECT_CU(cu().cuMemcpyPeerAsync(back.address(), context_, there.address(), peer, kMiB,
-                                         stream));
+        EXPECT_CU(
+            cu().cuMemcpyPeerAsync(back.address(), context_, there.address(), peer, kMiB, stream));
         EXPECT_CU(cu().cuStreamSynchronize(stream));
         EXPECT_EQ(data, back.read());
         const Bytes later = fresh_bytes(kMiB);
@@ -76,16 +73,14 @@ TEST_F(CopyTest, devices_exchange_bytes)
     EXPECT_EQ(data, back.read());
 }
 
-TEST_F(CopyTest, a_copy_of_nothing_succeeds)
-{
+TEST_F(CopyTest, a_copy_of_nothing_succeeds) {
     DeviceMemory memory(8);
     Stream stream;
     EXPECT_CU(cu().cuMemcpyAsync(memory.address(), memory.address(), 0, stream));
     EXPECT_CU(cu().cuMemcpy(memory.address(), memory.address(), 0));
 }
 
-TEST_F(CopyTest, a_copy_beyond_the_end_of_device_memory_is_refused)
-{
+TEST_F(CopyTest, a_copy_beyond_the_end_of_device_memory_is_refused) {
     DeviceMemory memory(4 * kMiB);
     Bytes host(4 * kMiB);
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
@@ -94,8 +89,7 @@ TEST_F(CopyTest, a_copy_beyond_the_end_of_device_memory_is_refused)
               cu().cuMemcpyHtoD(memory.address() + 2 * kMiB, host.data(), 4 * kMiB));
 }
 
-TEST_F(CopyTest, a_copy_on_a_default_stream_needs_a_context)
-{
+TEST_F(CopyTest, a_copy_on_a_default_stream_needs_a_context) {
     Bytes data = fresh_bytes(64);
     DeviceMemory memory(data);
     ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
@@ -105,8 +99,7 @@ TEST_F(CopyTest, a_copy_on_a_default_stream_needs_a_context)
     ASSERT_CU(cu().cuCtxSetCurrent(context_));
 }
 
-TEST_F(CopyTest, a_copy_on_a_stream_of_its_own_needs_no_current_context)
-{
+TEST_F(CopyTest, a_copy_on_a_stream_of_its_own_needs_no_current_context) {
     Bytes data = fresh_bytes(64);
     DeviceMemory memory(64);
     Stream stream;
@@ -117,8 +110,7 @@ TEST_F(CopyTest, a_copy_on_a_stream_of_its_own_needs_no_current_context)
     EXPECT_EQ(data, memory.read());
 }
 
-TEST_F(CopyTest, an_asynchronous_copy_reads_pinned_memory_later)
-{
+TEST_F(CopyTest, an_asynchronous_copy_reads_pinned_memory_later) {
     const Bytes last = fresh_bytes(kMiB);
     PinnedMemory from(fresh_bytes(kMiB));
     DeviceMemory to(kMiB);
@@ -133,8 +125,7 @@ TEST_F(CopyTest, an_asynchronous_copy_reads_pinned_memory_later)
     EXPECT_EQ(last, to.read());
 }
 
-TEST_F(CopyTest, an_asynchronous_copy_takes_pageable_memory_at_once)
-{
+TEST_F(CopyTest, an_asynchronous_copy_takes_pageable_memory_at_once) {
     for (std::size_t bytes : {std::size_t{8}, std::size_t{60000}, 4 * kMiB}) {
         const Bytes data = fresh_bytes(bytes);
         Bytes from = data;
@@ -148,8 +139,7 @@ TEST_F(CopyTest, an_asynchronous_copy_takes_pageable_memory_at_once)
     }
 }
 
-TEST_F(CopyTest, an_asynchronous_copy_to_pinned_memory_arrives_later)
-{
+TEST_F(CopyTest, an_asynchronous_copy_to_pinned_memory_arrives_later) {
     const Bytes data = fresh_bytes(kMiB);
     const Bytes before = fresh_bytes(kMiB);
     DeviceMemory from(data);
@@ -166,8 +156,7 @@ TEST_F(CopyTest, an_asynchronous_copy_to_pinned_memory_arrives_later)
     EXPECT_EQ(data, to.read());
 }
 
-TEST_F(CopyTest, an_asynchronous_copy_to_pageable_memory_is_complete_when_it_returns)
-{
+TEST_F(CopyTest, an_asynchronous_copy_to_pageable_memory_is_complete_when_it_returns) {
     for (std::size_t bytes : {std::size_t{8}, std::size_t{60000}, 4 * kMiB}) {
         const Bytes data = fresh_bytes(bytes);
         DeviceMemory from(data);
@@ -178,8 +167,7 @@ TEST_F(CopyTest, an_asynchronous_copy_to_pageable_memory_is_complete_when_it_ret
     }
 }
 
-TEST_F(CopyTest, registered_memory_is_copied_like_pinned_memory)
-{
+TEST_F(CopyTest, registered_memory_is_copied_like_pinned_memory) {
     const Bytes last = fresh_bytes(kMiB);
     Bytes from = fresh_bytes(kMiB);
     DeviceMemory to(kMiB);
@@ -196,8 +184,7 @@ TEST_F(CopyTest, registered_memory_is_copied_like_pinned_memory)
     EXPECT_EQ(last, to.read());
 }
 
-TEST_F(CopyTest, a_synchronous_copy_to_the_host_is_complete_when_it_returns)
-{
+TEST_F(CopyTest, a_synchronous_copy_to_the_host_is_complete_when_it_returns) {
     const Bytes data = fresh_bytes(kMiB);
     DeviceMemory from(data);
     PinnedMemory to(kMiB);
@@ -210,4 +197,4 @@ TEST_F(CopyTest, a_synchronous_copy_to_the_host_is_complete_when_it_returns)
     }
 }
 
-} // namespace
+}  // namespace

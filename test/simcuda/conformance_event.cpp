@@ -6,15 +6,13 @@ namespace {
 
 using EventTest = DriverTest;
 
-TEST_F(EventTest, an_event_that_was_not_recorded_is_complete)
-{
+TEST_F(EventTest, an_event_that_was_not_recorded_is_complete) {
     Event event;
     EXPECT_CU(cu().cuEventQuery(event));
     EXPECT_CU(cu().cuEventSynchronize(event));
 }
 
-TEST_F(EventTest, an_event_is_complete_when_its_stream_gets_there)
-{
+TEST_F(EventTest, an_event_is_complete_when_its_stream_gets_there) {
     const Bytes data = fresh_bytes(1 << 20);
     DeviceMemory from(data);
     PinnedMemory to(data.size());
@@ -33,8 +31,7 @@ TEST_F(EventTest, an_event_is_complete_when_its_stream_gets_there)
     EXPECT_CU(cu().cuEventQuery(event));
 }
 
-TEST_F(EventTest, an_event_ignores_what_is_queued_after_it)
-{
+TEST_F(EventTest, an_event_ignores_what_is_queued_after_it) {
     Stream stream;
     Event event;
     Gate gate;
@@ -44,8 +41,7 @@ TEST_F(EventTest, an_event_ignores_what_is_queued_after_it)
     EXPECT_FALSE(gate.opened());
 }
 
-TEST_F(EventTest, an_event_of_a_context_comes_after_all_its_streams)
-{
+TEST_F(EventTest, an_event_of_a_context_comes_after_all_its_streams) {
     if (cu().record_context == nullptr) {
         GTEST_SKIP() << "the driver is older than that of CUDA 12.5";
     }
@@ -69,8 +65,7 @@ TEST_F(EventTest, an_event_of_a_context_comes_after_all_its_streams)
     EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu().cuStreamEndCapture(stream, &graph));
 }
 
-TEST_F(EventTest, polling_an_event_ends_with_the_data_there)
-{
+TEST_F(EventTest, polling_an_event_ends_with_the_data_there) {
     DeviceMemory from(4096);
     PinnedMemory to(4096);
     Stream stream;
@@ -90,8 +85,7 @@ TEST_F(EventTest, polling_an_event_ends_with_the_data_there)
     }
 }
 
-TEST_F(EventTest, events_measure_time)
-{
+TEST_F(EventTest, events_measure_time) {
     DeviceMemory memory(64 << 20);
     Stream stream;
     Event start(CU_EVENT_DEFAULT);
@@ -107,8 +101,7 @@ TEST_F(EventTest, events_measure_time)
     EXPECT_GT(milliseconds, 0);
 }
 
-TEST_F(EventTest, an_event_without_timing_measures_nothing)
-{
+TEST_F(EventTest, an_event_without_timing_measures_nothing) {
     Stream stream;
     Event start(CU_EVENT_DISABLE_TIMING);
     Event end(CU_EVENT_DISABLE_TIMING);
@@ -119,8 +112,7 @@ TEST_F(EventTest, an_event_without_timing_measures_nothing)
     EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuEventElapsedTime(&milliseconds, start, end));
 }
 
-TEST_F(EventTest, an_event_is_not_recorded_in_a_stream_of_another_context)
-{
+TEST_F(EventTest, an_event_is_not_recorded_in_a_stream_of_another_context) {
     Event event;
     CUcontext other = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
@@ -131,4 +123,4 @@ TEST_F(EventTest, an_event_is_not_recorded_in_a_stream_of_another_context)
     EXPECT_CU(cu().cuCtxDestroy(other));
 }
 
-} // namespace
+}  // namespace

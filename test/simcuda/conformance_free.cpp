@@ -20,19 +20,15 @@ public:
               cu().cuCtxSetCurrent(context);
               result_ = call();
               ended_ = true;
-          })
-    {
-    }
-    ~Thread()
-    {
+          }) {}
+    ~Thread() {
         thread_.join();
         EXPECT_CU(result_);
     }
-    Thread(const Thread&) = delete;
+    Thread(const Thread &) = delete;
 
     // Gives it the time to end, if it can.
-    bool ends() const
-    {
+    bool ends() const {
         for (int i = 0; i < 20 && !ended_; ++i) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
@@ -42,27 +38,25 @@ public:
 private:
     CUresult result_ = CUDA_SUCCESS;
     std::atomic<bool> ended_{false};
-    std::thread thread_; // the last one, for it uses the others
+    std::thread thread_;  // the last one, for it uses the others
 };
 
 class Pages {
 public:
     Pages()
-        : data_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
-    {
+        : data_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     }
     ~Pages() { munmap(data_, kBytes); }
-    Pages(const Pages&) = delete;
+    Pages(const Pages &) = delete;
 
-    void* data() const { return data_; }
+    void *data() const { return data_; }
 
 private:
-    void* const data_;
+    void *const data_;
 };
 
 struct Memory {
-    Memory()
-    {
+    Memory() {
         EXPECT_CU(cu().cuMemAlloc(&device, kBytes));
         EXPECT_CU(cu().cuMemHostAlloc(&pinned, kBytes, 0));
         EXPECT_CU(cu().cuMemHostRegister(pages.data(), kBytes, CU_MEMHOSTREGISTER_PORTABLE));
@@ -70,26 +64,25 @@ struct Memory {
 
     Pages pages;
     CUdeviceptr device = 0;
-    void* pinned = nullptr;
+    void *pinned = nullptr;
 };
 
 // Each test frees one of them while work of the context waits, and finds out whether `call` can be
 // done meanwhile.
 struct Free {
-    const char* name;
-    CUresult (*call)(Memory& memory);
+    const char *name;
+    CUresult (*call)(Memory &memory);
 };
 
 const Free kFrees[] = {
-    {"cuMemFree", [](Memory& memory) { return cu().cuMemFree(memory.device); }},
-    {"cuMemFreeHost", [](Memory& memory) { return cu().cuMemFreeHost(memory.pinned); }},
+    {"cuMemFree", [](Memory &memory) { return cu().cuMemFree(memory.device); }},
+    {"cuMemFreeHost", [](Memory &memory) { return cu().cuMemFreeHost(memory.pinned); }},
     {"cuMemHostUnregister",
-     [](Memory& memory) { return cu().cuMemHostUnregister(memory.pages.data()); }},
+     [](Memory &memory) { return cu().cuMemHostUnregister(memory.pages.data()); }},
 };
 
 // Whether `call` ends while memory is being freed.
-bool ends_beside(const Free& free, CUcontext context, const std::function<CUresult()>& call)
-{
+bool ends_beside(const Free &free, CUcontext context, const std::function<CUresult()> &call) {
     Memory memory;
     const CUdeviceptr device = memory.device;
     Stream busy;
@@ -117,8 +110,7 @@ bool ends_beside(const Free& free, CUcontext context, const std::function<CUresu
     return ended;
 }
 
-TEST_F(FreeTest, while_memory_is_freed_the_context_gets_no_work)
-{
+TEST_F(FreeTest, while_memory_is_freed_the_context_gets_no_work) {
     DeviceMemory device(kBytes);
     PinnedMemory pinned(kBytes);
     LoadedKernel spin;
@@ -133,14 +125,12 @@ TEST_F(FreeTest, while_memory_is_freed_the_context_gets_no_work)
         [&] { return cu().cuMemcpyAsync(device.address(), pinned.address(), 64, stream); },
         [&] { return cu().cuMemcpyAsync(device.address(), device.address() + 64, 64, stream); },
         [&] { return cu().cuEventRecord(event, stream); },
-        [&] {
-            return cu().cuMemHostRegister(pages.data(), kBytes, CU_MEMHOSTREGISTER_PORTABLE);
-        },
+        [&] { return cu().cuMemHostRegister(pages.data(), kBytes, CU_MEMHOSTREGISTER_PORTABLE); },
         [&] { return cu().cuStreamCreate(&made, CU_STREAM_NON_BLOCKING); },
     };
-    ASSERT_CU(calls[0]()); // the first launch of a kernel does more
+    ASSERT_CU(calls[0]());  // the first launch of a kernel does more
     ASSERT_CU(cu().cuStreamSynchronize(stream));
-    for (const Free& free : kFrees) {
+    for (const Free &free : kFrees) {
         for (std::size_t i = 0; i < std::size(calls); ++i) {
             EXPECT_FALSE(ends_beside(free, context_, calls[i])) << free.name << ", call " << i;
         }
@@ -149,8 +139,7 @@ TEST_F(FreeTest, while_memory_is_freed_the_context_gets_no_work)
     }
 }
 
-TEST_F(FreeTest, while_memory_is_freed_streams_can_be_asked_and_write_words)
-{
+TEST_F(FreeTest, while_memory_is_freed_streams_can_be_asked_and_write_words) {
     DeviceMemory device(kBytes);
     Stream stream;
     Event event;
@@ -169,15 +158,14 @@ TEST_F(FreeTest, while_memory_is_freed_streams_can_be_asked_and_write_words)
                                               device.address());
         },
     };
-    for (const Free& free : kFrees) {
+    for (const Free &free : kFrees) {
         for (std::size_t i = 0; i < std::size(calls); ++i) {
             EXPECT_TRUE(ends_beside(free, context_, calls[i])) << free.name << ", call " << i;
         }
     }
 }
 
-TEST_F(FreeTest, does_not_wait_for_other_contexts)
-{
+TEST_F(FreeTest, does_not_wait_for_other_contexts) {
     CUcontext other = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
     {
@@ -189,7 +177,7 @@ TEST_F(FreeTest, does_not_wait_for_other_contexts)
         {
             Thread freeing(other, [&] {
                 CUresult result = CUDA_SUCCESS;
-                for (const Free& free : kFrees) {
+                for (const Free &free : kFrees) {
                     const CUresult freed = free.call(memory);
                     result = result == CUDA_SUCCESS ? freed : result;
                 }
@@ -205,14 +193,13 @@ TEST_F(FreeTest, does_not_wait_for_other_contexts)
 }
 
 // Virtual memory management and pools.
-TEST_F(FreeTest, unmapping_and_pools_wait_for_nobody)
-{
+TEST_F(FreeTest, unmapping_and_pools_wait_for_nobody) {
     CUmemAllocationProp property = {};
     property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     property.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     std::size_t bytes = 0;
-    ASSERT_CU(cu().cuMemGetAllocationGranularity(&bytes, &property,
-                                                 CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    ASSERT_CU(
+        cu().cuMemGetAllocationGranularity(&bytes, &property, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     CUmemGenericAllocationHandle handle = 0;
     CUdeviceptr address = 0;
     ASSERT_CU(cu().cuMemCreate(&handle, bytes, &property, 0));
@@ -239,4 +226,4 @@ TEST_F(FreeTest, unmapping_and_pools_wait_for_nobody)
     EXPECT_CU(cu().cuCtxSynchronize());
 }
 
-} // namespace
+}  // namespace

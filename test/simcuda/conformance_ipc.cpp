@@ -12,8 +12,7 @@ using IpcTest = DriverTest;
 constexpr std::size_t kBytes = 4 << 20;
 
 // The bytes that a process writes who was told `seed`.
-Bytes pattern(unsigned seed)
-{
+Bytes pattern(unsigned seed) {
     Bytes bytes(kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) {
         bytes[i] = static_cast<unsigned char>(((seed + i) * 2654435761u) >> 13);
@@ -22,8 +21,7 @@ Bytes pattern(unsigned seed)
 }
 
 // Arguments: the handle, the seed of what is there, the seed of what to write.
-int exchange(const Arguments& arguments)
-{
+int exchange(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     CHILD_CHECK(start_cuda(0, &context));
@@ -55,8 +53,7 @@ int exchange(const Arguments& arguments)
 const ChildStepRegistration kExchange("exchange through IPC", exchange);
 
 // Argument: the handle.
-int fail_to_open(const Arguments& arguments)
-{
+int fail_to_open(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     CHILD_CHECK(start_cuda(0, &context));
@@ -66,8 +63,7 @@ int fail_to_open(const Arguments& arguments)
 const ChildStepRegistration kFailToOpen("fail to open", fail_to_open);
 
 // Arguments: the handle, the seed of what is there.
-int read_after_owner_freed(const Arguments& arguments)
-{
+int read_after_owner_freed(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     Bytes found(kBytes);
@@ -82,8 +78,7 @@ int read_after_owner_freed(const Arguments& arguments)
 const ChildStepRegistration kReadAfterOwnerFreed("read after owner freed", read_after_owner_freed);
 
 // Argument: the handle.
-int describe_imported_memory(const Arguments& arguments)
-{
+int describe_imported_memory(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     CHILD_CHECK(start_cuda(0, &context));
@@ -98,7 +93,7 @@ int describe_imported_memory(const Arguments& arguments)
         CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
         CU_POINTER_ATTRIBUTE_CONTEXT,    CU_POINTER_ATTRIBUTE_BUFFER_ID,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
-    void* values[] = {&managed, &ordinal, &its_context, &id, &bytes, &begin};
+    void *values[] = {&managed, &ordinal, &its_context, &id, &bytes, &begin};
     CHILD_CHECK(cu().cuPointerGetAttributes(6, names, values, address + 1000) == CUDA_SUCCESS);
     CHILD_CHECK(managed == 0 && ordinal == 0 && its_context == context && id != 0);
     int exportable = 1;
@@ -120,20 +115,18 @@ int describe_imported_memory(const Arguments& arguments)
 const ChildStepRegistration kDescribeImported("describe imported memory", describe_imported_memory);
 
 // Argument: the handle.
-int touch_imported_memory(const Arguments& arguments)
-{
+int touch_imported_memory(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     CHILD_CHECK(start_cuda(0, &context));
     CHILD_CHECK(open_handle(&address, arguments.at(0)) == CUDA_SUCCESS);
-    const unsigned char found = *reinterpret_cast<volatile unsigned char*>(address);
+    const unsigned char found = *reinterpret_cast<volatile unsigned char *>(address);
     (void)found;
     return 0;
 }
 const ChildStepRegistration kTouchImported("touch imported memory", touch_imported_memory);
 
-TEST_F(IpcTest, two_processes_share_device_memory)
-{
+TEST_F(IpcTest, two_processes_share_device_memory) {
     DeviceMemory memory(pattern(11));
     CUipcMemHandle handle;
     ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
@@ -143,8 +136,7 @@ TEST_F(IpcTest, two_processes_share_device_memory)
     EXPECT_EQ(pattern(13), memory.read());
 }
 
-TEST_F(IpcTest, the_cpu_faults_when_it_touches_imported_memory)
-{
+TEST_F(IpcTest, the_cpu_faults_when_it_touches_imported_memory) {
     DeviceMemory memory(kBytes);
     CUipcMemHandle handle;
     ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
@@ -152,8 +144,7 @@ TEST_F(IpcTest, the_cpu_faults_when_it_touches_imported_memory)
     EXPECT_TRUE(result.signal == SIGSEGV || result.signal == SIGBUS);
 }
 
-TEST_F(IpcTest, the_exporting_process_cannot_open_its_own_handle)
-{
+TEST_F(IpcTest, the_exporting_process_cannot_open_its_own_handle) {
     DeviceMemory memory(kBytes);
     CUipcMemHandle handle;
     CUdeviceptr address = 0;
@@ -162,8 +153,7 @@ TEST_F(IpcTest, the_exporting_process_cannot_open_its_own_handle)
               cu().cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 }
 
-TEST_F(IpcTest, only_memory_of_cuMemAlloc_can_be_exported)
-{
+TEST_F(IpcTest, only_memory_of_cuMemAlloc_can_be_exported) {
     ManagedMemory managed(kBytes);
     CUipcMemHandle handle;
     EXPECT_NE(CUDA_SUCCESS, cu().cuIpcGetMemHandle(&handle, managed.address()));
@@ -179,28 +169,25 @@ TEST_F(IpcTest, only_memory_of_cuMemAlloc_can_be_exported)
     EXPECT_CU(cu().cuMemFreeAsync(pool_memory, stream));
 }
 
-TEST_F(IpcTest, imported_memory_is_described)
-{
+TEST_F(IpcTest, imported_memory_is_described) {
     DeviceMemory memory(kBytes);
     CUipcMemHandle handle;
     ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
     EXPECT_EQ(0, run_child("describe imported memory", {to_text(handle)}).exit_status);
 }
 
-TEST_F(IpcTest, the_handle_of_freed_memory_cannot_be_opened)
-{
+TEST_F(IpcTest, the_handle_of_freed_memory_cannot_be_opened) {
     CUdeviceptr address = 0;
     ASSERT_CU(cu().cuMemAlloc(&address, kBytes));
     CUipcMemHandle handle;
     ASSERT_CU(cu().cuIpcGetMemHandle(&handle, address));
     ASSERT_CU(cu().cuMemFree(address));
     EXPECT_EQ(0, run_child("fail to open", {to_text(handle)}).exit_status);
-    DeviceMemory other(kBytes); // most likely at the same place
+    DeviceMemory other(kBytes);  // most likely at the same place
     EXPECT_EQ(0, run_child("fail to open", {to_text(handle)}).exit_status);
 }
 
-TEST_F(IpcTest, memory_lives_on_in_a_process_that_has_it_open_when_its_owner_frees_it)
-{
+TEST_F(IpcTest, memory_lives_on_in_a_process_that_has_it_open_when_its_owner_frees_it) {
     CUdeviceptr address = 0;
     ASSERT_CU(cu().cuMemAlloc(&address, kBytes));
     const Bytes data = pattern(21);
@@ -217,8 +204,7 @@ TEST_F(IpcTest, memory_lives_on_in_a_process_that_has_it_open_when_its_owner_fre
     EXPECT_EQ(pattern(22), other.read());
 }
 
-TEST_F(IpcTest, memory_of_a_device_that_the_opener_does_not_see_can_be_opened)
-{
+TEST_F(IpcTest, memory_of_a_device_that_the_opener_does_not_see_can_be_opened) {
     int can_access = 0;
     if (device_count() < 2 || cu().cuDeviceCanAccessPeer(&can_access, 0, 1) != CUDA_SUCCESS ||
         can_access == 0) {
@@ -235,4 +221,4 @@ TEST_F(IpcTest, memory_of_a_device_that_the_opener_does_not_see_can_be_opened)
     EXPECT_EQ(pattern(32), memory.read());
 }
 
-} // namespace
+}  // namespace

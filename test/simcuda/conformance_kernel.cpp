@@ -15,14 +15,12 @@ constexpr char kVariableImage[] = R"(
 using ModuleTest = DriverTest;
 using KernelTest = DriverTest;
 
-CUresult launch_with(CUfunction function, unsigned grid, unsigned block, void** parameters)
-{
+CUresult launch_with(CUfunction function, unsigned grid, unsigned block, void **parameters) {
     return cu().cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, CU_STREAM_PER_THREAD,
                                parameters, nullptr);
 }
 
-TEST_F(ModuleTest, a_function_keeps_its_handle)
-{
+TEST_F(ModuleTest, a_function_keeps_its_handle) {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
     CUfunction again = nullptr;
@@ -34,8 +32,7 @@ TEST_F(ModuleTest, a_function_keeps_its_handle)
     EXPECT_CU(cu().cuModuleUnload(module));
 }
 
-TEST_F(ModuleTest, what_is_null_or_not_there_is_refused)
-{
+TEST_F(ModuleTest, what_is_null_or_not_there_is_refused) {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuModuleLoadData(nullptr, kSpinImage));
@@ -44,15 +41,13 @@ TEST_F(ModuleTest, what_is_null_or_not_there_is_refused)
     EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE,
               cu().cuModuleGetFunction(&function, nullptr, "simcuda_spin"));
     ASSERT_CU(cu().cuModuleLoadData(&module, kSpinImage));
-    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-              cu().cuModuleGetFunction(nullptr, module, "simcuda_spin"));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuModuleGetFunction(nullptr, module, "simcuda_spin"));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuModuleGetFunction(&function, module, nullptr));
     EXPECT_EQ(CUDA_ERROR_NOT_FOUND, cu().cuModuleGetFunction(&function, module, "no_kernel"));
     EXPECT_CU(cu().cuModuleUnload(module));
 }
 
-TEST_F(ModuleTest, a_context_is_needed)
-{
+TEST_F(ModuleTest, a_context_is_needed) {
     CUmodule module = nullptr;
     ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
     EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cu().cuModuleLoadData(&module, kSpinImage));
@@ -60,8 +55,7 @@ TEST_F(ModuleTest, a_context_is_needed)
               cu().cuModuleLoadDataEx(&module, kSpinImage, 0, nullptr, nullptr));
 }
 
-TEST_F(ModuleTest, during_a_capture_modules_may_be_loaded_but_not_unloaded)
-{
+TEST_F(ModuleTest, during_a_capture_modules_may_be_loaded_but_not_unloaded) {
     Stream stream;
     CUmodule module = nullptr;
     CUgraph graph = nullptr;
@@ -75,8 +69,7 @@ TEST_F(ModuleTest, during_a_capture_modules_may_be_loaded_but_not_unloaded)
     EXPECT_CU(cu().cuModuleUnload(module));
 }
 
-TEST_F(ModuleTest, has_a_variable_that_is_zero_at_first)
-{
+TEST_F(ModuleTest, has_a_variable_that_is_zero_at_first) {
     constexpr std::size_t kBytes = 2048;
     CUmodule module = nullptr;
     ASSERT_CU(cu().cuModuleLoadData(&module, kVariableImage));
@@ -88,8 +81,7 @@ TEST_F(ModuleTest, has_a_variable_that_is_zero_at_first)
     EXPECT_CU(cu().cuModuleGetGlobal(&again, nullptr, module, "gpushm_withdrawals"));
     EXPECT_EQ(address, again);
     EXPECT_CU(cu().cuModuleGetGlobal(nullptr, &bytes, module, "gpushm_withdrawals"));
-    EXPECT_EQ(CUDA_ERROR_NOT_FOUND,
-              cu().cuModuleGetGlobal(&again, &bytes, module, "no_variable"));
+    EXPECT_EQ(CUDA_ERROR_NOT_FOUND, cu().cuModuleGetGlobal(&again, &bytes, module, "no_variable"));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuModuleGetGlobal(&again, &bytes, module, nullptr));
     Bytes read(kBytes, 1);
     EXPECT_CU(cu().cuMemcpyDtoH(read.data(), address, kBytes));
@@ -102,8 +94,7 @@ TEST_F(ModuleTest, has_a_variable_that_is_zero_at_first)
 }
 
 // Whatever the work is, and whether modules are loaded lazily or not (CUDA_MODULE_LOADING).
-TEST_F(ModuleTest, loading_waits_for_the_work_of_the_context)
-{
+TEST_F(ModuleTest, loading_waits_for_the_work_of_the_context) {
     Stream stream;
     CUmodule module = nullptr;
     Gate gate;
@@ -114,8 +105,7 @@ TEST_F(ModuleTest, loading_waits_for_the_work_of_the_context)
     EXPECT_CU(cu().cuModuleUnload(module));
 }
 
-TEST_F(ModuleTest, loading_does_not_wait_for_other_contexts)
-{
+TEST_F(ModuleTest, loading_does_not_wait_for_other_contexts) {
     CUcontext other = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
     EXPECT_CU(cu().cuCtxSetCurrent(context_));
@@ -132,8 +122,7 @@ TEST_F(ModuleTest, loading_does_not_wait_for_other_contexts)
     }
 }
 
-TEST_F(KernelTest, a_stream_waits_for_its_kernel_and_others_do_not)
-{
+TEST_F(KernelTest, a_stream_waits_for_its_kernel_and_others_do_not) {
     const Bytes data = fresh_bytes(1 << 20);
     DeviceMemory from(data);
     PinnedMemory behind(data.size());
@@ -156,8 +145,7 @@ TEST_F(KernelTest, a_stream_waits_for_its_kernel_and_others_do_not)
 }
 
 // For the driver makes such copies by kernels.
-TEST_F(KernelTest, a_copy_within_a_device_waits_for_a_kernel_that_fills_it)
-{
+TEST_F(KernelTest, a_copy_within_a_device_waits_for_a_kernel_that_fills_it) {
     const Bytes data = fresh_bytes(4096);
     DeviceMemory from(data);
     DeviceMemory to(data.size());
@@ -169,7 +157,7 @@ TEST_F(KernelTest, a_copy_within_a_device_waits_for_a_kernel_that_fills_it)
     Gate gate;
     ASSERT_CU(spin.launch(stream, gate.word(), kFillingBlocks, kFillingThreads));
     bool waits = false;
-    for (int i = 0; i < 100 && !waits; ++i) { // the first ones may come before the kernel
+    for (int i = 0; i < 100 && !waits; ++i) {  // the first ones may come before the kernel
         EXPECT_CU(cu().cuMemcpyAsync(to.address(), from.address(), data.size(), other));
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         waits = cu().cuStreamQuery(other) == CUDA_ERROR_NOT_READY;
@@ -185,8 +173,7 @@ TEST_F(KernelTest, a_copy_within_a_device_waits_for_a_kernel_that_fills_it)
     EXPECT_EQ(data, to.read());
 }
 
-TEST_F(KernelTest, a_context_waits_for_its_kernels)
-{
+TEST_F(KernelTest, a_context_waits_for_its_kernels) {
     LoadedKernel spin;
     Stream stream;
     Gate gate;
@@ -196,8 +183,7 @@ TEST_F(KernelTest, a_context_waits_for_its_kernels)
     EXPECT_TRUE(gate.opened());
 }
 
-TEST_F(KernelTest, memory_is_freed_behind_kernels)
-{
+TEST_F(KernelTest, memory_is_freed_behind_kernels) {
     CUdeviceptr memory = 0;
     ASSERT_CU(cu().cuMemAlloc(&memory, 1 << 20));
     LoadedKernel spin;
@@ -209,8 +195,7 @@ TEST_F(KernelTest, memory_is_freed_behind_kernels)
     EXPECT_TRUE(gate.opened());
 }
 
-TEST_F(KernelTest, a_function_is_found_and_launched_first_beside_kernels)
-{
+TEST_F(KernelTest, a_function_is_found_and_launched_first_beside_kernels) {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
     ASSERT_CU(cu().cuModuleLoadData(&module, kSpinImage));
@@ -221,15 +206,14 @@ TEST_F(KernelTest, a_function_is_found_and_launched_first_beside_kernels)
     ASSERT_CU(spin.launch(stream, gate.word()));
     EXPECT_CU(cu().cuModuleGetFunction(&function, module, "simcuda_spin"));
     CUdeviceptr word = gate.word();
-    void* parameters[] = {&word};
+    void *parameters[] = {&word};
     EXPECT_CU(cu().cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, other, parameters, nullptr));
     EXPECT_FALSE(gate.opened());
     gate.open();
     EXPECT_CU(cu().cuModuleUnload(module));
 }
 
-TEST_F(KernelTest, a_module_is_unloaded_behind_kernels)
-{
+TEST_F(KernelTest, a_module_is_unloaded_behind_kernels) {
     CUmodule module = nullptr;
     ASSERT_CU(cu().cuModuleLoadData(&module, kSpinImage));
     LoadedKernel spin;
@@ -241,12 +225,11 @@ TEST_F(KernelTest, a_module_is_unloaded_behind_kernels)
     EXPECT_TRUE(gate.opened());
 }
 
-TEST_F(KernelTest, impossible_launches_are_refused)
-{
+TEST_F(KernelTest, impossible_launches_are_refused) {
     LoadedKernel spin;
     Gate gate;
     CUdeviceptr word = gate.word();
-    void* parameters[] = {&word};
+    void *parameters[] = {&word};
     gate.open();
     EXPECT_CU(launch_with(spin.function(), 1, 1024, parameters));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, launch_with(spin.function(), 0, 1, parameters));
@@ -257,8 +240,7 @@ TEST_F(KernelTest, impossible_launches_are_refused)
     EXPECT_CU(cu().cuCtxSynchronize());
 }
 
-TEST_F(KernelTest, a_kernel_needs_a_stream_of_its_context)
-{
+TEST_F(KernelTest, a_kernel_needs_a_stream_of_its_context) {
     LoadedKernel spin;
     Gate gate;
     gate.open();
@@ -271,8 +253,7 @@ TEST_F(KernelTest, a_kernel_needs_a_stream_of_its_context)
     EXPECT_CU(cu().cuCtxSetCurrent(context_));
 }
 
-TEST_F(KernelTest, a_kernel_is_captured)
-{
+TEST_F(KernelTest, a_kernel_is_captured) {
     LoadedKernel spin;
     Stream stream;
     Gate gate;
@@ -293,4 +274,4 @@ TEST_F(KernelTest, a_kernel_is_captured)
     EXPECT_CU(cu().cuGraphDestroy(graph));
 }
 
-} // namespace
+}  // namespace

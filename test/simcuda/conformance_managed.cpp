@@ -11,15 +11,13 @@ using ManagedTest = DriverTest;
 constexpr std::size_t kBytes = 4 << 20;
 constexpr std::size_t kPages = kBytes / 4096;
 
-TEST_F(ManagedTest, what_the_cpu_wrote_is_present)
-{
+TEST_F(ManagedTest, what_the_cpu_wrote_is_present) {
     ManagedMemory memory(kBytes);
     std::memset(memory.data(), 1, kBytes);
     EXPECT_EQ(kPages, present_pages(memory.data(), kBytes));
 }
 
-TEST_F(ManagedTest, what_a_memset_wrote_is_not_present_until_the_cpu_touches_it)
-{
+TEST_F(ManagedTest, what_a_memset_wrote_is_not_present_until_the_cpu_touches_it) {
     ManagedMemory memory(kBytes);
     std::memset(memory.data(), 1, kBytes);
     ASSERT_CU(cu().cuMemsetD8(memory.address(), 2, kBytes));
@@ -34,8 +32,7 @@ TEST_F(ManagedTest, what_a_memset_wrote_is_not_present_until_the_cpu_touches_it)
     EXPECT_EQ(kPages, present_pages(memory.data(), kBytes)) << "the CPU has read it all";
 }
 
-TEST_F(ManagedTest, a_copy_to_device_memory_moves_what_it_reads)
-{
+TEST_F(ManagedTest, a_copy_to_device_memory_moves_what_it_reads) {
     ManagedMemory memory(kBytes);
     DeviceMemory device(kBytes);
     const Bytes data = fresh_bytes(kBytes);
@@ -47,8 +44,7 @@ TEST_F(ManagedTest, a_copy_to_device_memory_moves_what_it_reads)
     EXPECT_EQ(data, Bytes(memory.data(), memory.data() + kBytes)) << "nothing is lost";
 }
 
-TEST_F(ManagedTest, a_copy_from_device_memory_moves_what_it_writes)
-{
+TEST_F(ManagedTest, a_copy_from_device_memory_moves_what_it_writes) {
     ManagedMemory memory(kBytes);
     const Bytes data = fresh_bytes(kBytes);
     DeviceMemory device(data);
@@ -59,8 +55,7 @@ TEST_F(ManagedTest, a_copy_from_device_memory_moves_what_it_writes)
     EXPECT_EQ(data, Bytes(memory.data(), memory.data() + kBytes));
 }
 
-TEST_F(ManagedTest, memory_is_prefetched)
-{
+TEST_F(ManagedTest, memory_is_prefetched) {
     ManagedMemory memory(kBytes);
     Stream stream;
     std::memset(memory.data(), 1, kBytes);
@@ -81,4 +76,4 @@ TEST_F(ManagedTest, memory_is_prefetched)
     EXPECT_EQ(CU_DEVICE_CPU, location);
 }
 
-} // namespace
+}  // namespace

@@ -10,8 +10,7 @@ using MemsetTest = DriverTest;
 
 constexpr std::size_t kBytes = 4096;
 
-TEST_F(MemsetTest, fills_device_memory)
-{
+TEST_F(MemsetTest, fills_device_memory) {
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory memory(before);
     Stream stream;
@@ -33,8 +32,7 @@ TEST_F(MemsetTest, fills_device_memory)
     EXPECT_EQ(expected, memory.read());
 }
 
-TEST_F(MemsetTest, leaves_what_lies_between_rows)
-{
+TEST_F(MemsetTest, leaves_what_lies_between_rows) {
     constexpr std::size_t kPitch = 64;
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory memory(before);
@@ -50,24 +48,21 @@ TEST_F(MemsetTest, leaves_what_lies_between_rows)
     EXPECT_EQ(expected, memory.read());
 }
 
-TEST_F(MemsetTest, of_nothing_succeeds)
-{
+TEST_F(MemsetTest, of_nothing_succeeds) {
     DeviceMemory memory(kBytes);
     EXPECT_CU(cu().cuMemsetD8(memory.address(), 1, 0));
     EXPECT_CU(cu().cuMemsetD2D8(memory.address(), 64, 1, 0, 3));
     EXPECT_CU(cu().cuMemsetD2D8(memory.address(), 64, 1, 3, 0));
 }
 
-TEST_F(MemsetTest, of_values_that_are_not_aligned_is_refused)
-{
+TEST_F(MemsetTest, of_values_that_are_not_aligned_is_refused) {
     DeviceMemory memory(kBytes);
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemsetD16(memory.address() + 1, 1, 1));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemsetD32(memory.address() + 2, 1, 1));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemsetD2D32(memory.address() + 2, 64, 1, 1, 2));
 }
 
-TEST_F(MemsetTest, of_pinned_memory_is_complete_when_it_returns)
-{
+TEST_F(MemsetTest, of_pinned_memory_is_complete_when_it_returns) {
     const Bytes before = fresh_bytes(kBytes);
     PinnedMemory memory(before);
     LegacyGate legacy;
@@ -77,8 +72,7 @@ TEST_F(MemsetTest, of_pinned_memory_is_complete_when_it_returns)
     EXPECT_EQ(Bytes(kBytes, 0x5a), memory.read());
 }
 
-TEST_F(MemsetTest, of_pinned_memory_in_a_stream_is_not)
-{
+TEST_F(MemsetTest, of_pinned_memory_in_a_stream_is_not) {
     const Bytes before = fresh_bytes(kBytes);
     PinnedMemory memory(before);
     Stream stream;
@@ -92,4 +86,4 @@ TEST_F(MemsetTest, of_pinned_memory_in_a_stream_is_not)
     EXPECT_EQ(Bytes(kBytes, 0x5a), memory.read());
 }
 
-} // namespace
+}  // namespace

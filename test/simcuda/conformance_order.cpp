@@ -20,8 +20,7 @@ struct Transfer {
     DeviceMemory from{data};
     PinnedMemory to{before};
 
-    void start(CUstream stream) const
-    {
+    void start(CUstream stream) const {
         ASSERT_CU(cu().cuMemcpyAsync(to.address(), from.address(), kBytes, stream));
     }
     bool arrived() const { return to.read() == data; }
@@ -29,13 +28,11 @@ struct Transfer {
 };
 
 // Gives an operation that should wait the time to show that it does not.
-void give_it_time()
-{
+void give_it_time() {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-TEST_F(OrderTest, operations_of_a_stream_run_one_after_the_other)
-{
+TEST_F(OrderTest, operations_of_a_stream_run_one_after_the_other) {
     PinnedMemory first(kBytes);
     DeviceMemory second(kBytes);
     DeviceMemory third(kBytes);
@@ -52,8 +49,7 @@ TEST_F(OrderTest, operations_of_a_stream_run_one_after_the_other)
     }
 }
 
-TEST_F(OrderTest, streams_do_not_wait_for_each_other)
-{
+TEST_F(OrderTest, streams_do_not_wait_for_each_other) {
     Transfer held;
     Transfer free;
     Stream stream;
@@ -68,8 +64,7 @@ TEST_F(OrderTest, streams_do_not_wait_for_each_other)
     EXPECT_FALSE(gate.opened()) << "the other stream waited";
 }
 
-TEST_F(OrderTest, a_stream_waits_for_an_event_of_another)
-{
+TEST_F(OrderTest, a_stream_waits_for_an_event_of_another) {
     Transfer transfer;
     Stream stream;
     Stream other;
@@ -88,8 +83,7 @@ TEST_F(OrderTest, a_stream_waits_for_an_event_of_another)
     EXPECT_TRUE(transfer.arrived());
 }
 
-TEST_F(OrderTest, waiting_for_an_event_means_its_last_record_before)
-{
+TEST_F(OrderTest, waiting_for_an_event_means_its_last_record_before) {
     Transfer transfer;
     Stream stream;
     Stream other;
@@ -98,15 +92,14 @@ TEST_F(OrderTest, waiting_for_an_event_means_its_last_record_before)
     ASSERT_CU(cu().cuEventRecord(event, stream));
     ASSERT_CU(cu().cuStreamWaitEvent(other, event, 0));
     gate.close(stream);
-    ASSERT_CU(cu().cuEventRecord(event, stream)); // later: not waited for
+    ASSERT_CU(cu().cuEventRecord(event, stream));  // later: not waited for
     transfer.start(other);
     EXPECT_CU(cu().cuStreamSynchronize(other));
     EXPECT_TRUE(transfer.arrived());
     EXPECT_FALSE(gate.opened()) << "the stream waited";
 }
 
-TEST_F(OrderTest, the_legacy_default_stream_waits_for_blocking_streams)
-{
+TEST_F(OrderTest, the_legacy_default_stream_waits_for_blocking_streams) {
     Transfer transfer;
     Stream blocking(CU_STREAM_DEFAULT);
     Gate gate;
@@ -121,8 +114,7 @@ TEST_F(OrderTest, the_legacy_default_stream_waits_for_blocking_streams)
     EXPECT_TRUE(transfer.arrived());
 }
 
-TEST_F(OrderTest, the_legacy_default_stream_does_not_wait_for_non_blocking_streams)
-{
+TEST_F(OrderTest, the_legacy_default_stream_does_not_wait_for_non_blocking_streams) {
     Transfer transfer;
     Stream non_blocking;
     Gate gate;
@@ -133,8 +125,7 @@ TEST_F(OrderTest, the_legacy_default_stream_does_not_wait_for_non_blocking_strea
     EXPECT_FALSE(gate.opened()) << "the default stream waited";
 }
 
-TEST_F(OrderTest, blocking_streams_wait_for_the_legacy_default_stream)
-{
+TEST_F(OrderTest, blocking_streams_wait_for_the_legacy_default_stream) {
     Transfer transfer;
     Transfer free;
     Stream blocking(CU_STREAM_DEFAULT);
@@ -157,8 +148,7 @@ TEST_F(OrderTest, blocking_streams_wait_for_the_legacy_default_stream)
     EXPECT_TRUE(transfer.arrived());
 }
 
-TEST_F(OrderTest, synchronizing_the_context_waits_for_all_streams)
-{
+TEST_F(OrderTest, synchronizing_the_context_waits_for_all_streams) {
     Transfer one;
     Transfer two;
     Stream stream;
@@ -174,8 +164,7 @@ TEST_F(OrderTest, synchronizing_the_context_waits_for_all_streams)
     EXPECT_TRUE(two.arrived());
 }
 
-TEST_F(OrderTest, a_destroyed_stream_still_does_its_work)
-{
+TEST_F(OrderTest, a_destroyed_stream_still_does_its_work) {
     Transfer transfer;
     CUstream stream = nullptr;
     ASSERT_CU(cu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -185,18 +174,17 @@ TEST_F(OrderTest, a_destroyed_stream_still_does_its_work)
         transfer.start(stream);
         EXPECT_CU(cu().cuStreamDestroy(stream));
         EXPECT_FALSE(gate.opened()) << "the call waited";
-    } // which also synchronizes the context
+    }  // which also synchronizes the context
     EXPECT_TRUE(transfer.arrived());
 }
 
 // What a thread does by itself: sends its data to the device and back, time and again.
-void send_to_and_fro(CUcontext context, unsigned char mark)
-{
+void send_to_and_fro(CUcontext context, unsigned char mark) {
     ASSERT_CU(cu().cuCtxSetCurrent(context));
     constexpr std::size_t kSmall = 8192;
     const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(4096, kSmall),
                                                              std::free);
-    auto* registered = static_cast<unsigned char*>(memory.get());
+    auto *registered = static_cast<unsigned char *>(memory.get());
     for (int round = 0; round < 50; ++round) {
         const Bytes data(kSmall, static_cast<unsigned char>(mark + round));
         DeviceMemory device(data);
@@ -219,27 +207,25 @@ void send_to_and_fro(CUcontext context, unsigned char mark)
     }
 }
 
-TEST_F(OrderTest, threads_use_one_context_side_by_side)
-{
+TEST_F(OrderTest, threads_use_one_context_side_by_side) {
     std::vector<std::thread> threads;
     for (unsigned char thread = 0; thread < 4; ++thread) {
         threads.emplace_back(send_to_and_fro, context_, static_cast<unsigned char>(60 * thread));
     }
-    for (std::thread& thread : threads) {
+    for (std::thread &thread : threads) {
         thread.join();
     }
 }
 
-TEST_F(OrderTest, a_written_value_shows_that_what_came_before_is_complete)
-{
+TEST_F(OrderTest, a_written_value_shows_that_what_came_before_is_complete) {
     Transfer transfer;
     PinnedMemory words(16);
     Stream stream;
     transfer.start(stream);
     ASSERT_CU(cu().cuStreamWriteValue32(stream, words.address(), 0x12345678, 0));
     ASSERT_CU(cu().cuStreamWriteValue64(stream, words.address() + 8, 0x123456789abcdef0, 0));
-    const auto* first = reinterpret_cast<const cuuint32_t*>(words.data());
-    const auto* second = reinterpret_cast<const cuuint64_t*>(words.data() + 8);
+    const auto *first = reinterpret_cast<const cuuint32_t *>(words.data());
+    const auto *second = reinterpret_cast<const cuuint64_t *>(words.data() + 8);
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (__atomic_load_n(second, __ATOMIC_ACQUIRE) == 0 &&
            std::chrono::steady_clock::now() < give_up) {
@@ -250,8 +236,7 @@ TEST_F(OrderTest, a_written_value_shows_that_what_came_before_is_complete)
     EXPECT_TRUE(transfer.arrived());
 }
 
-TEST_F(OrderTest, a_stream_waits_for_a_value_in_device_memory)
-{
+TEST_F(OrderTest, a_stream_waits_for_a_value_in_device_memory) {
     Transfer transfer;
     DeviceMemory word(Bytes(8, 0));
     Stream stream;
@@ -265,4 +250,4 @@ TEST_F(OrderTest, a_stream_waits_for_a_value_in_device_memory)
     EXPECT_TRUE(transfer.arrived());
 }
 
-} // namespace
+}  // namespace

@@ -20,90 +20,92 @@ namespace {
 
 constexpr std::size_t kBytes = 256 << 10;
 constexpr int kAccess = PROT_READ | PROT_WRITE;
-constexpr int kGuardInstall = 102; // MADV_GUARD_INSTALL of Linux 6.13
+constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL of Linux 6.13
 constexpr int kGuardRemove = 103;
 
 // Memory whose pages change.
 struct Changing {
-    unsigned char* address;
-    int file; // -1: none
+    unsigned char *address;
+    int file;  // -1: none
 };
 
 struct Change {
-    const char* name;
-    int flags; // of mmap; without MAP_ANONYMOUS: of a file in memory
-    std::function<bool(const Changing&)> apply; // false if Linux does not know it
+    const char *name;
+    int flags;  // of mmap; without MAP_ANONYMOUS: of a file in memory
+    std::function<bool(const Changing &)> apply;  // false if Linux does not know it
 };
 
-bool map_again(const Changing& memory, int flags)
-{
-    return mmap(memory.address, kBytes, kAccess, flags | MAP_FIXED, memory.file, 0) == memory.address;
+bool map_again(const Changing &memory, int flags) {
+    return mmap(memory.address, kBytes, kAccess, flags | MAP_FIXED, memory.file, 0) ==
+           memory.address;
 }
 
-bool truncate_and_extend(const Changing& memory)
-{
+bool truncate_and_extend(const Changing &memory) {
     return ftruncate(memory.file, 0) == 0 && ftruncate(memory.file, kBytes) == 0;
 }
 
-const std::vector<Change>& changes()
-{
+const std::vector<Change> &changes() {
     constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
     static const std::vector<Change> all = {
         {"munmap", kPrivate,
-         [](const Changing& memory) {
+         [](const Changing &memory) {
              return munmap(memory.address, kBytes) == 0 && map_again(memory, kPrivate);
          }},
         {"mmap over it", kPrivate,
-         [](const Changing& memory) { return map_again(memory, kPrivate); }},
+         [](const Changing &memory) { return map_again(memory, kPrivate); }},
         {"mremap", kPrivate,
-         [](const Changing& memory) {
-             void* const moved =
+         [](const Changing &memory) {
+             void *const moved =
                  mremap(memory.address, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
              return moved != MAP_FAILED && munmap(moved, kBytes) == 0;
          }},
         {"MADV_DONTNEED", kPrivate,
-         [](const Changing& memory) { return madvise(memory.address, kBytes, MADV_DONTNEED) == 0; }},
+         [](const Changing &memory) {
+             return madvise(memory.address, kBytes, MADV_DONTNEED) == 0;
+         }},
         {"MADV_GUARD_INSTALL", kPrivate,
-         [](const Changing& memory) {
+         [](const Changing &memory) {
              return madvise(memory.address, kBytes, kGuardInstall) == 0 &&
                     madvise(memory.address, kBytes, kGuardRemove) == 0;
          }},
         {"ftruncate", MAP_SHARED, truncate_and_extend},
         {"ftruncate of a private mapping", MAP_PRIVATE, truncate_and_extend},
         {"FALLOC_FL_PUNCH_HOLE", MAP_SHARED,
-         [](const Changing& memory) {
-             return fallocate(memory.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes) == 0;
+         [](const Changing &memory) {
+             return fallocate(memory.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes) ==
+                    0;
          }},
         {"MADV_REMOVE", MAP_SHARED,
-         [](const Changing& memory) { return madvise(memory.address, kBytes, MADV_REMOVE) == 0; }},
+         [](const Changing &memory) { return madvise(memory.address, kBytes, MADV_REMOVE) == 0; }},
     };
     return all;
 }
 
 // What seems to change pages and does not.
-const std::vector<Change>& no_changes()
-{
+const std::vector<Change> &no_changes() {
     constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
     static const std::vector<Change> all = {
         {"mprotect", kPrivate,
-         [](const Changing& memory) {
+         [](const Changing &memory) {
              return mprotect(memory.address, kBytes, PROT_NONE) == 0 &&
                     mprotect(memory.address, kBytes, kAccess) == 0;
          }},
         {"MADV_PAGEOUT", kPrivate,
-         [](const Changing& memory) { return madvise(memory.address, kBytes, MADV_PAGEOUT) == 0; }},
+         [](const Changing &memory) { return madvise(memory.address, kBytes, MADV_PAGEOUT) == 0; }},
         {"MADV_FREE", kPrivate,
-         [](const Changing& memory) { return madvise(memory.address, kBytes, MADV_FREE) == 0; }},
+         [](const Changing &memory) { return madvise(memory.address, kBytes, MADV_FREE) == 0; }},
         {"MADV_MERGEABLE", kPrivate,
-         [](const Changing& memory) { return madvise(memory.address, kBytes, MADV_MERGEABLE) == 0; }},
+         [](const Changing &memory) {
+             return madvise(memory.address, kBytes, MADV_MERGEABLE) == 0;
+         }},
         {"a fork", kPrivate,
-         [](const Changing& memory) {
+         [](const Changing &memory) {
              int ends[2];
              if (pipe(ends) != 0) {
                  return false;
              }
              const pid_t child = fork();
-             if (child == 0) { // lives while this process writes there
+             if (child == 0) {  // lives while this process writes there
                  char byte = 0;
                  close(ends[1]);
                  _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);
@@ -119,9 +121,8 @@ const std::vector<Change>& no_changes()
 
 // Whether the driver pins what is registered. The simulated one cannot where Linux forbids io_uring
 // or has no locked memory left.
-bool driver_pins()
-{
-    void* const driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+bool driver_pins() {
+    void *const driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
     if (dlsym(driver, "simcuda_set") == nullptr) {
         return true;
     }
@@ -137,8 +138,7 @@ bool driver_pins()
 
 class RegisteredPagesTest : public DriverTest {
 protected:
-    void SetUp() override
-    {
+    void SetUp() override {
         DriverTest::SetUp();
         if (!driver_pins()) {
             GTEST_SKIP() << "io_uring is not permitted here";
@@ -147,17 +147,16 @@ protected:
 
     // What a copy from the registration finds there after the change, when 2 was written to where
     // 1 had been; 0 if Linux does not know the change.
-    static int byte_after(const Change& change)
-    {
+    static int byte_after(const Change &change) {
         DeviceMemory device(kBytes);
         Changing memory = {nullptr, -1};
         if ((change.flags & MAP_ANONYMOUS) == 0) {
             memory.file = memfd_create("registered pages", MFD_CLOEXEC);
             EXPECT_EQ(ftruncate(memory.file, kBytes), 0);
         }
-        void* const mapped = mmap(nullptr, kBytes, kAccess, change.flags, memory.file, 0);
+        void *const mapped = mmap(nullptr, kBytes, kAccess, change.flags, memory.file, 0);
         EXPECT_NE(mapped, MAP_FAILED);
-        memory.address = static_cast<unsigned char*>(mapped);
+        memory.address = static_cast<unsigned char *>(mapped);
         std::memset(mapped, 1, kBytes);
         EXPECT_CU(cu().cuMemHostRegister(mapped, kBytes, CU_MEMHOSTREGISTER_PORTABLE));
         const bool known = change.apply(memory);
@@ -176,16 +175,14 @@ protected:
     }
 
 private:
-    static Bytes expected(unsigned char value)
-    {
+    static Bytes expected(unsigned char value) {
         Bytes bytes(kBytes, value);
         bytes[1] = 3;
         return bytes;
     }
 
     // A copy to the registration goes to the pages from which one is read.
-    static void check_write(const Changing& memory, CUdeviceptr device)
-    {
+    static void check_write(const Changing &memory, CUdeviceptr device) {
         unsigned char first = 0;
         EXPECT_CU(cu().cuMemcpyDtoH(&first, device, 1));
         EXPECT_CU(cu().cuMemcpyDtoH(memory.address, device, 2));
@@ -193,17 +190,15 @@ private:
     }
 };
 
-TEST_F(RegisteredPagesTest, copies_use_the_pages_that_were_registered)
-{
-    for (const Change& change : changes()) {
+TEST_F(RegisteredPagesTest, copies_use_the_pages_that_were_registered) {
+    for (const Change &change : changes()) {
         const int byte = byte_after(change);
         EXPECT_TRUE(byte == 1 || byte == 0) << change.name << ": " << byte;
     }
 }
 
-TEST_F(RegisteredPagesTest, which_stay_those_of_the_process_otherwise)
-{
-    for (const Change& change : no_changes()) {
+TEST_F(RegisteredPagesTest, which_stay_those_of_the_process_otherwise) {
+    for (const Change &change : no_changes()) {
         const int byte = byte_after(change);
         EXPECT_TRUE(byte == 2 || byte == 0) << change.name << ": " << byte;
     }
@@ -212,16 +207,14 @@ TEST_F(RegisteredPagesTest, which_stay_those_of_the_process_otherwise)
 // A child that stops this process again and again, and lets it go on.
 class Stopper {
 public:
-    Stopper() : process_(getpid()), child_(fork())
-    {
+    Stopper() : process_(getpid()), child_(fork()) {
         while (child_ == 0) {
             kill(process_, SIGSTOP);
             kill(process_, SIGCONT);
             usleep(50);
         }
     }
-    ~Stopper()
-    {
+    ~Stopper() {
         kill(child_, SIGKILL);
         waitpid(child_, nullptr, 0);
         kill(process_, SIGCONT);
@@ -232,8 +225,7 @@ private:
     const pid_t child_;
 };
 
-TEST_F(RegisteredPagesTest, are_copied_while_the_process_is_stopped_and_goes_on)
-{
+TEST_F(RegisteredPagesTest, are_copied_while_the_process_is_stopped_and_goes_on) {
     Bytes host(kBytes);
     EXPECT_CU(cu().cuMemHostRegister(host.data(), host.size(), CU_MEMHOSTREGISTER_PORTABLE));
     DeviceMemory device(host.size());
@@ -251,4 +243,4 @@ TEST_F(RegisteredPagesTest, are_copied_while_the_process_is_stopped_and_goes_on)
     EXPECT_CU(cu().cuMemHostUnregister(host.data()));
 }
 
-} // namespace
+}  // namespace

@@ -12,9 +12,8 @@ constexpr std::size_t kBytes = 1 << 20;
 
 // The function's form for programs whose default stream is that of the thread.
 template <typename Function>
-Function* per_thread(Function* /*other form*/, const std::string& symbol)
-{
-    auto* function = cu().find<Function>(symbol);
+Function *per_thread(Function * /*other form*/, const std::string &symbol) {
+    auto *function = cu().find<Function>(symbol);
     EXPECT_NE(nullptr, function) << "libcuda.so.1 has no " << symbol;
     return function;
 }
@@ -31,18 +30,16 @@ public:
               gate.close(CU_STREAM_PER_THREAD);
               closed_ = true;
               EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
-          })
-    {
+          }) {
         while (!closed_) {
             std::this_thread::yield();
         }
     }
-    ~OtherThread()
-    {
+    ~OtherThread() {
         gate.open();
         thread_.join();
     }
-    OtherThread(const OtherThread&) = delete;
+    OtherThread(const OtherThread &) = delete;
 
     Gate gate;
 
@@ -51,8 +48,7 @@ private:
     std::thread thread_;
 };
 
-TEST_F(PerThreadTest, can_be_used)
-{
+TEST_F(PerThreadTest, can_be_used) {
     const Bytes data = fresh_bytes(kBytes);
     DeviceMemory from(data);
     PinnedMemory to(kBytes);
@@ -61,8 +57,7 @@ TEST_F(PerThreadTest, can_be_used)
     EXPECT_EQ(data, to.read());
 }
 
-TEST_F(PerThreadTest, does_not_wait_for_that_of_another_thread)
-{
+TEST_F(PerThreadTest, does_not_wait_for_that_of_another_thread) {
     const Bytes data = fresh_bytes(kBytes);
     DeviceMemory from(data);
     PinnedMemory to(kBytes);
@@ -73,8 +68,7 @@ TEST_F(PerThreadTest, does_not_wait_for_that_of_another_thread)
     EXPECT_FALSE(other.gate.opened()) << "a call waited";
 }
 
-TEST_F(PerThreadTest, holds_the_legacy_default_stream_back)
-{
+TEST_F(PerThreadTest, holds_the_legacy_default_stream_back) {
     const Bytes data = fresh_bytes(kBytes);
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory from(data);
@@ -85,8 +79,7 @@ TEST_F(PerThreadTest, holds_the_legacy_default_stream_back)
     onlooker.expect_change(to.address(), before, data, other.gate, CU_STREAM_LEGACY);
 }
 
-TEST_F(PerThreadTest, waits_for_the_legacy_default_stream)
-{
+TEST_F(PerThreadTest, waits_for_the_legacy_default_stream) {
     const Bytes data = fresh_bytes(kBytes);
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory from(data);
@@ -97,8 +90,7 @@ TEST_F(PerThreadTest, waits_for_the_legacy_default_stream)
     onlooker.expect_change(to.address(), before, data, legacy.gate, CU_STREAM_PER_THREAD);
 }
 
-TEST_F(PerThreadTest, copies_from_pinned_memory_may_go_there)
-{
+TEST_F(PerThreadTest, copies_from_pinned_memory_may_go_there) {
     const auto copy = PER_THREAD(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2_ptsz");
     PinnedMemory from{fresh_bytes(kBytes)};
     DeviceMemory to{fresh_bytes(kBytes)};
@@ -113,8 +105,7 @@ TEST_F(PerThreadTest, copies_from_pinned_memory_may_go_there)
     EXPECT_EQ(to.read(), now);
 }
 
-TEST_F(PerThreadTest, copies_to_and_from_the_host_do_not_wait_for_other_streams)
-{
+TEST_F(PerThreadTest, copies_to_and_from_the_host_do_not_wait_for_other_streams) {
     const auto to_device = PER_THREAD(cuMemcpyHtoD, "cuMemcpyHtoD_v2_ptds");
     const auto to_host = PER_THREAD(cuMemcpyDtoH, "cuMemcpyDtoH_v2_ptds");
     const auto to_host_later = PER_THREAD(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2_ptsz");
@@ -134,8 +125,7 @@ TEST_F(PerThreadTest, copies_to_and_from_the_host_do_not_wait_for_other_streams)
     EXPECT_FALSE(gate.opened()) << "a call waited";
 }
 
-TEST_F(PerThreadTest, a_copy_to_the_host_waits_for_it)
-{
+TEST_F(PerThreadTest, a_copy_to_the_host_waits_for_it) {
     const auto copy = PER_THREAD(cuMemcpyDtoH, "cuMemcpyDtoH_v2_ptds");
     const Bytes data = fresh_bytes(kBytes);
     DeviceMemory from(data);
@@ -148,8 +138,7 @@ TEST_F(PerThreadTest, a_copy_to_the_host_waits_for_it)
     EXPECT_EQ(data, to.read());
 }
 
-TEST_F(PerThreadTest, waits_for_it_do_not_wait_for_other_streams)
-{
+TEST_F(PerThreadTest, waits_for_it_do_not_wait_for_other_streams) {
     const auto synchronize = PER_THREAD(cuStreamSynchronize, "cuStreamSynchronize_ptsz");
     const auto query = PER_THREAD(cuStreamQuery, "cuStreamQuery_ptsz");
     const auto record = PER_THREAD(cuEventRecord, "cuEventRecord_ptsz");
@@ -167,8 +156,7 @@ TEST_F(PerThreadTest, waits_for_it_do_not_wait_for_other_streams)
     EXPECT_FALSE(gate.opened()) << "a call waited";
 }
 
-TEST_F(PerThreadTest, waits_for_it_wait)
-{
+TEST_F(PerThreadTest, waits_for_it_wait) {
     const auto synchronize = PER_THREAD(cuStreamSynchronize, "cuStreamSynchronize_ptsz");
     const auto query = PER_THREAD(cuStreamQuery, "cuStreamQuery_ptsz");
     const auto record = PER_THREAD(cuEventRecord, "cuEventRecord_ptsz");
@@ -185,8 +173,7 @@ TEST_F(PerThreadTest, waits_for_it_wait)
     EXPECT_CU(cu().cuEventQuery(event));
 }
 
-TEST_F(PerThreadTest, waits_for_an_event)
-{
+TEST_F(PerThreadTest, waits_for_an_event) {
     const auto wait = PER_THREAD(cuStreamWaitEvent, "cuStreamWaitEvent_ptsz");
     Event event;
     Stream stream;
@@ -202,13 +189,11 @@ TEST_F(PerThreadTest, waits_for_an_event)
     EXPECT_CU(cu().cuStreamSynchronize(CU_STREAM_PER_THREAD));
 }
 
-void CUDA_CB count(void* calls)
-{
-    ++*static_cast<std::atomic<int>*>(calls);
+void CUDA_CB count(void *calls) {
+    ++*static_cast<std::atomic<int> *>(calls);
 }
 
-TEST_F(PerThreadTest, takes_what_else_a_stream_takes)
-{
+TEST_F(PerThreadTest, takes_what_else_a_stream_takes) {
     const auto launch = PER_THREAD(cuLaunchKernel, "cuLaunchKernel_ptsz");
     const auto call = PER_THREAD(cuLaunchHostFunc, "cuLaunchHostFunc_ptsz");
     const auto write = PER_THREAD(cuStreamWriteValue32, "cuStreamWriteValue32_v2_ptsz");
@@ -217,7 +202,7 @@ TEST_F(PerThreadTest, takes_what_else_a_stream_takes)
     std::atomic<int> calls{0};
     Stream blocking(CU_STREAM_DEFAULT);
     CUdeviceptr address = word.address();
-    void* parameters[] = {&address};
+    void *parameters[] = {&address};
     Gate gate;
     gate.close(blocking);
     ASSERT_CU(write(nullptr, address, 1, 0));
@@ -227,12 +212,11 @@ TEST_F(PerThreadTest, takes_what_else_a_stream_takes)
     EXPECT_EQ(1, calls);
     EXPECT_FALSE(gate.opened()) << "a call waited";
     gate.open();
-    EXPECT_CU(cu().cuStreamSynchronize(blocking)); // before the kernel's module goes
+    EXPECT_CU(cu().cuStreamSynchronize(blocking));  // before the kernel's module goes
 }
 
-TEST_F(PerThreadTest, a_function_without_a_stream_has_no_form_of_its_own)
-{
-    void* function = nullptr;
+TEST_F(PerThreadTest, a_function_without_a_stream_has_no_form_of_its_own) {
+    void *function = nullptr;
     ASSERT_CU(cu().cuGetProcAddress("cuMemAlloc", &function, 12000,
                                     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, nullptr));
     CUdeviceptr memory = 0;
@@ -240,4 +224,4 @@ TEST_F(PerThreadTest, a_function_without_a_stream_has_no_form_of_its_own)
     EXPECT_CU(cu().cuMemFree(memory));
 }
 
-} // namespace
+}  // namespace

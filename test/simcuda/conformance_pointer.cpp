@@ -14,28 +14,24 @@ constexpr std::size_t kBytes = 4 << 20;
 
 using HostMemory = std::unique_ptr<void, decltype(&std::free)>;
 
-HostMemory host_memory()
-{
+HostMemory host_memory() {
     return HostMemory(std::aligned_alloc(4096, kBytes), std::free);
 }
 
 template <typename Value>
-Value attribute(CUpointer_attribute name, CUdeviceptr address)
-{
+Value attribute(CUpointer_attribute name, CUdeviceptr address) {
     Value value{};
     EXPECT_CU(cu().cuPointerGetAttribute(&value, name, address)) << "attribute " << name;
     return value;
 }
 
 template <typename Value>
-CUresult attribute_error(CUpointer_attribute name, CUdeviceptr address)
-{
+CUresult attribute_error(CUpointer_attribute name, CUdeviceptr address) {
     Value value{};
     return cu().cuPointerGetAttribute(&value, name, address);
 }
 
-unsigned long long buffer_id(CUdeviceptr address)
-{
+unsigned long long buffer_id(CUdeviceptr address) {
     return attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
 }
 
@@ -47,22 +43,20 @@ struct Description {
     CUcontext context = reinterpret_cast<CUcontext>(77);
     unsigned long long buffer_id = 77;
 
-    static Description of(CUdeviceptr address)
-    {
+    static Description of(CUdeviceptr address) {
         Description found;
         CUpointer_attribute names[] = {
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
             CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT,
             CU_POINTER_ATTRIBUTE_BUFFER_ID};
-        void* values[] = {&found.memory_type, &found.is_managed, &found.device, &found.context,
+        void *values[] = {&found.memory_type, &found.is_managed, &found.device, &found.context,
                           &found.buffer_id};
         EXPECT_CU(cu().cuPointerGetAttributes(5, names, values, address));
         return found;
     }
 };
 
-TEST_F(PointerTest, device_memory_is_described)
-{
+TEST_F(PointerTest, device_memory_is_described) {
     DeviceMemory memory(kBytes);
     for (CUdeviceptr address : {memory.address(), memory.address() + kBytes - 1}) {
         const Description found = Description::of(address);
@@ -82,18 +76,17 @@ TEST_F(PointerTest, device_memory_is_described)
     EXPECT_EQ(nullptr, attribute<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, inside));
     EXPECT_EQ(0u, attribute<std::uint64_t>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, inside));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-              attribute_error<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, inside));
+              attribute_error<void *>(CU_POINTER_ATTRIBUTE_HOST_POINTER, inside));
 }
 
-TEST_F(PointerTest, the_device_is_that_of_the_allocating_context)
-{
+TEST_F(PointerTest, the_device_is_that_of_the_allocating_context) {
     const int last = device_count() - 1;
     CUcontext context = nullptr;
     ASSERT_CU(cu().cuDevicePrimaryCtxRetain(&context, last));
     ASSERT_CU(cu().cuCtxPushCurrent(context));
     {
         DeviceMemory memory(kBytes);
-        EXPECT_CU(cu().cuCtxSetCurrent(context_)); // asked from another context
+        EXPECT_CU(cu().cuCtxSetCurrent(context_));  // asked from another context
         const Description found = Description::of(memory.address());
         EXPECT_EQ(last, found.device);
         EXPECT_EQ(context, found.context);
@@ -103,8 +96,7 @@ TEST_F(PointerTest, the_device_is_that_of_the_allocating_context)
     EXPECT_CU(cu().cuDevicePrimaryCtxRelease(last));
 }
 
-TEST_F(PointerTest, managed_memory_is_described)
-{
+TEST_F(PointerTest, managed_memory_is_described) {
     ManagedMemory memory(kBytes);
     memory.data()[0] = 1;
     const Description found = Description::of(memory.address() + 17);
@@ -114,11 +106,11 @@ TEST_F(PointerTest, managed_memory_is_described)
     EXPECT_EQ(context_, found.context);
     EXPECT_NE(0u, found.buffer_id);
     EXPECT_EQ(0, attribute<int>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory.address()));
-    EXPECT_EQ(memory.data(), attribute<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, memory.address()));
+    EXPECT_EQ(memory.data(),
+              attribute<void *>(CU_POINTER_ATTRIBUTE_HOST_POINTER, memory.address()));
 }
 
-TEST_F(PointerTest, pinned_memory_is_described)
-{
+TEST_F(PointerTest, pinned_memory_is_described) {
     PinnedMemory memory(kBytes);
     const Description found = Description::of(memory.address() + 17);
     EXPECT_EQ(static_cast<unsigned>(CU_MEMORYTYPE_HOST), found.memory_type);
@@ -126,13 +118,13 @@ TEST_F(PointerTest, pinned_memory_is_described)
     EXPECT_EQ(0, found.device);
     EXPECT_EQ(context_, found.context);
     EXPECT_NE(0u, found.buffer_id);
-    EXPECT_EQ(memory.data(), attribute<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, memory.address()));
+    EXPECT_EQ(memory.data(),
+              attribute<void *>(CU_POINTER_ATTRIBUTE_HOST_POINTER, memory.address()));
     EXPECT_EQ(memory.address(),
               attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, memory.address()));
 }
 
-TEST_F(PointerTest, registered_memory_is_described_while_it_is_registered)
-{
+TEST_F(PointerTest, registered_memory_is_described_while_it_is_registered) {
     const HostMemory memory = host_memory();
     const CUdeviceptr address = address_of(memory.get());
     ASSERT_CU(cu().cuMemHostRegister(memory.get(), kBytes, CU_MEMHOSTREGISTER_PORTABLE));
@@ -146,8 +138,7 @@ TEST_F(PointerTest, registered_memory_is_described_while_it_is_registered)
               attribute_error<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
 }
 
-TEST_F(PointerTest, plain_memory_is_unknown)
-{
+TEST_F(PointerTest, plain_memory_is_unknown) {
     const HostMemory memory = host_memory();
     const CUdeviceptr address = address_of(memory.get());
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
@@ -162,8 +153,7 @@ TEST_F(PointerTest, plain_memory_is_unknown)
     EXPECT_EQ(0u, found.buffer_id);
 }
 
-TEST_F(PointerTest, freed_memory_is_unknown)
-{
+TEST_F(PointerTest, freed_memory_is_unknown) {
     CUdeviceptr address = 0;
     ASSERT_CU(cu().cuMemAlloc(&address, kBytes));
     ASSERT_CU(cu().cuMemFree(address));
@@ -172,8 +162,7 @@ TEST_F(PointerTest, freed_memory_is_unknown)
     EXPECT_EQ(0u, Description::of(address).memory_type);
 }
 
-TEST_F(PointerTest, pool_memory_belongs_to_a_pool_and_to_no_context)
-{
+TEST_F(PointerTest, pool_memory_belongs_to_a_pool_and_to_no_context) {
     Stream stream;
     CUmemoryPool pool = nullptr;
     ASSERT_CU(cu().cuDeviceGetDefaultMemPool(&pool, 0));
@@ -192,8 +181,7 @@ TEST_F(PointerTest, pool_memory_belongs_to_a_pool_and_to_no_context)
     EXPECT_CU(cu().cuMemFreeAsync(address, stream));
 }
 
-TEST_F(PointerTest, buffer_ids_are_never_used_again)
-{
+TEST_F(PointerTest, buffer_ids_are_never_used_again) {
     std::set<unsigned long long> ids;
     constexpr std::size_t kRounds = 20;
     for (std::size_t round = 0; round < kRounds; ++round) {
@@ -204,8 +192,7 @@ TEST_F(PointerTest, buffer_ids_are_never_used_again)
     EXPECT_EQ(kRounds, ids.size());
 }
 
-TEST_F(PointerTest, registering_again_gives_another_buffer_id)
-{
+TEST_F(PointerTest, registering_again_gives_another_buffer_id) {
     const HostMemory memory = host_memory();
     ASSERT_CU(cu().cuMemHostRegister(memory.get(), kBytes, CU_MEMHOSTREGISTER_PORTABLE));
     const auto first = buffer_id(address_of(memory.get()));
@@ -215,8 +202,7 @@ TEST_F(PointerTest, registering_again_gives_another_buffer_id)
     EXPECT_CU(cu().cuMemHostUnregister(memory.get()));
 }
 
-TEST_F(PointerTest, pointers_are_described_without_a_context)
-{
+TEST_F(PointerTest, pointers_are_described_without_a_context) {
     DeviceMemory memory(kBytes);
     ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
     EXPECT_EQ(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE),
@@ -225,17 +211,16 @@ TEST_F(PointerTest, pointers_are_described_without_a_context)
     ASSERT_CU(cu().cuCtxSetCurrent(context_));
 }
 
-TEST_F(PointerTest, SYNC_MEMOPS_can_be_set_and_read)
-{
+TEST_F(PointerTest, SYNC_MEMOPS_can_be_set_and_read) {
     DeviceMemory memory(kBytes);
     EXPECT_EQ(0u, attribute<unsigned>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory.address()));
     unsigned on = 1;
     EXPECT_CU(cu().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory.address()));
     EXPECT_EQ(1u, attribute<unsigned>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory.address() + 100));
     int on_stack = 0;
-    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-              cu().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-                                         address_of(&on_stack)));
+    EXPECT_EQ(
+        CUDA_ERROR_INVALID_VALUE,
+        cu().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(&on_stack)));
 }
 
-} // namespace
+}  // namespace

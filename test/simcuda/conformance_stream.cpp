@@ -8,8 +8,7 @@ namespace {
 
 using StreamTest = DriverTest;
 
-TEST_F(StreamTest, a_stream_tells_what_it_was_made_with)
-{
+TEST_F(StreamTest, a_stream_tells_what_it_was_made_with) {
     int least = -1;
     int greatest = 1;
     ASSERT_CU(cu().cuCtxGetStreamPriorityRange(&least, &greatest));
@@ -29,8 +28,7 @@ TEST_F(StreamTest, a_stream_tells_what_it_was_made_with)
     EXPECT_CU(cu().cuStreamDestroy(stream));
 }
 
-TEST_F(StreamTest, priorities_out_of_range_are_clamped)
-{
+TEST_F(StreamTest, priorities_out_of_range_are_clamped) {
     int greatest = 0;
     ASSERT_CU(cu().cuCtxGetStreamPriorityRange(nullptr, &greatest));
     CUstream stream = nullptr;
@@ -41,8 +39,7 @@ TEST_F(StreamTest, priorities_out_of_range_are_clamped)
     EXPECT_CU(cu().cuStreamDestroy(stream));
 }
 
-TEST_F(StreamTest, ids_are_unique)
-{
+TEST_F(StreamTest, ids_are_unique) {
     Stream one;
     Stream other;
     unsigned long long id = 0;
@@ -52,22 +49,19 @@ TEST_F(StreamTest, ids_are_unique)
     EXPECT_NE(id, other_id);
 }
 
-TEST_F(StreamTest, unknown_flags_are_refused)
-{
+TEST_F(StreamTest, unknown_flags_are_refused) {
     CUstream stream = nullptr;
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuStreamCreate(&stream, 0x100));
 }
 
-TEST_F(StreamTest, is_not_capturing)
-{
+TEST_F(StreamTest, is_not_capturing) {
     Stream stream;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     EXPECT_CU(cu().cuStreamIsCapturing(stream, &status));
     EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_NONE, status);
 }
 
-TEST_F(StreamTest, Query_tells_whether_all_is_complete)
-{
+TEST_F(StreamTest, Query_tells_whether_all_is_complete) {
     Stream stream;
     Gate gate;
     EXPECT_CU(cu().cuStreamQuery(stream));
@@ -81,36 +75,30 @@ TEST_F(StreamTest, Query_tells_whether_all_is_complete)
 
 // What a host function finds when it runs.
 struct Visit {
-    const PinnedMemory& memory;
-    const Bytes& expected;
+    const PinnedMemory &memory;
+    const Bytes &expected;
     std::atomic<int> calls{0};
     std::atomic<bool> arrived{false};
     std::atomic<int> status{-1};
 
-    Visit(const PinnedMemory& its_memory, const Bytes& its_expected)
-        : memory(its_memory), expected(its_expected)
-    {
-    }
-    void look()
-    {
+    Visit(const PinnedMemory &its_memory, const Bytes &its_expected)
+        : memory(its_memory), expected(its_expected) {}
+    void look() {
         arrived = memory.read() == expected;
         ++calls;
     }
 };
 
-void CUDA_CB host_function(void* visit)
-{
-    static_cast<Visit*>(visit)->look();
+void CUDA_CB host_function(void *visit) {
+    static_cast<Visit *>(visit)->look();
 }
 
-void CUDA_CB callback(CUstream, CUresult status, void* visit)
-{
-    static_cast<Visit*>(visit)->status = status;
-    static_cast<Visit*>(visit)->look();
+void CUDA_CB callback(CUstream, CUresult status, void *visit) {
+    static_cast<Visit *>(visit)->status = status;
+    static_cast<Visit *>(visit)->look();
 }
 
-TEST_F(StreamTest, a_host_function_runs_after_what_was_queued_before)
-{
+TEST_F(StreamTest, a_host_function_runs_after_what_was_queued_before) {
     const Bytes data = fresh_bytes(1 << 20);
     DeviceMemory from(data);
     PinnedMemory to(data.size());
@@ -127,8 +115,7 @@ TEST_F(StreamTest, a_host_function_runs_after_what_was_queued_before)
     EXPECT_TRUE(visit.arrived);
 }
 
-TEST_F(StreamTest, a_callback_is_told_of_success)
-{
+TEST_F(StreamTest, a_callback_is_told_of_success) {
     const Bytes data = fresh_bytes(1 << 20);
     DeviceMemory from(data);
     PinnedMemory to(data.size());
@@ -147,17 +134,15 @@ struct Wait {
     std::atomic<bool> end{false};
 };
 
-void CUDA_CB wait_function(void* argument)
-{
-    auto* wait = static_cast<Wait*>(argument);
+void CUDA_CB wait_function(void *argument) {
+    auto *wait = static_cast<Wait *>(argument);
     wait->running = true;
     while (!wait->end) {
         std::this_thread::yield();
     }
 }
 
-TEST_F(StreamTest, a_host_function_that_waits_holds_back_its_stream_only)
-{
+TEST_F(StreamTest, a_host_function_that_waits_holds_back_its_stream_only) {
     const Bytes data = fresh_bytes(1 << 20);
     DeviceMemory from(data);
     PinnedMemory to(data.size());
@@ -176,4 +161,4 @@ TEST_F(StreamTest, a_host_function_that_waits_holds_back_its_stream_only)
     EXPECT_CU(cu().cuStreamSynchronize(stream));
 }
 
-} // namespace
+}  // namespace

@@ -13,22 +13,19 @@ namespace {
 using VirtualMemoryTest = DriverTest;
 
 template <typename Value>
-Value attribute(CUpointer_attribute name, CUdeviceptr address)
-{
+Value attribute(CUpointer_attribute name, CUdeviceptr address) {
     Value value{};
     EXPECT_CU(cu().cuPointerGetAttribute(&value, name, address)) << "attribute " << name;
     return value;
 }
 
-Bytes read(CUdeviceptr address, std::size_t bytes)
-{
+Bytes read(CUdeviceptr address, std::size_t bytes) {
     Bytes found(bytes);
     EXPECT_CU(cu().cuMemcpyDtoH(found.data(), address, bytes));
     return found;
 }
 
-std::size_t free_memory()
-{
+std::size_t free_memory() {
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
     EXPECT_CU(cu().cuMemGetInfo(&free_bytes, &total_bytes));
@@ -36,8 +33,7 @@ std::size_t free_memory()
 }
 
 // The bytes that a process writes who was told `seed`.
-Bytes pattern(std::size_t bytes, unsigned seed)
-{
+Bytes pattern(std::size_t bytes, unsigned seed) {
     Bytes content(bytes);
     for (std::size_t i = 0; i < bytes; ++i) {
         content[i] = static_cast<unsigned char>(((seed + i) * 2654435761u) >> 13);
@@ -45,21 +41,19 @@ Bytes pattern(std::size_t bytes, unsigned seed)
     return content;
 }
 
-int touch_mapped_memory(const Arguments&)
-{
+int touch_mapped_memory(const Arguments &) {
     CUcontext context = nullptr;
     CHILD_CHECK(start_cuda(0, &context));
     VirtualMemory memory(granularity());
     memory.add(granularity());
-    *reinterpret_cast<volatile unsigned char*>(memory.address()) = 1;
+    *reinterpret_cast<volatile unsigned char *>(memory.address()) = 1;
     return 0;
 }
 const ChildStepRegistration kTouchMappedMemory("touch mapped memory", touch_mapped_memory);
 
 // Gets a descriptor, finds pattern 1 behind it, writes pattern 2, and finds that again when the
 // owner has let go of the memory.
-int use_imported_memory(const Arguments&)
-{
+int use_imported_memory(const Arguments &) {
     CUcontext context = nullptr;
     CHILD_CHECK(start_cuda(0, &context));
     const std::size_t bytes = granularity();
@@ -82,8 +76,7 @@ int use_imported_memory(const Arguments&)
 }
 const ChildStepRegistration kUseImported("use imported memory", use_imported_memory);
 
-TEST_F(VirtualMemoryTest, mapped_memory_keeps_what_is_written)
-{
+TEST_F(VirtualMemoryTest, mapped_memory_keeps_what_is_written) {
     const std::size_t bytes = granularity();
     VirtualMemory memory(bytes);
     memory.add(bytes);
@@ -92,14 +85,12 @@ TEST_F(VirtualMemoryTest, mapped_memory_keeps_what_is_written)
     EXPECT_EQ(data, read(memory.address(), bytes));
 }
 
-TEST_F(VirtualMemoryTest, the_cpu_faults_when_it_touches_mapped_memory)
-{
+TEST_F(VirtualMemoryTest, the_cpu_faults_when_it_touches_mapped_memory) {
     const ChildResult result = run_child("touch mapped memory");
     EXPECT_TRUE(result.signal == SIGSEGV || result.signal == SIGBUS);
 }
 
-TEST_F(VirtualMemoryTest, handles_mapped_side_by_side_are_one_buffer)
-{
+TEST_F(VirtualMemoryTest, handles_mapped_side_by_side_are_one_buffer) {
     const std::size_t unit = granularity();
     VirtualMemory memory(4 * unit);
     memory.add(unit);
@@ -113,8 +104,7 @@ TEST_F(VirtualMemoryTest, handles_mapped_side_by_side_are_one_buffer)
     EXPECT_EQ(data, copied.read());
 }
 
-TEST_F(VirtualMemoryTest, mapped_memory_is_described)
-{
+TEST_F(VirtualMemoryTest, mapped_memory_is_described) {
     const std::size_t unit = granularity();
     VirtualMemory memory(4 * unit);
     memory.add(unit, true);
@@ -140,8 +130,7 @@ TEST_F(VirtualMemoryTest, mapped_memory_is_described)
               attribute<std::uint64_t>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, second));
 }
 
-TEST_F(VirtualMemoryTest, GetAddressRange_tells_one_mapping)
-{
+TEST_F(VirtualMemoryTest, GetAddressRange_tells_one_mapping) {
     const std::size_t unit = granularity();
     VirtualMemory memory(4 * unit);
     memory.add(unit);
@@ -153,20 +142,18 @@ TEST_F(VirtualMemoryTest, GetAddressRange_tells_one_mapping)
     EXPECT_EQ(2 * unit, bytes);
 }
 
-TEST_F(VirtualMemoryTest, reserved_addresses_are_not_mapped)
-{
+TEST_F(VirtualMemoryTest, reserved_addresses_are_not_mapped) {
     const std::size_t unit = granularity();
     VirtualMemory memory(2 * unit);
     memory.add(unit);
     int mapped = 77;
-    void* value = &mapped;
+    void *value = &mapped;
     CUpointer_attribute name = CU_POINTER_ATTRIBUTE_MAPPED;
     EXPECT_CU(cu().cuPointerGetAttributes(1, &name, &value, memory.address() + unit));
     EXPECT_EQ(0, mapped);
 }
 
-TEST_F(VirtualMemoryTest, mapping_again_at_an_address_gives_another_buffer_id)
-{
+TEST_F(VirtualMemoryTest, mapping_again_at_an_address_gives_another_buffer_id) {
     const std::size_t unit = granularity();
     VirtualMemory memory(unit);
     memory.add(unit);
@@ -178,15 +165,14 @@ TEST_F(VirtualMemoryTest, mapping_again_at_an_address_gives_another_buffer_id)
               attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, memory.address()));
 }
 
-TEST_F(VirtualMemoryTest, a_handle_is_found_by_an_address)
-{
+TEST_F(VirtualMemoryTest, a_handle_is_found_by_an_address) {
     const std::size_t unit = granularity();
     const CUmemGenericAllocationHandle handle = create_memory(unit, true);
     VirtualMemory memory(unit);
     memory.add(unit, handle);
     CUmemGenericAllocationHandle found = 0;
     ASSERT_CU(cu().cuMemRetainAllocationHandle(
-        &found, reinterpret_cast<void*>(memory.address() + unit - 1)));
+        &found, reinterpret_cast<void *>(memory.address() + unit - 1)));
     EXPECT_EQ(handle, found) << "the manual promises the same value";
     CUmemAllocationProp properties{};
     EXPECT_CU(cu().cuMemGetAllocationPropertiesFromHandle(&properties, found));
@@ -195,12 +181,11 @@ TEST_F(VirtualMemoryTest, a_handle_is_found_by_an_address)
     EXPECT_EQ(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, properties.requestedHandleTypes);
     EXPECT_CU(cu().cuMemRelease(found));
     DeviceMemory other(8);
-    EXPECT_NE(CUDA_SUCCESS, cu().cuMemRetainAllocationHandle(
-                                &found, reinterpret_cast<void*>(other.address())));
+    EXPECT_NE(CUDA_SUCCESS,
+              cu().cuMemRetainAllocationHandle(&found, reinterpret_cast<void *>(other.address())));
 }
 
-TEST_F(VirtualMemoryTest, access_is_what_was_set)
-{
+TEST_F(VirtualMemoryTest, access_is_what_was_set) {
     const std::size_t unit = granularity();
     VirtualMemory memory(unit);
     memory.add(unit);
@@ -211,15 +196,14 @@ TEST_F(VirtualMemoryTest, access_is_what_was_set)
     EXPECT_EQ(static_cast<unsigned long long>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE), flags);
 }
 
-TEST_F(VirtualMemoryTest, the_access_flags_of_an_address_are_those_of_its_mapping)
-{
+TEST_F(VirtualMemoryTest, the_access_flags_of_an_address_are_those_of_its_mapping) {
     const std::size_t unit = granularity();
     VirtualMemory memory(3 * unit);
     memory.add(unit);
     memory.add(unit);
     const auto flags_at = [&](std::size_t offset) {
         int flags = 77;
-        void* value = &flags;
+        void *value = &flags;
         CUpointer_attribute name = CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
         EXPECT_CU(cu().cuPointerGetAttributes(1, &name, &value, memory.address() + offset));
         return flags;
@@ -231,25 +215,23 @@ TEST_F(VirtualMemoryTest, the_access_flags_of_an_address_are_those_of_its_mappin
     EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, flags_at(0));
     EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, flags_at(unit - 1));
     EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ, flags_at(unit));
-    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE, flags_at(2 * unit)); // nothing is mapped
+    EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE, flags_at(2 * unit));  // nothing is mapped
     ASSERT_CU(cu().cuCtxSetCurrent(nullptr));
     EXPECT_EQ(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE, flags_at(0));
     ASSERT_CU(cu().cuCtxSetCurrent(context_));
 }
 
-TEST_F(VirtualMemoryTest, memory_is_used_until_it_is_unmapped_and_its_handle_is_released)
-{
+TEST_F(VirtualMemoryTest, memory_is_used_until_it_is_unmapped_and_its_handle_is_released) {
     constexpr std::size_t kBytes = 64 << 20;
     VirtualMemory memory(kBytes);
     const std::size_t before = free_memory();
-    memory.add(kBytes); // releases the handle
+    memory.add(kBytes);  // releases the handle
     EXPECT_LE(free_memory() + kBytes, before);
     memory.unmap_all();
     EXPECT_GE(free_memory(), before);
 }
 
-TEST_F(VirtualMemoryTest, two_processes_share_memory_by_a_descriptor)
-{
+TEST_F(VirtualMemoryTest, two_processes_share_memory_by_a_descriptor) {
     const std::size_t bytes = granularity();
     const CUmemGenericAllocationHandle handle = create_memory(bytes, true);
     int file = -1;
@@ -269,8 +251,7 @@ TEST_F(VirtualMemoryTest, two_processes_share_memory_by_a_descriptor)
     EXPECT_EQ(0, child.wait().exit_status);
 }
 
-TEST_F(VirtualMemoryTest, a_process_can_import_its_own_memory)
-{
+TEST_F(VirtualMemoryTest, a_process_can_import_its_own_memory) {
     const std::size_t bytes = granularity();
     const CUmemGenericAllocationHandle handle = create_memory(bytes, true);
     int file = -1;
@@ -288,24 +269,21 @@ TEST_F(VirtualMemoryTest, a_process_can_import_its_own_memory)
     EXPECT_EQ(data, read(other.address(), bytes));
 }
 
-TEST_F(VirtualMemoryTest, only_memory_made_for_it_can_be_exported)
-{
+TEST_F(VirtualMemoryTest, only_memory_made_for_it_can_be_exported) {
     const CUmemGenericAllocationHandle handle = create_memory(granularity(), false);
     int file = -1;
     EXPECT_NE(CUDA_SUCCESS, export_memory(&file, handle));
     EXPECT_CU(cu().cuMemRelease(handle));
 }
 
-TEST_F(VirtualMemoryTest, a_descriptor_of_something_else_cannot_be_imported)
-{
+TEST_F(VirtualMemoryTest, a_descriptor_of_something_else_cannot_be_imported) {
     CUmemGenericAllocationHandle handle = 0;
     const int file = open("/dev/null", O_RDWR);
     EXPECT_NE(CUDA_SUCCESS, import_memory(&handle, file));
     close(file);
 }
 
-TEST_F(VirtualMemoryTest, sizes_must_be_multiples_of_the_granularity)
-{
+TEST_F(VirtualMemoryTest, sizes_must_be_multiples_of_the_granularity) {
     const std::size_t unit = granularity();
     EXPECT_EQ(0u, unit & (unit - 1));
     const CUmemAllocationProp properties = device_properties(0, false);
@@ -316,8 +294,7 @@ TEST_F(VirtualMemoryTest, sizes_must_be_multiples_of_the_granularity)
     EXPECT_EQ(CUDA_ERROR_INVALID_DEVICE, cu().cuMemCreate(&handle, unit, &nowhere, 0));
 }
 
-TEST_F(VirtualMemoryTest, only_whole_mappings_are_unmapped)
-{
+TEST_F(VirtualMemoryTest, only_whole_mappings_are_unmapped) {
     const std::size_t unit = granularity();
     VirtualMemory memory(2 * unit);
     memory.add(2 * unit);
@@ -325,8 +302,7 @@ TEST_F(VirtualMemoryTest, only_whole_mappings_are_unmapped)
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemUnmap(memory.address() + unit, unit));
 }
 
-TEST_F(VirtualMemoryTest, addresses_are_mapped_once_and_only_where_they_are_reserved)
-{
+TEST_F(VirtualMemoryTest, addresses_are_mapped_once_and_only_where_they_are_reserved) {
     const std::size_t unit = granularity();
     VirtualMemory memory(unit);
     memory.add(unit);
@@ -336,8 +312,7 @@ TEST_F(VirtualMemoryTest, addresses_are_mapped_once_and_only_where_they_are_rese
     EXPECT_CU(cu().cuMemRelease(handle));
 }
 
-TEST_F(VirtualMemoryTest, mapped_memory_is_not_that_of_cuMemAlloc)
-{
+TEST_F(VirtualMemoryTest, mapped_memory_is_not_that_of_cuMemAlloc) {
     const std::size_t unit = granularity();
     VirtualMemory memory(unit);
     memory.add(unit, true);
@@ -345,8 +320,8 @@ TEST_F(VirtualMemoryTest, mapped_memory_is_not_that_of_cuMemAlloc)
     CUipcMemHandle handle;
     EXPECT_NE(CUDA_SUCCESS, cu().cuIpcGetMemHandle(&handle, memory.address()));
     unsigned on = 1;
-    EXPECT_NE(CUDA_SUCCESS, cu().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-                                                       memory.address()));
+    EXPECT_NE(CUDA_SUCCESS,
+              cu().cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory.address()));
 }
 
-} // namespace
+}  // namespace

@@ -18,14 +18,12 @@ namespace {
 
 constexpr unsigned kKnownFlags = CU_CTX_FLAGS_MASK;
 
-std::vector<std::unique_ptr<Context>>& all_contexts()
-{
-    static auto& all = *new std::vector<std::unique_ptr<Context>>;
+std::vector<std::unique_ptr<Context>> &all_contexts() {
+    static auto &all = *new std::vector<std::unique_ptr<Context>>;
     return all;
 }
 
-Context* new_context(Device& device, bool primary)
-{
+Context *new_context(Device &device, bool primary) {
     auto context = std::make_unique<Context>();
     context->device = &device;
     context->primary = primary;
@@ -33,10 +31,9 @@ Context* new_context(Device& device, bool primary)
     return all_contexts().back().get();
 }
 
-} // namespace
+}  // namespace
 
-CUresult start_context(Lock&, Context& context)
-{
+CUresult start_context(Lock &, Context &context) {
     static unsigned long long last_id = 0;
     if (Settings::get().exclusive) {
         context.claim = DeviceClaim::make(context.device->physical);
@@ -51,12 +48,11 @@ CUresult start_context(Lock&, Context& context)
     return CUDA_SUCCESS;
 }
 
-void end_context(Lock& lock, Context& context)
-{
+void end_context(Lock &lock, Context &context) {
     Engine::get().wait_for_context(lock, context);
     context.alive = false;
     context.peers.clear();
-    for (auto& other : all_contexts()) {
+    for (auto &other : all_contexts()) {
         other->peers.erase(&context);
     }
     destroy_streams(context);
@@ -68,14 +64,12 @@ void end_context(Lock& lock, Context& context)
     context.claim.reset();
 }
 
-Context* new_primary_context(Device& device)
-{
+Context *new_primary_context(Device &device) {
     return new_context(device, true);
 }
 
-Context* find_context(CUcontext handle)
-{
-    for (auto& context : all_contexts()) {
+Context *find_context(CUcontext handle) {
+    for (auto &context : all_contexts()) {
         if (handle_of(context.get()) == handle) {
             return context.get();
         }
@@ -83,22 +77,21 @@ Context* find_context(CUcontext handle)
     return nullptr;
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-static CUresult create_context(CUcontext* handle, unsigned flags, CUdevice ordinal)
-{
+static CUresult create_context(CUcontext *handle, unsigned flags, CUdevice ordinal) {
     static Call call{"cuCtxCreate", Call::Kind::unsafe};
-    return call.given(flags, ordinal).initialised([&](Lock& lock) -> CUresult {
-        Device* device = find_device(ordinal);
+    return call.given(flags, ordinal).initialised([&](Lock &lock) -> CUresult {
+        Device *device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         if (handle == nullptr || (flags & ~kKnownFlags) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        Context* context = new_context(*device, false);
+        Context *context = new_context(*device, false);
         context->flags = flags;
         const CUresult result = start_context(lock, *context);
         if (result != CUDA_SUCCESS) {
@@ -110,15 +103,13 @@ static CUresult create_context(CUcontext* handle, unsigned flags, CUdevice ordin
     });
 }
 
-extern "C" CUresult cuCtxCreate_v2(CUcontext* handle, unsigned int flags, CUdevice ordinal)
-{
+extern "C" CUresult cuCtxCreate_v2(CUcontext *handle, unsigned int flags, CUdevice ordinal) {
     return create_context(handle, flags, ordinal);
 }
 
 #if CUDA_VERSION >= 12050
-extern "C" CUresult cuCtxCreate_v4(CUcontext* handle, CUctxCreateParams* params, unsigned int flags,
-                                   CUdevice ordinal)
-{
+extern "C" CUresult cuCtxCreate_v4(CUcontext *handle, CUctxCreateParams *params, unsigned int flags,
+                                   CUdevice ordinal) {
     // Execution affinity and CIG belong to MPS and graphics, which are not simulated.
     const bool plain =
         params == nullptr || (params->numExecAffinityParams == 0 && params->cigParams == nullptr);
@@ -126,11 +117,10 @@ extern "C" CUresult cuCtxCreate_v4(CUcontext* handle, CUctxCreateParams* params,
 }
 #endif
 
-extern "C" CUresult cuCtxDestroy_v2(CUcontext handle)
-{
+extern "C" CUresult cuCtxDestroy_v2(CUcontext handle) {
     static Call call{"cuCtxDestroy", Call::Kind::unsafe};
-    return call.given(handle).initialised([&](Lock& lock) -> CUresult {
-        Context* context = find_context(handle);
+    return call.given(handle).initialised([&](Lock &lock) -> CUresult {
+        Context *context = find_context(handle);
         if (context == nullptr || context->primary) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -143,18 +133,17 @@ extern "C" CUresult cuCtxDestroy_v2(CUcontext handle)
     });
 }
 
-extern "C" CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal)
-{
+extern "C" CUresult cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice ordinal) {
     static Call call{"cuDevicePrimaryCtxRetain"};
-    return call.given(ordinal).initialised([&](Lock& lock) -> CUresult {
-        Device* device = find_device(ordinal);
+    return call.given(ordinal).initialised([&](Lock &lock) -> CUresult {
+        Device *device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         if (handle == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        Context& context = *device->primary_context;
+        Context &context = *device->primary_context;
         if (!context.alive) {
             context.flags = device->primary_flags;
             const CUresult result = start_context(lock, context);
@@ -169,11 +158,10 @@ extern "C" CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal
     });
 }
 
-static CUresult release_primary(CUdevice ordinal)
-{
+static CUresult release_primary(CUdevice ordinal) {
     static Call call{"cuDevicePrimaryCtxRelease"};
-    return call.given(ordinal).initialised([&](Lock& lock) -> CUresult {
-        Device* device = find_device(ordinal);
+    return call.given(ordinal).initialised([&](Lock &lock) -> CUresult {
+        Device *device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
@@ -187,11 +175,10 @@ static CUresult release_primary(CUdevice ordinal)
     });
 }
 
-static CUresult reset_primary(CUdevice ordinal)
-{
+static CUresult reset_primary(CUdevice ordinal) {
     static Call call{"cuDevicePrimaryCtxReset", Call::Kind::unsafe};
-    return call.given(ordinal).initialised([&](Lock& lock) -> CUresult {
-        Device* device = find_device(ordinal);
+    return call.given(ordinal).initialised([&](Lock &lock) -> CUresult {
+        Device *device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
@@ -203,11 +190,10 @@ static CUresult reset_primary(CUdevice ordinal)
     });
 }
 
-static CUresult set_primary_flags(CUdevice ordinal, unsigned flags)
-{
+static CUresult set_primary_flags(CUdevice ordinal, unsigned flags) {
     static Call call{"cuDevicePrimaryCtxSetFlags"};
-    return call.given(ordinal, flags).initialised([&](Lock&) -> CUresult {
-        Device* device = find_device(ordinal);
+    return call.given(ordinal, flags).initialised([&](Lock &) -> CUresult {
+        Device *device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
@@ -221,43 +207,36 @@ static CUresult set_primary_flags(CUdevice ordinal, unsigned flags)
 }
 
 #undef cuDevicePrimaryCtxRelease
-extern "C" CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
-{
+extern "C" CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
     return release_primary(ordinal);
 }
 
-extern "C" CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
-{
+extern "C" CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     return release_primary(ordinal);
 }
 
 #undef cuDevicePrimaryCtxReset
-extern "C" CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
-{
+extern "C" CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
     return reset_primary(ordinal);
 }
 
-extern "C" CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)
-{
+extern "C" CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     return reset_primary(ordinal);
 }
 
 #undef cuDevicePrimaryCtxSetFlags
-extern "C" CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags)
-{
+extern "C" CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
     return set_primary_flags(ordinal, flags);
 }
 
-extern "C" CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags)
-{
+extern "C" CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags) {
     return set_primary_flags(ordinal, flags);
 }
 
-extern "C" CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* active)
-{
+extern "C" CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int *flags, int *active) {
     static Call call{"cuDevicePrimaryCtxGetState"};
-    return call.given(ordinal).initialised([&](Lock&) -> CUresult {
-        const Device* device = find_device(ordinal);
+    return call.given(ordinal).initialised([&](Lock &) -> CUresult {
+        const Device *device = find_device(ordinal);
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_DEVICE;
         }

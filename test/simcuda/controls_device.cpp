@@ -6,26 +6,23 @@ namespace {
 
 const std::vector<std::string> kExclusive = {"SIMCUDA_EXCLUSIVE=1"};
 
-CUresult retain(CUdevice device)
-{
+CUresult retain(CUdevice device) {
     CUcontext context = nullptr;
     return cu().cuDevicePrimaryCtxRetain(&context, device);
 }
 
-int compute_mode()
-{
+int compute_mode() {
     int mode = -1;
     EXPECT_CU(cu().cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0));
     return mode;
 }
 
-int have_a_device(const Arguments&)
-{
+int have_a_device(const Arguments &) {
     CUcontext other = nullptr;
     CHILD_CHECK(cu().cuInit(0) == CUDA_SUCCESS);
     CHILD_CHECK(compute_mode() == CU_COMPUTEMODE_EXCLUSIVE_PROCESS);
     CHILD_CHECK(retain(0) == CUDA_SUCCESS);
-    CHILD_CHECK(retain(0) == CUDA_SUCCESS); // the same context
+    CHILD_CHECK(retain(0) == CUDA_SUCCESS);  // the same context
     CHILD_CHECK(cu().create_context(&other, 0, 0) == CUDA_ERROR_DEVICE_UNAVAILABLE);
     CHILD_CHECK(release_peer(parent_socket()) && wait_for_peer(parent_socket()));
     CHILD_CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
@@ -35,8 +32,7 @@ int have_a_device(const Arguments&)
 }
 const ChildStepRegistration kHaveADevice("have a device", have_a_device);
 
-int find_a_device_taken(const Arguments&)
-{
+int find_a_device_taken(const Arguments &) {
     CUcontext context = nullptr;
     unsigned flags = 0;
     int active = -1;
@@ -50,8 +46,7 @@ int find_a_device_taken(const Arguments&)
 }
 const ChildStepRegistration kFindADeviceTaken("find a device taken", find_a_device_taken);
 
-TEST_F(ControlsTest, a_device_in_exclusive_mode_has_one_context_of_all_processes)
-{
+TEST_F(ControlsTest, a_device_in_exclusive_mode_has_one_context_of_all_processes) {
     EXPECT_EQ(CU_COMPUTEMODE_DEFAULT, compute_mode());
     ChildProcess owner("have a device", {}, kExclusive);
     ASSERT_TRUE(wait_for_peer(owner.socket()));
@@ -63,4 +58,4 @@ TEST_F(ControlsTest, a_device_in_exclusive_mode_has_one_context_of_all_processes
     EXPECT_EQ(0, owner.wait().exit_status);
 }
 
-} // namespace
+}  // namespace

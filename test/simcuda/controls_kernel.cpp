@@ -10,14 +10,12 @@ using KernelControlsTest = ControlsTest;
 constexpr char kAnyImage[] = "any image";
 
 // Whether the stream has nothing to do after a while.
-bool is_idle(CUstream stream)
-{
+bool is_idle(CUstream stream) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return cu().cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
-int launch_and_come_back(const Arguments&)
-{
+int launch_and_come_back(const Arguments &) {
     CUcontext context = nullptr;
     CHILD_CHECK(start_cuda(0, &context));
     LoadedKernel spin;
@@ -31,15 +29,12 @@ int launch_and_come_back(const Arguments&)
 }
 const ChildStepRegistration kLaunchAndComeBack("launch and come back", launch_and_come_back);
 
-TEST_F(KernelControlsTest, CUDA_LAUNCH_BLOCKING_makes_launches_wait)
-{
-    const ChildResult result =
-        run_child("launch and come back", {}, {"CUDA_LAUNCH_BLOCKING=1"});
+TEST_F(KernelControlsTest, CUDA_LAUNCH_BLOCKING_makes_launches_wait) {
+    const ChildResult result = run_child("launch and come back", {}, {"CUDA_LAUNCH_BLOCKING=1"});
     EXPECT_EQ(0, result.exit_status);
 }
 
-TEST_F(KernelControlsTest, any_image_will_do_and_handles_of_nothing_are_refused)
-{
+TEST_F(KernelControlsTest, any_image_will_do_and_handles_of_nothing_are_refused) {
     CUmodule module = nullptr;
     CUfunction function = nullptr;
     ASSERT_CU(cu().cuModuleLoadData(&module, kAnyImage));
@@ -49,13 +44,12 @@ TEST_F(KernelControlsTest, any_image_will_do_and_handles_of_nothing_are_refused)
     EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE,
               cu().cuModuleGetFunction(&function, module, "simcuda_spin"));
     CUdeviceptr word = 0;
-    void* parameters[] = {&word};
-    EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr,
-                                                             parameters, nullptr));
+    void *parameters[] = {&word};
+    EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE,
+              cu().cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr));
 }
 
-TEST_F(KernelControlsTest, modules_go_with_their_context)
-{
+TEST_F(KernelControlsTest, modules_go_with_their_context) {
     CUcontext other = nullptr;
     CUmodule module = nullptr;
     ASSERT_CU(cu().create_context(&other, 0, 0));
@@ -65,8 +59,7 @@ TEST_F(KernelControlsTest, modules_go_with_their_context)
     EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cu().cuModuleUnload(module));
 }
 
-TEST_F(KernelControlsTest, a_kernel_starts_some_time_after_its_launch)
-{
+TEST_F(KernelControlsTest, a_kernel_starts_some_time_after_its_launch) {
     set("SIMCUDA_KERNEL_START_US", "100000");
     LoadedKernel spin;
     Stream stream;
@@ -78,8 +71,7 @@ TEST_F(KernelControlsTest, a_kernel_starts_some_time_after_its_launch)
     EXPECT_LE(std::chrono::milliseconds(100), std::chrono::steady_clock::now() - start);
 }
 
-TEST_F(KernelControlsTest, a_kernel_that_fills_the_device_has_it_for_itself)
-{
+TEST_F(KernelControlsTest, a_kernel_that_fills_the_device_has_it_for_itself) {
     LoadedKernel spin;
     Stream stream;
     Stream other_stream;
@@ -94,8 +86,7 @@ TEST_F(KernelControlsTest, a_kernel_that_fills_the_device_has_it_for_itself)
     EXPECT_CU(cu().cuStreamSynchronize(other_stream));
 }
 
-TEST_F(KernelControlsTest, it_does_not_hold_back_another_device)
-{
+TEST_F(KernelControlsTest, it_does_not_hold_back_another_device) {
     LoadedKernel spin;
     Stream stream;
     Gate gate;
@@ -115,8 +106,7 @@ TEST_F(KernelControlsTest, it_does_not_hold_back_another_device)
     EXPECT_CU(cu().cuDevicePrimaryCtxRelease(1));
 }
 
-TEST_F(KernelControlsTest, a_kernel_that_reads_pageable_memory_destroys_its_context)
-{
+TEST_F(KernelControlsTest, a_kernel_that_reads_pageable_memory_destroys_its_context) {
     CUcontext other = nullptr;
     CUstream stream = nullptr;
     const cuuint32_t word = 1;
@@ -127,7 +117,7 @@ TEST_F(KernelControlsTest, a_kernel_that_reads_pageable_memory_destroys_its_cont
     EXPECT_CU(cu().cuModuleLoadData(&module, kAnyImage));
     EXPECT_CU(cu().cuModuleGetFunction(&function, module, "simcuda_spin"));
     CUdeviceptr address = address_of(&word);
-    void* parameters[] = {&address};
+    void *parameters[] = {&address};
     EXPECT_CU(cu().cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr));
     EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cu().cuStreamSynchronize(stream));
     EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -136,8 +126,7 @@ TEST_F(KernelControlsTest, a_kernel_that_reads_pageable_memory_destroys_its_cont
     EXPECT_CU(cu().cuCtxSetCurrent(context_));
 }
 
-TEST_F(KernelControlsTest, launches_fail_when_asked_to_and_are_counted)
-{
+TEST_F(KernelControlsTest, launches_fail_when_asked_to_and_are_counted) {
     LoadedKernel spin;
     Gate gate;
     gate.open();
@@ -152,4 +141,4 @@ TEST_F(KernelControlsTest, launches_fail_when_asked_to_and_are_counted)
     EXPECT_CU(cu().cuCtxSynchronize());
 }
 
-} // namespace
+}  // namespace

@@ -14,8 +14,7 @@ using MemoryControlsTest = ControlsTest;
 
 constexpr std::size_t kBytes = 4 << 20;
 
-std::size_t free_memory()
-{
+std::size_t free_memory() {
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
     EXPECT_CU(cu().cuMemGetInfo(&free_bytes, &total_bytes));
@@ -23,8 +22,7 @@ std::size_t free_memory()
 }
 
 // Arguments: the handle, the device that opens it, the result.
-int open_on_device(const Arguments& arguments)
-{
+int open_on_device(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     CHILD_CHECK(start_cuda(std::stoi(arguments.at(1)), &context));
@@ -34,8 +32,7 @@ int open_on_device(const Arguments& arguments)
 const ChildStepRegistration kOpenOnDevice("open on device", open_on_device);
 
 // Arguments: the handle, whether to close it.
-int hold_open(const Arguments& arguments)
-{
+int hold_open(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     CHILD_CHECK(start_cuda(0, &context));
@@ -50,8 +47,7 @@ int hold_open(const Arguments& arguments)
 const ChildStepRegistration kHoldOpen("hold open", hold_open);
 
 // Argument: the handle.
-int open_in_two_contexts(const Arguments& arguments)
-{
+int open_in_two_contexts(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUcontext other = nullptr;
     CUdeviceptr address = 0;
@@ -67,8 +63,7 @@ int open_in_two_contexts(const Arguments& arguments)
 const ChildStepRegistration kOpenInTwoContexts("open in two contexts", open_in_two_contexts);
 
 // Arguments: the device, the result of letting it access memory that comes as a descriptor.
-int import_on_device(const Arguments& arguments)
-{
+int import_on_device(const Arguments &arguments) {
     CUcontext context = nullptr;
     const CUdevice device = std::stoi(arguments.at(0));
     CHILD_CHECK(start_cuda(device, &context));
@@ -83,8 +78,7 @@ int import_on_device(const Arguments& arguments)
 }
 const ChildStepRegistration kImportOnDevice("import on device", import_on_device);
 
-TEST_F(MemoryControlsTest, a_device_without_peer_access_cannot_open_a_handle)
-{
+TEST_F(MemoryControlsTest, a_device_without_peer_access_cannot_open_a_handle) {
     DeviceMemory memory(kBytes);
     CUipcMemHandle handle;
     ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
@@ -95,24 +89,22 @@ TEST_F(MemoryControlsTest, a_device_without_peer_access_cannot_open_a_handle)
     EXPECT_EQ(0, run_child("open on device", {to_text(handle), "0", unsupported},
                            {"SIMCUDA_PEER_ACCESS=0-1=0", "CUDA_VISIBLE_DEVICES=1"})
                      .exit_status);
-    EXPECT_EQ(0, run_child("open on device", {to_text(handle), "0", "0"},
-                           {"SIMCUDA_PEER_ACCESS=0-1=0"})
-                     .exit_status);
+    EXPECT_EQ(
+        0, run_child("open on device", {to_text(handle), "0", "0"}, {"SIMCUDA_PEER_ACCESS=0-1=0"})
+               .exit_status);
     EXPECT_EQ(0, run_child("open on device", {to_text(handle), "1", "0"}).exit_status);
 }
 
-TEST_F(MemoryControlsTest, one_context_of_a_device_opens_a_handle)
-{
+TEST_F(MemoryControlsTest, one_context_of_a_device_opens_a_handle) {
     DeviceMemory memory(kBytes);
     CUipcMemHandle handle;
     ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
     EXPECT_EQ(0, run_child("open in two contexts", {to_text(handle)}).exit_status);
 }
 
-TEST_F(MemoryControlsTest, freed_memory_is_used_until_nobody_has_it_open)
-{
+TEST_F(MemoryControlsTest, freed_memory_is_used_until_nobody_has_it_open) {
     const std::size_t before = free_memory();
-    for (const char* how : {"close", "exit"}) {
+    for (const char *how : {"close", "exit"}) {
         CUdeviceptr address = 0;
         CUipcMemHandle handle;
         ASSERT_CU(cu().cuMemAlloc(&address, kBytes));
@@ -132,34 +124,32 @@ TEST_F(MemoryControlsTest, freed_memory_is_used_until_nobody_has_it_open)
     }
 }
 
-TEST_F(MemoryControlsTest, a_batch_names_the_copy_that_it_refuses_and_does_none)
-{
+TEST_F(MemoryControlsTest, a_batch_names_the_copy_that_it_refuses_and_does_none) {
     const Bytes before = fresh_bytes(kBytes);
     DeviceMemory to(before);
     DeviceMemory from(kBytes);
     Stream stream;
     CUdeviceptr targets[] = {to.address(), to.address() + 100, to.address() + kBytes / 2};
     CUdeviceptr sources[] = {from.address(), from.address(), from.address()};
-    std::size_t bytes[] = {8, 8, kBytes}; // the last goes beyond the end
+    std::size_t bytes[] = {8, 8, kBytes};  // the last goes beyond the end
     CUmemcpyAttributes attributes{};
     attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
     std::size_t begin = 0;
     std::size_t failed = 77;
-    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-              cu().copy_batch_12080(targets, sources, bytes, 3, &attributes, &begin, 1, &failed,
-                                    stream));
+    EXPECT_EQ(
+        CUDA_ERROR_INVALID_VALUE,
+        cu().copy_batch_12080(targets, sources, bytes, 3, &attributes, &begin, 1, &failed, stream));
     EXPECT_EQ(2u, failed);
     attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
-    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-              cu().copy_batch_12080(targets, sources, bytes, 3, &attributes, &begin, 1, &failed,
-                                    stream));
+    EXPECT_EQ(
+        CUDA_ERROR_INVALID_VALUE,
+        cu().copy_batch_12080(targets, sources, bytes, 3, &attributes, &begin, 1, &failed, stream));
     EXPECT_EQ(SIZE_MAX, failed) << "it is about no copy";
     ASSERT_CU(cu().cuStreamSynchronize(stream));
     EXPECT_EQ(before, to.read());
 }
 
-TEST_F(MemoryControlsTest, mapped_memory_is_copied_only_by_devices_that_may_access_it)
-{
+TEST_F(MemoryControlsTest, mapped_memory_is_copied_only_by_devices_that_may_access_it) {
     CUdeviceptr address = 0;
     const CUmemGenericAllocationHandle handle = create_memory(kBytes, false);
     ASSERT_CU(cu().cuMemAddressReserve(&address, kBytes, 0, 0, 0));
@@ -170,7 +160,7 @@ TEST_F(MemoryControlsTest, mapped_memory_is_copied_only_by_devices_that_may_acce
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemcpyDtoD(other.address(), address, kBytes));
     ASSERT_CU(allow_access(address, kBytes, 0));
     EXPECT_CU(cu().cuMemcpyDtoD(other.address(), address, kBytes));
-    EXPECT_CU(cu().cuCtxSynchronize()); // nothing else waits for the copy
+    EXPECT_CU(cu().cuCtxSynchronize());  // nothing else waits for the copy
     ASSERT_CU(cu().cuMemUnmap(address, kBytes));
     ASSERT_CU(cu().cuMemMap(address, kBytes, 0, handle, 0));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuMemcpyDtoD(other.address(), address, kBytes))
@@ -180,8 +170,7 @@ TEST_F(MemoryControlsTest, mapped_memory_is_copied_only_by_devices_that_may_acce
     ASSERT_CU(cu().cuMemRelease(handle));
 }
 
-TEST_F(MemoryControlsTest, a_device_without_peer_access_cannot_access_imported_memory)
-{
+TEST_F(MemoryControlsTest, a_device_without_peer_access_cannot_access_imported_memory) {
     struct Case {
         std::string device;
         CUresult result;
@@ -189,11 +178,10 @@ TEST_F(MemoryControlsTest, a_device_without_peer_access_cannot_access_imported_m
     };
     const std::string no_access = "SIMCUDA_PEER_ACCESS=0-1=0";
     const std::string hides = "CUDA_VISIBLE_DEVICES=1";
-    for (const Case& one : {Case{"0", CUDA_SUCCESS, {no_access}},
-                            Case{"1", CUDA_ERROR_INVALID_DEVICE, {no_access}},
-                            Case{"1", CUDA_SUCCESS, {}},
-                            Case{"0", CUDA_SUCCESS, {hides}},
-                            Case{"0", CUDA_ERROR_INVALID_DEVICE, {hides, no_access}}}) {
+    for (const Case &one :
+         {Case{"0", CUDA_SUCCESS, {no_access}}, Case{"1", CUDA_ERROR_INVALID_DEVICE, {no_access}},
+          Case{"1", CUDA_SUCCESS, {}}, Case{"0", CUDA_SUCCESS, {hides}},
+          Case{"0", CUDA_ERROR_INVALID_DEVICE, {hides, no_access}}}) {
         const CUmemGenericAllocationHandle handle = create_memory(kBytes, true);
         int file = -1;
         ASSERT_CU(export_memory(&file, handle));
@@ -206,8 +194,7 @@ TEST_F(MemoryControlsTest, a_device_without_peer_access_cannot_access_imported_m
     }
 }
 
-TEST_F(MemoryControlsTest, memory_is_used_until_nobody_has_its_descriptor)
-{
+TEST_F(MemoryControlsTest, memory_is_used_until_nobody_has_its_descriptor) {
     const std::size_t before = free_memory();
     const CUmemGenericAllocationHandle handle = create_memory(kBytes, true);
     int file = -1;
@@ -222,11 +209,10 @@ TEST_F(MemoryControlsTest, memory_is_used_until_nobody_has_its_descriptor)
     EXPECT_EQ(before, free_memory());
 }
 
-TEST_F(MemoryControlsTest, registrations_that_share_a_page_end_one_by_one)
-{
+TEST_F(MemoryControlsTest, registrations_that_share_a_page_end_one_by_one) {
     Bytes host = fresh_bytes(kBytes);
     DeviceMemory device(kBytes / 2);
-    unsigned char* second = host.data() + kBytes / 2 + 100;
+    unsigned char *second = host.data() + kBytes / 2 + 100;
     const std::size_t second_bytes = kBytes / 2 - 100;
     ASSERT_CU(cu().cuMemHostRegister(host.data(), kBytes / 2 + 100, 0));
     ASSERT_CU(cu().cuMemHostRegister(second, second_bytes, 0));
@@ -235,12 +221,11 @@ TEST_F(MemoryControlsTest, registrations_that_share_a_page_end_one_by_one)
     EXPECT_CU(cu().cuMemHostUnregister(second));
 }
 
-TEST_F(MemoryControlsTest, migrations_of_managed_memory_are_counted)
-{
+TEST_F(MemoryControlsTest, migrations_of_managed_memory_are_counted) {
     constexpr std::size_t kPage = 4096;
     ManagedMemory memory(kBytes);
     DeviceMemory device(kBytes);
-    const auto migrations_of = [](const std::function<void()>& work) {
+    const auto migrations_of = [](const std::function<void()> &work) {
         const unsigned long before = controls().migrated_pages();
         work();
         EXPECT_CU(cu().cuCtxSynchronize());
@@ -256,9 +241,11 @@ TEST_F(MemoryControlsTest, migrations_of_managed_memory_are_counted)
     EXPECT_EQ(1u, migrations_of(to_device)) << "only what the CPU wrote";
     memory.data()[0] = 3;
     memory.data()[kBytes - 1] = 3;
-    EXPECT_EQ(1u, migrations_of([&] {
-        EXPECT_CU(cu().cuMemcpy(memory.address() + kPage, device.address(), kBytes - kPage));
-    })) << "only what the copy touches";
+    EXPECT_EQ(
+        1u, migrations_of([&] {
+            EXPECT_CU(cu().cuMemcpy(memory.address() + kPage, device.address(), kBytes - kPage));
+        }))
+        << "only what the copy touches";
 }
 
-} // namespace
+}  // namespace

@@ -15,13 +15,12 @@ using gpushm::StandbyUnit;
 using std::chrono::milliseconds;
 
 constexpr std::uint32_t kLaunch = 7;
-constexpr std::uint32_t kLong = 400000000; // ns, of the limits; with the scale, 20 seconds
+constexpr std::uint32_t kLong = 400000000;  // ns, of the limits; with the scale, 20 seconds
 constexpr auto kPatience = std::chrono::seconds(10);
 
 // Waits until `done`, but not for ever.
 template <typename Done>
-bool wait_until(Done done)
-{
+bool wait_until(Done done) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!done()) {
         if (std::chrono::steady_clock::now() > end) {
@@ -35,37 +34,32 @@ bool wait_until(Done done)
 // The CPU's side of a control block.
 class Giver {
 public:
-    explicit Giver(std::uint32_t first = 1) : next_(first)
-    {
+    explicit Giver(std::uint32_t first = 1) : next_(first) {
         __atomic_store_n(&control().done, first, __ATOMIC_RELAXED);
     }
 
-    StandbyControl& control() const { return *reinterpret_cast<StandbyControl*>(block_.data()); }
+    StandbyControl &control() const { return *reinterpret_cast<StandbyControl *>(block_.data()); }
     std::uint32_t next() const { return next_; }
 
     CUresult launch(CUstream stream, std::uint32_t beat_ns = kLong,
-                    std::uint32_t life_ns = kLong) const
-    {
+                    std::uint32_t life_ns = kLong) const {
         return kernel_.launch(stream,
                               StandbyParameters{&control(), kLaunch, next_, beat_ns, life_ns});
     }
 
-    bool started() const
-    {
+    bool started() const {
         return wait_until([&] { return load(control().started) == kLaunch; });
     }
 
     // `which`: of what the command of this number had read ahead, if the kernel has that.
-    void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, std::uint32_t which = 0)
-    {
+    void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, std::uint32_t which = 0) {
         begin(to, static_cast<std::uint32_t>(bytes));
         put({from, which, next_ << 1});
     }
 
     // The command's number.
     std::uint32_t copy_and_read_ahead(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                      CUdeviceptr next, std::size_t next_bytes)
-    {
+                                      CUdeviceptr next, std::size_t next_bytes) {
         const std::uint32_t number = next_;
         begin(to, static_cast<std::uint32_t>(bytes) | gpushm::kStandbyReadAhead);
         put({from, 0, next_ << 1});
@@ -73,8 +67,7 @@ public:
         return number;
     }
 
-    void write(CUdeviceptr to, const Bytes& payload)
-    {
+    void write(CUdeviceptr to, const Bytes &payload) {
         begin(to, static_cast<std::uint32_t>(payload.size()) | gpushm::kStandbyInline);
         for (std::size_t at = 0; at < payload.size(); at += gpushm::kStandbyUnitPayload) {
             StandbyUnit unit{0, 0, next_ << 1};
@@ -84,17 +77,15 @@ public:
         }
     }
 
-    void ask(std::uint32_t number, CUdeviceptr from, std::size_t bytes)
-    {
+    void ask(std::uint32_t number, CUdeviceptr from, std::size_t bytes) {
         begin(number, static_cast<std::uint32_t>(bytes) | gpushm::kStandbyAnswer);
         put({from, 0, next_ << 1});
     }
 
     // Whether all of it comes.
-    bool answered(std::uint32_t number, const Bytes& expected) const
-    {
+    bool answered(std::uint32_t number, const Bytes &expected) const {
         for (std::size_t at = 0; at < expected.size(); at += gpushm::kStandbyUnitPayload) {
-            const StandbyUnit& place = control().answer[at / gpushm::kStandbyUnitPayload];
+            const StandbyUnit &place = control().answer[at / gpushm::kStandbyUnitPayload];
             const auto there = [&] { return gpushm::load_unit(place).tag == number; };
             const StandbyUnit unit = wait_until(there) ? gpushm::load_unit(place) : StandbyUnit{};
             if (std::memcmp(&unit, &expected[at],
@@ -108,8 +99,7 @@ public:
     // The first unit of a command.
     void begin(CUdeviceptr to, std::uint32_t argument) { put({to, argument, next_ << 1 | 1}); }
 
-    bool served() const
-    {
+    bool served() const {
         return wait_until([&] { return load(control().done) == next_; });
     }
 
@@ -118,20 +108,17 @@ public:
 
     // 0 if no kernel has left.
     std::uint64_t left() const { return __atomic_load_n(&control().left, __ATOMIC_ACQUIRE); }
-    bool has_left() const
-    {
+    bool has_left() const {
         return wait_until([&] { return left() != 0; });
     }
     std::uint32_t first_left() const { return static_cast<std::uint32_t>(left()); }
 
 private:
-    static std::uint32_t load(const std::uint32_t& word)
-    {
+    static std::uint32_t load(const std::uint32_t &word) {
         return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
     }
 
-    void put(const StandbyUnit& unit)
-    {
+    void put(const StandbyUnit &unit) {
         const auto room = [&] { return next_ - load(control().done) < gpushm::kStandbyUnits; };
         EXPECT_TRUE(wait_until(room));
         gpushm::store_unit(control().units[next_++ % gpushm::kStandbyUnits], unit);
@@ -145,15 +132,13 @@ private:
 // In a context of its own, since failures of kernels destroy it.
 class StandbyControlsTest : public ControlsTest {
 protected:
-    void SetUp() override
-    {
+    void SetUp() override {
         ControlsTest::SetUp();
         if (cu().simulated()) {
             ASSERT_CU(cu().create_context(&own_, 0, 0));
         }
     }
-    void TearDown() override
-    {
+    void TearDown() override {
         if (own_ != nullptr) {
             EXPECT_CU(cu().cuCtxDestroy(own_));
         }
@@ -167,41 +152,38 @@ protected:
 struct Doomed {
     CUfunction function = nullptr;
     CUstream stream = nullptr;
-    StandbyControl* control = nullptr;
+    StandbyControl *control = nullptr;
 
-    Doomed()
-    {
+    Doomed() {
         CUmodule module = nullptr;
-        void* block = nullptr;
+        void *block = nullptr;
         EXPECT_CU(cu().cuModuleLoadData(&module, "image"));
         EXPECT_CU(cu().cuModuleGetFunction(&function, module, gpushm::kStandbyKernelName));
         EXPECT_CU(cu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         EXPECT_CU(cu().cuMemHostAlloc(&block, sizeof(StandbyControl), 0));
-        control = static_cast<StandbyControl*>(block);
+        control = static_cast<StandbyControl *>(block);
         std::memset(block, 0, sizeof(StandbyControl));
     }
 
     // Gives commands of two units, numbered from 1, then launches; what the stream ends with.
-    CUresult run(const std::vector<StandbyUnit>& units, std::uint32_t beat_ns = 1000000)
-    {
+    CUresult run(const std::vector<StandbyUnit> &units, std::uint32_t beat_ns = 1000000) {
         std::uint32_t number = 1;
         for (StandbyUnit unit : units) {
             unit.tag = number << 1 | (number & 1);
             control->units[number++] = unit;
         }
         StandbyParameters parameters{control, kLaunch, 1, beat_ns, kLong};
-        void* arguments[] = {&parameters};
+        void *arguments[] = {&parameters};
         EXPECT_CU(cu().cuLaunchKernel(function, 1, 1, 1, gpushm::kStandbyThreads, 1, 1, 0, stream,
                                       arguments, nullptr));
         return cu().cuStreamSynchronize(stream);
     }
 };
 
-TEST_F(StandbyControlsTest, answers_come_by_themselves)
-{
+TEST_F(StandbyControlsTest, answers_come_by_themselves) {
     const Bytes data = fresh_bytes(gpushm::kStandbyMostAnswer);
     DeviceMemory from(data);
-    for (const char* seed : {"0", "1", "2"}) {
+    for (const char *seed : {"0", "1", "2"}) {
         set("SIMCUDA_SEED", seed);
         Giver giver;
         Stream stream;
@@ -218,12 +200,11 @@ TEST_F(StandbyControlsTest, answers_come_by_themselves)
     }
 }
 
-TEST_F(StandbyControlsTest, what_was_read_ahead_is_not_read_again)
-{
+TEST_F(StandbyControlsTest, what_was_read_ahead_is_not_read_again) {
     const Bytes first = fresh_bytes(9000);
     const Bytes next = fresh_bytes(gpushm::kStandbyMostAhead);
     const Bytes later = fresh_bytes(next.size());
-    for (const char* seed : {"0", "1", "2"}) {
+    for (const char *seed : {"0", "1", "2"}) {
         set("SIMCUDA_SEED", seed);
         PinnedMemory from(first);
         PinnedMemory from_next(next);
@@ -235,13 +216,12 @@ TEST_F(StandbyControlsTest, what_was_read_ahead_is_not_read_again)
         const std::uint32_t number = giver.copy_and_read_ahead(
             to.address(), from.address(), first.size(), from_next.address(), next.size());
         EXPECT_TRUE(giver.served());
-        giver.copy(to.address(), from.address(), first.size()); // behind it all was read
+        giver.copy(to.address(), from.address(), first.size());  // behind it all was read
         EXPECT_TRUE(giver.served());
         std::memcpy(from_next.data(), later.data(), later.size());
         giver.copy(to.address(), from_next.address(), 5000, number);
         EXPECT_TRUE(giver.served());
-        giver.copy(to.address() + 5000, from_next.address() + 5000, next.size() - 5000,
-                   number + 1);
+        giver.copy(to.address() + 5000, from_next.address() + 5000, next.size() - 5000, number + 1);
         EXPECT_TRUE(giver.served());
         giver.tell_to_leave();
         EXPECT_TRUE(giver.has_left());
@@ -255,8 +235,7 @@ TEST_F(StandbyControlsTest, what_was_read_ahead_is_not_read_again)
 // With these seeds the kernel is slow at random places, and copies in any order.
 class StandbySeedTest : public StandbyControlsTest, public testing::WithParamInterface<int> {};
 
-TEST_P(StandbySeedTest, commands_are_served)
-{
+TEST_P(StandbySeedTest, commands_are_served) {
     set("SIMCUDA_SEED", std::to_string(GetParam()));
     const Bytes data = fresh_bytes(100000);
     const Bytes payload = fresh_bytes(gpushm::kStandbyMostInline - 1);
@@ -287,8 +266,7 @@ TEST_P(StandbySeedTest, commands_are_served)
     EXPECT_EQ(payload, small.read());
 }
 
-TEST_P(StandbySeedTest, units_go_round_and_numbers_wrap)
-{
+TEST_P(StandbySeedTest, units_go_round_and_numbers_wrap) {
     set("SIMCUDA_SEED", std::to_string(GetParam()));
     set("SIMCUDA_DELAY_US", "1");
     const Bytes data = fresh_bytes(1000);
@@ -306,8 +284,7 @@ TEST_P(StandbySeedTest, units_go_round_and_numbers_wrap)
 
 INSTANTIATE_TEST_SUITE_P(seeds, StandbySeedTest, testing::Values(0, 1, 2));
 
-TEST_F(StandbyControlsTest, it_is_an_operation_of_its_stream)
-{
+TEST_F(StandbyControlsTest, it_is_an_operation_of_its_stream) {
     const Bytes data = fresh_bytes(1 << 16);
     DeviceMemory from(data);
     PinnedMemory behind(data.size());
@@ -328,11 +305,10 @@ TEST_F(StandbyControlsTest, it_is_an_operation_of_its_stream)
     EXPECT_EQ(data, behind.read());
 }
 
-TEST_F(StandbyControlsTest, it_stays_as_long_as_the_beat_changes)
-{
+TEST_F(StandbyControlsTest, it_stays_as_long_as_the_beat_changes) {
     Giver giver;
     Stream stream;
-    ASSERT_CU(giver.launch(stream, 6000000)); // 300 ms with the scale
+    ASSERT_CU(giver.launch(stream, 6000000));  // 300 ms with the scale
     ASSERT_TRUE(giver.started());
     for (std::uint64_t word = 1; word <= 120; ++word) {
         giver.beat(word);
@@ -342,8 +318,7 @@ TEST_F(StandbyControlsTest, it_stays_as_long_as_the_beat_changes)
     EXPECT_TRUE(giver.has_left());
 }
 
-TEST_F(StandbyControlsTest, its_life_ends_whatever_the_beat_does)
-{
+TEST_F(StandbyControlsTest, its_life_ends_whatever_the_beat_does) {
     set("SIMCUDA_KERNEL_TIME_SCALE", "10");
     Giver giver;
     Stream stream;
@@ -358,8 +333,7 @@ TEST_F(StandbyControlsTest, its_life_ends_whatever_the_beat_does)
     EXPECT_LE(milliseconds(50), std::chrono::steady_clock::now() - start);
 }
 
-TEST_F(StandbyControlsTest, half_a_command_is_not_served)
-{
+TEST_F(StandbyControlsTest, half_a_command_is_not_served) {
     const Bytes data = fresh_bytes(8);
     PinnedMemory to(data.size());
     Giver giver;
@@ -374,8 +348,7 @@ TEST_F(StandbyControlsTest, half_a_command_is_not_served)
     EXPECT_EQ(half, giver.first_left());
 }
 
-TEST_F(StandbyControlsTest, a_launch_that_is_told_to_leave_serves_nothing)
-{
+TEST_F(StandbyControlsTest, a_launch_that_is_told_to_leave_serves_nothing) {
     PinnedMemory to(8);
     Giver giver;
     Stream stream;
@@ -389,8 +362,7 @@ TEST_F(StandbyControlsTest, a_launch_that_is_told_to_leave_serves_nothing)
     EXPECT_EQ(Bytes(8), to.read());
 }
 
-TEST_F(StandbyControlsTest, a_kernel_that_fills_the_device_waits_for_it_and_it_for_that)
-{
+TEST_F(StandbyControlsTest, a_kernel_that_fills_the_device_waits_for_it_and_it_for_that) {
     const Bytes data = fresh_bytes(1 << 16);
     DeviceMemory from(data);
     PinnedMemory to(data.size());
@@ -416,8 +388,7 @@ TEST_F(StandbyControlsTest, a_kernel_that_fills_the_device_waits_for_it_and_it_f
     EXPECT_CU(cu().cuStreamSynchronize(other));
 }
 
-TEST_F(StandbyControlsTest, memory_out_of_reach_destroys_the_context)
-{
+TEST_F(StandbyControlsTest, memory_out_of_reach_destroys_the_context) {
     unsigned char pageable[8] = {};
     Doomed doomed;
     EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -428,8 +399,7 @@ TEST_F(StandbyControlsTest, memory_out_of_reach_destroys_the_context)
     EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cu().cuCtxSynchronize());
 }
 
-TEST_F(StandbyControlsTest, memory_of_another_device_needs_peer_access)
-{
+TEST_F(StandbyControlsTest, memory_of_another_device_needs_peer_access) {
     CUcontext other = nullptr;
     ASSERT_TRUE(start_cuda(1, &other));
     {
@@ -448,8 +418,7 @@ TEST_F(StandbyControlsTest, memory_of_another_device_needs_peer_access)
     EXPECT_CU(cu().cuCtxSetCurrent(own_));
 }
 
-TEST_F(StandbyControlsTest, absurd_lengths_destroy_the_context)
-{
+TEST_F(StandbyControlsTest, absurd_lengths_destroy_the_context) {
     for (const std::uint32_t argument : {0x7fffffffu, 0xffffffffu, 97 | gpushm::kStandbyInline,
                                          8 | gpushm::kStandbyInline | gpushm::kStandbyReadAhead}) {
         CUcontext context = nullptr;
@@ -462,8 +431,7 @@ TEST_F(StandbyControlsTest, absurd_lengths_destroy_the_context)
     }
 }
 
-TEST_F(StandbyControlsTest, it_dies_when_asked_to)
-{
+TEST_F(StandbyControlsTest, it_dies_when_asked_to) {
     set("SIMCUDA_KERNEL_DIES", "2");
     Doomed doomed;
     const CUdeviceptr word = address_of(&doomed.control->units[100]);
@@ -475,23 +443,21 @@ TEST_F(StandbyControlsTest, it_dies_when_asked_to)
     EXPECT_EQ(0u, doomed.control->left);
 }
 
-TEST_F(StandbyControlsTest, it_dies_with_its_context)
-{
+TEST_F(StandbyControlsTest, it_dies_with_its_context) {
     Doomed doomed;
     StandbyParameters parameters{doomed.control, kLaunch, 1, kLong, kLong};
-    void* arguments[] = {&parameters};
+    void *arguments[] = {&parameters};
     ASSERT_CU(cu().cuLaunchKernel(doomed.function, 1, 1, 1, 1, 1, 1, 0, doomed.stream, arguments,
                                   nullptr));
     CUstream other = nullptr;
     ASSERT_CU(cu().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     parameters.control = doomed.control + 100;
-    EXPECT_CU(cu().cuLaunchKernel(doomed.function, 1, 1, 1, 1, 1, 1, 0, other, arguments,
-                                  nullptr));
+    EXPECT_CU(cu().cuLaunchKernel(doomed.function, 1, 1, 1, 1, 1, 1, 0, other, arguments, nullptr));
     EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cu().cuStreamSynchronize(other));
     const auto failed = std::chrono::steady_clock::now();
-    EXPECT_CU(cu().cuCtxDestroy(own_)); // waits for what still runs
+    EXPECT_CU(cu().cuCtxDestroy(own_));  // waits for what still runs
     own_ = nullptr;
     EXPECT_GT(kPatience, std::chrono::steady_clock::now() - failed);
 }
 
-} // namespace
+}  // namespace

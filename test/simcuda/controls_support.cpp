@@ -9,13 +9,11 @@
 namespace {
 
 template <typename Function>
-void look_up(const char* symbol, Function* function)
-{
+void look_up(const char *symbol, Function *function) {
     *function = reinterpret_cast<Function>(dlsym(cu().handle, symbol));
 }
 
-Controls find_controls()
-{
+Controls find_controls() {
     Controls found;
     look_up("simcuda_call_count", &found.call_count);
     look_up("simcuda_reset_counts", &found.reset_counts);
@@ -24,24 +22,21 @@ Controls find_controls()
     return found;
 }
 
-} // namespace
+}  // namespace
 
-const Controls& controls()
-{
+const Controls &controls() {
     static const Controls found = find_controls();
     return found;
 }
 
-void ControlsTest::SetUp()
-{
+void ControlsTest::SetUp() {
     if (!cu().simulated()) {
         GTEST_SKIP() << "the driver is not the simulated one";
     }
     DriverTest::SetUp();
 }
 
-void ControlsTest::TearDown()
-{
+void ControlsTest::TearDown() {
     if (cu().simulated()) {
         set("SIMCUDA_FAIL", "");
         set("SIMCUDA_DELAY_US", "5");
@@ -56,17 +51,14 @@ void ControlsTest::TearDown()
     }
 }
 
-void ControlsTest::set(const std::string& variable, const std::string& value)
-{
+void ControlsTest::set(const std::string &variable, const std::string &value) {
     EXPECT_EQ(0, controls().set(variable.c_str(), value.c_str())) << variable;
 }
 
-TemporaryFile::TemporaryFile()
-{
+TemporaryFile::TemporaryFile() {
     close(mkstemp(name_));
 }
 
-TemporaryFile::~TemporaryFile()
-{
+TemporaryFile::~TemporaryFile() {
     unlink(name_);
 }

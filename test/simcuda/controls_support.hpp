@@ -14,7 +14,7 @@ struct Controls {
 };
 
 // All null if the driver is not the simulated one.
-const Controls& controls();
+const Controls &controls();
 
 // Skipped if the driver is not the simulated one. Sets all variables back.
 class ControlsTest : public DriverTest {
@@ -22,7 +22,7 @@ protected:
     void SetUp() override;
     void TearDown() override;
 
-    static void set(const std::string& variable, const std::string& value);
+    static void set(const std::string &variable, const std::string &value);
 };
 
 // A file name that goes with the test.
@@ -30,9 +30,9 @@ class TemporaryFile {
 public:
     TemporaryFile();
     ~TemporaryFile();
-    TemporaryFile(const TemporaryFile&) = delete;
+    TemporaryFile(const TemporaryFile &) = delete;
 
-    const char* name() const { return name_; }
+    const char *name() const { return name_; }
 
 private:
     char name_[32] = "/tmp/simcuda_test.XXXXXX";

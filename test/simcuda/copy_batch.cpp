@@ -11,17 +11,16 @@ namespace simcuda {
 namespace {
 
 struct Batch {
-    CUdeviceptr* to;
-    CUdeviceptr* from;
-    std::size_t* bytes;
+    CUdeviceptr *to;
+    CUdeviceptr *from;
+    std::size_t *bytes;
     std::size_t count;
-    CUmemcpyAttributes* attributes;
-    std::size_t* attribute_begins; // the first copy that each of the attributes is for
+    CUmemcpyAttributes *attributes;
+    std::size_t *attribute_begins;  // the first copy that each of the attributes is for
     std::size_t attribute_count;
 };
 
-bool well_formed(const Batch& batch)
-{
+bool well_formed(const Batch &batch) {
     if (batch.to == nullptr || batch.from == nullptr || batch.bytes == nullptr ||
         batch.attributes == nullptr || batch.attribute_begins == nullptr || batch.count == 0 ||
         batch.attribute_count == 0 || batch.attribute_count > batch.count ||
@@ -41,9 +40,8 @@ bool well_formed(const Batch& batch)
 
 // Pageable sources are read when the stream gets there, unless the attribute says otherwise: who
 // relies on their being staged sends wrong data.
-CUresult make_transfers(const Batch& batch, const Device& device,
-                        std::vector<Transfer>* transfers, std::size_t* failed_copy)
-{
+CUresult make_transfers(const Batch &batch, const Device &device, std::vector<Transfer> *transfers,
+                        std::size_t *failed_copy) {
     std::size_t attribute = 0;
     for (std::size_t i = 0; i < batch.count; ++i) {
         if (attribute + 1 < batch.attribute_count && batch.attribute_begins[attribute + 1] == i) {
@@ -68,8 +66,7 @@ CUresult make_transfers(const Batch& batch, const Device& device,
 }
 
 // `failed_copy`: the copy that the error is about; not changed if it is about none.
-CUresult copy_batch(Lock& lock, const Batch& batch, CUstream handle, std::size_t* failed_copy)
-{
+CUresult copy_batch(Lock &lock, const Batch &batch, CUstream handle, std::size_t *failed_copy) {
     std::shared_ptr<Stream> stream;
     CUresult result = find_stream_of_call(handle, &stream);
     if (result != CUDA_SUCCESS) {
@@ -85,9 +82,8 @@ CUresult copy_batch(Lock& lock, const Batch& batch, CUstream handle, std::size_t
     }
     const bool to_pageable =
         std::any_of(transfers.begin(), transfers.end(),
-                    [](const Transfer& transfer) { return transfer.to.pageable(); });
-    const Position done =
-        Engine::get().enqueue(lock, stream, several(std::move(transfers)));
+                    [](const Transfer &transfer) { return transfer.to.pageable(); });
+    const Position done = Engine::get().enqueue(lock, stream, several(std::move(transfers)));
     if (to_pageable) {
         Engine::get().wait(lock, done);
     }
@@ -96,40 +92,36 @@ CUresult copy_batch(Lock& lock, const Batch& batch, CUstream handle, std::size_t
 
 Call call{"cuMemcpyBatchAsync"};
 
-} // namespace
+}  // namespace
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
 #undef cuMemcpyBatchAsync
 // The form of CUDA 12.8.
-extern "C" CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
-                                       std::size_t count, CUmemcpyAttributes* attributes,
-                                       std::size_t* attribute_begins, std::size_t attribute_count,
-                                       std::size_t* failed_copy, CUstream stream)
-{
-    return call.given(count, attribute_count, stream).initialised([&](Lock& lock) -> CUresult {
+extern "C" CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, std::size_t *bytes,
+                                       std::size_t count, CUmemcpyAttributes *attributes,
+                                       std::size_t *attribute_begins, std::size_t attribute_count,
+                                       std::size_t *failed_copy, CUstream stream) {
+    return call.given(count, attribute_count, stream).initialised([&](Lock &lock) -> CUresult {
         if (failed_copy == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *failed_copy = SIZE_MAX;
-        const Batch batch{to,         from,           bytes, count, attributes, attribute_begins,
-                          attribute_count};
+        const Batch batch{to, from, bytes, count, attributes, attribute_begins, attribute_count};
         return copy_batch(lock, batch, stream, failed_copy);
     });
 }
 
 // The form of CUDA 13.0.
-extern "C" CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
-                                          std::size_t count, CUmemcpyAttributes* attributes,
-                                          std::size_t* attribute_begins,
-                                          std::size_t attribute_count, CUstream stream)
-{
-    return call.given(count, attribute_count, stream).initialised([&](Lock& lock) {
+extern "C" CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, std::size_t *bytes,
+                                          std::size_t count, CUmemcpyAttributes *attributes,
+                                          std::size_t *attribute_begins,
+                                          std::size_t attribute_count, CUstream stream) {
+    return call.given(count, attribute_count, stream).initialised([&](Lock &lock) {
         std::size_t failed_copy = SIZE_MAX;
-        const Batch batch{to,         from,           bytes, count, attributes, attribute_begins,
-                          attribute_count};
+        const Batch batch{to, from, bytes, count, attributes, attribute_begins, attribute_count};
         return copy_batch(lock, batch, stream, &failed_copy);
     });
 }

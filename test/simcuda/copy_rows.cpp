@@ -9,18 +9,17 @@ namespace {
 
 struct Side {
     CUmemorytype type;
-    const void* host;
+    const void *host;
     CUdeviceptr device;
     CUarray array;
     std::size_t pitch;
-    std::size_t height; // rows from one slice to the next
+    std::size_t height;  // rows from one slice to the next
     std::size_t x;
     std::size_t y;
     std::size_t z;
 
     CUdeviceptr base() const { return type == CU_MEMORYTYPE_HOST ? address_of(host) : device; }
-    CUdeviceptr row(std::size_t slice, std::size_t index) const
-    {
+    CUdeviceptr row(std::size_t slice, std::size_t index) const {
         return base() + ((z + slice) * height + y + index) * pitch + x;
     }
     bool may_be_pageable() const { return type != CU_MEMORYTYPE_DEVICE; }
@@ -34,29 +33,30 @@ struct Rows {
     std::size_t depth;
 };
 
-Rows rows_of(const CUDA_MEMCPY2D& call)
-{
+Rows rows_of(const CUDA_MEMCPY2D &call) {
     return {{call.dstMemoryType, call.dstHost, call.dstDevice, call.dstArray, call.dstPitch, 0,
              call.dstXInBytes, call.dstY, 0},
             {call.srcMemoryType, call.srcHost, call.srcDevice, call.srcArray, call.srcPitch, 0,
              call.srcXInBytes, call.srcY, 0},
-            call.WidthInBytes, call.Height, 1};
+            call.WidthInBytes,
+            call.Height,
+            1};
 }
 
 // CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER.
 template <typename Slices>
-Rows rows_of(const Slices& call)
-{
+Rows rows_of(const Slices &call) {
     return {{call.dstMemoryType, call.dstHost, call.dstDevice, call.dstArray, call.dstPitch,
              call.dstHeight, call.dstXInBytes, call.dstY, call.dstZ},
             {call.srcMemoryType, call.srcHost, call.srcDevice, call.srcArray, call.srcPitch,
              call.srcHeight, call.srcXInBytes, call.srcY, call.srcZ},
-            call.WidthInBytes, call.Height, call.Depth};
+            call.WidthInBytes,
+            call.Height,
+            call.Depth};
 }
 
 // Makes it device memory, if all that is copied lies in the array.
-CUresult resolve_array(const Rows& rows, Side* side)
-{
+CUresult resolve_array(const Rows &rows, Side *side) {
     const auto array = find_array(side->array);
     if (array == nullptr) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -74,8 +74,7 @@ CUresult resolve_array(const Rows& rows, Side* side)
 }
 
 // Fills in what the call leaves out; the error of the call if it is malformed.
-CUresult resolve(const Rows& rows, Side* side)
-{
+CUresult resolve(const Rows &rows, Side *side) {
     if (side->type == CU_MEMORYTYPE_ARRAY) {
         return resolve_array(rows, side);
     }
@@ -87,8 +86,7 @@ CUresult resolve(const Rows& rows, Side* side)
     return known && side->pitch >= side->x + rows.width ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult make_transfers(const Rows& rows, const Device& device, std::vector<Transfer>* transfers)
-{
+CUresult make_transfers(const Rows &rows, const Device &device, std::vector<Transfer> *transfers) {
     for (std::size_t i = 0; i < rows.depth * rows.height; ++i) {
         const std::size_t slice = i / rows.height;
         const std::size_t row = i % rows.height;
@@ -105,13 +103,13 @@ CUresult make_transfers(const Rows& rows, const Device& device, std::vector<Tran
     return CUDA_SUCCESS;
 }
 
-CUresult copy_rows(Lock& lock, const std::shared_ptr<Stream>& stream, Rows rows, bool asynchronous)
-{
+CUresult copy_rows(Lock &lock, const std::shared_ptr<Stream> &stream, Rows rows,
+                   bool asynchronous) {
     if (rows.width == 0 || rows.height == 0 || rows.depth == 0) {
         return CUDA_SUCCESS;
     }
     CUresult result = CUDA_SUCCESS;
-    for (Side* side : {&rows.to, &rows.from}) {
+    for (Side *side : {&rows.to, &rows.from}) {
         result = result != CUDA_SUCCESS ? result : resolve(rows, side);
     }
     std::vector<Transfer> transfers;
@@ -122,78 +120,67 @@ CUresult copy_rows(Lock& lock, const std::shared_ptr<Stream>& stream, Rows rows,
 }
 
 template <typename Parameters>
-CUresult check_contexts(const Parameters& /*copy*/)
-{
+CUresult check_contexts(const Parameters & /*copy*/) {
     return CUDA_SUCCESS;
 }
 
-CUresult check_contexts(const CUDA_MEMCPY3D_PEER& copy)
-{
+CUresult check_contexts(const CUDA_MEMCPY3D_PEER &copy) {
     // Arrays know theirs.
     const CUcontext to =
         copy.dstMemoryType == CU_MEMORYTYPE_ARRAY ? copy.srcContext : copy.dstContext;
     const CUcontext from = copy.srcMemoryType == CU_MEMORYTYPE_ARRAY ? to : copy.srcContext;
-    const bool arrays = copy.dstMemoryType == CU_MEMORYTYPE_ARRAY &&
-                        copy.srcMemoryType == CU_MEMORYTYPE_ARRAY;
+    const bool arrays =
+        copy.dstMemoryType == CU_MEMORYTYPE_ARRAY && copy.srcMemoryType == CU_MEMORYTYPE_ARRAY;
     return arrays || contexts_alive(to, from) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 template <typename Parameters>
-CUresult copy_by_call(Call& call, const Parameters* what, const Manner& manner)
-{
-    return in_stream_of_call(call.given(what), manner, [&](Lock& lock, const auto& stream) {
-        const CUresult result =
-            what == nullptr ? CUDA_ERROR_INVALID_VALUE : check_contexts(*what);
+CUresult copy_by_call(Call &call, const Parameters *what, const Manner &manner) {
+    return in_stream_of_call(call.given(what), manner, [&](Lock &lock, const auto &stream) {
+        const CUresult result = what == nullptr ? CUDA_ERROR_INVALID_VALUE : check_contexts(*what);
         return result != CUDA_SUCCESS
                    ? result
                    : copy_rows(lock, stream, rows_of(*what), manner.asynchronous);
     });
 }
 
-} // namespace
+}  // namespace
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-extern "C" CUresult cuMemcpy2D(const CUDA_MEMCPY2D* what)
-{
+extern "C" CUresult cuMemcpy2D(const CUDA_MEMCPY2D *what) {
     static Call call{"cuMemcpy2D", Call::Kind::unsafe};
     return copy_by_call(call, what, kSynchronous);
 }
 
-extern "C" CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D* what)
-{
+extern "C" CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D *what) {
     static Call call{"cuMemcpy2DUnaligned", Call::Kind::unsafe};
     return copy_by_call(call, what, kSynchronous);
 }
 
-extern "C" CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* what, CUstream stream)
-{
+extern "C" CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *what, CUstream stream) {
     static Call call{"cuMemcpy2DAsync"};
     return copy_by_call(call, what, asynchronous(stream));
 }
 
-extern "C" CUresult cuMemcpy3D(const CUDA_MEMCPY3D* what)
-{
+extern "C" CUresult cuMemcpy3D(const CUDA_MEMCPY3D *what) {
     static Call call{"cuMemcpy3D", Call::Kind::unsafe};
     return copy_by_call(call, what, kSynchronous);
 }
 
-extern "C" CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* what, CUstream stream)
-{
+extern "C" CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D *what, CUstream stream) {
     static Call call{"cuMemcpy3DAsync"};
     return copy_by_call(call, what, asynchronous(stream));
 }
 
-extern "C" CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what)
-{
+extern "C" CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *what) {
     static Call call{"cuMemcpy3DPeer", Call::Kind::unsafe};
     return copy_by_call(call, what, kSynchronous);
 }
 
-extern "C" CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream)
-{
+extern "C" CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *what, CUstream stream) {
     static Call call{"cuMemcpy3DPeerAsync"};
     return copy_by_call(call, what, asynchronous(stream));
 }

@@ -14,10 +14,10 @@ typedef enum CUdriverProcAddressQueryResult_enum {
 } CUdriverProcAddressQueryResult;
 
 extern "C" {
-CUresult cuCtxGetId(CUcontext context, unsigned long long* id);
-CUresult cuStreamGetId(CUstream stream, unsigned long long* id);
-CUresult cuGetProcAddress_v2(const char* function, void** address, int version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult* status);
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
+CUresult cuStreamGetId(CUstream stream, unsigned long long *id);
+CUresult cuGetProcAddress_v2(const char *function, void **address, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status);
 }
 #define cuGetProcAddress cuGetProcAddress_v2
 

@@ -13,18 +13,16 @@ namespace {
 constexpr int kMaxDepth = 256;
 
 // No destructor, so that it can be used while a thread ends.
-thread_local Context* stack[kMaxDepth];
+thread_local Context *stack[kMaxDepth];
 thread_local int depth = 0;
 
-Context* top()
-{
+Context *top() {
     return depth > 0 ? stack[depth - 1] : nullptr;
 }
 
-} // namespace
+}  // namespace
 
-CUresult current_context(Context** context)
-{
+CUresult current_context(Context **context) {
     *context = top();
     if (*context == nullptr) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -32,8 +30,7 @@ CUresult current_context(Context** context)
     return (*context)->alive ? (*context)->sticky_error.load() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-CUresult push_context(Context& context)
-{
+CUresult push_context(Context &context) {
     if (depth == kMaxDepth) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -41,22 +38,20 @@ CUresult push_context(Context& context)
     return CUDA_SUCCESS;
 }
 
-void pop_if_current(Context& context)
-{
+void pop_if_current(Context &context) {
     if (top() == &context) {
         --depth;
     }
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-extern "C" CUresult cuCtxPushCurrent_v2(CUcontext handle)
-{
+extern "C" CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     static Call call{"cuCtxPushCurrent"};
-    return call.given(handle).initialised([&](Lock&) -> CUresult {
-        Context* context = find_context(handle);
+    return call.given(handle).initialised([&](Lock &) -> CUresult {
+        Context *context = find_context(handle);
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -64,10 +59,9 @@ extern "C" CUresult cuCtxPushCurrent_v2(CUcontext handle)
     });
 }
 
-extern "C" CUresult cuCtxPopCurrent_v2(CUcontext* handle)
-{
+extern "C" CUresult cuCtxPopCurrent_v2(CUcontext *handle) {
     static Call call{"cuCtxPopCurrent"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.initialised([&](Lock &) -> CUresult {
         if (depth == 0) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -79,15 +73,14 @@ extern "C" CUresult cuCtxPopCurrent_v2(CUcontext* handle)
     });
 }
 
-extern "C" CUresult cuCtxSetCurrent(CUcontext handle)
-{
+extern "C" CUresult cuCtxSetCurrent(CUcontext handle) {
     static Call call{"cuCtxSetCurrent"};
-    return call.given(handle).initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock &) -> CUresult {
         if (handle == nullptr) {
             depth -= depth > 0 ? 1 : 0;
             return CUDA_SUCCESS;
         }
-        Context* context = find_context(handle);
+        Context *context = find_context(handle);
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -102,10 +95,9 @@ extern "C" CUresult cuCtxSetCurrent(CUcontext handle)
     });
 }
 
-extern "C" CUresult cuCtxGetCurrent(CUcontext* handle)
-{
+extern "C" CUresult cuCtxGetCurrent(CUcontext *handle) {
     static Call call{"cuCtxGetCurrent"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.initialised([&](Lock &) -> CUresult {
         if (handle == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -114,10 +106,9 @@ extern "C" CUresult cuCtxGetCurrent(CUcontext* handle)
     });
 }
 
-extern "C" CUresult cuCtxGetDevice(CUdevice* device)
-{
+extern "C" CUresult cuCtxGetDevice(CUdevice *device) {
     static Call call{"cuCtxGetDevice"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    return call.with_context([&](Lock &, Context &context) -> CUresult {
         if (device == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -126,10 +117,9 @@ extern "C" CUresult cuCtxGetDevice(CUdevice* device)
     });
 }
 
-extern "C" CUresult cuCtxGetFlags(unsigned int* flags)
-{
+extern "C" CUresult cuCtxGetFlags(unsigned int *flags) {
     static Call call{"cuCtxGetFlags"};
-    return call.with_context([&](Lock&, Context& context) -> CUresult {
+    return call.with_context([&](Lock &, Context &context) -> CUresult {
         if (flags == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -138,10 +128,9 @@ extern "C" CUresult cuCtxGetFlags(unsigned int* flags)
     });
 }
 
-extern "C" CUresult cuCtxSetFlags(unsigned int flags)
-{
+extern "C" CUresult cuCtxSetFlags(unsigned int flags) {
     static Call call{"cuCtxSetFlags"};
-    return call.given(flags).with_context([&](Lock&, Context& context) -> CUresult {
+    return call.given(flags).with_context([&](Lock &, Context &context) -> CUresult {
         if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -150,11 +139,10 @@ extern "C" CUresult cuCtxSetFlags(unsigned int flags)
     });
 }
 
-extern "C" CUresult cuCtxGetId(CUcontext handle, unsigned long long* id)
-{
+extern "C" CUresult cuCtxGetId(CUcontext handle, unsigned long long *id) {
     static Call call{"cuCtxGetId"};
-    return call.given(handle).initialised([&](Lock&) -> CUresult {
-        const Context* context = handle != nullptr ? find_context(handle) : top();
+    return call.given(handle).initialised([&](Lock &) -> CUresult {
+        const Context *context = handle != nullptr ? find_context(handle) : top();
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -169,11 +157,10 @@ extern "C" CUresult cuCtxGetId(CUcontext handle, unsigned long long* id)
     });
 }
 
-extern "C" CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version)
-{
+extern "C" CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version) {
     static Call call{"cuCtxGetApiVersion"};
-    return call.given(handle).initialised([&](Lock&) -> CUresult {
-        const Context* context = handle != nullptr ? find_context(handle) : top();
+    return call.given(handle).initialised([&](Lock &) -> CUresult {
+        const Context *context = handle != nullptr ? find_context(handle) : top();
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -185,8 +172,7 @@ extern "C" CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version)
     });
 }
 
-static CUresult synchronize(Lock& lock, Context& context)
-{
+static CUresult synchronize(Lock &lock, Context &context) {
     const CUresult capturing = refuse_capturing(context);
     if (capturing != CUDA_SUCCESS) {
         return capturing;
@@ -195,17 +181,16 @@ static CUresult synchronize(Lock& lock, Context& context)
     return context.sticky_error;
 }
 
-extern "C" CUresult cuCtxSynchronize(void)
-{
+extern "C" CUresult cuCtxSynchronize(void) {
     static Call call{"cuCtxSynchronize", Call::Kind::unsafe};
-    return call.with_context([&](Lock& lock, Context& context) { return synchronize(lock, context); });
+    return call.with_context(
+        [&](Lock &lock, Context &context) { return synchronize(lock, context); });
 }
 
-extern "C" CUresult cuCtxSynchronize_v2(CUcontext handle)
-{
+extern "C" CUresult cuCtxSynchronize_v2(CUcontext handle) {
     static Call call{"cuCtxSynchronize_v2", Call::Kind::unsafe};
-    return call.given(handle).initialised([&](Lock& lock) -> CUresult {
-        Context* const context = find_context(handle);
+    return call.given(handle).initialised([&](Lock &lock) -> CUresult {
+        Context *const context = find_context(handle);
         if (context == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -213,10 +198,9 @@ extern "C" CUresult cuCtxSynchronize_v2(CUcontext handle)
     });
 }
 
-extern "C" CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest)
-{
+extern "C" CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     static Call call{"cuCtxGetStreamPriorityRange"};
-    return call.with_context([&](Lock&, Context&) -> CUresult {
+    return call.with_context([&](Lock &, Context &) -> CUresult {
         if (least != nullptr) {
             *least = kLeastPriority;
         }
@@ -227,11 +211,10 @@ extern "C" CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest)
     });
 }
 
-extern "C" CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
-{
+extern "C" CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags) {
     static Call call{"cuCtxEnablePeerAccess"};
-    return call.given(handle, flags).with_context([&](Lock&, Context& context) -> CUresult {
-        Context* peer = find_context(handle);
+    return call.given(handle, flags).with_context([&](Lock &, Context &context) -> CUresult {
+        Context *peer = find_context(handle);
         if (flags != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -246,11 +229,10 @@ extern "C" CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
     });
 }
 
-extern "C" CUresult cuCtxDisablePeerAccess(CUcontext handle)
-{
+extern "C" CUresult cuCtxDisablePeerAccess(CUcontext handle) {
     static Call call{"cuCtxDisablePeerAccess"};
-    return call.given(handle).with_context([&](Lock&, Context& context) -> CUresult {
-        Context* peer = find_context(handle);
+    return call.given(handle).with_context([&](Lock &, Context &context) -> CUresult {
+        Context *peer = find_context(handle);
         if (peer == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;
         }

@@ -14,8 +14,8 @@ public:
     static std::unique_ptr<DeviceClaim> make(unsigned physical);
 
     ~DeviceClaim();
-    DeviceClaim(const DeviceClaim&) = delete;
-    DeviceClaim& operator=(const DeviceClaim&) = delete;
+    DeviceClaim(const DeviceClaim &) = delete;
+    DeviceClaim &operator=(const DeviceClaim &) = delete;
 
 private:
     explicit DeviceClaim(int socket) : socket_(socket) {}
@@ -23,4 +23,4 @@ private:
     const int socket_;
 };
 
-} // namespace simcuda
+}  // namespace simcuda

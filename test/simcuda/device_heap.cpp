@@ -13,16 +13,14 @@
 namespace simcuda {
 
 DeviceHeap::DeviceHeap(std::size_t total_bytes)
-    : total_bytes_(total_bytes), file_(memfd_create("simcuda", MFD_CLOEXEC))
-{
+    : total_bytes_(total_bytes), file_(memfd_create("simcuda", MFD_CLOEXEC)) {
     if (file_ >= 0 && ftruncate(file_, static_cast<off_t>(total_bytes)) == 0) {
         free_bytes_ = total_bytes / kPageBytes * kPageBytes;
         free_pieces_[0] = free_bytes_;
     }
 }
 
-std::optional<std::size_t> DeviceHeap::allocate(std::size_t bytes)
-{
+std::optional<std::size_t> DeviceHeap::allocate(std::size_t bytes) {
     collect();
     if (bytes > free_bytes_ || round_to_page(bytes) > free_bytes_) {
         return std::nullopt;
@@ -42,36 +40,31 @@ std::optional<std::size_t> DeviceHeap::allocate(std::size_t bytes)
     return std::nullopt;
 }
 
-void DeviceHeap::free(std::size_t offset, std::size_t bytes)
-{
+void DeviceHeap::free(std::size_t offset, std::size_t bytes) {
     open_elsewhere_.push_back({file_, offset, bytes});
     collect();
 }
 
-bool DeviceHeap::take(std::size_t bytes)
-{
+bool DeviceHeap::take(std::size_t bytes) {
     collect();
     const bool enough = bytes <= free_bytes_;
     free_bytes_ -= enough ? bytes : 0;
     return enough;
 }
 
-void DeviceHeap::give_back_file(int file, std::size_t bytes)
-{
+void DeviceHeap::give_back_file(int file, std::size_t bytes) {
     open_elsewhere_.push_back({file, 0, bytes});
     collect();
 }
 
-std::size_t DeviceHeap::free_bytes()
-{
+std::size_t DeviceHeap::free_bytes() {
     collect();
     return free_bytes_;
 }
 
 // Gives back what was freed and is not open elsewhere any more.
-void DeviceHeap::collect()
-{
-    const auto still_open = [](const Piece& piece) {
+void DeviceHeap::collect() {
+    const auto still_open = [](const Piece &piece) {
         return held_elsewhere(piece.file, static_cast<off_t>(piece.offset));
     };
     const auto closed =
@@ -82,8 +75,7 @@ void DeviceHeap::collect()
     open_elsewhere_.erase(closed, open_elsewhere_.end());
 }
 
-void DeviceHeap::give_back(const Piece& piece)
-{
+void DeviceHeap::give_back(const Piece &piece) {
     if (piece.file == file_) {
         give_back(piece.offset, piece.bytes);
         return;
@@ -94,8 +86,7 @@ void DeviceHeap::give_back(const Piece& piece)
     }
 }
 
-void DeviceHeap::give_back(std::size_t offset, std::size_t bytes)
-{
+void DeviceHeap::give_back(std::size_t offset, std::size_t bytes) {
     std::size_t freed = round_to_page(bytes);
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
               static_cast<off_t>(freed));
@@ -115,4 +106,4 @@ void DeviceHeap::give_back(std::size_t offset, std::size_t bytes)
     free_pieces_[offset] = freed;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

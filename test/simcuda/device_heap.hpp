@@ -34,20 +34,20 @@ public:
 
 private:
     struct Piece {
-        int file; // of another memory file if it is not file_
+        int file;  // of another memory file if it is not file_
         std::size_t offset;
         std::size_t bytes;
     };
 
     void collect();
-    void give_back(const Piece& piece);
+    void give_back(const Piece &piece);
     void give_back(std::size_t offset, std::size_t bytes);
 
     const std::size_t total_bytes_;
     std::size_t free_bytes_ = 0;
     int file_;
-    std::map<std::size_t, std::size_t> free_pieces_; // offset -> bytes; no two touch
-    std::vector<Piece> open_elsewhere_;              // freed here
+    std::map<std::size_t, std::size_t> free_pieces_;  // offset -> bytes; no two touch
+    std::vector<Piece> open_elsewhere_;               // freed here
 };
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -17,8 +17,7 @@ std::atomic<State> state{State::uninitialised};
 
 constexpr int kDriverVersion = 13000;
 
-void after_fork_in_child()
-{
+void after_fork_in_child() {
     if (state.load(std::memory_order_relaxed) == State::initialised) {
         state.store(State::forked, std::memory_order_relaxed);
     }
@@ -26,32 +25,27 @@ void after_fork_in_child()
     forget_trace_file();
 }
 
-__attribute__((constructor)) void watch_forks()
-{
+__attribute__((constructor)) void watch_forks() {
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
 }
 
-} // namespace
+}  // namespace
 
-std::mutex& driver_mutex()
-{
-    static std::mutex& mutex = *new std::mutex;
+std::mutex &driver_mutex() {
+    static std::mutex &mutex = *new std::mutex;
     return mutex;
 }
 
-CUresult driver_state()
-{
-    return state.load(std::memory_order_acquire) == State::initialised
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_NOT_INITIALIZED;
+CUresult driver_state() {
+    return state.load(std::memory_order_acquire) == State::initialised ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-extern "C" CUresult cuInit(unsigned int flags)
-{
+extern "C" CUresult cuInit(unsigned int flags) {
     static Call call{"cuInit"};
     return call.given(flags).always([&]() -> CUresult {
         if (state.load(std::memory_order_relaxed) == State::forked) {
@@ -69,8 +63,7 @@ extern "C" CUresult cuInit(unsigned int flags)
     });
 }
 
-extern "C" CUresult cuDriverGetVersion(int* version)
-{
+extern "C" CUresult cuDriverGetVersion(int *version) {
     static Call call{"cuDriverGetVersion"};
     return call.always([&]() -> CUresult {
         if (version == nullptr) {

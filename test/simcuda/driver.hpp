@@ -15,10 +15,10 @@ namespace simcuda {
 
 using Lock = std::unique_lock<std::mutex>;
 
-std::mutex& driver_mutex();
+std::mutex &driver_mutex();
 
 // CUDA_SUCCESS once cuInit succeeded, else CUDA_ERROR_NOT_INITIALIZED: also in a child that was
 // forked after cuInit. Takes no lock, as another thread may have held it at the fork.
 CUresult driver_state();
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -12,8 +12,7 @@ namespace {
 DriverApi api;
 
 template <typename Function>
-bool look_up(const char* symbol, Function* function, std::string* reason)
-{
+bool look_up(const char *symbol, Function *function, std::string *reason) {
     *function = reinterpret_cast<Function>(dlsym(api.handle, symbol));
     if (*function == nullptr) {
         *reason = std::string("libcuda.so.1 has no ") + symbol;
@@ -21,20 +20,17 @@ bool look_up(const char* symbol, Function* function, std::string* reason)
     return *function != nullptr;
 }
 
-} // namespace
+}  // namespace
 
-bool DriverApi::simulated() const
-{
+bool DriverApi::simulated() const {
     return dlsym(handle, "simcuda_call_count") != nullptr;
 }
 
-void* DriverApi::find_symbol(const std::string& symbol) const
-{
+void *DriverApi::find_symbol(const std::string &symbol) const {
     return dlsym(handle, symbol.c_str());
 }
 
-bool load_driver(std::string* reason)
-{
+bool load_driver(std::string *reason) {
     api.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (api.handle == nullptr) {
         *reason = dlerror();
@@ -52,7 +48,6 @@ bool load_driver(std::string* reason)
     return found;
 }
 
-const DriverApi& cu()
-{
+const DriverApi &cu() {
     return api;
 }

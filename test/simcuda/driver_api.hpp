@@ -9,6 +9,7 @@
 
 // The macros of cuda.h turn each name into that of its present version, in the member, in its type
 // and in the symbol that is looked up.
+// clang-format off
 #define SIMCUDA_TEST_FUNCTIONS(X)                                                                  \
     X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuGetProcAddress)      \
     X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem)   \
@@ -49,37 +50,37 @@
     X(cuGraphLaunch) X(cuGraphExecDestroy)                                                         \
     X(cuModuleLoadData) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction)             \
     X(cuModuleGetGlobal) X(cuLaunchKernel)
+// clang-format on
 
 struct DriverApi {
 #define X(function) decltype(&::function) function = nullptr;
     SIMCUDA_TEST_FUNCTIONS(X)
 #undef X
     // cuda.h of CUDA 13 does not declare the form without CUctxCreateParams.
-    CUresult (*create_context)(CUcontext*, unsigned, CUdevice) = nullptr;
+    CUresult (*create_context)(CUcontext *, unsigned, CUdevice) = nullptr;
     // The forms of CUDA 12.8 and 13.0, null in older drivers. cuda.h declares one of them.
-    CUresult (*copy_batch_12080)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
-                                 CUmemcpyAttributes*, std::size_t*, std::size_t, std::size_t*,
+    CUresult (*copy_batch_12080)(CUdeviceptr *, CUdeviceptr *, std::size_t *, std::size_t,
+                                 CUmemcpyAttributes *, std::size_t *, std::size_t, std::size_t *,
                                  CUstream) = nullptr;
-    CUresult (*copy_batch)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t,
-                           CUmemcpyAttributes*, std::size_t*, std::size_t, CUstream) = nullptr;
-    CUresult (*record_context)(CUcontext, CUevent) = nullptr; // of CUDA 12.5
+    CUresult (*copy_batch)(CUdeviceptr *, CUdeviceptr *, std::size_t *, std::size_t,
+                           CUmemcpyAttributes *, std::size_t *, std::size_t, CUstream) = nullptr;
+    CUresult (*record_context)(CUcontext, CUevent) = nullptr;  // of CUDA 12.5
     // The form before CUDA 13.0.
     CUresult (*prefetch)(CUdeviceptr, std::size_t, CUdevice, CUstream) = nullptr;
-    void* handle = nullptr;
+    void *handle = nullptr;
 
     bool simulated() const;
 
     // One more of the driver's functions, null if it has none of that name.
     template <typename Function>
-    Function* find(const std::string& symbol) const
-    {
-        return reinterpret_cast<Function*>(find_symbol(symbol));
+    Function *find(const std::string &symbol) const {
+        return reinterpret_cast<Function *>(find_symbol(symbol));
     }
-    void* find_symbol(const std::string& symbol) const;
+    void *find_symbol(const std::string &symbol) const;
 };
 
 // Opens libcuda.so.1 and looks all functions up. False, with the reason, if that fails.
-bool load_driver(std::string* reason);
+bool load_driver(std::string *reason);
 
 // Valid after load_driver.
-const DriverApi& cu();
+const DriverApi &cu();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Functions that begin as those of the real driver do (seen in 580): programs change the first
-// instructions of the ones by which memory comes, goes and is filled, and of waits, to be told of it.
+// instructions of the ones by which memory comes, goes and is filled, and of waits, to be told of
+// it.
 #pragma once
 
 #include "cuda_declarations.hpp"
@@ -11,6 +12,7 @@
 #define SIMCUDA_BODY(function) __asm__("body_of_" #function)
 
 // Names of today, whatever cuda.h makes of them.
+// clang-format off
 #define SIMCUDA_ENTRY_POINTS(X)                                                                    \
     X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemAllocAsync)                 \
     X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemFree_v2) X(cuMemFreeHost)                  \
@@ -35,6 +37,7 @@
     X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                                   \
     X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventSynchronize) X(cuEventQuery)               \
     X(cuLaunchKernel) X(cuLaunchHostFunc) X(cuGraphLaunch)
+// clang-format on
 
 // Those that cuda.h declares from CUDA 11.7 on.
 #if CUDA_VERSION >= 11070
@@ -46,8 +49,9 @@
 // Those that cuda.h does not declare, as newer versions have taken their place.
 #define SIMCUDA_ENTRY_POINTS_OF_OLD(X) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset)
 
-// Functions that have another form for programs whose default stream is that of the thread: how many
-// arguments they take, and what is behind the name of that form.
+// Functions that have another form for programs whose default stream is that of the thread: how
+// many arguments they take, and what is behind the name of that form.
+// clang-format off
 #define SIMCUDA_PER_THREAD_FUNCTIONS(X)                                                            \
     X(3, cuMemcpy, _ptds) X(5, cuMemcpyPeer, _ptds) X(1, cuMemcpy3DPeer, _ptds)                    \
     X(3, cuMemcpyHtoD_v2, _ptds) X(3, cuMemcpyDtoH_v2, _ptds) X(3, cuMemcpyDtoD_v2, _ptds)         \
@@ -72,6 +76,7 @@
     X(4, cuStreamAddCallback, _ptsz) X(3, cuLaunchHostFunc, _ptsz)                                 \
     X(2, cuEventRecord, _ptsz) X(3, cuEventRecordWithFlags, _ptsz)                                 \
     X(11, cuLaunchKernel, _ptsz) X(2, cuGraphLaunch, _ptsz)
+// clang-format on
 
 #pragma push_macro("cuDevicePrimaryCtxRelease")
 #pragma push_macro("cuDevicePrimaryCtxReset")
@@ -88,7 +93,7 @@ SIMCUDA_ENTRY_POINTS_OF_11070(SIMCUDA_DECLARE)
 SIMCUDA_ENTRY_POINTS_OF_OLD(SIMCUDA_DECLARE)
 #undef SIMCUDA_DECLARE
 
-#define SIMCUDA_DECLARE(arguments, function, form)                                                 \
+#define SIMCUDA_DECLARE(arguments, function, form) \
     decltype(function) function##form __asm__("body_of_" #function #form);
 SIMCUDA_PER_THREAD_FUNCTIONS(SIMCUDA_DECLARE)
 #undef SIMCUDA_DECLARE

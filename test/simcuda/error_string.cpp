@@ -8,11 +8,12 @@ namespace {
 
 struct ErrorText {
     CUresult code;
-    const char* name;
-    const char* text;
+    const char *name;
+    const char *text;
 };
 
-#define SIMCUDA_ERROR(code, text) {code, #code, text}
+#define SIMCUDA_ERROR(code, text) \
+    { code, #code, text }
 
 // Those that the simulation returns, and some that tests inject.
 constexpr ErrorText kErrors[] = {
@@ -70,13 +71,12 @@ constexpr ErrorText kErrors[] = {
 
 #undef SIMCUDA_ERROR
 
-CUresult get_text(CUresult code, const char** text, const char* ErrorText::*which)
-{
+CUresult get_text(CUresult code, const char **text, const char *ErrorText::*which) {
     if (text == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *text = nullptr;
-    for (const ErrorText& error : kErrors) {
+    for (const ErrorText &error : kErrors) {
         if (error.code == code) {
             *text = error.*which;
             return CUDA_SUCCESS;
@@ -85,20 +85,18 @@ CUresult get_text(CUresult code, const char** text, const char* ErrorText::*whic
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-} // namespace
+}  // namespace
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-extern "C" CUresult cuGetErrorName(CUresult code, const char** name)
-{
+extern "C" CUresult cuGetErrorName(CUresult code, const char **name) {
     static Call call{"cuGetErrorName"};
     return call.always([&] { return get_text(code, name, &ErrorText::name); });
 }
 
-extern "C" CUresult cuGetErrorString(CUresult code, const char** text)
-{
+extern "C" CUresult cuGetErrorString(CUresult code, const char **text) {
     static Call call{"cuGetErrorString"};
     return call.always([&] { return get_text(code, text, &ErrorText::text); });
 }

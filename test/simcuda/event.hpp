@@ -8,7 +8,7 @@
 namespace simcuda {
 
 struct Event {
-    Context& context;
+    Context &context;
     unsigned flags;
 
     // The last cuEventRecord; null if there was none. `time` is set when the stream gets there.
@@ -17,13 +17,13 @@ struct Event {
         Clock::time_point time;
     };
     std::shared_ptr<Record> record;
-    std::shared_ptr<Capture> capture; // in which it was recorded last, null if in none
+    std::shared_ptr<Capture> capture;  // in which it was recorded last, null if in none
 };
 
 // Null if `handle` names no event.
 std::shared_ptr<Event> find_event(CUevent handle);
 
 // Forgets all events of a context.
-void destroy_events(Context& context);
+void destroy_events(Context &context);
 
-} // namespace simcuda
+}  // namespace simcuda

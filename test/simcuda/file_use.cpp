@@ -9,8 +9,7 @@ namespace simcuda {
 
 namespace {
 
-struct flock lock_of(off_t place, short type)
-{
+struct flock lock_of(off_t place, short type) {
     struct flock lock {};
     lock.l_type = type;
     lock.l_whence = SEEK_SET;
@@ -19,33 +18,28 @@ struct flock lock_of(off_t place, short type)
     return lock;
 }
 
-} // namespace
+}  // namespace
 
-bool hold_place(int file, off_t place)
-{
+bool hold_place(int file, off_t place) {
     struct flock lock = lock_of(place, F_RDLCK);
     return fcntl(file, F_OFD_SETLK, &lock) == 0;
 }
 
-void let_go_of_place(int file, off_t place)
-{
+void let_go_of_place(int file, off_t place) {
     struct flock lock = lock_of(place, F_UNLCK);
     fcntl(file, F_OFD_SETLK, &lock);
 }
 
-bool held_elsewhere(int file, off_t place)
-{
-    struct flock lock = lock_of(place, F_WRLCK); // would conflict with any other holder
+bool held_elsewhere(int file, off_t place) {
+    struct flock lock = lock_of(place, F_WRLCK);  // would conflict with any other holder
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-FileUse::~FileUse()
-{
+FileUse::~FileUse() {
     close(file_);
 }
 
-std::unique_ptr<FileUse> FileUse::open(const char* path, off_t place)
-{
+std::unique_ptr<FileUse> FileUse::open(const char *path, off_t place) {
     const int file = ::open(path, O_RDWR | O_CLOEXEC);
     if (file < 0) {
         return nullptr;
@@ -54,4 +48,4 @@ std::unique_ptr<FileUse> FileUse::open(const char* path, off_t place)
     return hold_place(file, place) ? std::move(use) : nullptr;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

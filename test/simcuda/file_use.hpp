@@ -27,11 +27,11 @@ bool held_elsewhere(int file, off_t place);
 class FileUse {
 public:
     ~FileUse();
-    FileUse(const FileUse&) = delete;
-    FileUse& operator=(const FileUse&) = delete;
+    FileUse(const FileUse &) = delete;
+    FileUse &operator=(const FileUse &) = delete;
 
     // Opens a file again and holds a place of it. Null if that fails. `path`: of /proc/PID/fd.
-    static std::unique_ptr<FileUse> open(const char* path, off_t place);
+    static std::unique_ptr<FileUse> open(const char *path, off_t place);
 
     int file() const { return file_; }
 
@@ -41,4 +41,4 @@ private:
     const int file_;
 };
 
-} // namespace simcuda
+}  // namespace simcuda

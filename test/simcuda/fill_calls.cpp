@@ -5,18 +5,17 @@
 namespace {
 
 constexpr std::size_t kBytes = FillBuffers::kBytes;
-constexpr std::size_t kRowBytes = 4096; // which cuMemAllocPitch gives to rows of that length
+constexpr std::size_t kRowBytes = 4096;  // which cuMemAllocPitch gives to rows of that length
 constexpr std::size_t kRows = kBytes / kRowBytes;
 
 // Parameters that a call takes by their address.
 template <typename Parameters>
 struct Passed {
     Parameters parameters;
-    operator const Parameters*() const { return &parameters; }
+    operator const Parameters *() const { return &parameters; }
 };
 
-Passed<CUDA_MEMCPY2D> rows_of(const FillBuffers& buffers)
-{
+Passed<CUDA_MEMCPY2D> rows_of(const FillBuffers &buffers) {
     CUDA_MEMCPY2D rows{};
     rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
     rows.srcDevice = buffers.from;
@@ -29,8 +28,7 @@ Passed<CUDA_MEMCPY2D> rows_of(const FillBuffers& buffers)
 
 // Two slices. `Rows`: CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER.
 template <typename Rows>
-Passed<Rows> slices_of(const FillBuffers& buffers)
-{
+Passed<Rows> slices_of(const FillBuffers &buffers) {
     Rows rows{};
     rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
     rows.srcDevice = buffers.from;
@@ -43,17 +41,15 @@ Passed<Rows> slices_of(const FillBuffers& buffers)
     return {rows};
 }
 
-Passed<CUDA_MEMCPY3D_PEER> peer_slices_of(const FillBuffers& buffers)
-{
+Passed<CUDA_MEMCPY3D_PEER> peer_slices_of(const FillBuffers &buffers) {
     auto rows = slices_of<CUDA_MEMCPY3D_PEER>(buffers);
     rows.parameters.srcContext = rows.parameters.dstContext = buffers.context;
     return rows;
 }
 
 template <typename Value>
-Bytes bytes_of(Value value)
-{
-    const auto* bytes = reinterpret_cast<const unsigned char*>(&value);
+Bytes bytes_of(Value value) {
+    const auto *bytes = reinterpret_cast<const unsigned char *>(&value);
     return Bytes(bytes, bytes + sizeof(value));
 }
 
@@ -62,17 +58,15 @@ constexpr unsigned short kShort = 0x1234;
 constexpr unsigned kWord = 0x89abcdef;
 
 // A call of `function`, with the arguments of this form.
-#define FILL_CALL(function, symbol, form, pattern, ...)                                            \
-    FillCall                                                                                       \
-    {                                                                                              \
-        symbol, form, pattern,                                                                     \
-            [](void* address, const FillBuffers& b, CUstream stream) {                             \
-                static_cast<void>(stream);                                                         \
-                return reinterpret_cast<decltype(&function)>(address)(__VA_ARGS__);                \
-            }                                                                                      \
+#define FILL_CALL(function, symbol, form, pattern, ...)                                   \
+    FillCall {                                                                            \
+        symbol, form, pattern, [](void *address, const FillBuffers &b, CUstream stream) { \
+            static_cast<void>(stream);                                                    \
+            return reinterpret_cast<decltype(&function)>(address)(__VA_ARGS__);           \
+        }                                                                                 \
     }
 #define COPY_NOW(function, symbol, ...) FILL_CALL(function, symbol, "_ptds", Bytes(), __VA_ARGS__)
-#define COPY_LATER(function, symbol, ...)                                                          \
+#define COPY_LATER(function, symbol, ...) \
     FILL_CALL(function, symbol, "_ptsz", Bytes(), __VA_ARGS__, stream)
 
 // The memsets of a value.
@@ -86,16 +80,14 @@ constexpr unsigned kWord = 0x89abcdef;
         FILL_CALL(cuMemsetD2D##bits##Async, "cuMemsetD2D" #bits "Async", "_ptsz", bytes_of(value), \
                   b.to, kRowBytes, value, kRowBytes / sizeof(value), kRows, stream)
 
-} // namespace
+}  // namespace
 
-std::string FillCall::name() const
-{
+std::string FillCall::name() const {
     const std::size_t version = symbol.rfind("_v2");
     return symbol.substr(0, version);
 }
 
-Bytes FillCall::expected(const Bytes& from) const
-{
+Bytes FillCall::expected(const Bytes &from) const {
     Bytes all = from;
     for (std::size_t i = 0; i < all.size() && !pattern.empty(); ++i) {
         all[i] = pattern[i % pattern.size()];
@@ -103,13 +95,11 @@ Bytes FillCall::expected(const Bytes& from) const
     return all;
 }
 
-void PrintTo(const FillCall& call, std::ostream* output)
-{
+void PrintTo(const FillCall &call, std::ostream *output) {
     *output << call.symbol;
 }
 
-const std::vector<FillCall>& fill_calls()
-{
+const std::vector<FillCall> &fill_calls() {
     static const std::vector<FillCall> calls = {
         COPY_NOW(cuMemcpy, "cuMemcpy", b.to, b.from, kBytes),
         COPY_NOW(cuMemcpyDtoD, "cuMemcpyDtoD_v2", b.to, b.from, kBytes),

@@ -10,4 +10,4 @@ namespace simcuda {
 
 CUgraph add_graph(std::vector<Operation> operations);
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -16,24 +16,20 @@ namespace simcuda {
 namespace {
 
 constexpr std::uintptr_t kCpuPageBytes = 4096;
-constexpr int kUserModeOnly = 1; // UFFD_USER_MODE_ONLY of Linux 5.11
+constexpr int kUserModeOnly = 1;  // UFFD_USER_MODE_ONLY of Linux 5.11
 
-std::uintptr_t round_down(std::uintptr_t address)
-{
+std::uintptr_t round_down(std::uintptr_t address) {
     return address / kCpuPageBytes * kCpuPageBytes;
 }
 
-std::uintptr_t round_up(std::uintptr_t address)
-{
+std::uintptr_t round_up(std::uintptr_t address) {
     return round_down(address + kCpuPageBytes - 1);
 }
 
 // Memory that is known to userfaultfd(2), in the write-protect mode of which nothing is used but
 // that the kernel forgets a range when it is unmapped. -1 if the kernel does not permit it.
-int open_watcher()
-{
-    const int watcher =
-        static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly));
+int open_watcher() {
+    const int watcher = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly));
     uffdio_api api{};
     api.api = UFFD_API;
     api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP;
@@ -44,38 +40,34 @@ int open_watcher()
     return watcher;
 }
 
-int watcher()
-{
+int watcher() {
     static const int descriptor = open_watcher();
     return descriptor;
 }
 
-} // namespace
+}  // namespace
 
 HostPages::HostPages(std::uintptr_t address, std::size_t bytes)
-    : address_(address), bytes_(bytes),
-      duplicate_(Mapping::duplicate(reinterpret_cast<void*>(round_down(address)),
+    : address_(address),
+      bytes_(bytes),
+      duplicate_(Mapping::duplicate(reinterpret_cast<void *>(round_down(address)),
                                     round_up(address + bytes) - round_down(address))),
-      pinned_(PinnedPages::pin(address, bytes))
-{
+      pinned_(PinnedPages::pin(address, bytes)) {
     watched_ = duplicate_ == nullptr && watch(true);
 }
 
-HostPages::~HostPages()
-{
+HostPages::~HostPages() {
     if (watched_) {
         watch(false);
     }
 }
 
-char* HostPages::engine_address() const
-{
+char *HostPages::engine_address() const {
     return duplicate_ != nullptr ? duplicate_->address() + address_ % kCpuPageBytes
-                                 : reinterpret_cast<char*>(address_);
+                                 : reinterpret_cast<char *>(address_);
 }
 
-bool HostPages::there(std::uintptr_t address, std::size_t bytes) const
-{
+bool HostPages::there(std::uintptr_t address, std::size_t bytes) const {
     if (duplicate_ != nullptr) {
         return true;
     }
@@ -90,11 +82,10 @@ bool HostPages::there(std::uintptr_t address, std::size_t bytes) const
     }
     uffdio_writeprotect protect{};
     protect.range = {begin, end - begin};
-    return ioctl(watcher(), UFFDIO_WRITEPROTECT, &protect) == 0; // protects nothing: mode is 0
+    return ioctl(watcher(), UFFDIO_WRITEPROTECT, &protect) == 0;  // protects nothing: mode is 0
 }
 
-bool HostPages::watch(bool begin) const
-{
+bool HostPages::watch(bool begin) const {
     uffdio_register range{};
     range.range.start = round_up(address_);
     const std::uintptr_t end = round_down(address_ + bytes_);
@@ -107,12 +98,11 @@ bool HostPages::watch(bool begin) const
                  : ioctl(watcher(), UFFDIO_UNREGISTER, &range.range) == 0;
 }
 
-bool pages_mapped(std::uintptr_t address, std::size_t bytes)
-{
+bool pages_mapped(std::uintptr_t address, std::size_t bytes) {
     const std::uintptr_t begin = round_down(address);
     const std::size_t length = round_up(address + bytes) - begin;
     std::vector<unsigned char> resident(length / kCpuPageBytes);
-    return mincore(reinterpret_cast<void*>(begin), length, resident.data()) == 0;
+    return mincore(reinterpret_cast<void *>(begin), length, resident.data()) == 0;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -20,14 +20,14 @@ public:
     // address is always taken for what was registered.
     HostPages(std::uintptr_t address, std::size_t bytes);
     ~HostPages();
-    HostPages(const HostPages&) = delete;
-    HostPages& operator=(const HostPages&) = delete;
+    HostPages(const HostPages &) = delete;
+    HostPages &operator=(const HostPages &) = delete;
 
     // For copies; null if they could not be pinned.
-    const PinnedPages* pinned() const { return pinned_.get(); }
+    const PinnedPages *pinned() const { return pinned_.get(); }
 
     // Where kernels find them, and copies of what is not pinned.
-    char* engine_address() const;
+    char *engine_address() const;
 
     // Whether the pages of a part of the range are those that were registered.
     bool there(std::uintptr_t address, std::size_t bytes) const;
@@ -37,7 +37,7 @@ private:
 
     const std::uintptr_t address_;
     const std::size_t bytes_;
-    std::unique_ptr<Mapping> duplicate_; // of a shared mapping: another view of the pages
+    std::unique_ptr<Mapping> duplicate_;  // of a shared mapping: another view of the pages
     std::unique_ptr<PinnedPages> pinned_;
     bool watched_ = false;
 };
@@ -45,4 +45,4 @@ private:
 // Whether every page of the range is mapped.
 bool pages_mapped(std::uintptr_t address, std::size_t bytes);
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -21,12 +21,12 @@ namespace {
 // What a CUipcMemHandle holds.
 struct Exported {
     pid_t process;
-    int file;            // its descriptor of the memory file
-    ino_t file_identity; // to recognise that another file has that descriptor now
+    int file;             // its descriptor of the memory file
+    ino_t file_identity;  // to recognise that another file has that descriptor now
     unsigned physical_device;
     std::uint64_t heap_offset;
     std::uint64_t bytes;
-    std::uint64_t buffer_id; // in the exporter
+    std::uint64_t buffer_id;  // in the exporter
 };
 static_assert(sizeof(Exported) <= sizeof(CUipcMemHandle));
 
@@ -35,27 +35,24 @@ static_assert(sizeof(Exported) <= sizeof(CUipcMemHandle));
 // manual), where driver 580 does not answer CUDA_ERROR_ALREADY_MAPPED.
 struct Opened {
     Exported exported;
-    std::weak_ptr<Allocation> allocation; // gone when its context is
+    std::weak_ptr<Allocation> allocation;  // gone when its context is
     unsigned count;
 };
 
-std::list<Opened>& opened()
-{
-    static auto& all = *new std::list<Opened>;
+std::list<Opened> &opened() {
+    static auto &all = *new std::list<Opened>;
     return all;
 }
 
 // What is left afterwards is there and live.
-void forget_closed()
-{
-    opened().remove_if([](const Opened& one) {
+void forget_closed() {
+    opened().remove_if([](const Opened &one) {
         const auto allocation = one.allocation.lock();
         return allocation == nullptr || !allocation->live;
     });
 }
 
-bool same(const Exported& one, const Exported& other)
-{
+bool same(const Exported &one, const Exported &other) {
     return one.process == other.process && one.file_identity == other.file_identity &&
            one.heap_offset == other.heap_offset && one.buffer_id == other.buffer_id;
 }
@@ -63,8 +60,7 @@ bool same(const Exported& one, const Exported& other)
 // The exporter's memory file, where the memory is held from now on; null if the exporter is gone or
 // has freed the memory. The memory is held before that is asked: the exporter lets go first and
 // then asks who holds it.
-std::unique_ptr<FileUse> open_memory_file(const Exported& exported)
-{
+std::unique_ptr<FileUse> open_memory_file(const Exported &exported) {
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", static_cast<int>(exported.process),
                   exported.file);
@@ -77,8 +73,8 @@ std::unique_ptr<FileUse> open_memory_file(const Exported& exported)
     return use != nullptr && held_elsewhere(use->file(), place) ? std::move(use) : nullptr;
 }
 
-std::shared_ptr<Allocation> map_exported(const Exported& exported, Device& device, Context& context)
-{
+std::shared_ptr<Allocation> map_exported(const Exported &exported, Device &device,
+                                         Context &context) {
     auto use = open_memory_file(exported);
     if (use == nullptr) {
         return nullptr;
@@ -97,10 +93,9 @@ std::shared_ptr<Allocation> map_exported(const Exported& exported, Device& devic
     return allocation;
 }
 
-CUresult open_handle(Context& context, CUdeviceptr* address, const Exported& exported)
-{
+CUresult open_handle(Context &context, CUdeviceptr *address, const Exported &exported) {
     forget_closed();
-    for (Opened& known : opened()) {
+    for (Opened &known : opened()) {
         const auto mapped = known.allocation.lock();
         if (!same(known.exported, exported) || mapped->context->device != context.device) {
             continue;
@@ -113,7 +108,7 @@ CUresult open_handle(Context& context, CUdeviceptr* address, const Exported& exp
         trace_result(*address);
         return CUDA_SUCCESS;
     }
-    Device* device = find_physical_device(exported.physical_device);
+    Device *device = find_physical_device(exported.physical_device);
     if (device == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -131,10 +126,9 @@ CUresult open_handle(Context& context, CUdeviceptr* address, const Exported& exp
     return CUDA_SUCCESS;
 }
 
-CUresult open_mem_handle(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags)
-{
+CUresult open_mem_handle(CUdeviceptr *address, const CUipcMemHandle &handle, unsigned flags) {
     static Call call{"cuIpcOpenMemHandle", Call::Kind::unsafe};
-    return call.given(flags).with_context([&](Lock&, Context& context) -> CUresult {
+    return call.given(flags).with_context([&](Lock &, Context &context) -> CUresult {
         Exported exported;
         std::memcpy(&exported, &handle, sizeof(exported));
         if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
@@ -147,16 +141,15 @@ CUresult open_mem_handle(CUdeviceptr* address, const CUipcMemHandle& handle, uns
     });
 }
 
-} // namespace
+}  // namespace
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-extern "C" CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address)
-{
+extern "C" CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     static Call call{"cuIpcGetMemHandle"};
-    return call.given(address).with_context([&](Lock&, Context&) -> CUresult {
+    return call.given(address).with_context([&](Lock &, Context &) -> CUresult {
         const auto allocation = Allocations::get().find(address);
         if (handle == nullptr || allocation == nullptr ||
             allocation->kind != Allocation::Kind::device) {
@@ -182,22 +175,19 @@ extern "C" CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr addres
 }
 
 #undef cuIpcOpenMemHandle
-extern "C" CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle,
-                                       unsigned int flags)
-{
+extern "C" CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle,
+                                       unsigned int flags) {
     return open_mem_handle(address, handle, flags);
 }
 
-extern "C" CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle,
-                                          unsigned int flags)
-{
+extern "C" CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle,
+                                          unsigned int flags) {
     return open_mem_handle(address, handle, flags);
 }
 
-extern "C" CUresult cuIpcCloseMemHandle(CUdeviceptr address)
-{
+extern "C" CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     static Call call{"cuIpcCloseMemHandle", Call::Kind::unsafe};
-    return call.given(address).with_context([&](Lock& lock, Context&) -> CUresult {
+    return call.given(address).with_context([&](Lock &lock, Context &) -> CUresult {
         forget_closed();
         for (auto one = opened().begin(); one != opened().end(); ++one) {
             const auto allocation = one->allocation.lock();

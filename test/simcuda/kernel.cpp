@@ -16,14 +16,14 @@ namespace simcuda {
 
 namespace {
 
-// Of a kernel that waits for the CPU. In a virtual machine a timer takes some microseconds of processor
-// time: with one every 2 us kernels left little of two processors to the processes that they work for.
+// Of a kernel that waits for the CPU. In a virtual machine a timer takes some microseconds of
+// processor time: with one every 2 us kernels left little of two processors to the processes that
+// they work for.
 constexpr auto kPollInterval = std::chrono::microseconds(20);
 
 // An application's kernel that takes the whole GPU until the word that its parameter points to is
 // not 0.
-CUresult run_spin(Lock& lock, Context& context, const void* parameter)
-{
+CUresult run_spin(Lock &lock, Context &context, const void *parameter) {
     CUdeviceptr address = 0;
     std::memcpy(&address, parameter, sizeof(address));
     Span span;
@@ -32,7 +32,7 @@ CUresult run_spin(Lock& lock, Context& context, const void* parameter)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    const auto* word = reinterpret_cast<const std::uint32_t*>(span.access());
+    const auto *word = reinterpret_cast<const std::uint32_t *>(span.access());
     lock.unlock();
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0 && kernel_may_poll(context)) {
     }
@@ -41,8 +41,7 @@ CUresult run_spin(Lock& lock, Context& context, const void* parameter)
 }
 
 // The reader of a litmus test, see litmus.hpp.
-CUresult run_litmus(Lock& lock, Context& context, const void* parameter)
-{
+CUresult run_litmus(Lock &lock, Context &context, const void *parameter) {
     constexpr int kPollsAtATime = 64;
     LitmusParameters parameters;
     std::memcpy(&parameters, parameter, sizeof(parameters));
@@ -74,11 +73,10 @@ constexpr Kernel kKernels[] = {
     {"simcuda_spin", true, sizeof(CUdeviceptr), run_spin},
 };
 
-} // namespace
+}  // namespace
 
-const Kernel* find_kernel(const std::string& name)
-{
-    for (const Kernel& kernel : kKernels) {
+const Kernel *find_kernel(const std::string &name) {
+    for (const Kernel &kernel : kKernels) {
         if (name == kernel.name) {
             return &kernel;
         }
@@ -86,14 +84,12 @@ const Kernel* find_kernel(const std::string& name)
     return nullptr;
 }
 
-std::size_t global_bytes(const std::string& name)
-{
+std::size_t global_bytes(const std::string &name) {
     return name == gpushm::kWithdrawalsName ? gpushm::kWithdrawals * sizeof(gpushm::Withdrawal) : 0;
 }
 
 CUresult find_kernel_memory(std::uintptr_t address, std::size_t bytes, bool writes,
-                            const Context& context, Span* span)
-{
+                            const Context &context, Span *span) {
     Access access{*context.device, writes};
     access.kernel_of = &context;
     const CUresult result = Span::make(address, bytes, access, span);
@@ -101,10 +97,9 @@ CUresult find_kernel_memory(std::uintptr_t address, std::size_t bytes, bool writ
     return there ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-bool kernel_may_poll(const Context& context)
-{
+bool kernel_may_poll(const Context &context) {
     std::this_thread::sleep_for(kPollInterval);
     return context.sticky_error == CUDA_SUCCESS;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -2,13 +2,11 @@
 // Kernels for the tests.
 #include "kernel_support.hpp"
 
-LoadedKernel::LoadedKernel(const char* name, const char* image)
-{
+LoadedKernel::LoadedKernel(const char *name, const char *image) {
     EXPECT_CU(cu().cuModuleLoadData(&module_, image));
     EXPECT_CU(cu().cuModuleGetFunction(&function_, module_, name));
 }
 
-LoadedKernel::~LoadedKernel()
-{
+LoadedKernel::~LoadedKernel() {
     EXPECT_CU(cu().cuModuleUnload(module_));
 }

@@ -8,21 +8,19 @@ namespace simcuda {
 
 namespace {
 
-bool is_whole(const gpushm::StandbyUnit& unit)
-{
+bool is_whole(const gpushm::StandbyUnit &unit) {
     const gpushm::StandbyUnit expected = litmus_unit(unit.tag);
     return unit.word == expected.word && unit.argument == expected.argument;
 }
 
-} // namespace
+}  // namespace
 
-void LitmusReader::poll(std::uint32_t lane)
-{
-    const LitmusLane& shared = parameters_.litmus->lanes[lane];
-    LitmusReport& report = reports_[lane];
+void LitmusReader::poll(std::uint32_t lane) {
+    const LitmusLane &shared = parameters_.litmus->lanes[lane];
+    LitmusReport &report = reports_[lane];
     const gpushm::StandbyUnit unit = gpushm::load_unit(*shared.unit);
     if (is_whole(unit)) {
-        const std::uint32_t& word = shared.line->words[unit.tag % kLitmusLineWords];
+        const std::uint32_t &word = shared.line->words[unit.tag % kLitmusLineWords];
         report.stale += __atomic_load_n(&word, __ATOMIC_RELAXED) < unit.tag ? 1 : 0;
         report.backwards += unit.tag < last_[lane] ? 1 : 0;
         report.changes += unit.tag != last_[lane] ? 1 : 0;
@@ -33,12 +31,11 @@ void LitmusReader::poll(std::uint32_t lane)
     ++report.polls;
 }
 
-bool LitmusReader::poll()
-{
-    Litmus& litmus = *parameters_.litmus;
+bool LitmusReader::poll() {
+    Litmus &litmus = *parameters_.litmus;
     for (std::uint32_t lane = 0; lane < kLitmusLanes; ++lane) {
         poll(lane);
-        LitmusReport& report = litmus.lanes[lane].report;
+        LitmusReport &report = litmus.lanes[lane].report;
         __atomic_store_n(&report.torn, reports_[lane].torn, __ATOMIC_RELAXED);
         __atomic_store_n(&report.stale, reports_[lane].stale, __ATOMIC_RELAXED);
         __atomic_store_n(&report.backwards, reports_[lane].backwards, __ATOMIC_RELAXED);
@@ -50,4 +47,4 @@ bool LitmusReader::poll()
     return last_[kLitmusLanes - 1] == 0 && polls < parameters_.most_polls;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a writer and a reader of a litmus test share (test/gtest/core_gpu_litmus_test.cpp): a warp polls
-// units of core/kernels/standby_protocol.hpp that a CPU overwrites all the time. The reader is the kernel
-// "simcuda_litmus" or LitmusReader, a CPU that does the same.
+// What a writer and a reader of a litmus test share (test/gtest/core_gpu_litmus_test.cpp): a warp
+// polls units of core/kernels/standby_protocol.hpp that a CPU overwrites all the time. The reader
+// is the kernel "simcuda_litmus" or LitmusReader, a CPU that does the same.
 //
 //   writer, a CPU                            reader
 //   n to all words of a unit's line,  -->    each lane loads its unit, and then a word of its line
 //   then litmus_unit(n) to the unit
-//   reads done, and then the reports  <--    each lane stores its report; behind all of them, `done`
+//   reads done, and then the reports  <--    each lane stores its report; behind all of them,
+//   `done`
 #pragma once
 
 #include "core/kernels/standby_protocol.hpp"
@@ -16,15 +17,14 @@
 
 namespace simcuda {
 
-constexpr const char* kLitmusKernelName = "simcuda_litmus"; // one block of kLitmusLanes threads
-constexpr std::uint32_t kLitmusLanes = 32; // the last of them looks at Litmus::stop
+constexpr const char *kLitmusKernelName = "simcuda_litmus";  // one block of kLitmusLanes threads
+constexpr std::uint32_t kLitmusLanes = 32;  // the last of them looks at Litmus::stop
 constexpr std::uint32_t kLitmusUnits = gpushm::kStandbyUnits;
 constexpr std::uint32_t kLitmusLineWords = 16;
 
 // Each word tells the number, so that no mixture of two units is a unit: the factor is odd, so that
 // different numbers remain different, and changes all bytes from one number to the next.
-inline gpushm::StandbyUnit litmus_unit(std::uint32_t number)
-{
+inline gpushm::StandbyUnit litmus_unit(std::uint32_t number) {
     const std::uint32_t mixed = number * 2654435761u;
     return {std::uint64_t{mixed} << 32 | (mixed ^ 0xffffffffu), mixed ^ 0x5555aaaau, number};
 }
@@ -35,16 +35,16 @@ struct alignas(64) LitmusLine {
 };
 
 struct LitmusReport {
-    std::uint32_t torn;      // units that no litmus_unit() is
-    std::uint32_t stale;     // words of a line that are older than the unit
-    std::uint32_t backwards; // units that are older than the one before
-    std::uint32_t changes;   // units that are not the one before
-    std::uint32_t polls;     // written last
+    std::uint32_t torn;       // units that no litmus_unit() is
+    std::uint32_t stale;      // words of a line that are older than the unit
+    std::uint32_t backwards;  // units that are older than the one before
+    std::uint32_t changes;    // units that are not the one before
+    std::uint32_t polls;      // written last
 };
 
 struct alignas(64) LitmusLane {
-    const gpushm::StandbyUnit* unit; // as the reader addresses it
-    const LitmusLine* line;
+    const gpushm::StandbyUnit *unit;  // as the reader addresses it
+    const LitmusLine *line;
     LitmusReport report;
 };
 
@@ -52,16 +52,16 @@ struct alignas(64) LitmusLane {
 // addresses of the lanes, and litmus_unit(0) in all units.
 struct Litmus {
     LitmusLane lanes[kLitmusLanes];
-    alignas(64) std::uint32_t done; // polls of which all reports are there
+    alignas(64) std::uint32_t done;  // polls of which all reports are there
     alignas(128) gpushm::StandbyUnit units[kLitmusUnits];
-    alignas(128) gpushm::StandbyUnit stop; // another number than 0: the reader leaves
+    alignas(128) gpushm::StandbyUnit stop;  // another number than 0: the reader leaves
     alignas(128) LitmusLine lines[kLitmusUnits];
     LitmusLine stop_line;
 };
 
 struct LitmusParameters {
-    Litmus* litmus;
-    std::uint32_t most_polls; // then it leaves in any case
+    Litmus *litmus;
+    std::uint32_t most_polls;  // then it leaves in any case
 };
 
 // The kernel's way to what it uses.
@@ -70,7 +70,7 @@ static_assert(sizeof(LitmusLane) == 64 && offsetof(Litmus, done) == 2048 &&
 
 class LitmusReader {
 public:
-    explicit LitmusReader(const LitmusParameters& parameters) : parameters_(parameters) {}
+    explicit LitmusReader(const LitmusParameters &parameters) : parameters_(parameters) {}
 
     // False when it leaves.
     bool poll();
@@ -79,8 +79,8 @@ private:
     void poll(std::uint32_t lane);
 
     const LitmusParameters parameters_;
-    std::uint32_t last_[kLitmusLanes] = {}; // the numbers of the units that were seen before
+    std::uint32_t last_[kLitmusLanes] = {};  // the numbers of the units that were seen before
     LitmusReport reports_[kLitmusLanes] = {};
 };
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -14,8 +14,7 @@ namespace simcuda {
 // Granularity of device memory.
 constexpr std::size_t kPageBytes = 2 << 20;
 
-constexpr std::size_t round_to_page(std::size_t bytes)
-{
+constexpr std::size_t round_to_page(std::size_t bytes) {
     return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
@@ -23,8 +22,8 @@ constexpr std::size_t round_to_page(std::size_t bytes)
 class Mapping {
 public:
     ~Mapping();
-    Mapping(const Mapping&) = delete;
-    Mapping& operator=(const Mapping&) = delete;
+    Mapping(const Mapping &) = delete;
+    Mapping &operator=(const Mapping &) = delete;
 
     // All return null if there is no memory. `bytes` is a multiple of kPageBytes.
 
@@ -36,7 +35,7 @@ public:
 
     // Another view of what is mapped at `address`, if that is one shared mapping; `bytes` is a
     // multiple of 4096.
-    static std::unique_ptr<Mapping> duplicate(void* address, std::size_t bytes);
+    static std::unique_ptr<Mapping> duplicate(void *address, std::size_t bytes);
 
     // An address range on a multiple of kPageBytes, for part of a file, that faults when the CPU
     // touches it. An address that was given back recently is taken again if it can be, as the real
@@ -53,17 +52,16 @@ public:
     // Takes it away again.
     void clear(std::size_t offset, std::size_t bytes);
 
-    char* address() const { return address_; }
+    char *address() const { return address_; }
     std::size_t bytes() const { return bytes_; }
 
 private:
-    Mapping(void* address, std::size_t bytes) : address_(static_cast<char*>(address)), bytes_(bytes)
-    {
-    }
+    Mapping(void *address, std::size_t bytes)
+        : address_(static_cast<char *>(address)), bytes_(bytes) {}
 
-    char* const address_;
+    char *const address_;
     const std::size_t bytes_;
     bool reusable_ = false;
 };
 
-} // namespace simcuda
+}  // namespace simcuda

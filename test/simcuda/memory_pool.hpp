@@ -9,16 +9,16 @@ namespace simcuda {
 // The default pool of a device, the only one it has.
 class MemoryPool {
 public:
-    explicit MemoryPool(Device& device) : device_(device) {}
+    explicit MemoryPool(Device &device) : device_(device) {}
 
-    Device& device() const { return device_; }
+    Device &device() const { return device_; }
     CUmemoryPool handle() { return reinterpret_cast<CUmemoryPool>(this); }
 
     // Null if `handle` is no pool.
-    static MemoryPool* find(CUmemoryPool handle);
+    static MemoryPool *find(CUmemoryPool handle);
 
 private:
-    Device& device_;
+    Device &device_;
 };
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -6,6 +6,6 @@ namespace simcuda {
 
 struct Context;
 
-void destroy_modules(const Context& context);
+void destroy_modules(const Context &context);
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The forms of functions for programs whose default stream is that of the thread: cuX_ptds for those
-// that name no stream, cuX_ptsz for those that do.
+// The forms of functions for programs whose default stream is that of the thread: cuX_ptds for
+// those that name no stream, cuX_ptsz for those that do.
 #pragma once
 
 #include "stream.hpp"
@@ -19,13 +19,12 @@ template <typename Function, std::size_t which>
 using Argument = std::tuple_element_t<which, typename ArgumentsOf<Function>::Types>;
 
 template <typename... Arguments>
-CUresult in_stream_of_thread(CUresult (*function)(Arguments...), Arguments... arguments)
-{
+CUresult in_stream_of_thread(CUresult (*function)(Arguments...), Arguments... arguments) {
     const PerThreadDefault per_thread;
     return function(arguments...);
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
 // Their parameters and arguments, by how many there are.
 #define SIMCUDA_ONE(f, n) simcuda::Argument<decltype(f), n> a##n
@@ -53,8 +52,7 @@ CUresult in_stream_of_thread(CUresult (*function)(Arguments...), Arguments... ar
 #define SIMCUDA_ARGUMENTS_11 SIMCUDA_ARGUMENTS_10, a10
 
 // Defines the form of `function` that has `form` behind its name.
-#define SIMCUDA_PER_THREAD_FUNCTION(arguments, function, form)                                     \
-    extern "C" CUresult function##form(SIMCUDA_PARAMETERS_##arguments(function))                   \
-    {                                                                                              \
-        return simcuda::in_stream_of_thread(function, SIMCUDA_ARGUMENTS_##arguments);              \
+#define SIMCUDA_PER_THREAD_FUNCTION(arguments, function, form)                        \
+    extern "C" CUresult function##form(SIMCUDA_PARAMETERS_##arguments(function)) {    \
+        return simcuda::in_stream_of_thread(function, SIMCUDA_ARGUMENTS_##arguments); \
     }

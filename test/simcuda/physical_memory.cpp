@@ -22,7 +22,7 @@ namespace {
 // The begin of the last page of the file.
 struct Label {
     char magic[16];
-    std::uint64_t bytes; // of memory
+    std::uint64_t bytes;  // of memory
     unsigned physical_device;
     unsigned handle_types;
 };
@@ -37,14 +37,12 @@ struct Handle {
     unsigned references;
 };
 
-std::map<CUmemGenericAllocationHandle, Handle>& handles()
-{
-    static auto& all = *new std::map<CUmemGenericAllocationHandle, Handle>;
+std::map<CUmemGenericAllocationHandle, Handle> &handles() {
+    static auto &all = *new std::map<CUmemGenericAllocationHandle, Handle>;
     return all;
 }
 
-int make_file(const Label& label)
-{
+int make_file(const Label &label) {
     const int file = memfd_create("simcuda_memory", MFD_CLOEXEC);
     const auto end = static_cast<off_t>(label.bytes);
     if (file >= 0 && (ftruncate(file, end + static_cast<off_t>(kLabelBytes)) != 0 ||
@@ -55,8 +53,7 @@ int make_file(const Label& label)
     return file;
 }
 
-bool read_label(int file, Label* label)
-{
+bool read_label(int file, Label *label) {
     struct stat status;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ||
         status.st_size < static_cast<off_t>(kLabelBytes)) {
@@ -69,8 +66,7 @@ bool read_label(int file, Label* label)
 }
 
 // CUDA_SUCCESS if memory with these properties can be made.
-CUresult check(const CUmemAllocationProp* properties)
-{
+CUresult check(const CUmemAllocationProp *properties) {
     if (properties == nullptr || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -84,16 +80,13 @@ CUresult check(const CUmemAllocationProp* properties)
                : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-} // namespace
+}  // namespace
 
-PhysicalMemory::PhysicalMemory(int file, Device& device, std::size_t bytes, unsigned handle_types,
+PhysicalMemory::PhysicalMemory(int file, Device &device, std::size_t bytes, unsigned handle_types,
                                bool owned)
-    : file_(file), device_(device), bytes_(bytes), handle_types_(handle_types), owned_(owned)
-{
-}
+    : file_(file), device_(device), bytes_(bytes), handle_types_(handle_types), owned_(owned) {}
 
-PhysicalMemory::~PhysicalMemory()
-{
+PhysicalMemory::~PhysicalMemory() {
     if (owned_) {
         device_.heap->give_back_file(file_, bytes_);
     } else {
@@ -101,9 +94,8 @@ PhysicalMemory::~PhysicalMemory()
     }
 }
 
-std::shared_ptr<PhysicalMemory> PhysicalMemory::create(Device& device, std::size_t bytes,
-                                                       unsigned handle_types)
-{
+std::shared_ptr<PhysicalMemory> PhysicalMemory::create(Device &device, std::size_t bytes,
+                                                       unsigned handle_types) {
     if (!device.heap->take(bytes)) {
         return nullptr;
     }
@@ -121,10 +113,9 @@ std::shared_ptr<PhysicalMemory> PhysicalMemory::create(Device& device, std::size
         new PhysicalMemory(file, device, bytes, handle_types, true));
 }
 
-std::shared_ptr<PhysicalMemory> PhysicalMemory::import(int descriptor)
-{
+std::shared_ptr<PhysicalMemory> PhysicalMemory::import(int descriptor) {
     Label label;
-    Device* device = nullptr;
+    Device *device = nullptr;
     if (read_label(descriptor, &label)) {
         device = find_physical_device(label.physical_device);
     }
@@ -134,8 +125,7 @@ std::shared_ptr<PhysicalMemory> PhysicalMemory::import(int descriptor)
                           file, *device, label.bytes, label.handle_types, false));
 }
 
-int PhysicalMemory::export_file() const
-{
+int PhysicalMemory::export_file() const {
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/self/fd/%d", file_);
     const int file = open(path, O_RDWR | O_CLOEXEC);
@@ -145,29 +135,25 @@ int PhysicalMemory::export_file() const
     return file;
 }
 
-CUmemGenericAllocationHandle MemoryHandles::add(std::shared_ptr<PhysicalMemory> memory)
-{
+CUmemGenericAllocationHandle MemoryHandles::add(std::shared_ptr<PhysicalMemory> memory) {
     static CUmemGenericAllocationHandle last = 0x5c000000;
     handles()[++last] = {std::move(memory), 1};
     return last;
 }
 
-std::shared_ptr<PhysicalMemory> MemoryHandles::find(CUmemGenericAllocationHandle handle)
-{
+std::shared_ptr<PhysicalMemory> MemoryHandles::find(CUmemGenericAllocationHandle handle) {
     const auto found = handles().find(handle);
     return found == handles().end() ? nullptr : found->second.memory;
 }
 
 void MemoryHandles::retain(CUmemGenericAllocationHandle handle,
-                           std::shared_ptr<PhysicalMemory> memory)
-{
-    Handle& entry = handles()[handle];
+                           std::shared_ptr<PhysicalMemory> memory) {
+    Handle &entry = handles()[handle];
     entry.memory = std::move(memory);
     ++entry.references;
 }
 
-bool MemoryHandles::release(CUmemGenericAllocationHandle handle)
-{
+bool MemoryHandles::release(CUmemGenericAllocationHandle handle) {
     const auto found = handles().find(handle);
     if (found == handles().end()) {
         return false;
@@ -178,16 +164,15 @@ bool MemoryHandles::release(CUmemGenericAllocationHandle handle)
     return true;
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-extern "C" CUresult cuMemGetAllocationGranularity(std::size_t* granularity,
-                                                  const CUmemAllocationProp* properties,
-                                                  CUmemAllocationGranularity_flags option)
-{
+extern "C" CUresult cuMemGetAllocationGranularity(std::size_t *granularity,
+                                                  const CUmemAllocationProp *properties,
+                                                  CUmemAllocationGranularity_flags option) {
     static Call call{"cuMemGetAllocationGranularity"};
-    return call.given(option).initialised([&](Lock&) -> CUresult {
+    return call.given(option).initialised([&](Lock &) -> CUresult {
         const bool known = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ||
                            option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
         if (granularity == nullptr || !known) {
@@ -201,11 +186,10 @@ extern "C" CUresult cuMemGetAllocationGranularity(std::size_t* granularity,
     });
 }
 
-extern "C" CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
-                                const CUmemAllocationProp* properties, unsigned long long flags)
-{
+extern "C" CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, std::size_t bytes,
+                                const CUmemAllocationProp *properties, unsigned long long flags) {
     static Call call{"cuMemCreate", Call::Kind::unsafe};
-    return call.given(bytes, flags).initialised([&](Lock&) -> CUresult {
+    return call.given(bytes, flags).initialised([&](Lock &) -> CUresult {
         if (handle == nullptr || flags != 0 || bytes == 0 || bytes % kPageBytes != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -224,19 +208,17 @@ extern "C" CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_
     });
 }
 
-extern "C" CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
+extern "C" CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     static Call call{"cuMemRelease", Call::Kind::unsafe};
-    return call.given(handle).initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock &) -> CUresult {
         return MemoryHandles::release(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     });
 }
 
-extern "C" CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
-                                                           CUmemGenericAllocationHandle handle)
-{
+extern "C" CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                                           CUmemGenericAllocationHandle handle) {
     static Call call{"cuMemGetAllocationPropertiesFromHandle"};
-    return call.given(handle).initialised([&](Lock&) -> CUresult {
+    return call.given(handle).initialised([&](Lock &) -> CUresult {
         const auto memory = MemoryHandles::find(handle);
         if (properties == nullptr || memory == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -251,13 +233,12 @@ extern "C" CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* 
     });
 }
 
-extern "C" CUresult cuMemExportToShareableHandle(void* shareable,
+extern "C" CUresult cuMemExportToShareableHandle(void *shareable,
                                                  CUmemGenericAllocationHandle handle,
                                                  CUmemAllocationHandleType type,
-                                                 unsigned long long flags)
-{
+                                                 unsigned long long flags) {
     static Call call{"cuMemExportToShareableHandle", Call::Kind::unsafe};
-    return call.given(handle, type).initialised([&](Lock&) -> CUresult {
+    return call.given(handle, type).initialised([&](Lock &) -> CUresult {
         const auto memory = MemoryHandles::find(handle);
         if (shareable == nullptr || memory == nullptr || flags != 0 ||
             type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
@@ -274,12 +255,11 @@ extern "C" CUresult cuMemExportToShareableHandle(void* shareable,
     });
 }
 
-extern "C" CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle,
-                                                   void* shareable,
-                                                   CUmemAllocationHandleType type)
-{
+extern "C" CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                                   void *shareable,
+                                                   CUmemAllocationHandleType type) {
     static Call call{"cuMemImportFromShareableHandle", Call::Kind::unsafe};
-    return call.given(shareable, type).initialised([&](Lock&) -> CUresult {
+    return call.given(shareable, type).initialised([&](Lock &) -> CUresult {
         if (handle == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
             return CUDA_ERROR_INVALID_VALUE;
         }

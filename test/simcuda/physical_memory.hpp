@@ -14,7 +14,7 @@ namespace simcuda {
 class PhysicalMemory {
 public:
     // Null if the device has not so much left. `bytes` is a multiple of kPageBytes.
-    static std::shared_ptr<PhysicalMemory> create(Device& device, std::size_t bytes,
+    static std::shared_ptr<PhysicalMemory> create(Device &device, std::size_t bytes,
                                                   unsigned handle_types);
 
     // The memory behind a descriptor that export_file gave, here or in another process, which the
@@ -22,26 +22,26 @@ public:
     static std::shared_ptr<PhysicalMemory> import(int descriptor);
 
     ~PhysicalMemory();
-    PhysicalMemory(const PhysicalMemory&) = delete;
-    PhysicalMemory& operator=(const PhysicalMemory&) = delete;
+    PhysicalMemory(const PhysicalMemory &) = delete;
+    PhysicalMemory &operator=(const PhysicalMemory &) = delete;
 
     // A new descriptor, which the caller closes, or -1. The memory counts as used as long as a copy
     // of it is open somewhere.
     int export_file() const;
 
     int file() const { return file_; }
-    Device& device() const { return device_; } // may be hidden from this process
+    Device &device() const { return device_; }  // may be hidden from this process
     std::size_t bytes() const { return bytes_; }
-    unsigned handle_types() const { return handle_types_; } // as cuMemCreate was asked for
+    unsigned handle_types() const { return handle_types_; }  // as cuMemCreate was asked for
 
 private:
-    PhysicalMemory(int file, Device& device, std::size_t bytes, unsigned handle_types, bool owned);
+    PhysicalMemory(int file, Device &device, std::size_t bytes, unsigned handle_types, bool owned);
 
     const int file_;
-    Device& device_;
+    Device &device_;
     const std::size_t bytes_;
     const unsigned handle_types_;
-    const bool owned_; // it counts in the device's heap
+    const bool owned_;  // it counts in the device's heap
 };
 
 // The handles of this process. A handle keeps its memory while it is referenced; mappings keep the
@@ -61,4 +61,4 @@ public:
     static bool release(CUmemGenericAllocationHandle handle);
 };
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -12,8 +12,7 @@ namespace simcuda {
 #if defined(__x86_64__)
 
 inline long raw_system_call(long number, long a, long b, long c = 0, long d = 0, long e = 0,
-                            long f = 0)
-{
+                            long f = 0) {
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;
     register long r9 __asm__("r9") = f;
@@ -32,11 +31,10 @@ inline long raw_system_call(long number, long a, long b, long c = 0, long d = 0,
 #else
 
 inline long raw_system_call(long number, long a, long b, long c = 0, long d = 0, long e = 0,
-                            long f = 0)
-{
+                            long f = 0) {
     return syscall(number, a, b, c, d, e, f);
 }
 
 #endif
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -14,20 +14,17 @@ using gpushm::RowCopies;
 using gpushm::RowCopy;
 
 // From the first byte of the first row to the last one of the last.
-std::size_t extent(const RowCopy& copy, std::uint64_t pitch)
-{
+std::size_t extent(const RowCopy &copy, std::uint64_t pitch) {
     return (copy.rows - 1) * pitch + copy.length;
 }
 
 // Words are counted by 32 bits there, and addresses of words are aligned.
-bool is_valid(const RowCopy& copy)
-{
+bool is_valid(const RowCopy &copy) {
     return copy.rows > 0 && copy.length > 0 &&
            copy.length / gpushm::word_bytes(copy) <= gpushm::kMostRowCopyWords / copy.rows;
 }
 
-CUresult run_copy(Lock& lock, const Context& context, const RowCopy& copy)
-{
+CUresult run_copy(Lock &lock, const Context &context, const RowCopy &copy) {
     if (!is_valid(copy)) {
         return CUDA_ERROR_LAUNCH_FAILED;
     }
@@ -42,8 +39,8 @@ CUresult run_copy(Lock& lock, const Context& context, const RowCopy& copy)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    char* target = to.access();
-    const char* source = from.access();
+    char *target = to.access();
+    const char *source = from.access();
     lock.unlock();
     for (std::uint64_t row = 0; row < copy.rows; ++row) {
         std::memcpy(target + row * copy.destination_pitch, source + row * copy.source_pitch,
@@ -54,8 +51,7 @@ CUresult run_copy(Lock& lock, const Context& context, const RowCopy& copy)
 }
 
 // The copies, which may be in host memory that kernels reach.
-CUresult find_list(const RowCopies& copies, const Context& context, const RowCopy** list)
-{
+CUresult find_list(const RowCopies &copies, const Context &context, const RowCopy **list) {
     const std::uint32_t group = copies.threads_per_copy;
     if (group == 0 || gpushm::kRowCopyThreads % group != 0 ||
         (copies.list == 0 && copies.count > gpushm::kMostRowCopyParameters)) {
@@ -67,18 +63,17 @@ CUresult find_list(const RowCopies& copies, const Context& context, const RowCop
     if (copies.list != 0) {
         result = find_kernel_memory(copies.list, copies.count * sizeof(RowCopy), false, context,
                                     &memory);
-        *list = reinterpret_cast<const RowCopy*>(memory.access());
+        *list = reinterpret_cast<const RowCopy *>(memory.access());
     }
     return result;
 }
 
-} // namespace
+}  // namespace
 
-CUresult run_row_copies(Lock& lock, Context& context, const void* parameter)
-{
+CUresult run_row_copies(Lock &lock, Context &context, const void *parameter) {
     RowCopies copies;
     std::memcpy(&copies, parameter, sizeof(copies));
-    const RowCopy* list = nullptr;
+    const RowCopy *list = nullptr;
     CUresult result = find_list(copies, context, &list);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -92,4 +87,4 @@ CUresult run_row_copies(Lock& lock, Context& context, const void* parameter)
     return CUDA_SUCCESS;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -15,37 +15,32 @@ namespace simcuda {
 
 namespace {
 
-bool parse(const std::string& text, double* value)
-{
-    char* end = nullptr;
+bool parse(const std::string &text, double *value) {
+    char *end = nullptr;
     *value = std::strtod(text.c_str(), &end);
     return !text.empty() && *end == '\0' && *value >= 0;
 }
 
-bool parse(const std::string& text, std::uint64_t* value)
-{
-    char* end = nullptr;
+bool parse(const std::string &text, std::uint64_t *value) {
+    char *end = nullptr;
     *value = std::strtoull(text.c_str(), &end, 0);
     return !text.empty() && *end == '\0';
 }
 
-} // namespace
+}  // namespace
 
-void PeerAccess::set_all(bool access)
-{
-    for (auto& row : rows_) {
+void PeerAccess::set_all(bool access) {
+    for (auto &row : rows_) {
         row = access ? ~std::uint64_t{0} : 0;
     }
 }
 
-void PeerAccess::set(unsigned one, unsigned other, bool access)
-{
+void PeerAccess::set(unsigned one, unsigned other, bool access) {
     const std::uint64_t bit = std::uint64_t{1} << other;
     access ? rows_[one] |= bit : rows_[one] &= ~bit;
 }
 
-bool PeerAccess::parse(const std::string& text)
-{
+bool PeerAccess::parse(const std::string &text) {
     struct Rule {
         unsigned one;
         unsigned other;
@@ -65,7 +60,7 @@ bool PeerAccess::parse(const std::string& text)
         }
         rules.push_back(pair ? rule : Rule{kMaxDevices, kMaxDevices, rule.access});
     }
-    for (const Rule& rule : rules) {
+    for (const Rule &rule : rules) {
         if (rule.one == kMaxDevices) {
             set_all(rule.access != 0);
         } else {
@@ -76,34 +71,31 @@ bool PeerAccess::parse(const std::string& text)
     return !rules.empty();
 }
 
-Settings& Settings::get()
-{
-    static Settings& settings = *new Settings; // lives until the last call, so never destroyed
+Settings &Settings::get() {
+    static Settings &settings = *new Settings;  // lives until the last call, so never destroyed
     return settings;
 }
 
-Settings::Settings()
-{
-    for (const char* variable :
-         {"SIMCUDA_DEVICES", "SIMCUDA_NODE", "SIMCUDA_EXCLUSIVE", "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_TRACE",
-          "SIMCUDA_DELAY_US", "SIMCUDA_BANDWIDTH_GBS", "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES",
-          "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL", "SIMCUDA_KERNEL_START_US",
-          "SIMCUDA_KERNEL_TIME_SCALE", "SIMCUDA_KERNEL_DIES", "CUDA_LAUNCH_BLOCKING"}) {
+Settings::Settings() {
+    for (const char *variable :
+         {"SIMCUDA_DEVICES", "SIMCUDA_NODE", "SIMCUDA_EXCLUSIVE", "SIMCUDA_MEMORY_MB",
+          "SIMCUDA_COUNTS", "SIMCUDA_TRACE", "SIMCUDA_DELAY_US", "SIMCUDA_BANDWIDTH_GBS",
+          "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES", "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL",
+          "SIMCUDA_KERNEL_START_US", "SIMCUDA_KERNEL_TIME_SCALE", "SIMCUDA_KERNEL_DIES",
+          "CUDA_LAUNCH_BLOCKING"}) {
         read_environment(variable);
     }
 }
 
-void Settings::read_environment(const char* variable)
-{
-    const char* value = std::getenv(variable);
+void Settings::read_environment(const char *variable) {
+    const char *value = std::getenv(variable);
     if (value != nullptr && !set_at_start(variable, value) && !set(variable, value)) {
         std::fprintf(stderr, "simcuda: %s=%s is malformed and is ignored, see the README\n",
                      variable, value);
     }
 }
 
-bool Settings::set_at_start(const std::string& variable, const std::string& value)
-{
+bool Settings::set_at_start(const std::string &variable, const std::string &value) {
     std::uint64_t number = 0;
     if (variable == "SIMCUDA_COUNTS") {
         counts_file = value;
@@ -137,8 +129,7 @@ bool Settings::set_at_start(const std::string& variable, const std::string& valu
     return false;
 }
 
-bool Settings::set(const std::string& variable, const std::string& value)
-{
+bool Settings::set(const std::string &variable, const std::string &value) {
     if (variable == "SIMCUDA_FAIL") {
         return set_injected_failures(value);
     }
@@ -164,15 +155,13 @@ bool Settings::set(const std::string& variable, const std::string& value)
     return true;
 }
 
-std::string with_process_id(std::string path)
-{
+std::string with_process_id(std::string path) {
     const std::size_t at = path.find("%p");
     return at == std::string::npos ? path : path.replace(at, 2, std::to_string(getpid()));
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
-extern "C" int simcuda_set(const char* variable, const char* value)
-{
+extern "C" int simcuda_set(const char *variable, const char *value) {
     return simcuda::Settings::get().set(variable, value) ? 0 : -1;
 }

@@ -8,9 +8,9 @@ extern "C" {
 #endif
 
 // Calls of an entry point since the process began or since simcuda_reset_counts. All forms of a
-// function count together: "cuMemcpyDtoD", "cuMemcpyDtoD_v2" and "cuMemcpyDtoD_v2_ptds" name the same
-// count. 0 for a function that was never called or does not exist. "": all functions together.
-unsigned long simcuda_call_count(const char* function);
+// function count together: "cuMemcpyDtoD", "cuMemcpyDtoD_v2" and "cuMemcpyDtoD_v2_ptds" name the
+// same count. 0 for a function that was never called or does not exist. "": all functions together.
+unsigned long simcuda_call_count(const char *function);
 
 // Sets all counts to 0. Does not change the n of SIMCUDA_FAIL.
 void simcuda_reset_counts(void);
@@ -24,7 +24,7 @@ unsigned long simcuda_migrated_pages(void);
 // (which counts its calls from now on; "" ends it), SIMCUDA_KERNEL_START_US,
 // SIMCUDA_KERNEL_TIME_SCALE, SIMCUDA_KERNEL_DIES (of kernels that start from now on; "" ends it).
 // Returns 0, or -1 if the variable or its value is refused.
-int simcuda_set(const char* variable, const char* value);
+int simcuda_set(const char *variable, const char *value);
 
 #ifdef __cplusplus
 }

@@ -11,8 +11,7 @@
 
 namespace {
 
-double milliseconds_of(const std::function<void()>& work)
-{
+double milliseconds_of(const std::function<void()> &work) {
     const auto start = std::chrono::steady_clock::now();
     work();
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -20,8 +19,7 @@ double milliseconds_of(const std::function<void()>& work)
 }
 
 // The counts that a process wrote.
-std::map<std::string, unsigned long> read_counts(const TemporaryFile& file)
-{
+std::map<std::string, unsigned long> read_counts(const TemporaryFile &file) {
     std::map<std::string, unsigned long> found;
     std::ifstream input(file.name());
     std::string function;
@@ -32,8 +30,7 @@ std::map<std::string, unsigned long> read_counts(const TemporaryFile& file)
 }
 
 // Arguments: how many devices should be there.
-int count_devices(const Arguments& arguments)
-{
+int count_devices(const Arguments &arguments) {
     CUcontext context = nullptr;
     CHILD_CHECK(start_cuda(0, &context));
     CHILD_CHECK(device_count() == std::stoi(arguments.at(0)));
@@ -42,8 +39,7 @@ int count_devices(const Arguments& arguments)
 }
 const ChildStepRegistration kCountDevices("count devices", count_devices);
 
-int fill_memory(const Arguments&)
-{
+int fill_memory(const Arguments &) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;
     CHILD_CHECK(start_cuda(0, &context));
@@ -53,8 +49,7 @@ int fill_memory(const Arguments&)
 }
 const ChildStepRegistration kFillMemory("fill memory", fill_memory);
 
-int fail_to_initialise(const Arguments&)
-{
+int fail_to_initialise(const Arguments &) {
     CHILD_CHECK(cu().cuInit(0) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuInit(0) == CUDA_ERROR_SYSTEM_NOT_READY);
     CHILD_CHECK(cu().cuInit(0) == CUDA_SUCCESS);
@@ -62,13 +57,12 @@ int fail_to_initialise(const Arguments&)
 }
 const ChildStepRegistration kFailToInitialise("fail to initialise", fail_to_initialise);
 
-int exit_with_work_left(const Arguments&)
-{
+int exit_with_work_left(const Arguments &) {
     CUcontext context = nullptr;
     CHILD_CHECK(start_cuda(0, &context));
     CUstream stream = nullptr;
     CUdeviceptr memory = 0;
-    void* word = nullptr;
+    void *word = nullptr;
     CHILD_CHECK(cu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuMemAlloc(&memory, 1 << 20) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuMemHostAlloc(&word, 8, 0) == CUDA_SUCCESS);
@@ -79,8 +73,7 @@ int exit_with_work_left(const Arguments&)
 }
 const ChildStepRegistration kExitWithWorkLeft("exit with work left", exit_with_work_left);
 
-int read_freed_memory(const Arguments&)
-{
+int read_freed_memory(const Arguments &) {
     CUcontext context = nullptr;
     CUstream stream = nullptr;
     CUdeviceptr memory = 0;
@@ -90,7 +83,7 @@ int read_freed_memory(const Arguments&)
     CHILD_CHECK(cu().cuMemAlloc(&memory, 1 << 20) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuMemAllocAsync(&pool_memory, 1 << 20, stream) == CUDA_SUCCESS);
     CHILD_CHECK(controls().set("SIMCUDA_DELAY_US", "20000") == 0);
-    CHILD_CHECK(cu().cuMemsetD8Async(memory, 1, 8, stream) == CUDA_SUCCESS); // time to queue
+    CHILD_CHECK(cu().cuMemsetD8Async(memory, 1, 8, stream) == CUDA_SUCCESS);  // time to queue
     CHILD_CHECK(cu().cuMemFreeAsync(pool_memory, stream) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuMemcpyAsync(memory, pool_memory, 1 << 20, stream) == CUDA_SUCCESS);
     CHILD_CHECK(cu().cuStreamSynchronize(stream) == CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -99,8 +92,7 @@ int read_freed_memory(const Arguments&)
 }
 const ChildStepRegistration kReadFreedMemory("read freed memory", read_freed_memory);
 
-TEST_F(ControlsTest, calls_are_counted_by_function_in_all_its_forms)
-{
+TEST_F(ControlsTest, calls_are_counted_by_function_in_all_its_forms) {
     DeviceMemory filled(8);
     controls().reset_counts();
     EXPECT_CU(cu().cuMemsetD8(filled.address(), 1, 8));
@@ -121,8 +113,7 @@ TEST_F(ControlsTest, calls_are_counted_by_function_in_all_its_forms)
     EXPECT_EQ(0u, controls().call_count("cuMemFree"));
 }
 
-TEST_F(ControlsTest, counts_are_written_when_the_process_ends)
-{
+TEST_F(ControlsTest, counts_are_written_when_the_process_ends) {
     TemporaryFile file;
     ASSERT_EQ(0, run_child("count devices", {"2"}, {std::string("SIMCUDA_COUNTS=") + file.name()})
                      .exit_status);
@@ -133,17 +124,15 @@ TEST_F(ControlsTest, counts_are_written_when_the_process_ends)
     EXPECT_EQ(0u, counts.count("cuMemAlloc"));
 }
 
-TEST_F(ControlsTest, the_number_and_size_of_devices_can_be_chosen)
-{
+TEST_F(ControlsTest, the_number_and_size_of_devices_can_be_chosen) {
     EXPECT_EQ(0, run_child("count devices", {"5"}, {"SIMCUDA_DEVICES=5"}).exit_status);
-    EXPECT_EQ(0, run_child("count devices", {"2"},
-                           {"SIMCUDA_DEVICES=5", "CUDA_VISIBLE_DEVICES=4,0,7,1"})
-                     .exit_status);
+    EXPECT_EQ(
+        0, run_child("count devices", {"2"}, {"SIMCUDA_DEVICES=5", "CUDA_VISIBLE_DEVICES=4,0,7,1"})
+               .exit_status);
     EXPECT_EQ(0, run_child("fill memory", {}, {"SIMCUDA_MEMORY_MB=100"}).exit_status);
 }
 
-TEST_F(ControlsTest, the_nth_call_fails)
-{
+TEST_F(ControlsTest, the_nth_call_fails) {
     DeviceMemory memory(64);
     set("SIMCUDA_FAIL", "cuMemsetD8:2:719,cuMemcpy_v2:1:2");
     EXPECT_CU(cu().cuMemsetD8(memory.address(), 1, 64));
@@ -154,8 +143,7 @@ TEST_F(ControlsTest, the_nth_call_fails)
     EXPECT_EQ(0, run_child("fail to initialise", {}, {"SIMCUDA_FAIL=cuInit:2:802"}).exit_status);
 }
 
-TEST_F(ControlsTest, malformed_values_are_refused)
-{
+TEST_F(ControlsTest, malformed_values_are_refused) {
     EXPECT_EQ(-1, controls().set("SIMCUDA_FAIL", "cuMemcpy"));
     EXPECT_EQ(-1, controls().set("SIMCUDA_FAIL", "cuMemcpy:0:1"));
     EXPECT_EQ(-1, controls().set("SIMCUDA_DELAY_US", "soon"));
@@ -166,8 +154,7 @@ TEST_F(ControlsTest, malformed_values_are_refused)
     EXPECT_EQ(-1, controls().set("SIMCUDA_NO_SUCH", "3"));
 }
 
-TEST_F(ControlsTest, copies_take_the_delay_and_the_time_of_their_bytes)
-{
+TEST_F(ControlsTest, copies_take_the_delay_and_the_time_of_their_bytes) {
     DeviceMemory from(10 << 20);
     DeviceMemory to(10 << 20);
     Stream stream;
@@ -179,12 +166,11 @@ TEST_F(ControlsTest, copies_take_the_delay_and_the_time_of_their_bytes)
     set("SIMCUDA_DELAY_US", "30000");
     EXPECT_GE(milliseconds_of(copy), 30);
     set("SIMCUDA_DELAY_US", "0");
-    set("SIMCUDA_BANDWIDTH_GBS", "0.1"); // 105 ms
+    set("SIMCUDA_BANDWIDTH_GBS", "0.1");  // 105 ms
     EXPECT_GE(milliseconds_of(copy), 100);
 }
 
-TEST_F(ControlsTest, delays_of_different_streams_overlap)
-{
+TEST_F(ControlsTest, delays_of_different_streams_overlap) {
     constexpr int kStreams = 8;
     DeviceMemory memory(kStreams);
     std::vector<std::unique_ptr<Stream>> streams;
@@ -203,8 +189,7 @@ TEST_F(ControlsTest, delays_of_different_streams_overlap)
 }
 
 // Which of two streams, with the same work queued in both, wrote last, for some rounds.
-std::string race(int rounds)
-{
+std::string race(int rounds) {
     std::string winners;
     DeviceMemory word(1);
     Stream stream;
@@ -218,8 +203,7 @@ std::string race(int rounds)
     return winners;
 }
 
-TEST_F(ControlsTest, a_seed_makes_the_order_of_streams_random)
-{
+TEST_F(ControlsTest, a_seed_makes_the_order_of_streams_random) {
     set("SIMCUDA_SEED", "7");
     set("SIMCUDA_DELAY_US", "1000");
     const std::string winners = race(40);
@@ -227,26 +211,24 @@ TEST_F(ControlsTest, a_seed_makes_the_order_of_streams_random)
     EXPECT_NE(std::string::npos, winners.find('2')) << winners;
 }
 
-TEST_F(ControlsTest, pinned_memory_is_limited)
-{
+TEST_F(ControlsTest, pinned_memory_is_limited) {
     set("SIMCUDA_MAX_PINNED_BYTES", "10000");
     Bytes first(8000);
     Bytes second(8000);
     EXPECT_CU(cu().cuMemHostRegister(first.data(), first.size(), 0));
     EXPECT_EQ(CUDA_ERROR_OUT_OF_MEMORY, cu().cuMemHostRegister(second.data(), second.size(), 0));
-    void* pointer = nullptr;
+    void *pointer = nullptr;
     EXPECT_EQ(CUDA_ERROR_OUT_OF_MEMORY, cu().cuMemHostAlloc(&pointer, 8000, 0));
     EXPECT_CU(cu().cuMemHostUnregister(first.data()));
     EXPECT_CU(cu().cuMemHostRegister(second.data(), second.size(), 0));
     EXPECT_CU(cu().cuMemHostUnregister(second.data()));
 }
 
-TEST_F(ControlsTest, peer_access_can_be_taken_away)
-{
+TEST_F(ControlsTest, peer_access_can_be_taken_away) {
     int can_access = 0;
     EXPECT_CU(cu().cuDeviceCanAccessPeer(&can_access, 0, 1));
     EXPECT_EQ(1, can_access);
-    for (const char* value : {"0", "0-1=0", "1-0=0", "1,0-1=0"}) {
+    for (const char *value : {"0", "0-1=0", "1-0=0", "1,0-1=0"}) {
         set("SIMCUDA_PEER_ACCESS", value);
         EXPECT_CU(cu().cuDeviceCanAccessPeer(&can_access, 0, 1));
         EXPECT_EQ(0, can_access) << value;
@@ -256,8 +238,7 @@ TEST_F(ControlsTest, peer_access_can_be_taken_away)
     }
 }
 
-TEST_F(ControlsTest, a_freed_address_is_given_again)
-{
+TEST_F(ControlsTest, a_freed_address_is_given_again) {
     CUdeviceptr first = 0;
     CUdeviceptr second = 0;
     ASSERT_CU(cu().cuMemAlloc(&first, 3 << 20));
@@ -267,18 +248,15 @@ TEST_F(ControlsTest, a_freed_address_is_given_again)
     EXPECT_CU(cu().cuMemFree(second));
 }
 
-TEST_F(ControlsTest, work_on_freed_memory_breaks_the_context)
-{
+TEST_F(ControlsTest, work_on_freed_memory_breaks_the_context) {
     EXPECT_EQ(0, run_child("read freed memory").exit_status);
 }
 
-TEST_F(ControlsTest, a_process_ends_with_work_left)
-{
+TEST_F(ControlsTest, a_process_ends_with_work_left) {
     EXPECT_EQ(0, run_child("exit with work left").exit_status);
 }
 
-TEST_F(ControlsTest, handles_of_a_destroyed_context_are_refused)
-{
+TEST_F(ControlsTest, handles_of_a_destroyed_context_are_refused) {
     CUcontext other = nullptr;
     CUstream stream = nullptr;
     CUevent event = nullptr;
@@ -300,14 +278,13 @@ TEST_F(ControlsTest, handles_of_a_destroyed_context_are_refused)
     EXPECT_EQ(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu().cuCtxDestroy(other));
 }
 
-TEST_F(ControlsTest, calls_are_traced)
-{
+TEST_F(ControlsTest, calls_are_traced) {
     TemporaryFile file;
     ASSERT_EQ(0, run_child("fill memory", {},
                            {"SIMCUDA_MEMORY_MB=100", std::string("SIMCUDA_TRACE=") + file.name()})
                      .exit_status);
     std::ifstream input(file.name());
-    std::map<std::string, std::vector<std::string>> found; // function and arguments by result
+    std::map<std::string, std::vector<std::string>> found;  // function and arguments by result
     double last_time = 0;
     for (std::string line; std::getline(input, line);) {
         std::istringstream fields(line);
@@ -329,14 +306,12 @@ TEST_F(ControlsTest, calls_are_traced)
     EXPECT_EQ(std::vector<std::string>{" cuMemAlloc 62914560"}, found["2"]);
 }
 
-void CUDA_CB call_driver(void* result)
-{
+void CUDA_CB call_driver(void *result) {
     int count = 0;
-    *static_cast<CUresult*>(result) = cu().cuDeviceGetCount(&count);
+    *static_cast<CUresult *>(result) = cu().cuDeviceGetCount(&count);
 }
 
-TEST_F(ControlsTest, a_host_function_may_not_call_the_driver)
-{
+TEST_F(ControlsTest, a_host_function_may_not_call_the_driver) {
     Stream stream;
     CUresult result = CUDA_SUCCESS;
     ASSERT_CU(cu().cuLaunchHostFunc(stream, call_driver, &result));
@@ -344,4 +319,4 @@ TEST_F(ControlsTest, a_host_function_may_not_call_the_driver)
     EXPECT_EQ(CUDA_ERROR_NOT_PERMITTED, result);
 }
 
-} // namespace
+}  // namespace

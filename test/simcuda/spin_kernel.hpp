@@ -2,8 +2,9 @@
 // An application's kernel that waits.
 #pragma once
 
-// "simcuda_spin": the first thread of each block reads the 32-bit word whose address is its parameter until that
-// is not 0, and the others wait for it. The simulation knows it by its name; this is PTX for a real GPU.
+// "simcuda_spin": the first thread of each block reads the 32-bit word whose address is its
+// parameter until that is not 0, and the others wait for it. The simulation knows it by its name;
+// this is PTX for a real GPU.
 constexpr char kSpinImage[] = R"(
 .version 7.0
 .target sm_50

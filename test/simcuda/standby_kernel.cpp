@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The GPU's side of core/kernels/standby_protocol.hpp, as core/kernels/standby_kernel.cu does it: stays for a
-// while, polls the units of a control block and copies what it is told there.
+// The GPU's side of core/kernels/standby_protocol.hpp, as core/kernels/standby_kernel.cu does it:
+// stays for a while, polls the units of a control block and copies what it is told there.
 #include "kernel.hpp"
 
 #include "core/kernels/standby_protocol.hpp"
@@ -25,34 +25,28 @@ using gpushm::StandbyControl;
 using gpushm::StandbyParameters;
 using gpushm::StandbyUnit;
 
-bool is_inline(const StandbyUnit& first)
-{
+bool is_inline(const StandbyUnit &first) {
     return (first.argument & gpushm::kStandbyInline) != 0;
 }
 
-std::uint32_t length_of(const StandbyUnit& first)
-{
+std::uint32_t length_of(const StandbyUnit &first) {
     return first.argument & gpushm::kStandbyLength;
 }
 
-bool is_answer(const StandbyUnit& first)
-{
+bool is_answer(const StandbyUnit &first) {
     return (first.argument & gpushm::kStandbyAnswer) != 0;
 }
 
-bool reads_ahead(const StandbyUnit& first)
-{
+bool reads_ahead(const StandbyUnit &first) {
     return (first.argument & gpushm::kStandbyReadAhead) != 0;
 }
 
-bool ends_batch(const StandbyUnit& first)
-{
+bool ends_batch(const StandbyUnit &first) {
     return (first.argument & gpushm::kStandbyEndsBatch) != 0;
 }
 
 // The payload that an inline command's units carry, to `target`.
-void copy_payload(char* target, const StandbyUnit* command)
-{
+void copy_payload(char *target, const StandbyUnit *command) {
     constexpr std::uint32_t kPart = gpushm::kStandbyUnitPayload;
     const std::uint32_t length = length_of(*command);
     for (std::uint32_t at = 0; at < length; at += kPart) {
@@ -64,40 +58,41 @@ void copy_payload(char* target, const StandbyUnit* command)
 struct Window {
     StandbyUnit units[gpushm::kStandbyWindow];
     StandbyUnit beat;
-    std::vector<const StandbyUnit*> commands{}; // the first unit of each that is there as a whole
-    std::uint32_t used = 0;                     // the units of these commands
+    std::vector<const StandbyUnit *> commands{};  // the first unit of each that is there as a whole
+    std::uint32_t used = 0;                       // the units of these commands
 };
 
 class Standby {
 public:
-    Standby(const Context& context, StandbyControl& control, const StandbyParameters& parameters)
-        : context_(context), control_(control), parameters_(parameters), next_(parameters.first),
-          random_(seed_ + parameters.launch)
-    {
-    }
+    Standby(const Context &context, StandbyControl &control, const StandbyParameters &parameters)
+        : context_(context),
+          control_(control),
+          parameters_(parameters),
+          next_(parameters.first),
+          random_(seed_ + parameters.launch) {}
 
     // Called with the lock held, which it lets go of most of the time.
-    CUresult run(Lock& lock);
+    CUresult run(Lock &lock);
 
 private:
-    CUresult stay(Lock& lock);
+    CUresult stay(Lock &lock);
     Window look() const;
-    CUresult find_commands(Window* window) const;
-    bool leaves(const Window& window);
-    CUresult serve(Lock& lock, Window* window);
-    CUresult copy(Lock& lock, const StandbyUnit* command, bool alone) const;
-    CUresult read_ahead(Lock& lock, const StandbyUnit* command);
-    CUresult answer(Lock& lock, const StandbyUnit* command);
+    CUresult find_commands(Window *window) const;
+    bool leaves(const Window &window);
+    CUresult serve(Lock &lock, Window *window);
+    CUresult copy(Lock &lock, const StandbyUnit *command, bool alone) const;
+    CUresult read_ahead(Lock &lock, const StandbyUnit *command);
+    CUresult answer(Lock &lock, const StandbyUnit *command);
     bool over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const;
     void pause();
 
-    const Context& context_;
-    StandbyControl& control_;
+    const Context &context_;
+    StandbyControl &control_;
     const StandbyParameters parameters_;
-    std::uint32_t next_; // the first unit that is not served
-    std::uint64_t held_from_ = 0; // what was read ahead
+    std::uint32_t next_;           // the first unit that is not served
+    std::uint64_t held_from_ = 0;  // what was read ahead
     std::vector<char> held_{};
-    std::uint32_t reader_ = 0; // by the command of this number; 0: nothing
+    std::uint32_t reader_ = 0;  // by the command of this number; 0: nothing
 
     const std::uint64_t seed_ = Settings::get().seed;
     std::mt19937_64 random_;
@@ -107,12 +102,11 @@ private:
         dies_after_ != 0 ? dies_after_ : std::numeric_limits<std::uint64_t>::max();
 
     const Clock::time_point began_ = Clock::now();
-    Clock::time_point beat_seen_ = began_; // when it changed
+    Clock::time_point beat_seen_ = began_;  // when it changed
     std::uint64_t beat_ = 0;
 };
 
-CUresult Standby::run(Lock& lock)
-{
+CUresult Standby::run(Lock &lock) {
     lock.unlock();
     __atomic_store_n(&control_.started, parameters_.launch, __ATOMIC_RELEASE);
     const CUresult result = stay(lock);
@@ -120,8 +114,7 @@ CUresult Standby::run(Lock& lock)
     return result;
 }
 
-CUresult Standby::stay(Lock& lock)
-{
+CUresult Standby::stay(Lock &lock) {
     do {
         Window window = look();
         CUresult result = find_commands(&window);
@@ -140,8 +133,7 @@ CUresult Standby::stay(Lock& lock)
     return CUDA_SUCCESS;
 }
 
-Window Standby::look() const
-{
+Window Standby::look() const {
     Window window;
     for (std::uint32_t i = 0; i < gpushm::kStandbyWindow; ++i) {
         window.units[i] = gpushm::load_unit(control_.units[(next_ + i) % gpushm::kStandbyUnits]);
@@ -151,8 +143,7 @@ Window Standby::look() const
 }
 
 // CUDA_ERROR_ILLEGAL_ADDRESS if there is a command that nobody may give.
-CUresult Standby::find_commands(Window* window) const
-{
+CUresult Standby::find_commands(Window *window) const {
     constexpr std::uint32_t kNumber = std::numeric_limits<std::uint32_t>::max() >> 1;
     std::uint32_t there = 0;
     while (there < gpushm::kStandbyWindow &&
@@ -160,7 +151,7 @@ CUresult Standby::find_commands(Window* window) const
         ++there;
     }
     while (window->used < there && window->commands.size() < serves_) {
-        const StandbyUnit& first = window->units[window->used];
+        const StandbyUnit &first = window->units[window->used];
         if ((is_inline(first) && length_of(first) > gpushm::kStandbyMostInline) ||
             (is_answer(first) &&
              (length_of(first) > gpushm::kStandbyMostAnswer || window->used != 0)) ||
@@ -180,8 +171,7 @@ CUresult Standby::find_commands(Window* window) const
     return CUDA_SUCCESS;
 }
 
-bool Standby::over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const
-{
+bool Standby::over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const {
     const std::chrono::duration<double, std::nano> limit(limit_ns *
                                                          Settings::get().kernel_time_scale);
     return now - since > limit;
@@ -189,8 +179,7 @@ bool Standby::over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_
 
 // Also when there are commands, which it does not serve then. The clock of the simulated GPU counts
 // nanoseconds (CU_DEVICE_ATTRIBUTE_CLOCK_RATE).
-bool Standby::leaves(const Window& window)
-{
+bool Standby::leaves(const Window &window) {
     const auto now = Clock::now();
     if (window.beat.word != beat_) {
         beat_ = window.beat.word;
@@ -203,15 +192,14 @@ bool Standby::leaves(const Window& window)
 
 // The threads of the block share the copies of a window out among themselves, so that these end in
 // any order; `done` is written once, behind all of them.
-CUresult Standby::serve(Lock& lock, Window* window)
-{
-    auto& commands = window->commands;
+CUresult Standby::serve(Lock &lock, Window *window) {
+    auto &commands = window->commands;
     // Several at once are served as if none had to do with reading ahead.
-    const StandbyUnit* const only = commands.size() == 1 ? commands.front() : nullptr;
+    const StandbyUnit *const only = commands.size() == 1 ? commands.front() : nullptr;
     if (seed_ != 0) {
         std::shuffle(commands.begin(), commands.end(), random_);
     }
-    for (const StandbyUnit* command : commands) {
+    for (const StandbyUnit *command : commands) {
         pause();
         const CUresult result =
             is_answer(*command) ? answer(lock, command) : copy(lock, command, command == only);
@@ -233,10 +221,9 @@ CUresult Standby::serve(Lock& lock, Window* window)
     return read_ahead(lock, only);
 }
 
-CUresult Standby::read_ahead(Lock& lock, const StandbyUnit* command)
-{
+CUresult Standby::read_ahead(Lock &lock, const StandbyUnit *command) {
     pause();
-    const StandbyUnit& next = command[2];
+    const StandbyUnit &next = command[2];
     if (next.argument > gpushm::kStandbyMostAhead) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
@@ -244,8 +231,7 @@ CUresult Standby::read_ahead(Lock& lock, const StandbyUnit* command)
     held_.resize(next.argument);
     lock.lock();
     Span from;
-    const CUresult result =
-        find_kernel_memory(next.word, next.argument, false, context_, &from);
+    const CUresult result = find_kernel_memory(next.word, next.argument, false, context_, &from);
     if (result == CUDA_SUCCESS) {
         std::memcpy(held_.data(), from.access(), next.argument);
     }
@@ -254,8 +240,7 @@ CUresult Standby::read_ahead(Lock& lock, const StandbyUnit* command)
 }
 
 // `alone`: no other command is there.
-CUresult Standby::copy(Lock& lock, const StandbyUnit* command, bool alone) const
-{
+CUresult Standby::copy(Lock &lock, const StandbyUnit *command, bool alone) const {
     const std::uint32_t length = length_of(*command);
     if (length == 0) {
         return CUDA_SUCCESS;
@@ -282,14 +267,12 @@ CUresult Standby::copy(Lock& lock, const StandbyUnit* command, bool alone) const
 }
 
 // Its units come in any order.
-CUresult Standby::answer(Lock& lock, const StandbyUnit* command)
-{
+CUresult Standby::answer(Lock &lock, const StandbyUnit *command) {
     const std::uint32_t length = length_of(*command);
     std::vector<char> bytes(length);
     lock.lock();
     Span from;
-    const CUresult result =
-        find_kernel_memory(command[1].word, length, false, context_, &from);
+    const CUresult result = find_kernel_memory(command[1].word, length, false, context_, &from);
     if (result == CUDA_SUCCESS) {
         std::memcpy(bytes.data(), from.access(), length);
     }
@@ -313,8 +296,7 @@ CUresult Standby::answer(Lock& lock, const StandbyUnit* command)
     return CUDA_SUCCESS;
 }
 
-void Standby::pause()
-{
+void Standby::pause() {
     if (seed_ != 0) {
         std::uniform_real_distribution<double> microseconds(0, 3 * Settings::get().delay_us);
         std::this_thread::sleep_for(
@@ -322,24 +304,23 @@ void Standby::pause()
     }
 }
 
-} // namespace
+}  // namespace
 
-CUresult run_standby(Lock& lock, Context& context, const void* parameter)
-{
+CUresult run_standby(Lock &lock, Context &context, const void *parameter) {
     StandbyParameters parameters;
     std::memcpy(&parameters, parameter, sizeof(parameters));
     const auto address = reinterpret_cast<std::uintptr_t>(parameters.control);
     if (address % alignof(StandbyControl) != 0) {
         return CUDA_ERROR_MISALIGNED_ADDRESS;
     }
-    Span block; // keeps the memory
+    Span block;  // keeps the memory
     const CUresult result =
         find_kernel_memory(address, sizeof(StandbyControl), true, context, &block);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    auto& control = *reinterpret_cast<StandbyControl*>(block.access());
+    auto &control = *reinterpret_cast<StandbyControl *>(block.access());
     return Standby(context, control, parameters).run(lock);
 }
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -16,18 +16,16 @@ namespace {
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 // Those whose streams exist.
-std::vector<std::shared_ptr<Capture>>& captures()
-{
-    static auto& all = *new std::vector<std::shared_ptr<Capture>>;
-    const auto over = [](const auto& capture) {
+std::vector<std::shared_ptr<Capture>> &captures() {
+    static auto &all = *new std::vector<std::shared_ptr<Capture>>;
+    const auto over = [](const auto &capture) {
         return capture->ended || capture->origin.expired();
     };
     all.erase(std::remove_if(all.begin(), all.end(), over), all.end());
     return all;
 }
 
-bool prohibits_unsafe_calls(const Capture& capture)
-{
+bool prohibits_unsafe_calls(const Capture &capture) {
     if (capture.invalidated || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
         return false;
     }
@@ -40,16 +38,14 @@ bool prohibits_unsafe_calls(const Capture& capture)
 
 // Runs `body` with the stream.
 template <typename Body>
-CUresult with_stream(Call& call, CUstream handle, Body body)
-{
-    return call.given(handle).with_context([&](Lock&, Context& context) -> CUresult {
+CUresult with_stream(Call &call, CUstream handle, Body body) {
+    return call.given(handle).with_context([&](Lock &, Context &context) -> CUresult {
         const auto stream = find_stream(handle, context);
         return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(stream);
     });
 }
 
-CUstreamCaptureStatus status_of(const Stream& stream)
-{
+CUstreamCaptureStatus status_of(const Stream &stream) {
     if (stream.capture == nullptr) {
         return CU_STREAM_CAPTURE_STATUS_NONE;
     }
@@ -58,10 +54,9 @@ CUstreamCaptureStatus status_of(const Stream& stream)
 }
 
 // The capture that a legacy default stream must not disturb, or null.
-Capture* capture_beside(const Stream& stream)
-{
+Capture *capture_beside(const Stream &stream) {
     if (stream.kind == Stream::Kind::legacy) {
-        for (const auto& capture : captures()) {
+        for (const auto &capture : captures()) {
             const auto origin = capture->origin.lock();
             if (origin->kind == Stream::Kind::blocking && &origin->context == &stream.context) {
                 return capture.get();
@@ -71,10 +66,9 @@ Capture* capture_beside(const Stream& stream)
     return nullptr;
 }
 
-CUresult begin(CUstream handle, CUstreamCaptureMode mode)
-{
+CUresult begin(CUstream handle, CUstreamCaptureMode mode) {
     static Call call{"cuStreamBeginCapture"};
-    return with_stream(call, handle, [&](const auto& stream) -> CUresult {
+    return with_stream(call, handle, [&](const auto &stream) -> CUresult {
         static unsigned long long last_id = 0;
         if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -85,15 +79,14 @@ CUresult begin(CUstream handle, CUstreamCaptureMode mode)
         if (stream->capture != nullptr) {
             return CUDA_ERROR_ILLEGAL_STATE;
         }
-        stream->capture = std::make_shared<Capture>(
-            Capture{++last_id, mode, std::this_thread::get_id(), stream});
+        stream->capture =
+            std::make_shared<Capture>(Capture{++last_id, mode, std::this_thread::get_id(), stream});
         captures().push_back(stream->capture);
         return CUDA_SUCCESS;
     });
 }
 
-CUresult end(const std::shared_ptr<Stream>& stream, CUgraph* graph)
-{
+CUresult end(const std::shared_ptr<Stream> &stream, CUgraph *graph) {
     const auto capture = stream->capture;
     if (capture == nullptr) {
         return CUDA_ERROR_ILLEGAL_STATE;
@@ -106,17 +99,16 @@ CUresult end(const std::shared_ptr<Stream>& stream, CUgraph* graph)
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
         capture->thread != std::this_thread::get_id()) {
         *graph = nullptr;
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; // and it is over (seen with driver 580)
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;  // and it is over (seen with driver 580)
     }
     *graph = capture->invalidated ? nullptr : add_graph(std::move(capture->operations));
     return capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
 // What all versions of cuStreamGetCaptureInfo tell.
-CUresult get_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, bool graph_too)
-{
+CUresult get_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, bool graph_too) {
     static Call call{"cuStreamGetCaptureInfo"};
-    return with_stream(call, handle, [&](const auto& stream) -> CUresult {
+    return with_stream(call, handle, [&](const auto &stream) -> CUresult {
         if (status == nullptr || graph_too) {
             return graph_too ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
         }
@@ -131,12 +123,11 @@ CUresult get_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id
     });
 }
 
-} // namespace
+}  // namespace
 
-bool unsafe_call_permitted()
-{
+bool unsafe_call_permitted() {
     bool permitted = true;
-    for (const auto& capture : captures()) {
+    for (const auto &capture : captures()) {
         if (prohibits_unsafe_calls(*capture)) {
             capture->invalidated = true;
             permitted = false;
@@ -145,9 +136,8 @@ bool unsafe_call_permitted()
     return permitted;
 }
 
-CUresult capture_state(const Stream& stream)
-{
-    if (Capture* beside = capture_beside(stream)) {
+CUresult capture_state(const Stream &stream) {
+    if (Capture *beside = capture_beside(stream)) {
         beside->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
@@ -156,8 +146,7 @@ CUresult capture_state(const Stream& stream)
                : CUDA_SUCCESS;
 }
 
-CUresult refuse_capturing(const Stream& stream)
-{
+CUresult refuse_capturing(const Stream &stream) {
     const CUresult state = capture_state(stream);
     if (state != CUDA_SUCCESS || stream.capture == nullptr) {
         return state;
@@ -166,10 +155,9 @@ CUresult refuse_capturing(const Stream& stream)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CUresult refuse_capturing(const Context& context)
-{
+CUresult refuse_capturing(const Context &context) {
     CUresult result = CUDA_SUCCESS;
-    for (const auto& capture : captures()) {
+    for (const auto &capture : captures()) {
         if (&capture->origin.lock()->context == &context) {
             capture->invalidated = true;
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -178,14 +166,13 @@ CUresult refuse_capturing(const Context& context)
     return result;
 }
 
-} // namespace simcuda
+}  // namespace simcuda
 
 using namespace simcuda;
 
-extern "C" CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode)
-{
+extern "C" CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     static Call call{"cuThreadExchangeStreamCaptureMode"};
-    return call.initialised([&](Lock&) -> CUresult {
+    return call.initialised([&](Lock &) -> CUresult {
         if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
             *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -195,23 +182,20 @@ extern "C" CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode)
     });
 }
 
-extern "C" CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
+extern "C" CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
     return begin(stream, mode);
 }
 
-extern "C" CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph)
-{
+extern "C" CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     static Call call{"cuStreamEndCapture"};
-    return with_stream(call, handle, [&](const auto& stream) -> CUresult {
+    return with_stream(call, handle, [&](const auto &stream) -> CUresult {
         return graph == nullptr ? CUDA_ERROR_INVALID_VALUE : end(stream, graph);
     });
 }
 
-extern "C" CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status)
-{
+extern "C" CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     static Call call{"cuStreamIsCapturing"};
-    return with_stream(call, handle, [&](const auto& stream) -> CUresult {
+    return with_stream(call, handle, [&](const auto &stream) -> CUresult {
         if (status == nullptr) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -224,19 +208,17 @@ extern "C" CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* 
 }
 
 // The graph and its nodes cannot be seen while they are captured.
-extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status,
-                                              cuuint64_t* id, CUgraph* graph,
-                                              const CUgraphNode** nodes, std::size_t* node_count)
-{
+extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status,
+                                              cuuint64_t *id, CUgraph *graph,
+                                              const CUgraphNode **nodes, std::size_t *node_count) {
     const bool graph_too = graph != nullptr || nodes != nullptr || node_count != nullptr;
     return get_info(stream, status, id, graph_too);
 }
 
-extern "C" CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status,
-                                              cuuint64_t* id, CUgraph* graph,
-                                              const CUgraphNode** nodes, const EdgeData** edges,
-                                              std::size_t* node_count)
-{
+extern "C" CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status,
+                                              cuuint64_t *id, CUgraph *graph,
+                                              const CUgraphNode **nodes, const EdgeData **edges,
+                                              std::size_t *node_count) {
     const bool graph_too =
         graph != nullptr || nodes != nullptr || edges != nullptr || node_count != nullptr;
     return get_info(stream, status, id, graph_too);

@@ -12,13 +12,13 @@
 namespace simcuda {
 
 struct Capture {
-    unsigned long long id; // never 0, never reused
+    unsigned long long id;  // never 0, never reused
     CUstreamCaptureMode mode;
-    std::thread::id thread;           // which began it
-    std::weak_ptr<Stream> origin;     // in which it began; others join it by events
+    std::thread::id thread;        // which began it
+    std::weak_ptr<Stream> origin;  // in which it began; others join it by events
     bool invalidated = false;
     bool ended = false;
-    std::vector<Operation> operations{}; // in an order in which they may run
+    std::vector<Operation> operations{};  // in an order in which they may run
 };
 
 // Whether the calling thread may make a potentially unsafe call now. If not, it has invalidated the
@@ -28,13 +28,13 @@ bool unsafe_call_permitted();
 // CUDA_SUCCESS if operations may be put into the stream: not if the capture was invalidated, and
 // not into a legacy default stream beside which a blocking stream is capturing, which invalidates
 // that.
-CUresult capture_state(const Stream& stream);
+CUresult capture_state(const Stream &stream);
 
 // For calls that cannot be made of a stream that is capturing: CUDA_SUCCESS if it is not, else
 // invalidates.
-CUresult refuse_capturing(const Stream& stream);
+CUresult refuse_capturing(const Stream &stream);
 
 // The same of all streams of a context.
-CUresult refuse_capturing(const Context& context);
+CUresult refuse_capturing(const Context &context);
 
-} // namespace simcuda
+}  // namespace simcuda

@@ -6,8 +6,7 @@
 #include <cstdio>
 #include <gtest/gtest.h>
 
-int main(int argc, char** argv)
-{
+int main(int argc, char **argv) {
     std::string reason;
     if (!load_driver(&reason)) {
         std::printf("skipped: cannot use libcuda.so.1: %s\n", reason.c_str());

@@ -14,31 +14,30 @@
 #include <vector>
 
 // Google Test prints a CUresult as a number; this names it.
-testing::AssertionResult succeeded(const char* expression, CUresult result);
+testing::AssertionResult succeeded(const char *expression, CUresult result);
 #define ASSERT_CU(call) ASSERT_PRED_FORMAT1(succeeded, call)
 #define EXPECT_CU(call) EXPECT_PRED_FORMAT1(succeeded, call)
 
 // cuInit, then retains the device's primary context and makes it current. False if that fails.
-bool start_cuda(CUdevice device, CUcontext* context);
+bool start_cuda(CUdevice device, CUcontext *context);
 
 int device_count();
 
-std::string hex(const CUuuid& uuid);
+std::string hex(const CUuuid &uuid);
 
 // As CUDA_VISIBLE_DEVICES takes it.
-std::string gpu_name(const CUuuid& uuid);
+std::string gpu_name(const CUuuid &uuid);
 
 // An IPC handle as an argument of a child process.
-std::string to_text(const CUipcMemHandle& handle);
-CUresult open_handle(CUdeviceptr* address, const std::string& text);
+std::string to_text(const CUipcMemHandle &handle);
+CUresult open_handle(CUdeviceptr *address, const std::string &text);
 
 using Bytes = std::vector<unsigned char>;
 
 // Bytes that no earlier call returned and that differ at each position.
 Bytes fresh_bytes(std::size_t count);
 
-inline CUdeviceptr address_of(const void* pointer)
-{
+inline CUdeviceptr address_of(const void *pointer) {
     return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
@@ -55,13 +54,13 @@ protected:
 class DeviceMemory {
 public:
     explicit DeviceMemory(std::size_t bytes);
-    explicit DeviceMemory(const Bytes& content); // which any stream sees
+    explicit DeviceMemory(const Bytes &content);  // which any stream sees
     ~DeviceMemory();
-    DeviceMemory(const DeviceMemory&) = delete;
+    DeviceMemory(const DeviceMemory &) = delete;
 
     CUdeviceptr address() const { return address_; }
     std::size_t bytes() const { return bytes_; }
-    Bytes read() const; // by a synchronous copy
+    Bytes read() const;  // by a synchronous copy
 
 private:
     CUdeviceptr address_ = 0;
@@ -71,30 +70,30 @@ private:
 class PinnedMemory {
 public:
     explicit PinnedMemory(std::size_t bytes);
-    explicit PinnedMemory(const Bytes& content);
+    explicit PinnedMemory(const Bytes &content);
     ~PinnedMemory();
-    PinnedMemory(const PinnedMemory&) = delete;
+    PinnedMemory(const PinnedMemory &) = delete;
 
-    unsigned char* data() const { return data_; }
+    unsigned char *data() const { return data_; }
     CUdeviceptr address() const { return address_of(data_); }
-    void fill(const Bytes& content) const;
+    void fill(const Bytes &content) const;
     Bytes read() const { return Bytes(data_, data_ + bytes_); }
 
 private:
-    unsigned char* data_ = nullptr;
+    unsigned char *data_ = nullptr;
     const std::size_t bytes_;
 };
 
 // How many pages of the range the CPU has in its page table (/proc/self/pagemap).
-std::size_t present_pages(const void* begin, std::size_t bytes);
+std::size_t present_pages(const void *begin, std::size_t bytes);
 
 class ManagedMemory {
 public:
     explicit ManagedMemory(std::size_t bytes);
     ~ManagedMemory();
-    ManagedMemory(const ManagedMemory&) = delete;
+    ManagedMemory(const ManagedMemory &) = delete;
 
-    unsigned char* data() const { return reinterpret_cast<unsigned char*>(address_); }
+    unsigned char *data() const { return reinterpret_cast<unsigned char *>(address_); }
     CUdeviceptr address() const { return address_; }
 
 private:
@@ -105,7 +104,7 @@ class Stream {
 public:
     explicit Stream(unsigned flags = CU_STREAM_NON_BLOCKING);
     ~Stream();
-    Stream(const Stream&) = delete;
+    Stream(const Stream &) = delete;
 
     operator CUstream() const { return handle_; }
 
@@ -117,7 +116,7 @@ class Event {
 public:
     explicit Event(unsigned flags = CU_EVENT_DISABLE_TIMING);
     ~Event();
-    Event(const Event&) = delete;
+    Event(const Event &) = delete;
 
     operator CUevent() const { return handle_; }
 
@@ -131,8 +130,8 @@ private:
 class Gate {
 public:
     Gate();
-    ~Gate(); // opens
-    Gate(const Gate&) = delete;
+    ~Gate();  // opens
+    Gate(const Gate &) = delete;
 
     // What is queued in the stream from now on waits for the gate.
     void close(CUstream stream);
@@ -179,7 +178,7 @@ public:
 
     // What was begun in `held`, a stream that the gate holds back, changes the memory when the gate
     // opens.
-    void expect_change(CUdeviceptr address, const Bytes& before, const Bytes& after, Gate& gate,
+    void expect_change(CUdeviceptr address, const Bytes &before, const Bytes &after, Gate &gate,
                        CUstream held) const;
 
 private:

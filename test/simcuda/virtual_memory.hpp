@@ -15,7 +15,7 @@ class VirtualMemory {
 public:
     explicit VirtualMemory(std::size_t reserved_bytes);
     ~VirtualMemory();
-    VirtualMemory(const VirtualMemory&) = delete;
+    VirtualMemory(const VirtualMemory &) = delete;
 
     // Maps new memory behind what is mapped, and gives its handle back.
     void add(std::size_t bytes, bool exportable = false);
@@ -39,7 +39,7 @@ private:
 
 CUmemGenericAllocationHandle create_memory(std::size_t bytes, bool exportable);
 
-CUresult import_memory(CUmemGenericAllocationHandle* handle, int file);
-CUresult export_memory(int* file, CUmemGenericAllocationHandle handle);
+CUresult import_memory(CUmemGenericAllocationHandle *handle, int file);
+CUresult export_memory(int *file, CUmemGenericAllocationHandle handle);
 
 CUresult allow_access(CUdeviceptr address, std::size_t bytes, CUdevice device);

@@ -17,30 +17,26 @@ namespace {
 using gpushm::WithdrawableCopy;
 using gpushm::Withdrawal;
 
-bool is_valid(const WithdrawableCopy& copy)
-{
+bool is_valid(const WithdrawableCopy &copy) {
     return copy.length > 0 && copy.blocks > 0 && copy.withdrawal % alignof(Withdrawal) == 0;
 }
 
-// Whether the copy is to be made: all blocks begin at once, and the first one decides. `valid`: it was
-// the first one that the CPU meant.
-bool begin(const WithdrawableCopy& copy, Withdrawal* state, bool* valid)
-{
-    auto* withdrawn_and_begun = reinterpret_cast<std::uint64_t*>(&state->withdrawn);
-    const std::uint64_t before = __atomic_fetch_add(
-        withdrawn_and_begun, std::uint64_t{copy.blocks} << 32, __ATOMIC_RELAXED);
+// Whether the copy is to be made: all blocks begin at once, and the first one decides. `valid`: it
+// was the first one that the CPU meant.
+bool begin(const WithdrawableCopy &copy, Withdrawal *state, bool *valid) {
+    auto *withdrawn_and_begun = reinterpret_cast<std::uint64_t *>(&state->withdrawn);
+    const std::uint64_t before =
+        __atomic_fetch_add(withdrawn_and_begun, std::uint64_t{copy.blocks} << 32, __ATOMIC_RELAXED);
     *valid = static_cast<std::uint32_t>(before >> 32) == copy.begun_before;
-    const bool withdrawn =
-        gpushm::is_withdrawn(static_cast<std::uint32_t>(before), copy.number);
+    const bool withdrawn = gpushm::is_withdrawn(static_cast<std::uint32_t>(before), copy.number);
     const std::uint32_t wanted = withdrawn ? state->wanted : copy.number;
-    __atomic_store_n(reinterpret_cast<std::uint64_t*>(&state->decided),
+    __atomic_store_n(reinterpret_cast<std::uint64_t *>(&state->decided),
                      std::uint64_t{wanted} << 32 | copy.number, __ATOMIC_RELAXED);
     return !withdrawn;
 }
 
 // Lets go of the lock for as long as a copy takes, or until another failure took the context away.
-void take_time(Lock& lock, const Context& context, std::size_t bytes)
-{
+void take_time(Lock &lock, const Context &context, std::size_t bytes) {
     const auto end = Clock::now() + Engine::get().transfer_time(bytes);
     lock.unlock();
     for (auto now = Clock::now(); now < end && context.sticky_error == CUDA_SUCCESS;
@@ -50,10 +46,9 @@ void take_time(Lock& lock, const Context& context, std::size_t bytes)
     lock.lock();
 }
 
-} // namespace
+}  // namespace
 
-CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* parameter)
-{
+CUresult run_withdrawable_copy(Lock &lock, Context &context, const void *parameter) {
     WithdrawableCopy copy;
     std::memcpy(&copy, parameter, sizeof(copy));
     Span words;
@@ -63,7 +58,7 @@ CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* paramet
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;
     }
     bool valid = false;
-    if (!begin(copy, reinterpret_cast<Withdrawal*>(words.access()), &valid)) {
+    if (!begin(copy, reinterpret_cast<Withdrawal *>(words.access()), &valid)) {
         return valid ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
     }
     Span to;
@@ -76,10 +71,10 @@ CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* paramet
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;
     }
     take_time(lock, context, copy.length);
-    char* target = to.access();
-    const char* source = from.access();
+    char *target = to.access();
+    const char *source = from.access();
     if (target == nullptr || source == nullptr) {
-        return CUDA_ERROR_ILLEGAL_ADDRESS; // freed meanwhile
+        return CUDA_ERROR_ILLEGAL_ADDRESS;  // freed meanwhile
     }
     lock.unlock();
     std::memcpy(target, source, copy.length);
@@ -87,4 +82,4 @@ CUresult run_withdrawable_copy(Lock& lock, Context& context, const void* paramet
     return CUDA_SUCCESS;
 }
 
-} // namespace simcuda
+}  // namespace simcuda

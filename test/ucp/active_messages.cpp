@@ -48,12 +48,13 @@ ucs_status_t on_message(void *argument, const void *header, size_t header_length
         return UCS_OK;
     }
     const ucp_request_param_t parameters = plain_request();
-    awaited.fetching = ucp_am_recv_data_nbx(awaited.session.worker().get(), data,
-                                            transfer.address, length, &parameters);
+    awaited.fetching = ucp_am_recv_data_nbx(awaited.session.worker().get(), data, transfer.address,
+                                            length, &parameters);
     if (UCS_PTR_IS_ERR(awaited.fetching)) {
         require(UCS_PTR_STATUS(awaited.fetching), "ucp_am_recv_data_nbx");
     }
-    const bool ended = awaited.fetching == nullptr || ucp_request_check_status(awaited.fetching) != UCS_INPROGRESS;
+    const bool ended =
+        awaited.fetching == nullptr || ucp_request_check_status(awaited.fetching) != UCS_INPROGRESS;
     if (ended && length != 0) {
         fail("the receive of message %zu ended within the call that posted it", n);
     }
@@ -78,25 +79,25 @@ void active_messages(Peer &peer) {
     const Progress progress = session.worker().progress_function();
     Awaited awaited{session};
     set_handler(session, awaited);
-    for_each_transfer(peer, "0,1,8,100,4095,8192,40000,65536,600001,4200001",
-                      [&](const Transfer &transfer) {
-        awaited.transfer = &transfer;
-        awaited.arrived = false;
-        awaited.fetching = nullptr;
-        peer.channel.barrier(progress);
-        if (transfer.sending) {
-            const ucp_request_param_t parameters = plain_request();
-            require(session.worker().wait(ucp_am_send_nbx(session.ep(), kAmId, &transfer.n,
-                                                          sizeof(transfer.n), transfer.address,
-                                                          transfer.message.size, &parameters)),
-                    "send");
-            return;
-        }
-        while (!awaited.arrived) {
-            progress();
-        }
-        require(session.worker().wait(awaited.fetching), "receive");
-    });
+    for_each_transfer(
+        peer, "0,1,8,100,4095,8192,40000,65536,600001,4200001", [&](const Transfer &transfer) {
+            awaited.transfer = &transfer;
+            awaited.arrived = false;
+            awaited.fetching = nullptr;
+            peer.channel.barrier(progress);
+            if (transfer.sending) {
+                const ucp_request_param_t parameters = plain_request();
+                require(session.worker().wait(ucp_am_send_nbx(session.ep(), kAmId, &transfer.n,
+                                                              sizeof(transfer.n), transfer.address,
+                                                              transfer.message.size, &parameters)),
+                        "send");
+                return;
+            }
+            while (!awaited.arrived) {
+                progress();
+            }
+            require(session.worker().wait(awaited.fetching), "receive");
+        });
     peer.channel.barrier(progress);
 }
 

@@ -12,10 +12,9 @@
 namespace gpushm::ucp_test {
 namespace {
 
-constexpr Allocator kAll[] = {Allocator::host,       Allocator::pinned, Allocator::registered,
-                              Allocator::device,     Allocator::vmm,    Allocator::vmm_shared,
-                              Allocator::pool,       Allocator::managed_cpu,
-                              Allocator::managed_gpu};
+constexpr Allocator kAll[] = {Allocator::host,   Allocator::pinned,      Allocator::registered,
+                              Allocator::device, Allocator::vmm,         Allocator::vmm_shared,
+                              Allocator::pool,   Allocator::managed_cpu, Allocator::managed_gpu};
 constexpr uint64_t kGuardSeed = 0x6775617264;  // any constant
 constexpr size_t kPage = 4096;
 
@@ -40,27 +39,30 @@ CUmemAllocationProp physical_memory(bool exportable) {
 bool has(Allocator allocator) {
     const CudaApi &api = cuda();
     switch (allocator) {
-    case Allocator::pool: return api.cuMemAllocAsync_ != nullptr && api.cuMemFreeAsync_ != nullptr;
-    case Allocator::vmm:
-    case Allocator::vmm_shared: {
-        if (api.cuMemCreate_ == nullptr || api.cuMemMap_ == nullptr ||
-            api.cuMemSetAccess_ == nullptr || api.cuMemAddressReserve_ == nullptr ||
-            api.cuMemGetAllocationGranularity_ == nullptr) {
-            return false;
+        case Allocator::pool:
+            return api.cuMemAllocAsync_ != nullptr && api.cuMemFreeAsync_ != nullptr;
+        case Allocator::vmm:
+        case Allocator::vmm_shared: {
+            if (api.cuMemCreate_ == nullptr || api.cuMemMap_ == nullptr ||
+                api.cuMemSetAccess_ == nullptr || api.cuMemAddressReserve_ == nullptr ||
+                api.cuMemGetAllocationGranularity_ == nullptr) {
+                return false;
+            }
+            const CUmemAllocationProp wanted = physical_memory(allocator == Allocator::vmm_shared);
+            size_t granularity = 0;
+            CUmemGenericAllocationHandle handle = 0;
+            if (api.cuMemGetAllocationGranularity_(
+                    &granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+                api.cuMemCreate_(&handle, granularity, &wanted, 0) != CUDA_SUCCESS) {
+                return false;
+            }
+            require(api.cuMemRelease_(handle), "cuMemRelease");
+            return true;
         }
-        const CUmemAllocationProp wanted = physical_memory(allocator == Allocator::vmm_shared);
-        size_t granularity = 0;
-        CUmemGenericAllocationHandle handle = 0;
-        if (api.cuMemGetAllocationGranularity_(&granularity, &wanted,
-                                               CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
-            api.cuMemCreate_(&handle, granularity, &wanted, 0) != CUDA_SUCCESS) {
-            return false;
-        }
-        require(api.cuMemRelease_(handle), "cuMemRelease");
-        return true;
-    }
-    case Allocator::managed_gpu: return api.prefetch != nullptr;
-    default: return true;
+        case Allocator::managed_gpu:
+            return api.prefetch != nullptr;
+        default:
+            return true;
     }
 }
 
@@ -101,15 +103,24 @@ private:
 
 const char *to_string(Allocator allocator) {
     switch (allocator) {
-    case Allocator::host: return "host";
-    case Allocator::pinned: return "pinned";
-    case Allocator::registered: return "registered";
-    case Allocator::device: return "device";
-    case Allocator::vmm: return "vmm";
-    case Allocator::vmm_shared: return "vmm_shared";
-    case Allocator::pool: return "pool";
-    case Allocator::managed_cpu: return "managed_cpu";
-    case Allocator::managed_gpu: return "managed_gpu";
+        case Allocator::host:
+            return "host";
+        case Allocator::pinned:
+            return "pinned";
+        case Allocator::registered:
+            return "registered";
+        case Allocator::device:
+            return "device";
+        case Allocator::vmm:
+            return "vmm";
+        case Allocator::vmm_shared:
+            return "vmm_shared";
+        case Allocator::pool:
+            return "pool";
+        case Allocator::managed_cpu:
+            return "managed_cpu";
+        case Allocator::managed_gpu:
+            return "managed_gpu";
     }
     return "unknown";
 }
@@ -135,9 +146,8 @@ std::vector<Allocator> allocators_of(const Options &options, const std::string &
     }
     std::vector<Allocator> chosen;
     for (const std::string &name : options.list(key, "")) {
-        const auto named = std::find_if(std::begin(kAll), std::end(kAll), [&](Allocator one) {
-            return name == to_string(one);
-        });
+        const auto named = std::find_if(std::begin(kAll), std::end(kAll),
+                                        [&](Allocator one) { return name == to_string(one); });
         if (named == std::end(kAll)) {
             fail("--%s=%s: no such memory", key.c_str(), name.c_str());
         }
@@ -163,34 +173,40 @@ Allocation::Allocation(Allocator allocator, size_t bytes)
         require(cuda().cuCtxGetCurrent_(&context_), "cuCtxGetCurrent");
     }
     switch (allocator) {
-    case Allocator::host:
-    case Allocator::registered:
-        if (posix_memalign(&memory, kPage, bytes_) != 0) {
-            fail("no memory for %zu bytes", bytes_);
-        }
-        data_ = static_cast<unsigned char *>(memory);
-        if (allocator == Allocator::registered) {
-            require(cuda().cuMemHostRegister_(memory, bytes_, CU_MEMHOSTREGISTER_PORTABLE),
-                    "cuMemHostRegister");
-        }
-        return;
-    case Allocator::pinned:
-        require(cuda().cuMemHostAlloc_(&memory, bytes_, CU_MEMHOSTALLOC_PORTABLE),
-                "cuMemHostAlloc");
-        data_ = static_cast<unsigned char *>(memory);
-        return;
-    case Allocator::vmm: map_physical_memory(false); return;
-    case Allocator::vmm_shared: map_physical_memory(true); return;
-    case Allocator::device: require(cuda().cuMemAlloc_(&address, bytes_), "cuMemAlloc"); break;
-    case Allocator::pool:
-        require(cuda().cuMemAllocAsync_(&address, bytes_, nullptr), "cuMemAllocAsync");
-        require(cuda().cuStreamSynchronize_(nullptr), "cuStreamSynchronize");
-        break;
-    case Allocator::managed_cpu:
-    case Allocator::managed_gpu:
-        require(cuda().cuMemAllocManaged_(&address, bytes_, CU_MEM_ATTACH_GLOBAL),
-                "cuMemAllocManaged");
-        break;
+        case Allocator::host:
+        case Allocator::registered:
+            if (posix_memalign(&memory, kPage, bytes_) != 0) {
+                fail("no memory for %zu bytes", bytes_);
+            }
+            data_ = static_cast<unsigned char *>(memory);
+            if (allocator == Allocator::registered) {
+                require(cuda().cuMemHostRegister_(memory, bytes_, CU_MEMHOSTREGISTER_PORTABLE),
+                        "cuMemHostRegister");
+            }
+            return;
+        case Allocator::pinned:
+            require(cuda().cuMemHostAlloc_(&memory, bytes_, CU_MEMHOSTALLOC_PORTABLE),
+                    "cuMemHostAlloc");
+            data_ = static_cast<unsigned char *>(memory);
+            return;
+        case Allocator::vmm:
+            map_physical_memory(false);
+            return;
+        case Allocator::vmm_shared:
+            map_physical_memory(true);
+            return;
+        case Allocator::device:
+            require(cuda().cuMemAlloc_(&address, bytes_), "cuMemAlloc");
+            break;
+        case Allocator::pool:
+            require(cuda().cuMemAllocAsync_(&address, bytes_, nullptr), "cuMemAllocAsync");
+            require(cuda().cuStreamSynchronize_(nullptr), "cuStreamSynchronize");
+            break;
+        case Allocator::managed_cpu:
+        case Allocator::managed_gpu:
+            require(cuda().cuMemAllocManaged_(&address, bytes_, CU_MEM_ATTACH_GLOBAL),
+                    "cuMemAllocManaged");
+            break;
     }
     data_ = reinterpret_cast<unsigned char *>(address);
 }
@@ -199,25 +215,31 @@ Allocation::~Allocation() {
     const InContext current(context_);
     const CUdeviceptr address = device_address(data_);
     switch (allocator_) {
-    case Allocator::registered:
-        require(cuda().cuMemHostUnregister_(data_), "cuMemHostUnregister");
-        free(data_);
-        return;
-    case Allocator::host: free(data_); return;
-    case Allocator::pinned: require(cuda().cuMemFreeHost_(data_), "cuMemFreeHost"); return;
-    case Allocator::vmm:
-    case Allocator::vmm_shared:
-        require(cuda().cuMemUnmap_(address, mapped_bytes_), "cuMemUnmap");
-        require(cuda().cuMemRelease_(handle_), "cuMemRelease");
-        require(cuda().cuMemAddressFree_(address, mapped_bytes_), "cuMemAddressFree");
-        return;
-    case Allocator::pool:
-        require(cuda().cuMemFreeAsync_(address, nullptr), "cuMemFreeAsync");
-        require(cuda().cuStreamSynchronize_(nullptr), "cuStreamSynchronize");
-        return;
-    case Allocator::device:
-    case Allocator::managed_cpu:
-    case Allocator::managed_gpu: require(cuda().cuMemFree_(address), "cuMemFree"); return;
+        case Allocator::registered:
+            require(cuda().cuMemHostUnregister_(data_), "cuMemHostUnregister");
+            free(data_);
+            return;
+        case Allocator::host:
+            free(data_);
+            return;
+        case Allocator::pinned:
+            require(cuda().cuMemFreeHost_(data_), "cuMemFreeHost");
+            return;
+        case Allocator::vmm:
+        case Allocator::vmm_shared:
+            require(cuda().cuMemUnmap_(address, mapped_bytes_), "cuMemUnmap");
+            require(cuda().cuMemRelease_(handle_), "cuMemRelease");
+            require(cuda().cuMemAddressFree_(address, mapped_bytes_), "cuMemAddressFree");
+            return;
+        case Allocator::pool:
+            require(cuda().cuMemFreeAsync_(address, nullptr), "cuMemFreeAsync");
+            require(cuda().cuStreamSynchronize_(nullptr), "cuStreamSynchronize");
+            return;
+        case Allocator::device:
+        case Allocator::managed_cpu:
+        case Allocator::managed_gpu:
+            require(cuda().cuMemFree_(address), "cuMemFree");
+            return;
     }
 }
 
@@ -311,8 +333,8 @@ std::string GuardedAllocation::find_fault(const Placement &place) const {
         return "";
     }
     char text[160];
-    snprintf(text, sizeof(text), "%s: byte %zu is 0x%02x instead of 0x%02x", where,
-             wrong->position, wrong->got, wrong->expected);
+    snprintf(text, sizeof(text), "%s: byte %zu is 0x%02x instead of 0x%02x", where, wrong->position,
+             wrong->got, wrong->expected);
     return text;
 }
 

@@ -59,8 +59,8 @@ private:
     size_t bytes_;
     CUcontext context_ = nullptr;  // it was allocated in; null for host memory
     unsigned char *data_ = nullptr;
-    size_t mapped_bytes_ = 0;                   // VMM
-    CUmemGenericAllocationHandle handle_ = 0;   // VMM
+    size_t mapped_bytes_ = 0;                  // VMM
+    CUmemGenericAllocationHandle handle_ = 0;  // VMM
 };
 
 /** `size` bytes with the pattern of `seed`, `misalignment` bytes behind a page boundary, received

@@ -91,8 +91,7 @@ void visibility(Peer &peer) {
         }
     }
     if (peer.role == 1) {
-        printf("visibility: %llu messages read at once by %s\n",
-               static_cast<unsigned long long>(n),
+        printf("visibility: %llu messages read at once by %s\n", static_cast<unsigned long long>(n),
                kernels.available() ? "kernels" : "copies on new streams");
     }
 }
@@ -132,8 +131,8 @@ void waiting_kernel(Peer &peer) {
                         skip("this driver has no work that waits");
                     }
                     peer.channel.barrier(progress);
-                    require(session.worker().wait(start(session, sending, buffer.address(place),
-                                                        size, n)),
+                    require(session.worker().wait(
+                                start(session, sending, buffer.address(place), size, n)),
                             "send or receive");
                     *flag = 1;
                     require(api.cuStreamSynchronize_(stream), "cuStreamSynchronize");
@@ -156,7 +155,8 @@ void waiting_kernel(Peer &peer) {
 
 namespace {
 
-/** Captures in each mode; in global mode any call of any thread that could disturb it makes it invalid. */
+/** Captures in each mode; in global mode any call of any thread that could disturb it makes it
+ * invalid. */
 void capture_while_messages_go(Peer &peer, Session &session, GuardedAllocation &memory) {
     const CudaApi &api = cuda();
     const Progress progress = session.worker().progress_function();

@@ -24,8 +24,8 @@ CudaDriver &cuda_driver() {
 std::vector<MemoryKind> kinds_of(const Options &options, const char *fallback) {
     std::vector<MemoryKind> kinds;
     for (const std::string &name : options.list("kinds", fallback)) {
-        for (MemoryKind kind : {MemoryKind::host, MemoryKind::pinned, MemoryKind::device,
-                                MemoryKind::managed}) {
+        for (MemoryKind kind :
+             {MemoryKind::host, MemoryKind::pinned, MemoryKind::device, MemoryKind::managed}) {
             if (name == to_string(kind)) {
                 kinds.push_back(kind);
             }
@@ -44,8 +44,8 @@ std::vector<size_t> sizes_of(const Options &options, const char *fallback) {
 
 std::unique_ptr<GuardedBuffer> make_buffer(MemoryKind kind, size_t capacity) {
     try {
-        return std::make_unique<GuardedBuffer>(
-            kind == MemoryKind::host ? nullptr : &cuda_driver(), kind, capacity);
+        return std::make_unique<GuardedBuffer>(kind == MemoryKind::host ? nullptr : &cuda_driver(),
+                                               kind, capacity);
     } catch (const std::runtime_error &error) {
         fail("%s", error.what());
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Host memory that is used often enough for messages from and to a GPU to be page-locked, and then has other pages.
+// Host memory that is used often enough for messages from and to a GPU to be page-locked, and then
+// has other pages.
 #include "allocation.hpp"
 #include "check.hpp"
 #include "kernels.hpp"
@@ -43,7 +44,8 @@ constexpr Way kWays[] = {
     {"syscall(SYS_munmap)", MAP_PRIVATE | MAP_ANONYMOUS,
      [](const Pages &pages) {
          return syscall(SYS_munmap, pages.address, kBytes) == 0 &&
-                syscall(SYS_mmap, pages.address, kBytes, kAccess, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != -1;
+                syscall(SYS_mmap, pages.address, kBytes, kAccess,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != -1;
      }},
     {"madvise", MAP_PRIVATE | MAP_ANONYMOUS,
      [](const Pages &pages) { return madvise(pages.address, kBytes, MADV_DONTNEED) == 0; }},
@@ -51,13 +53,15 @@ constexpr Way kWays[] = {
 
 void transfer(Session &session, bool sends, void *memory) {
     const ucp_request_param_t parameters = plain_request();
-    require(session.worker().wait(
-                sends ? ucp_tag_send_nbx(session.ep(), memory, kBytes, 1, &parameters)
-                      : ucp_tag_recv_nbx(session.worker().get(), memory, kBytes, 1, ~ucp_tag_t{0}, &parameters)),
-            "message");
+    require(
+        session.worker().wait(sends ? ucp_tag_send_nbx(session.ep(), memory, kBytes, 1, &parameters)
+                                    : ucp_tag_recv_nbx(session.worker().get(), memory, kBytes, 1,
+                                                       ~ucp_tag_t{0}, &parameters)),
+        "message");
 }
 
-void expect_bytes(const std::vector<unsigned char> &found, unsigned char value, const char *way, int turn) {
+void expect_bytes(const std::vector<unsigned char> &found, unsigned char value, const char *way,
+                  int turn) {
     for (size_t i = 0; i < found.size(); ++i) {
         if (found[i] != value) {
             fail("%s, turn %d: byte %zu is %d instead of %d", way, turn, i, found[i], value);

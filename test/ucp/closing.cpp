@@ -22,10 +22,11 @@ void check_exchange(Peer &peer, Session &session) {
     const ucp_request_param_t parameters = plain_request();
     int out = peer.role + 10;
     int in = -1;
-    ucs_status_ptr_t receive = ucp_tag_recv_nbx(session.worker().get(), &in, sizeof(in), 9,
-                                                ~ucp_tag_t{0}, &parameters);
-    require(session.worker().wait(
-                ucp_tag_send_nbx(session.ep(), &out, sizeof(out), 9, &parameters)), "send");
+    ucs_status_ptr_t receive =
+        ucp_tag_recv_nbx(session.worker().get(), &in, sizeof(in), 9, ~ucp_tag_t{0}, &parameters);
+    require(
+        session.worker().wait(ucp_tag_send_nbx(session.ep(), &out, sizeof(out), 9, &parameters)),
+        "send");
     require(session.worker().wait(receive), "receive");
     if (in != 11 - peer.role) {
         fail("expected %d, got %d", 11 - peer.role, in);
@@ -72,9 +73,10 @@ void close_with_flush(Peer &peer) {
             const Message message = nth_message(n % buffers.size(), eager_size(n));
             GuardedBuffer &buffer = *buffers[n % buffers.size()];
             buffer.prepare_destination(message);
-            require(session.worker().wait(ucp_tag_recv_nbx(
-                        session.worker().get(), buffer.address(message), message.capacity, n,
-                        ~ucp_tag_t{0}, &parameters)), "receive");
+            require(session.worker().wait(
+                        ucp_tag_recv_nbx(session.worker().get(), buffer.address(message),
+                                         message.capacity, n, ~ucp_tag_t{0}, &parameters)),
+                    "receive");
             check_received(buffer, message);
         }
     }
@@ -95,11 +97,10 @@ void close_by_force(Peer &peer) {
         for (size_t n = 0; n < 16; ++n) {
             buffers.push_back(make_buffer(kind, kBytes));
             void *address = buffers.back()->address(nth_message(0, kBytes));
-            requests.push_back(
-                peer.role == 0
-                    ? ucp_tag_send_nbx(session.ep(), address, kBytes, n, &parameters)
-                    : ucp_tag_recv_nbx(session.worker().get(), address, kBytes, n, ~ucp_tag_t{0},
-                                       &parameters));
+            requests.push_back(peer.role == 0
+                                   ? ucp_tag_send_nbx(session.ep(), address, kBytes, n, &parameters)
+                                   : ucp_tag_recv_nbx(session.worker().get(), address, kBytes, n,
+                                                      ~ucp_tag_t{0}, &parameters));
         }
         if (peer.role == 0) {
             for (unsigned i = 0; i < 100; ++i) {
@@ -141,7 +142,8 @@ void close_beside_stopped(Peer &peer) {
     check_exchange(peer, session);
     const std::unique_ptr<GuardedBuffer> buffer = make_buffer(kind, kBytes);
     void *address = buffer->address(nth_message(0, kBytes));
-    const auto pid = static_cast<pid_t>(std::stoi(peer.channel.exchange(std::to_string(getpid()), progress)));
+    const auto pid =
+        static_cast<pid_t>(std::stoi(peer.channel.exchange(std::to_string(getpid()), progress)));
     ucs_status_ptr_t request = nullptr;
     if (peer.role == 0) {
         request = ucp_tag_send_nbx(session.ep(), address, kBytes, 1, &parameters);
@@ -152,10 +154,12 @@ void close_beside_stopped(Peer &peer) {
             progress();
         }
         const double begin = now_seconds();
-        request = ucp_tag_recv_nbx(session.worker().get(), address, kBytes, 1, ~ucp_tag_t{0}, &parameters);
+        request = ucp_tag_recv_nbx(session.worker().get(), address, kBytes, 1, ~ucp_tag_t{0},
+                                   &parameters);
         progress_for(0.1, progress);  // it asks for the bytes
         session.endpoint()->close(UCP_EP_CLOSE_FLAG_FORCE);
-        while (ucp_request_check_status(request) == UCS_INPROGRESS && now_seconds() < begin + kPatience) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS &&
+               now_seconds() < begin + kPatience) {
             progress();
         }
         const bool ended = ucp_request_check_status(request) != UCS_INPROGRESS;

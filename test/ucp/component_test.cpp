@@ -33,8 +33,8 @@ TEST_F(UcxInfo, ListsBothDevices) {
     expect_contains(result.output, "Transport: gpushm");
     expect_contains(result.output, "Device: gpushm");
     // Without a CUDA driver there is nothing to copy.
-    if (run_command({program_folder() + "/ucp_peer", "cuda-before"},
-                    {{"UCX_TLS", "self"}}).status != 77) {
+    if (run_command({program_folder() + "/ucp_peer", "cuda-before"}, {{"UCX_TLS", "self"}})
+            .status != 77) {
         expect_contains(result.output, "Memory domain: gpucpy");
         expect_contains(result.output, "Device: gpucopy");
     }
@@ -45,8 +45,7 @@ TEST_F(UcxInfo, ListsAllOptions) {
     ASSERT_EQ(result.status, 0) << result.output;
     for (const char *option : {"UCX_GPUSHM_RING_SIZE=", "UCX_GPUSHM_GPU_CHUNK=",
                                "UCX_GPUSHM_HOST_CHUNK=", "UCX_GPUSHM_MAILBOX_CELLS=",
-                               "UCX_GPUSHM_PIN=", "UCX_GPUSHM_ALLOC=",
-                               "UCX_GPUSHM_MAX_NUM_EPS="}) {
+                               "UCX_GPUSHM_PIN=", "UCX_GPUSHM_ALLOC=", "UCX_GPUSHM_MAX_NUM_EPS="}) {
         expect_contains(result.output, option);
     }
 }

@@ -25,19 +25,18 @@ CudaApi open_driver() {
         skip("no CUDA driver");
     }
 // Not one in terms of the other: the member's name must not be expanded.
-#define GPUSHM_TEST_FIND(function)                                                                \
-    api.function##_ = reinterpret_cast<decltype(api.function##_)>(                                \
+#define GPUSHM_TEST_FIND(function)                                 \
+    api.function##_ = reinterpret_cast<decltype(api.function##_)>( \
         dlsym(library(), GPUSHM_TEST_SYMBOL(function)));
-#define GPUSHM_TEST_NEED(function)                                                                \
-    api.function##_ = reinterpret_cast<decltype(api.function##_)>(                                \
-        dlsym(library(), GPUSHM_TEST_SYMBOL(function)));                                          \
-    if (api.function##_ == nullptr) {                                                             \
-        fail("libcuda.so.1 has no %s", GPUSHM_TEST_SYMBOL(function));                             \
+#define GPUSHM_TEST_NEED(function)                                    \
+    api.function##_ = reinterpret_cast<decltype(api.function##_)>(    \
+        dlsym(library(), GPUSHM_TEST_SYMBOL(function)));              \
+    if (api.function##_ == nullptr) {                                 \
+        fail("libcuda.so.1 has no %s", GPUSHM_TEST_SYMBOL(function)); \
     }
     GPUSHM_TEST_CUDA_FUNCTIONS(GPUSHM_TEST_NEED)
     GPUSHM_TEST_CUDA_OPTIONAL(GPUSHM_TEST_FIND)
-    api.prefetch =
-        reinterpret_cast<decltype(api.prefetch)>(dlsym(library(), "cuMemPrefetchAsync"));
+    api.prefetch = reinterpret_cast<decltype(api.prefetch)>(dlsym(library(), "cuMemPrefetchAsync"));
     int count = 0;
     if (api.cuInit_(0) != CUDA_SUCCESS || api.cuDeviceGetCount_(&count) != CUDA_SUCCESS ||
         count == 0) {

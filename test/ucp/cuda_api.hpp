@@ -12,6 +12,7 @@
 namespace gpushm::ucp_test {
 
 // What every driver has.
+// clang-format off
 #define GPUSHM_TEST_CUDA_FUNCTIONS(X)                                                             \
     X(cuInit) X(cuGetErrorName) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDevicePrimaryCtxRetain)    \
     X(cuDeviceGetAttribute) X(cuCtxGetDevice)                                                     \
@@ -23,8 +24,10 @@ namespace gpushm::ucp_test {
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)                           \
     X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)                             \
     X(cuPointerGetAttribute)
+// clang-format on
 
 // What a test asks for before it calls it; null where the driver does not have it.
+// clang-format off
 #define GPUSHM_TEST_CUDA_OPTIONAL(X)                                                              \
     X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve)    \
     X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)                               \
@@ -33,6 +36,7 @@ namespace gpushm::ucp_test {
     X(cuStreamIsCapturing) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphDestroy)      \
     X(cuGraphExecDestroy) X(cuGraphGetNodes) X(cuMemHostGetDevicePointer)                         \
     X(cuDeviceCanAccessPeer)
+// clang-format on
 
 /** The members have the names of the functions in cuda.h, in the versions of that header. */
 struct CudaApi {

@@ -53,13 +53,14 @@ void use(Session &session, void *memory, size_t length, Write write, Read read) 
 }
 
 void use_memory(Session &session, Allocation &memory, size_t length) {
-    use(session, memory.data(), length,
-        [&](const void *from) { memory.write(0, from, length); },
+    use(
+        session, memory.data(), length, [&](const void *from) { memory.write(0, from, length); },
         [&](void *to) { memory.read(0, to, length); });
 }
 
 void use_host_memory(Session &session, void *memory, size_t length) {
-    use(session, memory, length, [&](const void *from) { std::memcpy(memory, from, length); },
+    use(
+        session, memory, length, [&](const void *from) { std::memcpy(memory, from, length); },
         [&](void *to) { std::memcpy(to, memory, length); });
 }
 
@@ -122,10 +123,14 @@ bool use_host_memory_at(Session &session, void *place, const char *before) {
 /** Of the driver, for a message on one of its sides. */
 unsigned long most_lookups(Allocator allocator) {
     switch (allocator) {
-    case Allocator::vmm_shared: return 1;  // whether kernels may access it
-    case Allocator::vmm:
-    case Allocator::pool: return 8;  // its kind as well, each time that UCP, whose versions differ, or gpushm needs it
-    default: return 0;
+        case Allocator::vmm_shared:
+            return 1;  // whether kernels may access it
+        case Allocator::vmm:
+        case Allocator::pool:
+            return 8;  // its kind as well, each time that UCP, whose versions differ, or gpushm
+                       // needs it
+        default:
+            return 0;
     }
 }
 
@@ -231,9 +236,11 @@ void lookups(Peer &peer) {
                     asked += exchange(warm_up + seed);
                 }
                 if (asked > 20 * most) {
-                    fail("%lu look-ups, not %lu, in 20 messages of %zu bytes of %s memory, process %d %s",
-                         asked, 20 * most, size, to_string(allocator), peer.role,
-                         peer.role == sender ? "sending" : "receiving");
+                    fail(
+                        "%lu look-ups, not %lu, in 20 messages of %zu bytes of %s memory, process "
+                        "%d %s",
+                        asked, 20 * most, size, to_string(allocator), peer.role,
+                        peer.role == sender ? "sending" : "receiving");
                 }
             }
         }

@@ -344,10 +344,11 @@ int Sweep::run() {
                                          [way = way](const Case &one) { return one.way == way; });
         printf("%-40s %ld cases\n", name.c_str(), static_cast<long>(count));
     }
-    printf("%zu cases: %zu correct data, %zu errors (%zu of one side only), %zu wrong, %zu hangs, "
-           "%zu crashes, %zu kept something\n",
-           cases_.size(), results_["data"], results_["error"] + results_["untold"],
-           results_["untold"], results_["wrong"], results_["hang"], results_["crash"], leaks_);
+    printf(
+        "%zu cases: %zu correct data, %zu errors (%zu of one side only), %zu wrong, %zu hangs, "
+        "%zu crashes, %zu kept something\n",
+        cases_.size(), results_["data"], results_["error"] + results_["untold"], results_["untold"],
+        results_["wrong"], results_["hang"], results_["crash"], leaks_);
     if (cases_.empty()) {
         return kSkipped;
     }

@@ -38,8 +38,8 @@ constexpr double kPatienceSeconds = 8;  // for anything to end
 class Controls {
 public:
     Controls()
-        : set_(reinterpret_cast<int (*)(const char *, const char *)>(
-              driver_control("simcuda_set"))),
+        : set_(
+              reinterpret_cast<int (*)(const char *, const char *)>(driver_control("simcuda_set"))),
           count_(reinterpret_cast<unsigned long (*)(const char *)>(
               driver_control("simcuda_call_count"))) {
         if (set_ == nullptr || count_ == nullptr) {
@@ -99,11 +99,13 @@ public:
     }
 
 private:
-    /** The staging ring, which a link makes once, perhaps when the first copy fails; the right to run standby kernels
-     *  on a GPU, which a process has from its first launch on; and what the driver has for itself, the simulated one as
-     *  long as a copy of freed memory may run: its objects are counted by calls. */
+    /** The staging ring, which a link makes once, perhaps when the first copy fails; the right to
+     * run standby kernels on a GPU, which a process has from its first launch on; and what the
+     * driver has for itself, the simulated one as long as a copy of freed memory may run: its
+     * objects are counted by calls. */
     static bool may_stay(const std::string &what) {
-        for (const char *part : {"gpushm-ring", "gpushm-standby", "simcuda", "userfaultfd", "/dev/nvidia"}) {
+        for (const char *part :
+             {"gpushm-ring", "gpushm-standby", "simcuda", "userfaultfd", "/dev/nvidia"}) {
             if (what.find(part) != std::string::npos) {
                 return true;
             }
@@ -111,13 +113,16 @@ private:
         return false;
     }
 
-    /** The beginning of the name of an abstract socket (unix(7)), as far as it is text; else empty. */
+    /** The beginning of the name of an abstract socket (unix(7)), as far as it is text; else empty.
+     */
     static std::string name_of_socket(int descriptor) {
         sockaddr_un address = {};
         socklen_t length = sizeof(address);
-        const bool has_name = getsockname(descriptor, reinterpret_cast<sockaddr *>(&address), &length) == 0 &&
-                              address.sun_family == AF_UNIX && length > offsetof(sockaddr_un, sun_path) + 1;
-        return has_name ? std::string(address.sun_path + 1, strnlen(address.sun_path + 1, sizeof(address.sun_path) - 1))
+        const bool has_name =
+            getsockname(descriptor, reinterpret_cast<sockaddr *>(&address), &length) == 0 &&
+            address.sun_family == AF_UNIX && length > offsetof(sockaddr_un, sun_path) + 1;
+        return has_name ? std::string(address.sun_path + 1,
+                                      strnlen(address.sun_path + 1, sizeof(address.sun_path) - 1))
                         : "";
     }
 
@@ -237,8 +242,7 @@ private:
         remote_ = accept(peer_, session_, progress);
     }
     bool initiates() const {
-        return way_.operation == Operation::tag ||
-               sending_ == (way_.operation == Operation::put);
+        return way_.operation == Operation::tag || sending_ == (way_.operation == Operation::put);
     }
     void progress() const {
         if (session_.worker().progress() == 0) {
@@ -267,16 +271,16 @@ ucs_status_ptr_t Setup::post() {
     const ucp_request_param_t parameters = plain_request();
     void *const memory = buffer_->address(place_);
     switch (way_.operation) {
-    case Operation::put:
-        return ucp_put_nbx(session_.ep(), memory, way_.size, remote_->address, remote_->key,
-                           &parameters);
-    case Operation::get:
-        return ucp_get_nbx(session_.ep(), memory, way_.size, remote_->address, remote_->key,
-                           &parameters);
-    default:
-        return sending_ ? ucp_tag_send_nbx(session_.ep(), memory, way_.size, n_, &parameters)
-                        : ucp_tag_recv_nbx(session_.worker().get(), memory, way_.size, n_,
-                                           ~ucp_tag_t{0}, &parameters);
+        case Operation::put:
+            return ucp_put_nbx(session_.ep(), memory, way_.size, remote_->address, remote_->key,
+                               &parameters);
+        case Operation::get:
+            return ucp_get_nbx(session_.ep(), memory, way_.size, remote_->address, remote_->key,
+                               &parameters);
+        default:
+            return sending_ ? ucp_tag_send_nbx(session_.ep(), memory, way_.size, n_, &parameters)
+                            : ucp_tag_recv_nbx(session_.worker().get(), memory, way_.size, n_,
+                                               ~ucp_tag_t{0}, &parameters);
     }
 }
 
@@ -362,7 +366,7 @@ public:
         : peer_(peer),
           report_(fdopen(static_cast<int>(peer.options.number("report", STDOUT_FILENO)), "w")),
           mode_(peer.options.text("mode", "peer") == "peer" ? UCP_ERR_HANDLING_MODE_PEER
-                                                           : UCP_ERR_HANDLING_MODE_NONE) {}
+                                                            : UCP_ERR_HANDLING_MODE_NONE) {}
 
     void count(const std::vector<std::string> &functions);
     void run(const std::vector<FailingCall> &cases, size_t first);
@@ -442,8 +446,8 @@ const char *FailingCalls::verdict(const FailingCall &failing, bool &usable) {
                 ++failed_[failing.function];
             }
         }
-        const ucs_status_t decisive = way.operation == Operation::put ? outcome.second.status
-                                                                      : outcome.first.status;
+        const ucs_status_t decisive =
+            way.operation == Operation::put ? outcome.second.status : outcome.first.status;
         right = decisive != UCS_OK || setup_->data_is_right();
         if (!right || outcome.first.status != UCS_OK || outcome.second.status != UCS_OK) {
             break;

@@ -65,8 +65,8 @@ bool set_failures(const char *rules) {
     for (std::string rule; std::getline(input, rule, ',');) {
         char function[64];
         Failure failure = {"", 0, 0};
-        if (sscanf(rule.c_str(), "%63[^:]:%lu:%d", function, &failure.calls_left,
-                   &failure.error) != 3) {
+        if (sscanf(rule.c_str(), "%63[^:]:%lu:%d", function, &failure.calls_left, &failure.error) !=
+            3) {
             return false;
         }
         failure.function = base_name(function);

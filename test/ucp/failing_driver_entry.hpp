@@ -32,11 +32,15 @@ failing_driver_common:
 )");
 
 // The records lie side by side in a section; the linker names its ends.
-#define FAILING_DRIVER_FUNCTION(name)                                                             \
-    asm(".text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n"                       \
-        "    lea failing_driver_" #name "(%rip), %rax\n    jmp failing_driver_common\n"           \
-        ".section .rodata\nfailing_driver_text_" #name ": .string \"" #name "\"\n"                \
-        ".section failing_driver_list, \"aw\"\n.balign 8\nfailing_driver_" #name ":\n"            \
+#define FAILING_DRIVER_FUNCTION(name)                                            \
+    asm(".text\n.globl " #name "\n.type " #name ", @function\n" #name            \
+        ":\n"                                                                    \
+        "    lea failing_driver_" #name                                          \
+        "(%rip), %rax\n    jmp failing_driver_common\n"                          \
+        ".section .rodata\nfailing_driver_text_" #name ": .string \"" #name      \
+        "\"\n"                                                                   \
+        ".section failing_driver_list, \"aw\"\n.balign 8\nfailing_driver_" #name \
+        ":\n"                                                                    \
         "    .quad failing_driver_text_" #name "\n    .quad 0\n    .quad 0\n.text\n");
 #else  // The library is empty, and tests that need it are skipped.
 #define FAILING_DRIVER_FUNCTION(name)

@@ -17,17 +17,17 @@ namespace gpushm::ucp_test {
 namespace {
 
 constexpr double kPatienceSeconds = 20;  // for a survivor that is never told
-constexpr double kPromptSeconds = 5;    // far more than it takes, for slow machines
-constexpr double kGpuSeconds = 1;       // the same, for a GPU that has nothing to do
+constexpr double kPromptSeconds = 5;     // far more than it takes, for slow machines
+constexpr double kGpuSeconds = 1;        // the same, for a GPU that has nothing to do
 
 struct Plan {
     std::string when;
     MemoryKind kind;
     size_t bytes;     // of each message
     size_t messages;  // of those that are under way
-    size_t polls;  // of the victim that did something, before it dies
-    bool exact;    // --polls was given: it may then die too early or too late to be missed
-    size_t warm;   // messages of the same memory before
+    size_t polls;     // of the victim that did something, before it dies
+    bool exact;       // --polls was given: it may then die too early or too late to be missed
+    size_t warm;      // messages of the same memory before
 };
 
 void exchange_small_messages(Session &session, int role) {
@@ -35,8 +35,8 @@ void exchange_small_messages(Session &session, int role) {
     int out = role;
     int in = -1;
     ucs_status_ptr_t send = ucp_tag_send_nbx(session.ep(), &out, sizeof(out), 1, &parameters);
-    ucs_status_ptr_t receive = ucp_tag_recv_nbx(session.worker().get(), &in, sizeof(in), 1,
-                                                ~ucp_tag_t{0}, &parameters);
+    ucs_status_ptr_t receive =
+        ucp_tag_recv_nbx(session.worker().get(), &in, sizeof(in), 1, ~ucp_tag_t{0}, &parameters);
     require(session.worker().wait(send), "send");
     require(session.worker().wait(receive), "receive");
     if (in != 1 - role) {
@@ -52,8 +52,7 @@ std::vector<ucs_status_ptr_t> start_messages(Session &session, bool send, const 
     std::vector<ucs_status_ptr_t> requests;
     for (size_t i = 0; i < buffers.size(); ++i) {
         void *address = buffers[i]->address(nth_message(0, bytes));
-        requests.push_back(send ? ucp_tag_send_nbx(session.ep(), address, bytes, 2,
-                                                   &parameters)
+        requests.push_back(send ? ucp_tag_send_nbx(session.ep(), address, bytes, 2, &parameters)
                                 : ucp_tag_recv_nbx(session.worker().get(), address, bytes, 2,
                                                    ~ucp_tag_t{0}, &parameters));
     }
@@ -132,8 +131,7 @@ std::map<std::string, std::string> open_descriptors() {
     if (DIR *folder = opendir("/proc/self/fd")) {
         while (const dirent *entry = readdir(folder)) {
             char target[256];
-            const ssize_t length =
-                readlinkat(dirfd(folder), entry->d_name, target, sizeof(target));
+            const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target));
             if (length > 0 && std::stoi(entry->d_name) != dirfd(folder)) {
                 const std::string name(target, static_cast<size_t>(length));
                 if (name.find("/pagemap") == std::string::npos) {
@@ -155,8 +153,8 @@ void exchange_buffers(Session &session, int role, const Buffers &buffers, size_t
         require(session.worker().wait(
                     role == static_cast<int>(i % 2)
                         ? ucp_tag_send_nbx(session.ep(), address, bytes, 4, &parameters)
-                        : ucp_tag_recv_nbx(session.worker().get(), address, bytes, 4,
-                                           ~ucp_tag_t{0}, &parameters)),
+                        : ucp_tag_recv_nbx(session.worker().get(), address, bytes, 4, ~ucp_tag_t{0},
+                                           &parameters)),
                 "send or receive");
     }
 }
@@ -221,10 +219,13 @@ void survive(Peer &peer, const Plan &plan, Session *other) {
 }  // namespace
 
 void killed_peer(Peer &peer) {
-    Plan plan = {peer.options.text("when", "rest"), kinds_of(peer.options, "host").front(),
+    Plan plan = {peer.options.text("when", "rest"),
+                 kinds_of(peer.options, "host").front(),
                  peer.options.number("bytes", size_t{32} << 20),
-                 peer.options.number("messages", 4), peer.options.number("polls", 5),
-                 peer.options.has("polls"), peer.options.number("warm", 0)};
+                 peer.options.number("messages", 4),
+                 peer.options.number("polls", 5),
+                 peer.options.has("polls"),
+                 peer.options.number("warm", 0)};
     set_activity("peer killed at " + plan.when + " after " + std::to_string(plan.polls) +
                  " polls, " + to_string(plan.kind) + " memory");
     if (plan.warm != 0) {

@@ -49,7 +49,8 @@ private:
 class Pair {
 public:
     Pair(Peer &peer, const Context &context)
-        : peer_(peer), worker_(context),
+        : peer_(peer),
+          worker_(context),
           address_(peer.channel.exchange(worker_.address(), worker_.progress_function())) {}
 
     void connect() {

@@ -47,13 +47,12 @@ void foreign_peer(Peer &peer) {
     const Worker worker(context);
     const Progress progress = worker.progress_function();
     const std::string address = peer.channel.exchange(worker.address(), progress);
-    const Endpoint endpoint(worker,
-                            changed_address(address, peer.options.text("what", "version")));
+    const Endpoint endpoint(worker, changed_address(address, peer.options.text("what", "version")));
     const ucp_request_param_t parameters = plain_request();
     int out = 40 + peer.role;
     int in = 0;
-    ucs_status_ptr_t receive = ucp_tag_recv_nbx(worker.get(), &in, sizeof(in), 1, ~ucp_tag_t{0},
-                                                &parameters);
+    ucs_status_ptr_t receive =
+        ucp_tag_recv_nbx(worker.get(), &in, sizeof(in), 1, ~ucp_tag_t{0}, &parameters);
     require(worker.wait(ucp_tag_send_nbx(endpoint.get(), &out, sizeof(out), 1, &parameters)),
             "send");
     require(worker.wait(receive), "receive");

@@ -75,8 +75,7 @@ uint32_t checksum_of(const void *data, size_t bytes) {
 Kernels::Kernels() {
     const CudaApi &api = cuda();
     void *memory = nullptr;
-    require(api.cuMemHostAlloc_(&memory, kResultBytes, CU_MEMHOSTALLOC_PORTABLE),
-            "cuMemHostAlloc");
+    require(api.cuMemHostAlloc_(&memory, kResultBytes, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
     result_ = static_cast<uint32_t *>(memory);
     if (api.cuModuleLoadData_ == nullptr || api.cuModuleGetFunction_ == nullptr ||
         api.cuLaunchKernel_ == nullptr) {
@@ -103,9 +102,9 @@ uint32_t Kernels::checksum(const void *memory, size_t bytes) {
         uint64_t words = bytes / 4;
         CUdeviceptr result = device_address(result_);
         void *arguments[] = {&data, &words, &result};
-        require(api.cuLaunchKernel_(checksum_, 1, 1, 1, kThreads, 1, 1, 0, stream, arguments,
-                                    nullptr),
-                "cuLaunchKernel");
+        require(
+            api.cuLaunchKernel_(checksum_, 1, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr),
+            "cuLaunchKernel");
     } else if (bytes > kResultBytes) {
         fail("the test checks at most %zu bytes", kResultBytes);
     } else {

@@ -23,7 +23,8 @@ public:
 
     /** Whether checksum() is one. */
     bool available() const { return checksum_ != nullptr; }
-    /** Whether it runs those of wait_for_flag() and fill_gpu(), which the simulated one does too. */
+    /** Whether it runs those of wait_for_flag() and fill_gpu(), which the simulated one does too.
+     */
     bool can_wait() const { return spin_ != nullptr; }
 
     /** Reads device memory on a stream of its own that waits for nothing, and returns the checksum
@@ -34,8 +35,8 @@ public:
      *  has nothing that does. */
     bool wait_for_flag(CUstream stream, volatile uint32_t *flag);
 
-    /** Where can_wait(): occupies the whole GPU until `*flag`, a word of pinned or device memory, is
-     *  not 0. */
+    /** Where can_wait(): occupies the whole GPU until `*flag`, a word of pinned or device memory,
+     * is not 0. */
     void fill_gpu(CUstream stream, const void *flag);
 
 private:

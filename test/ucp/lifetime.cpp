@@ -198,8 +198,8 @@ private:
 
 }  // namespace
 
-/** Memory that is mapped in the other process is freed while a kernel waits there: it is closed once the
- *  kernel has ended, and messages go on meanwhile. */
+/** Memory that is mapped in the other process is freed while a kernel waits there: it is closed
+ * once the kernel has ended, and messages go on meanwhile. */
 void freed_beside_kernel(Peer &peer) {
     use_own_device(peer);
     Exchange exchange(peer);
@@ -279,8 +279,8 @@ void own_ipc_handle(Peer &peer) {
 
     const auto open = [&] {
         CUdeviceptr address = 0;
-        const CUresult result = cuda().cuIpcOpenMemHandle_(&address, other,
-                                                           CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+        const CUresult result =
+            cuda().cuIpcOpenMemHandle_(&address, other, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
         // One mapping a process and context (CUDA driver API, cuIpcOpenMemHandle).
         if (result == CUDA_ERROR_ALREADY_MAPPED) {
             return CUdeviceptr{0};
@@ -415,8 +415,7 @@ void other_contexts(Peer &peer) {
         const char *name;
         CUcontext context;
     };
-    std::vector<Current> all = {{"no context", nullptr},
-                                {"its own context", primary_context(own)}};
+    std::vector<Current> all = {{"no context", nullptr}, {"its own context", primary_context(own)}};
     if (device_count() > 1) {
         all.push_back({"a context of another device", primary_context((own + 1) % device_count())});
     }
@@ -434,8 +433,8 @@ void other_contexts(Peer &peer) {
             for (const auto &buffer : buffers) {
                 for (size_t size : {size_t{8}, 64 * kKiB, 2 * kMiB}) {
                     set_activity(std::string(to_string(buffer->memory().allocator())) +
-                                 " memory, started with " + at_post.name +
-                                 ", progressed with " + at_progress.name);
+                                 " memory, started with " + at_post.name + ", progressed with " +
+                                 at_progress.name);
                     const bool sending = peer.role == static_cast<int>(++n % 2);
                     const Placement place = {size, 0, size, mpi_test::message_seed(n, size)};
                     use_device(own);

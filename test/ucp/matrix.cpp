@@ -15,9 +15,9 @@ constexpr size_t kKiB = size_t{1} << 10;
 constexpr size_t kMiB = size_t{1} << 20;
 
 // Both sides of every limit: a mailbox cell, a slot with and without UCP's headers, chunks, rings.
-constexpr size_t kLimits[] = {112,        8 * kKiB,   8 * kKiB + 128, 16 * kKiB, 32 * kKiB,
-                              64 * kKiB,  128 * kKiB, 256 * kKiB,     512 * kKiB, 768 * kKiB,
-                              kMiB,       2 * kMiB,   4 * kMiB,       8 * kMiB};
+constexpr size_t kLimits[] = {112,       8 * kKiB,   8 * kKiB + 128, 16 * kKiB,  32 * kKiB,
+                              64 * kKiB, 128 * kKiB, 256 * kKiB,     512 * kKiB, 768 * kKiB,
+                              kMiB,      2 * kMiB,   4 * kMiB,       8 * kMiB};
 constexpr size_t kMisalignments[] = {0, 1, 3, 7, 4095};
 
 struct Pair {
@@ -39,7 +39,7 @@ void sort_unique(std::vector<size_t> &sizes) {
 }
 
 std::vector<size_t> quick_sizes() {
-    return {0,    1,     8,     113,    4095,  8191,  8193,   8321,
+    return {0,     1,     8,     113,    4095,   8191,   8193,   8321,
             32767, 32769, 65536, 262143, 262145, 524289, 1048577};
 }
 
@@ -51,9 +51,9 @@ std::vector<size_t> full_sizes(size_t largest) {
     for (size_t limit : kLimits) {
         add_around(sizes, limit);
     }
-    sizes.erase(std::remove_if(sizes.begin(), sizes.end(),
-                               [&](size_t size) { return size > largest + 1; }),
-                sizes.end());
+    sizes.erase(
+        std::remove_if(sizes.begin(), sizes.end(), [&](size_t size) { return size > largest + 1; }),
+        sizes.end());
     sort_unique(sizes);
     return sizes;
 }

@@ -15,11 +15,16 @@ constexpr unsigned kAmId = 8;
 
 const char *to_string(Operation operation) {
     switch (operation) {
-    case Operation::tag: return "tag";
-    case Operation::stream: return "stream";
-    case Operation::am: return "am";
-    case Operation::put: return "put";
-    case Operation::get: return "get";
+        case Operation::tag:
+            return "tag";
+        case Operation::stream:
+            return "stream";
+        case Operation::am:
+            return "am";
+        case Operation::put:
+            return "put";
+        case Operation::get:
+            return "get";
     }
     return "unknown";
 }
@@ -53,22 +58,23 @@ void Messenger::transfer(Operation operation, bool sending, GuardedAllocation &m
     void *const address = memory.address(place);
     ++n_;
     switch (operation) {
-    case Operation::tag:
-        sending ? send_tagged(address, place.size)
-                : receive_tagged(address, place.capacity, place.size);
-        return;
-    case Operation::stream:
-        sending ? send_stream(address, place.size) : receive_stream(address, place.size);
-        return;
-    case Operation::am:
-        sending ? send_active_message(address, place.size) : receive_active_message(memory, place);
-        return;
-    case Operation::put:
-        sending ? access_remote(true, address, place.size) : expose(address, place.size);
-        return;
-    case Operation::get:
-        sending ? expose(address, place.size) : access_remote(false, address, place.size);
-        return;
+        case Operation::tag:
+            sending ? send_tagged(address, place.size)
+                    : receive_tagged(address, place.capacity, place.size);
+            return;
+        case Operation::stream:
+            sending ? send_stream(address, place.size) : receive_stream(address, place.size);
+            return;
+        case Operation::am:
+            sending ? send_active_message(address, place.size)
+                    : receive_active_message(memory, place);
+            return;
+        case Operation::put:
+            sending ? access_remote(true, address, place.size) : expose(address, place.size);
+            return;
+        case Operation::get:
+            sending ? expose(address, place.size) : access_remote(false, address, place.size);
+            return;
     }
 }
 
@@ -121,16 +127,16 @@ void Messenger::receive_stream(void *to, size_t size) {
     parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     parameters.flags = UCP_STREAM_RECV_FLAG_WAITALL;
     size_t length = 0;
-    require(session_.worker().wait(
-                ucp_stream_recv_nbx(session_.ep(), to, size, &length, &parameters)),
-            "receive");
+    require(
+        session_.worker().wait(ucp_stream_recv_nbx(session_.ep(), to, size, &length, &parameters)),
+        "receive");
 }
 
 void Messenger::send_active_message(const void *from, size_t size) {
     const ucp_request_param_t parameters = plain_request();
     barrier();  // the handler waits
-    require(session_.worker().wait(ucp_am_send_nbx(session_.ep(), kAmId, &n_, sizeof(n_), from,
-                                                   size, &parameters)),
+    require(session_.worker().wait(
+                ucp_am_send_nbx(session_.ep(), kAmId, &n_, sizeof(n_), from, size, &parameters)),
             "send");
 }
 
@@ -157,14 +163,14 @@ ucs_status_t Messenger::on_active_message(void *argument, const void *header, si
     }
     awaited.arrived = true;
     if ((info->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
-        awaited.memory->memory().write(
-            GuardedAllocation::kGuardBytes + awaited.place->misalignment, data, length);
+        awaited.memory->memory().write(GuardedAllocation::kGuardBytes + awaited.place->misalignment,
+                                       data, length);
         return UCS_OK;
     }
     const ucp_request_param_t parameters = plain_request();
-    awaited.fetching = ucp_am_recv_data_nbx(awaited.messenger.session_.worker().get(), data,
-                                            awaited.memory->address(*awaited.place), length,
-                                            &parameters);
+    awaited.fetching =
+        ucp_am_recv_data_nbx(awaited.messenger.session_.worker().get(), data,
+                             awaited.memory->address(*awaited.place), length, &parameters);
     if (UCS_PTR_IS_ERR(awaited.fetching)) {
         require(UCS_PTR_STATUS(awaited.fetching), "ucp_am_recv_data_nbx");
     }
@@ -175,11 +181,11 @@ void Messenger::access_remote(bool put, void *own, size_t size) {
     const ucp_request_param_t parameters = plain_request();
     const Progress progress = session_.worker().progress_function();
     const std::unique_ptr<RemoteMemory> remote = accept(peer_, session_, progress);
-    require(session_.worker().wait(put ? ucp_put_nbx(session_.ep(), own, size, remote->address,
-                                                     remote->key, &parameters)
-                                       : ucp_get_nbx(session_.ep(), own, size, remote->address,
-                                                     remote->key, &parameters)),
-            put ? "put" : "get");
+    require(
+        session_.worker().wait(
+            put ? ucp_put_nbx(session_.ep(), own, size, remote->address, remote->key, &parameters)
+                : ucp_get_nbx(session_.ep(), own, size, remote->address, remote->key, &parameters)),
+        put ? "put" : "get");
     require(session_.worker().wait(ucp_ep_flush_nbx(session_.ep(), &parameters)), "flush");
     barrier();
 }

@@ -22,11 +22,10 @@ void transfer_one_sided(Peer &peer, Session &session, const Transfer &transfer, 
     const size_t size = transfer.message.size;
     if (transfer.sending == put) {
         const std::unique_ptr<RemoteMemory> remote = accept(peer, session, progress);
-        ucs_status_ptr_t request =
-            put ? ucp_put_nbx(session.ep(), transfer.address, size, remote->address, remote->key,
-                              &parameters)
-                : ucp_get_nbx(session.ep(), transfer.address, size, remote->address, remote->key,
-                              &parameters);
+        ucs_status_ptr_t request = put ? ucp_put_nbx(session.ep(), transfer.address, size,
+                                                     remote->address, remote->key, &parameters)
+                                       : ucp_get_nbx(session.ep(), transfer.address, size,
+                                                     remote->address, remote->key, &parameters);
         if (!put && size >= kLargeGet &&
             (request == nullptr || ucp_request_check_status(request) != UCS_INPROGRESS)) {
             fail("a get of %zu bytes ended within the call that posted it", size);
@@ -49,10 +48,10 @@ public:
 
     void post(ucp_atomic_op_t operation, Word operand) {
         ucp_request_param_t parameters = typed();
-        require(session_.worker().wait(ucp_atomic_op_nbx(session_.ep(), operation, &operand, 1,
-                                                         remote_.address, remote_.key,
-                                                         &parameters)),
-                "atomic operation");
+        require(
+            session_.worker().wait(ucp_atomic_op_nbx(session_.ep(), operation, &operand, 1,
+                                                     remote_.address, remote_.key, &parameters)),
+            "atomic operation");
     }
 
     /** Returns what was there. `swapped` is what a compare-and-swap puts there. */
@@ -61,10 +60,10 @@ public:
         ucp_request_param_t parameters = typed();
         parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_REPLY_BUFFER;
         parameters.reply_buffer = &reply;
-        require(session_.worker().wait(ucp_atomic_op_nbx(session_.ep(), operation, &operand, 1,
-                                                         remote_.address, remote_.key,
-                                                         &parameters)),
-                "atomic operation");
+        require(
+            session_.worker().wait(ucp_atomic_op_nbx(session_.ep(), operation, &operand, 1,
+                                                     remote_.address, remote_.key, &parameters)),
+            "atomic operation");
         return reply;
     }
 
@@ -108,9 +107,10 @@ void use_atomics(Peer &peer, Session &session, const RemoteMemory &remote, size_
 void put_and_get(Peer &peer) {
     Session session(peer.channel, UCP_FEATURE_RMA);
     // An odd number of sizes: what is put in one pair of kinds is got in the next.
-    for_each_transfer(peer, "1,8,113,8192,32768,40000,65536,600001,4200001", [&](const Transfer &transfer) {
-        transfer_one_sided(peer, session, transfer, transfer.n % 2 == 0);
-    });
+    for_each_transfer(peer, "1,8,113,8192,32768,40000,65536,600001,4200001",
+                      [&](const Transfer &transfer) {
+                          transfer_one_sided(peer, session, transfer, transfer.n % 2 == 0);
+                      });
     peer.channel.barrier(session.worker().progress_function());
 }
 

@@ -53,8 +53,7 @@ public:
         parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
         parameters.features = UCP_FEATURE_TAG;
         ucp_context_h context = nullptr;
-        check(CALL(ucp_init_version)(UCP_API_MAJOR, UCP_API_MINOR, &parameters, nullptr,
-                                     &context));
+        check(CALL(ucp_init_version)(UCP_API_MAJOR, UCP_API_MINOR, &parameters, nullptr, &context));
         const ucp_worker_params_t worker_parameters = {};
         check(CALL(ucp_worker_create)(context, &worker_parameters, &worker_));
         size_t length = 0;
@@ -83,10 +82,10 @@ public:
             sent_.emplace_back(size);
             received_.emplace_back(size);
             mpi_test::fill_pattern(sent_.back().data(), size, seed + size);
-            requests_.push_back(CALL(ucp_tag_recv_nbx)(worker_, received_.back().data(), size,
-                                                       size, ~ucp_tag_t{0}, &parameters));
-            requests_.push_back(CALL(ucp_tag_send_nbx)(ep_, sent_.back().data(), size, size,
-                                                       &parameters));
+            requests_.push_back(CALL(ucp_tag_recv_nbx)(worker_, received_.back().data(), size, size,
+                                                       ~ucp_tag_t{0}, &parameters));
+            requests_.push_back(
+                CALL(ucp_tag_send_nbx)(ep_, sent_.back().data(), size, size, &parameters));
         }
     }
 

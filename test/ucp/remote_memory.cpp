@@ -27,8 +27,7 @@ std::string ExposedMemory::key() const {
     return key;
 }
 
-RemoteMemory::RemoteMemory(const Session &session, uint64_t address,
-                           const std::string &packed_key)
+RemoteMemory::RemoteMemory(const Session &session, uint64_t address, const std::string &packed_key)
     : address(address) {
     require(ucp_ep_rkey_unpack(session.ep(), packed_key.data(), &key), "ucp_ep_rkey_unpack");
 }

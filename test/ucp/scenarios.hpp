@@ -26,8 +26,9 @@ void window(Peer &peer);
 /** Tagged messages to oneself; one process. */
 void loopback(Peer &peer);
 
-/** Messages of every operation between all allocators (`--from=`, `--to=`). `--full`: more sizes, up
- *  to `--largest-mib`. `--rma=n`, `--am=n`: not these operations. `--same-device`, `--verbose`. */
+/** Messages of every operation between all allocators (`--from=`, `--to=`). `--full`: more sizes,
+ * up to `--largest-mib`. `--rma=n`, `--am=n`: not these operations. `--same-device`, `--verbose`.
+ */
 void matrix(Peer &peer);
 
 // Memory and contexts that come and go (lifetime.cpp).
@@ -94,13 +95,15 @@ void lookups(Peer &peer);
 /** GPU memory that UCX allocates and frees; one process (ucx_memory.cpp). */
 void allocated_by_ucx(Peer &peer);
 
-// While the standby kernel does the small copies (standby.cpp, standby_work.cpp); all run without it as well.
+// While the standby kernel does the small copies (standby.cpp, standby_work.cpp); all run without
+// it as well.
 /** Messages of all sizes and alignments between `--from` and `--to`, in a row and in windows. */
 void standby_messages(Peer &peer);
 /** `--count` messages that the GPU, or the CPU, reads as soon as they are there. */
 void standby_visibility(Peer &peer);
-/** After `--warm` messages, kernels of the application fill both GPUs until the next one is there. They
- *  look at `--word=device|pinned` memory. `--early`: the first before the processes are connected. */
+/** After `--warm` messages, kernels of the application fill both GPUs until the next one is there.
+ * They look at `--word=device|pinned` memory. `--early`: the first before the processes are
+ * connected. */
 void standby_full_gpu(Peer &peer);
 /** A message that is sent when another thread of its receiver has waited for the GPU. */
 void standby_other_thread(Peer &peer);

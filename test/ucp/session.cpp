@@ -119,8 +119,7 @@ std::unique_ptr<Endpoint> Endpoint::try_connect(const Worker &worker, const std:
 ucs_status_t Endpoint::create(const std::string &address) {
     ucp_ep_params_t parameters = {};
     parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                            UCP_EP_PARAM_FIELD_ERR_HANDLER;
+                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
     parameters.address = reinterpret_cast<const ucp_address_t *>(address.data());
     parameters.err_mode = mode_;
     parameters.err_handler.arg = &error_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages that the standby kernel takes part in (src/core/standby/standby_kernel.hpp). The kernel makes way for
-// calls that wait for the GPU, so the tests prepare many messages at once, and send them in a row.
+// Messages that the standby kernel takes part in (src/core/standby/standby_kernel.hpp). The kernel
+// makes way for calls that wait for the GPU, so the tests prepare many messages at once, and send
+// them in a row.
 #include "kernels.hpp"
 #include "standby_support.hpp"
 
@@ -32,8 +33,8 @@ struct Sheet {
     }
 };
 
-/** Of each of `sizes`, from each process to the other. `window`: so many in both directions at once;
- *  0: one after the other. */
+/** Of each of `sizes`, from each process to the other. `window`: so many in both directions at
+ * once; 0: one after the other. */
 void send_sheet(Peer &peer, Talk &talk, Allocator from, Allocator to,
                 const std::vector<size_t> &sizes, size_t window) {
     static uint64_t round = 0;
@@ -125,8 +126,8 @@ void standby_messages(Peer &peer) {
     }
 }
 
-/** There and back: what has arrived is not what the message before it was, and is read at once by a new
- *  stream that waits for nothing, or by the CPU. */
+/** There and back: what has arrived is not what the message before it was, and is read at once by a
+ * new stream that waits for nothing, or by the CPU. */
 void standby_visibility(Peer &peer) {
     use_own_device(peer);
     Talk talk(peer);
@@ -176,8 +177,8 @@ void standby_visibility(Peer &peer) {
 
 namespace {
 
-/** How a message ended here; both processes know whether it did on both sides. A side that does not hear
- *  of the other's failure ends it by itself. */
+/** How a message ended here; both processes know whether it did on both sides. A side that does not
+ * hear of the other's failure ends it by itself. */
 ucs_status_t end_message(Peer &peer, Talk &talk, ucs_status_ptr_t request, bool *both_ended_well) {
     constexpr double kGraceSeconds = 0.1;
     const auto status = [&] {
@@ -213,11 +214,11 @@ ucs_status_t end_message(Peer &peer, Talk &talk, ucs_status_ptr_t request, bool 
 
 }  // namespace
 
-/** In process 1, and with it goes its context. What arrives in the other one is right, everything ends, and
- *  in a new context both go on. */
+/** In process 1, and with it goes its context. What arrives in the other one is right, everything
+ * ends, and in a new context both go on. */
 void standby_dies(Peer &peer) {
-    const auto set = reinterpret_cast<int (*)(const char *, const char *)>(
-        driver_control("simcuda_set"));
+    const auto set =
+        reinterpret_cast<int (*)(const char *, const char *)>(driver_control("simcuda_set"));
     if (set == nullptr || set("SIMCUDA_KERNEL_DIES", "") != 0) {
         skip("kernels of this driver cannot be made to die");
     }

@@ -28,8 +28,8 @@ struct Use {
     bool given_up = false;
 };
 
-/** What the log says that was not read yet: of the context that had most copies, for each line counts
- *  from the beginning of a context. */
+/** What the log says that was not read yet: of the context that had most copies, for each line
+ * counts from the beginning of a context. */
 void add_use_of_kernel(std::ifstream &log, Use *use) {
     static const std::string kSays = "the standby kernel was launched ";
     fflush(nullptr);  // UCX's log among others

@@ -27,8 +27,9 @@ private:
 };
 
 /** Runs the scenario in a started process, and fails the test if the numbers are not so when it has
- *  ended and UCX is closed. How many copies a kernel gets depends on how often it runs: where others use
- *  the processors, the scenario is run again until both processes have seen enough, for some time. */
+ *  ended and UCX is closed. How many copies a kernel gets depends on how often it runs: where
+ * others use the processors, the scenario is run again until both processes have seen enough, for
+ * some time. */
 void run_with_standby_log(Peer &peer, void (*run)(Peer &peer));
 
 }  // namespace gpushm::ucp_test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The standby kernel beside work of the application: kernels that fill the GPU, calls of the driver that
-// wait for it, forks.
+// The standby kernel beside work of the application: kernels that fill the GPU, calls of the driver
+// that wait for it, forks.
 #include "kernels.hpp"
 #include "standby_support.hpp"
 
@@ -38,8 +38,9 @@ void standby_full_gpu(Peer &peer) {
         return bytes;
     };
     const auto prepare = [&](size_t round) {
-        set_activity(std::string("all of the GPU waits for ") + to_string(word) + " memory, after " +
-                     std::to_string(warm) + " messages, round " + std::to_string(round));
+        set_activity(std::string("all of the GPU waits for ") + to_string(word) +
+                     " memory, after " + std::to_string(warm) + " messages, round " +
+                     std::to_string(round));
         own.write(0, content(round, peer.role).data(), size_in(round));
         inbox.write(0, nothing.data(), size_in(round));
     };
@@ -49,8 +50,8 @@ void standby_full_gpu(Peer &peer) {
 
     std::unique_ptr<Watchdog> watchdog;
     const auto watch = [&watchdog] {
-        watchdog = std::make_unique<Watchdog>(
-            "a message, while kernels of the application fill the GPU");
+        watchdog =
+            std::make_unique<Watchdog>("a message, while kernels of the application fill the GPU");
     };
     const bool early = peer.options.has("early");
     if (early) {
@@ -118,7 +119,8 @@ std::vector<DriverCall> driver_calls(Kernels &kernels, const Allocation &device_
         {"cuMemHostRegister, cuMemHostUnregister", [] { Allocation(Allocator::registered, 4096); }},
         {"cuStreamSynchronize of the default stream",
          [] { require(cuda().cuStreamSynchronize_(nullptr), "cuStreamSynchronize"); }},
-        {"cuMemcpy", [&device_memory] {
+        {"cuMemcpy",
+         [&device_memory] {
              uint32_t word;
              require(cuda().cuMemcpy_(device_address(&word), device_address(device_memory.data()),
                                       sizeof(word)),
@@ -134,8 +136,8 @@ std::vector<DriverCall> driver_calls(Kernels &kernels, const Allocation &device_
 
 }  // namespace
 
-/** One thread of the receiver waits for the message, and with that keeps the kernel on the GPU; the other
- *  calls the driver, and the message is sent when that has returned. */
+/** One thread of the receiver waits for the message, and with that keeps the kernel on the GPU; the
+ * other calls the driver, and the message is sent when that has returned. */
 void standby_other_thread(Peer &peer) {
     use_own_device(peer);
     Talk talk(peer);
@@ -176,8 +178,8 @@ void standby_other_thread(Peer &peer) {
     talk.barrier();
 }
 
-/** The same calls of the thread itself, and its buffers freed and allocated again, right after the end of
- *  a send or a receive. */
+/** The same calls of the thread itself, and its buffers freed and allocated again, right after the
+ * end of a send or a receive. */
 void standby_driver_calls(Peer &peer) {
     use_own_device(peer);
     Talk talk(peer);

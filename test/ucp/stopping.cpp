@@ -41,8 +41,8 @@ public:
         for (size_t i = 0; i < sizes_.size(); ++i) {
             const Message out = message(i, role_);
             sources_[i]->prepare_source(out);
-            requests_.push_back(ucp_tag_send_nbx(session_.ep(), sources_[i]->address(out),
-                                                 out.size, i, &parameters));
+            requests_.push_back(ucp_tag_send_nbx(session_.ep(), sources_[i]->address(out), out.size,
+                                                 i, &parameters));
         }
     }
 
@@ -84,8 +84,8 @@ private:
     std::vector<ucs_status_ptr_t> requests_;
 };
 
-/** Stops the peer, lives on without it while messages are under way, and lets it go on. Whether some
- *  were under way through all of it. */
+/** Stops the peer, lives on without it while messages are under way, and lets it go on. Whether
+ * some were under way through all of it. */
 bool stop_for(double seconds, pid_t pid, const Session &session, const Traffic &traffic) {
     kill(pid, SIGSTOP);
     while (!is_stopped(pid)) {
@@ -116,8 +116,8 @@ void stopped_peer(Peer &peer) {
     const double seconds = static_cast<double>(peer.options.number("milliseconds", 1000)) / 1000;
     Session session(peer.channel, UCP_FEATURE_TAG, UCP_ERR_HANDLING_MODE_PEER);
     const Progress progress = session.worker().progress_function();
-    const auto pid = static_cast<pid_t>(
-        std::stoi(peer.channel.exchange(std::to_string(getpid()), progress)));
+    const auto pid =
+        static_cast<pid_t>(std::stoi(peer.channel.exchange(std::to_string(getpid()), progress)));
     Traffic traffic(peer, session);
     // On a busy machine the last messages may end before the stop: such a round does not count.
     const size_t most_rounds = 20 * stops;

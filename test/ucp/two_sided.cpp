@@ -20,8 +20,7 @@ ucs_status_ptr_t send_tagged(const Session &session, const Transfer &transfer) {
 
 ucs_status_ptr_t receive_tagged(Session &session, void *address, size_t capacity, ucp_tag_t tag) {
     const ucp_request_param_t parameters = plain_request();
-    return ucp_tag_recv_nbx(session.worker().get(), address, capacity, tag, kFullMask,
-                            &parameters);
+    return ucp_tag_recv_nbx(session.worker().get(), address, capacity, tag, kFullMask, &parameters);
 }
 
 }  // namespace
@@ -46,8 +45,8 @@ void tagged_messages(Peer &peer) {
             if (!expected) {
                 peer.channel.barrier(progress);
             }
-            request = receive_tagged(session, transfer.address, transfer.message.capacity,
-                                     transfer.n);
+            request =
+                receive_tagged(session, transfer.address, transfer.message.capacity, transfer.n);
             if (expected) {
                 peer.channel.barrier(progress);
             }
@@ -64,17 +63,15 @@ void streams(Peer &peer) {
         ucp_request_param_t parameters = plain_request();
         if (transfer.sending) {
             require(session.worker().wait(ucp_stream_send_nbx(session.ep(), transfer.address,
-                                                              transfer.message.size,
-                                                              &parameters)),
+                                                              transfer.message.size, &parameters)),
                     "send");
             return;
         }
         parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
         parameters.flags = UCP_STREAM_RECV_FLAG_WAITALL;
         size_t length = 0;
-        ucs_status_ptr_t request =
-            ucp_stream_recv_nbx(session.ep(), transfer.address, transfer.message.size, &length,
-                                &parameters);
+        ucs_status_ptr_t request = ucp_stream_recv_nbx(session.ep(), transfer.address,
+                                                       transfer.message.size, &length, &parameters);
         require(session.worker().wait(request), "receive");
     });
     peer.channel.barrier(progress);
@@ -97,16 +94,15 @@ void loopback(Peer &peer) {
                 const bool expected = n % 2 == 0;
                 ucs_status_ptr_t receive = nullptr;
                 const auto post = [&] {
-                    receive = receive_tagged(session, destination->address(message),
-                                             message.capacity, n);
+                    receive =
+                        receive_tagged(session, destination->address(message), message.capacity, n);
                 };
                 if (expected) {
                     post();
                 }
                 const ucp_request_param_t parameters = plain_request();
-                ucs_status_ptr_t send =
-                    ucp_tag_send_nbx(session.ep(), source->address(message), message.size, n,
-                                     &parameters);
+                ucs_status_ptr_t send = ucp_tag_send_nbx(session.ep(), source->address(message),
+                                                         message.size, n, &parameters);
                 if (!expected) {
                     session.worker().progress();
                     post();

@@ -4,7 +4,8 @@
 // It starts itself once for each process of the scenario, before UCX or CUDA are touched,
 // and ends with 0 when all was right, 1 when something was wrong or took longer than --deadline
 // seconds, 77 when the scenario cannot be run here. --user1=N runs the second process as user N;
-// --hidden1=y lets nobody but root look into it (/proc/PID/fd, process_vm_readv). --standby-least=N,
+// --hidden1=y lets nobody but root look into it (/proc/PID/fd, process_vm_readv).
+// --standby-least=N,
 // --standby-most=N: what the standby kernel does in each process (standby_log.hpp).
 #include "allocation.hpp"
 #include "check.hpp"
@@ -165,8 +166,8 @@ int await_processes(const std::vector<pid_t> &pids, const Scenario &scenario, do
             --left;
         }
         if (pid > 0 && WIFSIGNALED(status)) {
-            const bool wanted = scenario.second_is_killed && pid == pids[1] &&
-                                WTERMSIG(status) == SIGKILL;
+            const bool wanted =
+                scenario.second_is_killed && pid == pids[1] && WTERMSIG(status) == SIGKILL;
             if (wanted) {
                 continue;
             }

@@ -36,8 +36,8 @@ std::vector<std::string> peer_command(std::vector<std::string> arguments) {
 unsigned ucx_minor() {
     static const unsigned minor = [] {
         const std::string version = run_command(peer_command({"version"}), {}).output;
-        return static_cast<unsigned>(std::strtoul(version.substr(version.find('.') + 1).c_str(),
-                                                  nullptr, 10));
+        return static_cast<unsigned>(
+            std::strtoul(version.substr(version.find('.') + 1).c_str(), nullptr, 10));
     }();
     return minor;
 }
@@ -136,8 +136,10 @@ const char *fault_of_ucx(const std::string &name, bool v2) {
     if (name.compare(0, 13, "killed_sender") == 0 && v2 && ucx_minor() == 13) {
         return "ucp_proto_rndv_get_zcopy_fetch_completion (rndv_get.c) ignores the error";
     }
-    if ((name == "killed_receiver_eager" || name == "waiting_then_force") && v2 && ucx_minor() == 13) {
-        return "eager messages that wait when their endpoint ends meet \"stubs.c: Assertion `0' failed\"";
+    if ((name == "killed_receiver_eager" || name == "waiting_then_force") && v2 &&
+        ucx_minor() == 13) {
+        return "eager messages that wait when their endpoint ends meet \"stubs.c: Assertion `0' "
+               "failed\"";
     }
     return nullptr;
 }
@@ -178,15 +180,17 @@ TEST_P(BesideOthers, Works) {
 
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, BesideOthers,
-    ::testing::Values(Case{"tag", {"tag", kKinds, "--sizes=1,8192,600001"}},
-                      Case{"active_message", {"am", kKinds, "--sizes=1,8192,600001"}},
-                      Case{"window", {"window", kKinds}}, Case{"loopback", {"loopback", kKinds}},
-                      Case{"wakeup", {"wakeup", kKinds, "--count=300"}},
-                      Case{"changing_kinds", {"changing-kinds"}},
-                      Case{"eager_rails", {"tag", kKinds, "--sizes=8,8192,100000,1000000"}, kEagerRails},
-                      Case{"eager_rails_am", {"am", kKinds, "--sizes=8,8192,100000,1000000"}, kEagerRails},
-                      Case{"eager_and_rndv_rails", {"tag", kKinds, "--sizes=8,8192,100000,1000000"},
-                           {{"UCX_PROTO_ENABLE", "n"}, {"UCX_MAX_EAGER_RAILS", "4"}}}),
+    ::testing::Values(
+        Case{"tag", {"tag", kKinds, "--sizes=1,8192,600001"}},
+        Case{"active_message", {"am", kKinds, "--sizes=1,8192,600001"}},
+        Case{"window", {"window", kKinds}}, Case{"loopback", {"loopback", kKinds}},
+        Case{"wakeup", {"wakeup", kKinds, "--count=300"}},
+        Case{"changing_kinds", {"changing-kinds"}},
+        Case{"eager_rails", {"tag", kKinds, "--sizes=8,8192,100000,1000000"}, kEagerRails},
+        Case{"eager_rails_am", {"am", kKinds, "--sizes=8,8192,100000,1000000"}, kEagerRails},
+        Case{"eager_and_rndv_rails",
+             {"tag", kKinds, "--sizes=8,8192,100000,1000000"},
+             {{"UCX_PROTO_ENABLE", "n"}, {"UCX_MAX_EAGER_RAILS", "4"}}}),
     [](const ::testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });
 
 TEST(Loading, PluginPathIsEnough) {
@@ -233,7 +237,8 @@ TEST(HostOnlyProcess, NeitherInitialisesCudaNorMakesAContext) {
     const std::string query = "cuPointerGetAttributes ";
     const size_t found = calls.find(query);
     EXPECT_TRUE(found == std::string::npos || std::stoul(calls.substr(found + query.size())) < 10)
-        << "the driver is asked in each message:\n" << calls;
+        << "the driver is asked in each message:\n"
+        << calls;
 }
 
 }  // namespace

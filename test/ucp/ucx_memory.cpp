@@ -18,8 +18,8 @@ constexpr ucs_memory_type_t kTypes[] = {UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_CU
 /** Of the allocation at an address; 0 if there is none. */
 unsigned long long buffer_id(const void *address) {
     unsigned long long id = 0;
-    const CUresult result = cuda().cuPointerGetAttribute_(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                                          device_address(address));
+    const CUresult result =
+        cuda().cuPointerGetAttribute_(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, device_address(address));
     return result == CUDA_SUCCESS ? id : 0;
 }
 
@@ -142,7 +142,8 @@ void of_the_application() {
     }
 }
 
-/** Its memory goes with the context, and what comes at its address afterwards is the application's. */
+/** Its memory goes with the context, and what comes at its address afterwards is the application's.
+ */
 void across_a_reset() {
     set_activity("UCX frees a byte, and the device is reset");
     std::unique_ptr<Context> context = new_context();
@@ -160,9 +161,8 @@ void across_a_reset() {
         own.push_back(std::make_unique<Allocation>(Allocator::device, 1));
         traces.push_back({own.back()->data(), buffer_id(own.back()->data())});
     }
-    if (std::none_of(traces.begin(), traces.end(), [&](const Trace &trace) {
-            return trace.address == gone.back().address;
-        })) {
+    if (std::none_of(traces.begin(), traces.end(),
+                     [&](const Trace &trace) { return trace.address == gone.back().address; })) {
         printf("no address came again after a reset\n");
     }
     freed_later.reset();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages that wait for room in the peer's mailbox, and what a program may do when one of them has gone.
+// Messages that wait for room in the peer's mailbox, and what a program may do when one of them has
+// gone.
 #include "check.hpp"
 #include "session.hpp"
 #include "transfers.hpp"
@@ -22,9 +23,12 @@ constexpr unsigned kMost = 2000;
 class Waiting {
 public:
     explicit Waiting(const std::string &then)
-        : then_(then), context_({UCP_FEATURE_TAG}), sender_(context_), receiver_(context_),
-          endpoint_(sender_, receiver_.address(), then == "force" ? UCP_ERR_HANDLING_MODE_PEER
-                                                                  : UCP_ERR_HANDLING_MODE_NONE) {}
+        : then_(then),
+          context_({UCP_FEATURE_TAG}),
+          sender_(context_),
+          receiver_(context_),
+          endpoint_(sender_, receiver_.address(),
+                    then == "force" ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE) {}
 
     void run() {
         send();
@@ -71,7 +75,8 @@ private:
             ucp_request_free(request);
         };
         parameters.user_data = &message;
-        const ucs_status_ptr_t request = ucp_tag_send_nbx(endpoint_.get(), message.words, kBytes, kTag, &parameters);
+        const ucs_status_ptr_t request =
+            ucp_tag_send_nbx(endpoint_.get(), message.words, kBytes, kTag, &parameters);
         if (UCS_PTR_IS_ERR(request)) {
             require(UCS_PTR_STATUS(request), "send");
         } else if (request == nullptr) {
@@ -120,7 +125,8 @@ private:
         receiver_.progress();
         if (receive_ == nullptr) {
             const ucp_request_param_t parameters = plain_request();
-            receive_ = ucp_tag_recv_nbx(receiver_.get(), buffer_, kBytes, kTag, ~ucp_tag_t{0}, &parameters);
+            receive_ = ucp_tag_recv_nbx(receiver_.get(), buffer_, kBytes, kTag, ~ucp_tag_t{0},
+                                        &parameters);
         }
         if (is_under_way(receive_)) {
             return;
@@ -166,8 +172,8 @@ private:
     bool done_ = false;
 };
 
-/** A message that the sender puts (UCX_RNDV_SCHEME=put_zcopy) when its turn comes among others that wait: what says that
- *  all is there must not arrive before it is. */
+/** A message that the sender puts (UCX_RNDV_SCHEME=put_zcopy) when its turn comes among others that
+ * wait: what says that all is there must not arrive before it is. */
 class PutAmongWaiting {
 public:
     void run() {
@@ -195,8 +201,8 @@ private:
 
     ucs_status_ptr_t send(const std::vector<uint32_t> &words, ucp_tag_t tag) {
         const ucp_request_param_t parameters = plain_request();
-        sends_.push_back(ucp_tag_send_nbx(endpoint_.get(), words.data(), words.size() * sizeof(uint32_t), tag,
-                                          &parameters));
+        sends_.push_back(ucp_tag_send_nbx(endpoint_.get(), words.data(),
+                                          words.size() * sizeof(uint32_t), tag, &parameters));
         return sends_.back();
     }
 
@@ -209,8 +215,8 @@ private:
     ucs_status_ptr_t post(std::vector<uint32_t> &words, ucp_tag_t tag) {
         words.assign(words.size(), 0);
         const ucp_request_param_t parameters = plain_request();
-        return ucp_tag_recv_nbx(receiver_.get(), words.data(), words.size() * sizeof(uint32_t), tag, ~ucp_tag_t{0},
-                                &parameters);
+        return ucp_tag_recv_nbx(receiver_.get(), words.data(), words.size() * sizeof(uint32_t), tag,
+                                ~ucp_tag_t{0}, &parameters);
     }
 
     void complete(ucs_status_ptr_t request) {

@@ -84,8 +84,7 @@ void long_sleep(Peer &peer, Session &session, Sleeper &sleeper) {
         return;
     }
     const double before = cpu_seconds();
-    sleeper.wait(ucp_tag_recv_nbx(session.worker().get(), &byte, 1, 1, ~ucp_tag_t{0},
-                                  &parameters));
+    sleeper.wait(ucp_tag_recv_nbx(session.worker().get(), &byte, 1, 1, ~ucp_tag_t{0}, &parameters));
     const double used = cpu_seconds() - before;
     if (used > kAllowedSeconds) {
         fail("%.3f s of CPU time used in a sleep of %.1f s", used, kSleepSeconds);

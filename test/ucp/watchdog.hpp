@@ -17,13 +17,14 @@ constexpr double kMostSeconds = 5;
 /** Ends the process when something does not end, also where it sits in the driver. */
 class Watchdog {
 public:
-    explicit Watchdog(const char *what) : thread_([this, what] {
-        std::unique_lock<std::mutex> lock(mutex_);
-        if (!wake_.wait_for(lock, std::chrono::duration<double>(4 * kMostSeconds),
-                            [this] { return ended_; })) {
-            fail("hangs: %s", what);
-        }
-    }) {}
+    explicit Watchdog(const char *what)
+        : thread_([this, what] {
+              std::unique_lock<std::mutex> lock(mutex_);
+              if (!wake_.wait_for(lock, std::chrono::duration<double>(4 * kMostSeconds),
+                                  [this] { return ended_; })) {
+                  fail("hangs: %s", what);
+              }
+          }) {}
     ~Watchdog() {
         {
             const std::lock_guard<std::mutex> lock(mutex_);

@@ -28,8 +28,8 @@ void window(Peer &peer) {
     for (size_t i = 0; i < count; ++i) {
         // Not the kinds with the sizes: another kind meets a size in each round.
         sources.push_back(make_buffer(kinds[(i / sizes.size()) % kinds.size()], 300100));
-        destinations.push_back(make_buffer(kinds[(i / sizes.size() / kinds.size() + i) %
-                                                 kinds.size()], 300100));
+        destinations.push_back(
+            make_buffer(kinds[(i / sizes.size() / kinds.size() + i) % kinds.size()], 300100));
     }
     const ucp_request_param_t parameters = plain_request();
     for (size_t round = 0; round < rounds; ++round) {

@@ -11,9 +11,9 @@ socklen_t abstract_address(const char *purpose, const Cookie &cookie, sockaddr_u
     *address = {};
     address->sun_family = AF_UNIX;
     // The zero byte in front makes the name abstract.
-    const int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1,
-                                "gpushm-%s-%016" PRIx64 "%016" PRIx64, purpose, cookie.low,
-                                cookie.high);
+    const int length =
+        snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1,
+                 "gpushm-%s-%016" PRIx64 "%016" PRIx64, purpose, cookie.low, cookie.high);
     return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 

@@ -10,8 +10,8 @@ namespace gpushm {
 
 inline constexpr size_t kLine = 64;  // bytes
 
-/** How far a payload is fetched before it is touched. What lies behind is fetched by the processor, which has seen
- *  the first lines go by. */
+/** How far a payload is fetched before it is touched. What lies behind is fetched by the processor,
+ * which has seen the first lines go by. */
 inline constexpr size_t kPrefetchBytes = 4096;
 
 inline const unsigned char *begin_of_line(const unsigned char *address) {
@@ -31,7 +31,8 @@ inline void prefetch_for_write(const void *address) {
 
 /** Asks for all lines of a payload that will be written. */
 inline void prefetch_for_write(const unsigned char *payload, size_t length) {
-    for (const unsigned char *line = begin_of_line(payload); line < payload + length; line += kLine) {
+    for (const unsigned char *line = begin_of_line(payload); line < payload + length;
+         line += kLine) {
         prefetch_for_write(line);
     }
 }

@@ -9,9 +9,10 @@
 
 namespace gpushm {
 
-/** process_vm_readv(2), process_vm_writev(2): `length` bytes between `local` and `remote` of process
- *  `pid`. False when the kernel does not allow it (no right to attach: Yama's ptrace_scope, seccomp,
- *  another user namespace) or the memory is not there; some of the bytes may have been copied then. */
+/** process_vm_readv(2), process_vm_writev(2): `length` bytes between `local` and `remote` of
+ * process `pid`. False when the kernel does not allow it (no right to attach: Yama's ptrace_scope,
+ * seccomp, another user namespace) or the memory is not there; some of the bytes may have been
+ * copied then. */
 bool read_memory(pid_t pid, void *local, uint64_t remote, size_t length);
 bool write_memory(pid_t pid, const void *local, uint64_t remote, size_t length);
 

@@ -18,7 +18,9 @@ std::atomic<LogSink> current_sink{default_sink};
 
 }  // namespace
 
-void set_log_sink(LogSink sink) { current_sink.store(sink, std::memory_order_release); }
+void set_log_sink(LogSink sink) {
+    current_sink.store(sink, std::memory_order_release);
+}
 
 void log_message(LogLevel level, const char *file, unsigned line, const char *function,
                  const char *format, ...) {

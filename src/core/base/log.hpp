@@ -20,14 +20,14 @@ void log_message(LogLevel level, const char *file, unsigned line, const char *fu
 
 }  // namespace gpushm
 
-#define GPUSHM_LOG(level, ...)                                                             \
+#define GPUSHM_LOG(level, ...) \
     ::gpushm::log_message(::gpushm::LogLevel::level, __FILE__, __LINE__, __func__, __VA_ARGS__)
 
 /** Logs the first time that this place is reached in the process. */
-#define GPUSHM_LOG_ONCE(level, ...)                                \
-    do {                                                           \
-        static std::atomic<bool> logged_{false};                   \
-        if (!logged_.exchange(true, std::memory_order_relaxed)) {  \
-            GPUSHM_LOG(level, __VA_ARGS__);                        \
-        }                                                          \
+#define GPUSHM_LOG_ONCE(level, ...)                               \
+    do {                                                          \
+        static std::atomic<bool> logged_{false};                  \
+        if (!logged_.exchange(true, std::memory_order_relaxed)) { \
+            GPUSHM_LOG(level, __VA_ARGS__);                       \
+        }                                                         \
     } while (false)

@@ -18,8 +18,8 @@ bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit) {
         MemoryMapping mapping = {};
         char access[5] = "";
         int path_at = 0;
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %n", &mapping.begin, &mapping.end,
-                   access, &path_at) >= 3) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %n", &mapping.begin,
+                   &mapping.end, access, &path_at) >= 3) {
             mapping.readable = access[0] == 'r';
             mapping.writable = access[1] == 'w';
             mapping.shared = access[3] == 's';

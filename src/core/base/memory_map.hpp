@@ -17,8 +17,8 @@ struct MemoryMapping {
     const char *path;  // of a file, a name in brackets, or empty; valid while it is visited
 };
 
-/** Calls `visit` for each, in the order of their addresses, until it returns false. What is mapped meanwhile may be
- *  missing. Allocates. False when they cannot be read. Thread safe. */
+/** Calls `visit` for each, in the order of their addresses, until it returns false. What is mapped
+ * meanwhile may be missing. Allocates. False when they cannot be read. Thread safe. */
 bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit);
 
 }  // namespace gpushm

@@ -6,11 +6,12 @@
 
 namespace gpushm {
 
-/** Of CLOCK_MONOTONIC, which all processes of a node share, but for those of other time namespaces. Takes
- *  20 to 30 ns. Any thread. */
+/** Of CLOCK_MONOTONIC, which all processes of a node share, but for those of other time namespaces.
+ * Takes 20 to 30 ns. Any thread. */
 inline uint64_t monotonic_nanoseconds() {
     const auto time = std::chrono::steady_clock::now().time_since_epoch();
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
 }
 
 }  // namespace gpushm

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// No exception passes a frame of C: what C code calls, UCX, the CUDA runtime and Open MPI, goes through one of these.
+// No exception passes a frame of C: what C code calls, UCX, the CUDA runtime and Open MPI, goes
+// through one of these.
 #pragma once
 
 #include <exception>
@@ -11,13 +12,15 @@ namespace gpushm {
 /** Says once that memory is short. Allocates nothing. */
 void report_want_of_memory() noexcept;
 
-/** A function for C code that does what `function` does. If that throws, memory was short: then it returns what
- *  `Failure::of<Result>()` says. Calls `function` directly; a call that throws nothing costs nothing more. The end of a
- *  thread by pthread_cancel(3), which unwinds the stack, too, passes. */
+/** A function for C code that does what `function` does. If that throws, memory was short: then it
+ * returns what `Failure::of<Result>()` says. Calls `function` directly; a call that throws nothing
+ * costs nothing more. The end of a thread by pthread_cancel(3), which unwinds the stack, too,
+ * passes. */
 template <auto function, typename Failure>
 struct NoThrow;
 
-template <typename Result, typename... Arguments, Result (*function)(Arguments...), typename Failure>
+template <typename Result, typename... Arguments, Result (*function)(Arguments...),
+          typename Failure>
 struct NoThrow<function, Failure> {
     static Result call(Arguments... arguments) {
         try {
@@ -29,7 +32,8 @@ struct NoThrow<function, Failure> {
     }
 };
 
-/** What `action` returns; what `otherwise` does if memory was short for it. All else that it throws passes. */
+/** What `action` returns; what `otherwise` does if memory was short for it. All else that it throws
+ * passes. */
 template <typename Action, typename Otherwise>
 auto unless_short(Action action, Otherwise otherwise) -> decltype(action()) {
     try {

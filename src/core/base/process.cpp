@@ -45,9 +45,11 @@ bool ended(const UniqueFd &pidfd) {
 /** The descriptors by which this process watches others. */
 struct Watched {
     static Watched &instance() {
-        // Never destroyed. A forked child has not the thread that may have had the mutex: there it is as new.
+        // Never destroyed. A forked child has not the thread that may have had the mutex: there it
+        // is as new.
         static auto *made = new Watched;
-        [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] { new (made) Watched; });
+        [[maybe_unused]] static const int watched =
+            pthread_atfork(nullptr, nullptr, [] { new (made) Watched; });
         return *made;
     }
 
@@ -79,8 +81,8 @@ std::shared_ptr<const UniqueFd> open_pidfd(pid_t pid) {
             }};
 }
 
-/** What this process has open for `pid` already; null when there is nothing, or that process has ended: its number may
- *  be another one's by now. */
+/** What this process has open for `pid` already; null when there is nothing, or that process has
+ * ended: its number may be another one's by now. */
 std::shared_ptr<const UniqueFd> known_pidfd(pid_t pid) {
     Watched &watched = Watched::instance();
     std::shared_ptr<const UniqueFd> known;
@@ -92,8 +94,8 @@ std::shared_ptr<const UniqueFd> known_pidfd(pid_t pid) {
     return known == nullptr || ended(*known) ? nullptr : known;
 }
 
-/** The descriptor by which this process watches `pid`; null when there is none. The last who holds one takes the mutex:
- *  so none is let go here while this thread has it. */
+/** The descriptor by which this process watches `pid`; null when there is none. The last who holds
+ * one takes the mutex: so none is let go here while this thread has it. */
 std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
     std::shared_ptr<const UniqueFd> pidfd = known_pidfd(pid);
     if (pidfd == nullptr && (pidfd = open_pidfd(pid)) != nullptr) {

@@ -33,9 +33,10 @@ struct Cookie {
 /** The same in all of a process and in no other, not in a forked child either. Thread safe. */
 const Cookie &process_cookie();
 
-/** Watches one process by a pidfd (pidfd_open(2), Linux 5.3), which cannot be confused by a PID that
- *  is used again. All watches of one process share the descriptor. Where the kernel has none, or no
- *  descriptor is left, kill(pid, 0) stands in, which takes a zombie for alive. One thread at a time. */
+/** Watches one process by a pidfd (pidfd_open(2), Linux 5.3), which cannot be confused by a PID
+ * that is used again. All watches of one process share the descriptor. Where the kernel has none,
+ * or no descriptor is left, kill(pid, 0) stands in, which takes a zombie for alive. One thread at a
+ * time. */
 class ProcessWatch {
 public:
     /** Thread safe. */

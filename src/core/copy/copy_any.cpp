@@ -19,7 +19,8 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
     }
     const CopySides sides = copy_sides(destination, source, length);
     if (sides.gpu_side) {
-        return engine.start({destination, source, length, *sides.gpu_side, sides.direction}, ticket);
+        return engine.start({destination, source, length, *sides.gpu_side, sides.direction},
+                            ticket);
     }
     memcpy(destination, source, length);
     return Status::ok;
@@ -38,8 +39,8 @@ Status copy_once(void *destination, const void *source, size_t length, const Cop
     return status;
 }
 
-/** The driver's synchronous copy, which needs nothing of ours. It waits for the application's default
- *  stream, so it is the last resort. */
+/** The driver's synchronous copy, which needs nothing of ours. It waits for the application's
+ * default stream, so it is the last resort. */
 Status copy_synchronously(void *destination, const void *source, size_t length,
                           const MemoryInfo &gpu_side) {
     const CudaDriver *driver = CudaDriver::get();
@@ -49,32 +50,34 @@ Status copy_synchronously(void *destination, const void *source, size_t length,
     CopyEngine engine;
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, engine.context_of(gpu_side));
-    CUresult result = driver->memcpy_sync(device_pointer(destination), device_pointer(source),
-                                          length);
+    CUresult result =
+        driver->memcpy_sync(device_pointer(destination), device_pointer(source), length);
     if (result == CUDA_SUCCESS) {
-        // Between some kinds it returns before the bytes are there ("API synchronization behavior").
+        // Between some kinds it returns before the bytes are there ("API synchronization
+        // behavior").
         result = driver->stream_synchronize(nullptr);
     }
     if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(error, "cuMemcpy failed for a GPU copy of %zu bytes (%s): see whether the application "
-                   "freed the buffer too early or a kernel faulted (compute-sanitizer)", length,
-                   driver->error_name(result));
+        GPUSHM_LOG(error,
+                   "cuMemcpy failed for a GPU copy of %zu bytes (%s): see whether the application "
+                   "freed the buffer too early or a kernel faulted (compute-sanitizer)",
+                   length, driver->error_name(result));
     }
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
 
 }  // namespace
 
-/** UCP takes a copy between memory kinds for one that cannot fail: 1.13 goes on with what was in the
- *  destination (src/ucp/dt/dt.c), later ones end the process. So nothing is left untried. */
+/** UCP takes a copy between memory kinds for one that cannot fail: 1.13 goes on with what was in
+ * the destination (src/ucp/dt/dt.c), later ones end the process. So nothing is left untried. */
 Status copy_any(void *destination, const void *source, size_t length) {
     constexpr int kAttempts = 3;
     Status status = Status::ok;
     for (int attempt = 1; attempt <= kAttempts; ++attempt) {
         // Most calls are between host buffers and need no engine.
         const CopySides sides = CudaDriver::get() != nullptr && length != 0
-                                ? copy_sides(destination, source, length)
-                                : CopySides();
+                                    ? copy_sides(destination, source, length)
+                                    : CopySides();
         if (!sides.gpu_side) {
             if (length != 0) {
                 memcpy(destination, source, length);

@@ -8,8 +8,8 @@
 
 namespace gpushm {
 
-/** Starts a copy between any two kinds of memory; as CopyEngine::start, and ok at once where no GPU is
- *  needed. */
+/** Starts a copy between any two kinds of memory; as CopyEngine::start, and ok at once where no GPU
+ * is needed. */
 Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
                  CopyTicket *ticket);
 

@@ -21,28 +21,30 @@ struct BatchedCopy {
     size_t length;  // bytes of a row
     CopyRows rows;
     bool failed = false;
-    unsigned long long source_id = 0;  // of the buffer that is copied, if that may be freed meanwhile
+    unsigned long long source_id =
+        0;  // of the buffer that is copied, if that may be freed meanwhile
     OtherSide other_side = OtherSide::unknown;
 };
 
 inline BatchedCopy batched(const CopyJob &job) {
-    return {job.destination, job.source, job.length, job.rows, false,
-            job.source_may_go ? job.gpu_side.buffer_id : 0, job.other_side};
+    return {job.destination, job.source, job.length,
+            job.rows,        false,      job.source_may_go ? job.gpu_side.buffer_id : 0,
+            job.other_side};
 }
 
 /** Copies that share an event. */
 struct CopyBatch {
     std::vector<BatchedCopy> copies;
-    size_t bytes = 0;  // of all
-    size_t joint_bytes = 0;  // CopyJob::joint_bytes of each
+    size_t bytes = 0;         // of all
+    size_t joint_bytes = 0;   // CopyJob::joint_bytes of each
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
     bool by_kernel = false;
     std::unique_ptr<RowCopyList> list;  // what the kernel reads
     // If it was given to a StandbyKernel:
     StandbyTicket standby;
     CopyDirection direction = CopyDirection::to_gpu;
-    const void *gpu_side = nullptr;        // that of CopyJob::gpu_side,
-    unsigned long long gpu_side_id = 0;    // and its buffer then
+    const void *gpu_side = nullptr;      // that of CopyJob::gpu_side,
+    unsigned long long gpu_side_id = 0;  // and its buffer then
     bool done = false;
 
     void clear() {

@@ -27,17 +27,17 @@ namespace {
 // From here on a copy is worth a stream of its own, so that small ones overtake it.
 constexpr size_t kBulkBytes = 1u << 20;
 
-// What copies in half the time that a submission takes; more starts at once, or together with others
-// (CopyJob::joint_bytes).
+// What copies in half the time that a submission takes; more starts at once, or together with
+// others (CopyJob::joint_bytes).
 constexpr size_t kCollectBytes = 192u << 10;
 
-// A second batch is submitted while the first runs, so that the copy engine has no pause; more wait, so
-// that they become large.
+// A second batch is submitted while the first runs, so that the copy engine has no pause; more
+// wait, so that they become large.
 constexpr size_t kBatchesInFlight = 2;
 constexpr size_t kCopiesPerBatch = 64;
 
-// Up to how many bytes the standby kernel is quicker than the driver, where both sides are aligned to 16 bytes and
-// it uses its widest words.
+// Up to how many bytes the standby kernel is quicker than the driver, where both sides are aligned
+// to 16 bytes and it uses its widest words.
 struct StandbyLimits {
     size_t between_gpus;
     size_t within_gpu;
@@ -50,33 +50,39 @@ struct StandbyModel {
     size_t managed;            // the driver takes 3 to 6 us longer for each copy of managed memory
 };
 
-// What a CPU has just written comes out of its cache: to a GPU less in traffic (windows of 16 KiB 2.1 us and 1.7 by the
-// driver), but of a message that is alone each piece would wait for an engine to start.
+// What a CPU has just written comes out of its cache: to a GPU less in traffic (windows of 16
+// KiB 2.1 us and 1.7 by the driver), but of a message that is alone each piece would wait for an
+// engine to start.
 
-// One block. H200: with either, 8.5 us for 96 KiB between two GPUs; windows of 64 KiB: between GPUs 2.0 us each and
-// 2.5, within one 1.7 and 5.1, to the host 2.3 and 2.8; from the host alone, written before, 40 KiB 11 us and 18, 64 KiB
-// 13 and 23, 96 KiB 19 and 25.
+// One block. H200: with either, 8.5 us for 96 KiB between two GPUs; windows of 64 KiB: between
+// GPUs 2.0 us each and 2.5, within one 1.7 and 5.1, to the host 2.3 and 2.8; from the host alone,
+// written before, 40 KiB 11 us and 18, 64 KiB 13 and 23, 96 KiB 19 and 25.
 constexpr StandbyModel kBlockModel = {{96u << 10, 96u << 10, 192u << 10, 96u << 10},
                                       {64u << 10, 64u << 10, 64u << 10, 12u << 10},
                                       128u << 10};
 
-// A cluster. H100, alone, by kernel and driver: 512 KiB between GPUs 8.5 us and 9.1, within one 6.8 and 10.6, to the host
-// 15.4 and 17.5; 1 MiB 11.7 and 11.1, 8.5 and 10.5, 25 and 27.6. Whole messages from the host (H200): 128 KiB 11.3 us and
-// 12.8, 512 KiB 19.1 and 20.3, 768 KiB 24.0 and 24.7; written before 16.3 and 17.4, 35 and 34, 45 and 45. Windows of
-// 256 KiB between GPUs 1.9 us each and 2.3, of 512 KiB within one 2.4 and 5.7; of 16 KiB through the host 2.7 and 5.0. To
-// and from the host no more, since the kernel does one direction after the other, of which a GPU's engines do both at a
-// time (H200, to the host: 256 KiB 6.2 and 5.1); and what a CPU has just written (windows of 128 KiB 8.9 us each and 7.2).
+// A cluster. H100, alone, by kernel and driver: 512 KiB between GPUs 8.5 us and 9.1, within one 6.8
+// and 10.6, to the host 15.4 and 17.5; 1 MiB 11.7 and 11.1, 8.5 and 10.5, 25 and 27.6. Whole
+// messages from the host (H200): 128 KiB 11.3 us and 12.8, 512 KiB 19.1 and 20.3, 768 KiB 24.0
+// and 24.7; written before 16.3 and 17.4, 35 and 34, 45 and 45. Windows of 256 KiB between GPUs 1.9
+// us each and 2.3, of 512 KiB within one 2.4 and 5.7; of 16 KiB through the host 2.7 and 5.0. To
+// and from the host no more, since the kernel does one direction after the other, of which a GPU's
+// engines do both at a time (H200, to the host: 256 KiB 6.2 and 5.1); and what a CPU has just
+// written (windows of 128 KiB 8.9 us each and 7.2).
 constexpr StandbyModel kClusterModel = {{768u << 10, 1u << 20, 768u << 10, 768u << 10},
                                         {256u << 10, 1u << 20, 64u << 10, 32u << 10},
                                         1u << 20};
 
 constexpr bool is_least_in_traffic(const StandbyModel &model) {
     return model.in_traffic.between_gpus <= model.alone.between_gpus &&
-           model.in_traffic.within_gpu <= model.alone.within_gpu && model.in_traffic.to_host <= model.alone.to_host &&
+           model.in_traffic.within_gpu <= model.alone.within_gpu &&
+           model.in_traffic.to_host <= model.alone.to_host &&
            model.in_traffic.from_host <= model.alone.from_host;
 }
-static_assert(is_least_in_traffic(kBlockModel) && is_least_in_traffic(kClusterModel), "give_to_standby() relies on it");
-static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes && kClusterModel.managed <= kMostStandbyBytes &&
+static_assert(is_least_in_traffic(kBlockModel) && is_least_in_traffic(kClusterModel),
+              "give_to_standby() relies on it");
+static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes &&
+                  kClusterModel.managed <= kMostStandbyBytes &&
                   kClusterModel.alone.between_gpus <= kMostStandbyElsewhere &&
                   kClusterModel.alone.to_host <= kMostStandbyElsewhere &&
                   kClusterModel.alone.from_host <= kMostStandbyElsewhere,
@@ -98,9 +104,10 @@ bool covers(const MemoryInfo &info, const void *address, size_t length) {
 }  // namespace
 
 void log_copy_failure(const char *what, size_t length, CUresult result) {
-    GPUSHM_LOG(error, "%s failed for a GPU copy of %zu bytes (%s): see whether the application freed "
-               "the buffer too early or a kernel faulted (compute-sanitizer)", what, length,
-               CudaDriver::get()->error_name(result));
+    GPUSHM_LOG(error,
+               "%s failed for a GPU copy of %zu bytes (%s): see whether the application freed "
+               "the buffer too early or a kernel faulted (compute-sanitizer)",
+               what, length, CudaDriver::get()->error_name(result));
 }
 
 CopyEngine::Context::Context() = default;
@@ -139,7 +146,8 @@ CUcontext CopyEngine::context_of(const MemoryInfo &gpu_side) {
 
 CUcontext CopyEngine::context_near(uint64_t device_wanted) {
     const auto known = near_contexts_.find(device_wanted);
-    if (known != near_contexts_.end() && look_at(known->second.handle, known->second.life) == Look::alive) {
+    if (known != near_contexts_.end() &&
+        look_at(known->second.handle, known->second.life) == Look::alive) {
         return known->second.handle;
     }
     NearContext found;
@@ -196,8 +204,8 @@ bool CopyEngine::identify(CUcontext handle, Life *life) {
     life->epoch = context_epoch();  // before the driver is asked
     const CudaDriver *driver = CudaDriver::get();
     const CUresult result = driver->query_context_id(handle, &life->id);
-    return result == CUDA_SUCCESS ||
-           (context_has_ended(result) && driver->query_context_id(handle, &life->id) == CUDA_SUCCESS);
+    return result == CUDA_SUCCESS || (context_has_ended(result) &&
+                                      driver->query_context_id(handle, &life->id) == CUDA_SUCCESS);
 }
 
 /** What belongs to a living context; null when it is dead, or nobody knows. */
@@ -205,10 +213,14 @@ CopyEngine::Context *CopyEngine::enter(CUcontext handle) {
     const auto known = contexts_.find(handle);
     if (known != contexts_.end()) {
         switch (look_at(handle, known->second.life)) {
-        case Look::alive: return &known->second;
-        // It may be another one than before, where handles of the old one name streams and events of others.
-        case Look::unknown: return nullptr;
-        case Look::ended: drop_ended(known);
+            case Look::alive:
+                return &known->second;
+            // It may be another one than before, where handles of the old one name streams and
+            // events of others.
+            case Look::unknown:
+                return nullptr;
+            case Look::ended:
+                drop_ended(known);
         }
     }
     Life life;
@@ -227,7 +239,9 @@ CopyEngine::Contexts::iterator CopyEngine::drop_ended(Contexts::iterator ended) 
     const size_t before = under_way_;
     fail_all(ended->second);
     if (under_way_ != before) {
-        GPUSHM_LOG(error, "GPU copies failed: their context ended before them (cudaDeviceReset, cuCtxDestroy)");
+        GPUSHM_LOG(
+            error,
+            "GPU copies failed: their context ended before them (cudaDeviceReset, cuCtxDestroy)");
     }
     return contexts_.erase(ended);
 }
@@ -333,8 +347,8 @@ void CopyEngine::fail_all(Context &context) {
 
 // ---------------------------------------------------------------- stream captures
 
-/** In a thread whose mode is not relaxed, a capture in global mode in any thread forbids calls such as
- *  cuEventQuery, and is invalidated by them (CUDA driver API manual, cuStreamBeginCapture and
+/** In a thread whose mode is not relaxed, a capture in global mode in any thread forbids calls such
+ * as cuEventQuery, and is invalidated by them (CUDA driver API manual, cuStreamBeginCapture and
  *  cuThreadExchangeStreamCaptureMode). */
 void CopyEngine::relax_capture() {
     if (!capture_ || !capture_->relaxed()) {
@@ -354,7 +368,7 @@ bool CopyEngine::find_context(const CopyJob &job, Means *means) {
     means->context = means->handle != nullptr ? enter(means->handle) : nullptr;
     if (means->context == nullptr) {
         log_copy_failure(means->handle != nullptr ? "cuCtxGetId" : "cuDevicePrimaryCtxRetain",
-                    job.length, CUDA_ERROR_INVALID_CONTEXT);
+                         job.length, CUDA_ERROR_INVALID_CONTEXT);
         return false;
     }
     HostRegions &regions = HostRegions::instance();
@@ -378,7 +392,8 @@ CopyEngine::Stream *CopyEngine::find_stream(CUcontext handle, Context &context, 
 }
 
 /** The standby kernel has taken a copy. */
-void CopyEngine::note_given(Context &context, const CopyJob &job, const StandbyTicket &standby, CopyTicket *ticket) {
+void CopyEngine::note_given(Context &context, const CopyJob &job, const StandbyTicket &standby,
+                            CopyTicket *ticket) {
     const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
     batch->copies.push_back(batched(job));
     batch->bytes = job.length;  // of one row: the kernel gets no others
@@ -433,7 +448,8 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     if (stream.collected && (stream.collected->joint_bytes != 0) != (joint_bytes != 0)) {
         submit_collected(means.handle, context, stream);
     }
-    const std::shared_ptr<CopyBatch> batch = stream.collected ? stream.collected : new_batch(stream.last_done);
+    const std::shared_ptr<CopyBatch> batch =
+        stream.collected ? stream.collected : new_batch(stream.last_done);
     batch->copies.push_back(batched(job));
     if (!stream.collected) {
         stream.collected = batch;
@@ -443,7 +459,8 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     *ticket = {stream.collected, stream.collected->copies.size() - 1};
     stream.collected->bytes += bytes;
     has_joint_ |= joint_bytes != 0;
-    if (stream.collected->bytes >= std::max(kCollectBytes, joint_bytes) || stream.submitted.size() < kBatchesInFlight ||
+    if (stream.collected->bytes >= std::max(kCollectBytes, joint_bytes) ||
+        stream.submitted.size() < kBatchesInFlight ||
         stream.collected->copies.size() >= kCopiesPerBatch) {
         // For want of memory it waits for the next progress().
         as_possible([&] { submit_collected(means.handle, context, stream); });
@@ -474,14 +491,12 @@ Status CopyEngine::copy(const CopyJob &job) {
     if (start_within_gpu(job, means, &within_gpu)) {
         return wait(&within_gpu);
     }
-    const Stream *chosen =
-        find_stream(means.handle, *means.context, job.length, job.direction);
+    const Stream *chosen = find_stream(means.handle, *means.context, job.length, job.direction);
     if (chosen == nullptr) {
         return Status::gpu_error;
     }
     const CUstream stream = chosen->handle;
-    CUresult result =
-        submit_copy(means.handle, *means.context, *chosen, batched(job));
+    CUresult result = submit_copy(means.handle, *means.context, *chosen, batched(job));
     if (result != CUDA_SUCCESS) {
         log_copy_failure("cuMemcpyAsync", job.length, result);
         return Status::gpu_error;
@@ -510,16 +525,18 @@ CUresult wait_for_stream(CUcontext handle, unsigned long long id, CUstream strea
 
 namespace {
 
-/** Whether all of it is memory of the GPU that `info` names: what is imported, perhaps from another one, is not
- *  IPC capable. */
+/** Whether all of it is memory of the GPU that `info` names: what is imported, perhaps from another
+ * one, is not IPC capable. */
 bool is_of_gpu(const MemoryInfo &info, const void *address, size_t length) {
     return info.kind == MemoryKind::device && info.ipc_capable && covers(info, address, length);
 }
 
-size_t transfer_bytes(const CopyJob &job) { return std::max(job.length, job.transfer_bytes); }
+size_t transfer_bytes(const CopyJob &job) {
+    return std::max(job.length, job.transfer_bytes);
+}
 
-/** The largest transfer that the kernel copies more quickly. Addresses that are aligned less let it use
- *  narrower words. */
+/** The largest transfer that the kernel copies more quickly. Addresses that are aligned less let it
+ * use narrower words. */
 size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool from_host, bool idle) {
     const bool is_alone = from_host ? job.urgent : idle;
     const StandbyLimits &limits = is_alone ? model.alone : model.in_traffic;
@@ -528,16 +545,21 @@ size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool from_ho
                          : job.direction == CopyDirection::from_gpu ? limits.to_host
                          : job.other_side == OtherSide::same_gpu    ? limits.within_gpu
                                                                     : limits.between_gpus;
-    const auto bits = reinterpret_cast<uintptr_t>(job.destination) |
-                      reinterpret_cast<uintptr_t>(job.source);
-    return bits % 16 == 0 ? limit : bits % 8 == 0 ? limit / 2 : bits % 4 == 0 ? limit / 4 : limit / 16;
+    const auto bits =
+        reinterpret_cast<uintptr_t>(job.destination) | reinterpret_cast<uintptr_t>(job.source);
+    return bits % 16 == 0  ? limit
+           : bits % 8 == 0 ? limit / 2
+           : bits % 4 == 0 ? limit / 4
+                           : limit / 16;
 }
 
-/** Of memory that names no context: that of pools, and what is mapped by virtual memory management, of which
- *  neighbours may be mapped differently. What would take long to ask for is taken for inaccessible. */
+/** Of memory that names no context: that of pools, and what is mapped by virtual memory management,
+ * of which neighbours may be mapped differently. What would take long to ask for is taken for
+ * inaccessible. */
 bool may_access(CUcontext context, const void *address, size_t length) {
-    constexpr CUdeviceptr kUnit = 2u << 20;  // of mappings (cuMemGetAllocationGranularity of H100, H200 and before)
-    constexpr size_t kMostUnits = 64;        // 6 us
+    constexpr CUdeviceptr kUnit =
+        2u << 20;  // of mappings (cuMemGetAllocationGranularity of H100, H200 and before)
+    constexpr size_t kMostUnits = 64;  // 6 us
     if (length > kMostUnits * kUnit) {
         return false;
     }
@@ -552,7 +574,8 @@ bool may_access(CUcontext context, const void *address, size_t length) {
     };
     const CUdeviceptr end = device_pointer(address) + length;
     bool all = current.result() == CUDA_SUCCESS;
-    for (CUdeviceptr byte = device_pointer(address); all && byte < end; byte = (byte / kUnit + 1) * kUnit) {
+    for (CUdeviceptr byte = device_pointer(address); all && byte < end;
+         byte = (byte / kUnit + 1) * kUnit) {
         all = accessible(byte);
     }
     return all;
@@ -567,7 +590,8 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
         return covers(info, address, length) && !HostPins::instance().has_locked(address, length) &&
                is_mapped_for_kernels(address);
     }
-    if (info.kind != MemoryKind::device || info.device != device || !covers(info, address, length)) {
+    if (info.kind != MemoryKind::device || info.device != device ||
+        !covers(info, address, length)) {
         return false;
     }
     if (info.context != nullptr) {
@@ -576,14 +600,15 @@ bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, C
     return info.ipc_capable || may_access(context, address, length);
 }
 
-/** One side is memory of gpu_side, or both are. `managed_too`: managed memory counts where kernels may read
- *  it as it is; what lies elsewhere then comes to them page by page. */
+/** One side is memory of gpu_side, or both are. `managed_too`: managed memory counts where kernels
+ * may read it as it is; what lies elsewhere then comes to them page by page. */
 bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool managed_too) {
     const auto reach = [&](const void *address, size_t pitch, bool pinned_by_us) {
         const MemoryInfo &own = job.gpu_side;
         const size_t extent = (job.rows.count - 1) * pitch + job.length;
         if (pinned_by_us) {
-            return HostRegions::instance().contains(static_cast<const char *>(address) + extent - 1);
+            return HostRegions::instance().contains(static_cast<const char *>(address) + extent -
+                                                    1);
         }
         const MemoryInfo info = covers(own, address, extent) ? own : query_memory(address);
         return managed_too && info.kind == MemoryKind::managed
@@ -594,8 +619,8 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
            reach(job.source, job.rows.source_pitch, means.source_pinned);
 }
 
-/** False: the copy engine is to do it. So it is for the pieces of what is too long as a whole: a program that sends only
- *  long messages never has the kernel. */
+/** False: the copy engine is to do it. So it is for the pieces of what is too long as a whole: a
+ * program that sends only long messages never has the kernel. */
 bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket) {
     StandbyKernel *standby = means.context->standby.get();
     if (standby == nullptr || job.rows.count > 1) {
@@ -607,7 +632,8 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
         (!job.in_reach && !kernels_reach_both(job, means, true))) {
         return false;
     }
-    // StandbyWorth compares steps by the number of their copies, so none may count only where others are slow.
+    // StandbyWorth compares steps by the number of their copies, so none may count only where
+    // others are slow.
     standby->note_copy();
     if (transfer_bytes(job) > standby_limit(model, job, from_host, idle())) {
         return false;
@@ -630,15 +656,18 @@ bool CopyEngine::give_to_standby(const CopyJob &job, const Means &means, Standby
     return standby->give(copy, ticket);
 }
 
-/** The program may have freed it, such as by a cudaFree that sent the kernel away: of messages that were given up (a forced
- *  close), which nobody waits for. A kernel that is launched now would touch what is not there any more. */
+/** The program may have freed it, such as by a cudaFree that sent the kernel away: of messages that
+ * were given up (a forced close), which nobody waits for. A kernel that is launched now would touch
+ * what is not there any more. */
 bool CopyEngine::has_lost_memory(const CopyBatch &batch) {
     return batch.gpu_side_id != 0 && query_memory(batch.gpu_side).buffer_id != batch.gpu_side_id;
 }
 
 /** What the standby kernel did not copy. */
-void CopyEngine::submit_unserved(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch) {
-    if (context.kernels != nullptr && was_within_gpu(*batch) && start_withdrawable(handle, context, batch)) {
+void CopyEngine::submit_unserved(CUcontext handle, Context &context,
+                                 const std::shared_ptr<CopyBatch> &batch) {
+    if (context.kernels != nullptr && was_within_gpu(*batch) &&
+        start_withdrawable(handle, context, batch)) {
         return;
     }
     if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
@@ -654,8 +683,7 @@ void CopyEngine::submit_unserved(CUcontext handle, Context &context, const std::
 unsigned CopyEngine::advance_given(CUcontext handle, Context &context) {
     unsigned count = 0;
     while (!context.given.empty()) {
-        const StandbyKernel::State state =
-            context.standby->state(&context.given.front()->standby);
+        const StandbyKernel::State state = context.standby->state(&context.given.front()->standby);
         if (state == StandbyKernel::State::waiting) {
             break;
         }
@@ -696,15 +724,16 @@ bool both_of_gpu(const MemoryInfo &destination, const BatchedCopy &copy) {
 bool CopyEngine::was_within_gpu(const CopyBatch &batch) {
     const BatchedCopy &copy = batch.copies.front();
     return batch.direction == CopyDirection::to_gpu && copy.other_side != OtherSide::elsewhere &&
-           (copy.other_side == OtherSide::same_gpu || both_of_gpu(query_memory(copy.destination), copy));
+           (copy.other_side == OtherSide::same_gpu ||
+            both_of_gpu(query_memory(copy.destination), copy));
 }
 
 /** And one that WithdrawableCopies can make. */
 bool CopyEngine::is_within_gpu(const CopyJob &job, const Means &means) {
     const KernelCode *kernels = means.context->kernels.get();
-    if (job.other_side == OtherSide::elsewhere || job.direction != CopyDirection::to_gpu || job.rows.count > 1 ||
-        job.from_host || means.source_pinned || means.destination_pinned || kernels == nullptr ||
-        kernels->function(Kernel::withdrawable_copy) == nullptr) {
+    if (job.other_side == OtherSide::elsewhere || job.direction != CopyDirection::to_gpu ||
+        job.rows.count > 1 || job.from_host || means.source_pinned || means.destination_pinned ||
+        kernels == nullptr || kernels->function(Kernel::withdrawable_copy) == nullptr) {
         return false;
     }
     if (job.other_side == OtherSide::same_gpu) {
@@ -745,7 +774,8 @@ unsigned CopyEngine::advance_withdrawable(Context &context) {
         return 0;
     }
     relax_capture();
-    as_possible([&] { context.withdrawable->advance(&ended_); });  // what is left is done by the next call
+    as_possible(
+        [&] { context.withdrawable->advance(&ended_); });  // what is left is done by the next call
     if (!ended_.empty()) {
         context.last_withdrawable = ended_.back();
     }
@@ -782,18 +812,17 @@ CUresult CopyEngine::submit_copy(CUcontext handle, const Context &context, const
                                  const BatchedCopy &copy) {
     const OwnCopies own;
     const auto submit_once = [&] {
-        return copy.rows.count > 1
-                   ? copy_rows(copy, stream.handle)
-                   : CudaDriver::get()->memcpy_async(device_pointer(copy.destination),
-                                                     device_pointer(copy.source), copy.length,
-                                                     stream.handle);
+        return copy.rows.count > 1 ? copy_rows(copy, stream.handle)
+                                   : CudaDriver::get()->memcpy_async(
+                                         device_pointer(copy.destination),
+                                         device_pointer(copy.source), copy.length, stream.handle);
     };
     const CUresult result = in_context(handle, context.life.id, submit_once);
     return result == CUDA_SUCCESS ? result : in_context(handle, context.life.id, submit_once);
 }
 
-/** Copies that waited, of sources that were freed meanwhile: what is there now, if anything, nobody has asked
- *  for. */
+/** Copies that waited, of sources that were freed meanwhile: what is there now, if anything, nobody
+ * has asked for. */
 void CopyEngine::drop_gone(CopyBatch &batch) {
     for (BatchedCopy &copy : batch.copies) {
         copy.failed = copy.source_id != 0 && query_memory(copy.source).buffer_id != copy.source_id;
@@ -806,8 +835,8 @@ void CopyEngine::submit_collected(CUcontext handle, Context &context, Stream &st
     submit(handle, context, stream, batch);
 }
 
-/** Gives copies to the driver, behind them an event. An exception comes before that, and changes nothing; where memory is
- *  short later, the copies fail. */
+/** Gives copies to the driver, behind them an event. An exception comes before that, and changes
+ * nothing; where memory is short later, the copies fail. */
 void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
                         const std::shared_ptr<CopyBatch> &batch) {
     const CudaDriver *driver = CudaDriver::get();
@@ -852,17 +881,17 @@ void CopyEngine::submit(CUcontext handle, Context &context, Stream &stream,
     end(*batch);
 }
 
-/** Whether any of the copies runs; those that the driver refused are marked. What is marked already is left
- *  out. */
+/** Whether any of the copies runs; those that the driver refused are marked. What is marked already
+ * is left out. */
 bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const Stream &stream,
                                CopyBatch &batch) {
     const CudaDriver *driver = CudaDriver::get();
     if (batch.by_kernel && launch_copies(handle, context, stream, batch)) {
         return true;
     }
-    const bool all_single = std::all_of(
-        batch.copies.begin(), batch.copies.end(),
-        [](const BatchedCopy &copy) { return copy.rows.count == 1 && !copy.failed; });
+    const bool all_single =
+        std::all_of(batch.copies.begin(), batch.copies.end(),
+                    [](const BatchedCopy &copy) { return copy.rows.count == 1 && !copy.failed; });
     const bool fits = batch.copies.size() > 1 && batch.copies.size() <= kCopiesPerBatch;
     if (fits && all_single && driver->has_memcpy_batch()) {
         CUdeviceptr destinations[kCopiesPerBatch];
@@ -881,7 +910,8 @@ bool CopyEngine::submit_copies(CUcontext handle, const Context &context, const S
             return true;
         }
         // One by one: the driver does not say which of them it refused, and whether others run.
-        in_context(handle, context.life.id, [&] { return driver->stream_synchronize(stream.handle); });
+        in_context(handle, context.life.id,
+                   [&] { return driver->stream_synchronize(stream.handle); });
     }
     bool runs = false;
     for (BatchedCopy &copy : batch.copies) {
@@ -928,7 +958,8 @@ unsigned CopyEngine::advance_all() {
     for (auto next = contexts_.begin(); next != contexts_.end();) {
         auto &[handle, context] = *next;
         const size_t before = under_way_;
-        if (contexts_are_watched() && is_busy(context) && look_at(handle, context.life) == Look::ended) {
+        if (contexts_are_watched() && is_busy(context) &&
+            look_at(handle, context.life) == Look::ended) {
             next = drop_ended(next);
             count += static_cast<unsigned>(before - under_way_);
             continue;
@@ -949,9 +980,9 @@ unsigned CopyEngine::advance_all() {
 /** Something is under way in it. */
 bool CopyEngine::is_busy(const Context &context) {
     return !context.given.empty() || (context.withdrawable && !context.withdrawable->idle()) ||
-           std::any_of(std::begin(context.streams), std::end(context.streams), [](const Stream &stream) {
-               return !stream.submitted.empty() || stream.collected;
-           });
+           std::any_of(
+               std::begin(context.streams), std::end(context.streams),
+               [](const Stream &stream) { return !stream.submitted.empty() || stream.collected; });
 }
 
 unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream) {
@@ -959,7 +990,8 @@ unsigned CopyEngine::advance(CUcontext handle, Context &context, Stream &stream)
     unsigned count = 0;
     while (!stream.submitted.empty()) {
         const std::shared_ptr<CopyBatch> &batch = stream.submitted.front();
-        CUresult result = in_context(handle, context.life.id, [&] { return driver->event_query(batch->event); });
+        CUresult result =
+            in_context(handle, context.life.id, [&] { return driver->event_query(batch->event); });
         if (result == CUDA_ERROR_NOT_READY) {
             break;
         }

@@ -20,15 +20,16 @@
 
 namespace gpushm {
 
-/** Which way a copy goes, seen from the GPU; decides the stream, so that both directions of the link
- *  are busy at once. A copy between two GPU buffers is to_gpu. */
+/** Which way a copy goes, seen from the GPU; decides the stream, so that both directions of the
+ * link are busy at once. A copy between two GPU buffers is to_gpu. */
 enum class CopyDirection { to_gpu, from_gpu };
 
 struct BatchedCopy;
 struct CopyBatch;
 class WithdrawableCopies;
 
-/** No standby kernel is given a longer copy; and no longer one of device memory whose other side is not of the same GPU. */
+/** No standby kernel is given a longer copy; and no longer one of device memory whose other side is
+ * not of the same GPU. */
 constexpr size_t kMostStandbyBytes = 1u << 20;
 constexpr size_t kMostStandbyElsewhere = 768u << 10;
 
@@ -52,22 +53,26 @@ struct CopyJob {
     size_t length;               // bytes of a row
     const MemoryInfo &gpu_side;  // one of both sides, which needs a GPU: its context copies
     CopyDirection direction;
-    bool in_reach = false;       // kernels_reach() both sides; else the engine looks itself
+    bool in_reach = false;  // kernels_reach() both sides; else the engine looks itself
     CopyRows rows = {};
-    bool from_host = false;      // from page-locked host memory; of HostRegions the engine sees it itself
-    bool urgent = false;         // nothing else is on its way but the rest of this transfer, whose end is what counts
-    bool source_may_go = false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
+    bool from_host =
+        false;            // from page-locked host memory; of HostRegions the engine sees it itself
+    bool urgent = false;  // nothing else is on its way but the rest of this transfer, whose end is
+                          // what counts
+    bool source_may_go =
+        false;  // it is of gpu_side, and if it is freed before the copy begins nobody wants that
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
-    size_t transfer_bytes = 0;   // of the transfer that it is a piece of; 0: it is all
-    // Within a Scope, and while others are under way, it may be started with those that follow, up to so many bytes. Not of
-    // copies within a GPU, which a kernel of the application may hold up.
+    size_t transfer_bytes = 0;  // of the transfer that it is a piece of; 0: it is all
+    // Within a Scope, and while others are under way, it may be started with those that follow, up
+    // to so many bytes. Not of copies within a GPU, which a kernel of the application may hold up.
     size_t joint_bytes = 0;
 };
 
-/** Whether kernels of `context`, one of `device`, surely reach [address, +length), which `info` is of and which is not
- *  empty: memory of that context, or of none that it may access, or page-locked memory that is mapped. What another
- *  context has on the same GPU the manual promises only behind cuCtxEnablePeerAccess. A wrong address would end the
- *  application's context, where a copy engine returns an error. The context must be current for page-locked memory. */
+/** Whether kernels of `context`, one of `device`, surely reach [address, +length), which `info` is
+ * of and which is not empty: memory of that context, or of none that it may access, or page-locked
+ * memory that is mapped. What another context has on the same GPU the manual promises only behind
+ * cuCtxEnablePeerAccess. A wrong address would end the application's context, where a copy engine
+ * returns an error. The context must be current for page-locked memory. */
 bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device,
                    CUcontext context);
 
@@ -84,11 +89,13 @@ struct KernelLaunch {
 /** How CopyEngine::run() ended. */
 enum class KernelsEnd {
     ran,      // all of them
-    refused,  // one was not launched; those before it have ended, the others were not launched either
+    refused,  // one was not launched; those before it have ended, the others were not launched
+              // either
     unknown,  // of those that were launched some may still run
 };
 
-/** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine. */
+/** A copy under way, or over; null batch: complete from the start. A ticket may outlive its engine.
+ */
 struct CopyTicket {
     std::shared_ptr<CopyBatch> batch;
     size_t index = 0;
@@ -99,10 +106,10 @@ struct CopyTicket {
  *  stream capture in progress in any thread is not disturbed; a context is never made, but the
  *  primary one of a device whose memory names no context is retained.
  *
- *  Small copies are done by the standby kernel of the context while it is there (standby_kernel.hpp), others
- *  within a GPU by a kernel of ours (withdrawable_copies.hpp).
- *  Else those that are started while others run are collected and submitted together
- *  (cuMemcpyBatchAsync: 0.6 to 0.7 us each instead of 2.3, where the driver has it). */
+ *  Small copies are done by the standby kernel of the context while it is there
+ * (standby_kernel.hpp), others within a GPU by a kernel of ours (withdrawable_copies.hpp). Else
+ * those that are started while others run are collected and submitted together (cuMemcpyBatchAsync:
+ * 0.6 to 0.7 us each instead of 2.3, where the driver has it). */
 class CopyEngine {
 public:
     CopyEngine() = default;
@@ -111,30 +118,32 @@ public:
     ~CopyEngine();
 
     /** Starts a copy of which at least one side needs the GPU. ok or in_progress (then progress()
-     *  until poll() says how it ended); otherwise gpu_error, logged. Both sides must stay as they are
-     *  until completion; shared segments are page-locked on the way. */
+     *  until poll() says how it ended); otherwise gpu_error, logged. Both sides must stay as they
+     * are until completion; shared segments are page-locked on the way. */
     Status start(const CopyJob &job, CopyTicket *ticket);
 
     /** Copies and waits; ok or gpu_error, logged. */
     Status copy(const CopyJob &job);
 
-    /** As start(), all at once by a kernel, if that is quicker and possible: at most kMostKernelJobs of one context
-     *  and one direction. False: nothing was started. Else a ticket for each is added to `tickets`. A kernel of the
-     *  application that takes the whole GPU holds them up. */
+    /** As start(), all at once by a kernel, if that is quicker and possible: at most
+     * kMostKernelJobs of one context and one direction. False: nothing was started. Else a ticket
+     * for each is added to `tickets`. A kernel of the application that takes the whole GPU holds
+     * them up. */
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
 
-    /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length). */
+    /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length).
+     */
     bool is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length);
-    /** Runs kernels, one after the other, in the context that a copy with this `gpu_side` uses, and waits; logged when
-     *  that fails, unless there are no kernels in this context. After `unknown` the engine is not to be used again, and
-     *  what the kernels read stays as it is. */
+    /** Runs kernels, one after the other, in the context that a copy with this `gpu_side` uses, and
+     * waits; logged when that fails, unless there are no kernels in this context. After `unknown`
+     * the engine is not to be used again, and what the kernels read stays as it is. */
     KernelsEnd run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches);
 
     /** The context that a copy with this `gpu_side` uses; null when there is none. */
     CUcontext context_of(const MemoryInfo &gpu_side);
-    /** A context for copies between host memory and the GPU device_identity() `device`: the primary one
-     *  of that GPU, else of another, else the current one; only what the process has already. Null when there is
-     *  none that lives. */
+    /** A context for copies between host memory and the GPU device_identity() `device`: the primary
+     * one of that GPU, else of another, else the current one; only what the process has already.
+     * Null when there is none that lives. */
     CUcontext context_near(uint64_t device);
 
     /** Asks the driver what is complete and submits what was collected; the number of things that
@@ -143,15 +152,15 @@ public:
     /** Nothing is under way. */
     bool idle() const { return under_way_ == 0; }
 
-    /** What progress() found: in_progress, ok or gpu_error; after the last two the ticket is used up.
-     *  Costs nothing. */
+    /** What progress() found: in_progress, ok or gpu_error; after the last two the ticket is used
+     * up. Costs nothing. */
     Status poll(CopyTicket *ticket);
 
     /** Waits for a ticket; ok or gpu_error. */
     Status wait(CopyTicket *ticket);
 
-    /** While it lives, driver calls of the engine share one exchange of the thread's capture mode, and copies with
-     *  joint_bytes are collected. */
+    /** While it lives, driver calls of the engine share one exchange of the thread's capture mode,
+     * and copies with joint_bytes are collected. */
     class Scope;
 
 private:
@@ -179,9 +188,9 @@ private:
         Life life;
         Stream streams[kStreams];
         std::vector<CUevent> free_events;
-        std::shared_ptr<StandbyKernel> standby;          // null: none
-        std::shared_ptr<const KernelCode> kernels;       // null: none
-        std::deque<std::shared_ptr<CopyBatch>> given;    // to it, of one copy each
+        std::shared_ptr<StandbyKernel> standby;        // null: none
+        std::shared_ptr<const KernelCode> kernels;     // null: none
+        std::deque<std::shared_ptr<CopyBatch>> given;  // to it, of one copy each
         std::shared_ptr<CopyBatch> last_served;
         std::unique_ptr<WithdrawableCopies> withdrawable;  // made on first use
         std::shared_ptr<CopyBatch> last_withdrawable;
@@ -209,20 +218,22 @@ private:
     Contexts::iterator drop_ended(Contexts::iterator ended);
     bool make_stream(CUcontext handle, const Context &context, Stream &stream);
     bool find_context(const CopyJob &job, Means *means);
-    Stream *find_stream(CUcontext handle, Context &context, size_t length,
-                        CopyDirection direction);
+    Stream *find_stream(CUcontext handle, Context &context, size_t length, CopyDirection direction);
     static bool kernels_reach_both(const CopyJob &job, const Means &means, bool managed_too);
     bool kernel_can_copy(const CopyJob &job);
     bool give_to_standby(const CopyJob &job, const Means &means, StandbyTicket *ticket);
-    void submit_unserved(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
-    void note_given(Context &context, const CopyJob &job, const StandbyTicket &standby, CopyTicket *ticket);
+    void submit_unserved(CUcontext handle, Context &context,
+                         const std::shared_ptr<CopyBatch> &batch);
+    void note_given(Context &context, const CopyJob &job, const StandbyTicket &standby,
+                    CopyTicket *ticket);
     static Status await_standby(StandbyKernel &standby, StandbyTicket ticket);
     static bool has_lost_memory(const CopyBatch &batch);
     unsigned advance_given(CUcontext handle, Context &context);
     static bool is_within_gpu(const CopyJob &job, const Means &means);
     bool start_within_gpu(const CopyJob &job, const Means &means, CopyTicket *ticket);
     static bool was_within_gpu(const CopyBatch &batch);
-    bool start_withdrawable(CUcontext handle, Context &context, const std::shared_ptr<CopyBatch> &batch);
+    bool start_withdrawable(CUcontext handle, Context &context,
+                            const std::shared_ptr<CopyBatch> &batch);
     unsigned advance_withdrawable(Context &context);
     static CUresult submit_copy(CUcontext handle, const Context &context, const Stream &stream,
                                 const BatchedCopy &copy);

@@ -16,7 +16,8 @@ static_assert(kMostKernelJobs <= RowCopyList::kMost);
 
 namespace {
 
-/** Microseconds, measured on two H200 (NVLink, PCIe 5) with 16 B to 1 MB in rows of 8 bytes to 64 KB. */
+/** Microseconds, measured on two H200 (NVLink, PCIe 5) with 16 B to 1 MB in rows of 8 bytes to 64
+ * KB. */
 struct Costs {
     double engine_start;   // one call until the host knows that it ended
     double engine_single;  // one more copy of one row, in a batch
@@ -92,10 +93,12 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     }
     const CurrentContext current(CudaDriver::get(), means.handle);  // for kernels_reach()
     const auto can_copy = [this](const CopyJob &job) { return kernel_can_copy(job); };
-    const bool possible = means.context->kernels->function(Kernel::copy_rows) != nullptr &&
-                          std::all_of(jobs.begin(), jobs.end(), can_copy) &&
-                          find_context(jobs.front(), &means);  // that of before may have ended meanwhile
-    Stream *stream = possible ? find_stream(means.handle, *means.context, 0, jobs.front().direction) : nullptr;
+    const bool possible =
+        means.context->kernels->function(Kernel::copy_rows) != nullptr &&
+        std::all_of(jobs.begin(), jobs.end(), can_copy) &&
+        find_context(jobs.front(), &means);  // that of before may have ended meanwhile
+    Stream *stream =
+        possible ? find_stream(means.handle, *means.context, 0, jobs.front().direction) : nullptr;
     if (stream == nullptr) {
         return false;
     }
@@ -107,7 +110,8 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     }
     batch->by_kernel = true;
     ++under_way_;
-    const bool submitted = as_possible([&] { submit(means.handle, *means.context, *stream, batch); });
+    const bool submitted =
+        as_possible([&] { submit(means.handle, *means.context, *stream, batch); });
     under_way_ -= submitted ? 0 : 1;
     for (size_t index = 0; submitted && index < jobs.size(); ++index) {
         tickets->push_back({batch, index});
@@ -132,19 +136,18 @@ CUresult CopyEngine::launch(CUcontext handle, const Context &context, const Stre
                             const KernelLaunch &launch) {
     const CUfunction function =
         context.kernels != nullptr ? context.kernels->function(launch.kernel) : nullptr;
-    const bool possible =
-        function != nullptr &&
-        (launch.host_memory == nullptr ||
-         HostRegions::instance().ensure_pinned(launch.host_memory, handle, context.life.id));
+    const bool possible = function != nullptr && (launch.host_memory == nullptr ||
+                                                  HostRegions::instance().ensure_pinned(
+                                                      launch.host_memory, handle, context.life.id));
     void *parameters[] = {launch.parameters};
-    return possible ? in_context(handle, context.life.id,
-                                 [&] {
-                                     return CudaDriver::get()->launch_kernel(
-                                         function, launch.blocks, launch.blocks_y, 1,
-                                         launch.threads, 1, 1, 0, stream.handle, parameters,
-                                         nullptr);
-                                 })
-                    : CUDA_ERROR_NOT_SUPPORTED;
+    return possible
+               ? in_context(handle, context.life.id,
+                            [&] {
+                                return CudaDriver::get()->launch_kernel(
+                                    function, launch.blocks, launch.blocks_y, 1, launch.threads, 1,
+                                    1, 0, stream.handle, parameters, nullptr);
+                            })
+               : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 KernelsEnd CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelLaunch> &launches) {
@@ -172,8 +175,11 @@ KernelsEnd CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelL
         result = ended;
     }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
-        GPUSHM_LOG(error, "a GPU kernel of gpushm's failed (%s): see whether the application freed a buffer too early or "
-                   "a kernel of its own faulted (compute-sanitizer)", CudaDriver::get()->error_name(result));
+        GPUSHM_LOG(error,
+                   "a GPU kernel of gpushm's failed (%s): see whether the application freed a "
+                   "buffer too early or "
+                   "a kernel of its own faulted (compute-sanitizer)",
+                   CudaDriver::get()->error_name(result));
     }
     return ended != CUDA_SUCCESS    ? KernelsEnd::unknown
            : result != CUDA_SUCCESS ? KernelsEnd::refused

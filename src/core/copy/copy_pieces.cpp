@@ -26,7 +26,8 @@ size_t distance(const void *from, const void *to) {
     return reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
 }
 
-/** From one row to the next, if `next` becomes one; what goes down in memory comes out as enormous. */
+/** From one row to the next, if `next` becomes one; what goes down in memory comes out as enormous.
+ */
 CopyRows distances(const CopyPiece &piece, const CopyPiece &next) {
     return piece.rows.count > 1 ? piece.rows
                                 : CopyRows{1, distance(piece.destination, next.destination),
@@ -83,8 +84,8 @@ std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces) {
 
 namespace {
 
-/** Whether rows at `address` are in one allocation, or all in memory that the driver does not know: elements of
- *  absolute addresses may lie at equal distances by chance. */
+/** Whether rows at `address` are in one allocation, or all in memory that the driver does not know:
+ * elements of absolute addresses may lie at equal distances by chance. */
 bool lie_together(const void *address, size_t pitch, const CopyPiece &piece) {
     constexpr size_t kPage = 4096;  // the least that one kind of memory takes
     const auto *begin = static_cast<const unsigned char *>(address);
@@ -186,10 +187,9 @@ public:
 
 private:
     bool fits(const CopySides &sides) const {
-        return jobs_.empty() ||
-               (jobs_.size() < kMostKernelJobs && direction_ == sides.direction &&
-                infos_.front().context == sides.gpu_side->context &&
-                infos_.front().device == sides.gpu_side->device);
+        return jobs_.empty() || (jobs_.size() < kMostKernelJobs && direction_ == sides.direction &&
+                                 infos_.front().context == sides.gpu_side->context &&
+                                 infos_.front().device == sides.gpu_side->device);
     }
 
     std::deque<MemoryInfo> infos_;  // jobs refer to them
@@ -237,8 +237,9 @@ Status copy_together(const std::vector<CopyPiece> &pieces) {
     Status status = Status::ok;
     {
         const CopyEngine::Scope scope(*engine);
-        if (!as_possible(
-                [&] { status = start_pieces(*engine, separate_scattered(join_pieces(pieces)), &tickets); })) {
+        if (!as_possible([&] {
+                status = start_pieces(*engine, separate_scattered(join_pieces(pieces)), &tickets);
+            })) {
             status = Status::out_of_memory;
         }
         const Status ended = wait_all(*engine, tickets);
@@ -253,8 +254,7 @@ Status copy_together(const std::vector<CopyPiece> &pieces) {
 }  // namespace
 
 Status copy_pieces(const std::vector<CopyPiece> &pieces) {
-    const bool several =
-        pieces.size() > 1 || (!pieces.empty() && pieces.front().rows.count > 1);
+    const bool several = pieces.size() > 1 || (!pieces.empty() && pieces.front().rows.count > 1);
     if (CudaDriver::get() != nullptr && several && copy_together(pieces) == Status::ok) {
         return Status::ok;
     }
@@ -278,8 +278,7 @@ namespace {
 bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, RowCopyList *list) {
     for (size_t i = begin; i < end; ++i) {
         const CopyPiece &piece = pieces[i];
-        const RowCopy copy =
-            row_copy(piece.destination, piece.source, piece.length, piece.rows);
+        const RowCopy copy = row_copy(piece.destination, piece.source, piece.length, piece.rows);
         if (!list->has_room() || words_of(copy) == 0 || words_of(copy) > kMostRowCopyWords) {
             return false;
         }
@@ -289,8 +288,8 @@ bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, 
 }
 
 /** Waits for pieces [begin, end), which need at most kMostLaunches. False: not all were copied. */
-bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side,
-               const std::vector<CopyPiece> &pieces, size_t begin, size_t end) {
+bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces,
+               size_t begin, size_t end) {
     std::deque<RowCopyList> lists;
     std::vector<KernelLaunch> launches;
     for (size_t next = begin; next < end; next += RowCopyList::kMost) {
@@ -325,8 +324,7 @@ bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pi
 }  // namespace
 
 Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
-    const bool copied =
-        has_kernel(gpu_side, Kernel::copy_rows) && copy_by_kernel(gpu_side, pieces);
+    const bool copied = has_kernel(gpu_side, Kernel::copy_rows) && copy_by_kernel(gpu_side, pieces);
     return copied ? Status::ok : copy_pieces(pieces);
 }
 

@@ -8,8 +8,8 @@
 
 namespace gpushm {
 
-/** An idle engine of a common pool, in which there are as many as threads have used at once. Thread safe, but for
- *  the engine itself. */
+/** An idle engine of a common pool, in which there are as many as threads have used at once. Thread
+ * safe, but for the engine itself. */
 class BorrowedEngine {
 public:
     BorrowedEngine();

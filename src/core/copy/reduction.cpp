@@ -20,7 +20,8 @@ class Operand {
 public:
     Operand(CopyEngine &engine, const MemoryInfo &gpu_side, const void *address, size_t bytes)
         : address_(engine.is_in_reach(gpu_side, address, bytes) ? address : nullptr) {
-        // A copy to the GPU and a kernel take less than two copies and the CPU (15 us and 0.2 us a KiB).
+        // A copy to the GPU and a kernel take less than two copies and the CPU (15 us and 0.2 us a
+        // KiB).
         constexpr size_t kLeastCopied = 32u << 10;
         if (address_ == nullptr && bytes >= kLeastCopied) {
             block_.emplace(bytes, gpu_side);
@@ -56,8 +57,9 @@ bool is_aligned(const void *address, ElementType type) {
     return reinterpret_cast<uintptr_t>(address) % element_bytes(type) == 0;
 }
 
-GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperation operation, ElementType type,
-                    void *result, const void *first, const void *second, size_t count) {
+GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperation operation,
+                    ElementType type, void *result, const void *first, const void *second,
+                    size_t count) {
     const size_t bytes = count * element_bytes(type);
     const CopyEngine::Scope scope(engine);
     const ContextsLast contexts_last;  // in which operands may be page-locked
@@ -66,16 +68,23 @@ GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperati
     }
     Operand left(engine, info, first, bytes);
     Operand right(engine, info, second, bytes);
-    if (left.address() == nullptr || right.address() == nullptr || !is_aligned(left.address(), type) ||
-        !is_aligned(right.address(), type)) {
+    if (left.address() == nullptr || right.address() == nullptr ||
+        !is_aligned(left.address(), type) || !is_aligned(right.address(), type)) {
         return GpuReduction::left_to_cpu;
     }
-    ReductionParameters parameters = {device_pointer(result), device_pointer(left.address()),
-                                      device_pointer(right.address()), count, operation, type};
+    ReductionParameters parameters = {device_pointer(result),
+                                      device_pointer(left.address()),
+                                      device_pointer(right.address()),
+                                      count,
+                                      operation,
+                                      type};
     switch (engine.run(info, {launch_of(&parameters)})) {
-    case KernelsEnd::ran: return GpuReduction::done;
-    case KernelsEnd::refused: return GpuReduction::left_to_cpu;
-    case KernelsEnd::unknown: break;
+        case KernelsEnd::ran:
+            return GpuReduction::done;
+        case KernelsEnd::refused:
+            return GpuReduction::left_to_cpu;
+        case KernelsEnd::unknown:
+            break;
     }
     left.leave();
     right.leave();
@@ -86,18 +95,18 @@ GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperati
 
 size_t element_bytes(ElementType type) {
     switch (type) {
-    case ElementType::int8:
-    case ElementType::uint8:
-        return 1;
-    case ElementType::int16:
-    case ElementType::uint16:
-        return 2;
-    case ElementType::int32:
-    case ElementType::uint32:
-    case ElementType::float32:
-        return 4;
-    default:
-        return 8;
+        case ElementType::int8:
+        case ElementType::uint8:
+            return 1;
+        case ElementType::int16:
+        case ElementType::uint16:
+            return 2;
+        case ElementType::int32:
+        case ElementType::uint32:
+        case ElementType::float32:
+            return 4;
+        default:
+            return 8;
     }
 }
 
@@ -106,12 +115,15 @@ bool is_reduction(ReductionOperation operation, ElementType type) {
     return !floating || operation <= ReductionOperation::prod;
 }
 
-bool gpu_can_reduce(const MemoryInfo &gpu_side) { return has_kernel(gpu_side, Kernel::reduce); }
+bool gpu_can_reduce(const MemoryInfo &gpu_side) {
+    return has_kernel(gpu_side, Kernel::reduce);
+}
 
-GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
-                           const void *second, size_t count) {
+GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result,
+                           const void *first, const void *second, size_t count) {
     const MemoryInfo info = query_memory(result);
-    if (count == 0 || !is_reduction(operation, type) || !is_aligned(result, type) || !gpu_can_reduce(info)) {
+    if (count == 0 || !is_reduction(operation, type) || !is_aligned(result, type) ||
+        !gpu_can_reduce(info)) {
         return GpuReduction::left_to_cpu;
     }
     BorrowedEngine engine;

@@ -25,11 +25,12 @@ enum class GpuReduction {
     lost,         // the driver does not say whether it was done or will be; logged
 };
 
-/** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device memory the result is;
- *  the result may be one of the operands. Waits. It is left to the CPU when the result is elsewhere, the GPU has no code
- *  for that, an address is not a multiple of element_bytes(), or the GPU reaches an operand only by a copy that does
- *  not pay. A GPU that launches nothing is found when the CPU copies. Thread safe. */
-GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result, const void *first,
-                           const void *second, size_t count);
+/** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device
+ * memory the result is; the result may be one of the operands. Waits. It is left to the CPU when
+ * the result is elsewhere, the GPU has no code for that, an address is not a multiple of
+ * element_bytes(), or the GPU reaches an operand only by a copy that does not pay. A GPU that
+ * launches nothing is found when the CPU copies. Thread safe. */
+GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result,
+                           const void *first, const void *second, size_t count);
 
 }  // namespace gpushm

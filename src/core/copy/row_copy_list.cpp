@@ -22,8 +22,8 @@ uint64_t divided_up(uint64_t dividend, uint64_t divisor) {
 }  // namespace
 
 RowCopy row_copy(void *destination, const void *source, size_t length, const CopyRows &rows) {
-    return {device_pointer(destination), device_pointer(source), length,
-            rows.count, rows.destination_pitch, rows.source_pitch};
+    return {device_pointer(destination), device_pointer(source), length, rows.count,
+            rows.destination_pitch,      rows.source_pitch};
 }
 
 RowCopyList::RowCopyList(size_t capacity) {

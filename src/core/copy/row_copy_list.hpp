@@ -15,8 +15,8 @@ namespace gpushm {
 /** What the kernel is given for `rows` of `length` bytes each. */
 RowCopy row_copy(void *destination, const void *source, size_t length, const CopyRows &rows);
 
-/** Few copies are among the parameters of a launch, more in page-locked host memory. Must live until the kernel has
- *  ended. */
+/** Few copies are among the parameters of a launch, more in page-locked host memory. Must live
+ * until the kernel has ended. */
 class RowCopyList {
 public:
     static constexpr size_t kMost = HostBlocks::kBlockBytes / sizeof(RowCopy);

@@ -37,9 +37,13 @@ void RowViews::add(const void *block, const StridedRows &rows, bool is_source) {
     count_.store(views_.size(), std::memory_order_release);
 }
 
-void RowViews::add_source(const void *block, const StridedRows &rows) { add(block, rows, true); }
+void RowViews::add_source(const void *block, const StridedRows &rows) {
+    add(block, rows, true);
+}
 
-void RowViews::add_destination(void *block, const StridedRows &rows) { add(block, rows, false); }
+void RowViews::add_destination(void *block, const StridedRows &rows) {
+    add(block, rows, false);
+}
 
 void RowViews::remove(const void *block) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -53,8 +57,8 @@ std::optional<StridedRows> RowViews::destination(const void *address, size_t len
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = views_.find(address);
-    const bool is_it = found != views_.end() && !found->second->is_source &&
-                       found->second->rows.bytes() == length;
+    const bool is_it =
+        found != views_.end() && !found->second->is_source && found->second->rows.bytes() == length;
     return is_it ? std::optional(found->second->rows) : std::nullopt;
 }
 
@@ -94,7 +98,8 @@ bool RowViews::pack(View &view) {
     if (!view.packed) {
         const StridedRows &rows = view.rows;
         view.packed = copy_pieces({{const_cast<void *>(view.block),
-                                    reinterpret_cast<const void *>(rows.address), rows.length,
+                                    reinterpret_cast<const void *>(rows.address),
+                                    rows.length,
                                     {rows.count, rows.length, rows.pitch}}}) == Status::ok;
     }
     return view.packed;

@@ -18,7 +18,7 @@ struct StridedRows {
     uint64_t address;  // of the first one
     uint64_t length;   // bytes of a row
     uint64_t count;
-    uint64_t pitch;    // bytes from one row to the next, at least `length`
+    uint64_t pitch;  // bytes from one row to the next, at least `length`
 
     /** Of all rows together; 0 if the numbers make no sense. */
     uint64_t bytes() const;
@@ -26,18 +26,19 @@ struct StridedRows {
     uint64_t extent() const { return (count - 1) * pitch + length; }
 };
 
-/** UCP knows a message as one block of memory. Where its elements lie in rows, a copy engine reads or writes
- *  them as quickly as the block (cuMemcpy2DAsync; H200, 1 MB in rows of 512 bytes: 12.5 us as against 13.3), and to pack
- *  them takes 10 us. So the rows are in the block only when somebody asks for the block itself: CopyEngine does
- *  for all that this process copies, and peers get it from there. Memory of a view must not be read in any other
- *  way. Thread safe. */
+/** UCP knows a message as one block of memory. Where its elements lie in rows, a copy engine reads
+ * or writes them as quickly as the block (cuMemcpy2DAsync; H200, 1 MB in rows of 512 bytes: 12.5 us
+ * as against 13.3), and to pack them takes 10 us. So the rows are in the block only when somebody
+ * asks for the block itself: CopyEngine does for all that this process copies, and peers get it
+ * from there. Memory of a view must not be read in any other way. Thread safe. */
 class RowViews {
 public:
     static RowViews &instance();
 
     /** The contents of `block` are what is in `rows`, until remove(). Throws std::bad_alloc. */
     void add_source(const void *block, const StridedRows &rows);
-    /** All that arrives at `block` may be written into `rows` instead, until remove(). Throws std::bad_alloc. */
+    /** All that arrives at `block` may be written into `rows` instead, until remove(). Throws
+     * std::bad_alloc. */
     void add_destination(void *block, const StridedRows &rows);
     /** Both; of no effect on others. */
     void remove(const void *block);
@@ -45,11 +46,12 @@ public:
     /** Where what arrives at `address`, for a block of `length` bytes, may go. */
     std::optional<StridedRows> destination(const void *address, size_t length) const;
 
-    /** What one key for [address, +length) can tell of: the only source in there, at `*block`. When there are several
-     *  they are packed. */
+    /** What one key for [address, +length) can tell of: the only source in there, at `*block`. When
+     * there are several they are packed. */
     std::optional<StridedRows> name_source(const void *address, size_t length, const void **block);
 
-    /** Writes the contents of sources that overlap [address, +length) into them; false when the GPU fails, logged. */
+    /** Writes the contents of sources that overlap [address, +length) into them; false when the GPU
+     * fails, logged. */
     bool pack(const void *address, size_t length) {
         return !any() || pack_overlapping(address, length);
     }

@@ -39,32 +39,36 @@ CUresult succeeds_in_two(Function function) {
 }
 
 /** Whether of two counts modulo 2^32 `one` is less than `other`. */
-bool is_behind(uint32_t one, uint32_t other) { return static_cast<int32_t>(other - one) > 0; }
+bool is_behind(uint32_t one, uint32_t other) {
+    return static_cast<int32_t>(other - one) > 0;
+}
 
 }  // namespace
 
 // ---------------------------------------------------------------- what it is made of
 
-std::unique_ptr<WithdrawableCopies> WithdrawableCopies::make(CUcontext context, unsigned long long id,
-                                                             std::shared_ptr<const KernelCode> kernels) {
-    std::unique_ptr<WithdrawableCopies> copies(new WithdrawableCopies(context, id, std::move(kernels)));
+std::unique_ptr<WithdrawableCopies> WithdrawableCopies::make(
+    CUcontext context, unsigned long long id, std::shared_ptr<const KernelCode> kernels) {
+    std::unique_ptr<WithdrawableCopies> copies(
+        new WithdrawableCopies(context, id, std::move(kernels)));
     return copies->make_streams() ? std::move(copies) : nullptr;
 }
 
-/** They have priority: of a copy that has begun all blocks come before those of other kernels; and streams of
- *  different priorities have different queues of the driver (CUDA_DEVICE_MAX_CONNECTIONS). */
+/** They have priority: of a copy that has begun all blocks come before those of other kernels; and
+ * streams of different priorities have different queues of the driver
+ * (CUDA_DEVICE_MAX_CONNECTIONS). */
 bool WithdrawableCopies::make_streams() {
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, context_, id_);
     int least = 0;
     int greatest = 0;
     slot_ = kernels_->take_withdrawal();
-    const bool made =
-        slot_ && current.result() == CUDA_SUCCESS &&
-        driver->ctx_get_stream_priority_range(&least, &greatest) == CUDA_SUCCESS &&
-        driver->stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS &&
-        driver->stream_create_with_priority(&staging_stream_, CU_STREAM_NON_BLOCKING, greatest) ==
-            CUDA_SUCCESS;
+    const bool made = slot_ && current.result() == CUDA_SUCCESS &&
+                      driver->ctx_get_stream_priority_range(&least, &greatest) == CUDA_SUCCESS &&
+                      driver->stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING,
+                                                          greatest) == CUDA_SUCCESS &&
+                      driver->stream_create_with_priority(&staging_stream_, CU_STREAM_NON_BLOCKING,
+                                                          greatest) == CUDA_SUCCESS;
     patience_ = kPatience;
     return made;
 }
@@ -106,9 +110,10 @@ CUevent WithdrawableCopies::take_event() {
     }
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, context_, id_);
-    const bool made = current.result() == CUDA_SUCCESS && succeeds_in_two([&] {
-        return driver->event_create(&event, CU_EVENT_DISABLE_TIMING);
-    }) == CUDA_SUCCESS;
+    const bool made = current.result() == CUDA_SUCCESS &&
+                      succeeds_in_two([&] {
+                          return driver->event_create(&event, CU_EVENT_DISABLE_TIMING);
+                      }) == CUDA_SUCCESS;
     return made ? event : nullptr;
 }
 
@@ -129,7 +134,8 @@ unsigned char *WithdrawableCopies::block() {
     return static_cast<unsigned char *>(block_->address());
 }
 
-/** Until nothing there uses the block. False: the driver does not tell that, and nobody gets the block any more. */
+/** Until nothing there uses the block. False: the driver does not tell that, and nobody gets the
+ * block any more. */
 bool WithdrawableCopies::await_staging_stream() {
     const CUresult result = wait_for_stream(context_, id_, staging_stream_);
     if (result == CUDA_SUCCESS || context_has_ended(result)) {
@@ -143,14 +149,16 @@ bool WithdrawableCopies::await_staging_stream() {
     return false;
 }
 
-/** What an event says of what lies before it in a stream, or the stream where there is none or it cannot be asked. */
+/** What an event says of what lies before it in a stream, or the stream where there is none or it
+ * cannot be asked. */
 CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
     const CudaDriver *driver = CudaDriver::get();
     CUresult result = CUDA_ERROR_UNKNOWN;
     if (event != nullptr) {
         result = in_context(context_, id_, [&] { return driver->event_query(event); });
     }
-    for (int tries = 0; tries < 2 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; ++tries) {
+    for (int tries = 0; tries < 2 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+         ++tries) {
         result = in_context(context_, id_, [&] { return driver->stream_query(stream); });
     }
     return result;
@@ -166,7 +174,8 @@ void WithdrawableCopies::drop_passed() {
     }
 }
 
-/** Numbers that were withdrawn are passed over once in 2^32 copies, with nothing before that in the stream. */
+/** Numbers that were withdrawn are passed over once in 2^32 copies, with nothing before that in the
+ * stream. */
 bool WithdrawableCopies::has_room() const {
     return launches_.empty() ||
            (launches_.size() < kMostLaunches && !is_withdrawn(slot_->withdrawn, slot_->number + 1));
@@ -195,7 +204,8 @@ WithdrawableCopy WithdrawableCopies::describe(const BatchedCopy &copy) const {
         described.number = slot_->withdrawn + 1;
     }
     described.begun_before = slot_->begun;
-    described.blocks = static_cast<uint32_t>((copy.length + kWithdrawableCopyBytes - 1) / kWithdrawableCopyBytes);
+    described.blocks =
+        static_cast<uint32_t>((copy.length + kWithdrawableCopyBytes - 1) / kWithdrawableCopyBytes);
     return described;
 }
 
@@ -204,11 +214,13 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     WithdrawableCopy copy = describe(batch->copies.front());
     void *parameters[] = {&copy};
     const bool is_first = launches_.empty();
-    launches_.push_back({batch, nullptr, copy.number, copy.begun_before});  // when it runs nothing can fail any more
+    launches_.push_back({batch, nullptr, copy.number,
+                         copy.begun_before});  // when it runs nothing can fail any more
     CUevent event = take_event();
     CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, id_, [&] {
-        return driver->launch_kernel(kernels_->function(Kernel::withdrawable_copy), copy.blocks, 1, 1,
-                                     kWithdrawableCopyThreads, 1, 1, 0, stream_, parameters, nullptr);
+        return driver->launch_kernel(kernels_->function(Kernel::withdrawable_copy), copy.blocks, 1,
+                                     1, kWithdrawableCopyThreads, 1, 1, 0, stream_, parameters,
+                                     nullptr);
     });
     if (result != CUDA_SUCCESS) {
         GPUSHM_LOG(debug, "the kernel that copies within a GPU could not be launched (%s)",
@@ -285,7 +297,8 @@ void WithdrawableCopies::pass(const Launch &launch, CUresult result,
 
 // ---------------------------------------------------------------- withdrawing
 
-/** Until one succeeds: from when on it is under way the words that the kernel reads may have changed. */
+/** Until one succeeds: from when on it is under way the words that the kernel reads may have
+ * changed. */
 void WithdrawableCopies::begin_exchange(Exchange exchange) {
     exchange_ = exchange;
     exchange_number_ = launches_.front().number;
@@ -299,8 +312,8 @@ void WithdrawableCopies::begin_exchange(Exchange exchange) {
     submit_exchange();
 }
 
-/** Writes, if that is asked for, and reads the words: 20 us, up to 4 ms beside a kernel that fills the GPU (H200,
- *  driver 580). */
+/** Writes, if that is asked for, and reads the words: 20 us, up to 4 ms beside a kernel that fills
+ * the GPU (H200, driver 580). */
 void WithdrawableCopies::submit_exchange() {
     const CudaDriver *driver = CudaDriver::get();
     unsigned char *const own = block();
@@ -315,15 +328,17 @@ void WithdrawableCopies::submit_exchange() {
     CUresult result = CUDA_SUCCESS;
     if (exchange_ == Exchange::withdraw) {
         result = in_context(context_, id_, [&] {
-            return driver->memcpy_async(slot_->address + offsetof(Withdrawal, withdrawn), device_pointer(written),
-                                        sizeof(slot_->withdrawn), staging_stream_);
+            return driver->memcpy_async(slot_->address + offsetof(Withdrawal, withdrawn),
+                                        device_pointer(written), sizeof(slot_->withdrawn),
+                                        staging_stream_);
         });
     }
     if (result == CUDA_SUCCESS) {
         result = in_context(context_, id_, [&] {
-            const CUresult read = driver->memcpy_async(device_pointer(own), slot_->address, sizeof(Withdrawal),
-                                                       staging_stream_);
-            return read == CUDA_SUCCESS ? driver->event_record(exchange_event_, staging_stream_) : read;
+            const CUresult read = driver->memcpy_async(device_pointer(own), slot_->address,
+                                                       sizeof(Withdrawal), staging_stream_);
+            return read == CUDA_SUCCESS ? driver->event_record(exchange_event_, staging_stream_)
+                                        : read;
         });
     }
     exchange_submitted_ = result == CUDA_SUCCESS;
@@ -375,13 +390,15 @@ void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state
 /** All copies that had not begun when they were withdrawn. The others are the first ones. */
 void WithdrawableCopies::leave_to_staging(const Withdrawal &state) {
     for (Launch &launch : launches_) {
-        if (launch.batch != nullptr && launch.made == Made::in_doubt && !is_behind(launch.begun_before, state.begun)) {
+        if (launch.batch != nullptr && launch.made == Made::in_doubt &&
+            !is_behind(launch.begun_before, state.begun)) {
             staged_.push_back(launch.batch);
             launch.batch = nullptr;
             --launched_;
         }
     }
-    GPUSHM_LOG(debug, "a kernel fills the GPU: %zu copies within it go through host memory", staged_.size());
+    GPUSHM_LOG(debug, "a kernel fills the GPU: %zu copies within it go through host memory",
+               staged_.size());
 }
 
 /** The driver refuses what it should not. */
@@ -389,7 +406,8 @@ void WithdrawableCopies::give_up_exchange() {
     if (exchange_submitted_) {
         await_staging_stream();
     }
-    if (exchange_ == Exchange::resolve && !launches_.empty() && launches_.front().number == exchange_number_) {
+    if (exchange_ == Exchange::resolve && !launches_.empty() &&
+        launches_.front().number == exchange_number_) {
         launches_.front().made = Made::unknown;
     }
     // What is in doubt stays so: it is withdrawn again later.
@@ -417,13 +435,14 @@ CUresult WithdrawableCopies::stage(const BatchedCopy &copy) {
     const CUdeviceptr piece = device_pointer(block() + kExchangeBytes);
     piece_bytes_ = std::min(copy.length - staged_bytes_, kPieceBytes);
     const CUresult result = in_context(context_, id_, [&] {
-        return driver->memcpy_async(piece, device_pointer(copy.source) + staged_bytes_, piece_bytes_,
-                                    staging_stream_);
+        return driver->memcpy_async(piece, device_pointer(copy.source) + staged_bytes_,
+                                    piece_bytes_, staging_stream_);
     });
     return result != CUDA_SUCCESS ? result : in_context(context_, id_, [&] {
-        const CUresult copied = driver->memcpy_async(device_pointer(copy.destination) + staged_bytes_, piece,
-                                                     piece_bytes_, staging_stream_);
-        return copied == CUDA_SUCCESS ? driver->event_record(piece_event_, staging_stream_) : copied;
+        const CUresult copied = driver->memcpy_async(
+            device_pointer(copy.destination) + staged_bytes_, piece, piece_bytes_, staging_stream_);
+        return copied == CUDA_SUCCESS ? driver->event_record(piece_event_, staging_stream_)
+                                      : copied;
     });
 }
 
@@ -442,7 +461,8 @@ void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>>
         piece_event_ = piece_event_ != nullptr ? piece_event_ : take_event();
         if (result == CUDA_SUCCESS && staged_bytes_ < copy.length) {
             const bool possible = piece_event_ != nullptr && block() != nullptr;
-            result = possible ? succeeds_in_two([&] { return stage(copy); }) : CUDA_ERROR_OUT_OF_MEMORY;
+            result =
+                possible ? succeeds_in_two([&] { return stage(copy); }) : CUDA_ERROR_OUT_OF_MEMORY;
         }
         if (result != CUDA_SUCCESS) {
             await_staging_stream();

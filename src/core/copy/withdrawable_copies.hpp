@@ -19,25 +19,28 @@
 
 namespace gpushm {
 
-/** Of one context, by the kernel of withdrawable_copy_kernel.cu in a stream of its own. Of copies that do not begin
- *  for kPatience, because a kernel of the application fills the GPU until their message has come, that kernel is told
- *  that nobody wants them any more; then they go through page-locked host memory, by the copy engines, which no kernel
- *  keeps from working, and so do those that follow until the kernel has come and gone.
+/** Of one context, by the kernel of withdrawable_copy_kernel.cu in a stream of its own. Of copies
+ * that do not begin for kPatience, because a kernel of the application fills the GPU until their
+ * message has come, that kernel is told that nobody wants them any more; then they go through
+ * page-locked host memory, by the copy engines, which no kernel keeps from working, and so do those
+ * that follow until the kernel has come and gone.
  *
  *  One thread at a time, whose stream captures are relaxed. */
 class WithdrawableCopies {
 public:
-    /** Null where there is no kernel for it, or the driver refuses what it needs. `id`: CudaDriver::context_id(). */
+    /** Null where there is no kernel for it, or the driver refuses what it needs. `id`:
+     * CudaDriver::context_id(). */
     static std::unique_ptr<WithdrawableCopies> make(CUcontext context, unsigned long long id,
                                                     std::shared_ptr<const KernelCode> kernels);
 
     WithdrawableCopies(const WithdrawableCopies &) = delete;
     WithdrawableCopies &operator=(const WithdrawableCopies &) = delete;
-    /** What it was given has ended, or its end is not asked for any more. In a context that has ended
-     *  nothing is freed. */
+    /** What it was given has ended, or its end is not asked for any more. In a context that has
+     * ended nothing is freed. */
     ~WithdrawableCopies();
 
-    /** A batch of one copy, of one row, between memory that kernels of the context reach. False: nothing was started. */
+    /** A batch of one copy, of one row, between memory that kernels of the context reach. False:
+     * nothing was started. */
     bool start(const std::shared_ptr<CopyBatch> &batch);
 
     /** Nothing that was started is under way. */
@@ -53,8 +56,8 @@ private:
     /** Of a copy whose kernel has ended; in_doubt: it was withdrawn, and had perhaps begun. */
     enum class Made { yes, no, in_doubt, unknown };
 
-    /** What is in the stream of the kernel. Copies are withdrawn together, and nothing is added before those have
-     *  gone, so what is in doubt comes before what is surely not made. */
+    /** What is in the stream of the kernel. Copies are withdrawn together, and nothing is added
+     * before those have gone, so what is in doubt comes before what is surely not made. */
     struct Launch {
         std::shared_ptr<CopyBatch> batch;  // null: it was withdrawn, and is copied otherwise
         CUevent event = nullptr;           // behind it; null: the stream is asked
@@ -63,16 +66,18 @@ private:
         Made made = Made::yes;
     };
 
-    /** What we are asking the GPU: whether the first copy has begun, to leave those that have not, or whether the
-     *  first one, which was in doubt, was made. */
+    /** What we are asking the GPU: whether the first copy has begun, to leave those that have not,
+     * or whether the first one, which was in doubt, was made. */
     enum class Exchange { none, look, withdraw, resolve };
 
-    WithdrawableCopies(CUcontext context, unsigned long long id, std::shared_ptr<const KernelCode> kernels)
+    WithdrawableCopies(CUcontext context, unsigned long long id,
+                       std::shared_ptr<const KernelCode> kernels)
         : context_(context), id_(id), kernels_(std::move(kernels)) {}
     bool make_streams();
 
     bool is_stuck() const { return !launches_.empty() && launches_.front().batch == nullptr; }
-    /** No copy may be added to the stream: what it would say of itself could be taken for others. */
+    /** No copy may be added to the stream: what it would say of itself could be taken for others.
+     */
     bool is_closed() const {
         return is_stuck() || (!launches_.empty() && launches_.front().made != Made::yes);
     }
@@ -87,7 +92,8 @@ private:
     void drop_passed();
 
     void pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended);
-    void pass(const Launch &launch, CUresult result, std::vector<std::shared_ptr<CopyBatch>> *ended);
+    void pass(const Launch &launch, CUresult result,
+              std::vector<std::shared_ptr<CopyBatch>> *ended);
     void launch_waiting();
 
     void look_if_late();
@@ -109,11 +115,11 @@ private:
     CUstream staging_stream_ = nullptr;  // of all that no kernel may hold up
     std::vector<CUevent> free_events_;
 
-    std::deque<Launch> launches_;  // in the order of the stream
-    size_t launched_ = 0;          // of them, with a batch
+    std::deque<Launch> launches_;                     // in the order of the stream
+    size_t launched_ = 0;                             // of them, with a batch
     std::deque<std::shared_ptr<CopyBatch>> waiting_;  // for a place in the stream
-    uint64_t waits_since_ = 0;     // monotonic_nanoseconds() when the first of them could begin
-    uint64_t patience_ = 0;        // how long it may take to begin
+    uint64_t waits_since_ = 0;  // monotonic_nanoseconds() when the first of them could begin
+    uint64_t patience_ = 0;     // how long it may take to begin
 
     Exchange exchange_ = Exchange::none;
     bool exchange_submitted_ = false;  // else the driver refused it
@@ -122,9 +128,10 @@ private:
     CUevent exchange_event_ = nullptr;
     bool retries_withdrawal_ = false;  // it was given up
 
-    std::deque<std::shared_ptr<CopyBatch>> staged_;  // to go through host memory; the first one is under way
-    size_t staged_bytes_ = 0;      // of it
-    size_t piece_bytes_ = 0;       // of it that are on their way; 0: none
+    std::deque<std::shared_ptr<CopyBatch>>
+        staged_;               // to go through host memory; the first one is under way
+    size_t staged_bytes_ = 0;  // of it
+    size_t piece_bytes_ = 0;   // of it that are on their way; 0: none
     CUevent piece_event_ = nullptr;
     std::optional<HostBlock> block_;  // of both; while there is something to exchange or to copy
 };

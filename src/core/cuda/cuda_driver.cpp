@@ -13,8 +13,10 @@ template <typename Function>
 bool find(void *library, const char *symbol, Function &function) {
     function = reinterpret_cast<Function>(dlsym(library, symbol));
     if (function == nullptr) {
-        GPUSHM_LOG(warn, "libcuda.so.1 has no %s: GPU memory is not served; update the NVIDIA driver "
-                   "(CUDA 11.4 or newer)", symbol);
+        GPUSHM_LOG(warn,
+                   "libcuda.so.1 has no %s: GPU memory is not served; update the NVIDIA driver "
+                   "(CUDA 11.4 or newer)",
+                   symbol);
     }
     return function != nullptr;
 }
@@ -97,7 +99,8 @@ void find_newer(void *library, CudaDriver &driver) {
         find_optional(library, "cuModuleUnload", driver.module_unload) &&
         find_optional(library, "cuModuleGetFunction", driver.module_get_function) &&
         find_optional(library, "cuModuleGetGlobal_v2", driver.module_get_global) &&
-        find_optional(library, "cuCtxGetStreamPriorityRange", driver.ctx_get_stream_priority_range) &&
+        find_optional(library, "cuCtxGetStreamPriorityRange",
+                      driver.ctx_get_stream_priority_range) &&
         find_optional(library, "cuStreamCreateWithPriority", driver.stream_create_with_priority) &&
         find_optional(library, "cuMemHostGetDevicePointer_v2",
                       driver.mem_host_get_device_pointer) &&
@@ -153,7 +156,8 @@ bool CudaDriver::context_is_alive(CUcontext context, unsigned long long id) cons
 std::optional<bool> CudaDriver::primary_context_is_active(CUdevice device) const {
     unsigned flags = 0;
     int active = 0;
-    if (primary_ctx_get_state == nullptr || primary_ctx_get_state(device, &flags, &active) != CUDA_SUCCESS) {
+    if (primary_ctx_get_state == nullptr ||
+        primary_ctx_get_state(device, &flags, &active) != CUDA_SUCCESS) {
         return std::nullopt;
     }
     return active != 0;

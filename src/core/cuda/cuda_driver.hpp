@@ -11,19 +11,20 @@ namespace gpushm {
 /** Whether an answer of the driver says that a context is not there any more. */
 bool context_has_ended(CUresult answer);
 
-/** Functions of libcuda.so.1, in the versions that cuda.h of CUDA 11.4 and later maps their names to.
- *  Thread safe, as the driver is. */
+/** Functions of libcuda.so.1, in the versions that cuda.h of CUDA 11.4 and later maps their names
+ * to. Thread safe, as the driver is. */
 struct CudaDriver {
-    /** The driver, or null on a machine without one. The first call opens the library (no context is
-     *  made, cuInit is not called); later calls cost a load. */
+    /** The driver, or null on a machine without one. The first call opens the library (no context
+     * is made, cuInit is not called); later calls cost a load. */
     static const CudaDriver *get();
 
     /** "CUDA_ERROR_..." */
     const char *error_name(CUresult result) const;
 
-    /** Tells contexts apart that have the same handle, as the primary context of a device has before
-     *  and after cudaDeviceReset: `*id`, which is count_ended() where the driver does not number them (before CUDA
-     *  12.0). A driver that fails is asked a second time, unless it says that the context has ended. */
+    /** Tells contexts apart that have the same handle, as the primary context of a device has
+     * before and after cudaDeviceReset: `*id`, which is count_ended() where the driver does not
+     * number them (before CUDA 12.0). A driver that fails is asked a second time, unless it says
+     * that the context has ended. */
     CUresult query_context_id(CUcontext context, unsigned long long *id) const;
     /** The same; 0 when it cannot be had. */
     unsigned long long context_id(CUcontext context) const;
@@ -32,7 +33,8 @@ struct CudaDriver {
      *  says nothing of it: then true. */
     bool context_is_alive(CUcontext context, unsigned long long id) const;
 
-    /** Whether somebody has the primary context of a device in use; nothing when the driver does not tell. */
+    /** Whether somebody has the primary context of a device in use; nothing when the driver does
+     * not tell. */
     std::optional<bool> primary_context_is_active(CUdevice device) const;
 
     CUresult (*init)(unsigned flags);
@@ -75,8 +77,8 @@ struct CudaDriver {
                              CUstream stream);
     CUresult (*memcpy_2d_async)(const CUDA_MEMCPY2D *copy, CUstream stream);
     CUresult (*memset_d8)(CUdeviceptr address, unsigned char value, size_t count);
-    CUresult (*pointer_get_attributes)(unsigned count, CUpointer_attribute *attributes,
-                                       void **data, CUdeviceptr address);
+    CUresult (*pointer_get_attributes)(unsigned count, CUpointer_attribute *attributes, void **data,
+                                       CUdeviceptr address);
     CUresult (*pointer_set_attribute)(const void *value, CUpointer_attribute attribute,
                                       CUdeviceptr address);
 
@@ -92,8 +94,7 @@ struct CudaDriver {
 
     // Virtual memory management, all of CUDA 11.2; null together.
     CUresult (*mem_retain_allocation_handle)(CUmemGenericAllocationHandle *handle, void *address);
-    CUresult (*mem_export_to_shareable_handle)(void *shareable,
-                                               CUmemGenericAllocationHandle handle,
+    CUresult (*mem_export_to_shareable_handle)(void *shareable, CUmemGenericAllocationHandle handle,
                                                CUmemAllocationHandleType type,
                                                unsigned long long flags);
     CUresult (*mem_import_from_shareable_handle)(CUmemGenericAllocationHandle *handle,
@@ -112,20 +113,21 @@ struct CudaDriver {
     CUresult (*module_load_data)(CUmodule *module, const void *image);
     CUresult (*module_unload)(CUmodule module);
     CUresult (*module_get_function)(CUfunction *function, CUmodule module, const char *name);
-    CUresult (*module_get_global)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name);
+    CUresult (*module_get_global)(CUdeviceptr *address, size_t *bytes, CUmodule module,
+                                  const char *name);
     CUresult (*ctx_get_stream_priority_range)(int *least, int *greatest);
     CUresult (*stream_create_with_priority)(CUstream *stream, unsigned flags, int priority);
     CUresult (*launch_kernel)(CUfunction function, unsigned grid_x, unsigned grid_y,
-                              unsigned grid_z, unsigned block_x, unsigned block_y,
-                              unsigned block_z, unsigned shared_bytes, CUstream stream,
-                              void **parameters, void **extra);
+                              unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                              unsigned shared_bytes, CUstream stream, void **parameters,
+                              void **extra);
     CUresult (*mem_host_get_device_pointer)(CUdeviceptr *device, void *host, unsigned flags);
     bool has_kernels() const { return launch_kernel != nullptr; }
 
     /** Whether memcpy_batch works (CUDA 12.8 and later). */
     bool has_memcpy_batch() const;
-    /** cuMemcpyBatchAsync in either of its two forms: `count` copies, all after what is in the stream,
-     *  among themselves in any order. */
+    /** cuMemcpyBatchAsync in either of its two forms: `count` copies, all after what is in the
+     * stream, among themselves in any order. */
     CUresult memcpy_batch(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *lengths,
                           size_t count, CUstream stream) const;
 
@@ -167,8 +169,8 @@ private:
     CUresult result_;
 };
 
-/** While it lives, driver calls of this thread do not disturb stream captures (CUDA driver API manual,
- *  cuThreadExchangeStreamCaptureMode). */
+/** While it lives, driver calls of this thread do not disturb stream captures (CUDA driver API
+ * manual, cuThreadExchangeStreamCaptureMode). */
 class RelaxedCapture {
 public:
     explicit RelaxedCapture(const CudaDriver *driver) : driver_(driver) {

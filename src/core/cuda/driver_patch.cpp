@@ -8,9 +8,12 @@
 namespace gpushm {
 namespace {
 
-void *loaded_driver() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); }
+void *loaded_driver() {
+    return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+}
 
-/** Whether the address that the CUDA runtime gets for a function is one of those that are hooked. */
+/** Whether the address that the CUDA runtime gets for a function is one of those that are hooked.
+ */
 bool runtime_meets_hook(const Hook &wanted, const std::vector<void *> &hooked, void *library) {
     using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t);
     const auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress"));
@@ -18,8 +21,8 @@ bool runtime_meets_hook(const Hook &wanted, const std::vector<void *> &hooked, v
     if (get == nullptr || CudaDriver::get()->driver_get_version(&version) != CUDA_SUCCESS) {
         return get == nullptr;  // before CUDA 11.3 there is dlsym alone
     }
-    for (const cuuint64_t flags : {CU_GET_PROC_ADDRESS_LEGACY_STREAM,
-                                   CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) {
+    for (const cuuint64_t flags :
+         {CU_GET_PROC_ADDRESS_LEGACY_STREAM, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) {
         void *address = nullptr;
         if (get(wanted.name, &address, version, flags) == CUDA_SUCCESS && address != nullptr &&
             std::find(hooked.begin(), hooked.end(), address) == hooked.end()) {

@@ -21,8 +21,8 @@ struct Hook {
     void **original;
 };
 
-/** What a call of the driver returns in which gpushm ran out of memory. Hooks leave undone what they can and call the
- *  driver all the same (as_possible()), so that nobody should see it. */
+/** What a call of the driver returns in which gpushm ran out of memory. Hooks leave undone what
+ * they can and call the driver all the same (as_possible()), so that nobody should see it. */
 struct DriverFailure {
     template <typename Result>
     static Result of() {
@@ -30,19 +30,20 @@ struct DriverFailure {
     }
 };
 
-/** `HookType` has a static function `call` and a static pointer `original`, of the driver's type. */
+/** `HookType` has a static function `call` and a static pointer `original`, of the driver's type.
+ */
 template <typename HookType>
 Hook hook(const char *symbol, const char *name) {
     return {symbol, name, reinterpret_cast<void *>(&NoThrow<&HookType::call, DriverFailure>::call),
             reinterpret_cast<void **>(&HookType::original)};
 }
 
-/** Hooks what this driver has of them; null when all of that could be, else one that could not. For a
- *  driver that is loaded. */
+/** Hooks what this driver has of them; null when all of that could be, else one that could not. For
+ * a driver that is loaded. */
 const Hook *install_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
 
-/** The same for hooks that nothing may get past: one by whose name the CUDA runtime gets something else
- *  could not be hooked either. */
+/** The same for hooks that nothing may get past: one by whose name the CUDA runtime gets something
+ * else could not be hooked either. */
 const Hook *install_all_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
 
 }  // namespace gpushm

@@ -15,27 +15,44 @@ DriverWatch &DriverWatch::instance() {
     return watch;
 }
 
-bool driver_hooks_installed() { return DriverWatch::instance().allocations.load(std::memory_order_acquire); }
+bool driver_hooks_installed() {
+    return DriverWatch::instance().allocations.load(std::memory_order_acquire);
+}
 
-bool contexts_are_watched() { return DriverWatch::instance().contexts.load(std::memory_order_acquire); }
+bool contexts_are_watched() {
+    return DriverWatch::instance().contexts.load(std::memory_order_acquire);
+}
 
 bool host_memory_is_watched() {
     const DriverWatch &watch = DriverWatch::instance();
-    return watch.registrations.load(std::memory_order_acquire) && watch.copies.load(std::memory_order_acquire);
+    return watch.registrations.load(std::memory_order_acquire) &&
+           watch.copies.load(std::memory_order_acquire);
 }
 
-bool early_returns_are_noted() { return DriverWatch::instance().early_returns.load(std::memory_order_acquire); }
+bool early_returns_are_noted() {
+    return DriverWatch::instance().early_returns.load(std::memory_order_acquire);
+}
 
-bool driver_waits_hooked() { return DriverWatch::instance().waits.load(std::memory_order_acquire); }
+bool driver_waits_hooked() {
+    return DriverWatch::instance().waits.load(std::memory_order_acquire);
+}
 
-bool memory_is_ending() { return DriverWatch::instance().endings.load(std::memory_order_acquire) != 0; }
+bool memory_is_ending() {
+    return DriverWatch::instance().endings.load(std::memory_order_acquire) != 0;
+}
 
-uint64_t context_epoch() { return DriverWatch::instance().contexts_gone.load(std::memory_order_acquire); }
+uint64_t context_epoch() {
+    return DriverWatch::instance().contexts_gone.load(std::memory_order_acquire);
+}
 
 OwnCopies::OwnCopies() : outer_(std::exchange(copies_are_own, true)) {}
 
-OwnCopies::~OwnCopies() { copies_are_own = outer_; }
+OwnCopies::~OwnCopies() {
+    copies_are_own = outer_;
+}
 
-bool OwnCopies::under_way() { return copies_are_own; }
+bool OwnCopies::under_way() {
+    return copies_are_own;
+}
 
 }  // namespace gpushm

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the hooks of the driver have seen, for all code that relies on them. The hooks themselves lie above that code.
+// What the hooks of the driver have seen, for all code that relies on them. The hooks themselves
+// lie above that code.
 #pragma once
 
 #include <atomic>
@@ -31,22 +32,23 @@ bool contexts_are_watched();
  *  (watch_host_memory()). */
 bool host_memory_is_watched();
 
-/** Whether copies and memsets of the application that return early are noted (watch_early_returns()). */
+/** Whether copies and memsets of the application that return early are noted
+ * (watch_early_returns()). */
 bool early_returns_are_noted();
 
 /** Whether standby kernels make way for calls that wait for all work of a GPU, too. */
 bool driver_waits_hooked();
 
-/** Whether some thread is in a call of the driver that ends memory or a context: it may wait for all work of a GPU,
- *  and keep others from it. Unless driver_hooks_installed(), of contexts only. */
+/** Whether some thread is in a call of the driver that ends memory or a context: it may wait for
+ * all work of a GPU, and keep others from it. Unless driver_hooks_installed(), of contexts only. */
 bool memory_is_ending();
 
 /** Grows with every call that may destroy a context, before and after it; means nothing unless
  *  contexts_are_watched(). While it stays, a context that was alive is alive. */
 uint64_t context_epoch();
 
-/** While it lives, copies that this thread submits are our own: they are as asynchronous as the driver has
- *  them. */
+/** While it lives, copies that this thread submits are our own: they are as asynchronous as the
+ * driver has them. */
 class OwnCopies {
 public:
     OwnCopies();

@@ -14,7 +14,8 @@ struct Ended {
     std::map<CUcontext, unsigned long long> counts;  // drivers give few handles, again and again
 };
 
-/** Never destroyed. A forked child has not the thread that may have had the mutex, and no contexts. */
+/** Never destroyed. A forked child has not the thread that may have had the mutex, and no contexts.
+ */
 Ended *const ended = [] {
     static auto *made = new Ended;
     pthread_atfork(nullptr, nullptr, [] { new (made) Ended; });

@@ -11,11 +11,13 @@
 
 namespace gpushm {
 
-/** By the context and its id (CudaDriver::context_id()), for a later context may have the same handle. */
+/** By the context and its id (CudaDriver::context_id()), for a later context may have the same
+ * handle. */
 template <typename Object>
 using ByContext = std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<Object>>;
 
-/** Takes out what belongs to contexts that have ended. Asks the driver for each; allocates nothing. */
+/** Takes out what belongs to contexts that have ended. Asks the driver for each; allocates nothing.
+ */
 template <typename Object>
 ByContext<Object> take_ended(ByContext<Object> &objects) {
     ByContext<Object> ended;
@@ -29,11 +31,12 @@ ByContext<Object> take_ended(ByContext<Object> &objects) {
     return ended;
 }
 
-/** How many contexts with this handle have ended, by note_end_of_context(): tells them apart where the driver does not
- *  (before CUDA 12.0). Thread safe. */
+/** How many contexts with this handle have ended, by note_end_of_context(): tells them apart where
+ * the driver does not (before CUDA 12.0). Thread safe. */
 unsigned long long count_ended(CUcontext handle);
 
-/** The context has ended; a later one may have its handle. Thread safe; std::bad_alloc: nothing is noted. */
+/** The context has ended; a later one may have its handle. Thread safe; std::bad_alloc: nothing is
+ * noted. */
 void note_end_of_context(CUcontext handle);
 
 }  // namespace gpushm

@@ -24,8 +24,8 @@ struct Captured {
     unsigned long long context_id;
 };
 
-/** Those of the process. The mutex is not held while the driver is called to begin one, for that may have to wait for
- *  another thread's cuMemFree. */
+/** Those of the process. The mutex is not held while the driver is called to begin one, for that
+ * may have to wait for another thread's cuMemFree. */
 struct Captures {
     std::mutex mutex;
     unsigned beginning = 0;  // calls under way
@@ -33,9 +33,9 @@ struct Captures {
 
     void end(CUstream stream) {
         const std::lock_guard<std::mutex> lock(mutex);
-        const auto found = std::find_if(running.begin(), running.end(), [stream](const Captured &one) {
-            return one.stream == stream;
-        });
+        const auto found =
+            std::find_if(running.begin(), running.end(),
+                         [stream](const Captured &one) { return one.stream == stream; });
         if (found != running.end()) {  // else it is older than the hooks
             running.erase(found);
         }
@@ -68,13 +68,15 @@ struct BeginHook {
         {
             const std::lock_guard<std::mutex> lock(captures->mutex);
             ++captures->beginning;
-            has_room = as_possible([] { captures->running.reserve(captures->running.size() + captures->beginning); });
+            has_room = as_possible(
+                [] { captures->running.reserve(captures->running.size() + captures->beginning); });
         }
         const CUresult result = original(stream, arguments...);
         const Captured begun = begun_here(stream);
         const std::lock_guard<std::mutex> lock(captures->mutex);
         if (result == CUDA_SUCCESS && !has_room) {
-            return result;  // it counts as beginning for ever: nothing disturbs it, and memory is given back late
+            return result;  // it counts as beginning for ever: nothing disturbs it, and memory is
+                            // given back late
         }
         --captures->beginning;
         if (result == CUDA_SUCCESS) {
@@ -85,7 +87,8 @@ struct BeginHook {
     static inline CUresult (*original)(CUstream, Arguments...);
 };
 
-/** Whether a capture that was to be ended still goes on (seen with driver 580: in the wrong thread it has ended). */
+/** Whether a capture that was to be ended still goes on (seen with driver 580: in the wrong thread
+ * it has ended). */
 bool goes_on(CUresult result) {
     return result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
            result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
@@ -114,8 +117,8 @@ struct DestroyHook {
 };
 
 template <int which>
-using BeginToGraphHook = BeginHook<which, CUgraph, const CUgraphNode *, const void *, size_t,
-                                   CUstreamCaptureMode>;
+using BeginToGraphHook =
+    BeginHook<which, CUgraph, const CUgraphNode *, const void *, size_t, CUstreamCaptureMode>;
 
 const std::vector<Hook> &capture_hooks() {
     static const char *const kBegin = "cuStreamBeginCapture";
@@ -147,18 +150,26 @@ void watch_stream_captures(PatchFunction patch) {
         captures->running.reserve(kMostAtOnce);  // nobody else uses it before there are hooks
         const Hook *missed = install_all_hooks(patch, capture_hooks());
         if (missed != nullptr) {
-            GPUSHM_LOG(debug, "%s cannot be hooked: memory that waits for the GPU is given back at "
-                       "any time", missed->symbol);
+            GPUSHM_LOG(debug,
+                       "%s cannot be hooked: memory that waits for the GPU is given back at "
+                       "any time",
+                       missed->symbol);
         }
         known.store(missed == nullptr, std::memory_order_release);
     });
 }
 
-bool stream_captures_are_known() { return known.load(std::memory_order_acquire); }
+bool stream_captures_are_known() {
+    return known.load(std::memory_order_acquire);
+}
 
-CapturePause::CapturePause() { captures->mutex.lock(); }
+CapturePause::CapturePause() {
+    captures->mutex.lock();
+}
 
-CapturePause::~CapturePause() { captures->mutex.unlock(); }
+CapturePause::~CapturePause() {
+    captures->mutex.unlock();
+}
 
 bool CapturePause::none() const {
     const auto has_ended = [](const Captured &one) {

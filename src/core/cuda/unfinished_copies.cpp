@@ -46,14 +46,16 @@ void synchronize(CUcontext context, unsigned long long context_id, CUstream stre
 
 class UnfinishedCopies::Event {
 public:
-    Event(CUcontext context, unsigned long long context_id) : context_(context), context_id_(context_id) {}
+    Event(CUcontext context, unsigned long long context_id)
+        : context_(context), context_id_(context_id) {}
     Event(const Event &) = delete;
     Event &operator=(const Event &) = delete;
     ~Event() {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
         const CurrentContext current(driver, context_, context_id_);
-        if (event_ != nullptr && current.result() == CUDA_SUCCESS) {  // else it went with the context
+        if (event_ != nullptr &&
+            current.result() == CUDA_SUCCESS) {  // else it went with the context
             driver->event_destroy(event_);
         }
     }
@@ -61,7 +63,8 @@ public:
     /** Of its context, which is current. */
     bool record(CUstream stream) {
         const CudaDriver *driver = CudaDriver::get();
-        return (event_ != nullptr || driver->event_create(&event_, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
+        return (event_ != nullptr ||
+                driver->event_create(&event_, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
                driver->event_record(event_, stream) == CUDA_SUCCESS;
     }
 
@@ -91,8 +94,8 @@ private:
     CUevent event_ = nullptr;
 };
 
-/** Never destroyed, for the driver is called until the very end. A forked child has no GPU work, and a thread of its
- *  parent may have had a mutex. */
+/** Never destroyed, for the driver is called until the very end. A forked child has no GPU work,
+ * and a thread of its parent may have had a mutex. */
 UnfinishedCopies &UnfinishedCopies::instance() {
     static UnfinishedCopies *const copies = [] {
         static UnfinishedCopies *made = new UnfinishedCopies;
@@ -121,7 +124,8 @@ uint64_t UnfinishedCopies::Place::last_met() const {
 }
 
 void UnfinishedCopies::Place::note_met(const void *base) {
-    const auto found = std::find_if(met.begin(), met.end(), [base](const MetCall &call) { return call.base == base; });
+    const auto found = std::find_if(met.begin(), met.end(),
+                                    [base](const MetCall &call) { return call.base == base; });
     if (found != met.end()) {
         found->number = noted;
     } else if (met.size() >= kMostMet || !as_possible([&] { met.push_back({base, noted}); })) {
@@ -130,9 +134,11 @@ void UnfinishedCopies::Place::note_met(const void *base) {
 }
 
 /** `*lock` is taken. Null when there is no room. */
-UnfinishedCopies::Place *UnfinishedCopies::lock_place(CUcontext context, int thread, std::unique_lock<std::mutex> *lock) {
+UnfinishedCopies::Place *UnfinishedCopies::lock_place(CUcontext context, int thread,
+                                                      std::unique_lock<std::mutex> *lock) {
     for (Place &place : places_) {
-        if (place.context.load(std::memory_order_acquire) != context || place.thread.load() != thread) {
+        if (place.context.load(std::memory_order_acquire) != context ||
+            place.thread.load() != thread) {
             continue;
         }
         std::unique_lock<std::mutex> held(place.mutex);
@@ -152,7 +158,8 @@ bool UnfinishedCopies::is_free(Place *place) {
            !CudaDriver::get()->context_is_alive(used, place->context_id);
 }
 
-UnfinishedCopies::Place *UnfinishedCopies::take_place(CUcontext context, int thread, std::unique_lock<std::mutex> *lock) {
+UnfinishedCopies::Place *UnfinishedCopies::take_place(CUcontext context, int thread,
+                                                      std::unique_lock<std::mutex> *lock) {
     const std::lock_guard<std::mutex> giving(places_mutex_);
     for (const bool only_unused : {true, false}) {
         for (Place &place : places_) {
@@ -211,20 +218,22 @@ void UnfinishedCopies::update(Place *place) {
         place->met_of_any = 0;
     }
     count(&place->is_open, is_open, &open_);
-    count(&place->is_uncovered, is_open && place->thread.load() == 0 && place->noted > place->behind_all.number,
+    count(&place->is_uncovered,
+          is_open && place->thread.load() == 0 && place->noted > place->behind_all.number,
           &uncovered_);
 }
 
 // ---------------------------------------------------------------- what the application does
 
-void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of) {
+void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses,
+                            BaseOf base_of) {
     if (const CUcontext context = current_context()) {
         note(stream, addresses, base_of, context);
     }
 }
 
-void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of,
-                            CUcontext context) {
+void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses,
+                            BaseOf base_of, CUcontext context) {
     std::unique_lock<std::mutex> lock;
     Place *const place = lock_place(context, thread_of(stream), &lock);
     const CUstream handle = stream == Stream::of_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -234,7 +243,8 @@ void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> a
     }
     ++place->noted;
     update(place);
-    // Looked up behind the count: a message that meets the allocation just now either is seen here or sees the count.
+    // Looked up behind the count: a message that meets the allocation just now either is seen here
+    // or sees the count.
     for (const void *address : addresses) {
         if (const void *base = address != nullptr ? base_of(address) : nullptr) {
             place->note_met(base);
@@ -261,13 +271,15 @@ std::shared_ptr<UnfinishedCopies::Event> UnfinishedCopies::free_event(Place *pla
     return event;
 }
 
-/** Puts an event behind all that is noted, with the mutex held and the context current. False when that fails. */
+/** Puts an event behind all that is noted, with the mutex held and the context current. False when
+ * that fails. */
 bool UnfinishedCopies::record(Place *place) {
     if (place->behind_all.number == place->noted) {
         return true;
     }
     const std::shared_ptr<Event> event = free_event(place);
-    if (event == nullptr || !event->record(place->thread.load() == 0 ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD)) {
+    if (event == nullptr ||
+        !event->record(place->thread.load() == 0 ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD)) {
         return false;
     }
     place->behind_all = {event, place->noted};
@@ -291,7 +303,8 @@ void UnfinishedCopies::record_before_others() {
             continue;
         }
         const std::lock_guard<std::mutex> lock(place.mutex);
-        if (place.is_uncovered && place.context.load() == context && place.thread.load() == 0 && record(&place)) {
+        if (place.is_uncovered && place.context.load() == context && place.thread.load() == 0 &&
+            record(&place)) {
             update(&place);
         }
     }
@@ -342,7 +355,8 @@ void UnfinishedCopies::wait(Place *place, const void *base) {
     finish(place, mark.number);
 }
 
-UnfinishedCopies::Wait::Wait() : Wait(UnfinishedCopies::instance().open_.load() != 0 ? current_context() : nullptr) {}
+UnfinishedCopies::Wait::Wait()
+    : Wait(UnfinishedCopies::instance().open_.load() != 0 ? current_context() : nullptr) {}
 
 UnfinishedCopies::Wait::Wait(Stream stream)
     : Wait(UnfinishedCopies::instance().open_.load() != 0 ? current_context() : nullptr, stream) {}

@@ -16,14 +16,16 @@
 
 namespace gpushm {
 
-/** The synchronous forms of copies between device buffers, of copies from pageable memory and of memsets put their work
- *  into the default stream and return (CUDA driver API manual, "API synchronization behavior"). A program need not wait
- *  before it sends what they write, or receives into what they read. So hooks note each such call here, and whoever
- *  uses GPU memory for a message waits for what is noted of it. CU_POINTER_ATTRIBUTE_SYNC_MEMOPS would make the calls
- *  themselves wait, which costs the program 5 us for each of them (doc/early_returns.md).
+/** The synchronous forms of copies between device buffers, of copies from pageable memory and of
+ * memsets put their work into the default stream and return (CUDA driver API manual, "API
+ * synchronization behavior"). A program need not wait before it sends what they write, or receives
+ * into what they read. So hooks note each such call here, and whoever uses GPU memory for a message
+ * waits for what is noted of it. CU_POINTER_ATTRIBUTE_SYNC_MEMOPS would make the calls themselves
+ * wait, which costs the program 5 us for each of them (doc/early_returns.md).
  *
- *  A message must not wait for what the program starts behind such a copy: that may be a kernel which waits for the
- *  message. Where it starts something, an event is recorded first, if none is behind the copies yet.
+ *  A message must not wait for what the program starts behind such a copy: that may be a kernel
+ * which waits for the message. Where it starts something, an event is recorded first, if none is
+ * behind the copies yet.
  *
  *  All functions may be called in any thread; none of them disturbs a stream capture. */
 class UnfinishedCopies {
@@ -33,13 +35,15 @@ public:
     /** The default stream of the context, or that of the calling thread in it. */
     enum class Stream { legacy, of_thread };
 
-    /** The allocation that an address lies in, if messages have met it or are about to; else null. */
+    /** The allocation that an address lies in, if messages have met it or are about to; else null.
+     */
     using BaseOf = const void *(*)(const void *address);
 
-    /** A call that touches the memory at `addresses` has returned in this thread, in its current context or in `context`.
-     *  If there is no room to note it, it is waited for. */
+    /** A call that touches the memory at `addresses` has returned in this thread, in its current
+     * context or in `context`. If there is no room to note it, it is waited for. */
     void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of);
-    void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of, CUcontext context);
+    void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of,
+              CUcontext context);
 
     /** The application is about to start something else in the current context. */
     void separate() {
@@ -48,11 +52,12 @@ public:
         }
     }
 
-    /** The application is about to capture a stream: if that is a blocking one, no event can be recorded meanwhile. */
+    /** The application is about to capture a stream: if that is a blocking one, no event can be
+     * recorded meanwhile. */
     void cover();
 
-    /** Returns when what was noted of that allocation is done: messages have met it. A context that has ended, or cannot
-     *  work any more, has nothing to wait for. */
+    /** Returns when what was noted of that allocation is done: messages have met it. A context that
+     * has ended, or cannot work any more, has nothing to wait for. */
     void wait_for(const void *base) {
         if (open_.load() != 0) {
             wait(base);
@@ -86,7 +91,7 @@ private:
     struct Place {
         // To find it. Written with places_mutex_ and `mutex` held.
         std::atomic<CUcontext> context{nullptr};  // null: it is free
-        std::atomic<int> thread{0};               // of a default stream of a thread; 0: the legacy one
+        std::atomic<int> thread{0};  // of a default stream of a thread; 0: the legacy one
 
         std::mutex mutex;  // for all that follows
         unsigned long long context_id = 0;
@@ -98,8 +103,8 @@ private:
         Mark behind_met;           // an event behind calls of `met`, not behind more than necessary
         Mark behind_all;
         std::vector<std::shared_ptr<Event>> events;  // to be used again
-        bool is_open = false;       // counts in open_
-        bool is_uncovered = false;  // counts in uncovered_
+        bool is_open = false;                        // counts in open_
+        bool is_uncovered = false;                   // counts in uncovered_
 
         uint64_t last_of(const void *base) const;
         uint64_t last_met() const;
@@ -126,12 +131,13 @@ private:
     void wait(Place *place, const void *base);
 
     std::array<Place, kPlaces> places_;
-    std::mutex places_mutex_;          // held to give a place away; before that of a place
+    std::mutex places_mutex_;             // held to give a place away; before that of a place
     std::atomic<unsigned> open_{0};       // places with a call that is not known to be done
     std::atomic<unsigned> uncovered_{0};  // of legacy streams, with a call that no event is behind
 };
 
-/** A wait of the application for all of a context, or for one of its default streams: while it lives, the call is made. */
+/** A wait of the application for all of a context, or for one of its default streams: while it
+ * lives, the call is made. */
 class UnfinishedCopies::Wait {
 public:
     explicit Wait(CUcontext context) : Wait(context, std::nullopt) {}

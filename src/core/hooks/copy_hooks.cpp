@@ -14,8 +14,12 @@
 namespace gpushm {
 namespace {
 
-const void *pointer_to(const void *address) { return address; }
-const void *pointer_to(CUdeviceptr address) { return reinterpret_cast<const void *>(address); }
+const void *pointer_to(const void *address) {
+    return address;
+}
+const void *pointer_to(CUdeviceptr address) {
+    return reinterpret_cast<const void *>(address);
+}
 
 template <typename Address>
 Address behind(Address address, size_t length) {
@@ -34,7 +38,8 @@ CUstream stream_of_copy(CUstream stream, bool of_thread) {
 bool is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CudaDriver *driver = CudaDriver::get();
-    return driver->stream_is_capturing == nullptr || driver->stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
+    return driver->stream_is_capturing == nullptr ||
+           driver->stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -44,13 +49,14 @@ struct CopySides {
 };
 
 const void *last_byte(const HostPins::ApplicationCopy::Side &side) {
-    return side.length == 0 ? side.address : static_cast<const char *>(side.address) + side.length - 1;
+    return side.length == 0 ? side.address
+                            : static_cast<const char *>(side.address) + side.length - 1;
 }
 
 void note_early_return(CUresult result, const CopySides &sides, bool of_thread) {
     gpushm::note_early_return(result,
-                              {sides.destination.address, last_byte(sides.destination), sides.source.address,
-                               last_byte(sides.source)},
+                              {sides.destination.address, last_byte(sides.destination),
+                               sides.source.address, last_byte(sides.source)},
                               of_thread);
 }
 
@@ -62,9 +68,9 @@ bool touches_locked(const CopySides &sides) {
     return has_locked(sides.destination) || has_locked(sides.source);
 }
 
-/** What the application finds when an asynchronous copy of pageable memory returns: its source has been read, or
- *  all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so of memory that is page-locked,
- *  of which the application does not know. */
+/** What the application finds when an asynchronous copy of pageable memory returns: its source has
+ * been read, or all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so
+ * of memory that is page-locked, of which the application does not know. */
 CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
     const CUstream copied_by = stream_of_copy(stream, of_thread);
     if (is_captured(copied_by)) {
@@ -77,56 +83,71 @@ CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
 }
 
 /** A synchronous one is over. */
-CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) { return CUDA_SUCCESS; }
+CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) {
+    return CUDA_SUCCESS;
+}
 
-/** A source that we have locked, as pageable memory, where the driver reads such at once, without waiting for what is
- *  in the stream (CUDA C++ Programming Guide, "Asynchronous Concurrent Execution"): that may be a kernel that waits for
- *  a message of this thread. Else nothing. */
-std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side &source, CUstream stream, bool of_thread) {
+/** A source that we have locked, as pageable memory, where the driver reads such at once, without
+ * waiting for what is in the stream (CUDA C++ Programming Guide, "Asynchronous Concurrent
+ * Execution"): that may be a kernel that waits for a message of this thread. Else nothing. */
+std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side &source, CUstream stream,
+                               bool of_thread) {
     constexpr size_t kMostBytes = 64 << 10;
-    if (source.length > kMostBytes || !HostPins::instance().has_locked(source.address, source.length) ||
+    if (source.length > kMostBytes ||
+        !HostPins::instance().has_locked(source.address, source.length) ||
         is_captured(stream_of_copy(stream, of_thread))) {
         return {};
     }
     std::vector<char> taken;
     const char *begin = static_cast<const char *>(source.address);
-    as_possible([&] { taken.assign(begin, begin + source.length); });  // else the copy waits for the stream
+    as_possible(
+        [&] { taken.assign(begin, begin + source.length); });  // else the copy waits for the stream
     return taken;
 }
 
 /** A synchronous copy waits for the stream anyway. */
-std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side & /*source*/, bool /*of_thread*/) { return {}; }
+std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side & /*source*/,
+                               bool /*of_thread*/) {
+    return {};
+}
 
-/** A copy between buffers of the application, of which we may have page-locked a part: it is done in pieces that the
- *  driver takes (HostPins::length_of_one_copy()). `which`: 1 where the null stream is that of the thread. */
+/** A copy between buffers of the application, of which we may have page-locked a part: it is done
+ * in pieces that the driver takes (HostPins::length_of_one_copy()). `which`: 1 where the null
+ * stream is that of the thread. */
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
         if (OwnCopies::under_way()) {  // they hold what they need
             return copy(destination, source, length, stream...);
         }
-        const std::vector<char> taken = take_at_once({pointer_to(source), length}, stream..., which == 1);
+        const std::vector<char> taken =
+            take_at_once({pointer_to(source), length}, stream..., which == 1);
         if (!taken.empty()) {
             source = (Source)taken.data();
         }
         const CopySides sides = {{pointer_to(destination), length}, {pointer_to(source), length}};
-        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
+        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination,
+                                                  sides.source);
         const CUresult result = copy(destination, source, length, stream...);
         if constexpr (sizeof...(Stream) == 0 && std::is_same_v<Destination, CUdeviceptr>) {
             note_early_return(result, sides, which == 1);
         }
         // Asked afterwards, for another thread may have locked it before the driver looked.
-        return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
+        return result == CUDA_SUCCESS && touches_locked(sides)
+                   ? end_copy(sides, stream..., which == 1)
+                   : result;
     }
     static size_t length_of_part(Destination destination, Source source, size_t length) {
         const HostPins &pins = HostPins::instance();
-        return pins.length_of_one_copy(pointer_to(destination), pins.length_of_one_copy(pointer_to(source), length));
+        return pins.length_of_one_copy(pointer_to(destination),
+                                       pins.length_of_one_copy(pointer_to(source), length));
     }
     static CUresult copy(Destination destination, Source source, size_t length, Stream... stream) {
         for (;;) {
             const size_t part = length_of_part(destination, source, length);
             const CUresult result = original(destination, source, part, stream...);
-            if (result == CUDA_ERROR_INVALID_VALUE && length_of_part(destination, source, length) < part) {
+            if (result == CUDA_ERROR_INVALID_VALUE &&
+                length_of_part(destination, source, length) < part) {
                 continue;  // another thread has locked some of it just now
             }
             if (result != CUDA_SUCCESS || part == length) {
@@ -141,28 +162,33 @@ struct CopyHook {
 };
 
 /** Where none is said, one row is behind the other. */
-size_t pitch_of(size_t said, size_t width) { return said == 0 ? width : said; }
+size_t pitch_of(size_t said, size_t width) {
+    return said == 0 ? width : said;
+}
 
-/** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it: from the first byte to the last, if it may be host
- *  memory. */
-HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host, CUdeviceptr unified, size_t pitch,
-                                             size_t first_row, size_t last_row, size_t x, size_t width) {
-    const char *base = static_cast<const char *>(type == CU_MEMORYTYPE_HOST      ? host
-                                                 : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
-                                                                                 : nullptr);
+/** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it: from the first byte to the last, if
+ * it may be host memory. */
+HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host,
+                                             CUdeviceptr unified, size_t pitch, size_t first_row,
+                                             size_t last_row, size_t x, size_t width) {
+    const char *base =
+        static_cast<const char *>(type == CU_MEMORYTYPE_HOST      ? host
+                                  : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
+                                                                  : nullptr);
     return base == nullptr || width == 0
                ? HostPins::ApplicationCopy::Side{nullptr, 0}
-               : HostPins::ApplicationCopy::Side{base + first_row * pitch_of(pitch, width) + x,
-                                                 (last_row - first_row) * pitch_of(pitch, width) + width};
+               : HostPins::ApplicationCopy::Side{
+                     base + first_row * pitch_of(pitch, width) + x,
+                     (last_row - first_row) * pitch_of(pitch, width) + width};
 }
 
 CopySides sides_of(const CUDA_MEMCPY2D &rows) {
     const size_t last = rows.Height - 1;
     const size_t width = rows.Height == 0 ? 0 : rows.WidthInBytes;
-    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch, rows.dstY, rows.dstY + last,
-                         rows.dstXInBytes, width),
-            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch, rows.srcY, rows.srcY + last,
-                         rows.srcXInBytes, width)};
+    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch, rows.dstY,
+                         rows.dstY + last, rows.dstXInBytes, width),
+            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch, rows.srcY,
+                         rows.srcY + last, rows.srcXInBytes, width)};
 }
 
 CopySides sides_of(const CUDA_MEMCPY3D &rows) {
@@ -172,10 +198,12 @@ CopySides sides_of(const CUDA_MEMCPY3D &rows) {
     const size_t width = rows.Height == 0 || rows.Depth == 0 ? 0 : rows.WidthInBytes;
     return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch,
                          row(rows.dstZ, rows.dstHeight, rows.dstY),
-                         row(rows.dstZ + last_z, rows.dstHeight, rows.dstY + last_y), rows.dstXInBytes, width),
+                         row(rows.dstZ + last_z, rows.dstHeight, rows.dstY + last_y),
+                         rows.dstXInBytes, width),
             side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch,
                          row(rows.srcZ, rows.srcHeight, rows.srcY),
-                         row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y), rows.srcXInBytes, width)};
+                         row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y),
+                         rows.srcXInBytes, width)};
 }
 
 /** Of two parts the first: a power of two, which divides a row of an array between its elements. */
@@ -189,7 +217,8 @@ size_t first_part(size_t count) {
 
 /** Divides them in one dimension. */
 template <typename Rows>
-void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source, size_t Rows::*destination) {
+void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source,
+            size_t Rows::*destination) {
     rows->*count = first_part(rows->*count);
     rest->*count -= rows->*count;
     rest->*source += rows->*count;
@@ -233,19 +262,23 @@ struct RowsHook {
             return original(rows, stream...);
         }
         const CopySides sides = sides_of(*rows);
-        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination, sides.source);
+        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination,
+                                                  sides.source);
         const CUresult result = copy(*rows, stream...);
         if constexpr (sizeof...(Stream) == 0) {
             note_early_return(result, sides_of(with_device_pointers(*rows)), which % 2 == 1);
         }
-        return result == CUDA_SUCCESS && touches_locked(sides) ? end_copy(sides, stream..., which == 1) : result;
+        return result == CUDA_SUCCESS && touches_locked(sides)
+                   ? end_copy(sides, stream..., which == 1)
+                   : result;
     }
-    /** In parts of parts, until the driver takes them, if it does not take the whole: a row may leave what we have
-     *  locked. */
+    /** In parts of parts, until the driver takes them, if it does not take the whole: a row may
+     * leave what we have locked. */
     static CUresult copy(Rows rows, Stream... stream) {
         const CUresult result = original(&rows, stream...);
         Rows rest = {};
-        if (result != CUDA_ERROR_INVALID_VALUE || !touches_locked(sides_of(rows)) || !divide(&rows, &rest)) {
+        if (result != CUDA_ERROR_INVALID_VALUE || !touches_locked(sides_of(rows)) ||
+            !divide(&rows, &rest)) {
             return result;
         }
         const CUresult first = copy(rows, stream...);

@@ -8,8 +8,8 @@
 
 namespace gpushm {
 
-/** Where we have page-locked a part of the host memory, the application finds what it finds of pageable memory. Those
- *  that may return early are noted (early_returns.hpp). */
+/** Where we have page-locked a part of the host memory, the application finds what it finds of
+ * pageable memory. Those that may return early are noted (early_returns.hpp). */
 const std::vector<Hook> &copy_hooks();
 
 }  // namespace gpushm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Of memory only what takes it away is hooked: an allocation enters the table when a message first meets
-// it and the driver is asked, be it older than the hooks or not.
+// Of memory only what takes it away is hooked: an allocation enters the table when a message first
+// meets it and the driver is asked, be it older than the hooks or not.
 #include "core/hooks/driver_hooks.hpp"
 
 #include "core/base/log.hpp"
@@ -48,8 +48,8 @@ void report(const Allocations &gone) {
     }
 }
 
-/** Around a call that ends allocations, which waits for all kernels. They are forgotten before it, so
- *  that nobody believes in them when the address becomes something else, and again after it, for
+/** Around a call that ends allocations, which waits for all kernels. They are forgotten before it,
+ * so that nobody believes in them when the address becomes something else, and again after it, for
  *  whoever asked the driver in between has seen them alive. */
 template <typename Forget>
 class Ending {
@@ -75,7 +75,9 @@ Allocations forget_contexts() {
     return AllocationTable::instance().forget_all();
 }
 
-Allocations forget_all() { return AllocationTable::instance().forget_all(); }
+Allocations forget_all() {
+    return AllocationTable::instance().forget_all();
+}
 
 /** A function of the driver that ends the allocation at its argument. */
 template <int which, typename Address>
@@ -92,8 +94,8 @@ struct FreeHook {
     static inline CUresult (*original)(Address);
 };
 
-/** What came from cuMemAlloc may be freed so, too. Memory of pools is not known here, and nothing waits: not
- *  for kernels either. */
+/** What came from cuMemAlloc may be freed so, too. Memory of pools is not known here, and nothing
+ * waits: not for kernels either. */
 template <int which>
 struct FreeAsyncHook {
     static CUresult call(CUdeviceptr address, CUstream stream) {
@@ -123,8 +125,12 @@ struct OwnerHook {
 };
 
 /** The context that a call to end one names, if it is there. */
-CUcontext named_context(CUcontext context) { return context; }
-CUcontext named_context(void * /*green*/) { return nullptr; }  // drivers that have those number contexts
+CUcontext named_context(CUcontext context) {
+    return context;
+}
+CUcontext named_context(void * /*green*/) {
+    return nullptr;
+}  // drivers that have those number contexts
 CUcontext named_context(CUdevice device) {
     const CudaDriver *driver = CudaDriver::get();
     if (!driver->primary_context_is_active(device).value_or(false)) {
@@ -138,11 +144,18 @@ CUcontext named_context(CUdevice device) {
 }
 
 /** Whether it has ended, if the call did not fail. */
-bool is_over(CUcontext /*context*/) { return true; }
-bool is_over(void * /*green*/) { return true; }
-bool is_over(CUdevice device) { return !CudaDriver::get()->primary_context_is_active(device).value_or(false); }
+bool is_over(CUcontext /*context*/) {
+    return true;
+}
+bool is_over(void * /*green*/) {
+    return true;
+}
+bool is_over(CUdevice device) {
+    return !CudaDriver::get()->primary_context_is_active(device).value_or(false);
+}
 
-/** One that may end a context, and with it the page-lock of memory that kernels of other contexts read. */
+/** One that may end a context, and with it the page-lock of memory that kernels of other contexts
+ * read. */
 template <int which, typename Handle>
 struct ContextHook {
     static CUresult call(Handle handle) {
@@ -150,7 +163,8 @@ struct ContextHook {
         if (releases_own) {
             return original(handle);
         }
-        const CUcontext unnumbered = CudaDriver::get()->ctx_get_id == nullptr ? named_context(handle) : nullptr;
+        const CUcontext unnumbered =
+            CudaDriver::get()->ctx_get_id == nullptr ? named_context(handle) : nullptr;
         const EndOfContext end;
         const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
         const CUresult result = Owner::call(handle);
@@ -205,18 +219,20 @@ struct WaitHook {
 /** A kernel that needs all of a GPU. */
 template <int which>
 struct CooperativeHook {
-    static CUresult call(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters) {
+    static CUresult call(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                         unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, CUstream stream, void **parameters) {
         const StandbyKernels::Absence no_kernel;
         UnfinishedCopies::instance().separate();
-        return original(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters);
+        return original(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+                        stream, parameters);
     }
-    static inline CUresult (*original)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                       CUstream, void **);
+    static inline CUresult (*original)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                       unsigned, unsigned, CUstream, void **);
 };
 
-/** Takes 20 us longer beside a kernel (driver 580). What was ordinary memory at the address may have gone
- *  with nobody told: the driver's own, for one. */
+/** Takes 20 us longer beside a kernel (driver 580). What was ordinary memory at the address may
+ * have gone with nobody told: the driver's own, for one. */
 struct AllocHook {
     static CUresult call(CUdeviceptr *address, size_t length) {
         const StandbyKernels::Absence no_kernel;
@@ -332,9 +348,9 @@ bool install(PatchFunction patch) {
 bool watch_contexts(PatchFunction patch) {
     static std::once_flag once;
     std::call_once(once, [patch] {
-        DriverWatch::instance().contexts.store(CudaDriver::get() != nullptr &&
-                                   install_all_hooks(patch, context_hooks()) == nullptr,
-                               std::memory_order_release);
+        DriverWatch::instance().contexts.store(
+            CudaDriver::get() != nullptr && install_all_hooks(patch, context_hooks()) == nullptr,
+            std::memory_order_release);
     });
     return contexts_are_watched();
 }
@@ -347,11 +363,15 @@ bool watch_host_memory(PatchFunction patch) {
         }
         const Hook *registration = install_all_hooks(patch, registration_hooks());
         const Hook *copy = install_all_hooks(patch, copy_hooks());
-        DriverWatch::instance().registrations.store(registration == nullptr, std::memory_order_release);
+        DriverWatch::instance().registrations.store(registration == nullptr,
+                                                    std::memory_order_release);
         DriverWatch::instance().copies.store(copy == nullptr, std::memory_order_release);
         if (!host_memory_is_watched()) {
-            GPUSHM_LOG(debug, "%s cannot be hooked: the application's host memory is not page-locked, large copies from "
-                       "and to it are slower", (registration != nullptr ? registration : copy)->symbol);
+            GPUSHM_LOG(debug,
+                       "%s cannot be hooked: the application's host memory is not page-locked, "
+                       "large copies from "
+                       "and to it are slower",
+                       (registration != nullptr ? registration : copy)->symbol);
         }
     });
     return host_memory_is_watched();
@@ -360,20 +380,24 @@ bool watch_host_memory(PatchFunction patch) {
 bool watch_early_returns(PatchFunction patch) {
     static std::once_flag once;
     std::call_once(once, [patch] {
-        if (!driver_hooks_installed() || !DriverWatch::instance().copies.load(std::memory_order_acquire)) {
+        if (!driver_hooks_installed() ||
+            !DriverWatch::instance().copies.load(std::memory_order_acquire)) {
             return;
         }
         const Hook *missed = install_all_hooks(patch, early_return_hooks());
         missed = missed == nullptr ? install_hooks(patch, launch_hooks()) : missed;
         if (missed != nullptr || !stream_captures_are_known()) {
-            GPUSHM_LOG(debug, "%s cannot be hooked, or not all versions of it: copies and memsets of the application on "
+            GPUSHM_LOG(debug,
+                       "%s cannot be hooked, or not all versions of it: copies and memsets of the "
+                       "application on "
                        "GPU memory that messages have met wait until they are done",
                        missed != nullptr ? missed->symbol : "cuStreamBeginCapture");
             return;
         }
         install_hooks(patch, other_separating_hooks());
         DriverWatch::instance().early_returns.store(true, std::memory_order_release);
-        // What the program has called before nobody has noted. Without cuInit it has called nothing.
+        // What the program has called before nobody has noted. Without cuInit it has called
+        // nothing.
         int count = 0;
         if (CudaDriver::get()->device_get_count(&count) == CUDA_SUCCESS) {
             UnfinishedCopies::instance().note(UnfinishedCopies::Stream::legacy, {}, base_of_met);
@@ -390,7 +414,8 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
         if (!driver_hooks_installed()) {
             return;
         }
-        DriverWatch::instance().waits.store(install_all_hooks(patch, standby_hooks()) == nullptr, std::memory_order_release);
+        DriverWatch::instance().waits.store(install_all_hooks(patch, standby_hooks()) == nullptr,
+                                            std::memory_order_release);
     });
     return driver_hooks_installed();
 }

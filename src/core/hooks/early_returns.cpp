@@ -12,11 +12,17 @@ namespace {
 
 using Stream = UnfinishedCopies::Stream;
 
-Stream stream_of(bool of_thread) { return of_thread ? Stream::of_thread : Stream::legacy; }
+Stream stream_of(bool of_thread) {
+    return of_thread ? Stream::of_thread : Stream::legacy;
+}
 
-const void *pointer(CUdeviceptr address) { return reinterpret_cast<const void *>(address); }
+const void *pointer(CUdeviceptr address) {
+    return reinterpret_cast<const void *>(address);
+}
 
-const void *last_byte(CUdeviceptr address, size_t length) { return pointer(length == 0 ? address : address + length - 1); }
+const void *last_byte(CUdeviceptr address, size_t length) {
+    return pointer(length == 0 ? address : address + length - 1);
+}
 
 bool is_to_be_noted(CUresult result) {
     return result == CUDA_SUCCESS && early_returns_are_noted() && !OwnCopies::under_way();
@@ -38,7 +44,8 @@ struct DeviceCopyHook {
     static CUresult call(CUdeviceptr destination, CUdeviceptr source, size_t length) {
         const CUresult result = original(destination, source, length);
         note_early_return(result,
-                          {pointer(destination), last_byte(destination, length), pointer(source), last_byte(source, length)},
+                          {pointer(destination), last_byte(destination, length), pointer(source),
+                           last_byte(source, length)},
                           which == 1);
         return result;
     }
@@ -46,7 +53,8 @@ struct DeviceCopyHook {
 };
 
 /** In a context of either side, and after all that there is in it. Null: the side is an array. */
-void note_peer_copy(CUresult result, CUcontext context, std::initializer_list<const void *> addresses) {
+void note_peer_copy(CUresult result, CUcontext context,
+                    std::initializer_list<const void *> addresses) {
     if (is_to_be_noted(result) && context != nullptr) {
         UnfinishedCopies::instance().note(Stream::legacy, addresses, base_of_met, context);
     }
@@ -56,9 +64,10 @@ template <int which>
 struct PeerCopyHook {
     static CUresult call(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
                          CUcontext source_context, size_t length) {
-        const CUresult result = original(destination, destination_context, source, source_context, length);
-        const auto addresses = {pointer(destination), last_byte(destination, length), pointer(source),
-                                last_byte(source, length)};
+        const CUresult result =
+            original(destination, destination_context, source, source_context, length);
+        const auto addresses = {pointer(destination), last_byte(destination, length),
+                                pointer(source), last_byte(source, length)};
         note_peer_copy(result, destination_context, addresses);
         note_peer_copy(result, source_context, addresses);
         note_early_return(result, addresses, which == 1);
@@ -82,7 +91,8 @@ struct PeerRowsHook {
     }
     /** Members that do not belong to the kind of a side may hold anything. */
     static const void *address_of(CUmemorytype type, CUdeviceptr address) {
-        return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? pointer(address) : nullptr;
+        return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? pointer(address)
+                                                                             : nullptr;
     }
     static CUcontext context_of(CUmemorytype type, CUcontext context) {
         return type == CU_MEMORYTYPE_ARRAY ? nullptr : context;
@@ -90,9 +100,15 @@ struct PeerRowsHook {
     static inline CUresult (*original)(const CUDA_MEMCPY3D_PEER *);
 };
 
-const void *gpu_address(CUdeviceptr address) { return pointer(address); }
-const void *gpu_address(CUarray) { return nullptr; }
-const void *gpu_address(size_t) { return nullptr; }
+const void *gpu_address(CUdeviceptr address) {
+    return pointer(address);
+}
+const void *gpu_address(CUarray) {
+    return nullptr;
+}
+const void *gpu_address(size_t) {
+    return nullptr;
+}
 
 /** From or to an array, which is no memory of a message; the other side may be. */
 template <int which, typename... Arguments>
@@ -128,7 +144,8 @@ struct StreamWaitHook {
         if (stream == CU_STREAM_LEGACY || (is_null && which == 0)) {
             return wait(stream, Stream::legacy);
         }
-        return stream == CU_STREAM_PER_THREAD || is_null ? wait(stream, Stream::of_thread) : original(stream);
+        return stream == CU_STREAM_PER_THREAD || is_null ? wait(stream, Stream::of_thread)
+                                                         : original(stream);
     }
     static CUresult wait(CUstream stream, Stream meant) {
         UnfinishedCopies::Wait wait(meant);
@@ -142,8 +159,8 @@ struct StreamWaitHook {
 };
 
 template <int which>
-using LaunchHook = StartHook<which, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                             CUstream, void **, void **>;
+using LaunchHook = StartHook<which, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             unsigned, unsigned, CUstream, void **, void **>;
 template <int which>  // its CUlaunchConfig came with CUDA 11.8
 using LaunchExHook = StartHook<which, const void *, CUfunction, void **, void **>;
 template <int which>
@@ -163,7 +180,8 @@ using SemaphoreHook = StartHook<which, const void *, const void *, unsigned, CUs
 
 }  // namespace
 
-void note_early_return(CUresult result, std::initializer_list<const void *> addresses, bool of_thread) {
+void note_early_return(CUresult result, std::initializer_list<const void *> addresses,
+                       bool of_thread) {
     if (is_to_be_noted(result)) {
         UnfinishedCopies::instance().note(stream_of(of_thread), addresses, base_of_met);
     }
@@ -187,12 +205,17 @@ const std::vector<Hook> &early_return_hooks() {
         hook<MemsetHook<1, unsigned short, size_t>>("cuMemsetD16_v2_ptds", "cuMemsetD16"),
         hook<MemsetHook<0, unsigned, size_t>>("cuMemsetD32_v2", "cuMemsetD32"),
         hook<MemsetHook<1, unsigned, size_t>>("cuMemsetD32_v2_ptds", "cuMemsetD32"),
-        hook<MemsetHook<0, size_t, unsigned char, size_t, size_t>>("cuMemsetD2D8_v2", "cuMemsetD2D8"),
-        hook<MemsetHook<1, size_t, unsigned char, size_t, size_t>>("cuMemsetD2D8_v2_ptds", "cuMemsetD2D8"),
-        hook<MemsetHook<0, size_t, unsigned short, size_t, size_t>>("cuMemsetD2D16_v2", "cuMemsetD2D16"),
-        hook<MemsetHook<1, size_t, unsigned short, size_t, size_t>>("cuMemsetD2D16_v2_ptds", "cuMemsetD2D16"),
+        hook<MemsetHook<0, size_t, unsigned char, size_t, size_t>>("cuMemsetD2D8_v2",
+                                                                   "cuMemsetD2D8"),
+        hook<MemsetHook<1, size_t, unsigned char, size_t, size_t>>("cuMemsetD2D8_v2_ptds",
+                                                                   "cuMemsetD2D8"),
+        hook<MemsetHook<0, size_t, unsigned short, size_t, size_t>>("cuMemsetD2D16_v2",
+                                                                    "cuMemsetD2D16"),
+        hook<MemsetHook<1, size_t, unsigned short, size_t, size_t>>("cuMemsetD2D16_v2_ptds",
+                                                                    "cuMemsetD2D16"),
         hook<MemsetHook<0, size_t, unsigned, size_t, size_t>>("cuMemsetD2D32_v2", "cuMemsetD2D32"),
-        hook<MemsetHook<1, size_t, unsigned, size_t, size_t>>("cuMemsetD2D32_v2_ptds", "cuMemsetD2D32"),
+        hook<MemsetHook<1, size_t, unsigned, size_t, size_t>>("cuMemsetD2D32_v2_ptds",
+                                                              "cuMemsetD2D32"),
     };
     return hooks;
 }

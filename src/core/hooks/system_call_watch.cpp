@@ -34,10 +34,12 @@ void forget(uintptr_t begin, uintptr_t length) {
     HostPins::instance().invalidate(address, length);
 }
 
-void forget_from(uintptr_t begin) { forget(begin, UINTPTR_MAX - begin); }
+void forget_from(uintptr_t begin) {
+    forget(begin, UINTPTR_MAX - begin);
+}
 
-/** Whether pages that are locked, of private memory of no file, may be replaced by it. Linux leaves such pages where
- *  they are for any other advice, for they are in use. */
+/** Whether pages that are locked, of private memory of no file, may be replaced by it. Linux leaves
+ * such pages where they are for any other advice, for they are in use. */
 bool replaces_pages(uintptr_t advice) {
     constexpr uintptr_t kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED of Linux 5.18
     constexpr uintptr_t kGuardInstall = 102;   // MADV_GUARD_INSTALL of Linux 6.13
@@ -45,45 +47,47 @@ bool replaces_pages(uintptr_t advice) {
 }
 
 /** Its arguments, as they are in registers. */
-void before_system_call(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e) {
+void before_system_call(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d,
+                        uintptr_t e) {
     switch (number) {
-    case SYS_munmap:
-        forget(a, b);
-        break;
+        case SYS_munmap:
+            forget(a, b);
+            break;
 #if defined(SYS_mmap)
-    case SYS_mmap:
-        if ((d & MAP_FIXED) != 0) {
-            forget(a, b);
-        }
-        break;
+        case SYS_mmap:
+            if ((d & MAP_FIXED) != 0) {
+                forget(a, b);
+            }
+            break;
 #endif
-    case SYS_mremap:
-        forget(a, b);
-        if ((d & MREMAP_FIXED) != 0) {
-            forget(e, c);
-        }
-        break;
-    case SYS_madvise:
-        if (replaces_pages(c)) {
+        case SYS_mremap:
             forget(a, b);
-        }
-        break;
-    case SYS_process_madvise:
-        if (replaces_pages(d)) {
-            forget_from(0);  // most likely of another process; the list may be anywhere
-        }
-        break;
-    case SYS_shmat:
-        if ((c & SHM_REMAP) != 0) {
-            forget_from(b);  // it has no length here
-        }
-        break;
-    default:
-        break;
+            if ((d & MREMAP_FIXED) != 0) {
+                forget(e, c);
+            }
+            break;
+        case SYS_madvise:
+            if (replaces_pages(c)) {
+                forget(a, b);
+            }
+            break;
+        case SYS_process_madvise:
+            if (replaces_pages(d)) {
+                forget_from(0);  // most likely of another process; the list may be anywhere
+            }
+            break;
+        case SYS_shmat:
+            if ((c & SHM_REMAP) != 0) {
+                forget_from(b);  // it has no length here
+            }
+            break;
+        default:
+            break;
     }
 }
 
-ssize_t hooked_process_madvise(int pidfd, const iovec *pieces, size_t count, int advice, unsigned flags) {
+ssize_t hooked_process_madvise(int pidfd, const iovec *pieces, size_t count, int advice,
+                               unsigned flags) {
     return syscall(SYS_process_madvise, pidfd, pieces, count, advice, flags);  // hooked, too
 }
 
@@ -106,7 +110,8 @@ bool prove() {
 
 extern "C" {
 
-__attribute__((visibility("hidden"))) void gpushm_before_system_call(long number, uintptr_t a, uintptr_t b, uintptr_t c,
+__attribute__((visibility("hidden"))) void gpushm_before_system_call(long number, uintptr_t a,
+                                                                     uintptr_t b, uintptr_t c,
                                                                      uintptr_t d, uintptr_t e) {
     gpushm::before_system_call(number, a, b, c, d, e);
 }
@@ -119,8 +124,8 @@ __attribute__((visibility("hidden"))) long gpushm_system_call_failed(long result
 long gpushm_system_call(long number, ...);
 }
 
-// As syscall() of the C library. Nothing of it is on the stack during the system call, after which a child of clone(2)
-// may have another one.
+// As syscall() of the C library. Nothing of it is on the stack during the system call, after which
+// a child of clone(2) may have another one.
 __asm__(R"(
     .text
     .p2align 4
@@ -186,17 +191,20 @@ namespace {
 bool install(PatchFunction patch) {
     void *const library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void *const call = library == nullptr ? nullptr : dlsym(library, "syscall");
-    if (call == nullptr || !patch(call, reinterpret_cast<void *>(&gpushm_system_call), "syscall", nullptr)) {
+    if (call == nullptr ||
+        !patch(call, reinterpret_cast<void *>(&gpushm_system_call), "syscall", nullptr)) {
         return false;
     }
     void *const advise = dlsym(library, "process_madvise");  // of glibc 2.36
-    return advise == nullptr ||
-           patch(advise, reinterpret_cast<void *>(&hooked_process_madvise), "process_madvise", nullptr);
+    return advise == nullptr || patch(advise, reinterpret_cast<void *>(&hooked_process_madvise),
+                                      "process_madvise", nullptr);
 }
 
 #else
 
-bool install(PatchFunction) { return false; }
+bool install(PatchFunction) {
+    return false;
+}
 
 #endif
 
@@ -207,13 +215,18 @@ bool watch_system_calls(PatchFunction patch) {
     std::call_once(once, [patch] {
         watched.store(install(patch) && prove(), std::memory_order_release);
         if (!system_calls_are_watched()) {
-            GPUSHM_LOG(debug, "syscall() of the C library cannot be hooked, or memory is unmapped by other ways: the "
-                       "application's host memory is not page-locked, large copies from and to it are slower");
+            GPUSHM_LOG(debug,
+                       "syscall() of the C library cannot be hooked, or memory is unmapped by "
+                       "other ways: the "
+                       "application's host memory is not page-locked, large copies from and to it "
+                       "are slower");
         }
     });
     return system_calls_are_watched();
 }
 
-bool system_calls_are_watched() { return watched.load(std::memory_order_acquire); }
+bool system_calls_are_watched() {
+    return watched.load(std::memory_order_acquire);
+}
 
 }  // namespace gpushm

@@ -22,14 +22,13 @@ struct NamedKernel {
 
 /** By Kernel. */
 constexpr NamedKernel kKernels[] = {
-    {kStandbyKernelName, false},
-    {kStandbyClusterName, true},  // the GPU has no clusters
-    {kRowCopyKernelName, false},
-    {kReductionKernelName, false},
+    {kStandbyKernelName, false},          {kStandbyClusterName, true},  // the GPU has no clusters
+    {kRowCopyKernelName, false},          {kReductionKernelName, false},
     {kWithdrawableCopyKernelName, false},
 };
 
-bool find_code(const CudaDriver *driver, CUmodule module, CUfunction *functions, CUdeviceptr *withdrawals) {
+bool find_code(const CudaDriver *driver, CUmodule module, CUfunction *functions,
+               CUdeviceptr *withdrawals) {
     for (const NamedKernel &kernel : kKernels) {
         const CUresult result = driver->module_get_function(functions, module, kernel.name);
         if (result == CUDA_ERROR_NOT_FOUND && kernel.may_be_missing) {
@@ -40,7 +39,8 @@ bool find_code(const CudaDriver *driver, CUmodule module, CUfunction *functions,
         ++functions;
     }
     size_t bytes = 0;
-    return driver->module_get_global(withdrawals, &bytes, module, kWithdrawalsName) == CUDA_SUCCESS &&
+    return driver->module_get_global(withdrawals, &bytes, module, kWithdrawalsName) ==
+               CUDA_SUCCESS &&
            bytes == kWithdrawals * sizeof(Withdrawal);
 }
 
@@ -68,7 +68,9 @@ void KernelCode::load(CUcontext context) {
         const bool loaded =
             current.result() == CUDA_SUCCESS && load_code(driver, functions_, &withdrawals);
         if (!loaded) {
-            GPUSHM_LOG(debug, "the GPU kernels cannot be loaded: memory is copied by copy engines only, and reductions "
+            GPUSHM_LOG(debug,
+                       "the GPU kernels cannot be loaded: memory is copied by copy engines only, "
+                       "and reductions "
                        "are computed by the CPU");
         }
         const std::lock_guard<std::mutex> lock(withdrawals_mutex_);

@@ -15,10 +15,11 @@
 
 namespace gpushm {
 
-/** A Withdrawal (withdrawable_copy_kernel.hpp) in the memory of a GPU, and what it says while its stream is empty. */
+/** A Withdrawal (withdrawable_copy_kernel.hpp) in the memory of a GPU, and what it says while its
+ * stream is empty. */
 struct WithdrawalSlot {
     CUdeviceptr address = 0;
-    uint32_t number = 0;     // the last one that a copy had
+    uint32_t number = 0;  // the last one that a copy had
     uint32_t begun = 0;
     uint32_t withdrawn = 0;
 };
@@ -28,11 +29,13 @@ enum class Kernel { standby, standby_cluster, copy_rows, reduce, withdrawable_co
 /** That of one context. Never unloaded: it ends with the context. Thread safe. */
 class KernelCode {
 public:
-    /** Milliseconds. Waits for all work of the context, and meanwhile every other call of the driver for that
-     *  context waits too (driver 580): only for a context in which no kernel can wait for a message. */
+    /** Milliseconds. Waits for all work of the context, and meanwhile every other call of the
+     * driver for that context waits too (driver 580): only for a context in which no kernel can
+     * wait for a message. */
     void load(CUcontext context);
 
-    /** Null when the code was not loaded or could not be, or lacks this kernel (standby_cluster). */
+    /** Null when the code was not loaded or could not be, or lacks this kernel (standby_cluster).
+     */
     CUfunction function(Kernel kernel) const {
         return loaded_.load(std::memory_order_acquire) ? functions_[static_cast<size_t>(kernel)]
                                                        : nullptr;
@@ -74,7 +77,8 @@ private:
 /** CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended. */
 bool launches_are_synchronous();
 
-/** Whether it is there in the context of device memory `gpu_side`; false for other memory. Thread safe. */
+/** Whether it is there in the context of device memory `gpu_side`; false for other memory. Thread
+ * safe. */
 bool has_kernel(const MemoryInfo &gpu_side, Kernel kernel);
 
 }  // namespace gpushm

@@ -14,12 +14,12 @@ struct KernelImage {
     size_t size;                // bytes
 };
 
-/** Machine code for GPUs from sm_75 on (sm_70 where the compiler is older than CUDA 13). A driver of an
- *  older major version of CUDA than the compiler's may refuse it. Not compressed. */
+/** Machine code for GPUs from sm_75 on (sm_70 where the compiler is older than CUDA 13). A driver
+ * of an older major version of CUDA than the compiler's may refuse it. Not compressed. */
 KernelImage kernel_fatbin();
 
-/** PTX, ended by a zero byte: for drivers from CUDA 11.4 on, which compile it for any GPU from sm_75
- *  (sm_70) on. */
+/** PTX, ended by a zero byte: for drivers from CUDA 11.4 on, which compile it for any GPU from
+ * sm_75 (sm_70) on. */
 KernelImage kernel_ptx();
 
 }  // namespace gpushm

@@ -4,8 +4,12 @@
 
 namespace gpushm {
 
-KernelImage kernel_fatbin() { return {nullptr, 0}; }
+KernelImage kernel_fatbin() {
+    return {nullptr, 0};
+}
 
-KernelImage kernel_ptx() { return {nullptr, 0}; }
+KernelImage kernel_ptx() {
+    return {nullptr, 0};
+}
 
 }  // namespace gpushm

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The predefined reductions of MPI, as Open MPI computes them on the CPU (ompi/mca/op/base/op_base_functions.c),
-// so that it does not matter where a part of a reduction was computed: whole numbers wrap around, and of two
-// operands of which one is no number, max and min take the second.
+// The predefined reductions of MPI, as Open MPI computes them on the CPU
+// (ompi/mca/op/base/op_base_functions.c), so that it does not matter where a part of a reduction
+// was computed: whole numbers wrap around, and of two operands of which one is no number, max and
+// min take the second.
 #include "core/kernels/reduction_kernel.hpp"
 
 namespace {
@@ -97,26 +98,26 @@ __device__ void compare(const ReductionParameters &parameters) {
 
 __device__ void compare_numbers(const ReductionParameters &parameters) {
     switch (parameters.type) {
-    case ElementType::int8:
-        return compare<int8_t>(parameters);
-    case ElementType::int16:
-        return compare<int16_t>(parameters);
-    case ElementType::int32:
-        return compare<int32_t>(parameters);
-    case ElementType::int64:
-        return compare<int64_t>(parameters);
-    case ElementType::uint8:
-        return compare<uint8_t>(parameters);
-    case ElementType::uint16:
-        return compare<uint16_t>(parameters);
-    case ElementType::uint32:
-        return compare<uint32_t>(parameters);
-    case ElementType::uint64:
-        return compare<uint64_t>(parameters);
-    case ElementType::float32:
-        return compare<float>(parameters);
-    case ElementType::float64:
-        return compare<double>(parameters);
+        case ElementType::int8:
+            return compare<int8_t>(parameters);
+        case ElementType::int16:
+            return compare<int16_t>(parameters);
+        case ElementType::int32:
+            return compare<int32_t>(parameters);
+        case ElementType::int64:
+            return compare<int64_t>(parameters);
+        case ElementType::uint8:
+            return compare<uint8_t>(parameters);
+        case ElementType::uint16:
+            return compare<uint16_t>(parameters);
+        case ElementType::uint32:
+            return compare<uint32_t>(parameters);
+        case ElementType::uint64:
+            return compare<uint64_t>(parameters);
+        case ElementType::float32:
+            return compare<float>(parameters);
+        case ElementType::float64:
+            return compare<double>(parameters);
     }
 }
 
@@ -129,20 +130,20 @@ __device__ void calculate(const ReductionParameters &parameters) {
 template <typename Unsigned>
 __device__ void combine_bits(const ReductionParameters &parameters) {
     switch (parameters.operation) {
-    case ReductionOperation::land:
-        return reduce<LogicalAnd, Unsigned>(parameters);
-    case ReductionOperation::lor:
-        return reduce<LogicalOr, Unsigned>(parameters);
-    case ReductionOperation::lxor:
-        return reduce<LogicalXor, Unsigned>(parameters);
-    case ReductionOperation::band:
-        return reduce<BitwiseAnd, Unsigned>(parameters);
-    case ReductionOperation::bor:
-        return reduce<BitwiseOr, Unsigned>(parameters);
-    case ReductionOperation::bxor:
-        return reduce<BitwiseXor, Unsigned>(parameters);
-    default:
-        return calculate<Unsigned>(parameters);
+        case ReductionOperation::land:
+            return reduce<LogicalAnd, Unsigned>(parameters);
+        case ReductionOperation::lor:
+            return reduce<LogicalOr, Unsigned>(parameters);
+        case ReductionOperation::lxor:
+            return reduce<LogicalXor, Unsigned>(parameters);
+        case ReductionOperation::band:
+            return reduce<BitwiseAnd, Unsigned>(parameters);
+        case ReductionOperation::bor:
+            return reduce<BitwiseOr, Unsigned>(parameters);
+        case ReductionOperation::bxor:
+            return reduce<BitwiseXor, Unsigned>(parameters);
+        default:
+            return calculate<Unsigned>(parameters);
     }
 }
 
@@ -156,21 +157,21 @@ extern "C" __global__ void __launch_bounds__(gpushm::kReductionThreads)
         return compare_numbers(parameters);
     }
     switch (parameters.type) {
-    case ElementType::int8:
-    case ElementType::uint8:
-        return combine_bits<uint8_t>(parameters);
-    case ElementType::int16:
-    case ElementType::uint16:
-        return combine_bits<uint16_t>(parameters);
-    case ElementType::int32:
-    case ElementType::uint32:
-        return combine_bits<uint32_t>(parameters);
-    case ElementType::int64:
-    case ElementType::uint64:
-        return combine_bits<uint64_t>(parameters);
-    case ElementType::float32:
-        return calculate<float>(parameters);
-    case ElementType::float64:
-        return calculate<double>(parameters);
+        case ElementType::int8:
+        case ElementType::uint8:
+            return combine_bits<uint8_t>(parameters);
+        case ElementType::int16:
+        case ElementType::uint16:
+            return combine_bits<uint16_t>(parameters);
+        case ElementType::int32:
+        case ElementType::uint32:
+            return combine_bits<uint32_t>(parameters);
+        case ElementType::int64:
+        case ElementType::uint64:
+            return combine_bits<uint64_t>(parameters);
+        case ElementType::float32:
+            return calculate<float>(parameters);
+        case ElementType::float64:
+            return calculate<double>(parameters);
     }
 }

@@ -10,14 +10,33 @@ constexpr char kReductionKernelName[] = "gpushm_reduce";
 constexpr uint32_t kReductionThreads = 256;  // of a block
 
 enum class ReductionOperation : uint32_t {
-    max, min, sum, prod, land, band, lor, bor, lxor, bxor  // as openmpi/collectives/predefined_operations.cpp counts them
+    max,
+    min,
+    sum,
+    prod,
+    land,
+    band,
+    lor,
+    bor,
+    lxor,
+    bxor  // as openmpi/collectives/predefined_operations.cpp counts them
 };
 
 enum class ElementType : uint32_t {
-    int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    float32,
+    float64
 };
 
-/** result[i] = first[i] OPERATION second[i]. The result may be one of the operands; otherwise nothing overlaps. */
+/** result[i] = first[i] OPERATION second[i]. The result may be one of the operands; otherwise
+ * nothing overlaps. */
 struct ReductionParameters {
     uint64_t result;
     uint64_t first;

@@ -10,7 +10,8 @@ using gpushm::RowCopy;
 // Loads that a thread has in flight: memory of hosts and peers answers after a microsecond.
 constexpr uint32_t kLoadsInFlight = 4;
 
-/** Where the words of a copy are. Numbers of 32 bits: a division of longer ones takes as long as a load. */
+/** Where the words of a copy are. Numbers of 32 bits: a division of longer ones takes as long as a
+ * load. */
 template <typename Word>
 class Words {
 public:
@@ -35,7 +36,8 @@ private:
     const uint32_t per_row_;
 };
 
-/** All threads of a copy together, of which each block has a group; neighbouring threads take neighbouring words. */
+/** All threads of a copy together, of which each block has a group; neighbouring threads take
+ * neighbouring words. */
 template <typename Word>
 __device__ void copy_words(const RowCopy &copy, uint32_t group) {
     const Words<Word> words(copy);
@@ -60,16 +62,16 @@ __device__ void copy_words(const RowCopy &copy, uint32_t group) {
 
 __device__ void copy_rows(const RowCopy &copy, uint32_t group) {
     switch (gpushm::word_bytes(copy)) {
-    case 16:
-        return copy_words<uint4>(copy, group);
-    case 8:
-        return copy_words<uint64_t>(copy, group);
-    case 4:
-        return copy_words<uint32_t>(copy, group);
-    case 2:
-        return copy_words<uint16_t>(copy, group);
-    default:
-        return copy_words<uint8_t>(copy, group);
+        case 16:
+            return copy_words<uint4>(copy, group);
+        case 8:
+            return copy_words<uint64_t>(copy, group);
+        case 4:
+            return copy_words<uint32_t>(copy, group);
+        case 2:
+            return copy_words<uint16_t>(copy, group);
+        default:
+            return copy_words<uint8_t>(copy, group);
     }
 }
 

@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The standby kernel: a block, or a cluster of blocks, that stays on the GPU for a while and copies what it is
-// told by StandbyControl (standby_protocol.hpp). A copy that it does takes 3.5 to 4.5 us, of which the driver
-// and the copy engine take 7 (H200).
+// The standby kernel: a block, or a cluster of blocks, that stays on the GPU for a while and copies
+// what it is told by StandbyControl (standby_protocol.hpp). A copy that it does takes 3.5 to 4.5
+// us, of which the driver and the copy engine take 7 (H200).
 //
-// Of a cluster the first block does all but large copies, of which all blocks do a part: a processor moves
-// 20 to 40 GB/s from and to other memory than its own. The others wait at the cluster's barrier meanwhile.
+// Of a cluster the first block does all but large copies, of which all blocks do a part: a
+// processor moves 20 to 40 GB/s from and to other memory than its own. The others wait at the
+// cluster's barrier meanwhile.
 //
 // Memory order, by the memory model of the PTX ISA: a lane reads its unit with an acquire load at
-// system scope. What the CPU wrote before the unit happens before all that the lane does later, and by the
-// barrier of the block (bar.sync, which synchronizes its threads; of the warp where one warp does all)
-// before the copies of all threads. The copies happen before the next barrier, and so before thread
-// 0's release store of `done`: who reads it with acquire sees them, and a kernel that is launched
-// after that too. With the barrier of the cluster (arrive.release, wait.acquire) the same holds for the
-// threads of all its blocks: causality order goes through barriers of any scope that includes both threads.
+// system scope. What the CPU wrote before the unit happens before all that the lane does later, and
+// by the barrier of the block (bar.sync, which synchronizes its threads; of the warp where one warp
+// does all) before the copies of all threads. The copies happen before the next barrier, and so
+// before thread 0's release store of `done`: who reads it with acquire sees them, and a kernel that
+// is launched after that too. With the barrier of the cluster (arrive.release, wait.acquire) the
+// same holds for the threads of all its blocks: causality order goes through barriers of any scope
+// that includes both threads.
 //
-// Such a store waits until the host and all peers have taken what was stored for them. Where all went
-// to memory of this GPU a fence of the GPU's scope takes 0.3 us less: with it the copies are in this
-// GPU's second-level cache, through which go all who read that memory, its kernels and copy engines,
-// peers and network cards; the CPU does not. (The PTX model lets such a fence order what this GPU's
-// threads do; that a CPU stands between them, which launches the later one, it does not speak of.)
+// Such a store waits until the host and all peers have taken what was stored for them. Where all
+// went to memory of this GPU a fence of the GPU's scope takes 0.3 us less: with it the copies are
+// in this GPU's second-level cache, through which go all who read that memory, its kernels and copy
+// engines, peers and network cards; the CPU does not. (The PTX model lets such a fence order what
+// this GPU's threads do; that a CPU stands between them, which launches the later one, it does not
+// speak of.)
 //
-// What is read ahead the other warps of the first block load behind the barrier that ends the copy, and so behind the
-// lanes' acquire loads, into shared memory; by the barrier before the next batch all warps see it there.
+// What is read ahead the other warps of the first block load behind the barrier that ends the copy,
+// and so behind the lanes' acquire loads, into shared memory; by the barrier before the next batch
+// all warps see it there.
 #include "core/kernels/standby_protocol.hpp"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -55,9 +59,9 @@ constexpr uint32_t kMostCommands = kStandbyWindow / 2;
 // What a lane has in flight: so many words, as large as the alignment permits.
 constexpr uint32_t kInFlight = 8;
 
-// Host memory comes in lines of so many bytes. Two loads of a warp that share one wait for each other: where a source
-// began 16 bytes behind a line, as what malloc gives does, 1 KiB took 5.5 us instead of 4.5, 16 KiB 9.0 instead of 5.2
-// (H100).
+// Host memory comes in lines of so many bytes. Two loads of a warp that share one wait for each
+// other: where a source began 16 bytes behind a line, as what malloc gives does, 1 KiB took 5.5 us
+// instead of 4.5, 16 KiB 9.0 instead of 5.2 (H100).
 constexpr uint32_t kLine = 64;
 
 constexpr uint32_t kBeatLane = kStandbyWindow;
@@ -77,20 +81,20 @@ struct Ahead {
     uint32_t length;  // 0: nothing
 };
 
-/** What was read ahead: the bytes at a source are behind the beginning of `lines` as far as the source is behind that of a
- *  line. */
+/** What was read ahead: the bytes at a source are behind the beginning of `lines` as far as the
+ * source is behind that of a line. */
 struct Held {
     alignas(16) unsigned char lines[kStandbyMostAhead + kLine];
 };
 
 /** Copies that the warps share out among themselves, in pieces. Without units it has no pieces. */
 struct Batch {
-    uint32_t units;     // that it used up; 0: the kernel is to leave
+    uint32_t units;  // that it used up; 0: the kernel is to leave
     uint32_t copies;
-    uint32_t pieces;    // of all copies
+    uint32_t pieces;  // of all copies
     Reach reach;
-    uint32_t is_held;   // it is one copy, of what was read ahead
-    Ahead ahead;        // behind them
+    uint32_t is_held;  // it is one copy, of what was read ahead
+    Ahead ahead;       // behind them
     Copy copy[kMostCommands];
     uint32_t piece_shift[kMostCommands];  // see piece_shift()
     uint32_t first_piece[kMostCommands];
@@ -170,9 +174,12 @@ __device__ uint32_t piece_shift(const Copy &copy) {
 }
 
 /** How far behind the beginning of a line it begins. */
-__device__ uint32_t line_offset(uint64_t address) { return static_cast<uint32_t>(address) % kLine; }
+__device__ uint32_t line_offset(uint64_t address) {
+    return static_cast<uint32_t>(address) % kLine;
+}
 
-/** Pieces are counted from the line in which the source begins: all but the first begin with a line. */
+/** Pieces are counted from the line in which the source begins: all but the first begin with a
+ * line. */
 __device__ uint32_t pieces_of(const Copy &copy, uint32_t shift) {
     return (line_offset(copy.source) + copy.length + (1u << shift) - 1) >> shift;
 }
@@ -184,8 +191,9 @@ __device__ Copy piece_of(const Copy &copy, uint32_t shift, uint32_t index) {
     return {copy.destination + begin, copy.source + begin, end - begin};
 }
 
-/** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it. Each of its loads is
- *  of whole lines (of bytes: of half a line), but for the first and the last one. */
+/** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it.
+ * Each of its loads is of whole lines (of bytes: of half a line), but for the first and the last
+ * one. */
 template <typename Word>
 __device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes,
                                            uint32_t lane) {
@@ -212,8 +220,8 @@ __device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source
     }
 }
 
-/** Words as large as the alignment of both addresses permits; what is left over goes by bytes, which are
- *  on their way at the same time. */
+/** Words as large as the alignment of both addresses permits; what is left over goes by bytes,
+ * which are on their way at the same time. */
 __device__ __forceinline__ void copy_piece(const Copy &piece, uint32_t lane) {
     const uint32_t shift = word_shift(piece);
     const uint32_t whole = piece.length >> shift << shift;
@@ -242,24 +250,27 @@ __device__ void copy_share(const Batch &batch, uint32_t member, uint32_t members
         const bool begins_before = lane < batch.copies && batch.first_piece[lane] <= piece;
         const uint32_t index = kLanes - 1 - __clz(__ballot_sync(kAllLanes, begins_before));
         const Copy &copy = batch.copy[index];
-        copy_piece(piece_of(copy, batch.piece_shift[index], piece - batch.first_piece[index]), lane);
+        copy_piece(piece_of(copy, batch.piece_shift[index], piece - batch.first_piece[index]),
+                   lane);
     }
 }
 
 // ---------------------------------------------------------------- reading ahead
 
-/** All threads but those of warp 0, which polls meanwhile, fetch it by words of 16 bytes, of which the first and the last
- *  one may be of its neighbours (on the same page). */
+/** All threads but those of warp 0, which polls meanwhile, fetch it by words of 16 bytes, of which
+ * the first and the last one may be of its neighbours (on the same page). */
 template <uint32_t kThreads>
 __device__ void read_ahead(const Ahead &ahead, Held &held) {
     using Word = uint4;
     constexpr uint32_t kReaders = kThreads - kLanes;
     constexpr uint32_t kWord = sizeof(Word);
-    constexpr uint32_t kInFlight = 4;  // enough for 8 KiB; more is more code beside the loop that polls
+    constexpr uint32_t kInFlight =
+        4;  // enough for 8 KiB; more is more code beside the loop that polls
     const uint64_t line = ahead.source - line_offset(ahead.source);
     const uint32_t first = line_offset(ahead.source) / kWord * kWord;
     const uint32_t end = line_offset(ahead.source) + min(ahead.length, kStandbyMostAhead);
-    for (uint32_t at = (threadIdx.x - kLanes) * kWord; at < end; at += kInFlight * kReaders * kWord) {
+    for (uint32_t at = (threadIdx.x - kLanes) * kWord; at < end;
+         at += kInFlight * kReaders * kWord) {
         Word words[kInFlight];
 #pragma unroll
         for (uint32_t i = 0; i < kInFlight; ++i) {
@@ -278,7 +289,8 @@ __device__ void read_ahead(const Ahead &ahead, Held &held) {
     }
 }
 
-/** All threads of the block store what was read ahead; `bytes` is a multiple of the size of Word. */
+/** All threads of the block store what was read ahead; `bytes` is a multiple of the size of Word.
+ */
 template <typename Word, uint32_t kThreads>
 __device__ void store_held_words(const Copy &copy, uint32_t bytes, const Held &held) {
     const unsigned char *source = &held.lines[line_offset(copy.source)];
@@ -333,8 +345,8 @@ __device__ void store_payload(const StandbyUnit &unit, uint32_t index, uint64_t 
         store_through<uint32_t>(to + 8, unit.argument);
     } else {
         for (uint32_t i = 8; i < bytes; ++i) {
-            store_through<unsigned char>(
-                to + i, static_cast<unsigned char>(unit.argument >> 8 * (i - 8)));
+            store_through<unsigned char>(to + i,
+                                         static_cast<unsigned char>(unit.argument >> 8 * (i - 8)));
         }
     }
 }
@@ -371,22 +383,25 @@ __device__ void store_answer(StandbyControl &control, const Copy &copy, uint32_t
                 words[i] = load_fresh<uint32_t>(copy.source + at);
             }
         }
-        store_unit(&control.answer[lane], static_cast<uint64_t>(words[1]) << 32 | words[0], words[2],
-                   static_cast<uint32_t>(copy.destination));
+        store_unit(&control.answer[lane], static_cast<uint64_t>(words[1]) << 32 | words[0],
+                   words[2], static_cast<uint32_t>(copy.destination));
     }
 }
 
-/** Whether the first command asks for an answer, and is there as a whole. Nothing else is under way then. */
+/** Whether the first command asks for an answer, and is there as a whole. Nothing else is under way
+ * then. */
 __device__ bool is_answer(const Seen &seen, uint32_t there) {
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
     return (argument & kStandbyAnswer) != 0 && (there & 3) == 3;
 }
 
 /** Whether one warp copies it alone: quicker than to tell the others. */
-__device__ bool is_small(const Copy &copy) { return pieces_of(copy, piece_shift(copy)) <= 1; }
+__device__ bool is_small(const Copy &copy) {
+    return pieces_of(copy, piece_shift(copy)) <= 1;
+}
 
-/** Whether nothing is there but one command, of `units`; its first unit has `argument`. So it is mostly,
- *  and nothing is found out sooner. */
+/** Whether nothing is there but one command, of `units`; its first unit has `argument`. So it is
+ * mostly, and nothing is found out sooner. */
 __device__ bool is_one_command(uint32_t there, uint32_t argument, uint32_t *units) {
     *units = gpushm::standby_units(argument);
     return *units <= kStandbyWindow && there == (1u << *units) - 1;
@@ -436,14 +451,16 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     }
 }
 
-/** Which lanes have read a unit that begins a command of the next batch; in `*units`, how many units those
- *  commands, which are there as a whole, have. `there`: the lanes whose unit has the expected number. */
+/** Which lanes have read a unit that begins a command of the next batch; in `*units`, how many
+ * units those commands, which are there as a whole, have. `there`: the lanes whose unit has the
+ * expected number. */
 __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units) {
     const uint32_t there_in_a_row = __ffs(~there) - 1;
     seen.units = gpushm::standby_units(seen.unit.argument);
-    seen.begins = (seen.unit.tag & 1) != 0 && lane < there_in_a_row &&
-                  seen.units <= there_in_a_row - lane;
-    const uint32_t ends = __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyEndsBatch) != 0);
+    seen.begins =
+        (seen.unit.tag & 1) != 0 && lane < there_in_a_row && seen.units <= there_in_a_row - lane;
+    const uint32_t ends =
+        __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyEndsBatch) != 0);
     seen.begins = seen.begins && (ends & ((1u << lane) - 1)) == 0;
     const uint32_t begins = __ballot_sync(kAllLanes, seen.begins);
     const uint32_t last = kLanes - 1 - __clz(begins);
@@ -451,8 +468,9 @@ __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uin
     return begins;
 }
 
-/** How long the kernel stays; the lane that reads the beat decides. The clock of the processor is read in
- *  no time but may run more slowly than its limits assume; the timer takes as long as a poll. */
+/** How long the kernel stays; the lane that reads the beat decides. The clock of the processor is
+ * read in no time but may run more slowly than its limits assume; the timer takes as long as a
+ * poll. */
 struct Patience {
     // About 9 and 70 us. Not in polls, of which one with many long copies takes 0.4 ms.
     static constexpr long long kCyclesBetweenTimers = 16'000;
@@ -464,7 +482,9 @@ struct Patience {
     long long timer_read;
 
     __device__ explicit Patience(const StandbyParameters &limits)
-        : beat_seen(clock64()), end_of_life(nanoseconds() + limits.life_limit_ns), timer_read(beat_seen) {}
+        : beat_seen(clock64()),
+          end_of_life(nanoseconds() + limits.life_limit_ns),
+          timer_read(beat_seen) {}
 
     __device__ bool is_at_end_of_life(long long now, bool has_work) {
         if (now - timer_read <= (has_work ? kCyclesBetweenTimersAtWork : kCyclesBetweenTimers)) {
@@ -486,8 +506,9 @@ struct Patience {
     }
 };
 
-/** Where the copies of the first `units` go, for lane 0. Several commands are taken for ones to anywhere: a
- *  vote on all of them makes the whole loop slower (0.2 us; the compiler loses sight of which lanes go together). */
+/** Where the copies of the first `units` go, for lane 0. Several commands are taken for ones to
+ * anywhere: a vote on all of them makes the whole loop slower (0.2 us; the compiler loses sight of
+ * which lanes go together). */
 __device__ Reach reach_of(const StandbyUnit &first, uint32_t units) {
     return units == gpushm::standby_units(first.argument) && (first.argument & kStandbyOwnGpu) != 0
                ? Reach::own_gpu
@@ -496,8 +517,8 @@ __device__ Reach reach_of(const StandbyUnit &first, uint32_t units) {
 
 enum class Work { none, little, batch };
 
-/** What the only command that is there, a copy, has to do with reading ahead. `held`: the number of the command whose next
- *  source was read. */
+/** What the only command that is there, a copy, has to do with reading ahead. `held`: the number of
+ * the command whose next source was read. */
 struct Reading {
     bool is_held;
     Ahead ahead;
@@ -506,17 +527,19 @@ struct Reading {
         const uint32_t which = __shfl_sync(kAllLanes, seen.unit.argument, 1);
         is_held = which != 0 && which == held;
         if ((argument & kStandbyReadAhead) != 0) {
-            ahead = {__shfl_sync(kAllLanes, seen.unit.word, 2), __shfl_sync(kAllLanes, seen.unit.argument, 2)};
+            ahead = {__shfl_sync(kAllLanes, seen.unit.word, 2),
+                     __shfl_sync(kAllLanes, seen.unit.argument, 2)};
         }
     }
     /** Neither concerns all warps. */
     __device__ bool is_plain() const { return !is_held && ahead.length == 0; }
 };
 
-/** Finds out what there is to do, and serves inline payload. little: `*units` of it are served once the
- *  small copy in `copy` (length 0: none) is done; batch: copies for all warps are in `batch`. `held`: as in Reading. */
-__device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t held, uint32_t *units, Copy &copy,
-                          Batch &batch) {
+/** Finds out what there is to do, and serves inline payload. little: `*units` of it are served once
+ * the small copy in `copy` (length 0: none) is done; batch: copies for all warps are in `batch`.
+ * `held`: as in Reading. */
+__device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t held, uint32_t *units,
+                          Copy &copy, Batch &batch) {
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
     const bool is_one = is_one_command(there, argument, units);
     if (is_one && (argument & kStandbyInline) != 0) {
@@ -553,17 +576,16 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t he
     return Work::batch;
 }
 
-/** Warp 0: waits for commands and serves what is quicker done alone, inline payload and one small copy.
- *  Returns with copies for all warps in `batch`, or with no unit when the kernel is to leave. `next` is
- *  the first unit that is not served; `held` as in Reading. */
-__device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint32_t held, uint32_t lane,
-                      Patience &patience, Batch &batch) {
+/** Warp 0: waits for commands and serves what is quicker done alone, inline payload and one small
+ * copy. Returns with copies for all warps in `batch`, or with no unit when the kernel is to leave.
+ * `next` is the first unit that is not served; `held` as in Reading. */
+__device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint32_t held,
+                      uint32_t lane, Patience &patience, Batch &batch) {
     StandbyControl &control = *parameters.control;
     for (;;) {
         // One load for all lanes: a second one, of the beat alone, would double the time of a poll.
-        const StandbyUnit *unit = lane < kStandbyWindow
-                                      ? &control.units[(next + lane) % kStandbyUnits]
-                                      : &control.beat;
+        const StandbyUnit *unit =
+            lane < kStandbyWindow ? &control.units[(next + lane) % kStandbyUnits] : &control.beat;
         Seen seen;
         seen.unit = load_unit(unit);
         const bool expected =
@@ -625,8 +647,8 @@ struct Shape {
         copy_share(batch, warp * kBlocks + blockIdx.x, kBlocks * kWarps, lane);
     }
 
-    /** The first block's part of the work that it has found; when it returns all is copied. To tell other blocks takes
-     *  0.4 us: of what the warps here do at once they hear nothing. */
+    /** The first block's part of the work that it has found; when it returns all is copied. To tell
+     * other blocks takes 0.4 us: of what the warps here do at once they hear nothing. */
     static __device__ __forceinline__ void copy(const Batch &batch, uint32_t warp, uint32_t lane) {
         if constexpr (kBlocks > 1) {
             if (batch.pieces > kWarps + batch.copies) {
@@ -649,12 +671,13 @@ struct Shape {
     }
 
 #ifdef GPUSHM_HAS_CLUSTERS
-    /** A block that is not the first one; `batch` is its copy of the first one's. Each batch takes two barriers:
-     *  before the first the first block writes it, between them all copy, and all who read it have done so when
-     *  the second is over. */
+    /** A block that is not the first one; `batch` is its copy of the first one's. Each batch takes
+     * two barriers: before the first the first block writes it, between them all copy, and all who
+     * read it have done so when the second is over. */
     static __device__ void help(Batch &batch, uint32_t warp, uint32_t lane) {
         constexpr uint32_t kWords = sizeof(Batch) / sizeof(uint32_t);
-        static_assert(kWords * sizeof(uint32_t) == sizeof(Batch) && kWords <= kThreads, "a word a thread");
+        static_assert(kWords * sizeof(uint32_t) == sizeof(Batch) && kWords <= kThreads,
+                      "a word a thread");
         const auto *told = static_cast<const uint32_t *>(__cluster_map_shared_rank(&batch, 0));
         auto *own = reinterpret_cast<uint32_t *>(&batch);
         do {
@@ -672,7 +695,8 @@ struct Shape {
 
 /** The block that serves the commands; those that help, if there are any, are in Shape::help(). */
 template <uint32_t kBlocks, uint32_t kThreads>
-__device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch, Held &held) {
+__device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch,
+                                      Held &held) {
     using Blocks = Shape<kBlocks, kThreads>;
     const uint32_t warp = threadIdx.x / kLanes;
     const uint32_t lane = threadIdx.x % kLanes;
@@ -681,7 +705,8 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
     if (threadIdx.x == 0) {
         store_release(&control.started, parameters.launch);
     }
-    // Warp 0 only: the first unit that is not served, and the number of the command whose next source is in `held`.
+    // Warp 0 only: the first unit that is not served, and the number of the command whose next
+    // source is in `held`.
     uint32_t next = parameters.first;
     uint32_t reader = 0;
     for (;;) {
@@ -692,7 +717,8 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
         if (batch.units == 0) {
             break;
         }
-        // Warp 0 writes the next batch while others read ahead: after the copy's barrier only it looks at this one.
+        // Warp 0 writes the next batch while others read ahead: after the copy's barrier only it
+        // looks at this one.
         const Ahead ahead = batch.ahead;
         reader = ahead.length != 0 ? next : reader;
         next += batch.units;
@@ -727,7 +753,8 @@ extern "C" __global__ void __launch_bounds__(kStandbyThreads)
 #ifdef GPUSHM_HAS_CLUSTERS
 /** Two blocks of it would fit a processor: no more than half of its registers. */
 extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
-    __launch_bounds__(kStandbyClusterThreads, 2) gpushm_standby_cluster(StandbyParameters parameters) {
+    __launch_bounds__(kStandbyClusterThreads, 2)
+        gpushm_standby_cluster(StandbyParameters parameters) {
     __shared__ Batch batch;
     __shared__ Held held;
     if (blockIdx.x == 0) {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a CPU and the standby kernel share: a block of page-locked host memory, StandbyControl.
 //
-// The kernel (standby_kernel.cu) is one block of threads, or a cluster of blocks, that stays on the GPU for a
-// while, polls `units` and copies what it is told there; the CPU's side is standby_kernel.hpp. Nobody else
-// touches the control, but several threads of the process may be the CPU's side, one at a time. Of a cluster's
-// blocks only the first one does; it tells the others by barriers of the cluster.
+// The kernel (standby_kernel.cu) is one block of threads, or a cluster of blocks, that stays on the
+// GPU for a while, polls `units` and copies what it is told there; the CPU's side is
+// standby_kernel.hpp. Nobody else touches the control, but several threads of the process may be
+// the CPU's side, one at a time. Of a cluster's blocks only the first one does; it tells the others
+// by barriers of the cluster.
 //
 //   CPU                                              GPU
 //   launches the kernel ------------------------->   started = launch
 //   writes the units of a command  -------------->   one warp polls the next 31 units and the beat
-//                                                    with one load; copies what is complete, a batch
+//                                                    with one load; copies what is complete, a
+//                                                    batch
 //   polls done  <---------------------------------   done = the first unit that is not served
 //   beats, while it waits  ---------------------->   leaves when the beat stops, when its life ends
 //   sees what was not served  <-------------------   or when it is told to: left = {launch, unit}
@@ -19,15 +21,17 @@
 //   copy     {destination, length}  {source, which}
 //   inline   {destination, length}  {12 bytes of payload}  ...
 //   answer   {number, length}       {source, 0}
-//   copy, and read ahead            {destination, length}  {source, which}  {next source, next length}
+//   copy, and read ahead            {destination, length}  {source, which}  {next source, next
+//   length}
 //
-// A kernel that reads ahead fetches, behind the copy and while the CPU is told of it, what lies at the next source into
-// memory of its own. A later copy whose second unit has the number of that command's first unit as `which` has this source
-// and is no longer: a kernel that still holds it takes it from there, any other one from the source. So what lies there
-// must not change between the two commands. 0 is no command's number.
+// A kernel that reads ahead fetches, behind the copy and while the CPU is told of it, what lies at
+// the next source into memory of its own. A later copy whose second unit has the number of that
+// command's first unit as `which` has this source and is no longer: a kernel that still holds it
+// takes it from there, any other one from the source. So what lies there must not change between
+// the two commands. 0 is no command's number.
 //
-// An answer goes to `answer` here, from where the CPU takes it to its destination in host memory; its
-// source and its length are multiples of 4.
+// An answer goes to `answer` here, from where the CPU takes it to its destination in host memory;
+// its source and its length are multiples of 4.
 //
 // Units are numbered 0, 1, 2, ... since the process began; unit n lies at n modulo kStandbyUnits.
 #pragma once
@@ -36,23 +40,25 @@
 
 namespace gpushm {
 
-/** Sixteen bytes that are written with one store and read with one load: both sides' hardware keeps an
- *  aligned unit in one piece (a PCIe read of a cache line, the Intel SDM volume 3, 9.1.1, for stores
- *  of 16 bytes on processors with AVX), so that a unit with the expected tag is a whole one
+/** Sixteen bytes that are written with one store and read with one load: both sides' hardware keeps
+ * an aligned unit in one piece (a PCIe read of a cache line, the Intel SDM volume 3, 9.1.1, for
+ * stores of 16 bytes on processors with AVX), so that a unit with the expected tag is a whole one
  *  (core_gpu_litmus_test.cpp tries it). Written by the CPU, read by the GPU (acquire).
  *
- *  `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another number
- *  than he waits for takes the unit for "not there yet"; what an older round left there is such a
- *  one. The CPU writes unit n only when `done` has passed n - kStandbyUnits. A CPU that
- *  dies in the middle of a command leaves it incomplete, which the kernel does not serve. */
+ *  `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another
+ * number than he waits for takes the unit for "not there yet"; what an older round left there is
+ * such a one. The CPU writes unit n only when `done` has passed n - kStandbyUnits. A CPU that dies
+ * in the middle of a command leaves it incomplete, which the kernel does not serve. */
 struct alignas(16) StandbyUnit {
     uint64_t word;      // first: destination; second and third: source; inline: 8 bytes of payload
-    uint32_t argument;  // first: length in bytes, and flags; second: which; third: length; inline: 4 more bytes
+    uint32_t argument;  // first: length in bytes, and flags; second: which; third: length; inline:
+                        // 4 more bytes
     uint32_t tag;
 };
 
-// In the first unit's `argument`. kStandbyOwnGpu: the destination is memory of the kernel's own GPU. kStandbyReadAhead: of a
-// copy only. kStandbyEndsBatch: what is behind this command the kernel begins when it has told of this one.
+// In the first unit's `argument`. kStandbyOwnGpu: the destination is memory of the kernel's own
+// GPU. kStandbyReadAhead: of a copy only. kStandbyEndsBatch: what is behind this command the kernel
+// begins when it has told of this one.
 constexpr uint32_t kStandbyInline = 1u << 31;
 constexpr uint32_t kStandbyAnswer = 1u << 30;
 constexpr uint32_t kStandbyOwnGpu = 1u << 29;
@@ -79,7 +85,8 @@ constexpr uint32_t kStandbyMostAhead = 16u << 10;
 #ifdef __CUDACC__
 __host__ __device__
 #endif
-constexpr uint32_t standby_units(uint32_t argument) {
+    constexpr uint32_t
+    standby_units(uint32_t argument) {
     return (argument & kStandbyInline) == 0
                ? ((argument & kStandbyReadAhead) == 0 ? 2 : 3)
                : 1 + ((argument & kStandbyLength) + kStandbyUnitPayload - 1) / kStandbyUnitPayload;
@@ -88,38 +95,39 @@ constexpr uint32_t standby_units(uint32_t argument) {
 struct StandbyControl {
     StandbyUnit units[kStandbyUnits];
 
-    /** `word` changes as long as a thread of the process waits for messages; `argument` is the number
-     *  of a launch that is to leave at once. Each is written by the CPU on its own (relaxed: they order
-     *  nothing), read by the kernel together with the units. If the process dies they stay as they
-     *  are, and the kernel leaves. */
+    /** `word` changes as long as a thread of the process waits for messages; `argument` is the
+     * number of a launch that is to leave at once. Each is written by the CPU on its own (relaxed:
+     * they order nothing), read by the kernel together with the units. If the process dies they
+     * stay as they are, and the kernel leaves. */
     alignas(128) StandbyUnit beat;
 
     /** All units below it are served: what their commands wrote is visible to the CPU, to other
-     *  processes and to kernels that are launched afterwards. Written by the kernel (store-release at
-     *  system scope, after a barrier of all who copied behind the copies; see standby_kernel.cu where all of
-     *  them were kStandbyOwnGpu), read by the CPU (acquire). Behind an answer it is written relaxed,
-     *  and says nothing of it. The CPU sets it before a launch, when no kernel is there. If the kernel
-     *  is killed it stays. */
+     *  processes and to kernels that are launched afterwards. Written by the kernel (store-release
+     * at system scope, after a barrier of all who copied behind the copies; see standby_kernel.cu
+     * where all of them were kStandbyOwnGpu), read by the CPU (acquire). Behind an answer it is
+     * written relaxed, and says nothing of it. The CPU sets it before a launch, when no kernel is
+     * there. If the kernel is killed it stays. */
     alignas(128) uint32_t done;
 
-    /** The launch that runs, or ran last. Written by the kernel (release) before anything else, read by
-     *  the CPU: commands are given only to a kernel that has said so, since one that a full GPU does
-     *  not let start may never do so. */
+    /** The launch that runs, or ran last. Written by the kernel (release) before anything else,
+     * read by the CPU: commands are given only to a kernel that has said so, since one that a full
+     * GPU does not let start may never do so. */
     alignas(128) uint32_t started;
 
-    /** launch << 32 | the first unit that was not served: the kernel of that launch touches nothing any
-     *  more. Written by the kernel (release) as its last action, read by the CPU (acquire), which
-     *  has the rest copied otherwise. A kernel that is killed does not write it: then the state of
-     *  its stream tells. */
+    /** launch << 32 | the first unit that was not served: the kernel of that launch touches nothing
+     * any more. Written by the kernel (release) as its last action, read by the CPU (acquire),
+     * which has the rest copied otherwise. A kernel that is killed does not write it: then the
+     * state of its stream tells. */
     alignas(8) uint64_t left;
 
-    /** What an answer brings, each unit by itself: `word` and `argument` are 12 bytes of it, `tag` is the
-     *  answer's number. Written by the kernel (relaxed stores of 16 bytes, in any order), read by the CPU
-     *  with loads of 16 bytes: a unit with the expected number is a whole one, as above, so that nothing
-     *  has to wait until the bus has taken what was stored (1.1 us of a copy to the host, H200).
-     *  One answer at a time: the CPU asks for one when all commands before it have ended. No number is
-     *  used twice: before they begin again the CPU clears all units. A kernel writes them before `left`.
-     *  If it is killed some are missing, and the state of its stream tells. */
+    /** What an answer brings, each unit by itself: `word` and `argument` are 12 bytes of it, `tag`
+     * is the answer's number. Written by the kernel (relaxed stores of 16 bytes, in any order),
+     * read by the CPU with loads of 16 bytes: a unit with the expected number is a whole one, as
+     * above, so that nothing has to wait until the bus has taken what was stored (1.1 us of a copy
+     * to the host, H200). One answer at a time: the CPU asks for one when all commands before it
+     * have ended. No number is used twice: before they begin again the CPU clears all units. A
+     * kernel writes them before `left`. If it is killed some are missing, and the state of its
+     * stream tells. */
     alignas(128) StandbyUnit answer[kStandbyAnswerUnits];
 };
 
@@ -127,8 +135,9 @@ struct StandbyControl {
 constexpr const char *kStandbyKernelName = "gpushm_standby";
 constexpr uint32_t kStandbyThreads = 512;
 
-/** Name of the kernel for GPUs that have thread block clusters (compute capability 9.0 and above; the code of
- *  others lacks it); its grid is one cluster of kStandbyClusterBlocks, the most that every such GPU can have. */
+/** Name of the kernel for GPUs that have thread block clusters (compute capability 9.0 and above;
+ * the code of others lacks it); its grid is one cluster of kStandbyClusterBlocks, the most that
+ * every such GPU can have. */
 constexpr const char *kStandbyClusterName = "gpushm_standby_cluster";
 constexpr uint32_t kStandbyClusterBlocks = 8;
 constexpr uint32_t kStandbyClusterThreads = 256;  // of a block
@@ -138,8 +147,9 @@ struct StandbyParameters {
     StandbyControl *control;  // as the GPU addresses it
     uint32_t launch;          // number of this launch, not 0
     uint32_t first;           // the unit to begin with
-    uint32_t beat_limit_cycles;  // so long without a change of the beat it stays, by the GPU's clock
-    uint32_t life_limit_ns;      // and not longer than this and what it finds at a time takes
+    uint32_t
+        beat_limit_cycles;   // so long without a change of the beat it stays, by the GPU's clock
+    uint32_t life_limit_ns;  // and not longer than this and what it finds at a time takes
 };
 
 }  // namespace gpushm

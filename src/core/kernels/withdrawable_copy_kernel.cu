@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies within a GPU, unless the copy was withdrawn before its first block began. The driver's own copies within a
-// GPU are kernels, too, but once they are in a stream nobody can take them back.
+// Copies within a GPU, unless the copy was withdrawn before its first block began. The driver's own
+// copies within a GPU are kernels, too, but once they are in a stream nobody can take them back.
 #include "core/kernels/withdrawable_copy_kernel.hpp"
 
 extern "C" {
@@ -9,17 +9,26 @@ __device__ gpushm::Withdrawal gpushm_withdrawals[gpushm::kWithdrawals];
 
 namespace {
 
-using gpushm::Withdrawal;
 using gpushm::WithdrawableCopy;
+using gpushm::Withdrawal;
 
 // Of 16 bytes.
-constexpr uint32_t kWordsPerThread = gpushm::kWithdrawableCopyBytes / gpushm::kWithdrawableCopyThreads / 16;
+constexpr uint32_t kWordsPerThread =
+    gpushm::kWithdrawableCopyBytes / gpushm::kWithdrawableCopyThreads / 16;
 
 /** Two neighbouring words of Withdrawal: the one at the lower address is the lower half. */
-__device__ uint64_t *pair_at(uint32_t *low) { return reinterpret_cast<uint64_t *>(low); }
-__device__ uint32_t low_of(uint64_t pair) { return static_cast<uint32_t>(pair); }
-__device__ uint32_t high_of(uint64_t pair) { return static_cast<uint32_t>(pair >> 32); }
-__device__ uint64_t load(uint64_t *pair) { return *reinterpret_cast<volatile uint64_t *>(pair); }
+__device__ uint64_t *pair_at(uint32_t *low) {
+    return reinterpret_cast<uint64_t *>(low);
+}
+__device__ uint32_t low_of(uint64_t pair) {
+    return static_cast<uint32_t>(pair);
+}
+__device__ uint32_t high_of(uint64_t pair) {
+    return static_cast<uint32_t>(pair >> 32);
+}
+__device__ uint64_t load(uint64_t *pair) {
+    return *reinterpret_cast<volatile uint64_t *>(pair);
+}
 
 /** By the block that begins first, which saw `withdrawn` before all others do. */
 __device__ void decide(const WithdrawableCopy &copy, Withdrawal &state, bool withdrawn) {
@@ -40,8 +49,8 @@ __device__ bool was_wanted(const WithdrawableCopy &copy, Withdrawal &state) {
 /** One thread of each block asks, once. */
 __device__ bool is_wanted(const WithdrawableCopy &copy) {
     Withdrawal &state = *reinterpret_cast<Withdrawal *>(copy.withdrawal);
-    const uint64_t before = atomicAdd(
-        reinterpret_cast<unsigned long long *>(pair_at(&state.withdrawn)), 1ull << 32);
+    const uint64_t before =
+        atomicAdd(reinterpret_cast<unsigned long long *>(pair_at(&state.withdrawn)), 1ull << 32);
     const bool withdrawn = gpushm::is_withdrawn(low_of(before), copy.number);
     if (high_of(before) == copy.begun_before) {
         decide(copy, state, withdrawn);
@@ -54,14 +63,16 @@ __device__ bool is_wanted(const WithdrawableCopy &copy) {
 /** Words of 16 bytes at an address that is a multiple of 16. */
 class AlignedWords {
 public:
-    explicit __device__ AlignedWords(uint64_t address) : words_(reinterpret_cast<const uint4 *>(address)) {}
+    explicit __device__ AlignedWords(uint64_t address)
+        : words_(reinterpret_cast<const uint4 *>(address)) {}
     __device__ uint4 operator[](uint64_t index) const { return words_[index]; }
 
 private:
     const uint4 *words_;
 };
 
-/** Words of 16 bytes at any address, put together of aligned ones of 4, up to 3 bytes before and behind. */
+/** Words of 16 bytes at any address, put together of aligned ones of 4, up to 3 bytes before and
+ * behind. */
 class ShiftedWords {
 public:
     explicit __device__ ShiftedWords(uint64_t address)
@@ -86,7 +97,8 @@ __device__ void copy_bytes(uint64_t destination, uint64_t source, uint64_t lengt
     }
 }
 
-/** `count` words, and the bytes before and behind them. The words are on their way here while the question is. */
+/** `count` words, and the bytes before and behind them. The words are on their way here while the
+ * question is. */
 template <typename Source>
 __device__ void copy_words(const WithdrawableCopy &copy, uint64_t head, uint64_t count) {
     __shared__ bool wanted;

@@ -6,7 +6,9 @@
 namespace gpushm {
 namespace {
 
-int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+int64_t nanoseconds(double seconds) {
+    return static_cast<int64_t>(seconds * 1e9);
+}
 
 }  // namespace
 
@@ -23,7 +25,8 @@ void MappingPrior::note_trust(uint64_t message) {
 
 void MappingPrior::note_return() {
     unsigned count = unreturned_.load(std::memory_order_relaxed);
-    while (count != 0 && !unreturned_.compare_exchange_weak(count, count - 1, std::memory_order_relaxed)) {
+    while (count != 0 &&
+           !unreturned_.compare_exchange_weak(count, count - 1, std::memory_order_relaxed)) {
     }
 }
 
@@ -33,8 +36,9 @@ void MappingPrior::note_cost(double seconds) {
 
 void MappingPrior::note_saving(double seconds) {
     int64_t debt = debt_ns_.load(std::memory_order_relaxed);
-    while (debt != 0 && !debt_ns_.compare_exchange_weak(debt, std::max<int64_t>(debt - nanoseconds(seconds), 0),
-                                                        std::memory_order_relaxed)) {
+    while (debt != 0 &&
+           !debt_ns_.compare_exchange_weak(debt, std::max<int64_t>(debt - nanoseconds(seconds), 0),
+                                           std::memory_order_relaxed)) {
     }
 }
 

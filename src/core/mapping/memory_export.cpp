@@ -11,9 +11,10 @@ namespace gpushm {
 namespace {
 
 std::optional<MappingHandle> refused(const BufferName &name, CUresult result) {
-    GPUSHM_LOG(debug, "the driver gives no handle of a GPU buffer of %llu bytes (%s): it is copied "
-               "through host memory", static_cast<unsigned long long>(name.length),
-               CudaDriver::get()->error_name(result));
+    GPUSHM_LOG(debug,
+               "the driver gives no handle of a GPU buffer of %llu bytes (%s): it is copied "
+               "through host memory",
+               static_cast<unsigned long long>(name.length), CudaDriver::get()->error_name(result));
     return std::nullopt;
 }
 
@@ -41,19 +42,19 @@ std::optional<MappingHandle> export_by_descriptor(const BufferName &name) {
         return refused(name, result);
     }
     int descriptor = -1;
-    result = driver->mem_export_to_shareable_handle(
-        &descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    result = driver->mem_export_to_shareable_handle(&descriptor, memory,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     driver->mem_release(memory);
     return result == CUDA_SUCCESS
-               ? std::optional<MappingHandle>(MappingHandle{
-                     BufferName::Sharing::file_descriptor, {}, UniqueFd(descriptor)})
+               ? std::optional<MappingHandle>(
+                     MappingHandle{BufferName::Sharing::file_descriptor, {}, UniqueFd(descriptor)})
                : refused(name, result);
 }
 
 }  // namespace
 
-/** Not by query_memory(), which remembers what it is told: of memory that was freed just now the address
- *  may be anything's for a moment, and then a GPU's again. */
+/** Not by query_memory(), which remembers what it is told: of memory that was freed just now the
+ * address may be anything's for a moment, and then a GPU's again. */
 bool still_allocated(const BufferName &name) {
     MemoryInfo known;
     if (driver_hooks_installed() &&
@@ -69,22 +70,23 @@ bool still_allocated(const BufferName &name) {
 }
 
 std::optional<MappingHandle> export_memory(const BufferName &name) {
-    if (name.owner != process_cookie().low || name.buffer_id == 0 ||
-        CudaDriver::get() == nullptr) {
+    if (name.owner != process_cookie().low || name.buffer_id == 0 || CudaDriver::get() == nullptr) {
         return std::nullopt;
     }
     // The name came from a peer: only the driver's own word counts.
     const MemoryInfo info = look_up_memory(reinterpret_cast<const void *>(name.base));
     const BufferName mine = name_buffer(info);
-    if (mine.buffer_id != name.buffer_id || mine.base != name.base ||
-        mine.length != name.length) {
+    if (mine.buffer_id != name.buffer_id || mine.base != name.base || mine.length != name.length) {
         return std::nullopt;
     }
     const RelaxedCapture relaxed(CudaDriver::get());
     switch (mine.sharing) {
-    case BufferName::Sharing::ipc_handle: return export_by_ipc(mine, info);
-    case BufferName::Sharing::file_descriptor: return export_by_descriptor(mine);
-    default: return std::nullopt;
+        case BufferName::Sharing::ipc_handle:
+            return export_by_ipc(mine, info);
+        case BufferName::Sharing::file_descriptor:
+            return export_by_descriptor(mine);
+        default:
+            return std::nullopt;
     }
 }
 

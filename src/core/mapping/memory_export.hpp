@@ -9,8 +9,8 @@
 
 namespace gpushm {
 
-/** A handle for the allocation with that name; empty when it is not there any more or the driver does
- *  not give one. */
+/** A handle for the allocation with that name; empty when it is not there any more or the driver
+ * does not give one. */
 std::optional<MappingHandle> export_memory(const BufferName &name);
 
 /** Whether the allocation with that name still exists; one driver call. */

@@ -14,13 +14,14 @@
 namespace gpushm {
 namespace {
 
-// A mapping takes address space here and keeps the peer's memory from going back to the GPU when the
-// peer frees it; an entry without one is a few hundred bytes.
+// A mapping takes address space here and keeps the peer's memory from going back to the GPU when
+// the peer frees it; an entry without one is a few hundred bytes.
 constexpr size_t kMaxMapped = 128;
 constexpr size_t kMaxWaiting = 128;  // that were closed, but for the driver
 constexpr size_t kMaxEntries = 4096;
 
-// In a row. An owner that lets nothing be mapped, for its driver or its settings, would be asked for each buffer.
+// In a row. An owner that lets nothing be mapped, for its driver or its settings, would be asked
+// for each buffer.
 constexpr unsigned kMostRefusals = 3;
 
 // H200, driver 580: the first mapping in a process takes 10 ms, later ones 0.07; to close one 0.23.
@@ -28,7 +29,9 @@ constexpr double kFirstCost = 1e-3;
 constexpr double kUsualCost = 0.3e-3;
 constexpr double kCloseCost = 0.25e-3;
 
-unsigned char *pointer(CUdeviceptr address) { return reinterpret_cast<unsigned char *>(address); }
+unsigned char *pointer(CUdeviceptr address) {
+    return reinterpret_cast<unsigned char *>(address);
+}
 
 /** By CUDA IPC. */
 class IpcMapping : public PeerMapping {
@@ -39,9 +42,12 @@ public:
         const CUresult result = CudaDriver::get()->ipc_open_mem_handle(
             &address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
         if (result != CUDA_SUCCESS) {
-            // Such as CUDA_ERROR_ALREADY_MAPPED, where the application opened it in another context.
-            GPUSHM_LOG(debug, "cannot map a peer's GPU buffer of %llu bytes (%s): it is copied "
-                       "through host memory", static_cast<unsigned long long>(name.length),
+            // Such as CUDA_ERROR_ALREADY_MAPPED, where the application opened it in another
+            // context.
+            GPUSHM_LOG(debug,
+                       "cannot map a peer's GPU buffer of %llu bytes (%s): it is copied "
+                       "through host memory",
+                       static_cast<unsigned long long>(name.length),
                        CudaDriver::get()->error_name(result));
             return nullptr;
         }
@@ -50,10 +56,9 @@ public:
             CudaDriver::get()->ipc_close_mem_handle(address);
             return nullptr;
         }
-        const std::shared_ptr<PeerMapping> mapping(
-            made, [](IpcMapping *last) {
-                run_when_idle(last->context_, last->context_id_, [last] { delete last; });
-            });
+        const std::shared_ptr<PeerMapping> mapping(made, [](IpcMapping *last) {
+            run_when_idle(last->context_, last->context_id_, [last] { delete last; });
+        });
         // The length is the owner's word; a copy beyond the end would be a fault of the GPU.
         return look_up_memory(pointer(address)).length >= name.length ? mapping : nullptr;
     }
@@ -71,7 +76,8 @@ public:
 
 private:
     IpcMapping(CUdeviceptr address, size_t length, CUcontext context)
-        : PeerMapping(pointer(address), length), context_(context),
+        : PeerMapping(pointer(address), length),
+          context_(context),
           context_id_(CudaDriver::get()->context_id(context)) {}
     CUcontext context_;
     unsigned long long context_id_;
@@ -96,13 +102,15 @@ public:
         if (address == 0) {
             return nullptr;
         }
-        std::unique_ptr<DescriptorMapping> mapping(new (std::nothrow) DescriptorMapping(address, name.length));
+        std::unique_ptr<DescriptorMapping> mapping(new (std::nothrow)
+                                                       DescriptorMapping(address, name.length));
         if (mapping == nullptr) {
             unmap(address, name.length);
             return nullptr;
         }
-        return std::shared_ptr<PeerMapping>(
-            mapping.release(), [](PeerMapping *last) { run_in_background([last] { delete last; }); });
+        return std::shared_ptr<PeerMapping>(mapping.release(), [](PeerMapping *last) {
+            run_in_background([last] { delete last; });
+        });
     }
     ~DescriptorMapping() override {
         const CudaDriver *driver = CudaDriver::get();
@@ -144,9 +152,8 @@ private:
 unsigned char *PeerMapping::locate(const BufferName &name, uint64_t address,
                                    uint64_t length) const {
     const uint64_t offset = address - name.base;
-    return address >= name.base && offset <= length_ && length <= length_ - offset
-               ? data_ + offset
-               : nullptr;
+    return address >= name.base && offset <= length_ && length <= length_ - offset ? data_ + offset
+                                                                                   : nullptr;
 }
 
 void PeerMapping::note_use(double seconds, bool is_new) {
@@ -160,7 +167,8 @@ void PeerMapping::note_use(double seconds, bool is_new) {
 PeerMappings &PeerMappings::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static PeerMappings *mappings = new PeerMappings;
-    // A forked child cannot use the driver, and has not the thread that may have had the mutex: there it is as new.
+    // A forked child cannot use the driver, and has not the thread that may have had the mutex:
+    // there it is as new.
     [[maybe_unused]] static const int watched =
         pthread_atfork(nullptr, nullptr, [] { new (mappings) PeerMappings; });
     return *mappings;
@@ -186,9 +194,8 @@ PeerMappings::Entry &PeerMappings::touch(const Key &key) {
 }
 
 uint64_t PeerMappings::generation() {
-    return driver_hooks_installed()
-               ? generation_.load(std::memory_order_acquire) + context_epoch()
-               : unhooked_generation_.fetch_add(1, std::memory_order_relaxed);
+    return driver_hooks_installed() ? generation_.load(std::memory_order_acquire) + context_epoch()
+                                    : unhooked_generation_.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::shared_ptr<PeerMapping> PeerMappings::find(const BufferName &name, CUcontext context) {
@@ -230,7 +237,8 @@ bool PeerMappings::is_worth_asking(Entry &entry, bool ready) {
         return true;
     }
     // What is mapped beside kMaxMapped others costs one of these, which are known to be in use.
-    const bool trusted = ready && mapped_ < kMaxMapped && lets_map(entry.name.owner) && prior_.trusts(entry.messages);
+    const bool trusted = ready && mapped_ < kMaxMapped && lets_map(entry.name.owner) &&
+                         prior_.trusts(entry.messages);
     if (trusted) {
         prior_.note_trust(entry.messages);
         entry.on_trust = entry.messages == 1;
@@ -284,7 +292,8 @@ void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &ha
     entry.mapping->prior_ = &prior_;
     entry.mapping->awaits_return_ = entry.on_trust && entry.messages == 1;
     entry.state = State::mapped;
-    ages_.splice(ages_.end(), ages_, entry.age);  // it may have waited for long, and is about to be used
+    ages_.splice(ages_.end(), ages_,
+                 entry.age);  // it may have waited for long, and is about to be used
     generation_.fetch_add(1, std::memory_order_release);
     ++mapped_;
     count_cost(took.count());

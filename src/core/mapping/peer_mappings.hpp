@@ -20,9 +20,9 @@
 
 namespace gpushm {
 
-/** One mapped allocation of a peer. Unmapped after its last reference is gone: by run_when_idle() what was
- *  opened by CUDA IPC, for the driver takes 0.2 ms and waits for what the GPU does; in the background
- *  what came as a descriptor. */
+/** One mapped allocation of a peer. Unmapped after its last reference is gone: by run_when_idle()
+ * what was opened by CUDA IPC, for the driver takes 0.2 ms and waits for what the GPU does; in the
+ * background what came as a descriptor. */
 class PeerMapping {
 public:
     virtual ~PeerMapping() = default;
@@ -31,7 +31,8 @@ public:
     unsigned char *locate(const BufferName &name, uint64_t address, uint64_t length) const;
     /** Whether it is still mapped; at most one driver call. */
     virtual bool alive() const { return true; }
-    /** A message goes through it, which takes `seconds` less than without. `is_new`: missed() has not been told of it. */
+    /** A message goes through it, which takes `seconds` less than without. `is_new`: missed() has
+     * not been told of it. */
     void note_use(double seconds, bool is_new);
 
 protected:
@@ -49,14 +50,15 @@ private:
 /** What the owner gives of an allocation so that it can be mapped. */
 struct MappingHandle {
     BufferName::Sharing sharing;
-    CUipcMemHandle ipc;     // ipc_handle
-    UniqueFd descriptor;    // file_descriptor
+    CUipcMemHandle ipc;   // ipc_handle
+    UniqueFd descriptor;  // file_descriptor
 };
 
-/** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms. It is made at a buffer's first or
- *  second message as long as that is what experience recommends (MappingPrior) and its owner lets something be mapped.
- *  Else it is made when the time that was lost by not having it is as long as what it costs, so that the whole never costs
- *  more than twice the best (the rule is that of "ski rental"; Karlin et al., Algorithmica 1988).
+/** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms. It is made at a
+ * buffer's first or second message as long as that is what experience recommends (MappingPrior) and
+ * its owner lets something be mapped. Else it is made when the time that was lost by not having it
+ * is as long as what it costs, so that the whole never costs more than twice the best (the rule is
+ * that of "ski rental"; Karlin et al., Algorithmica 1988).
  *
  *  Thread safe. */
 class PeerMappings {
@@ -66,23 +68,26 @@ public:
     /** The mapping of a peer's buffer for copies in `context`; null when there is none. */
     std::shared_ptr<PeerMapping> find(const BufferName &name, CUcontext context);
 
-    /** Changes whenever find() may answer otherwise than before, which includes that a context may have
-     *  ended: from call to call where nobody would tell of that. */
+    /** Changes whenever find() may answer otherwise than before, which includes that a context may
+     * have ended: from call to call where nobody would tell of that. */
     uint64_t generation();
 
     /** Whether the process has mapped nothing yet; true once: the caller is to. */
-    bool may_begin() { return !any_opened_.load(std::memory_order_relaxed) && !begun_.exchange(true); }
+    bool may_begin() {
+        return !any_opened_.load(std::memory_order_relaxed) && !begun_.exchange(true);
+    }
 
-    /** A message went another way, which took `seconds` more than it would with a mapping. `ready`: a mapping was all
-     *  that it lacked. True when the caller is to ask the owner for a handle; that is once for a buffer and context. */
+    /** A message went another way, which took `seconds` more than it would with a mapping. `ready`:
+     * a mapping was all that it lacked. True when the caller is to ask the owner for a handle; that
+     * is once for a buffer and context. */
     bool missed(const BufferName &name, CUcontext context, double seconds, bool ready);
 
-    /** Opens a handle for every context that asked for it, while the caller has a NoEndOfContext; without one, the buffer is
-     *  not asked for again. */
+    /** Opens a handle for every context that asked for it, while the caller has a NoEndOfContext;
+     * without one, the buffer is not asked for again. */
     void receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle);
 
-    /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named it first: what a broken
-     *  one gives of its memory is not taken for another's. */
+    /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named
+     * it first: what a broken one gives of its memory is not taken for another's. */
     bool belongs_to(uint64_t owner, pid_t pid);
 
     /** The owner freed it, or must not be asked any more. */
@@ -122,9 +127,9 @@ private:
     std::atomic<uint64_t> unhooked_generation_{uint64_t{1} << 63};
     std::mutex mutex_;
     Entries entries_;
-    std::list<Key> ages_;  // least recently used first
+    std::list<Key> ages_;               // least recently used first
     std::map<uint64_t, Owner> owners_;  // that belongs_to() was told of
-    double cost_seconds_;  // of opening and closing, as measured
+    double cost_seconds_;               // of opening and closing, as measured
     MappingPrior prior_;
     std::atomic<bool> begun_{false};
     std::atomic<bool> any_opened_{false};  // written with mutex_ held

@@ -37,8 +37,7 @@ AllocationHistory::Allocations::iterator AllocationHistory::remove(Allocations::
 void AllocationHistory::remove_overlapping(const MemoryInfo &allocation,
                                            std::vector<MemoryInfo> *gone) {
     auto entry = allocations_.upper_bound(begin_of(allocation));
-    if (entry != allocations_.begin() &&
-        end_of(std::prev(entry)->second) > begin_of(allocation)) {
+    if (entry != allocations_.begin() && end_of(std::prev(entry)->second) > begin_of(allocation)) {
         --entry;
     }
     while (entry != allocations_.end() && entry->first < end_of(allocation)) {
@@ -73,7 +72,8 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
         }
     }
     allocations_[begin_of(info)] = info;
-    if (info.length > 1) {  // else its range is not known (query_memory()), and other bytes of it may come
+    if (info.length >
+        1) {  // else its range is not known (query_memory()), and other bytes of it may come
         ids_.insert(info.buffer_id);
     }
     empty_.store(false, std::memory_order_release);

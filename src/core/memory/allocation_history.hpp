@@ -13,15 +13,15 @@
 
 namespace gpushm {
 
-/** UCP keeps registrations by address, and nobody tells it that GPU memory was freed: an address that is
- *  allocated again, as another kind perhaps, would meet the registration of what was there before.
- *  Every buffer passes here before UCP looks for a registration; what its address contradicts is
- *  reported as gone. Thread safe. */
+/** UCP keeps registrations by address, and nobody tells it that GPU memory was freed: an address
+ * that is allocated again, as another kind perhaps, would meet the registration of what was there
+ * before. Every buffer passes here before UCP looks for a registration; what its address
+ * contradicts is reported as gone. Thread safe. */
 class AllocationHistory {
 public:
-    /** `address` is about to be used, and `info` is what query_memory() says of it. True when it lies in
-     *  GPU memory that was not seen before. `gone` receives the allocations that were seen at these
-     *  addresses earlier and do not exist any more. Asks nobody. */
+    /** `address` is about to be used, and `info` is what query_memory() says of it. True when it
+     * lies in GPU memory that was not seen before. `gone` receives the allocations that were seen
+     * at these addresses earlier and do not exist any more. Asks nobody. */
     bool observe(const void *address, const MemoryInfo &info, std::vector<MemoryInfo> *gone);
 
 private:

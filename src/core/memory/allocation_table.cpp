@@ -12,7 +12,9 @@
 namespace gpushm {
 namespace {
 
-uintptr_t number(const void *address) { return reinterpret_cast<uintptr_t>(address); }
+uintptr_t number(const void *address) {
+    return reinterpret_cast<uintptr_t>(address);
+}
 
 /** The last allocations that this thread has met; good for one generation of the table. */
 struct RecentAllocations {
@@ -28,8 +30,8 @@ thread_local RecentAllocations recent;
 
 AllocationTable &AllocationTable::instance() {
     static AllocationTable *const table = new AllocationTable;
-    [[maybe_unused]] static const int watched =
-        pthread_atfork(nullptr, nullptr, [] { new (table) AllocationTable(table->generation() + 1); });
+    [[maybe_unused]] static const int watched = pthread_atfork(
+        nullptr, nullptr, [] { new (table) AllocationTable(table->generation() + 1); });
     return *table;
 }
 
@@ -81,7 +83,8 @@ AllocationTable::Allocations AllocationTable::take_overlapping(uintptr_t begin, 
 void AllocationTable::add(const MemoryInfo &info, uint64_t generation) {
     const std::lock_guard<std::shared_mutex> lock(mutex_);
     if (generation_.load(std::memory_order_relaxed) == generation) {
-        take_overlapping(number(info.base), number(info.base) + info.length);  // another thread has added it meanwhile
+        take_overlapping(number(info.base),
+                         number(info.base) + info.length);  // another thread has added it meanwhile
         as_possible([&] { allocations_[number(info.base)] = info; });
     }
 }

@@ -17,8 +17,9 @@ namespace gpushm {
  *  forget may be called inside of any call of the driver. */
 class AllocationTable {
 public:
-    /** Of the process; never destroyed, for the driver is called until the very end. A forked child has a new one: what
-     *  the parent knows is not there, and another thread may have had the mutex. */
+    /** Of the process; never destroyed, for the driver is called until the very end. A forked child
+     * has a new one: what the parent knows is not there, and another thread may have had the mutex.
+     */
     static AllocationTable &instance();
 
     /** What add() was given for the allocation in which `address` lies; false when there is none.
@@ -29,18 +30,21 @@ public:
     uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
     /** `generation` was read before the driver was asked for `info`: what has become of it since
-     *  would not be known, so nothing is added when something was forgotten in between, nor when memory is short. */
+     *  would not be known, so nothing is added when something was forgotten in between, nor when
+     * memory is short. */
     void add(const MemoryInfo &info, uint64_t generation);
 
     using Allocations = std::map<uintptr_t, MemoryInfo>;  // by base, disjoint
 
-    /** What lies at an address, or anywhere in a range; returns what was known of it. Allocates nothing. */
+    /** What lies at an address, or anywhere in a range; returns what was known of it. Allocates
+     * nothing. */
     Allocations forget(const void *address) { return forget(address, 1); }
     Allocations forget(const void *begin, size_t length);
     Allocations forget_all();
 
 private:
-    explicit AllocationTable(uint64_t generation = 1) : generation_(generation) {}  // one only: threads keep entries by it
+    explicit AllocationTable(uint64_t generation = 1)
+        : generation_(generation) {}  // one only: threads keep entries by it
 
     Allocations::iterator first_that_ends_behind(uintptr_t address);
     Allocations take_overlapping(uintptr_t begin, uintptr_t end);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How processes speak of an allocation: what the owner says, so that a peer can tell whether it has it
-// mapped, and who should copy.
+// How processes speak of an allocation: what the owner says, so that a peer can tell whether it has
+// it mapped, and who should copy.
 #pragma once
 
 #include "core/memory/memory_info.hpp"
@@ -9,11 +9,11 @@
 
 namespace gpushm {
 
-/** Travels in remote keys and requests. Written by the process that owns the memory. A reader believes
- *  it as far as choosing a way goes: what is mapped by it is checked against what the driver says of the
- *  mapping. No name is used for two allocations: `owner` is random, and the driver gives a buffer id
- *  once (CU_POINTER_ATTRIBUTE_BUFFER_ID), so that a mapping of memory that was freed is never taken for
- *  that of what came to the same address later. */
+/** Travels in remote keys and requests. Written by the process that owns the memory. A reader
+ * believes it as far as choosing a way goes: what is mapped by it is checked against what the
+ * driver says of the mapping. No name is used for two allocations: `owner` is random, and the
+ * driver gives a buffer id once (CU_POINTER_ATTRIBUTE_BUFFER_ID), so that a mapping of memory that
+ * was freed is never taken for that of what came to the same address later. */
 struct BufferName {
     enum class Sharing : uint8_t {
         none = 0,             // host or managed memory, or of a pool: cannot be mapped elsewhere
@@ -38,14 +38,14 @@ struct BufferName {
     bool can_be_mapped() const { return sharing != Sharing::none; }
 };
 
-/** The name of the allocation of which `info` speaks. At most one driver call, at the first use of a
- *  device. */
+/** The name of the allocation of which `info` speaks. At most one driver call, at the first use of
+ * a device. */
 BufferName name_buffer(const MemoryInfo &info);
 /** The same, of memory that a GPU copies now, or a CPU (gpu_copies()). */
 BufferName name_buffer(const MemoryInfo &info, bool by_gpu);
 
-/** Equal for one GPU (or MIG instance) in all processes, whatever CUDA_VISIBLE_DEVICES shows them; 0
- *  when the driver does not tell. Thread safe; asks the driver once for each device. */
+/** Equal for one GPU (or MIG instance) in all processes, whatever CUDA_VISIBLE_DEVICES shows them;
+ * 0 when the driver does not tell. Thread safe; asks the driver once for each device. */
 uint64_t device_identity(CUdevice device);
 
 }  // namespace gpushm

@@ -25,7 +25,8 @@ void HostPages::forget(const void *begin, size_t length) {
     }
 }
 
-/** Empties a slot that holds a page of [first, last]. Nearly all hold none: looked at before anything is written. */
+/** Empties a slot that holds a page of [first, last]. Nearly all hold none: looked at before
+ * anything is written. */
 void HostPages::clear(Slot &slot, uintptr_t first, uintptr_t last) {
     uintptr_t number = slot.load(std::memory_order_relaxed);
     if (number - first <= last - first) {

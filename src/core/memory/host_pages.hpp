@@ -34,7 +34,8 @@ public:
 private:
     static constexpr unsigned kSlotBits = 14;  // a collision costs a call of the driver
     static constexpr size_t kSlots = size_t{1} << kSlotBits;
-    static constexpr uintptr_t kFewPages = kSlots / 8;  // each looked up for itself: behind it all slots in order are sooner
+    static constexpr uintptr_t kFewPages =
+        kSlots / 8;  // each looked up for itself: behind it all slots in order are sooner
     static constexpr unsigned kPageShift = 12;
     using Slot = std::atomic<uintptr_t>;
 

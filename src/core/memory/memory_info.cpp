@@ -38,8 +38,8 @@ void name_one_byte(const void *address, MemoryInfo *info) {
     info->length = 1;
 }
 
-/** The driver does not know `address`. Not so at the end of a dead pointer, as that of an empty message:
- *  there a GPU's memory may be allocated without anything being unmapped before. */
+/** The driver does not know `address`. Not so at the end of a dead pointer, as that of an empty
+ * message: there a GPU's memory may be allocated without anything being unmapped before. */
 void remember_host_page(const void *address) {
     if (HostPages::instance().trusted() && cpu_can_read(address)) {
         HostPages::instance().add(address);
@@ -51,8 +51,10 @@ MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult re
     if (result == CUDA_ERROR_NOT_INITIALIZED) {
         remember_host_page(address);  // nobody in this process can have GPU memory yet
     } else if (!cpu_can_read(address)) {
-        GPUSHM_LOG_ONCE(error, "cuPointerGetAttributes failed (%s): copies of GPU memory fail; see "
-                        "whether a kernel faulted (compute-sanitizer)", driver->error_name(result));
+        GPUSHM_LOG_ONCE(error,
+                        "cuPointerGetAttributes failed (%s): copies of GPU memory fail; see "
+                        "whether a kernel faulted (compute-sanitizer)",
+                        driver->error_name(result));
         info.kind = MemoryKind::device;
         info.device = CU_DEVICE_INVALID;
         name_one_byte(address, &info);
@@ -64,10 +66,14 @@ MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult re
 
 const char *memory_kind_name(MemoryKind kind) {
     switch (kind) {
-    case MemoryKind::host: return "host";
-    case MemoryKind::pinned: return "pinned";
-    case MemoryKind::device: return "device";
-    case MemoryKind::managed: return "managed";
+        case MemoryKind::host:
+            return "host";
+        case MemoryKind::pinned:
+            return "pinned";
+        case MemoryKind::device:
+            return "device";
+        case MemoryKind::managed:
+            return "managed";
     }
     return "unknown";
 }
@@ -82,11 +88,14 @@ bool can_be_remembered(const MemoryInfo &info, CUmemoryPool pool) {
         return false;
     }
     switch (info.kind) {
-    case MemoryKind::host: return false;
-    case MemoryKind::pinned: return true;
-    case MemoryKind::managed: return info.context != nullptr;
-    case MemoryKind::device:
-        return info.is_of_mem_alloc() || info.exportable_by_fd;
+        case MemoryKind::host:
+            return false;
+        case MemoryKind::pinned:
+            return true;
+        case MemoryKind::managed:
+            return info.context != nullptr;
+        case MemoryKind::device:
+            return info.is_of_mem_alloc() || info.exportable_by_fd;
     }
     return false;
 }
@@ -100,16 +109,20 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, bool *remem
     unsigned ipc_capable = 0;
     uint64_t handle_types = 0;
     CUmemoryPool pool = nullptr;
-    CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT,
-        CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
-    void *data[] = {&memory_type, &is_managed, &info.device, &info.context, &info.buffer_id,
-                    &info.base, &info.length, &ipc_capable, &handle_types, &pool};
-    const CUresult result = driver->pointer_get_attributes(
-        std::size(attributes), attributes, data, device_pointer(address));
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        CU_POINTER_ATTRIBUTE_CONTEXT,
+                                        CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+                                        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+    void *data[] = {&memory_type, &is_managed,  &info.device, &info.context, &info.buffer_id,
+                    &info.base,   &info.length, &ipc_capable, &handle_types, &pool};
+    const CUresult result = driver->pointer_get_attributes(std::size(attributes), attributes, data,
+                                                           device_pointer(address));
     if (result != CUDA_SUCCESS) {
         return unanswered(driver, address, result);
     }
@@ -138,7 +151,8 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, bool *remem
 
 /** What is known without the driver: the answer if that is true. */
 bool is_known(const void *address, MemoryInfo *info) {
-    return CudaDriver::get() == nullptr || address == nullptr || HostPages::instance().contains(address) ||
+    return CudaDriver::get() == nullptr || address == nullptr ||
+           HostPages::instance().contains(address) ||
            (driver_hooks_installed() && AllocationTable::instance().find(address, info));
 }
 
@@ -188,14 +202,15 @@ void be_synchronous(const MemoryInfo &info, const void *address) {
     // It would end a capture in another thread otherwise (seen with driver 580).
     const RelaxedCapture relaxed(driver);
     unsigned enable = 1;
-    driver->pointer_set_attribute(&enable, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, device_pointer(address));
+    driver->pointer_set_attribute(&enable, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                                  device_pointer(address));
     synced_buffers.insert(info.buffer_id);
 }
 
 bool is_mapped_for_kernels(const void *address) {
     CUdeviceptr seen_by_gpu = 0;
-    return CudaDriver::get()->mem_host_get_device_pointer(
-               &seen_by_gpu, const_cast<void *>(address), 0) == CUDA_SUCCESS &&
+    return CudaDriver::get()->mem_host_get_device_pointer(&seen_by_gpu, const_cast<void *>(address),
+                                                          0) == CUDA_SUCCESS &&
            seen_by_gpu == device_pointer(address);
 }
 

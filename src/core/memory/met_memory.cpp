@@ -12,7 +12,8 @@ std::mutex mutex;
 const MeetingMemory *first;  // a list, with the mutex held
 
 bool contains(const MemoryInfo &info, const void *address) {
-    return reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(info.base) < info.length;
+    return reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(info.base) <
+           info.length;
 }
 
 }  // namespace

@@ -6,8 +6,9 @@
 
 namespace gpushm {
 
-/** While it lives, messages meet that allocation for the first time: hooks see it as met, query_memory() does not know it
- *  yet. What hooks note without seeing it is noted before its message waits (UnfinishedCopies::note()). */
+/** While it lives, messages meet that allocation for the first time: hooks see it as met,
+ * query_memory() does not know it yet. What hooks note without seeing it is noted before its
+ * message waits (UnfinishedCopies::note()). */
 class MeetingMemory {
 public:
     explicit MeetingMemory(const MemoryInfo &info);
@@ -22,7 +23,8 @@ private:
     friend const void *base_of_met(const void *address);
 };
 
-/** The base of the allocation that messages have met, or are meeting, and that `address` lies in; null: none. Any thread. */
+/** The base of the allocation that messages have met, or are meeting, and that `address` lies in;
+ * null: none. Any thread. */
 const void *base_of_met(const void *address);
 
 }  // namespace gpushm

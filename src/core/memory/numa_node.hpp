@@ -15,8 +15,8 @@ namespace gpushm {
  *  (numactl(8)) says otherwise. */
 constexpr int kAnyNumaNode = -1;
 
-/** The node next to the GPU that has or copies this memory; kAnyNumaNode when the driver does not say
- *  (CUDA before 12.2, one node only). One driver call. */
+/** The node next to the GPU that has or copies this memory; kAnyNumaNode when the driver does not
+ * say (CUDA before 12.2, one node only). One driver call. */
 int numa_node_of(const MemoryInfo &gpu_side);
 
 /** Pages of a mapping that are not there yet come from `node` as long as it has some (mbind(2),

@@ -17,8 +17,8 @@ namespace {
 // To read so many entries takes hardly longer than one.
 constexpr size_t kEntriesAtOnce = 128;
 
-// Documentation/admin-guide/mm/pagemap.rst of Linux: bit 63 of an entry, which any process may read of
-// itself.
+// Documentation/admin-guide/mm/pagemap.rst of Linux: bit 63 of an entry, which any process may read
+// of itself.
 constexpr uint64_t kPresent = uint64_t{1} << 63;
 
 /** /proc/self/pagemap, opened once; a forked child opens its own. */
@@ -28,7 +28,8 @@ public:
         static const Pagemap pagemap;
         return pagemap;
     }
-    /** Of the first and the last of at most kEntriesAtOnce pages. False also where the file cannot be read. */
+    /** Of the first and the last of at most kEntriesAtOnce pages. False also where the file cannot
+     * be read. */
     bool ends_present(uintptr_t first_page, size_t count) const {
         uint64_t entries[kEntriesAtOnce];
         const size_t bytes = count * sizeof(entries[0]);
@@ -49,8 +50,8 @@ private:
     }
     static void open_file() {
         // Overwritten and closed: a child inherits its parent's.
-        const UniqueFd former(file().exchange(
-            open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC), std::memory_order_relaxed));
+        const UniqueFd former(file().exchange(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC),
+                                              std::memory_order_relaxed));
     }
 };
 
@@ -82,8 +83,9 @@ bool resides_on_cpu(const void *address, size_t length) {
     const size_t count = last - first + 1;
     // Pages of one range are mostly in one place: the driver migrates 64 KiB to 2 MiB at a time.
     const Pagemap &pagemap = Pagemap::instance();
-    return count <= kEntriesAtOnce ? pagemap.ends_present(first, count)
-                                   : pagemap.ends_present(first, 1) && pagemap.ends_present(last, 1);
+    return count <= kEntriesAtOnce
+               ? pagemap.ends_present(first, count)
+               : pagemap.ends_present(first, 1) && pagemap.ends_present(last, 1);
 }
 
 bool gpu_copies(const MemoryInfo &info, const void *address, size_t length) {

@@ -12,15 +12,17 @@
 namespace gpushm {
 namespace {
 
-// For a peer that lives and does not end what it writes, or a thread that does not progress its port.
+// For a peer that lives and does not end what it writes, or a thread that does not progress its
+// port.
 constexpr std::chrono::seconds kWriterPatience{2};
 
 }  // namespace
 
 RegistrationTable &RegistrationTable::instance() {
     static RegistrationTable *table = new RegistrationTable;
-    // A forked child has what its parent has registered, but not a thread of it that may have had the mutex. Mailboxes
-    // of the parent are not mapped there, and nobody has been told of memory of the child.
+    // A forked child has what its parent has registered, but not a thread of it that may have had
+    // the mutex. Mailboxes of the parent are not mapped there, and nobody has been told of memory
+    // of the child.
     [[maybe_unused]] static const int watched = pthread_atfork(
         [] {
             table->users_mutex_.lock();
@@ -102,7 +104,8 @@ bool RegistrationTable::is_written(uint64_t id) {
         return true;
     }
     std::lock_guard<std::mutex> lock(users_mutex_);
-    return std::any_of(users_.begin(), users_.end(), [id](RegistrationUser *user) { return user->is_written(id); });
+    return std::any_of(users_.begin(), users_.end(),
+                       [id](RegistrationUser *user) { return user->is_written(id); });
 }
 
 void RegistrationTable::await_writes(uint64_t id) {
@@ -117,7 +120,9 @@ void RegistrationTable::await_writes(uint64_t id) {
         }
         if (is_late) {
             if (is_used(id)) {
-                GPUSHM_LOG(error, "memory was deregistered into which another thread of this process has copied for 2 "
+                GPUSHM_LOG(error,
+                           "memory was deregistered into which another thread of this process has "
+                           "copied for 2 "
                            "seconds what a peer has sent: let that thread progress its worker");
             }
             return;
@@ -148,7 +153,6 @@ void RegistrationTable::end_use(uint64_t id) {
         uses_.pop_back();
     }
 }
-
 
 void RegistrationTable::publish(RegistrationList *list, RegistrationUser *user) {
     std::lock_guard<std::mutex> users_lock(users_mutex_);

@@ -14,14 +14,15 @@
 
 namespace gpushm {
 
-/** What makes copies into registered memory, or lets peers make them: a port. Called by the thread that removes a
- *  registration, behind a fence (seq_cst), which may not be the one that uses the port; one at a time. */
+/** What makes copies into registered memory, or lets peers make them: a port. Called by the thread
+ * that removes a registration, behind a fence (seq_cst), which may not be the one that uses the
+ * port; one at a time. */
 class RegistrationUser {
 public:
     /** Whether a peer that lives writes by itself to a registration that has ended. */
     virtual bool is_written(uint64_t id) = 0;
-    /** Ends, if the port is the calling thread's, the port's own copies to the registration, and those to peers, which may
-     *  wait for them in turn. */
+    /** Ends, if the port is the calling thread's, the port's own copies to the registration, and
+     * those to peers, which may wait for them in turn. */
     virtual void end_copies(uint64_t id) = 0;
     /** That was in vain: says of whom, and does not wait for what he writes now again. */
     virtual void stop_waiting(uint64_t id) = 0;
@@ -38,9 +39,10 @@ public:
 
     /** The id; never 0. */
     uint64_t add(const void *address, size_t length);
-    /** What peers read there by themselves from now on is not to count, and nothing is written there for them any more:
-     *  what is under way is ended, or waited for. Of a peer that lives and does not end what it writes for 2 seconds (it
-     *  was stopped, say) that is not so, which is logged: a GPU copies on without it, for as long as the copy takes. */
+    /** What peers read there by themselves from now on is not to count, and nothing is written
+     * there for them any more: what is under way is ended, or waited for. Of a peer that lives and
+     * does not end what it writes for 2 seconds (it was stopped, say) that is not so, which is
+     * logged: a GPU copies on without it, for as long as the copy takes. */
     void remove(uint64_t id);
 
     /** What a registration covers; false when it does not exist. */
@@ -49,7 +51,8 @@ public:
     /** Whether all of [address, address + length) lies in the registration. */
     bool covers(uint64_t id, uint64_t address, uint64_t length) const;
 
-    /** Memory of a registration into which this process copies what a peer has sent: remove() waits for its end. */
+    /** Memory of a registration into which this process copies what a peer has sent: remove() waits
+     * for its end. */
     class Use {
     public:
         Use() = default;
@@ -79,8 +82,8 @@ public:
     /** How often one was removed: while that stays, what was covered is. */
     uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
 
-    /** `*list`, of zeroes, is in memory that peers see: it is kept up to date until withdraw(), which empties it. Until
-     *  then remove() asks `user`, the port whose mailbox that is. */
+    /** `*list`, of zeroes, is in memory that peers see: it is kept up to date until withdraw(),
+     * which empties it. Until then remove() asks `user`, the port whose mailbox that is. */
     void publish(RegistrationList *list, RegistrationUser *user = nullptr);
     void withdraw(RegistrationList *list, RegistrationUser *user = nullptr);
 
@@ -102,9 +105,9 @@ private:
     mutable std::mutex mutex_;
     std::atomic<uint64_t> removals_{0};  // changed with mutex_ held
     std::vector<RegistrationList *> published_;
-    std::vector<uint64_t> listed_;   // what the published lists hold, as far as they were used
+    std::vector<uint64_t> listed_;     // what the published lists hold, as far as they were used
     std::vector<size_t> free_places_;  // below listed_.size()
-    size_t next_victim_ = 0;  // whose place is taken when none is free
+    size_t next_victim_ = 0;           // whose place is taken when none is free
     uint64_t added_ = 0;
     std::unordered_map<uint64_t, Range> ranges_;
     std::vector<uint64_t> uses_;  // ids; few at a time

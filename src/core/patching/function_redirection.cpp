@@ -22,24 +22,29 @@
 namespace gpushm {
 namespace {
 
-constexpr size_t kJumpBytes = 5;     // of a jump by 32 bits
-constexpr size_t kBlockBytes = 16;   // that a processor writes at once
-constexpr size_t kMovedBytes = 64;   // at most: the first instructions, longer where they stand now, and a far jump
+constexpr size_t kJumpBytes = 5;    // of a jump by 32 bits
+constexpr size_t kBlockBytes = 16;  // that a processor writes at once
+constexpr size_t kMovedBytes =
+    64;  // at most: the first instructions, longer where they stand now, and a far jump
 
-uintptr_t address_of(const void *place) { return reinterpret_cast<uintptr_t>(place); }
+uintptr_t address_of(const void *place) {
+    return reinterpret_cast<uintptr_t>(place);
+}
 
 /** The bytes of a function, 0 where no symbol says. */
 size_t size_of(const void *function) {
     Dl_info info;
     void *found = nullptr;
-    if (dladdr1(function, &info, &found, RTLD_DL_SYMENT) == 0 || found == nullptr || info.dli_saddr != function) {
+    if (dladdr1(function, &info, &found, RTLD_DL_SYMENT) == 0 || found == nullptr ||
+        info.dli_saddr != function) {
         return 0;
     }
     const auto *symbol = static_cast<const ElfW(Sym) *>(found);
     return ELF64_ST_TYPE(symbol->st_info) == STT_FUNC ? symbol->st_size : 0;
 }
 
-/** Where a jump may stand: an indirect call has to find an ENDBR64 at the beginning (Control-flow Enforcement). */
+/** Where a jump may stand: an indirect call has to find an ENDBR64 at the beginning (Control-flow
+ * Enforcement). */
 unsigned char *jump_place(void *function) {
     static constexpr unsigned char kEndBranch[] = {0xf3, 0x0f, 0x1e, 0xfa};
     auto *const code = static_cast<unsigned char *>(function);
@@ -54,8 +59,8 @@ struct Function {
     const unsigned char *end;
 };
 
-/** Where what is to be moved ends; null where it cannot be found. Behind a function that is shorter than a jump there
- *  is padding up to the next one. */
+/** Where what is to be moved ends; null where it cannot be found. Behind a function that is shorter
+ * than a jump there is padding up to the next one. */
 const unsigned char *end_of_moved(const unsigned char *jump, const unsigned char *end) {
     const unsigned char *next = jump;
     bool has_ended = false;
@@ -80,7 +85,8 @@ bool is_entered_at_beginning(const Function &function) {
         }
         const uintptr_t target = found.is_branch ? found.target(next) : 0;
         const bool is_call = next[found.opcode_at] == 0xe8 && target == address_of(function.begin);
-        if (target >= address_of(function.begin) && target < address_of(function.rest) && !is_call) {
+        if (target >= address_of(function.begin) && target < address_of(function.rest) &&
+            !is_call) {
             return false;
         }
         next += found.length;
@@ -148,7 +154,8 @@ private:
     size_t used_ = 0;
 };
 
-/** Writes into `room` what calls the function as it was: its first instructions and a jump to the rest. */
+/** Writes into `room` what calls the function as it was: its first instructions and a jump to the
+ * rest. */
 bool move_beginning(const Function &function, const NearCode::Room &room) {
     Mover mover(room);
     for (const unsigned char *next = function.jump; next < function.rest;) {
@@ -171,8 +178,9 @@ void write_at_once(unsigned char *block, const unsigned char *wanted) {
     bool is_done = false;
     while (!is_done) {
         asm volatile("lock cmpxchg16b %1"
-                     : "=@ccz"(is_done), "+m"(*reinterpret_cast<unsigned char(*)[kBlockBytes]>(block)),
-                       "+a"(was[0]), "+d"(was[1])
+                     : "=@ccz"(is_done),
+                       "+m"(*reinterpret_cast<unsigned char(*)[kBlockBytes]>(block)), "+a"(was[0]),
+                       "+d"(was[1])
                      : "b"(becomes[0]), "c"(becomes[1])
                      : "memory");
     }
@@ -216,8 +224,8 @@ bool find_function(void *address, Function *function) {
     return rest != nullptr && is_entered_at_beginning(*function);
 }
 
-/** The functions whose first instructions have been moved. What is on a page of code does not change after that: a child
- *  that was forked uses it, too. */
+/** The functions whose first instructions have been moved. What is on a page of code does not
+ * change after that: a child that was forked uses it, too. */
 class Functions {
 public:
     static Functions &instance() {
@@ -228,8 +236,9 @@ public:
     bool redirect(void *address, void *replacement, void **original) {
         const std::lock_guard<std::mutex> lock(mutex_);
         Moved *const moved = move(address);
-        const NearCode::Room entry =
-            moved != nullptr && !moved->is_redirected ? near_code_.take(address, kFarJumpBytes) : NearCode::Room();
+        const NearCode::Room entry = moved != nullptr && !moved->is_redirected
+                                         ? near_code_.take(address, kFarJumpBytes)
+                                         : NearCode::Room();
         if (entry.code == nullptr) {
             return false;
         }
@@ -262,8 +271,9 @@ private:
             return &known->second;
         }
         Function function;
-        const NearCode::Room room =
-            find_function(address, &function) ? near_code_.take(address, kMovedBytes) : NearCode::Room();
+        const NearCode::Room room = find_function(address, &function)
+                                        ? near_code_.take(address, kMovedBytes)
+                                        : NearCode::Room();
         if (room.code == nullptr || !move_beginning(function, room)) {
             return nullptr;
         }
@@ -281,7 +291,9 @@ bool redirect_function(void *function, void *replacement, void **original) {
     return Functions::instance().redirect(function, replacement, original);
 }
 
-void *original_function(void *function) { return Functions::instance().original(function); }
+void *original_function(void *function) {
+    return Functions::instance().original(function);
+}
 
 }  // namespace gpushm
 
@@ -290,8 +302,12 @@ void *original_function(void *function) { return Functions::instance().original(
 namespace gpushm {
 
 /** The instructions of other processors are not known here. */
-bool redirect_function(void *, void *, void **) { return false; }
-void *original_function(void *function) { return function; }
+bool redirect_function(void *, void *, void **) {
+    return false;
+}
+void *original_function(void *function) {
+    return function;
+}
 
 }  // namespace gpushm
 

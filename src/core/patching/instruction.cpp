@@ -9,43 +9,77 @@ namespace {
 /** What follows an opcode. */
 enum Operands : unsigned {
     kNothing = 0,
-    kModRm = 1,        // and by it perhaps a SIB byte and a displacement
+    kModRm = 1,  // and by it perhaps a SIB byte and a displacement
     kByte = 2,
     kWord = 4,
-    kOperand = 8,      // 4 bytes, 2 with the prefix 66
-    kWideOperand = 16, // 8 bytes with REX.W, else as kOperand
-    kAddress = 32,     // 8 bytes
-    kTest = 64,        // only where the ModR/M byte says that this is a TEST: an operand of this opcode's width
-    kBranch = 128,     // by kByte or 4 bytes
+    kOperand = 8,       // 4 bytes, 2 with the prefix 66
+    kWideOperand = 16,  // 8 bytes with REX.W, else as kOperand
+    kAddress = 32,      // 8 bytes
+    kTest = 64,  // only where the ModR/M byte says that this is a TEST: an operand of this opcode's
+                 // width
+    kBranch = 128,  // by kByte or 4 bytes
     kUnknown = 256,
 };
 
-bool is_within(unsigned opcode, unsigned first, unsigned last) { return opcode >= first && opcode <= last; }
+bool is_within(unsigned opcode, unsigned first, unsigned last) {
+    return opcode >= first && opcode <= last;
+}
 
 /** Opcodes below 40: eight times the same eight operations. */
 unsigned arithmetic_operands(unsigned opcode) {
     switch (opcode & 7u) {
-    case 4: return kByte;
-    case 5: return kOperand;
-    case 6:
-    case 7: return kUnknown;
-    default: return kModRm;
+        case 4:
+            return kByte;
+        case 5:
+            return kOperand;
+        case 6:
+        case 7:
+            return kUnknown;
+        default:
+            return kModRm;
     }
 }
 
 unsigned control_operands(unsigned opcode) {  // from C0 on
     switch (opcode) {
-    case 0xc0: case 0xc1: case 0xc6: return kModRm | kByte;
-    case 0xc2: case 0xca: return kWord;
-    case 0xc7: return kModRm | kOperand;
-    case 0xc8: return kWord | kByte;
-    case 0xcd: case 0xe4: case 0xe5: case 0xe6: case 0xe7: return kByte;
-    case 0xce: case 0xd4: case 0xd5: case 0xd6: case 0xea: return kUnknown;
-    case 0xe0: case 0xe1: case 0xe2: case 0xe3: case 0xeb: return kBranch | kByte;
-    case 0xe8: case 0xe9: return kBranch;
-    case 0xf6: case 0xf7: return kModRm | kTest;
-    default: return is_within(opcode, 0xd0, 0xdf) ? (opcode == 0xd7 ? kNothing : kModRm)
-                                                  : (opcode >= 0xfe ? kModRm : kNothing);
+        case 0xc0:
+        case 0xc1:
+        case 0xc6:
+            return kModRm | kByte;
+        case 0xc2:
+        case 0xca:
+            return kWord;
+        case 0xc7:
+            return kModRm | kOperand;
+        case 0xc8:
+            return kWord | kByte;
+        case 0xcd:
+        case 0xe4:
+        case 0xe5:
+        case 0xe6:
+        case 0xe7:
+            return kByte;
+        case 0xce:
+        case 0xd4:
+        case 0xd5:
+        case 0xd6:
+        case 0xea:
+            return kUnknown;
+        case 0xe0:
+        case 0xe1:
+        case 0xe2:
+        case 0xe3:
+        case 0xeb:
+            return kBranch | kByte;
+        case 0xe8:
+        case 0xe9:
+            return kBranch;
+        case 0xf6:
+        case 0xf7:
+            return kModRm | kTest;
+        default:
+            return is_within(opcode, 0xd0, 0xdf) ? (opcode == 0xd7 ? kNothing : kModRm)
+                                                 : (opcode >= 0xfe ? kModRm : kNothing);
     }
 }
 
@@ -60,7 +94,10 @@ unsigned one_byte_operands(unsigned opcode) {
         return kBranch | kByte;
     }
     if (is_within(opcode, 0x80, 0x8f)) {
-        return opcode == 0x82 ? kUnknown : opcode == 0x81 ? kModRm | kOperand : opcode < 0x84 ? kModRm | kByte : kModRm;
+        return opcode == 0x82   ? kUnknown
+               : opcode == 0x81 ? kModRm | kOperand
+               : opcode < 0x84  ? kModRm | kByte
+                                : kModRm;
     }
     if (is_within(opcode, 0xa0, 0xa3)) {
         return kAddress;
@@ -69,13 +106,25 @@ unsigned one_byte_operands(unsigned opcode) {
         return opcode < 0xb8 ? kByte : kWideOperand;
     }
     switch (opcode) {
-    case 0x60: case 0x61: case 0x62: case 0x9a: return kUnknown;
-    case 0x63: return kModRm;
-    case 0x68: case 0xa9: return kOperand;
-    case 0x69: return kModRm | kOperand;
-    case 0x6a: case 0xa8: return kByte;
-    case 0x6b: return kModRm | kByte;
-    default: return kNothing;
+        case 0x60:
+        case 0x61:
+        case 0x62:
+        case 0x9a:
+            return kUnknown;
+        case 0x63:
+            return kModRm;
+        case 0x68:
+        case 0xa9:
+            return kOperand;
+        case 0x69:
+            return kModRm | kOperand;
+        case 0x6a:
+        case 0xa8:
+            return kByte;
+        case 0x6b:
+            return kModRm | kByte;
+        default:
+            return kNothing;
     }
 }
 
@@ -87,29 +136,67 @@ unsigned two_byte_operands(unsigned opcode) {  // behind 0F
         return kNothing;
     }
     switch (opcode) {
-    case 0x04: case 0x0a: case 0x0c: case 0x0f: case 0x24: case 0x26: return kUnknown;
-    case 0x05: case 0x06: case 0x07: case 0x08: case 0x09: case 0x0b: case 0x77: return kNothing;
-    case 0xa0: case 0xa1: case 0xa2: case 0xa8: case 0xa9: case 0xaa: return kNothing;
-    case 0x70: case 0x71: case 0x72: case 0x73: return kModRm | kByte;
-    case 0xa4: case 0xac: case 0xba: case 0xc2: case 0xc4: case 0xc5: case 0xc6: return kModRm | kByte;
-    default: return kModRm;
+        case 0x04:
+        case 0x0a:
+        case 0x0c:
+        case 0x0f:
+        case 0x24:
+        case 0x26:
+            return kUnknown;
+        case 0x05:
+        case 0x06:
+        case 0x07:
+        case 0x08:
+        case 0x09:
+        case 0x0b:
+        case 0x77:
+            return kNothing;
+        case 0xa0:
+        case 0xa1:
+        case 0xa2:
+        case 0xa8:
+        case 0xa9:
+        case 0xaa:
+            return kNothing;
+        case 0x70:
+        case 0x71:
+        case 0x72:
+        case 0x73:
+            return kModRm | kByte;
+        case 0xa4:
+        case 0xac:
+        case 0xba:
+        case 0xc2:
+        case 0xc4:
+        case 0xc5:
+        case 0xc6:
+            return kModRm | kByte;
+        default:
+            return kModRm;
     }
 }
 
 /** Of the maps of opcodes that VEX and EVEX name; map 1 is that behind 0F. */
 unsigned vector_operands(unsigned map, unsigned opcode) {
     switch (map) {
-    case 1: return two_byte_operands(opcode);
-    case 2: case 5: case 6: return kModRm;
-    case 3: return kModRm | kByte;
-    default: return kUnknown;
+        case 1:
+            return two_byte_operands(opcode);
+        case 2:
+        case 5:
+        case 6:
+            return kModRm;
+        case 3:
+            return kModRm | kByte;
+        default:
+            return kUnknown;
     }
 }
 
 /** Reads an instruction from its beginning to its end. */
 class Reader {
 public:
-    Reader(const unsigned char *code, size_t available) : code_(code), available_(available < 15 ? available : 15) {}
+    Reader(const unsigned char *code, size_t available)
+        : code_(code), available_(available < 15 ? available : 15) {}
 
     bool read(Instruction *found) {
         read_prefixes();
@@ -135,14 +222,27 @@ private:
     void read_prefixes() {
         for (;; ++at_) {
             switch (peek()) {
-            case 0x66: has_short_operands_ = true; break;
-            case 0x67: has_short_addresses_ = true; break;
-            case 0x26: case 0x2e: case 0x36: case 0x3e: case 0x64: case 0x65: case 0xf0: case 0xf2: case 0xf3: break;
-            default:
-                if ((peek() & 0xf0u) == 0x40) {
-                    is_wide_ = (next() & 8u) != 0;
-                }
-                return;
+                case 0x66:
+                    has_short_operands_ = true;
+                    break;
+                case 0x67:
+                    has_short_addresses_ = true;
+                    break;
+                case 0x26:
+                case 0x2e:
+                case 0x36:
+                case 0x3e:
+                case 0x64:
+                case 0x65:
+                case 0xf0:
+                case 0xf2:
+                case 0xf3:
+                    break;
+                default:
+                    if ((peek() & 0xf0u) == 0x40) {
+                        is_wide_ = (next() & 8u) != 0;
+                    }
+                    return;
             }
             if (at_ >= available_) {
                 return;
@@ -153,11 +253,17 @@ private:
     unsigned read_opcode() {
         opcode_ = next();
         switch (opcode_) {
-        case 0x0f: return read_two_byte_opcode();
-        case 0xc5: ++at_; return vector_operands(1, next());
-        case 0xc4: return read_vector_opcode(2, 0x1f);
-        case 0x62: return read_vector_opcode(3, 0x07);
-        default: return one_byte_operands(opcode_);
+            case 0x0f:
+                return read_two_byte_opcode();
+            case 0xc5:
+                ++at_;
+                return vector_operands(1, next());
+            case 0xc4:
+                return read_vector_opcode(2, 0x1f);
+            case 0x62:
+                return read_vector_opcode(3, 0x07);
+            default:
+                return one_byte_operands(opcode_);
         }
     }
 
@@ -224,7 +330,8 @@ private:
 
     void describe(unsigned first, Instruction *found) const {
         const bool jumps_by_pointer = first == 0xff && (extension_ == 4 || extension_ == 5);
-        found->ends = first == 0xc3 || first == 0xc2 || first == 0xe9 || first == 0xeb || jumps_by_pointer;
+        found->ends =
+            first == 0xc3 || first == 0xc2 || first == 0xe9 || first == 0xeb || jumps_by_pointer;
         found->is_padding = first == 0x90 || first == 0xcc || (first == 0x0f && second_ == 0x1f);
     }
 
@@ -248,7 +355,8 @@ uintptr_t Instruction::target(const unsigned char *code) const {
     } else {
         memcpy(&relative, code + relative_at, sizeof(relative));
     }
-    return reinterpret_cast<uintptr_t>(code) + length + static_cast<uintptr_t>(static_cast<intptr_t>(relative));
+    return reinterpret_cast<uintptr_t>(code) + length +
+           static_cast<uintptr_t>(static_cast<intptr_t>(relative));
 }
 
 bool decode_instruction(const unsigned char *code, size_t available, Instruction *instruction) {

@@ -7,22 +7,23 @@
 
 namespace gpushm {
 
-/** An instruction by the parts of it that depend on where it stands (Intel 64 and IA-32 Architectures Software
- *  Developer's Manual, volume 2, chapter 2 and appendix A). */
+/** An instruction by the parts of it that depend on where it stands (Intel 64 and IA-32
+ * Architectures Software Developer's Manual, volume 2, chapter 2 and appendix A). */
 struct Instruction {
     size_t length = 0;
-    size_t opcode_at = 0;        // behind the prefixes
-    size_t relative_at = 0;      // of a number that counts from the instruction's end; 0: there is none
-    size_t relative_bytes = 0;   // 1, or 4
-    bool is_branch = false;      // by that number
-    bool ends = false;           // what follows is reached from elsewhere only: a jump or a return
-    bool is_padding = false;     // it does nothing (nop), or is there never to be reached (int3)
+    size_t opcode_at = 0;    // behind the prefixes
+    size_t relative_at = 0;  // of a number that counts from the instruction's end; 0: there is none
+    size_t relative_bytes = 0;  // 1, or 4
+    bool is_branch = false;     // by that number
+    bool ends = false;          // what follows is reached from elsewhere only: a jump or a return
+    bool is_padding = false;    // it does nothing (nop), or is there never to be reached (int3)
 
     /** What the relative number of the instruction at `code` leads to. */
     uintptr_t target(const unsigned char *code) const;
 };
 
-/** False for what is no instruction, goes beyond `available` bytes, or is of no use in a function of C. */
+/** False for what is no instruction, goes beyond `available` bytes, or is of no use in a function
+ * of C. */
 bool decode_instruction(const unsigned char *code, size_t available, Instruction *instruction);
 
 }  // namespace gpushm

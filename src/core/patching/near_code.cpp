@@ -13,9 +13,13 @@ namespace {
 
 constexpr uintptr_t kReach = (uintptr_t{1} << 31) - (uintptr_t{1} << 24);
 
-uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
+uintptr_t distance(uintptr_t a, uintptr_t b) {
+    return a < b ? b - a : a - b;
+}
 
-size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+size_t page_bytes() {
+    return static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
 
 /** Maps a page of code into a gap between two mappings that is near enough, or MAP_FAILED. CUDA
  *  takes address space by the gigabyte, so that there may be only small ones. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Code of ours that lies so near a function of another library that the function can jump to it by 32 bits.
+// Code of ours that lies so near a function of another library that the function can jump to it by
+// 32 bits.
 #pragma once
 
 #include <sys/types.h>
@@ -9,18 +10,19 @@
 
 namespace gpushm {
 
-/** Hands out room on pages of code. Each page is mapped twice: code that may run is never writable. Nothing is given
- *  back. Not thread safe. */
+/** Hands out room on pages of code. Each page is mapped twice: code that may run is never writable.
+ * Nothing is given back. Not thread safe. */
 class NearCode {
 public:
-    /** Both show the same bytes: `code` is for execution and null where there is no room, `writable` is for writing. */
+    /** Both show the same bytes: `code` is for execution and null where there is no room,
+     * `writable` is for writing. */
     struct Room {
         unsigned char *code = nullptr;
         unsigned char *writable = nullptr;
     };
 
-    /** Room for `bytes`, at most a page, whose every byte is less than 2 GB away from each byte of `function` and
-     *  of the 16 MB around it. */
+    /** Room for `bytes`, at most a page, whose every byte is less than 2 GB away from each byte of
+     * `function` and of the 16 MB around it. */
     Room take(const void *function, size_t bytes);
 
 private:
@@ -29,8 +31,9 @@ private:
 
     unsigned char *code_ = nullptr;
     unsigned char *writable_ = nullptr;
-    size_t used_ = 0;   // bytes
-    pid_t owner_ = -1;  // a child that was forked shares the page with its parent, and leaves the rest to it
+    size_t used_ = 0;  // bytes
+    pid_t owner_ =
+        -1;  // a child that was forked shares the page with its parent, and leaves the rest to it
 };
 
 constexpr size_t kFarJumpBytes = 14;

@@ -15,7 +15,9 @@ constexpr size_t kMostTakenBytes = size_t{1} << 30;
 constexpr size_t kUnit = size_t{2} << 20;  // what the driver takes from the GPU at a time
 
 /** So that the next caller, who needs a little more, can have it, too. */
-size_t rounded(size_t bytes) { return (bytes + bytes / 8 + kUnit - 1) / kUnit * kUnit; }
+size_t rounded(size_t bytes) {
+    return (bytes + bytes / 8 + kUnit - 1) / kUnit * kUnit;
+}
 
 }  // namespace
 
@@ -25,7 +27,8 @@ DeviceBlocks &DeviceBlocks::instance() {
     return *blocks;
 }
 
-/** MemoryInfo::buffer_id. A driver that fails is asked a second time, for a block that is taken for gone is lost. */
+/** MemoryInfo::buffer_id. A driver that fails is asked a second time, for a block that is taken for
+ * gone is lost. */
 unsigned long long DeviceBlocks::id_of(const void *address) {
     const unsigned long long id = query_memory(address).buffer_id;
     return id != 0 ? id : query_memory(address).buffer_id;

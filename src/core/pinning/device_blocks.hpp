@@ -13,16 +13,16 @@
 
 namespace gpushm {
 
-/** Blocks that were given back are kept for the next caller, up to 256 MiB of them: to allocate takes 0.1 to 1 ms, and
- *  to free waits for all kernels. No more than 1 GiB is taken at once: the application wants its memory. Thread
- *  safe. */
+/** Blocks that were given back are kept for the next caller, up to 256 MiB of them: to allocate
+ * takes 0.1 to 1 ms, and to free waits for all kernels. No more than 1 GiB is taken at once: the
+ * application wants its memory. Thread safe. */
 class DeviceBlocks {
 public:
     static DeviceBlocks &instance();
 
-    /** At least `bytes` bytes on the GPU of `near`, device memory; its contents are not defined. Null when there is
-     *  none. Whoever takes a block uses its copies and kernels to their end before he gives it
-     *  back. */
+    /** At least `bytes` bytes on the GPU of `near`, device memory; its contents are not defined.
+     * Null when there is none. Whoever takes a block uses its copies and kernels to their end
+     * before he gives it back. */
     void *take(size_t bytes, const MemoryInfo &near);
 
     /** False: `address` is not what take() returned. */

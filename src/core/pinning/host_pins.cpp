@@ -31,8 +31,8 @@ constexpr size_t kMaxRanges = 256;
 constexpr uint64_t kFirstAskPauseNs = 1'000'000;
 constexpr uint64_t kLongestAskPauseNs = 50'000'000;
 
-/** What invalidate() was told while this thread was within acquire(), by memory that the C library gives
- *  back: applied before acquire() returns. */
+/** What invalidate() was told while this thread was within acquire(), by memory that the C library
+ * gives back: applied before acquire() returns. */
 struct Deferred {
     static constexpr size_t kMax = 16;
     bool within_acquire = false;
@@ -61,9 +61,10 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
 
 }  // namespace
 
-/** Locked pages; unlocked with the last hold, by the thread that drops it. Not in the background, though the
- *  driver waits for all work of the GPU: a copy of that memory which this thread starts meanwhile, or the
- *  application, would lose it under way (simulated driver; a real one promises nothing else). */
+/** Locked pages; unlocked with the last hold, by the thread that drops it. Not in the background,
+ * though the driver waits for all work of the GPU: a copy of that memory which this thread starts
+ * meanwhile, or the application, would lose it under way (simulated driver; a real one promises
+ * nothing else). */
 struct HostPins::Pinned {
     void *begin;
     CUcontext context;
@@ -87,7 +88,8 @@ struct HostPins::Pinned {
         slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
         const CurrentContext current(CudaDriver::get(), context, context_id);
-        if (current.result() == CUDA_SUCCESS) {  // else the lock ended with the context, and this one would be another's
+        if (current.result() == CUDA_SUCCESS) {  // else the lock ended with the context, and this
+                                                 // one would be another's
             CudaDriver::get()->mem_host_unregister(begin);
         }
     }
@@ -96,8 +98,8 @@ struct HostPins::Pinned {
 HostPins &HostPins::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static HostPins *pins = new HostPins;
-    // What the parent has locked is not locked in a forked child, where another thread may have had the mutex:
-    // there it is as new, whatever state it was in.
+    // What the parent has locked is not locked in a forked child, where another thread may have had
+    // the mutex: there it is as new, whatever state it was in.
     [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
         deferred = Deferred();
         new (pins) HostPins;
@@ -124,12 +126,14 @@ HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, si
     Hold hold;
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        if (limit_bytes_ == 0 || (info.kind != MemoryKind::host && !ours) || length > limit_bytes_) {
+        if (limit_bytes_ == 0 || (info.kind != MemoryKind::host && !ours) ||
+            length > limit_bytes_) {
             return nullptr;
         }
         deferred.within_acquire = true;
         as_possible([&] {  // else a CPU copies
-            hold = find_or_pin(page_floor(begin), page_ceiling(begin + length), context, missed_seconds);
+            hold = find_or_pin(page_floor(begin), page_ceiling(begin + length), context,
+                               missed_seconds);
         });
         deferred.within_acquire = false;
     }
@@ -177,8 +181,8 @@ HostPins::Ranges::iterator HostPins::first_that_ends_behind(uintptr_t address) {
     return range;
 }
 
-/** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the end of
- *  the map when it overlaps memory that is locked and held, or cannot be unlocked now. */
+/** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the
+ * end of the map when it overlaps memory that is locked and held, or cannot be unlocked now. */
 HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
     auto range = first_that_ends_behind(begin);
     if (range != ranges_.end() && range->first <= begin && range->second.end >= end) {
@@ -234,8 +238,10 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
     locked_[slot].end.store(range->second.end, std::memory_order_release);
     if (!may_be_locked(range->first, range->second.end)) {
-        GPUSHM_LOG(debug, "%zu bytes of the application are not page-locked: they lie in a heap, or "
-                   "are not mapped as a whole", bytes);
+        GPUSHM_LOG(debug,
+                   "%zu bytes of the application are not page-locked: they lie in a heap, or "
+                   "are not mapped as a whole",
+                   bytes);
         range->second.refused = true;
         return;
     }
@@ -243,7 +249,8 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
     CurrentContext current(driver, context);
     range->second.epoch = context_epoch();  // before the driver is asked
     // Without it nobody could tell whether the lock has ended with its context.
-    if (current.result() != CUDA_SUCCESS || driver->query_context_id(context, &pinned->context_id) != CUDA_SUCCESS) {
+    if (current.result() != CUDA_SUCCESS ||
+        driver->query_context_id(context, &pinned->context_id) != CUDA_SUCCESS) {
         return;
     }
     const CUresult result = driver->mem_host_register(
@@ -291,7 +298,8 @@ bool HostPins::is_locked_still(Range &range) {
     return CudaDriver::get()->context_is_alive(range.pinned->context, range.pinned->context_id);
 }
 
-/** Whether it is not locked, or may be unlocked now: then it is to be erased, for copies of the application wait. */
+/** Whether it is not locked, or may be unlocked now: then it is to be erased, for copies of the
+ * application wait. */
 bool HostPins::may_erase(const Range &range) {
     if (range.pinned.use_count() != 1 || range.kept) {
         return range.pinned == nullptr;
@@ -306,7 +314,8 @@ bool HostPins::may_erase(const Range &range) {
     return may;
 }
 
-HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destination, const Side &source)
+HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destination,
+                                           const Side &source)
     : pins_(pins) {
     // Also where nothing is locked: another thread may lock it before the driver looks.
     pins_.application_copies_.fetch_add(1);
@@ -319,7 +328,9 @@ HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destinati
     }
 }
 
-HostPins::ApplicationCopy::~ApplicationCopy() { pins_.application_copies_.fetch_sub(1, std::memory_order_release); }
+HostPins::ApplicationCopy::~ApplicationCopy() {
+    pins_.application_copies_.fetch_sub(1, std::memory_order_release);
+}
 
 /** Whether the driver need not wait for a kernel that may wait for the message of this thread. */
 bool HostPins::is_free_of_work(const Range &range) {
@@ -336,8 +347,8 @@ bool HostPins::is_free_of_work(const Range &range) {
     return may;
 }
 
-/** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too much
- *  of it. */
+/** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too
+ * much of it. */
 bool HostPins::make_room(size_t bytes) {
     for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
         const auto range = ranges_.find(*age++);
@@ -376,8 +387,8 @@ HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
     return taken;
 }
 
-/** On return none of it is locked, but for what is held. Without the mutex, which threads need that wait for
- *  messages: the driver waits for kernels that run. */
+/** On return none of it is locked, but for what is held. Without the mutex, which threads need that
+ * wait for messages: the driver waits for kernels that run. */
 void HostPins::unlock_overlapping(uintptr_t begin, uintptr_t end) {
     take_overlapping(begin, end);
     while (is_being_unlocked(begin, end)) {
@@ -412,13 +423,15 @@ size_t HostPins::length_of_one_copy(const void *address, size_t length) const {
 
 bool HostPins::has_locked(const void *address, size_t length) const {
     const auto begin = reinterpret_cast<uintptr_t>(address);
-    return length != 0 && locked_count_.load(std::memory_order_acquire) != 0 && overlaps_locked(begin, begin + length);
+    return length != 0 && locked_count_.load(std::memory_order_acquire) != 0 &&
+           overlaps_locked(begin, begin + length);
 }
 
 void HostPins::keep(const void *address, size_t length) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto range = first_that_ends_behind(begin); range != ranges_.end() && range->first < begin + length; ++range) {
+    for (auto range = first_that_ends_behind(begin);
+         range != ranges_.end() && range->first < begin + length; ++range) {
         range->second.kept = range->second.pinned != nullptr;
     }
 }

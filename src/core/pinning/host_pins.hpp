@@ -16,17 +16,17 @@
 
 namespace gpushm {
 
-/** A GPU reads and writes page-locked memory at the speed of its link (53 GB/s), while pageable memory
- *  has to pass a buffer that a CPU copies (12 GB/s). To page-lock costs as much as some copies do (about
- *  0.1 ms a megabyte), so a buffer is locked when it has come often enough that locking it would
- *  have paid.
+/** A GPU reads and writes page-locked memory at the speed of its link (53 GB/s), while pageable
+ * memory has to pass a buffer that a CPU copies (12 GB/s). To page-lock costs as much as some
+ * copies do (about 0.1 ms a megabyte), so a buffer is locked when it has come often enough that
+ * locking it would have paid.
  *
- *  The driver goes on using the pages that it locked when the memory is unmapped and something else is
- *  mapped at its address, also for copies of the application. So nothing is ever locked before enable()
- *  has promised that invalidate() is called before memory goes away, and it is unlocked within
- *  that call. That may be within free(): memory that the C library unmaps while it holds a lock of
- *  its own (the heap, arenas of threads) is not locked at all, because to unlock it needs free()
- *  again.
+ *  The driver goes on using the pages that it locked when the memory is unmapped and something else
+ * is mapped at its address, also for copies of the application. So nothing is ever locked before
+ * enable() has promised that invalidate() is called before memory goes away, and it is unlocked
+ * within that call. That may be within free(): memory that the C library unmaps while it holds a
+ * lock of its own (the heap, arenas of threads) is not locked at all, because to unlock it needs
+ * free() again.
  *
  *  Thread safe. */
 class HostPins {
@@ -39,39 +39,42 @@ public:
     /** Keeps memory locked. */
     using Hold = std::shared_ptr<const void>;
 
-    /** A hold when [address, +length) is page-locked, which it may become by this call; null when it
-     *  is not, and the caller lets a CPU copy it, which takes `missed_seconds` longer. `info` is that
-     *  of `address`: what the application has locked itself needs nothing of us, and its hold has
-     *  use_count() 0; what we lock is mapped for kernels too. */
+    /** A hold when [address, +length) is page-locked, which it may become by this call; null when
+     * it is not, and the caller lets a CPU copy it, which takes `missed_seconds` longer. `info` is
+     * that of `address`: what the application has locked itself needs nothing of us, and its hold
+     * has use_count() 0; what we lock is mapped for kernels too. */
     Hold acquire(const MemoryInfo &info, const void *address, size_t length, CUcontext context,
                  double missed_seconds);
     /** Whether we have locked what is held, and kernels find it at the address that it has here. */
     static bool is_mapped_for_kernels(const Hold &hold);
 
-    /** This memory is about to be unmapped. Called by whoever watches munmap(2), in any thread, also
-     *  from within acquire() and from within malloc(). On return none of it is locked, but for what is
-     *  still held. Takes a few loads unless some of it is locked. */
+    /** This memory is about to be unmapped. Called by whoever watches munmap(2), in any thread,
+     * also from within acquire() and from within malloc(). On return none of it is locked, but for
+     * what is still held. Takes a few loads unless some of it is locked. */
     void invalidate(const void *address, size_t length);
 
-    /** The application is about to page-lock this memory itself, for which none of it may be locked.
-     *  As invalidate(); does nothing within acquire(), which locks memory too. */
+    /** The application is about to page-lock this memory itself, for which none of it may be
+     * locked. As invalidate(); does nothing within acquire(), which locks memory too. */
     void make_way(const void *address, size_t length);
 
-    /** What is locked of it stays so, in favour of no other memory, until it is unmapped, page-locked by the application
-     *  or its context ends: a graph of the application copies it as it is now. */
+    /** What is locked of it stays so, in favour of no other memory, until it is unmapped,
+     * page-locked by the application or its context ends: a graph of the application copies it as
+     * it is now. */
     void keep(const void *address, size_t length);
 
-    /** How many of `length` bytes at `address` one copy of the driver can take: it refuses one that begins in memory
-     *  which is page-locked and leaves that (driver 580; test/simcuda/conformance_memory.cpp). All, where we have not
-     *  locked what is at `address`. Takes a load unless something is locked. */
+    /** How many of `length` bytes at `address` one copy of the driver can take: it refuses one that
+     * begins in memory which is page-locked and leaves that (driver 580;
+     * test/simcuda/conformance_memory.cpp). All, where we have not locked what is at `address`.
+     * Takes a load unless something is locked. */
     size_t length_of_one_copy(const void *address, size_t length) const;
 
     /** Whether we have locked any of it. As cheap. */
     bool has_locked(const void *address, size_t length) const;
 
-    /** While it lives, nothing is unlocked in favour of other memory: for a copy of the application that may touch what we
-     *  have locked, which the driver does not wait for, when it unlocks memory, in another context. Takes a few loads
-     *  and stores unless something of its sides is being unlocked. */
+    /** While it lives, nothing is unlocked in favour of other memory: for a copy of the application
+     * that may touch what we have locked, which the driver does not wait for, when it unlocks
+     * memory, in another context. Takes a few loads and stores unless something of its sides is
+     * being unlocked. */
     class ApplicationCopy {
     public:
         struct Side {
@@ -89,11 +92,13 @@ public:
 
 private:
     struct Pinned;
-    /** What is locked, to be read without the mutex. Written under it, but for its end; an empty slot has end 0. */
+    /** What is locked, to be read without the mutex. Written under it, but for its end; an empty
+     * slot has end 0. */
     struct Locked {
         std::atomic<uintptr_t> begin{0};
         std::atomic<uintptr_t> end{0};
-        std::atomic<bool> unlocking{false};  // somebody does it now, without the mutex, or is about to
+        std::atomic<bool> unlocking{
+            false};  // somebody does it now, without the mutex, or is about to
 
         bool overlaps(uintptr_t from, uintptr_t to) const {
             return from < end.load(std::memory_order_acquire) &&
@@ -107,7 +112,7 @@ private:
         unsigned uses = 0;
         bool refused = false;
         std::shared_ptr<Pinned> pinned;
-        bool kept = false;  // keep()
+        bool kept = false;   // keep()
         uint64_t epoch = 0;  // context_epoch() when the context of `pinned` was last seen alive
         std::list<uintptr_t>::iterator age;
     };

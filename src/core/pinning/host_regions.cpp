@@ -19,23 +19,31 @@ namespace {
 // Where contexts have work all the time: so many regions remain locked, and then new ones are not.
 constexpr size_t kMaxWaiting = 256;
 
-// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile none is launched.
+// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile
+// none is launched.
 constexpr uint64_t kKernelPatienceNs = 100'000'000;
 constexpr unsigned kMostAttempts = 600;
 
-/** Unlocks memory that nothing uses any more, and unmaps it. A kernel of any GPU may still read it, for which the driver
- *  does not wait: then it is tried again. */
-void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, unsigned long long id, unsigned attempts) {
+/** Unlocks memory that nothing uses any more, and unmaps it. A kernel of any GPU may still read it,
+ * for which the driver does not wait: then it is tried again. */
+void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, unsigned long long id,
+                      unsigned attempts) {
     const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
     if (!no_kernel.complete() && attempts < kMostAttempts) {
-        GPUSHM_LOG(debug, "%zu bytes of shared memory stay page-locked for now: a standby kernel does not leave its GPU",
+        GPUSHM_LOG(debug,
+                   "%zu bytes of shared memory stay page-locked for now: a standby kernel does not "
+                   "leave its GPU",
                    length);
-        run_when_idle(context, id, [=] { unlock_and_unmap(base, length, context, id, attempts + 1); });
+        run_when_idle(context, id,
+                      [=] { unlock_and_unmap(base, length, context, id, attempts + 1); });
         return;
     }
     if (!no_kernel.complete()) {
-        GPUSHM_LOG(warn, "%zu bytes of shared memory stay page-locked for good: a standby kernel has not left its GPU for "
-                   "a minute, look for a process that keeps that GPU busy", length);
+        GPUSHM_LOG(warn,
+                   "%zu bytes of shared memory stay page-locked for good: a standby kernel has not "
+                   "left its GPU for "
+                   "a minute, look for a process that keeps that GPU busy",
+                   length);
         return;
     }
     // Fails harmlessly when the driver or the context is gone already. In a thread without a
@@ -87,9 +95,10 @@ void HostRegions::unmap(unsigned char *base, size_t length) {
         munmap(base, length);
         return;
     }
-    run_when_idle(region->context, region->context_id, [base, length, context = region->context, id = region->context_id] {
-        unlock_and_unmap(base, length, context, id, 0);
-    });
+    run_when_idle(region->context, region->context_id,
+                  [base, length, context = region->context, id = region->context_id] {
+                      unlock_and_unmap(base, length, context, id, 0);
+                  });
 }
 
 void HostRegions::set_pinning_enabled(bool enabled) {
@@ -141,8 +150,8 @@ bool HostRegions::ensure_pinned(const void *address, CUcontext context,
         return false;
     }
     Region &region = found->second;
-    if (still_pinned(region, context, context_id) || region.state != State::pageable || !pinning_enabled_ ||
-        waiting_for_idle() >= kMaxWaiting) {
+    if (still_pinned(region, context, context_id) || region.state != State::pageable ||
+        !pinning_enabled_ || waiting_for_idle() >= kMaxWaiting) {
         return region.state == State::pinned;
     }
     const CudaDriver *driver = CudaDriver::get();
@@ -159,7 +168,8 @@ bool HostRegions::ensure_pinned(const void *address, CUcontext context,
     region.context_id = context_id;
     region.state = result == CUDA_SUCCESS ? State::pinned : State::refused;
     if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG_ONCE(warn, "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "
+        GPUSHM_LOG_ONCE(warn,
+                        "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "
                         "copies go on more slowly; raise the locked-memory limit (ulimit -l)",
                         region.length, driver->error_name(result));
     }

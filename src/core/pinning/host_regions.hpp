@@ -14,15 +14,15 @@
 namespace gpushm {
 
 /** All mapped segments. One is page-locked (cuMemHostRegister, 0.7 to 4 ms) when the first GPU copy
- *  touches it and not before, so that a job on host memory never pays for it. Safe to use from every
- *  thread. */
+ *  touches it and not before, so that a job on host memory never pays for it. Safe to use from
+ * every thread. */
 class HostRegions {
 public:
     static HostRegions &instance();
 
     void add(unsigned char *base, size_t length);
-    /** Unlocks and unmaps it; in the background where it is page-locked, for the driver waits for kernels of the
-     *  application then. Needs no current context. */
+    /** Unlocks and unmaps it; in the background where it is page-locked, for the driver waits for
+     * kernels of the application then. Needs no current context. */
     void unmap(unsigned char *base, size_t length);
 
     /** Whether `address` lies in a segment: then it is host memory, which the driver need not be

@@ -12,7 +12,8 @@ bool is_anonymous(const MemoryMapping &mapping) {
     return mapping.readable && mapping.writable && mapping.path[0] != '/';
 }
 
-/** `known_to_be_none`: where a heap could begin before `begin`, nothing is mapped that could be one. */
+/** `known_to_be_none`: where a heap could begin before `begin`, nothing is mapped that could be
+ * one. */
 bool may_be_in_arena(uintptr_t begin, uintptr_t end, bool known_to_be_none) {
     const uintptr_t first = begin - begin % kArenaHeapBytes;
     for (uintptr_t heap = first; heap < end; heap += kArenaHeapBytes) {

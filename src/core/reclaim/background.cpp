@@ -82,7 +82,8 @@ public:
         }
     }
 
-    /** In a forked child, which has no such thread. Another one of its parent may have had the heap's mutex. */
+    /** In a forked child, which has no such thread. Another one of its parent may have had the
+     * heap's mutex. */
     void begin_anew() {
         const bool inherits = running_ || is_useless_ || waiting() != 0;
         new (this) Background;
@@ -100,7 +101,8 @@ private:
             std::thread([this] { run(); }).detach();
             running_ = true;
         } catch (const std::system_error &) {
-            GPUSHM_LOG_ONCE(debug, "cannot start a thread: memory of the driver is freed at once, or "
+            GPUSHM_LOG_ONCE(debug,
+                            "cannot start a thread: memory of the driver is freed at once, or "
                             "by those that wait for messages");
         }
         return running_;
@@ -135,7 +137,8 @@ private:
     void look_unattended() {
         const uint64_t last = last_look_.load(std::memory_order_relaxed);
         const NoEndOfContext lives;
-        if (lives && monotonic_nanoseconds() > last + std::chrono::nanoseconds(kUnattended).count()) {
+        if (lives &&
+            monotonic_nanoseconds() > last + std::chrono::nanoseconds(kUnattended).count()) {
             run_waiting();
         }
     }
@@ -182,9 +185,9 @@ private:
         Task task;
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            const auto first = std::find_if(
-                waiting_.begin(), waiting_.end(),
-                [&context](const Waiting &one) { return one.context == context; });
+            const auto first =
+                std::find_if(waiting_.begin(), waiting_.end(),
+                             [&context](const Waiting &one) { return one.context == context; });
             if (first == waiting_.end()) {
                 return;
             }
@@ -205,15 +208,16 @@ private:
     std::list<Waiting> waiting_;
     uint64_t pause_ns_ = kFirstPauseNs;
     bool running_ = false;
-    // The parent has used the driver, so that in this process it does not work, nor is its memory ours.
+    // The parent has used the driver, so that in this process it does not work, nor is its memory
+    // ours.
     bool is_useless_ = false;
 
     std::atomic<size_t> waiting_count_{0};
     std::atomic<uint64_t> last_look_{0};  // by a thread that waits for messages
 };
 
-/** Never destroyed. Made when the plugin is loaded: a child that is forked within the first call would wait
- *  for its end. */
+/** Never destroyed. Made when the plugin is loaded: a child that is forked within the first call
+ * would wait for its end. */
 Background *const background = [] {
     static Background *made = new Background;
     pthread_atfork(nullptr, nullptr, [] { made->begin_anew(); });
@@ -234,8 +238,12 @@ void run_when_idle(CUcontext context, unsigned long long id, std::function<void(
     }
 }
 
-size_t waiting_for_idle() { return background->waiting(); }
+size_t waiting_for_idle() {
+    return background->waiting();
+}
 
-void free_idle_memory() { background->look(); }
+void free_idle_memory() {
+    background->look();
+}
 
 }  // namespace gpushm

@@ -14,7 +14,8 @@ namespace {
 
 constexpr char kPurpose[] = "descriptors";
 
-// Processes of other users can send, too. More than a socket usually holds (net.unix.max_dgram_qlen).
+// Processes of other users can send, too. More than a socket usually holds
+// (net.unix.max_dgram_qlen).
 constexpr unsigned kMostDatagrams = 1024;
 
 union Control {
@@ -28,7 +29,8 @@ struct Attached {
     bool same_user = false;
 };
 
-/** The only descriptor of a part; none when there are several. All are taken, so that none stays open. */
+/** The only descriptor of a part; none when there are several. All are taken, so that none stays
+ * open. */
 UniqueFd take_descriptors(cmsghdr *part) {
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     UniqueFd taken;
@@ -68,7 +70,8 @@ bool DescriptorReceiver::open(const Cookie &cookie) {
     const int yes = 1;
     // A sender that has not been told of this socket sends nothing before the option is set.
     if (!made || setsockopt(made.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) != 0) {
-        GPUSHM_LOG_ONCE(warn, "cannot make a socket for descriptors of GPU memory (%s): such memory is "
+        GPUSHM_LOG_ONCE(warn,
+                        "cannot make a socket for descriptors of GPU memory (%s): such memory is "
                         "copied through host memory; raise the limit of open files (ulimit -n)",
                         strerror(errno));
         return false;
@@ -78,7 +81,8 @@ bool DescriptorReceiver::open(const Cookie &cookie) {
 }
 
 UniqueFd DescriptorReceiver::take_kept(const DescriptorTag &tag) {
-    const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept &kept) { return kept.tag == tag; });
+    const auto found =
+        std::find_if(kept_.begin(), kept_.end(), [&](const Kept &kept) { return kept.tag == tag; });
     if (found == kept_.end()) {
         return UniqueFd();
     }
@@ -87,7 +91,8 @@ UniqueFd DescriptorReceiver::take_kept(const DescriptorTag &tag) {
     return descriptor;
 }
 
-/** The oldest goes when there are too many: its sender may have died before it said that it has sent. */
+/** The oldest goes when there are too many: its sender may have died before it said that it has
+ * sent. */
 void DescriptorReceiver::keep(const DescriptorTag &tag, UniqueFd descriptor) {
     if (kept_.size() == kMostKept) {
         kept_.pop_front();
@@ -121,8 +126,11 @@ UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
         }
         keep(received_tag, std::move(attached.descriptor));
     }
-    GPUSHM_LOG_ONCE(warn, "somebody sends to this process's socket for descriptors of GPU memory without an end: such "
-                    "memory is copied through host memory; look who sends to @gpushm-descriptors-... (ss -xap)");
+    GPUSHM_LOG_ONCE(warn,
+                    "somebody sends to this process's socket for descriptors of GPU memory without "
+                    "an end: such "
+                    "memory is copied through host memory; look who sends to "
+                    "@gpushm-descriptors-... (ss -xap)");
     return UniqueFd();
 }
 

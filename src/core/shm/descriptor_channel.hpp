@@ -31,9 +31,10 @@ public:
      *  costs nothing. */
     bool open(const Cookie &cookie);
 
-    /** The descriptor that was sent with `tag`. Those with other tags are kept until they are asked for, the last
-     *  kMostKept of them: answers of several peers arrive in another order than their descriptors. Never waits: the
-     *  sender says in the mailbox that it has sent. Of other users' processes nothing is taken. */
+    /** The descriptor that was sent with `tag`. Those with other tags are kept until they are asked
+     * for, the last kMostKept of them: answers of several peers arrive in another order than their
+     * descriptors. Never waits: the sender says in the mailbox that it has sent. Of other users'
+     * processes nothing is taken. */
     UniqueFd receive(const DescriptorTag &tag);
 
     static constexpr size_t kMostKept = 16;
@@ -51,7 +52,8 @@ private:
     std::deque<Kept> kept_;  // the oldest first
 };
 
-/** Sends a descriptor to the receiver named `cookie`; false, logged at debug level, when that fails. */
+/** Sends a descriptor to the receiver named `cookie`; false, logged at debug level, when that
+ * fails. */
 bool send_descriptor(const Cookie &cookie, const DescriptorTag &tag, const UniqueFd &descriptor);
 
 }  // namespace gpushm

@@ -12,20 +12,22 @@
 
 namespace gpushm {
 
-/** Registrations of a mailbox's owner that one sender writes through a mapping, without the owner. It lies in that
- *  mailbox, one for each SenderRecord, and belongs to the record's holder. A place holds an id while a write to that
- *  registration is under way, else 0.
+/** Registrations of a mailbox's owner that one sender writes through a mapping, without the owner.
+ * It lies in that mailbox, one for each SenderRecord, and belongs to the record's holder. A place
+ * holds an id while a write to that registration is under way, else 0.
  *
- *  Written by the holder only: the id (relaxed), then a fence (seq_cst), then a look at the RegistrationList; only if the
- *  registration lives does the write begin. 0 (release) when the bytes of all writes to it are in the memory.
+ *  Written by the holder only: the id (relaxed), then a fence (seq_cst), then a look at the
+ * RegistrationList; only if the registration lives does the write begin. 0 (release) when the bytes
+ * of all writes to it are in the memory.
  *
- *  Read (acquire) by any thread of the owner after it has taken an id out of the RegistrationList, and behind a fence
- *  (seq_cst): of the two fences one comes first, so either the holder sees that the registration has ended, or the owner
- *  sees the id, and waits until it is gone.
+ *  Read (acquire) by any thread of the owner after it has taken an id out of the RegistrationList,
+ * and behind a fence (seq_cst): of the two fences one comes first, so either the holder sees that
+ * the registration has ended, or the owner sees the id, and waits until it is gone.
  *
- *  The words of a holder that is dead do not count: its copies ended with it. A new holder stores zeroes before the low bit
- *  of SenderRecord::owner. CellKind::close follows the last write: the record may be another's then, and its words are left
- *  alone. A holder that lives and does not end a write (it was stopped, or is broken) is waited for a bounded time. */
+ *  The words of a holder that is dead do not count: its copies ended with it. A new holder stores
+ * zeroes before the low bit of SenderRecord::owner. CellKind::close follows the last write: the
+ * record may be another's then, and its words are left alone. A holder that lives and does not end
+ * a write (it was stopped, or is broken) is waited for a bounded time. */
 struct alignas(64) DirectWrites {
     static constexpr size_t kPlaces = 8;
 
@@ -53,7 +55,8 @@ public:
     class Hold {
     public:
         Hold() = default;
-        Hold(Hold &&other) noexcept : writer_(std::exchange(other.writer_, nullptr)), place_(other.place_) {}
+        Hold(Hold &&other) noexcept
+            : writer_(std::exchange(other.writer_, nullptr)), place_(other.place_) {}
         Hold &operator=(Hold &&other) noexcept {
             std::swap(writer_, other.writer_);
             std::swap(place_, other.place_);
@@ -79,8 +82,11 @@ public:
     DirectWriter(const DirectWriter &) = delete;
     DirectWriter &operator=(const DirectWriter &) = delete;
 
-    /** Whether there is a place for a write to this registration: else some of those under way must end. */
-    bool has_room(uint64_t registration) const { return find_place(registration) != DirectWrites::kPlaces; }
+    /** Whether there is a place for a write to this registration: else some of those under way must
+     * end. */
+    bool has_room(uint64_t registration) const {
+        return find_place(registration) != DirectWrites::kPlaces;
+    }
 
     /** None when the registration does not live, or there is no room. */
     Hold begin(uint64_t registration) {
@@ -120,7 +126,7 @@ private:
     DirectWrites *words_;
     const RegistrationList *const registrations_;
     std::array<unsigned, DirectWrites::kPlaces> counts_ = {};  // of writes, by place
-    std::array<uint64_t, DirectWrites::kPlaces> ids_ = {};      // what those write
+    std::array<uint64_t, DirectWrites::kPlaces> ids_ = {};     // what those write
 };
 
 }  // namespace gpushm

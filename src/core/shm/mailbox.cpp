@@ -15,13 +15,18 @@ constexpr uint64_t kArmed = MailboxHeader::kArmed;
 
 constexpr uint64_t kNobody = 1;  // SenderRecord::owner
 
-uint64_t tail_ticket(uint64_t tail) { return tail >> 1; }
-
-SharedTransfer &transfer_of(const Segment &segment, uint32_t index) {
-    return reinterpret_cast<SharedTransfer *>(segment.data() + MailboxGeometry::kTransfersOffset)[index];
+uint64_t tail_ticket(uint64_t tail) {
+    return tail >> 1;
 }
 
-pid_t record_pid(uint64_t owner) { return static_cast<pid_t>(owner >> 1); }
+SharedTransfer &transfer_of(const Segment &segment, uint32_t index) {
+    return reinterpret_cast<SharedTransfer *>(segment.data() +
+                                              MailboxGeometry::kTransfersOffset)[index];
+}
+
+pid_t record_pid(uint64_t owner) {
+    return static_cast<pid_t>(owner >> 1);
+}
 
 void raise_senders(const Segment &segment, uint32_t count) {
     std::atomic<uint32_t> &senders = reinterpret_cast<MailboxHeader *>(segment.data())->senders;
@@ -48,17 +53,19 @@ std::optional<uint16_t> register_sender(const Segment &segment, const MailboxAdd
     return std::nullopt;
 }
 
-/** The messages of each mailbox of this process have numbers of their own; to receive so many takes months. */
+/** The messages of each mailbox of this process have numbers of their own; to receive so many takes
+ * months. */
 uint64_t next_first_number() {
     constexpr uint64_t kNumbers = uint64_t{1} << 48;
     static std::atomic<uint64_t> mailboxes{0};
     return (mailboxes.fetch_add(1, std::memory_order_relaxed) + 1) * kNumbers;
 }
 
-/** What is longer is not fetched before it is written. From some 2 KiB on the GNU C library copies by "rep movsb"
- *  (x86_rep_movsb_threshold, sysdeps/x86/dl-cacheinfo.h), which on AMD is slow into lines that were fetched: 4 KiB took
- *  .29 us from process to process instead of .21, while 2 KiB take .16 instead of .18 (EPYC 9004). On Intel it is quicker
- *  into these: 4 KiB .64 us instead of .92, 8 KiB 1.04 instead of 1.45, 16 KiB 2.05 instead of 2.7 (Xeon of 2024). */
+/** What is longer is not fetched before it is written. From some 2 KiB on the GNU C library copies
+ * by "rep movsb" (x86_rep_movsb_threshold, sysdeps/x86/dl-cacheinfo.h), which on AMD is slow into
+ * lines that were fetched: 4 KiB took .29 us from process to process instead of .21, while 2 KiB
+ * take .16 instead of .18 (EPYC 9004). On Intel it is quicker into these: 4 KiB .64 us instead of
+ * .92, 8 KiB 1.04 instead of 1.45, 16 KiB 2.05 instead of 2.7 (Xeon of 2024). */
 size_t most_fetched_for_write() {
 #if defined(__x86_64__)
     if (__builtin_cpu_is("amd")) {
@@ -81,15 +88,20 @@ bool MailboxGeometry::possible() const {
 
 MailboxReceiver::MailboxReceiver(Segment segment, MailboxGeometry geometry, const Cookie &cookie,
                                  WakeSocket wake_socket)
-    : first_number_(next_first_number()), segment_(std::move(segment)), geometry_(geometry), cookie_(cookie),
-      wake_socket_(std::move(wake_socket)), head_cell_(geometry_.cell(segment_.data(), 0)) {}
+    : first_number_(next_first_number()),
+      segment_(std::move(segment)),
+      geometry_(geometry),
+      cookie_(cookie),
+      wake_socket_(std::move(wake_socket)),
+      head_cell_(geometry_.cell(segment_.data(), 0)) {}
 
 std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint64_t slot_bytes) {
     const MailboxGeometry geometry = {cell_count, slot_bytes};
     if (!geometry.possible()) {
-        GPUSHM_LOG(warn, "a mailbox of %u cells with %llu bytes each cannot be: take a power of two "
-                   "up to 1048576, and a multiple of 64 up to 67108864", cell_count,
-                   static_cast<unsigned long long>(slot_bytes));
+        GPUSHM_LOG(warn,
+                   "a mailbox of %u cells with %llu bytes each cannot be: take a power of two "
+                   "up to 1048576, and a multiple of 64 up to 67108864",
+                   cell_count, static_cast<unsigned long long>(slot_bytes));
         return std::nullopt;
     }
     const Cookie cookie = Cookie::random();
@@ -126,7 +138,8 @@ MailboxAddress MailboxReceiver::address() const {
 MessagePayload MailboxReceiver::payload_at(const void *source, size_t length) const {
     const auto begin = reinterpret_cast<uintptr_t>(geometry_.slot(segment_.data(), head_));
     const auto from = reinterpret_cast<uintptr_t>(source);
-    if (from < begin || from - begin > geometry_.slot_bytes || length > geometry_.slot_bytes - (from - begin)) {
+    if (from < begin || from - begin > geometry_.slot_bytes ||
+        length > geometry_.slot_bytes - (from - begin)) {
         return {};
     }
     return {message_number(head_), source, length};
@@ -141,17 +154,22 @@ MessagePayload MailboxReceiver::payload_behind(const MessagePayload &payload) co
     const CellLabel label = cell->label.load(std::memory_order_relaxed);
     const auto offset = static_cast<size_t>(static_cast<const unsigned char *>(payload.begin) -
                                             geometry_.slot(segment_.data(), head_));
-    const bool is_rest = offset + payload.length == head_cell_->label.load(std::memory_order_relaxed).length;
-    if (!is_rest || label.kind != CellKind::am_slot || label.length > geometry_.slot_bytes || label.length <= offset) {
+    const bool is_rest =
+        offset + payload.length == head_cell_->label.load(std::memory_order_relaxed).length;
+    if (!is_rest || label.kind != CellKind::am_slot || label.length > geometry_.slot_bytes ||
+        label.length <= offset) {
         return {};
     }
-    return {message_number(ticket), geometry_.slot(segment_.data(), ticket) + offset, label.length - offset};
+    return {message_number(ticket), geometry_.slot(segment_.data(), ticket) + offset,
+            label.length - offset};
 }
 
 void MailboxReceiver::drop_broken(const ReceivedCell &message) {
-    GPUSHM_LOG_ONCE(error, "a peer wrote a broken message (kind %u, %u bytes, sender %u) into our mailbox: it is "
-                    "dropped; look for memory corruption in the job's processes",
-                    static_cast<unsigned>(message.kind), message.length, message.sender);
+    GPUSHM_LOG_ONCE(
+        error,
+        "a peer wrote a broken message (kind %u, %u bytes, sender %u) into our mailbox: it is "
+        "dropped; look for memory corruption in the job's processes",
+        static_cast<unsigned>(message.kind), message.length, message.sender);
     release();
 }
 
@@ -192,7 +210,9 @@ SharedTransfer &MailboxReceiver::shared_transfer(uint32_t index) const {
     return transfer_of(segment_, index);
 }
 
-void MailboxReceiver::close() { header()->closed.store(1, std::memory_order_release); }
+void MailboxReceiver::close() {
+    header()->closed.store(1, std::memory_order_release);
+}
 
 std::optional<MailboxAddress> MailboxReceiver::sender_address(uint16_t sender) const {
     const SenderRecord &record = sender_records()[sender];
@@ -220,8 +240,10 @@ bool MailboxReceiver::has_sender(const Cookie &cookie) const {
     return false;
 }
 
-std::optional<MailboxReceiver::Writer> MailboxReceiver::find_writer(uint64_t registration, uint32_t first) const {
-    const uint32_t senders = std::min(header()->senders.load(std::memory_order_relaxed), kMaxSenders);
+std::optional<MailboxReceiver::Writer> MailboxReceiver::find_writer(uint64_t registration,
+                                                                    uint32_t first) const {
+    const uint32_t senders =
+        std::min(header()->senders.load(std::memory_order_relaxed), kMaxSenders);
     for (uint32_t i = first; i < senders; ++i) {
         if (!writes(static_cast<uint16_t>(i), registration)) {
             continue;
@@ -240,10 +262,11 @@ std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
         next_watched_ = static_cast<uint16_t>((next_watched_ + 1) % kMaxSenders);
         const uint64_t owner = sender_records()[sender].owner.load(std::memory_order_acquire);
         if (owner != 0) {
-            // In this order: who is dead, or nobody, reserves nothing after the mailbox was seen idle.
+            // In this order: who is dead, or nobody, reserves nothing after the mailbox was seen
+            // idle.
             const bool dead = !ProcessWatch(record_pid(owner)).alive();
             return dead && unreceived_tickets() == 0 ? std::optional<uint16_t>(sender)
-                                                   : std::nullopt;
+                                                     : std::nullopt;
         }
     }
     return std::nullopt;
@@ -266,7 +289,10 @@ SharedTransfer &MailboxSender::shared_transfer(uint32_t index) const {
 
 MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner,
                              uint16_t sender)
-    : segment_(std::move(segment)), geometry_(geometry), owner_(owner), sender_(sender),
+    : segment_(std::move(segment)),
+      geometry_(geometry),
+      owner_(owner),
+      sender_(sender),
       most_fetched_(most_fetched_for_write()) {
     const uint64_t head = header()->head.load(std::memory_order_acquire);
     if (head <= tail_ticket(header()->tail.load(std::memory_order_relaxed))) {
@@ -277,7 +303,8 @@ MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, const Co
 
 std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
                                                    const MailboxAddress &self, const char **why) {
-    std::optional<Segment> segment = Segment::attach(peer.pid, peer.segment_fd, MailboxGeometry::kCellsOffset, why);
+    std::optional<Segment> segment =
+        Segment::attach(peer.pid, peer.segment_fd, MailboxGeometry::kCellsOffset, why);
     if (!segment) {
         return std::nullopt;
     }
@@ -304,11 +331,12 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
     return MailboxSender(std::move(*segment), geometry, peer.cookie, *sender);
 }
 
-/** Whether the ticket of `*tail` may be reserved. When it may not by what the caller knows, both words
- *  are read again. False: full, or they make no sense. */
+/** Whether the ticket of `*tail` may be reserved. When it may not by what the caller knows, both
+ * words are read again. False: full, or they make no sense. */
 inline bool MailboxSender::find_room(uint64_t *tail, uint64_t *head) const {
     const uint64_t ticket = tail_ticket(*tail);
-    return (ticket >= next_ticket_ && ticket - *head < geometry_.cell_count) || read_again(tail, head);
+    return (ticket >= next_ticket_ && ticket - *head < geometry_.cell_count) ||
+           read_again(tail, head);
 }
 
 bool MailboxSender::read_again(uint64_t *tail, uint64_t *head) const {
@@ -323,8 +351,8 @@ bool MailboxSender::read_again(uint64_t *tail, uint64_t *head) const {
     return ticket - new_head < geometry_.cell_count;
 }
 
-/** `tail`: what it was seen to be, or a guess. A round is lost to another sender's success; after more than these
- *  the words make no sense, and the mailbox counts as full. */
+/** `tail`: what it was seen to be, or a guess. A round is lost to another sender's success; after
+ * more than these the words make no sense, and the mailbox counts as full. */
 bool MailboxSender::reserve_again(uint64_t tail, ReservedCell *reserved) {
     for (uint64_t rounds = 2 * uint64_t{geometry_.cell_count} + 16;
          rounds != 0 && find_room(&tail, &head_); --rounds) {
@@ -357,8 +385,9 @@ void MailboxSender::abandon() {
                                             std::memory_order_relaxed);
 }
 
-/** Fetches what a message like the last one will write behind the first line of its cell, while nobody waits for it.
- *  Not that line, whose state the owner polls; nothing that the owner may still read or another sender may be writing. */
+/** Fetches what a message like the last one will write behind the first line of its cell, while
+ * nobody waits for it. Not that line, whose state the owner polls; nothing that the owner may still
+ * read or another sender may be writing. */
 void MailboxSender::prefetch_like(uint64_t ticket, CellKind kind, size_t length) const {
     if (!is_free(ticket)) {
         return;

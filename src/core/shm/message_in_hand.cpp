@@ -10,10 +10,15 @@ thread_local const MailboxReceiver *in_hand = nullptr;
 
 }  // namespace
 
-MessageInHand::MessageInHand(const MailboxReceiver &mailbox) : before_(std::exchange(in_hand, &mailbox)) {}
+MessageInHand::MessageInHand(const MailboxReceiver &mailbox)
+    : before_(std::exchange(in_hand, &mailbox)) {}
 
-MessageInHand::~MessageInHand() { in_hand = before_; }
+MessageInHand::~MessageInHand() {
+    in_hand = before_;
+}
 
-const MailboxReceiver *MessageInHand::mailbox() { return in_hand; }
+const MailboxReceiver *MessageInHand::mailbox() {
+    return in_hand;
+}
 
 }  // namespace gpushm

@@ -6,8 +6,8 @@ namespace gpushm {
 
 class MailboxReceiver;
 
-/** While it lives, this thread hands out the oldest message of a mailbox, from its slot. So a copy that the handler makes can
- *  be told of what lies behind the message. */
+/** While it lives, this thread hands out the oldest message of a mailbox, from its slot. So a copy
+ * that the handler makes can be told of what lies behind the message. */
 class MessageInHand {
 public:
     explicit MessageInHand(const MailboxReceiver &mailbox);

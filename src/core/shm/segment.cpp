@@ -22,8 +22,9 @@ namespace gpushm {
 namespace {
 
 /** Makes a file that long; 0 or the error. What the kernel would not answer by an error but by a
- *  signal is refused: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than there
- *  is (the OOM killer, who may choose any process of the node, when its pages are reserved). */
+ *  signal is refused: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than
+ * there is (the OOM killer, who may choose any process of the node, when its pages are reserved).
+ */
 int set_length(int fd, size_t length) {
     rlimit file_size = {};
     if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && length > file_size.rlim_cur) {
@@ -35,9 +36,9 @@ int set_length(int fd, size_t length) {
     return ftruncate(fd, static_cast<off_t>(length)) == 0 ? 0 : errno;
 }
 
-/** Reserves all pages of a file; 0 or the error. In pieces, each until no signal interrupts it (EINTR): where
- *  the kernel takes back what an interrupted call has reserved, a timer that is quicker than one call for
- *  all of it would keep that from ever ending. */
+/** Reserves all pages of a file; 0 or the error. In pieces, each until no signal interrupts it
+ * (EINTR): where the kernel takes back what an interrupted call has reserved, a timer that is
+ * quicker than one call for all of it would keep that from ever ending. */
 int reserve_pages(int fd, size_t length) {
     constexpr size_t kPiece = 256 << 10;  // some 50 us
     for (size_t offset = 0; offset < length;) {
@@ -54,9 +55,10 @@ int reserve_pages(int fd, size_t length) {
 }
 
 void log_no_memory(size_t wanted, int error) {
-    GPUSHM_LOG(warn, "cannot reserve %zu bytes of shared memory (%s): give the job more memory (or "
-               "file size, ulimit -f) or make UCX_GPUSHM_RING_SIZE smaller", wanted,
-               strerror(error));
+    GPUSHM_LOG(warn,
+               "cannot reserve %zu bytes of shared memory (%s): give the job more memory (or "
+               "file size, ulimit -f) or make UCX_GPUSHM_RING_SIZE smaller",
+               wanted, strerror(error));
 }
 
 unsigned char *map_shared(int fd, size_t length) {
@@ -64,7 +66,8 @@ unsigned char *map_shared(int fd, size_t length) {
     if (address == MAP_FAILED) {
         return nullptr;
     }
-    // A child that writes here would corrupt the queues: it has no business in its parent's segments.
+    // A child that writes here would corrupt the queues: it has no business in its parent's
+    // segments.
     madvise(address, length, MADV_DONTFORK);
     return static_cast<unsigned char *>(address);
 }
@@ -82,8 +85,10 @@ Segment::Segment(UniqueFd fd, unsigned char *data, size_t length)
 }
 
 Segment::Segment(Segment &&other) noexcept
-    : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)),
-      length_(std::exchange(other.length_, 0)), mapped_by_(other.mapped_by_) {}
+    : fd_(std::move(other.fd_)),
+      data_(std::exchange(other.data_, nullptr)),
+      length_(std::exchange(other.length_, 0)),
+      mapped_by_(other.mapped_by_) {}
 
 Segment &Segment::operator=(Segment &&other) noexcept {
     std::swap(fd_, other.fd_);
@@ -117,8 +122,11 @@ void Segment::discard() {
 /** For good: peers need not fear SIGBUS. */
 std::optional<Segment> Segment::seal(Segment segment) {
     if (fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        GPUSHM_LOG(warn, "cannot seal shared memory (%s), which peers insist on: gpushm does without it, messages take "
-                   "another way", strerror(errno));
+        GPUSHM_LOG(warn,
+                   "cannot seal shared memory (%s), which peers insist on: gpushm does without it, "
+                   "messages take "
+                   "another way",
+                   strerror(errno));
         return std::nullopt;
     }
     return segment;
@@ -131,8 +139,9 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted, int numa
     if (!fd) {
         const bool too_many = errno == EMFILE || errno == ENFILE;
         GPUSHM_LOG(warn, "cannot create shared memory (memfd_create: %s): %s", strerror(errno),
-                   too_many ? "raise the limit of open files (ulimit -n)"
-                            : "a filter on system calls (seccomp) of the container has to allow it");
+                   too_many
+                       ? "raise the limit of open files (ulimit -n)"
+                       : "a filter on system calls (seccomp) of the container has to allow it");
         return std::nullopt;
     }
     if (const int error = wanted <= SIZE_MAX / 2 ? set_length(fd.get(), length) : ENOMEM) {
@@ -141,8 +150,10 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted, int numa
     }
     unsigned char *data = map_shared(fd.get(), length);
     if (data == nullptr) {
-        GPUSHM_LOG(warn, "cannot map %zu bytes of shared memory (%s): raise the limit of address "
-                   "space (ulimit -v)", length, strerror(errno));
+        GPUSHM_LOG(warn,
+                   "cannot map %zu bytes of shared memory (%s): raise the limit of address "
+                   "space (ulimit -v)",
+                   length, strerror(errno));
         return std::nullopt;
     }
     Segment segment(std::move(fd), data, length);
@@ -155,10 +166,11 @@ std::optional<Segment> Segment::create(const char *name, size_t wanted, int numa
     return seal(std::move(segment));
 }
 
-bool Segment::peers_may_attach() { return prctl(PR_GET_DUMPABLE) == 1; }
+bool Segment::peers_may_attach() {
+    return prctl(PR_GET_DUMPABLE) == 1;
+}
 
-std::optional<Segment> Segment::attach(pid_t pid, int fd, size_t minimum_length,
-                                       const char **why) {
+std::optional<Segment> Segment::attach(pid_t pid, int fd, size_t minimum_length, const char **why) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", static_cast<int>(pid), fd);
     struct Refill {
@@ -168,9 +180,10 @@ std::optional<Segment> Segment::attach(pid_t pid, int fd, size_t minimum_length,
         open_with_spare_descriptor(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (!file) {
         *why = errno == ENOENT ? "it is gone, or in another PID namespace"
-             : errno == EMFILE ? "this process has too many open files: raise ulimit -n"
-                               : "/proc does not let this process open the peer's memory: run both "
-                                 "as the same user, in the same container";
+               : errno == EMFILE
+                   ? "this process has too many open files: raise ulimit -n"
+                   : "/proc does not let this process open the peer's memory: run both "
+                     "as the same user, in the same container";
         return std::nullopt;
     }
     struct stat status = {};

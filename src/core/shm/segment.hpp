@@ -2,9 +2,9 @@
 // Memory that processes share.
 //
 // A segment is an anonymous file (memfd_create(2)), not a name in /dev/shm: it needs no mounted
-// /dev/shm and does not count against its size (64 MiB in a default container), nobody else can open
-// it by guessing a name, and it is gone with its last process, also after kill -9. Peers open it as
-// /proc/PID/fd/FD, which the kernel allows to the same user only.
+// /dev/shm and does not count against its size (64 MiB in a default container), nobody else can
+// open it by guessing a name, and it is gone with its last process, also after kill -9. Peers open
+// it as /proc/PID/fd/FD, which the kernel allows to the same user only.
 #pragma once
 
 #include "core/base/unique_fd.hpp"
@@ -31,9 +31,9 @@ public:
     static std::optional<Segment> attach(pid_t pid, int fd, size_t minimum_length,
                                          const char **why);
 
-    /** Whether other processes of this user may attach to the segments of this one. They may not where
-     *  the kernel hides it from them ("dumpable" in prctl(2): it changed its user, or its program file
-     *  may not be read). Changes while the process runs. */
+    /** Whether other processes of this user may attach to the segments of this one. They may not
+     * where the kernel hides it from them ("dumpable" in prctl(2): it changed its user, or its
+     * program file may not be read). Changes while the process runs. */
     static bool peers_may_attach();
 
     Segment(Segment &&other) noexcept;
@@ -48,8 +48,8 @@ public:
     int fd() const { return fd_.get(); }
     /** Nobody will attach any more. */
     void close_fd() { fd_ = UniqueFd(); }
-    /** Has this process's page tables name all its pages, which the first access to each does otherwise; 0.1 ms for
-     *  2 MiB. For nothing, if the kernel cannot (before Linux 5.14). */
+    /** Has this process's page tables name all its pages, which the first access to each does
+     * otherwise; 0.1 ms for 2 MiB. For nothing, if the kernel cannot (before Linux 5.14). */
     void populate();
     /** Gives the memory behind the first page back to the system, for all processes that map it; it
      *  reads as zeros, and a write takes memory again. */

@@ -6,10 +6,18 @@ namespace {
 
 constexpr uint64_t kFailed = uint64_t{1} << 31;
 
-uint64_t of(uint32_t id) { return static_cast<uint64_t>(id) << 32; }
-uint32_t id_of(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
-uint32_t begin_of(uint64_t claims) { return claims & 0xffff; }
-uint32_t end_of(uint64_t claims) { return (claims >> 16) & 0xffff; }
+uint64_t of(uint32_t id) {
+    return static_cast<uint64_t>(id) << 32;
+}
+uint32_t id_of(uint64_t word) {
+    return static_cast<uint32_t>(word >> 32);
+}
+uint32_t begin_of(uint64_t claims) {
+    return claims & 0xffff;
+}
+uint32_t end_of(uint64_t claims) {
+    return (claims >> 16) & 0xffff;
+}
 
 /** Whether pieces of that use are left. */
 bool claimable(uint64_t claims, uint32_t id) {

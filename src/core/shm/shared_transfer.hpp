@@ -20,12 +20,13 @@ struct SharedUse {
     bool exists() const { return index != kSharedTransfers; }
 };
 
-/** The pieces of one get, in the mailbox segment of the process that asked for the data (the owner). The
- *  owner reads pieces from the beginning, the process that has the data (the helper) writes pieces from
- *  the end into the owner's memory, until they meet: whoever is quicker does more, and an owner whose
- *  peer is busy does all alone. It is also the helper's permission: it writes nothing that it has not
- *  claimed here, so that an owner who gives a transfer up knows what to wait for. Nor does it read anything
- *  then: the owner may have told the program that its memory is needed no more.
+/** The pieces of one get, in the mailbox segment of the process that asked for the data (the
+ * owner). The owner reads pieces from the beginning, the process that has the data (the helper)
+ * writes pieces from the end into the owner's memory, until they meet: whoever is quicker does
+ * more, and an owner whose peer is busy does all alone. It is also the helper's permission: it
+ * writes nothing that it has not claimed here, so that an owner who gives a transfer up knows what
+ * to wait for. Nor does it read anything then: the owner may have told the program that its memory
+ * is needed no more.
  *
  *  `claims` is id << 32 | end << 16 | begin: pieces in [begin, end) are claimed by nobody. The
  *  owner opens it (store-release) before it sends the id, claims with begin + 1, and closes it
@@ -34,14 +35,15 @@ struct SharedUse {
  *
  *  `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written.
  *  The owner sets it to id << 32 before it opens `claims`; then only the helper adds to it
- *  (release), after the bytes of the piece are in the owner's memory, or in a slot of its mailbox that is
- *  published; the owner reads it (acquire). Once failed is set the owner takes all of the helper's pieces for not written.
+ *  (release), after the bytes of the piece are in the owner's memory, or in a slot of its mailbox
+ * that is published; the owner reads it (acquire). Once failed is set the owner takes all of the
+ * helper's pieces for not written.
  *
- *  A helper that dies with a piece claimed leaves count below the number of its claims: the owner sees
- *  that it is dead, and its copies ended with it. One that lives and does not end what it has claimed (it was stopped,
- *  say) is waited for a bounded time, then the words serve other uses: what it says of this one is not of their id. A
- *  helper that writes nonsense can only make the owner wait so long, or take data for complete that it was to write
- *  itself. */
+ *  A helper that dies with a piece claimed leaves count below the number of its claims: the owner
+ * sees that it is dead, and its copies ended with it. One that lives and does not end what it has
+ * claimed (it was stopped, say) is waited for a bounded time, then the words serve other uses: what
+ * it says of this one is not of their id. A helper that writes nonsense can only make the owner
+ * wait so long, or take data for complete that it was to write itself. */
 struct alignas(64) SharedTransfer {
     std::atomic<uint64_t> claims;
     std::atomic<uint64_t> finished;

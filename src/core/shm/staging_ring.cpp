@@ -15,7 +15,9 @@ static_assert(sizeof(RingHeader) <= kDataOffset, "the header fits in front of th
 // The start of every span is aligned: GPU copies of aligned addresses are the fast ones.
 constexpr uint64_t kSpanAlignment = 256;
 
-uint64_t align_up(uint64_t value) { return (value + kSpanAlignment - 1) & ~(kSpanAlignment - 1); }
+uint64_t align_up(uint64_t value) {
+    return (value + kSpanAlignment - 1) & ~(kSpanAlignment - 1);
+}
 
 }  // namespace
 
@@ -24,7 +26,8 @@ StagingRingSender::StagingRingSender(Segment segment, size_t data_bytes)
 
 std::optional<StagingRingSender> StagingRingSender::create(size_t data_bytes, int numa_node) {
     if (data_bytes == 0 || data_bytes > SIZE_MAX / 2) {
-        GPUSHM_LOG(warn, "a staging ring of %zu bytes cannot be: set UCX_GPUSHM_RING_SIZE", data_bytes);
+        GPUSHM_LOG(warn, "a staging ring of %zu bytes cannot be: set UCX_GPUSHM_RING_SIZE",
+                   data_bytes);
         return std::nullopt;
     }
     std::optional<Segment> segment =
@@ -40,7 +43,9 @@ std::optional<StagingRingSender> StagingRingSender::create(size_t data_bytes, in
     return StagingRingSender(std::move(*segment), rounded);
 }
 
-Cookie StagingRingSender::cookie() const { return header()->cookie; }
+Cookie StagingRingSender::cookie() const {
+    return header()->cookie;
+}
 
 std::optional<RingSpan> StagingRingSender::allocate(size_t length) {
     if (length == 0 || length > data_bytes_ / 2 || broken_) {

@@ -5,9 +5,10 @@
 //
 //   RingHeader (one page) | data
 //
-// The ring carries no descriptions: the sender says in a mailbox cell which span it filled, so there
-// is one way of being notified. Positions count bytes since the ring was made and never wrap in
-// practice (64 bits); a span lies at position modulo the data's length and never crosses its end.
+// The ring carries no descriptions: the sender says in a mailbox cell which span it filled, so
+// there is one way of being notified. Positions count bytes since the ring was made and never wrap
+// in practice (64 bits); a span lies at position modulo the data's length and never crosses its
+// end.
 #pragma once
 
 #include "core/base/process.hpp"
@@ -28,8 +29,8 @@ struct RingHeader {
 
     /** The receiver is done with every byte before this position. Written by the receiver only
      *  (store-release), never decreasing; read by the sender (acquire), who checks that it lies
-     *  between what it saw last and what it handed out. A receiver that dies leaves it as it is: the
-     *  sender gives up the link and the ring. */
+     *  between what it saw last and what it handed out. A receiver that dies leaves it as it is:
+     * the sender gives up the link and the ring. */
     alignas(64) std::atomic<uint64_t> released;
 };
 
@@ -44,8 +45,7 @@ class StagingRingSender {
 public:
     /** Empty, logged, when there is no memory. `data_bytes` is rounded up to pages, which lie on
      *  `numa_node` if possible. */
-    static std::optional<StagingRingSender> create(size_t data_bytes,
-                                                   int numa_node = kAnyNumaNode);
+    static std::optional<StagingRingSender> create(size_t data_bytes, int numa_node = kAnyNumaNode);
 
     int segment_fd() const { return segment_.fd(); }
     /** The receiver has attached. */
@@ -54,7 +54,8 @@ public:
     size_t data_bytes() const { return data_bytes_; }
 
     /** The next span of exactly `length` bytes, > 0 and at most data_bytes / 2. Empty while the
-     *  receiver has not released enough. Spans must be published in the order of their allocation. */
+     *  receiver has not released enough. Spans must be published in the order of their allocation.
+     */
     std::optional<RingSpan> allocate(size_t length);
     unsigned char *data(const RingSpan &span) const;
     bool is_newest(const RingSpan &span) const { return span.position + span.length == write_; }

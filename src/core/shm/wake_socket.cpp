@@ -16,7 +16,9 @@ namespace {
 
 constexpr char kPurpose[] = "wake";
 
-int make_socket() { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+int make_socket() {
+    return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
 
 /** Never destroyed. A forked child has not the thread that may have had it. */
 std::mutex *const making = [] {
@@ -49,29 +51,35 @@ std::optional<WakeSocket> WakeSocket::create(const Cookie &cookie) {
     // The other one now too: there may be no descriptor left when a peer connects.
     UniqueFd made = can_wake() ? bind_abstract(kPurpose, cookie) : UniqueFd();
     if (!made) {
-        GPUSHM_LOG(warn, "cannot make a socket to be woken by (%s): raise the limit of open files "
-                   "(ulimit -n)", strerror(errno));
+        GPUSHM_LOG(warn,
+                   "cannot make a socket to be woken by (%s): raise the limit of open files "
+                   "(ulimit -n)",
+                   strerror(errno));
         return std::nullopt;
     }
     return WakeSocket(std::move(made));
 }
 
 void WakeSocket::drain() {
-    constexpr unsigned kMostDatagrams = 1024;  // more than a socket usually holds (net.unix.max_dgram_qlen)
+    constexpr unsigned kMostDatagrams =
+        1024;  // more than a socket usually holds (net.unix.max_dgram_qlen)
     char nothing;
     for (unsigned i = 0;
-         i < kMostDatagrams && recv(socket_.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0; ++i) {
+         i < kMostDatagrams && recv(socket_.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0;
+         ++i) {
     }
 }
 
-bool can_wake() { return sending_socket() >= 0; }
+bool can_wake() {
+    return sending_socket() >= 0;
+}
 
 void wake(const Cookie &cookie) {
     sockaddr_un address;
     const socklen_t length = abstract_address(kPurpose, cookie, &address);
     if (!send_nothing(sending_socket(), address, length)) {
-        // All that was sent from there and is unread fills its send buffer: 278 sleepers will do. From a
-        // socket of its own only the owner's queue can be full, and that wakes him as well.
+        // All that was sent from there and is unread fills its send buffer: 278 sleepers will do.
+        // From a socket of its own only the owner's queue can be full, and that wakes him as well.
         const UniqueFd fresh(make_socket());
         send_nothing(fresh.get(), address, length);
     }

@@ -17,10 +17,11 @@ public:
     /** For the mailbox `cookie`. Empty, logged, when there is no descriptor left. */
     static std::optional<WakeSocket> create(const Cookie &cookie);
 
-    /** Readable when somebody has called wake(), or anybody of this network namespace has sent here:
-     *  whoever wakes up looks whether there is work. */
+    /** Readable when somebody has called wake(), or anybody of this network namespace has sent
+     * here: whoever wakes up looks whether there is work. */
     int fd() const { return socket_.get(); }
-    /** Until fd() is not readable, unless somebody goes on sending: then the owner wakes once more than it needs to. */
+    /** Until fd() is not readable, unless somebody goes on sending: then the owner wakes once more
+     * than it needs to. */
     void drain();
 
 private:
@@ -32,8 +33,9 @@ private:
  *  before. Thread safe. */
 bool can_wake();
 
-/** Wakes the owner of the mailbox `cookie`, after can_wake() has returned true. Never waits. One system
- *  call; more when hundreds sleep whom this process has woken, and a descriptor then. Thread safe. */
+/** Wakes the owner of the mailbox `cookie`, after can_wake() has returned true. Never waits. One
+ * system call; more when hundreds sleep whom this process has woken, and a descriptor then. Thread
+ * safe. */
 void wake(const Cookie &cookie);
 
 }  // namespace gpushm

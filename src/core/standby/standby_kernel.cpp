@@ -26,7 +26,8 @@ namespace {
 constexpr uint32_t kEnoughCopies = 4;
 constexpr uint64_t kLongestPauseNs = StandbyWorth::kLongPauseNs;
 
-// A launch takes a CPU 3 to 4 us: less than the rest of a wait that has lasted so long already, usually.
+// A launch takes a CPU 3 to 4 us: less than the rest of a wait that has lasted so long already,
+// usually.
 constexpr uint64_t kIdleBeforeLaunchNs = 1000;
 constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
@@ -38,9 +39,10 @@ constexpr uint64_t kClaimIntervalNs = 10'000'000;
 // A kernel that was killed does not say so; its stream is asked after so many polls (0.1 ms).
 constexpr uint32_t kPollsPerQuery = 4096;
 
-// The kernel tells of all that it found at once when it has copied all of it; so long the process waits that copies it
-// further. Windows of 512 KiB of managed memory take 14.2 us each (14.1..14.3) where it tells of every 2 MiB, and 14.7
-// (14.3..14.9) without a limit; some 1 us more where it tells of every 1 MiB, 3 of each copy (two H200).
+// The kernel tells of all that it found at once when it has copied all of it; so long the process
+// waits that copies it further. Windows of 512 KiB of managed memory take 14.2 us each (14.1..14.3)
+// where it tells of every 2 MiB, and 14.7 (14.3..14.9) without a limit; some 1 us more where it
+// tells of every 1 MiB, 3 of each copy (two H200).
 constexpr size_t kMostBatchBytes = 2u << 20;
 
 template <typename Word>
@@ -61,9 +63,12 @@ constexpr bool processor_stores_units_whole() {
 thread_local bool tending = false;
 
 /** Whether the numbers, which wrap, are in this order. */
-bool reached(uint32_t unit, uint32_t end) { return static_cast<int32_t>(unit - end) >= 0; }
+bool reached(uint32_t unit, uint32_t end) {
+    return static_cast<int32_t>(unit - end) >= 0;
+}
 
-/** Worth it up to some hundred bytes: more units the CPU awaits no sooner than the end of a plain copy. */
+/** Worth it up to some hundred bytes: more units the CPU awaits no sooner than the end of a plain
+ * copy. */
 bool can_be_answer(const StandbyJob &copy) {
     const auto bits = reinterpret_cast<uintptr_t>(copy.source) | copy.length;
     return copy.cpu_may_write && copy.length <= kStandbyMostAnswer && bits % sizeof(uint32_t) == 0;
@@ -76,7 +81,8 @@ bool can_be_answer(const StandbyJob &copy) {
 StandbyKernels &StandbyKernels::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
     static StandbyKernels *kernels = new StandbyKernels;
-    // A forked child has no kernels, nor the thread that may have had the mutex: there it is as new.
+    // A forked child has no kernels, nor the thread that may have had the mutex: there it is as
+    // new.
     [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
         kernels->drop_claims();
         new (kernels) StandbyKernels;
@@ -102,7 +108,8 @@ bool StandbyKernels::possible() const {
 
 void StandbyKernels::prepare(CUcontext context) {
     std::shared_ptr<StandbyKernel> kernel;
-    ByContext<StandbyKernel> ended;  // goes without the mutex: their driver calls wait for an Absence
+    ByContext<StandbyKernel>
+        ended;  // goes without the mutex: their driver calls wait for an Absence
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (!possible()) {
@@ -164,24 +171,28 @@ void StandbyKernels::drop_claims() {
     }
 }
 
-/** Processes of all users count: kernels of two users take turns by time slices, too. Any process of the network namespace
- *  can bind the name, and so keep the kernel off, whether it uses the GPU or not: small messages then take 3 us longer,
- *  where a second kernel would cost all of them up to 2 ms. So a claim is believed whoever has it. */
+/** Processes of all users count: kernels of two users take turns by time slices, too. Any process
+ * of the network namespace can bind the name, and so keep the kernel off, whether it uses the GPU
+ * or not: small messages then take 3 us longer, where a second kernel would cost all of them up to
+ * 2 ms. So a claim is believed whoever has it. */
 bool StandbyKernels::claim(CUdevice device) {
     UniqueFd &claim = claims_[device];
     if (!claim) {
         claim = bind_abstract("standby", {device_identity(device), 0});
         if (!claim) {
-            GPUSHM_LOG_ONCE(debug, "another process has the right to the standby kernel of a GPU, or no socket can be made "
-                            "(%s): the copy engine copies small messages there; ss -xap shows who has @gpushm-standby-...",
+            GPUSHM_LOG_ONCE(debug,
+                            "another process has the right to the standby kernel of a GPU, or no "
+                            "socket can be made "
+                            "(%s): the copy engine copies small messages there; ss -xap shows who "
+                            "has @gpushm-standby-...",
                             strerror(errno));
         }
     }
     return bool(claim);
 }
 
-/** Whether they have left. Within tend_all(), which launches, it is a tool's callback that calls the driver: this
- *  thread has the mutex. */
+/** Whether they have left. Within tend_all(), which launches, it is a tool's callback that calls
+ * the driver: this thread has the mutex. */
 bool StandbyKernels::begin_absence(uint64_t patience_ns) {
     absences_.fetch_add(1, std::memory_order_seq_cst);  // see wanted_
     absences_begun_.fetch_add(1, std::memory_order_relaxed);
@@ -258,8 +269,11 @@ void StandbyKernel::weigh(uint64_t now) {
     worth_.note_copy(now, StandbyKernels::instance().absences());
     const bool pays = worth_.wants_kernel();
     if (was_trying && !worth_.is_trying()) {
-        GPUSHM_LOG(debug, "%s standby kernel from now on: of a step each small copy took %.1f us with it lately, %.1f without",
-                   pays ? "the" : "no", worth_.compared_ns(true) / 1000, worth_.compared_ns(false) / 1000);
+        GPUSHM_LOG(debug,
+                   "%s standby kernel from now on: of a step each small copy took %.1f us with it "
+                   "lately, %.1f without",
+                   pays ? "the" : "no", worth_.compared_ns(true) / 1000,
+                   worth_.compared_ns(false) / 1000);
     }
     if (pays != pays_.load(std::memory_order_relaxed)) {
         pays_.store(pays, std::memory_order_relaxed);
@@ -287,7 +301,8 @@ void StandbyKernel::load() {
                         has_concurrent_access(device_) &&
                         driver->stream_create(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
     if (!loaded) {
-        GPUSHM_LOG(debug, "the standby kernel cannot be loaded: small messages are copied by the "
+        GPUSHM_LOG(debug,
+                   "the standby kernel cannot be loaded: small messages are copied by the "
                    "copy engine only");
     }
     Code loading = Code::loading;  // unless it was retired meanwhile
@@ -301,7 +316,8 @@ bool StandbyKernel::make_control(const CudaDriver *driver) {
     if (memory == MAP_FAILED) {
         return false;
     }
-    // To a forked child no kernel has ever started; our pages, which the GPU knows, stay ours (madvise(2)).
+    // To a forked child no kernel has ever started; our pages, which the GPU knows, stay ours
+    // (madvise(2)).
     if (madvise(memory, sizeof(StandbyControl), MADV_WIPEONFORK) != 0) {
         munmap(memory, sizeof(StandbyControl));
         return false;
@@ -344,7 +360,8 @@ bool StandbyKernel::convert_limits(const CudaDriver *driver) {
 bool StandbyKernel::is_in_use(uint64_t now) const {
     const uint32_t enough =
         config_.mode == StandbyConfig::Mode::whenever_possible ? 1 : kEnoughCopies;
-    return pays_.load(std::memory_order_relaxed) && copies_.load(std::memory_order_relaxed) >= enough &&
+    return pays_.load(std::memory_order_relaxed) &&
+           copies_.load(std::memory_order_relaxed) >= enough &&
            now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
 }
 
@@ -353,7 +370,9 @@ bool StandbyKernel::has_left(uint32_t launch) const {
     return reached(static_cast<uint32_t>(load_acquire(control_->left) >> 32), launch);
 }
 
-bool StandbyKernel::alive() const { return running_.load(std::memory_order_acquire) && is_there(); }
+bool StandbyKernel::alive() const {
+    return running_.load(std::memory_order_acquire) && is_there();
+}
 
 bool StandbyKernel::is_there() const {
     const uint32_t launch = launch_.load(std::memory_order_acquire);
@@ -361,7 +380,8 @@ bool StandbyKernel::is_there() const {
            !killed_.load(std::memory_order_relaxed);
 }
 
-/** Not with every poll: the kernel reads the line all the time, and waits for it after each store. */
+/** Not with every poll: the kernel reads the line all the time, and waits for it after each store.
+ */
 void StandbyKernel::beat(uint64_t now) {
     if (now - last_beat_.load(std::memory_order_relaxed) >= beat_interval_ns_) {
         last_beat_.store(now, std::memory_order_relaxed);
@@ -405,9 +425,12 @@ bool StandbyKernel::claim_gpu(uint64_t now) {
 /** A launch delays whatever comes meanwhile: so in a wait, or at last in traffic without one. */
 bool StandbyKernel::is_good_moment(Moment moment, uint64_t now) const {
     switch (moment) {
-    case Moment::idle: return now - idle_since_ >= kIdleBeforeLaunchNs;
-    case Moment::busy: return now - left_at_ >= kTrafficBeforeLaunchNs;
-    case Moment::costly: return true;
+        case Moment::idle:
+            return now - idle_since_ >= kIdleBeforeLaunchNs;
+        case Moment::busy:
+            return now - left_at_ >= kTrafficBeforeLaunchNs;
+        case Moment::costly:
+            return true;
     }
     return false;
 }
@@ -470,22 +493,28 @@ CUresult StandbyKernel::launch_kernel(StandbyParameters *parameters) {
     const CudaDriver *driver = CudaDriver::get();
     void *arguments[] = {parameters};
     if (is_cluster()) {
-        const CUresult result = driver->launch_kernel(cluster_function_, kStandbyClusterBlocks, 1, 1,
-                                                      kStandbyClusterThreads, 1, 1, 0, stream_, arguments, nullptr);
+        const CUresult result =
+            driver->launch_kernel(cluster_function_, kStandbyClusterBlocks, 1, 1,
+                                  kStandbyClusterThreads, 1, 1, 0, stream_, arguments, nullptr);
         if (result == CUDA_SUCCESS) {
             return result;
         }
-        GPUSHM_LOG(debug, "the standby kernel is one block from now on: as a cluster it could not be launched (%s)",
+        GPUSHM_LOG(debug,
+                   "the standby kernel is one block from now on: as a cluster it could not be "
+                   "launched (%s)",
                    driver->error_name(result));
         cluster_function_ = nullptr;
     }
-    return driver->launch_kernel(block_function_, 1, 1, 1, kStandbyThreads, 1, 1, 0, stream_, arguments, nullptr);
+    return driver->launch_kernel(block_function_, 1, 1, 1, kStandbyThreads, 1, 1, 0, stream_,
+                                 arguments, nullptr);
 }
 
 /** It is not used any more. */
 void StandbyKernel::give_up(const char *why, CUresult result) {
-    GPUSHM_LOG(debug, "the standby kernel is not used any more, small messages are copied by the copy "
-               "engine: %s (%s)", why, CudaDriver::get()->error_name(result));
+    GPUSHM_LOG(debug,
+               "the standby kernel is not used any more, small messages are copied by the copy "
+               "engine: %s (%s)",
+               why, CudaDriver::get()->error_name(result));
     retire();
 }
 
@@ -497,13 +526,13 @@ bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     const bool answers = can_be_answer(copy) && waiting_.load(std::memory_order_acquire) == 0;
-    const bool in_units =
-        copy.cpu_may_read && copy.length <= kStandbyMostInline && !answers;
-    const uint32_t argument = static_cast<uint32_t>(copy.length) |
-                              (in_units ? kStandbyInline : 0) | (answers ? kStandbyAnswer : 0) |
+    const bool in_units = copy.cpu_may_read && copy.length <= kStandbyMostInline && !answers;
+    const uint32_t argument = static_cast<uint32_t>(copy.length) | (in_units ? kStandbyInline : 0) |
+                              (answers ? kStandbyAnswer : 0) |
                               (!in_units && !answers && reads_ahead(copy) ? kStandbyReadAhead : 0) |
                               (copy.to_own_gpu ? kStandbyOwnGpu : 0);
-    if (!alive() || next_ + standby_units(argument) - load_acquire(control_->done) > kStandbyUnits) {
+    if (!alive() ||
+        next_ + standby_units(argument) - load_acquire(control_->done) > kStandbyUnits) {
         return false;
     }
     *ticket = {};
@@ -531,8 +560,8 @@ bool StandbyKernel::ends_batch(const StandbyJob &copy) {
 
 /** What rides in the next command the kernel need not read. */
 bool StandbyKernel::reads_ahead(const StandbyJob &copy) const {
-    return copy.next.message != 0 && copy.next.length > kStandbyMostInline && copy.next.length <= kStandbyMostAhead &&
-           next_ != 0;
+    return copy.next.message != 0 && copy.next.length > kStandbyMostInline &&
+           copy.next.length <= kStandbyMostAhead && next_ != 0;
 }
 
 /** The number of the command by which the source was read ahead; 0: none. */
@@ -544,9 +573,8 @@ uint32_t StandbyKernel::reader_of(const StandbyJob &copy) const {
 
 void StandbyKernel::write_command(const StandbyJob &copy, uint32_t argument, uint32_t answer) {
     const uint32_t number = next_;
-    const uint64_t destination = (argument & kStandbyAnswer) != 0
-                                     ? answer
-                                     : reinterpret_cast<uint64_t>(copy.destination);
+    const uint64_t destination =
+        (argument & kStandbyAnswer) != 0 ? answer : reinterpret_cast<uint64_t>(copy.destination);
     write_unit({destination, argument, 1});
     if ((argument & kStandbyInline) != 0) {
         write_payload(static_cast<const unsigned char *>(copy.source), copy.length);
@@ -554,7 +582,8 @@ void StandbyKernel::write_command(const StandbyJob &copy, uint32_t argument, uin
         write_unit({reinterpret_cast<uint64_t>(copy.source), reader_of(copy), 0});
     }
     if ((argument & kStandbyReadAhead) != 0) {
-        write_unit({reinterpret_cast<uint64_t>(copy.next.begin), static_cast<uint32_t>(copy.next.length), 0});
+        write_unit({reinterpret_cast<uint64_t>(copy.next.begin),
+                    static_cast<uint32_t>(copy.next.length), 0});
         read_ahead_ = copy.next;
         reader_ = number;
     }
@@ -624,20 +653,25 @@ StandbyKernel::State StandbyKernel::state(StandbyTicket *ticket) {
     return state;
 }
 
-void StandbyKernel::abandon(const StandbyTicket & /*ticket*/) { waiting_.fetch_sub(1, std::memory_order_release); }
+void StandbyKernel::abandon(const StandbyTicket & /*ticket*/) {
+    waiting_.fetch_sub(1, std::memory_order_release);
+}
 
 void StandbyKernel::log_use() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (launches_ != 0) {
-        GPUSHM_LOG(debug, "the standby kernel was launched %llu times, took %llu copies and left %llu "
-                   "of them to the copy engine", static_cast<unsigned long long>(launches_),
+        GPUSHM_LOG(debug,
+                   "the standby kernel was launched %llu times, took %llu copies and left %llu "
+                   "of them to the copy engine",
+                   static_cast<unsigned long long>(launches_),
                    static_cast<unsigned long long>(all_given_),
                    static_cast<unsigned long long>(all_not_served_.load()));
     }
 }
 
-/** It may live though the driver failed, and what it copies later would meet memory that has another use:
- *  after this it does not run any more, for its life is short. A driver that fails is asked a second time. */
+/** It may live though the driver failed, and what it copies later would meet memory that has
+ * another use: after this it does not run any more, for its life is short. A driver that fails is
+ * asked a second time. */
 void StandbyKernel::await_end() {
     const CudaDriver *driver = CudaDriver::get();
     dismiss();
@@ -652,8 +686,9 @@ bool StandbyKernel::look_whether_killed() {
     const uint32_t asked_for = launched_.load(std::memory_order_acquire);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_, context_id_);
-    const CUresult result = current.result() == CUDA_ERROR_CONTEXT_IS_DESTROYED ? current.result()
-                                                                                : driver->stream_query(stream_);
+    const CUresult result = current.result() == CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                ? current.result()
+                                : driver->stream_query(stream_);
     if (result == CUDA_ERROR_NOT_READY || (result == CUDA_SUCCESS && has_left(asked_for))) {
         return false;
     }

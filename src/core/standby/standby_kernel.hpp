@@ -19,7 +19,8 @@
 
 namespace gpushm {
 
-/** When the kernel runs. when_it_pays: where StandbyWorth finds that the process is quicker with it. */
+/** When the kernel runs. when_it_pays: where StandbyWorth finds that the process is quicker with
+ * it. */
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };
     Mode mode = Mode::off;
@@ -27,8 +28,8 @@ struct StandbyConfig {
     uint32_t life_limit_ns = 500'000;
 };
 
-/** What a copy is for. `destination` and `source` are in reach of kernels of the context for as long as it is
- *  under way (a wrong address destroys the context), but for what the CPU touches. */
+/** What a copy is for. `destination` and `source` are in reach of kernels of the context for as
+ * long as it is under way (a wrong address destroys the context), but for what the CPU touches. */
 struct StandbyJob {
     void *destination;
     const void *source;
@@ -41,8 +42,9 @@ struct StandbyJob {
     bool to_own_gpu = false;
     /** The message of which the source is payload; 0: of none. */
     uint64_t message = 0;
-    /** What is copied next, most likely, and in reach as well. The kernel reads it while the CPU is told that this copy has
-     *  ended, so that the next one does not wait for the bus. It may do so until it has left (StandbyKernels::Absence). */
+    /** What is copied next, most likely, and in reach as well. The kernel reads it while the CPU is
+     * told that this copy has ended, so that the next one does not wait for the bus. It may do so
+     * until it has left (StandbyKernels::Absence). */
     MessagePayload next = {};
 };
 
@@ -50,16 +52,17 @@ struct StandbyJob {
 struct StandbyTicket {
     uint32_t end = 0;  // its first unit after it
     // An answer: what of it is still to come, and where that belongs.
-    uint32_t answer = 0;  // its number
+    uint32_t answer = 0;        // its number
     uint32_t answer_units = 0;  // that were taken
     size_t answer_length = 0;   // 0: it is none
     void *answer_to = nullptr;
 };
 
-/** The kernel of one context. It is started while a thread of the process waits for messages and small
- *  copies have been seen lately, never in front of a copy that is alone; it takes commands once it has said that
- *  it runs, and leaves by itself soon after the waiting has stopped, and after a bounded life in any
- *  case. What it was given and did not serve, its giver copies otherwise: nothing depends on it.
+/** The kernel of one context. It is started while a thread of the process waits for messages and
+ * small copies have been seen lately, never in front of a copy that is alone; it takes commands
+ * once it has said that it runs, and leaves by itself soon after the waiting has stopped, and after
+ * a bounded life in any case. What it was given and did not serve, its giver copies otherwise:
+ * nothing depends on it.
  *
  *  Thread safe. */
 class StandbyKernel {
@@ -83,14 +86,14 @@ public:
     /** Makes it ready, once; loads the code if nobody has (KernelCode::load). */
     void load();
 
-    /** False when no kernel takes it. Else state() is to be asked with `*ticket` until it does not say
-     *  `waiting`. */
+    /** False when no kernel takes it. Else state() is to be asked with `*ticket` until it does not
+     * say `waiting`. */
     bool give(const StandbyJob &copy, StandbyTicket *ticket);
 
     enum class State { waiting, served, not_served };
     /** served: the bytes are there, visible to the CPU, to other processes and to kernels that are
-     *  launched afterwards. not_served: nothing is copied any more; of a destination that cpu_may_write a
-     *  part may be. Keeps the kernel alive. */
+     *  launched afterwards. not_served: nothing is copied any more; of a destination that
+     * cpu_may_write a part may be. Keeps the kernel alive. */
     State state(StandbyTicket *ticket);
     /** Nobody asks for the state of a command that was given; it may be served all the same. */
     void abandon(const StandbyTicket &ticket);
@@ -111,12 +114,12 @@ public:
 
     /** What the process does when it tends its kernels. */
     enum class Moment {
-        idle,     // nothing happened since the last time
+        idle,  // nothing happened since the last time
         busy,
-        costly,   // it gives the driver copies that take longer than a launch
+        costly,  // it gives the driver copies that take longer than a launch
     };
-    /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it need
-     *  not be called before the next note_copy(). */
+    /** For StandbyKernels::tend, one thread at a time; `now` in ns of steady_clock. False when it
+     * need not be called before the next note_copy(). */
     bool tend(Moment moment, bool may_launch, uint64_t now);
 
 private:
@@ -156,25 +159,28 @@ private:
     uint64_t beat_interval_ns_ = 0;
     CUdevice device_ = 0;
 
-    std::atomic<CUfunction> cluster_function_{nullptr};  // null: there is none, or it could not be launched
+    std::atomic<CUfunction> cluster_function_{
+        nullptr};                         // null: there is none, or it could not be launched
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
     std::atomic_flag weighing_ = ATOMIC_FLAG_INIT;  // by a thread, whom the others do not wait for
     StandbyWorth worth_;
-    std::atomic<bool> pays_{true};        // what it says
-    std::atomic<uint32_t> launch_{0};     // number of the last launch, which begins; 0: none
-    std::atomic<uint32_t> launched_{0};   // of the last one that the driver has taken
-    std::atomic<bool> running_{false};    // it was launched and is not known to have left
+    std::atomic<bool> pays_{true};       // what it says
+    std::atomic<uint32_t> launch_{0};    // number of the last launch, which begins; 0: none
+    std::atomic<uint32_t> launched_{0};  // of the last one that the driver has taken
+    std::atomic<bool> running_{false};   // it was launched and is not known to have left
     std::atomic<bool> killed_{false};
 
-    std::atomic<uint32_t> waiting_{0};    // commands whose end nobody has seen yet
+    std::atomic<uint32_t> waiting_{0};  // commands whose end nobody has seen yet
     std::atomic<uint32_t> polls_{0};
     std::atomic<uint64_t> last_beat_{0};
 
     std::mutex mutex_;
-    uint32_t next_ = 1;   // the unit that is written next
-    uint32_t answers_ = UINT32_MAX - 100;  // number of the last one; the numbers soon begin again, at 1
-    MessagePayload read_ahead_;  // by the command of this number, if the kernel that has served it is still there
+    uint32_t next_ = 1;  // the unit that is written next
+    uint32_t answers_ =
+        UINT32_MAX - 100;        // number of the last one; the numbers soon begin again, at 1
+    MessagePayload read_ahead_;  // by the command of this number, if the kernel that has served it
+                                 // is still there
     uint32_t reader_ = 0;
     size_t batch_bytes_ = 0;  // through the host, since a command that ends a batch
     uint64_t launches_ = 0;
@@ -182,9 +188,9 @@ private:
     std::atomic<uint64_t> all_not_served_{0};
 
     // tend() only
-    uint64_t idle_since_ = 0;        // 0: not idle
-    uint64_t left_at_ = 0;           // when the last one was seen to have left
-    uint64_t next_claim_ = 0;        // not before
+    uint64_t idle_since_ = 0;  // 0: not idle
+    uint64_t left_at_ = 0;     // when the last one was seen to have left
+    uint64_t next_claim_ = 0;  // not before
 };
 
 /** Those of the process. */
@@ -195,34 +201,40 @@ public:
     /** From now on; the first caller decides. */
     void configure(const StandbyConfig &config);
 
-    /** Makes the kernel of a context ready (StandbyKernel::load); does nothing when there is one. */
+    /** Makes the kernel of a context ready (StandbyKernel::load); does nothing when there is one.
+     */
     void prepare(CUcontext context);
-    /** The kernel of a context; null where there is none: it is switched off, or the driver or the build
-     *  lacks what it needs, or the context was not prepared. `id`: CudaDriver::context_id(). */
+    /** The kernel of a context; null where there is none: it is switched off, or the driver or the
+     * build lacks what it needs, or the context was not prepared. `id`: CudaDriver::context_id().
+     */
     std::shared_ptr<StandbyKernel> find(CUcontext context, unsigned long long id);
 
-    /** Whether this process has the right to run standby kernels on a GPU: one process at a time, for those
-     *  of two would take turns by time slices of 2 ms. It has it until it ends, or leave_to_peer().
-     *  Processes of other network namespaces do not see it. From tend() only. */
+    /** Whether this process has the right to run standby kernels on a GPU: one process at a time,
+     * for those of two would take turns by time slices of 2 ms. It has it until it ends, or
+     * leave_to_peer(). Processes of other network namespaces do not see it. From tend() only. */
     bool claim(CUdevice device);
 
-    /** A peer copies for this process on the GPU of `context`: its kernel is wanted there, not ours. */
+    /** A peer copies for this process on the GPU of `context`: its kernel is wanted there, not
+     * ours. */
     void leave_to_peer(CUcontext context);
 
-    /** To be called again and again by threads that wait for messages. Costs a load while no kernel is wanted. */
+    /** To be called again and again by threads that wait for messages. Costs a load while no kernel
+     * is wanted. */
     void tend(StandbyKernel::Moment moment) {
         if (wanted()) {
             tend_all(moment);
         }
     }
-    /** While one lives, no kernel is launched; those that run have left, or were told to and did not within `patience_ns`.
-     *  For calls of the driver that wait for all work of a GPU. */
+    /** While one lives, no kernel is launched; those that run have left, or were told to and did
+     * not within `patience_ns`. For calls of the driver that wait for all work of a GPU. */
     class Absence {
     public:
-        /** A kernel that runs sees within 2 us that it is to leave; one of which the GPU has stopped all, not. */
+        /** A kernel that runs sees within 2 us that it is to leave; one of which the GPU has
+         * stopped all, not. */
         static constexpr uint64_t kPatienceNs = 5000;
 
-        explicit Absence(uint64_t patience_ns = kPatienceNs) : complete_(instance().begin_absence(patience_ns)) {}
+        explicit Absence(uint64_t patience_ns = kPatienceNs)
+            : complete_(instance().begin_absence(patience_ns)) {}
         /** None is there: nothing is read or written any more by kernels of any context. */
         bool complete() const { return complete_; }
         ~Absence() { instance().absences_.fetch_sub(1, std::memory_order_seq_cst); }
@@ -248,16 +260,18 @@ private:
     void tend_all(StandbyKernel::Moment moment);
     bool begin_absence(uint64_t patience_ns);
 
-    // An absence counts itself and then asks whether a kernel is wanted; want() says so, and then tend_all() asks whether
-    // there is an absence before it launches one. Of two that meet, one at least must see the other (Dekker's pattern), or
-    // a kernel would run in an absence that takes itself for complete: so all of these are sequentially consistent.
+    // An absence counts itself and then asks whether a kernel is wanted; want() says so, and then
+    // tend_all() asks whether there is an absence before it launches one. Of two that meet, one at
+    // least must see the other (Dekker's pattern), or a kernel would run in an absence that takes
+    // itself for complete: so all of these are sequentially consistent.
     std::atomic<bool> wanted_{false};
     std::atomic<unsigned> absences_{0};
     std::atomic<uint64_t> absences_begun_{0};
     std::mutex mutex_;
     StandbyConfig config_;
     bool configured_ = false;
-    ByContext<StandbyKernel> kernels_;  // with those of contexts that have ended since the last prepare()
+    ByContext<StandbyKernel>
+        kernels_;  // with those of contexts that have ended since the last prepare()
     std::map<CUdevice, UniqueFd> claims_;
 };
 

@@ -8,9 +8,9 @@
 namespace gpushm {
 namespace {
 
-// A gap of a third of the longest one ends a step. A gap that was an interruption makes the longest one at most six times as
-// long. The longest one shrinks: 50 copies forget an interruption and the gaps of an earlier pattern, and a burst of 64 copies
-// leaves enough of the gap before it.
+// A gap of a third of the longest one ends a step. A gap that was an interruption makes the longest
+// one at most six times as long. The longest one shrinks: 50 copies forget an interruption and the
+// gaps of an earlier pattern, and a burst of 64 copies leaves enough of the gap before it.
 constexpr uint64_t kStepOfLongest = 3;
 constexpr uint64_t kMostGrowth = 6;
 constexpr uint64_t kForgottenOfLongest = 64;
@@ -34,7 +34,8 @@ constexpr double kLeastDifference = 1.0 / 128;
 constexpr int kLead = 3;
 constexpr int kLeadOfTheOneBefore = 2;
 
-// 256 slots are about a thousand steps. A trial that confirms the way from before takes some 20, half of them in the worse way.
+// 256 slots are about a thousand steps. A trial that confirms the way from before takes some 20,
+// half of them in the worse way.
 constexpr uint32_t kFirstIntervalLog = 8;
 constexpr uint32_t kMostIntervalLog = 14;
 constexpr uint64_t kFirstQuietCopies = 64;
@@ -49,7 +50,9 @@ unsigned log2_above(uint64_t value) {
 }
 
 /** The Thue-Morse sequence. */
-bool is_with_kernel(uint64_t slot) { return __builtin_parityll(slot) != 0; }
+bool is_with_kernel(uint64_t slot) {
+    return __builtin_parityll(slot) != 0;
+}
 
 }  // namespace
 
@@ -139,7 +142,9 @@ void StandbyWorth::end_watched_window(uint64_t now, uint64_t waits) {
 }
 
 /** In most steps of the window. */
-bool StandbyWorth::is_waiting(uint64_t waits) const { return 2 * (waits - window_.waits) >= window_.steps; }
+bool StandbyWorth::is_waiting(uint64_t waits) const {
+    return 2 * (waits - window_.waits) >= window_.steps;
+}
 
 void StandbyWorth::compare_with_reference(double copy_ns, bool is_waiting) {
     if (reference_ns_ == 0) {
@@ -214,7 +219,8 @@ void StandbyWorth::note_slot(uint64_t now, uint64_t waits) {
         reference_waits_ = !reference_waits_;
         decided_ = false;
         begin_votes(step_ns_);
-    } else if (long_steps_ >= kLongSteps) {  // what was taken for steps were parts, or it has changed
+    } else if (long_steps_ >=
+               kLongSteps) {  // what was taken for steps were parts, or it has changed
         begin_votes(std::min(step_ns_, kMostSlotGrowth << slot_log_));
     } else {
         tried_ns_[with_ ? 1 : 0] = window_.copy_ns(now);
@@ -238,12 +244,14 @@ void StandbyWorth::vote() {
 
 void StandbyWorth::end_trial(bool with, uint64_t now, uint64_t waits) {
     const bool is_as_before = with == chosen_;
-    // Each trial that confirms the way from before makes the next one rarer: also where the times of a program vary so much that
-    // it seems to change all the time, when nothing has.
-    interval_log_ = is_as_before ? std::clamp(interval_log_ + 1, kFirstIntervalLog, kMostIntervalLog) : kFirstIntervalLog;
+    // Each trial that confirms the way from before makes the next one rarer: also where the times
+    // of a program vary so much that it seems to change all the time, when nothing has.
+    interval_log_ = is_as_before
+                        ? std::clamp(interval_log_ + 1, kFirstIntervalLog, kMostIntervalLog)
+                        : kFirstIntervalLog;
     const bool is_false_alarm = !decided_ && is_as_before;
-    quiet_copies_ =
-        std::clamp(is_false_alarm ? 2 * quiet_copies_ : quiet_copies_ / 4, kFirstQuietCopies, kMostQuietCopies);
+    quiet_copies_ = std::clamp(is_false_alarm ? 2 * quiet_copies_ : quiet_copies_ / 4,
+                               kFirstQuietCopies, kMostQuietCopies);
     // By the clock, so that other processes begin at the same time.
     const uint64_t interval = uint64_t{1} << (slot_log_ + interval_log_);
     next_trial_ = ((now + interval / 2) / interval + 1) * interval;

@@ -6,21 +6,26 @@
 
 namespace gpushm {
 
-/** A count of copies does not tell what the kernel costs a program: waits for the GPU take longer, launches take a CPU, and
- *  the program's kernels run beside it. The time from one small copy to the next contains all of this, whatever else a step
- *  of the program does. So a trial measures steps with the kernel and without it in turn. The quicker way stays until a
- *  later trial finds the other one quicker.
+/** A count of copies does not tell what the kernel costs a program: waits for the GPU take longer,
+ * launches take a CPU, and the program's kernels run beside it. The time from one small copy to the
+ * next contains all of this, whatever else a step of the program does. So a trial measures steps
+ * with the kernel and without it in turn. The quicker way stays until a later trial finds the other
+ * one quicker.
  *
- *  - A step ends with a long gap between two copies. Only whole steps are measured, for the kernel may gain in one part of a
- *    step and lose in another. The first step after a change of the way is not measured.
- *  - The clock, which all processes of a node share, says which way is tried at a time. So processes that wait for each other
- *    try the same way at the same time; otherwise the slowest one would hide what the others gain or lose. The ways alternate
- *    by the Thue-Morse sequence, so that a steady drift of the times favours neither.
- *  - Each comparison is one vote, however large the difference, so that one interrupted step decides nothing. The way that is
- *    ahead by three votes wins; the one from before the trial needs two. If no way wins, the one from before the trial stays;
- *    if there was no trial before, there is no kernel.
- *  - Trials come ever less often. A new one begins soon when the program changes: the time of a copy differs for two windows,
- *    the program begins or ceases to wait for the GPU in its steps, or there was a long pause.
+ *  - A step ends with a long gap between two copies. Only whole steps are measured, for the kernel
+ * may gain in one part of a step and lose in another. The first step after a change of the way is
+ * not measured.
+ *  - The clock, which all processes of a node share, says which way is tried at a time. So
+ * processes that wait for each other try the same way at the same time; otherwise the slowest one
+ * would hide what the others gain or lose. The ways alternate by the Thue-Morse sequence, so that a
+ * steady drift of the times favours neither.
+ *  - Each comparison is one vote, however large the difference, so that one interrupted step
+ * decides nothing. The way that is ahead by three votes wins; the one from before the trial needs
+ * two. If no way wins, the one from before the trial stays; if there was no trial before, there is
+ * no kernel.
+ *  - Trials come ever less often. A new one begins soon when the program changes: the time of a
+ * copy differs for two windows, the program begins or ceases to wait for the GPU in its steps, or
+ * there was a long pause.
  *
  *  One thread at a time. */
 class StandbyWorth {
@@ -28,8 +33,8 @@ public:
     /** So long a pause is none between two copies of a step. */
     static constexpr uint64_t kLongPauseNs = 10'000'000;
 
-    /** A small copy begins. `now`: monotonic_nanoseconds(). `waits`: how often the process has waited for all work of
-     *  a GPU so far. */
+    /** A small copy begins. `now`: monotonic_nanoseconds(). `waits`: how often the process has
+     * waited for all work of a GPU so far. */
     void note_copy(uint64_t now, uint64_t waits);
 
     /** What the next copy is to find: also before the first trial, and in trials. */
@@ -76,23 +81,23 @@ private:
     Window window_;
     uint64_t last_step_ = 0;    // when it began
     uint32_t step_copies_ = 0;  // since then
-    uint64_t step_ns_ = 0;      // of the shortest one in the window: others may have been interrupted
+    uint64_t step_ns_ = 0;  // of the shortest one in the window: others may have been interrupted
 
     // Between trials
-    bool decided_ = false;        // a trial has ended, and nothing has changed since
-    bool changed_ = false;        // since the last trial
-    uint32_t odd_windows_ = 0;    // in a row
-    double reference_ns_ = 0;     // of a copy; 0: not known
+    bool decided_ = false;      // a trial has ended, and nothing has changed since
+    bool changed_ = false;      // since the last trial
+    uint32_t odd_windows_ = 0;  // in a row
+    double reference_ns_ = 0;   // of a copy; 0: not known
     bool reference_waits_ = false;
-    uint64_t copies_ = 0;         // since the last trial
-    uint64_t quiet_copies_ = 0;   // so many are to come first
-    uint32_t interval_log_ = 0;   // in slots, until the next trial
+    uint64_t copies_ = 0;        // since the last trial
+    uint64_t quiet_copies_ = 0;  // so many are to come first
+    uint32_t interval_log_ = 0;  // in slots, until the next trial
     uint64_t next_trial_ = 0;
 
     // In a trial
     bool trying_ = false;
-    bool chosen_ = true;          // the way from before the trial
-    unsigned slot_log_ = 0;       // of its length in ns
+    bool chosen_ = true;     // the way from before the trial
+    unsigned slot_log_ = 0;  // of its length in ns
     uint64_t slot_end_ = 0;
     uint32_t slots_ = 0;
     uint32_t long_steps_ = 0;     // longer than a slot, in a row

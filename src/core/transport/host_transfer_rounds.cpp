@@ -61,7 +61,8 @@ void HostTransferRounds::begin(Load load, size_t length) {
 
 void HostTransferRounds::end() {
     if (round_ && round_->ended != 0) {
-        ways_.note(round_->load, round_->length, round_->choice.way, round_->bytes, round_->ended - round_->started);
+        ways_.note(round_->load, round_->length, round_->choice.way, round_->bytes,
+                   round_->ended - round_->started);
     }
     round_.reset();
 }

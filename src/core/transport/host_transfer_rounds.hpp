@@ -10,13 +10,14 @@
 
 namespace gpushm {
 
-/** Those that begin together, in one call of progress or while others are under way, are measured together, as one
- *  round; one that begins by itself alone. One thread at a time. */
+/** Those that begin together, in one call of progress or while others are under way, are measured
+ * together, as one round; one that begins by itself alone. One thread at a time. */
 class HostTransferRounds {
 public:
     using Way = HostTransferWays::Way;
 
-    /** For a get that begins now, of a length that is covered. `others`: some are under way; `call`: of progress. */
+    /** For a get that begins now, of a length that is covered. `others`: some are under way;
+     * `call`: of progress. */
     Way choose(size_t length, bool others, uint64_t call);
     /** The get that was begun last takes another way than that. */
     void take_back();

@@ -18,14 +18,16 @@ struct Plan {
 constexpr Plan kPlans[] = {{16, 1024, 8, 2},  // Load::alone
                            {4, 128, 2, 1}};   // Load::crowd
 
-// So many choices of a trial may be given back, or a trial would never end where transfers are hardly ever alone.
+// So many choices of a trial may be given back, or a trial would never end where transfers are
+// hardly ever alone.
 constexpr uint32_t kMostGivenBack = 16;
 
 // The clock is not looked at for all of a way that is known, but for the first ones after a change.
 constexpr uint32_t kChoicesPerLook = 4;
 constexpr uint32_t kChoicesAfterChange = 8;
 
-// Of an estimate: what is new counts for so much. What takes much longer was held up by something else.
+// Of an estimate: what is new counts for so much. What takes much longer was held up by something
+// else.
 constexpr double kWeight = 0.25;
 constexpr double kMostGrowth = 2;
 
@@ -35,8 +37,12 @@ constexpr double kBetter = 0.95;
 // What the program does, or where its processes run, has changed.
 constexpr double kChange = 1.5;
 
-Way other_than(Way way) { return way == Way::kernel ? Way::slots : Way::kernel; }
-size_t index_of(Way way) { return static_cast<size_t>(way); }
+Way other_than(Way way) {
+    return way == Way::kernel ? Way::slots : Way::kernel;
+}
+size_t index_of(Way way) {
+    return static_cast<size_t>(way);
+}
 
 }  // namespace
 
@@ -62,7 +68,8 @@ HostTransferWays::Choice HostTransferWays::choose(Load load, size_t length) {
     }
     --known.until_trial;
     ++known.choices;
-    return {known.best, known.choices <= kChoicesAfterChange || known.choices % kChoicesPerLook == 0};
+    return {known.best,
+            known.choices <= kChoicesAfterChange || known.choices % kChoicesPerLook == 0};
 }
 
 void HostTransferWays::give_back(Load load, size_t length) {
@@ -77,8 +84,10 @@ void HostTransferWays::end_trial(Load load, State &known) {
     known.trial = 0;
     known.until_trial = known.interval;
     if (known.trial_count != 0) {
-        known.interval = std::min(2 * known.interval, kPlans[static_cast<size_t>(load)].last_interval);
-        known.seconds_per_byte[index_of(other_than(known.best))] = known.trial_sum / known.trial_count;
+        known.interval =
+            std::min(2 * known.interval, kPlans[static_cast<size_t>(load)].last_interval);
+        known.seconds_per_byte[index_of(other_than(known.best))] =
+            known.trial_sum / known.trial_count;
         take_better(known);
     }
 }
@@ -93,7 +102,8 @@ void HostTransferWays::take_better(State &known) {
     }
 }
 
-void HostTransferWays::note(Load load, size_t length, Way way, uint64_t bytes, uint64_t nanoseconds) {
+void HostTransferWays::note(Load load, size_t length, Way way, uint64_t bytes,
+                            uint64_t nanoseconds) {
     State &known = state(load, length);
     const double seconds = static_cast<double>(nanoseconds) * 1e-9 / static_cast<double>(bytes);
     if (known.trial != 0) {
@@ -107,7 +117,9 @@ void HostTransferWays::note(Load load, size_t length, Way way, uint64_t bytes, u
         return;  // it began before that changed
     }
     double &estimate = known.seconds_per_byte[index_of(way)];
-    estimate = estimate == 0 ? seconds : estimate + kWeight * (std::min(seconds, kMostGrowth * estimate) - estimate);
+    estimate = estimate == 0
+                   ? seconds
+                   : estimate + kWeight * (std::min(seconds, kMostGrowth * estimate) - estimate);
     if (known.least == 0 || estimate < known.least) {
         known.least = estimate;
     } else if (estimate > kChange * known.least) {

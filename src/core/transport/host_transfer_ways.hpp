@@ -7,17 +7,19 @@
 
 namespace gpushm {
 
-/** Which way is quicker depends on what no process knows: where its core lies, how quickly the kernel copies here, and
- *  whether the bytes are in the cache of the core that has just written them. Those the kernel (process_vm_readv)
- *  fetches slowly from there, where the core that has them copies them to shared memory in no time; but bytes that lie
- *  far away it copies once instead of twice. So for each peer and length the way is taken that was quicker before, and now
- *  and then the other one is tried: after 16 transfers, then ever less often, down to twice in 1024. With a peer that
- *  gets little nothing is tried.
+/** Which way is quicker depends on what no process knows: where its core lies, how quickly the
+ * kernel copies here, and whether the bytes are in the cache of the core that has just written
+ * them. Those the kernel (process_vm_readv) fetches slowly from there, where the core that has them
+ * copies them to shared memory in no time; but bytes that lie far away it copies once instead of
+ * twice. So for each peer and length the way is taken that was quicker before, and now and then the
+ * other one is tried: after 16 transfers, then ever less often, down to twice in 1024. With a peer
+ * that gets little nothing is tried.
  *
  *  One thread at a time. */
 class HostTransferWays {
 public:
-    /** kernel: the reader has the kernel copy (CMA). slots: the owner copies into slots of the reader's mailbox. */
+    /** kernel: the reader has the kernel copy (CMA). slots: the owner copies into slots of the
+     * reader's mailbox. */
     enum class Way : uint8_t { kernel, slots };
 
     /** Whether a transfer is the only one of its link, or several are under way. */
@@ -33,7 +35,9 @@ public:
     static constexpr size_t kMost = 1u << 20;
     static constexpr bool covers(size_t length) { return length >= kLeast && length <= kMost; }
     /** Whether what one takes says something of the other. */
-    static constexpr bool are_alike(size_t one, size_t other) { return class_of(one) == class_of(other); }
+    static constexpr bool are_alike(size_t one, size_t other) {
+        return class_of(one) == class_of(other);
+    }
 
     /** For a transfer, or all of a crowd that begins now, of a length that is covered. */
     Choice choose(Load load, size_t length);
@@ -42,8 +46,8 @@ public:
     /** The one that is taken when nothing is tried. */
     Way best(Load load, size_t length) const { return state(load, length).best; }
 
-    /** What was chosen has ended: `bytes` took so many nanoseconds, in transfers of this length, while nothing else was
-     *  under way. */
+    /** What was chosen has ended: `bytes` took so many nanoseconds, in transfers of this length,
+     * while nothing else was under way. */
     void note(Load load, size_t length, Way way, uint64_t bytes, uint64_t nanoseconds);
 
 private:
@@ -54,7 +58,7 @@ private:
 
     struct State {
         double seconds_per_byte[kWays] = {};  // 0: not known
-        double least = 0;  // of the best way, since the last change
+        double least = 0;                     // of the best way, since the last change
         Way best = Way::kernel;
         uint32_t choices = 0;      // until the clock is looked at
         uint32_t interval = 0;     // choices between trials; 0: before the first one
@@ -68,7 +72,9 @@ private:
 
     static void end_trial(Load load, State &known);
     static void take_better(State &known);
-    State &state(Load load, size_t length) { return states_[static_cast<size_t>(load)][class_of(length)]; }
+    State &state(Load load, size_t length) {
+        return states_[static_cast<size_t>(load)][class_of(length)];
+    }
     const State &state(Load load, size_t length) const {
         return states_[static_cast<size_t>(load)][class_of(length)];
     }

@@ -28,7 +28,10 @@ std::unique_ptr<Link> Link::connect(Port &port, const MailboxAddress &peer, cons
 }
 
 Link::Link(Port &port, const MailboxAddress &peer, MailboxSender mailbox)
-    : port_(port), peer_(peer), watch_(ProcessWatch(peer.pid)), mailbox_(std::move(mailbox)),
+    : port_(port),
+      peer_(peer),
+      watch_(ProcessWatch(peer.pid)),
+      mailbox_(std::move(mailbox)),
       writer_(mailbox_.direct_writes(), &mailbox_.registrations()) {}
 
 Link::~Link() {
@@ -50,7 +53,9 @@ void Link::remove_user() {
     }
 }
 
-bool Link::finished() const { return !busy() && (failed_ || peer_gone()); }
+bool Link::finished() const {
+    return !busy() && (failed_ || peer_gone());
+}
 
 void Link::release_memory() {
     if (peer_ended()) {  // no less: what is discarded is lost to him
@@ -80,8 +85,9 @@ uint64_t Link::start_operation_of_round(const void *owner, const Completion &com
 
 /** Nobody is told of its end. What the peer still sends for it is dropped, as after cancel(). */
 void Link::take_back(uint64_t id) {
-    const auto read = std::find_if(shared_reads_.begin(), shared_reads_.end(),
-                                   [id](const SharedRead &candidate) { return candidate.id == id; });
+    const auto read =
+        std::find_if(shared_reads_.begin(), shared_reads_.end(),
+                     [id](const SharedRead &candidate) { return candidate.id == id; });
     if (read != shared_reads_.end()) {
         close_use(read->shared, read->pieces);
         shared_reads_.erase(read);
@@ -94,7 +100,8 @@ void Link::take_back(uint64_t id) {
     await_closed_uses();
 }
 
-/** Something begins or ends that reads or writes the memory of an operation, if that has not been cancelled. */
+/** Something begins or ends that reads or writes the memory of an operation, if that has not been
+ * cancelled. */
 void Link::count_part(uint64_t id, int change) {
     const auto found = operations_.find(id);
     if (found != operations_.end()) {
@@ -107,8 +114,8 @@ void Link::end_operation(uint64_t id, Status status) {
     if (found == operations_.end()) {
         return;
     }
-    // UCP acknowledges the transfer, and the application often sends the next message. 8 bytes between two H100 take 5.2 us
-    // instead of 5.4, 8 KiB 5.6 instead of 6.1.
+    // UCP acknowledges the transfer, and the application often sends the next message. 8 bytes
+    // between two H100 take 5.2 us instead of 5.4, 8 KiB 5.6 instead of 6.1.
     mailbox_.expect_two_messages();
     // The completion may start other operations.
     const Completion completion = found->second.completion;
@@ -177,10 +184,10 @@ bool Link::busy() const {
     if (failed_) {
         return !failure_taken_;
     }
-    return check_requested_ || last_words_ || !operations_.empty() || !ended_gets_.empty() || !flushes_.empty() ||
-           spans_under_way() || !streams_.empty() || !incoming_copies_.empty() ||
-           !direct_copies_.empty() || !shared_reads_.empty() || !help_.empty() ||
-           !control_.empty() || !map_requests_.empty() || !handles_.empty();
+    return check_requested_ || last_words_ || !operations_.empty() || !ended_gets_.empty() ||
+           !flushes_.empty() || spans_under_way() || !streams_.empty() ||
+           !incoming_copies_.empty() || !direct_copies_.empty() || !shared_reads_.empty() ||
+           !help_.empty() || !control_.empty() || !map_requests_.empty() || !handles_.empty();
 }
 
 unsigned Link::progress() {
@@ -210,8 +217,10 @@ void Link::check_peer() {
         return;
     }
     if (tx_ring_ && tx_ring_->broken()) {
-        GPUSHM_LOG(error, "process %d wrote nonsense into the staging ring: the connection is given "
-                   "up; look for memory corruption in the job's processes", peer_.pid);
+        GPUSHM_LOG(error,
+                   "process %d wrote nonsense into the staging ring: the connection is given "
+                   "up; look for memory corruption in the job's processes",
+                   peer_.pid);
         fail();
         return;
     }
@@ -221,11 +230,14 @@ void Link::check_peer() {
             last_words_ = port_.reserved_tickets();
             port_.activate(*this);
         } else if (mailbox_.is_given_up()) {
-            GPUSHM_LOG(error, "process %d has given the connection up: its log says why", peer_.pid);
+            GPUSHM_LOG(error, "process %d has given the connection up: its log says why",
+                       peer_.pid);
             fail();
         } else if (!mailbox_.makes_sense()) {
-            GPUSHM_LOG(error, "somebody wrote nonsense into the mailbox of process %d: the connection "
-                       "is given up; look for memory corruption in the job's processes", peer_.pid);
+            GPUSHM_LOG(error,
+                       "somebody wrote nonsense into the mailbox of process %d: the connection "
+                       "is given up; look for memory corruption in the job's processes",
+                       peer_.pid);
             fail();
         }
     }
@@ -331,12 +343,15 @@ void Link::cancel(const void *owner, std::vector<Completion> *ended) {
         }
         ++entry;
     }
-    const auto ended_of_owner = std::stable_partition(ended_gets_.begin(), ended_gets_.end(),
-                                                      [&](const EndedGet &get) { return get.owner != owner; });
-    std::for_each(ended_of_owner, ended_gets_.end(), [&](const EndedGet &get) { hand_out(get.completion); });
+    const auto ended_of_owner =
+        std::stable_partition(ended_gets_.begin(), ended_gets_.end(),
+                              [&](const EndedGet &get) { return get.owner != owner; });
+    std::for_each(ended_of_owner, ended_gets_.end(),
+                  [&](const EndedGet &get) { hand_out(get.completion); });
     ended_gets_.erase(ended_of_owner, ended_gets_.end());
-    const auto owned = std::stable_partition(flushes_.begin(), flushes_.end(),
-                                             [&](const PendingFlush &flush) { return flush.owner != owner; });
+    const auto owned =
+        std::stable_partition(flushes_.begin(), flushes_.end(),
+                              [&](const PendingFlush &flush) { return flush.owner != owner; });
     for (auto flush = owned; flush != flushes_.end(); ++flush) {
         hand_out(flush->completion);
     }
@@ -382,12 +397,16 @@ void Link::fail() {
 }
 
 void Link::fail_for_want_of_memory() {
-    GPUSHM_LOG(error, "there is no memory for what process %d sent or is to be sent: the connection is given up; look at "
-               "the limits of this process (ulimit -v) and of its control group", peer_.pid);
+    GPUSHM_LOG(error,
+               "there is no memory for what process %d sent or is to be sent: the connection is "
+               "given up; look at "
+               "the limits of this process (ulimit -v) and of its control group",
+               peer_.pid);
     fail();
 }
 
-/** Waits for puts through a mapping; what is to be done at their end is left to finish_direct_copies(). */
+/** Waits for puts through a mapping; what is to be done at their end is left to
+ * finish_direct_copies(). */
 void Link::end_put_writes() {
     for (DirectCopy &copy : direct_copies_) {
         if (copy.write.exists()) {
@@ -408,7 +427,8 @@ void Link::end_copies(uint64_t registration) {
     }
 }
 
-/** After wait_for_copies(): nobody asks for their end any more, but a peer that lives may wait for it. */
+/** After wait_for_copies(): nobody asks for their end any more, but a peer that lives may wait for
+ * it. */
 void Link::drop_pushes() {
     direct_copies_.remove_if([](const DirectCopy &copy) {
         if (copy.shared != nullptr) {
@@ -459,11 +479,10 @@ void Link::receive_close() {
                    streams_.end());
     count_leading();
     waiting_ = {};
-    outgoing_spans_.erase(std::remove_if(outgoing_spans_.begin(), outgoing_spans_.end(),
-                                         [](const OutgoingSpan &out) {
-                                             return out.chunk.is_reply != 0;
-                                         }),
-                          outgoing_spans_.end());
+    outgoing_spans_.erase(
+        std::remove_if(outgoing_spans_.begin(), outgoing_spans_.end(),
+                       [](const OutgoingSpan &out) { return out.chunk.is_reply != 0; }),
+        outgoing_spans_.end());
     closed_ = true;
     port_.look_for_finished_links();
     if (busy()) {

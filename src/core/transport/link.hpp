@@ -49,19 +49,19 @@ struct Piece {
 /** Remote memory of a transfer. */
 struct RemoteMemory {
     uint64_t address;
-    uint64_t registration;  // RegistrationTable id in the peer
-    BufferName buffer = {};  // in which it lies; the default: not known
+    uint64_t registration;    // RegistrationTable id in the peer
+    BufferName buffer = {};   // in which it lies; the default: not known
     uint64_t head_start = 0;  // what Link::plan_head_start() of the peer returned
-    StridedRows rows = {};    // where it is in truth if it is a source of the peer's RowViews: then `buffer` is of
-                              // these; length 0: it is where it says
+    StridedRows rows = {};    // where it is in truth if it is a source of the peer's RowViews: then
+                              // `buffer` is of these; length 0: it is where it says
 };
 
 /** One thread at a time, the thread that progresses the port.
  *
- *  Functions that send return no_resource when they did nothing and the caller is to try again after
- *  progress; peer_failed once the link has failed. `owner` tells the operations of several users of
- *  one link apart, see cancel(). Active messages of one link arrive in the order in which they were
- *  sent; transfers are ordered by flush() and fence() only. */
+ *  Functions that send return no_resource when they did nothing and the caller is to try again
+ * after progress; peer_failed once the link has failed. `owner` tells the operations of several
+ * users of one link apart, see cancel(). Active messages of one link arrive in the order in which
+ * they were sent; transfers are ordered by flush() and fence() only. */
 class Link {
 public:
     /** Null, with the reason in `*why`, when the peer cannot be reached. */
@@ -85,7 +85,8 @@ public:
     /** Pieces of host memory; at most Cell::kInlineBytes in all. */
     Status am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count);
 
-    /** `pack` writes the message, at most kSlotBytes, to where it is told and returns its length. */
+    /** `pack` writes the message, at most kSlotBytes, to where it is told and returns its length.
+     */
     using Pack = size_t (*)(void *destination, void *argument);
     Status am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length);
 
@@ -93,26 +94,28 @@ public:
     static Link *packing();
     /** For that link only: its message tells the peer of memory that he may get, all of it, while
      *  nobody writes it. If the peer is likely to ask for it through the ring, the copy into that
-     *  begins with the message, not with the answer (link_head_start.cpp). `by_gpu`: gpu_copies() says
-     *  so of it. Returns what RemoteMemory::head_start of that get has to be; 0: no head start. */
+     *  begins with the message, not with the answer (link_head_start.cpp). `by_gpu`: gpu_copies()
+     * says so of it. Returns what RemoteMemory::head_start of that get has to be; 0: no head start.
+     */
     uint64_t plan_head_start(const void *address, size_t length, bool by_gpu);
 
-    /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in all.
-     *  in_progress when a GPU still reads a piece: `completion` is called when the pieces may be used
-     *  again. */
+    /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in
+     * all. in_progress when a GPU still reads a piece: `completion` is called when the pieces may
+     * be used again. */
     Status am_pieces(uint8_t am_id, const void *header, size_t header_length, const Piece *pieces,
                      size_t piece_count, const void *owner, const Completion &completion);
 
-    /** Writes local memory of any kind to the peer's memory of any kind. in_progress; completes when
-     *  the data is in the peer's memory, visible to its CPU and to kernels launched afterwards. Waits (no_resource) for
-     *  gets of the same memory and, if it is a GPU's, for puts, as a get does for puts: MPI_Accumulate with
-     *  MPI_REPLACE is a put, MPI_Get_accumulate a get and a put, without a fence between them (Open MPI 4.1.6,
-     *  ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
+    /** Writes local memory of any kind to the peer's memory of any kind. in_progress; completes
+     * when the data is in the peer's memory, visible to its CPU and to kernels launched afterwards.
+     * Waits (no_resource) for gets of the same memory and, if it is a GPU's, for puts, as a get
+     * does for puts: MPI_Accumulate with MPI_REPLACE is a put, MPI_Get_accumulate a get and a put,
+     * without a fence between them (Open MPI 4.1.6, ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's
+     * other transports happen to keep in order. */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
-    /** Reads. in_progress: the data is in local memory, visible likewise, when `completion` is called, in a later
-     *  progress(), also where it is there at once: programs do not expect that a receive ends within the call that posts
-     *  it. ok: nothing was to be read. */
+    /** Reads. in_progress: the data is in local memory, visible likewise, when `completion` is
+     * called, in a later progress(), also where it is there at once: programs do not expect that a
+     * receive ends within the call that posts it. ok: nothing was to be read. */
     Status get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion);
 
@@ -125,8 +128,9 @@ public:
     /** Whether an active message could be sent now. */
     bool can_send() const;
 
-    /** Ends an owner's operations without calling their completions, which are added to `ended` for the caller to do so,
-     *  unless that is null. On return no GPU copy touches the owner's memory any more. */
+    /** Ends an owner's operations without calling their completions, which are added to `ended` for
+     * the caller to do so, unless that is null. On return no GPU copy touches the owner's memory
+     * any more. */
     void cancel(const void *owner, std::vector<Completion> *ended = nullptr);
 
     /** Advances what is under way; the number of things that happened. */
@@ -138,7 +142,8 @@ public:
     void fail();
     /** Memory was too short for something that the peer cannot do without: as fail(), logged. */
     void fail_for_want_of_memory();
-    /** Tells the peer of copies into its memory that are over, as it may wait for that while this process waits. */
+    /** Tells the peer of copies into its memory that are over, as it may wait for that while this
+     * process waits. */
     void end_own_pushes();
     /** RegistrationUser::end_copies(). */
     void end_copies(uint64_t registration);
@@ -151,26 +156,27 @@ public:
     bool has_user() const { return users_ != 0; }
     /** Whether nothing will happen any more: nothing is under way, and the peer is gone. */
     bool finished() const;
-    /** Gives back what a finished link needs no more. Until it is called, messages that the peer has
-     *  left in the mailbox may be received. */
+    /** Gives back what a finished link needs no more. Until it is called, messages that the peer
+     * has left in the mailbox may be received. */
     void release_memory();
     bool has_memory() const { return watch_.has_value(); }
 
-    /** Tells the peer that nothing follows: at once, or, where its mailbox has no room, when it has received
-     *  everything and keeps house. */
+    /** Tells the peer that nothing follows: at once, or, where its mailbox has no room, when it has
+     * received everything and keeps house. */
     void send_close();
 
-    /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks for what the peer told
-     *  of, unless this process has mapped any before. The caller has a NoEndOfContext. */
+    /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks
+     * for what the peer told of, unless this process has mapped any before. The caller has a
+     * NoEndOfContext. */
     bool awaits_offer() const;
     void map_early(const std::optional<BufferName> &own);
 
-    /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A look-up
-     *  for each. */
+    /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A
+     * look-up for each. */
     void check_exports();
 
-    /** Fails the link if the peer is gone and all that it sent was received; for callers that wait for
-     *  room. One in many calls asks the kernel. */
+    /** Fails the link if the peer is gone and all that it sent was received; for callers that wait
+     * for room. One in many calls asks the kernel. */
     void check_peer();
     /** The next progress() asks the kernel. */
     void check_peer_soon();
@@ -204,10 +210,11 @@ private:
         uint64_t length = 0;
         uint64_t arrived = 0;
         RemoteMemory remote = {};
-        SharedUse shared;  // permits the peer to write `local`
+        SharedUse shared;          // permits the peer to write `local`
         WrittenRanges::Hold held;  // in written_ or read_
         bool is_message = false;
-        unsigned parts = 0;  // streams, spans and copies of it: while there are some, its memory is read or written
+        unsigned parts = 0;  // streams, spans and copies of it: while there are some, its memory is
+                             // read or written
     };
 
     /** Takes an operation back whose start was given up by an exception. */
@@ -253,15 +260,16 @@ private:
         std::vector<CopyTicket> tickets;  // empty: filled
         bool copy_failed = false;
         const void *owner;
-        CellKind kind;             // am_ring or chunk_ring
-        uint8_t am_id = 0;         // am_ring
-        uint64_t operation = 0;    // am_ring: completes when published
-        TransferChunk chunk = {};  // chunk_ring
-        uint64_t head_start = 0;   // chunk_ring: the peer has not asked for it yet
+        CellKind kind;                          // am_ring or chunk_ring
+        uint8_t am_id = 0;                      // am_ring
+        uint64_t operation = 0;                 // am_ring: completes when published
+        TransferChunk chunk = {};               // chunk_ring
+        uint64_t head_start = 0;                // chunk_ring: the peer has not asked for it yet
         const unsigned char *source = nullptr;  // of a head start and a reply
         bool by_gpu = false;                    // of a head start
-        uint64_t registration = 0;  // reply: RegistrationTable id of the source
-        uint64_t removals = 0;      // reply: RegistrationTable::removals() when the peer's request was good
+        uint64_t registration = 0;              // reply: RegistrationTable id of the source
+        uint64_t removals =
+            0;  // reply: RegistrationTable::removals() when the peer's request was good
     };
 
     /** A head start that begins when its message is published. */
@@ -287,10 +295,14 @@ private:
         RegistrationTable::Use use;  // of a put
     };
 
-    /** One copy, without the ring, between memory of this process and memory of the peer that is mapped
-     *  here. If it fails the transfer takes the way through the ring. */
+    /** One copy, without the ring, between memory of this process and memory of the peer that is
+     * mapped here. If it fails the transfer takes the way through the ring. */
     struct DirectCopy {
-        enum class Purpose { get, put, push };  // push: into memory of a peer that asked by get_request
+        enum class Purpose {
+            get,
+            put,
+            push
+        };  // push: into memory of a peer that asked by get_request
         Purpose purpose;
         Stream stream;  // get: only transfer_id and owner
         CopyTicket ticket;
@@ -299,7 +311,8 @@ private:
         const void *filled = nullptr;          // get: RowViews destination whose rows it writes
         SharedTransfer *shared = nullptr;  // push: the peer's permission, a piece of it is claimed
         uint32_t shared_id = 0;
-        DirectWriter::Hold write = {};  // put: the peer waits for its end if it deregisters the memory
+        DirectWriter::Hold write =
+            {};  // put: the peer waits for its end if it deregisters the memory
         Status status = Status::in_progress;
     };
 
@@ -361,8 +374,8 @@ private:
         double saved_seconds = 0;  // by the mapping
         bool is_new = true;        // of a message that was not counted before
         HostPins::Hold pin;
-        MemoryInfo gpu_side;      // which GPU copies
-        bool in_reach = false;    // CopyJob::in_reach
+        MemoryInfo gpu_side;    // which GPU copies
+        bool in_reach = false;  // CopyJob::in_reach
         OtherSide other_side = OtherSide::unknown;
         bool one_gpu = false;  // both sides are memory of one
     };
@@ -380,7 +393,7 @@ private:
         size_t header_length;
         const Piece *pieces;
         size_t piece_count;
-        size_t length;  // of all
+        size_t length;                                    // of all
         std::optional<MemoryInfo> gpu_sides[kMaxPieces];  // of pieces that a GPU copies
     };
 
@@ -419,7 +432,8 @@ private:
         }
         return fence_pending() ? Status::no_resource : Status::ok;
     }
-    /** Whether an active message may be sent: it must not overtake those that a GPU still writes either. */
+    /** Whether an active message may be sent: it must not overtake those that a GPU still writes
+     * either. */
     Status check_sendable() const {
         const Status status = check_startable();
         return status == Status::ok && messages_in_flight_ != 0 ? Status::no_resource : status;
@@ -505,8 +519,8 @@ private:
     bool start_direct_get(uint64_t id, bool is_new = true);
     bool start_direct_put(const Stream &stream, bool is_new = true);
     bool start_push(const Stream &stream, const GetRequest &request);
-    // Below it the CPU has copied from or to the ring before a copy through the mapping has begun (10.5 us instead of
-    // 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
+    // Below it the CPU has copied from or to the ring before a copy through the mapping has begun
+    // (10.5 us instead of 7.1; 16 KiB to a GPU 8.2 instead of 9.9, 32 KiB 10.7 instead of 14).
     static constexpr uint64_t kSmallestHostCopy = 64u << 10;
     size_t usual_head_start(bool by_gpu) const;
     size_t longest_head_start(const MemoryInfo &source, bool by_gpu) const;
@@ -547,7 +561,8 @@ private:
     bool is_current(const RemoteMemory &remote) const;
     bool may_read(const RemoteMemory &remote, bool local_on_gpu) const;
     std::optional<HostTransferWays::Way> choose_host_way(const RemoteMemory &remote, size_t length,
-                                                         const MemoryInfo &local, bool local_on_gpu);
+                                                         const MemoryInfo &local,
+                                                         bool local_on_gpu);
     bool read_at_once(void *local, size_t length, const RemoteMemory &remote);
     void note_refused_read(const BufferName &buffer);
     bool start_shared_read(uint64_t id, HostTransferWays::Way way);
@@ -566,7 +581,8 @@ private:
     Help help_by_slot(const HelpRequest &request);
     Help help_by_kernel(const HelpRequest &request);
     bool has_room_for_piece() const;
-    /** A request that had to wait would be of no use, and of a peer that makes no progress there would be ever more. */
+    /** A request that had to wait would be of no use, and of a peer that makes no progress there
+     * would be ever more. */
     bool can_ask_for_help() const { return control_.empty() && mailbox_.has_room(); }
     void close_use(const SharedUse &use, uint32_t pieces);
     bool helper_writes(const ClosedUse &closed) const;
@@ -604,9 +620,10 @@ private:
 
     std::optional<HeadStart> planned_;
     uint64_t last_head_start_ = 0;
-    // Small gets in a row that went through the ring: of memory that the CPU copies, that a GPU copies.
+    // Small gets in a row that went through the ring: of memory that the CPU copies, that a GPU
+    // copies.
     unsigned staged_gets_[2] = {};
-    unsigned unasked_ = 0;      // messages since the last request that could not have a head start
+    unsigned unasked_ = 0;  // messages since the last request that could not have a head start
     WaitingHeadStarts waiting_;
 
     std::optional<StagingRingReceiver> rx_ring_;
@@ -614,12 +631,14 @@ private:
     std::map<uint64_t, IncomingPut> incoming_puts_;
 
     std::vector<ClosedUse> closed_uses_;  // that await_closed_uses() waits for
-    bool cma_refused_ = false;  // the kernel does not copy between the two processes
+    bool cma_refused_ = false;            // the kernel does not copy between the two processes
     std::deque<SharedRead> shared_reads_;
     std::deque<HelpRequest> help_;
     HostTransferRounds host_rounds_;
-    uint64_t piece_heard_ = 0;  // monotonic_nanoseconds() when one came in a slot, or the first of them was asked for
-    // Pieces in slots that the peer has not received: few, so that messages of others are not far behind them.
+    uint64_t piece_heard_ =
+        0;  // monotonic_nanoseconds() when one came in a slot, or the first of them was asked for
+    // Pieces in slots that the peer has not received: few, so that messages of others are not far
+    // behind them.
     static constexpr size_t kMostSlotPieces = 16;
     bool sends_slots_ = false;
     uint64_t slot_tickets_[kMostSlotPieces] = {};
@@ -628,19 +647,21 @@ private:
 
     DirectWriter writer_;  // of puts
     std::list<DirectCopy> direct_copies_;
-    uint64_t owner_ = 0;                 // BufferName::owner of the peer, once it is known
+    uint64_t owner_ = 0;  // BufferName::owner of the peer, once it is known
     LastMapping last_mapping_;
-    uint64_t asked_for_ = 0;             // the buffer whose handle the operation that is being started has asked for
-    std::vector<uint64_t> requested_;    // buffers whose handles the peer was asked for and has not answered
+    uint64_t asked_for_ =
+        0;  // the buffer whose handle the operation that is being started has asked for
+    std::vector<uint64_t>
+        requested_;  // buffers whose handles the peer was asked for and has not answered
     std::deque<PeerHandle> handles_;
     std::vector<HeldTransfer> held_transfers_;
     std::deque<MapRequest> map_requests_;  // of the peer
     std::optional<BufferName> offered_;    // by the peer; nothing has come of it yet
     bool has_offered_ = false;
-    bool gpu_left_to_peer_ = false;      // StandbyKernels::leave_to_peer()
-    bool peer_gets_to_gpu_ = false;      // what it asked for last
-    bool pushes_host_memory_ = false;    // could, of kSmallestHostCopy or more, when asked last
-    std::vector<BufferName> exported_;   // what the peer may have mapped
+    bool gpu_left_to_peer_ = false;     // StandbyKernels::leave_to_peer()
+    bool peer_gets_to_gpu_ = false;     // what it asked for last
+    bool pushes_host_memory_ = false;   // could, of kSmallestHostCopy or more, when asked last
+    std::vector<BufferName> exported_;  // what the peer may have mapped
 };
 
 /** Here, as short messages take as long as the instructions for them. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Transfers of a link by a single copy: between memory of this process and memory of the peer that is
-// mapped here (PeerMappings). Who copies:
+// Transfers of a link by a single copy: between memory of this process and memory of the peer that
+// is mapped here (PeerMappings). Who copies:
 //
 //   device -> device, two GPUs   the receiver pulls (get), or the sender pushes (put)
 //   device -> device, one GPU    of two processes that share a GPU each waits for a time slice of
@@ -33,22 +33,25 @@
 namespace gpushm {
 namespace {
 
-// What a message takes longer through the ring, measured on two H200: one more copy and its start (10 us in the step of
-// a program, behind a wait for its kernel), and the bandwidth of the pipeline against that of the peer copy, or of a CPU
-// against that of the GPU's link.
+// What a message takes longer through the ring, measured on two H200: one more copy and its start
+// (10 us in the step of a program, behind a wait for its kernel), and the bandwidth of the pipeline
+// against that of the peer copy, or of a CPU against that of the GPU's link.
 constexpr double kStagedStart = 10e-6;
 constexpr double kStagedSecondsPerByte = 1 / 45e9;
 constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
 constexpr double kTimeSlice = 140e-6;
 
-// Copies that the driver is given together do not wait for one another's start: 4 MiB between two H100 take 14.7 us each
-// one by one, 12.3 by fours, 512 KiB 4.7 and 2.6, from and to the host 12.8 and 10.8. So many bytes take 40 to 50 us: of
-// a window messages in the middle end so much later, and all of them together sooner.
+// Copies that the driver is given together do not wait for one another's start: 4 MiB between two
+// H100 take 14.7 us each one by one, 12.3 by fours, 512 KiB 4.7 and 2.6, from and to the host 12.8
+// and 10.8. So many bytes take 40 to 50 us: of a window messages in the middle end so much later,
+// and all of them together sooner.
 constexpr size_t kLongestJointCopy = 4u << 20;
 constexpr size_t kJointBytesOfGpus = 16u << 20;
 constexpr size_t kJointBytesOfHost = 2u << 20;
 
-unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char *>(address); }
+unsigned char *pointer(uint64_t address) {
+    return reinterpret_cast<unsigned char *>(address);
+}
 
 double missed_seconds(bool host, bool one_gpu, uint64_t length) {
     const auto bytes = static_cast<double>(length);
@@ -57,7 +60,9 @@ double missed_seconds(bool host, bool one_gpu, uint64_t length) {
                      : kStagedStart + bytes * kStagedSecondsPerByte;
 }
 
-StridedRows in_one_row(uint64_t address, uint64_t length) { return {address, length, 1, length}; }
+StridedRows in_one_row(uint64_t address, uint64_t length) {
+    return {address, length, 1, length};
+}
 
 /** What lies in one piece is taken for rows as long as the other side's. */
 void split_alike(StridedRows *one, StridedRows *other) {
@@ -89,8 +94,8 @@ bool Link::is_for_push(const MemoryInfo &info, const void *address, size_t lengt
            (info.kind == MemoryKind::pinned || HostPins::instance().has_locked(address, length));
 }
 
-/** The context whose GPU copies between local memory and `buffer`. A process with host memory may have
- *  none: then null, for none is made. */
+/** The context whose GPU copies between local memory and `buffer`. A process with host memory may
+ * have none: then null, for none is made. */
 CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &local_info) {
     if (local_info.needs_gpu()) {
         return port_.engine().context_of(local_info);
@@ -98,8 +103,8 @@ CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &loca
     return port_.engine().context_near(buffer.device);
 }
 
-/** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or to `local`. `is_new`: the
- *  message did not wait for a mapping. */
+/** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or
+ * to `local`. `is_new`: the message did not wait for a mapping. */
 Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
                                    const LocalSide &local, uint64_t length, bool is_new) {
     RemoteView view;
@@ -117,15 +122,16 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     const bool one_gpu = same_gpu(buffer, local.info);
     const double seconds = missed_seconds(from_host, one_gpu, length);
     if (from_host) {
-        view.pin = HostPins::instance().acquire(local.info, local.address, local.extent, context,
-                                                seconds);
+        view.pin =
+            HostPins::instance().acquire(local.info, local.address, local.extent, context, seconds);
     }
     if (own) {
         view.address = pointer(address);
     } else {
         const bool ready = !from_host || view.pin != nullptr;
         view.mapping = find_mapping(buffer, context, seconds, ready, is_new);
-        view.address = view.mapping && ready ? view.mapping->locate(buffer, address, extent) : nullptr;
+        view.address =
+            view.mapping && ready ? view.mapping->locate(buffer, address, extent) : nullptr;
         view.saved_seconds = seconds;
         view.is_new = is_new;
     }
@@ -137,12 +143,13 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
     const bool pinned_by_us = view.pin.use_count() != 0;
-    // A kernel that was withdrawn may still read its source, be that here or there. The end of a mapping by CUDA IPC
-    // waits for it, too; what is imported by a file descriptor may be unmapped before (DescriptorMapping).
-    const bool may_stay = local.info.is_of_mem_alloc() &&
-                          (own || buffer.sharing == BufferName::Sharing::ipc_handle);
-    const bool kernel_may_copy = length <= (one_gpu ? kMostStandbyBytes : kMostStandbyElsewhere) || extent > length ||
-                                 local.extent > length || (one_gpu && may_stay);
+    // A kernel that was withdrawn may still read its source, be that here or there. The end of a
+    // mapping by CUDA IPC waits for it, too; what is imported by a file descriptor may be unmapped
+    // before (DescriptorMapping).
+    const bool may_stay =
+        local.info.is_of_mem_alloc() && (own || buffer.sharing == BufferName::Sharing::ipc_handle);
+    const bool kernel_may_copy = length <= (one_gpu ? kMostStandbyBytes : kMostStandbyElsewhere) ||
+                                 extent > length || local.extent > length || (one_gpu && may_stay);
     view.in_reach = view.mapping != nullptr && kernel_may_copy &&
                     (pinned_by_us ? HostPins::is_mapped_for_kernels(view.pin)
                                   : kernels_reach(local.info, local.address, local.extent,
@@ -165,16 +172,22 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
     // The stream is that of the direction in which bytes cross the GPU's link.
     const bool is_get = copy.purpose == DirectCopy::Purpose::get;
     const bool with_host = view.pin != nullptr;
-    const CopyDirection direction = is_get && with_host ? CopyDirection::from_gpu
-                                                        : CopyDirection::to_gpu;
-    CopyJob job = {pointer(destination.address), pointer(source.address), destination.length,
-                         view.gpu_side, direction, view.in_reach,
-                         {destination.count, destination.pitch, source.pitch},
-                         with_host && !is_get};
+    const CopyDirection direction =
+        is_get && with_host ? CopyDirection::from_gpu : CopyDirection::to_gpu;
+    CopyJob job = {pointer(destination.address),
+                   pointer(source.address),
+                   destination.length,
+                   view.gpu_side,
+                   direction,
+                   view.in_reach,
+                   {destination.count, destination.pitch, source.pitch},
+                   with_host && !is_get};
     job.other_side = view.other_side;
     job.urgent = port_.engine().idle();
     const bool is_long = destination.count > 1 || destination.length > kLongestJointCopy;
-    job.joint_bytes = is_long || view.one_gpu ? 0 : with_host ? kJointBytesOfHost : kJointBytesOfGpus;
+    job.joint_bytes = is_long || view.one_gpu ? 0
+                      : with_host             ? kJointBytesOfHost
+                                              : kJointBytesOfGpus;
     copy.mapping = view.mapping;
     copy.pin = view.pin;
     std::list<DirectCopy> started;  // when the copy has begun, nothing can fail any more
@@ -198,8 +211,7 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
 
 /** Whether a transfer that this process starts is its to copy, and may touch the memory. A peer's
  *  memory is the peer's to check, by what it maps here. */
-bool Link::may_copy(const RemoteMemory &remote, const MemoryInfo &local_info,
-                    uint64_t length) {
+bool Link::may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length) {
     const BufferName &buffer = remote.buffer;
     const bool own = buffer.owner == process_cookie().low;
     if (same_gpu(buffer, local_info) && !copies_for_both(buffer)) {
@@ -231,14 +243,14 @@ bool Link::start_direct_get(uint64_t id, bool is_new) {
         (remote.rows.length != 0 && remote.rows.bytes() != operation.length)) {
         return false;
     }
-    StridedRows source = remote.rows.length != 0 ? remote.rows
-                                                 : in_one_row(remote.address, operation.length);
+    StridedRows source =
+        remote.rows.length != 0 ? remote.rows : in_one_row(remote.address, operation.length);
     StridedRows destination = destination_of(operation, source);
     const bool to_rows = pointer(destination.address) != operation.local;
-    const LocalSide local = {pointer(destination.address),
-                             to_rows ? query_memory(pointer(destination.address))
-                                     : operation.local_info,
-                             operation.local_on_gpu, destination.extent()};
+    const LocalSide local = {
+        pointer(destination.address),
+        to_rows ? query_memory(pointer(destination.address)) : operation.local_info,
+        operation.local_on_gpu, destination.extent()};
     const RemoteView view = view_remote(remote.buffer, source.address, source.extent(), local,
                                         operation.length, is_new);
     if (view.address == nullptr) {
@@ -261,14 +273,16 @@ bool Link::start_direct_put(const Stream &stream, bool is_new) {
     const RemoteView view = view_remote(stream.remote.buffer, stream.remote.address, stream.total,
                                         local_side(stream), stream.total, is_new);
     DirectCopy copy = {DirectCopy::Purpose::put, stream, {}, nullptr, nullptr};
-    copy.write = view.address != nullptr ? writer_.begin(stream.remote.registration) : DirectWriter::Hold();
+    copy.write =
+        view.address != nullptr ? writer_.begin(stream.remote.registration) : DirectWriter::Hold();
     return copy.write.exists() &&
-           start_direct(std::move(copy), in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
+           start_direct(std::move(copy),
+                        in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
                         in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
 }
 
-/** Answers a get request by a copy into the memory of the peer that it names. Not where the peer would
- *  have copied itself if it could: it asks for a mapping of its own then. */
+/** Answers a get request by a copy into the memory of the peer that it names. Not where the peer
+ * would have copied itself if it could: it asks for a mapping of its own then. */
 bool Link::start_push(const Stream &stream, const GetRequest &request) {
     const BufferName &buffer = request.buffer;
     if (!stream.source_info.needs_gpu() && stream.total >= kSmallestHostCopy) {
@@ -278,10 +292,9 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         buffer.owner == process_cookie().low) {
         return false;
     }
-    const bool pull_is_possible =
-        stream.source_info.kind == MemoryKind::device && name_buffer(stream.source_info).can_be_mapped();
-    if (pull_is_possible &&
-        !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
+    const bool pull_is_possible = stream.source_info.kind == MemoryKind::device &&
+                                  name_buffer(stream.source_info).can_be_mapped();
+    if (pull_is_possible && !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
         return false;
     }
     const RemoteView view = view_remote(buffer, request.destination, stream.total,
@@ -296,9 +309,9 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
     DirectCopy copy = {DirectCopy::Purpose::push, stream, {}, nullptr, nullptr};
     copy.shared = &shared;
     copy.shared_id = id;
-    const bool started =
-        start_direct(std::move(copy), in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
-                     in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
+    const bool started = start_direct(
+        std::move(copy), in_one_row(reinterpret_cast<uint64_t>(view.address), stream.total),
+        in_one_row(reinterpret_cast<uint64_t>(stream.source), stream.total), view);
     if (!started) {
         shared.finish(id, false);
     }
@@ -364,8 +377,8 @@ void Link::end_direct_copy(DirectCopy &copy) {
     end_operation(copy.stream.transfer_id, Status::ok);
 }
 
-/** Tells the peer of those whose copy is over, as it may wait for that while this process waits for it. What else is to
- *  be done is left to finish_direct_copies(). */
+/** Tells the peer of those whose copy is over, as it may wait for that while this process waits for
+ * it. What else is to be done is left to finish_direct_copies(). */
 void Link::end_own_pushes() {
     for (DirectCopy &copy : direct_copies_) {
         if (copy.shared == nullptr) {
@@ -376,7 +389,8 @@ void Link::end_own_pushes() {
         CopyTicket ticket = copy.ticket;  // how it ended is still asked for
         const Status status = port_.engine().poll(&ticket);
         if (status != Status::in_progress) {
-            copy.shared->finish(copy.shared_id, status == Status::ok && !source_is_gone(copy.stream));
+            copy.shared->finish(copy.shared_id,
+                                status == Status::ok && !source_is_gone(copy.stream));
             copy.shared = nullptr;
         }
     }
@@ -385,9 +399,15 @@ void Link::end_own_pushes() {
 /** A direct copy failed, or what it has read does not count: the data goes through the ring. */
 void Link::take_other_way(DirectCopy &copy) {
     switch (copy.purpose) {
-    case DirectCopy::Purpose::get: request_data(copy.stream.transfer_id, false); break;
-    case DirectCopy::Purpose::put: add_stream(copy.stream); break;
-    case DirectCopy::Purpose::push: streams_.push_back(copy.stream); break;
+        case DirectCopy::Purpose::get:
+            request_data(copy.stream.transfer_id, false);
+            break;
+        case DirectCopy::Purpose::put:
+            add_stream(copy.stream);
+            break;
+        case DirectCopy::Purpose::push:
+            streams_.push_back(copy.stream);
+            break;
     }
 }
 

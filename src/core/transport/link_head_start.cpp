@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Head starts. A rendezvous of GPU memory that goes through the ring has three steps, of which the first
-// copy alone takes 7 us:
+// Head starts. A rendezvous of GPU memory that goes through the ring has three steps, of which the
+// first copy alone takes 7 us:
 //
 //   sender     "I have n bytes at a"  ->  receiver
 //   sender    <-   get_request            receiver          1 to 2 us until here
 //   sender     copy into the ring, chunk  ->  receiver
 //
-// Where the last small gets of a link went through the ring, the next one most likely does too. Then the
-// copy begins with the first step, into a span that waits for its request and goes out as soon as both
-// are there. The same for host memory that a GPU gets, which the CPU copies, 0.1 us a KB; but only for a
-// message that is alone: in a window the CPU has no time for it (16 KiB: 3.9 instead of 3.3 us a message). Nor where
-// our GPU can push it (link_direct.cpp), which is seen when the request comes.
+// Where the last small gets of a link went through the ring, the next one most likely does too.
+// Then the copy begins with the first step, into a span that waits for its request and goes out as
+// soon as both are there. The same for host memory that a GPU gets, which the CPU copies, 0.1 us a
+// KB; but only for a message that is alone: in a window the CPU has no time for it (16 KiB: 3.9
+// instead of 3.3 us a message). Nor where our GPU can push it (link_direct.cpp), which is seen when
+// the request comes.
 //
-// A span that nobody asks for goes out as a chunk of no transfer when another one behind it wants to, or finds no room:
-// the order of the ring is kept, and nothing ever waits for a request.
+// A span that nobody asks for goes out as a chunk of no transfer when another one behind it wants
+// to, or finds no room: the order of the ring is kept, and nothing ever waits for a request.
 //
-// A head start is told by a number that only its own message carries, so a request never gets what an
-// earlier message found at the same address.
+// A head start is told by a number that only its own message carries, so a request never gets what
+// an earlier message found at the same address.
 #include "core/transport/link.hpp"
 
 #include "core/base/no_throw.hpp"
@@ -28,8 +29,8 @@
 namespace gpushm {
 namespace {
 
-// A larger one does not gain much, and takes room in the ring. Where two CPUs copy, chunks that both copy at the same
-// time are there as soon (64 KiB 4.2 us instead of 4.8).
+// A larger one does not gain much, and takes room in the ring. Where two CPUs copy, chunks that
+// both copy at the same time are there as soon (64 KiB 4.2 us instead of 4.8).
 constexpr size_t kLongestHeadStart = 64u << 10;
 constexpr size_t kLongestHeadStartToHost = 32u << 10;
 // Of a message that is alone; a window of such would fill the ring. In one chunk.
@@ -39,11 +40,12 @@ constexpr size_t kLongestManagedHeadStart = 512u << 10;
 // So many small gets in a row through the ring make the next one likely.
 constexpr unsigned kEnoughStagedGets = 2;
 
-// Head starts that wait for a request; as many as there were gets before, since a peer that does not ask
-// wastes them.
+// Head starts that wait for a request; as many as there were gets before, since a peer that does
+// not ask wastes them.
 constexpr unsigned kMostHeadStarts = 64;
 
-// So many messages without a request for any of them: the peer has another way now, such as a mapping.
+// So many messages without a request for any of them: the peer has another way now, such as a
+// mapping.
 constexpr unsigned kEnoughUnasked = 256;
 
 thread_local Link *link_that_packs = nullptr;
@@ -61,7 +63,9 @@ bool Link::head_start_is_likely() const {
            ring_state_ == RingState::ready;
 }
 
-Link *Link::packing() { return link_that_packs; }
+Link *Link::packing() {
+    return link_that_packs;
+}
 
 size_t Link::pack_with_plan(Pack pack, void *destination, void *argument) {
     link_that_packs = this;
@@ -79,7 +83,8 @@ size_t Link::longest_head_start(const MemoryInfo &source, bool by_gpu) const {
     if (!by_gpu || !outgoing_spans_.empty()) {
         return usual;
     }
-    const size_t alone = source.kind == MemoryKind::managed ? kLongestManagedHeadStart : kLongestHeadStartAlone;
+    const size_t alone =
+        source.kind == MemoryKind::managed ? kLongestManagedHeadStart : kLongestHeadStartAlone;
     return std::max(usual, std::min(alone, port_.config().gpu_chunk_bytes));
 }
 
@@ -91,12 +96,12 @@ uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) 
     const MemoryInfo info = query_memory(address);
     const bool usual = length <= longest_head_start(info, by_gpu) &&
                        (by_gpu ? free_waits_for_copies(info)
-                               : outgoing_spans_.empty() && streams_.empty() && !is_for_push(info, address, length));
+                               : outgoing_spans_.empty() && streams_.empty() &&
+                                     !is_for_push(info, address, length));
     if (!usual) {
         return 0;
     }
-    if (waiting_.count >= gets_before ||
-        waiting_.bytes + length > tx_ring_->data_bytes() / 2) {
+    if (waiting_.count >= gets_before || waiting_.bytes + length > tx_ring_->data_bytes() / 2) {
         if (++unasked_ >= kEnoughUnasked) {
             give_up_head_starts();
         }
@@ -152,10 +157,9 @@ bool Link::claim_head_start(const GetRequest &request) {
     if (request.head_start == 0) {
         return false;
     }
-    const auto out = std::find_if(outgoing_spans_.begin(), outgoing_spans_.end(),
-                                  [&](const OutgoingSpan &candidate) {
-                                      return candidate.head_start == request.head_start;
-                                  });
+    const auto out = std::find_if(
+        outgoing_spans_.begin(), outgoing_spans_.end(),
+        [&](const OutgoingSpan &candidate) { return candidate.head_start == request.head_start; });
     if (out == outgoing_spans_.end() || out->copy_failed || out->span.length != request.length ||
         reinterpret_cast<uint64_t>(out->source) != request.address) {
         return false;
@@ -163,9 +167,11 @@ bool Link::claim_head_start(const GetRequest &request) {
     const bool pushed = !out->by_gpu && request.length >= kSmallestHostCopy &&
                         start_push(reply_stream(request), request);
     const bool for_both = out->by_gpu && request.shared.exists() &&
-                          same_gpu(request.buffer, query_memory(out->source)) && copies_for_both(request.buffer);
+                          same_gpu(request.buffer, query_memory(out->source)) &&
+                          copies_for_both(request.buffer);
     if (pushed || for_both) {
-        // Not through the ring: a GPU is quicker; or the peer's copy out of it would wait for a time slice.
+        // Not through the ring: a GPU is quicker; or the peer's copy out of it would wait for a
+        // time slice.
         give_up_head_start(*out);
         port_.activate(*this);
         publish_spans();
@@ -206,7 +212,8 @@ bool Link::hold_head_start(OutgoingSpan &front) {
     return true;
 }
 
-/** Its span goes out as a chunk of no transfer; the next ones are not likely to be asked for either. */
+/** Its span goes out as a chunk of no transfer; the next ones are not likely to be asked for
+ * either. */
 void Link::give_up_head_start(OutgoingSpan &out) {
     if (out.head_start != 0) {
         stop_waiting(out);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The peer's memory mapped here, and ours there: who asks for a handle, who gives it, when it is opened.
+// The peer's memory mapped here, and ours there: who asks for a handle, who gives it, when it is
+// opened.
 //
 //   peer that copies                      owner
 //   message that goes another way
 //   map_request                    --->   the copies that were asked for so far; then
 //                                  <---   map_answer
 //   what is under way ends; then
-//   opens the handle                      opens that of the first one's memory, if it has asked for it
+//   opens the handle                      opens that of the first one's memory, if it has asked for
+//   it
 //
-// So neither keeps a message waiting, but for those that are sooner there by the mapping (is_to_wait()).
+// So neither keeps a message waiting, but for those that are sooner there by the mapping
+// (is_to_wait()).
 #include "core/transport/link.hpp"
 
 #include "core/base/log.hpp"
@@ -35,15 +38,17 @@ namespace {
 // More than a peer keeps mapped (PeerMappings).
 constexpr size_t kMaxExports = 1024;
 
-// That a peer has not answered, or this process has not opened. As many as it keeps mapped (PeerMappings): a buffer that
-// is met when there are so many is asked for later. A peer that sends more requests than that is broken.
+// That a peer has not answered, or this process has not opened. As many as it keeps mapped
+// (PeerMappings): a buffer that is met when there are so many is asked for later. A peer that sends
+// more requests than that is broken.
 constexpr size_t kMostRequests = 128;
 
 // They are opened without waiting for what is under way: it has become long.
 constexpr size_t kMostHandles = 64;
 
-// Bytes: through the ring they take 50 us longer. Where there is no ring yet all transfers wait: to make one and to
-// page-lock it on both sides takes milliseconds, and a process that maps all that it meets never needs it.
+// Bytes: through the ring they take 50 us longer. Where there is no ring yet all transfers wait: to
+// make one and to page-lock it on both sides takes milliseconds, and a process that maps all that
+// it meets never needs it.
 constexpr uint64_t kSmallestHeld = 2u << 20;
 
 // Seconds: more than any costs.
@@ -61,8 +66,8 @@ bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
 
 // ---------------------------------------------------------------- the process that copies
 
-/** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps asked for
- *  one, unless that was done before for the same message (`is_new`). */
+/** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps
+ * asked for one, unless that was done before for the same message (`is_new`). */
 std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
                                                 double seconds, bool ready, bool is_new) {
     // Asked anew now and then, so that what is in use stays young.
@@ -100,8 +105,11 @@ bool Link::is_of_peer(const BufferName &buffer) {
     }
     const bool is_known = buffer.owner == owner_;
     if (!is_known) {
-        GPUSHM_LOG_ONCE(error, "process %d names memory of another process as its own: it is not mapped; look for memory "
-                        "corruption in the job's processes", peer_.pid);
+        GPUSHM_LOG_ONCE(error,
+                        "process %d names memory of another process as its own: it is not mapped; "
+                        "look for memory "
+                        "corruption in the job's processes",
+                        peer_.pid);
     }
     return is_known;
 }
@@ -118,8 +126,11 @@ bool Link::take_request(uint64_t owner, uint64_t buffer_id) {
 
 void Link::receive_map_answer(const MapAnswer &answer) {
     if (!take_request(answer.owner, answer.buffer_id)) {
-        GPUSHM_LOG_ONCE(error, "process %d gives GPU memory that it was not asked for: it is not mapped; look for memory "
-                        "corruption in the job's processes", peer_.pid);
+        GPUSHM_LOG_ONCE(error,
+                        "process %d gives GPU memory that it was not asked for: it is not mapped; "
+                        "look for memory "
+                        "corruption in the job's processes",
+                        peer_.pid);
         return;
     }
     PeerHandle given = {answer.buffer_id, false, {answer.sharing, {}, UniqueFd()}, next_id_};
@@ -132,8 +143,8 @@ void Link::receive_map_answer(const MapAnswer &answer) {
     port_.activate(*this);
 }
 
-/** Whether what was under way when the first handle came has ended: nothing waits for the driver then, and a peer that
- *  does the same, as most programs exchange messages, opens ours meanwhile. */
+/** Whether what was under way when the first handle came has ended: nothing waits for the driver
+ * then, and a peer that does the same, as most programs exchange messages, opens ours meanwhile. */
 bool Link::may_open_handle() const {
     return !held_transfers_.empty() || handles_.size() > kMostHandles || operations_.empty() ||
            operations_.begin()->first >= handles_.front().next_id;
@@ -160,8 +171,8 @@ unsigned Link::open_handles() {
     return 1;
 }
 
-/** Whether the mapping of a buffer was just asked for and the ring would take longer than to wait for it: it is made in
- *  any case. */
+/** Whether the mapping of a buffer was just asked for and the ring would take longer than to wait
+ * for it: it is made in any case. */
 bool Link::is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const {
     const auto waits = [&](const HeldTransfer &held) { return held.buffer_id == buffer.buffer_id; };
     const bool is_awaited = asked_for_ == buffer.buffer_id ||
@@ -173,7 +184,8 @@ bool Link::is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) 
 bool Link::hold_get(uint64_t id) {
     const Operation &operation = operations_[id];
     const BufferName &buffer = operation.remote.buffer;
-    const bool waits = operation.local_on_gpu && is_to_wait(buffer, operation.length, rx_ring_.has_value());
+    const bool waits =
+        operation.local_on_gpu && is_to_wait(buffer, operation.length, rx_ring_.has_value());
     if (waits) {
         held_transfers_.push_back({id, buffer.buffer_id, std::nullopt});
     }
@@ -182,7 +194,8 @@ bool Link::hold_get(uint64_t id) {
 
 bool Link::hold_put(const Stream &stream) {
     const BufferName &buffer = stream.remote.buffer;
-    const bool waits = stream.by_gpu && is_to_wait(buffer, stream.total, ring_state_ == RingState::ready);
+    const bool waits =
+        stream.by_gpu && is_to_wait(buffer, stream.total, ring_state_ == RingState::ready);
     if (waits) {
         held_transfers_.push_back({stream.transfer_id, buffer.buffer_id, stream});
         count_part(stream.transfer_id, 1);
@@ -192,8 +205,9 @@ bool Link::hold_put(const Stream &stream) {
 
 /** The peer has answered. */
 void Link::release_held(uint64_t buffer_id) {
-    const auto first = std::stable_partition(held_transfers_.begin(), held_transfers_.end(),
-                                             [&](const HeldTransfer &held) { return held.buffer_id != buffer_id; });
+    const auto first = std::stable_partition(
+        held_transfers_.begin(), held_transfers_.end(),
+        [&](const HeldTransfer &held) { return held.buffer_id != buffer_id; });
     const std::vector<HeldTransfer> ended(first, held_transfers_.end());
     held_transfers_.erase(first, held_transfers_.end());
     for (const HeldTransfer &held : ended) {
@@ -207,7 +221,8 @@ void Link::release_held(const HeldTransfer &held) {
     if (held.put) {
         count_part(held.id, -1);
     }
-    const bool started = held.put ? start_direct_put(*held.put, false) : start_direct_get(held.id, false);
+    const bool started =
+        held.put ? start_direct_put(*held.put, false) : start_direct_get(held.id, false);
     if (!started && held.put) {
         add_stream(*held.put);
     } else if (!started) {
@@ -215,9 +230,13 @@ void Link::release_held(const HeldTransfer &held) {
     }
 }
 
-void Link::receive_map_offer(const MapOffer &offer) { offered_ = offer.buffer; }
+void Link::receive_map_offer(const MapOffer &offer) {
+    offered_ = offer.buffer;
+}
 
-bool Link::awaits_offer() const { return !failed_ && !closed_ && !has_offered_ && peer_.pid != getpid(); }
+bool Link::awaits_offer() const {
+    return !failed_ && !closed_ && !has_offered_ && peer_.pid != getpid();
+}
 
 void Link::map_early(const std::optional<BufferName> &own) {
     const bool offers = own && awaits_offer();
@@ -262,8 +281,11 @@ void Link::forget_mappings() {
 
 void Link::receive_map_request(const MapRequest &request) {
     if (map_requests_.size() == kMostRequests) {
-        GPUSHM_LOG(error, "process %d asks for GPU memory without waiting for answers: the connection is given up; look for "
-                   "memory corruption in the job's processes", peer_.pid);
+        GPUSHM_LOG(error,
+                   "process %d asks for GPU memory without waiting for answers: the connection is "
+                   "given up; look for "
+                   "memory corruption in the job's processes",
+                   peer_.pid);
         fail();
         return;
     }
@@ -271,7 +293,8 @@ void Link::receive_map_request(const MapRequest &request) {
     port_.activate(*this);
 }
 
-/** Behind the copies that the peer has asked for meanwhile: it waits for these. Not while it has no room for answers. */
+/** Behind the copies that the peer has asked for meanwhile: it waits for these. Not while it has no
+ * room for answers. */
 unsigned Link::answer_map_requests() {
     unsigned count = 0;
     for (; !map_requests_.empty() && control_.empty(); ++count) {
@@ -291,7 +314,8 @@ void Link::answer_map_request(const MapRequest &request) {
         handle = export_memory(request.buffer);
     }
     if (handle && handle->sharing == BufferName::Sharing::file_descriptor &&
-        !send_descriptor(peer_.cookie, {process_cookie().low, answer.buffer_id}, handle->descriptor)) {
+        !send_descriptor(peer_.cookie, {process_cookie().low, answer.buffer_id},
+                         handle->descriptor)) {
         handle.reset();
     }
     if (handle) {
@@ -304,9 +328,9 @@ void Link::answer_map_request(const MapRequest &request) {
 
 /** The peer is told when it is freed. Of more than a peer keeps mapped the oldest is taken back. */
 void Link::remember_export(const BufferName &buffer) {
-    const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferName &other) {
-        return other.buffer_id == buffer.buffer_id;
-    });
+    const bool known =
+        std::any_of(exported_.begin(), exported_.end(),
+                    [&](const BufferName &other) { return other.buffer_id == buffer.buffer_id; });
     if (known) {
         return;
     }

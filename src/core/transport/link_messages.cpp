@@ -61,8 +61,9 @@ Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_le
     if (!mailbox_.reserve(&reserved)) {
         return Status::no_resource;
     }
-    *packed_length = head_start_is_likely() ? pack_with_plan(pack, mailbox_.slot(reserved), argument)
-                                            : pack(mailbox_.slot(reserved), argument);
+    *packed_length = head_start_is_likely()
+                         ? pack_with_plan(pack, mailbox_.slot(reserved), argument)
+                         : pack(mailbox_.slot(reserved), argument);
     mailbox_.publish(reserved, CellKind::am_slot, am_id, static_cast<uint32_t>(*packed_length));
     if (planned_) {
         begin_head_start();
@@ -70,9 +71,8 @@ Status Link::am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_le
     return Status::ok;
 }
 
-Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length,
-                       const Piece *pieces, size_t piece_count, const void *owner,
-                       const Completion &completion) {
+Status Link::am_pieces(uint8_t am_id, const void *header, size_t header_length, const Piece *pieces,
+                       size_t piece_count, const void *owner, const Completion &completion) {
     port_.enter();
     if (failed_) {
         return Status::peer_failed;
@@ -134,7 +134,8 @@ Status Link::send_pieces_by_ring(const Message &message, const void *owner,
 }
 
 /** One that is to be filled, by so many copies of a GPU at most. */
-Link::OutgoingSpan &Link::add_span(const RingSpan &span, const void *owner, CellKind kind, size_t copies) {
+Link::OutgoingSpan &Link::add_span(const RingSpan &span, const void *owner, CellKind kind,
+                                   size_t copies) {
     OutgoingSpan out;
     out.tickets.reserve(copies);  // so that each that has begun is known
     out.span = span;
@@ -245,7 +246,8 @@ void Link::queue_control(CellKind kind, const void *payload, size_t length) {
 void Link::offer_ring(const MemoryInfo &source) {
     const size_t bytes = port_.next_ring_bytes();
     const int node = source.needs_gpu() ? numa_node_of(source) : kAnyNumaNode;
-    std::optional<StagingRingSender> made = bytes == 0 ? std::nullopt : StagingRingSender::create(bytes, node);
+    std::optional<StagingRingSender> made =
+        bytes == 0 ? std::nullopt : StagingRingSender::create(bytes, node);
     if (!made) {
         drop_ring();
         return;
@@ -273,8 +275,10 @@ void Link::receive_ring_offer(const RingOffer &offer) {
     const char *why = "";
     rx_ring_ = StagingRingReceiver::attach(peer_.pid, offer.segment_fd, offer.cookie, &why);
     if (!rx_ring_) {
-        GPUSHM_LOG(warn, "cannot map the staging ring of process %d (%s): its messages come "
-                   "more slowly", peer_.pid, why);
+        GPUSHM_LOG(warn,
+                   "cannot map the staging ring of process %d (%s): its messages come "
+                   "more slowly",
+                   peer_.pid, why);
     }
     send_control(CellKind::ring_answer, RingAnswer{rx_ring_ ? 1u : 0u});
 }
@@ -293,12 +297,16 @@ void Link::receive_ring_answer(const RingAnswer &answer) {
 unsigned char *Link::open_span(const RingSpan &span) {
     unsigned char *data = rx_ring_ ? rx_ring_->open(span) : nullptr;
     if (data == nullptr) {
-        GPUSHM_LOG(error, "process %d sent an impossible span of its staging ring: a message is "
-                   "dropped; look for memory corruption in the job's processes", peer_.pid);
+        GPUSHM_LOG(error,
+                   "process %d sent an impossible span of its staging ring: a message is "
+                   "dropped; look for memory corruption in the job's processes",
+                   peer_.pid);
     }
     return data;
 }
 
-void Link::close_span(const RingSpan &span) { rx_ring_->close(span); }
+void Link::close_span(const RingSpan &span) {
+    rx_ring_->close(span);
+}
 
 }  // namespace gpushm

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Transfers of a link between host memory, by the kernel (cross memory attach): one copy instead
 // of two, which the reader begins at once and in which the process that has the data helps as soon
-// as it can, so that large ones have both CPUs (SharedTransfer). Where it proves to be quicker (HostTransferWays)
-// the other process copies all of it to slots of the reader's mailbox, and the reader from there; if it does not, since
-// it is busy, the kernel is asked after all. Where the kernel refuses, the staging ring is taken.
+// as it can, so that large ones have both CPUs (SharedTransfer). Where it proves to be quicker
+// (HostTransferWays) the other process copies all of it to slots of the reader's mailbox, and the
+// reader from there; if it does not, since it is busy, the kernel is asked after all. Where the
+// kernel refuses, the staging ring is taken.
 #include "core/transport/link.hpp"
 
 #include "core/base/cross_memory.hpp"
@@ -21,10 +22,10 @@
 namespace gpushm {
 namespace {
 
-// The peer begins to help about a microsecond after it was asked. 64 KiB of which each side copies a half take 5.0 us,
-// and 6.4 where one side copies all (two cores, EPYC 9004); the second half of a peer that is busy costs another system
-// call, 0.3 to 1.5 us. Less is read within get(): to keep an account of it took 0.3 us of the 2.3 that a message of
-// 16 KiB took (H200 node).
+// The peer begins to help about a microsecond after it was asked. 64 KiB of which each side copies
+// a half take 5.0 us, and 6.4 where one side copies all (two cores, EPYC 9004); the second half of
+// a peer that is busy costs another system call, 0.3 to 1.5 us. Less is read within get(): to keep
+// an account of it took 0.3 us of the 2.3 that a message of 16 KiB took (H200 node).
 constexpr uint64_t kSmallestHelped = 64u << 10;
 
 constexpr uint64_t kUsualPiece = 64u << 10;
@@ -40,8 +41,9 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr unsigned kPiecesPerProgress = 2;
 constexpr unsigned kSlotPiecesPerProgress = 4;
 
-// Of who waits for pieces in slots, from one to the next. A helper that waits, too, sees the request within 2 us and
-// copies a piece in 1 to 6; one that does something else may do so for long, and the kernel needs no helper.
+// Of who waits for pieces in slots, from one to the next. A helper that waits, too, sees the
+// request within 2 us and copies a piece in 1 to 6; one that does something else may do so for
+// long, and the kernel needs no helper.
 constexpr uint64_t kPiecePatienceNs = 20'000;
 
 // Of a helper: a reader that takes nothing out of its mailbox for so long does without it.
@@ -50,8 +52,8 @@ constexpr uint64_t kReaderPatienceNs = 1'000'000;
 // For a peer that lives and holds a piece that it does not finish (it was stopped, say).
 constexpr std::chrono::seconds kHelperPatience{2};
 
-// No process number is given to another process sooner: the kernel goes through all others before (Linux
-// kernel/pid.c, alloc_pid(): idr_alloc_cyclic()).
+// No process number is given to another process sooner: the kernel goes through all others before
+// (Linux kernel/pid.c, alloc_pid(): idr_alloc_cyclic()).
 constexpr uint64_t kSoonestReuseNs = 1'000'000;
 
 /** Equal pieces, at least two of what is helped with, whose number fits a SharedTransfer. */
@@ -70,7 +72,8 @@ uint64_t choose_slot_piece(uint64_t length) {
 bool is_shared_host_memory(const HelpRequest &request) {
     const MemoryKind kind = query_memory(reinterpret_cast<const void *>(request.address)).kind;
     return (kind == MemoryKind::host || kind == MemoryKind::pinned) &&
-           RegistrationTable::instance().covers(request.registration, request.address, request.length);
+           RegistrationTable::instance().covers(request.registration, request.address,
+                                                request.length);
 }
 
 /** The bytes of one piece: from its offset, at most to the end of the transfer. */
@@ -97,27 +100,33 @@ void Link::close_use(const SharedUse &use, uint32_t pieces) {
 }
 
 bool Link::helper_writes(const ClosedUse &closed) const {
-    return closed.claimed != 0 && port_.shared_transfer(closed.use.index).helper(closed.use.id, closed.claimed) ==
-                                      SharedTransfer::Helper::busy;
+    return closed.claimed != 0 &&
+           port_.shared_transfer(closed.use.index).helper(closed.use.id, closed.claimed) ==
+               SharedTransfer::Helper::busy;
 }
 
-/** Waits until the peer has ended what it has claimed of all of them, or does not: then others may have the words, for
- *  whatever it still says is of another use. */
+/** Waits until the peer has ended what it has claimed of all of them, or does not: then others may
+ * have the words, for whatever it still says is of another use. */
 void Link::await_closed_uses() {
     if (closed_uses_.empty()) {
         return;  // as after most operations
     }
     const auto end = std::chrono::steady_clock::now() + kHelperPatience;
     bool waits = true;
-    while (waits && std::any_of(closed_uses_.begin(), closed_uses_.end(),
-                                [this](const ClosedUse &closed) { return helper_writes(closed); })) {
+    while (waits &&
+           std::any_of(closed_uses_.begin(), closed_uses_.end(),
+                       [this](const ClosedUse &closed) { return helper_writes(closed); })) {
         as_possible([this] { end_own_pushes(); });
-        as_possible([this] { port_.end_own_pushes(); });  // of all links: processes may wait for each other in a ring
+        as_possible([this] {
+            port_.end_own_pushes();
+        });                    // of all links: processes may wait for each other in a ring
         waits = peer_alive();  // its copies ended with it
         if (waits && std::chrono::steady_clock::now() > end) {
             waits = false;
-            GPUSHM_LOG(error, "process %d does not end a copy into this process's memory that it has "
-                       "begun: it was stopped, or hangs", peer_.pid);
+            GPUSHM_LOG(error,
+                       "process %d does not end a copy into this process's memory that it has "
+                       "begun: it was stopped, or hangs",
+                       peer_.pid);
         }
     }
     for (const ClosedUse &closed : closed_uses_) {
@@ -146,8 +155,8 @@ void Link::close_all_uses() {
     }
 }
 
-/** Whether the registration lives: else what was read there by this process, or would be, may be something else by now,
- *  and the peer is to look itself. */
+/** Whether the registration lives: else what was read there by this process, or would be, may be
+ * something else by now, and the peer is to look itself. */
 bool Link::is_current(const RemoteMemory &remote) const {
     return mailbox_.registrations().contains(remote.registration);
 }
@@ -160,12 +169,14 @@ bool Link::may_read(const RemoteMemory &remote, bool local_on_gpu) const {
 }
 
 /** Of a get between hosts that the kernel may copy; others have no choice. */
-std::optional<HostTransferWays::Way> Link::choose_host_way(const RemoteMemory &remote, size_t length,
-                                                           const MemoryInfo &local, bool local_on_gpu) {
+std::optional<HostTransferWays::Way> Link::choose_host_way(const RemoteMemory &remote,
+                                                           size_t length, const MemoryInfo &local,
+                                                           bool local_on_gpu) {
     using Way = HostTransferWays::Way;
     const bool may_be_read = may_read(remote, local_on_gpu);
     // Managed memory may move while the CPU copies it.
-    const bool has_choice = may_be_read && HostTransferWays::covers(length) && local.kind != MemoryKind::managed &&
+    const bool has_choice = may_be_read && HostTransferWays::covers(length) &&
+                            local.kind != MemoryKind::managed &&
                             remote.buffer.kind != MemoryKind::managed;
     if (!has_choice) {
         host_rounds_.forget();
@@ -202,14 +213,16 @@ bool Link::start_shared_read(uint64_t id, HostTransferWays::Way way) {
         return false;
     }
     closed_uses_.reserve(kSharedTransfers);  // close_use() allocates nothing
-    SharedRead &read = shared_reads_.emplace_back();  // first: whoever takes the operation back finds it
+    SharedRead &read =
+        shared_reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
     count_part(id, 1);
     read.by_slots = way == HostTransferWays::Way::slots;
     if (read.by_slots || (operation.length >= kSmallestHelped && can_ask_for_help())) {
         read.shared = port_.take_shared_transfer();
     }
-    read.piece_bytes = read.by_slots ? choose_slot_piece(operation.length) : choose_piece_bytes(operation.length);
+    read.piece_bytes =
+        read.by_slots ? choose_slot_piece(operation.length) : choose_piece_bytes(operation.length);
     read.pieces =
         static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
     if (read.shared.exists()) {
@@ -229,10 +242,11 @@ void Link::ask_for_help(const SharedRead &read) {
         }
     }
     port_.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
-    send_control(CellKind::help_request,
-                 HelpRequest{operation.remote.address, operation.length, operation.remote.registration,
-                             reinterpret_cast<uint64_t>(operation.local), read.piece_bytes, read.shared, now,
-                             read.by_slots ? 1u : 0u, 0});
+    send_control(
+        CellKind::help_request,
+        HelpRequest{operation.remote.address, operation.length, operation.remote.registration,
+                    reinterpret_cast<uint64_t>(operation.local), read.piece_bytes, read.shared, now,
+                    read.by_slots ? 1u : 0u, 0});
 }
 
 bool Link::waits_for_pieces() const {
@@ -283,7 +297,8 @@ unsigned Link::progress_shared_reads() {
     return count;
 }
 
-/** This process has no piece to claim: true when the helper has copied all of his and the get has ended. */
+/** This process has no piece to claim: true when the helper has copied all of his and the get has
+ * ended. */
 bool Link::finish_shared_read(size_t index) {
     const SharedRead read = shared_reads_[index];
     if (read.waits && read.arrived < read.pieces) {
@@ -317,8 +332,10 @@ bool Link::finish_shared_read(size_t index) {
 void Link::note_refused_read(const BufferName &buffer) {
     // Managed memory is one buffer's matter: its pages may have moved to the GPU.
     cma_refused_ |= buffer.kind != MemoryKind::managed;
-    GPUSHM_LOG(debug, "the kernel does not let this process read the memory of process %d (%s): large "
-               "messages between hosts go through the staging ring", peer_.pid, strerror(errno));
+    GPUSHM_LOG(debug,
+               "the kernel does not let this process read the memory of process %d (%s): large "
+               "messages between hosts go through the staging ring",
+               peer_.pid, strerror(errno));
 }
 
 /** This one does, too. `refused`: the kernel does not copy for us, or for the helper. */
@@ -354,12 +371,15 @@ void Link::receive_help_request(const HelpRequest &request) {
     }
     if (request.shared.index >= kSharedTransfers || request.length == 0 || pieces == 0 ||
         pieces > SharedTransfer::kMaxPieces || help_.size() >= kSharedTransfers) {
-        GPUSHM_LOG(error, "process %d asked for nonsense: ignored; look for memory corruption in the "
-                   "job's processes", peer_.pid);
+        GPUSHM_LOG(error,
+                   "process %d asked for nonsense: ignored; look for memory corruption in the "
+                   "job's processes",
+                   peer_.pid);
         return;
     }
-    // Nothing is written into a process that has got the number of a dead one. To ask takes 0.5 us, so only when
-    // there was time for that (or it was asked in the future, by the clock of another time namespace).
+    // Nothing is written into a process that has got the number of a dead one. To ask takes 0.5 us,
+    // so only when there was time for that (or it was asked in the future, by the clock of another
+    // time namespace).
     if (monotonic_nanoseconds() - request.asked_at > kSoonestReuseNs && !peer_alive()) {
         return;
     }
@@ -373,9 +393,10 @@ void Link::receive_help_request(const HelpRequest &request) {
 
 /** What is not of a read that waits for it comes too late, or makes no sense. */
 void Link::receive_help_piece(const HelpPiece &piece, const unsigned char *data, size_t length) {
-    const auto read = std::find_if(shared_reads_.begin(), shared_reads_.end(), [&](const SharedRead &candidate) {
-        return candidate.by_slots && candidate.shared.id == piece.shared.id;
-    });
+    const auto read =
+        std::find_if(shared_reads_.begin(), shared_reads_.end(), [&](const SharedRead &candidate) {
+            return candidate.by_slots && candidate.shared.id == piece.shared.id;
+        });
     if (read == shared_reads_.end() || piece.piece >= read->pieces) {
         return;
     }
@@ -459,7 +480,8 @@ unsigned Link::progress_help() {
         const Help help = request.by_slots != 0 ? help_by_slot(request) : help_by_kernel(request);
         if (help == Help::given) {
             ++count;
-        } else if (help == Help::no_room && monotonic_nanoseconds() - slot_sent_ < kReaderPatienceNs) {
+        } else if (help == Help::no_room &&
+                   monotonic_nanoseconds() - slot_sent_ < kReaderPatienceNs) {
             break;
         } else {
             help_.pop_front();  // a reader that takes nothing out does not wait for us either

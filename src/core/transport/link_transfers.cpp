@@ -21,15 +21,16 @@ namespace {
 // Chunks started in one call of progress(): few, so that the other direction is served between.
 constexpr unsigned kChunksPerProgress = 4;
 
-// To start a copy of a GPU takes 6 to 7 us, of managed memory 2 to 3 us more, on both sides, and 512 KiB over PCIe 5 take
-// 10: 2 MiB not mapped take 75 us in four chunks and 91 in eight, 4 MiB of managed memory 143 and 180 (two H100). A CPU
-// needs next to no start, but each piece takes a cell.
+// To start a copy of a GPU takes 6 to 7 us, of managed memory 2 to 3 us more, on both sides, and
+// 512 KiB over PCIe 5 take 10: 2 MiB not mapped take 75 us in four chunks and 91 in eight, 4 MiB of
+// managed memory 143 and 180 (two H100). A CPU needs next to no start, but each piece takes a cell.
 constexpr size_t kSmallestGpuChunk = 512u << 10;
 constexpr unsigned kGpuChunks = 4;
 constexpr size_t kSmallestHostChunk = 16u << 10;
 constexpr unsigned kHostChunks = 8;
-// Long ones that come together are given to the driver together (CopyJob::joint_bytes): 512 KiB to or from the host take
-// 12.9 us each one by one, 11.5 by twos (H100). More would fill the ring with what waits for both engines.
+// Long ones that come together are given to the driver together (CopyJob::joint_bytes): 512 KiB to
+// or from the host take 12.9 us each one by one, 11.5 by twos (H100). More would fill the ring with
+// what waits for both engines.
 constexpr size_t kSmallestJointChunk = 256u << 10;
 constexpr size_t kJointChunkBytes = 1u << 20;
 constexpr size_t kChunkAlignment = 4096;
@@ -37,12 +38,16 @@ constexpr size_t kChunkAlignment = 4096;
 // Puts of one peer that can be incomplete at once; more means that its words make no sense.
 constexpr size_t kMaxIncomingPuts = 1u << 16;
 
-unsigned char *pointer(uint64_t address) { return reinterpret_cast<unsigned char *>(address); }
+unsigned char *pointer(uint64_t address) {
+    return reinterpret_cast<unsigned char *>(address);
+}
 
-/** Of a chunk for CopyJob::joint_bytes: none where its transfer has others, which are to be copied in turn by both sides.
- *  Shorter ones the engine collects by itself; of managed memory the driver copies one after the other. */
+/** Of a chunk for CopyJob::joint_bytes: none where its transfer has others, which are to be copied
+ * in turn by both sides. Shorter ones the engine collects by itself; of managed memory the driver
+ * copies one after the other. */
 size_t joint_bytes_of(size_t length, uint64_t transfer_bytes, const MemoryInfo &info) {
-    const bool joins = length >= kSmallestJointChunk && length == transfer_bytes && info.kind != MemoryKind::managed;
+    const bool joins = length >= kSmallestJointChunk && length == transfer_bytes &&
+                       info.kind != MemoryKind::managed;
     return joins ? kJointChunkBytes : 0;
 }
 
@@ -57,7 +62,8 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
     }
     // To host memory a CPU copies, in the order of the ring.
     const bool in_order = remote.buffer.is_host_memory();
-    if (read_.overlaps(remote.address, length) || (!in_order && written_.overlaps(remote.address, length)) ||
+    if (read_.overlaps(remote.address, length) ||
+        (!in_order && written_.overlaps(remote.address, length)) ||
         !writer_.has_room(remote.registration)) {
         return Status::no_resource;
     }
@@ -65,8 +71,11 @@ Status Link::put(const void *local, size_t length, const RemoteMemory &remote, c
     Start start(*this, id);
     operations_[id].held = written_.hold(remote.address, length);
     const MemoryInfo info = query_memory(local);
-    const Stream stream = {id, false, owner, static_cast<const unsigned char *>(local), info,
-                           gpu_copies(info, local, length), length, 0, remote};
+    const Stream stream = {id,     false,
+                           owner,  static_cast<const unsigned char *>(local),
+                           info,   gpu_copies(info, local, length),
+                           length, 0,
+                           remote};
     asked_for_ = 0;
     if (!start_direct_put(stream) && !hold_put(stream)) {
         add_stream(stream);
@@ -86,7 +95,8 @@ Status Link::get(void *local, size_t length, const RemoteMemory &remote, const v
     }
     const MemoryInfo info = query_memory(local);
     const bool on_gpu = gpu_copies(info, local, length);
-    const std::optional<HostTransferWays::Way> host_way = choose_host_way(remote, length, info, on_gpu);
+    const std::optional<HostTransferWays::Way> host_way =
+        choose_host_way(remote, length, info, on_gpu);
     if (host_way == HostTransferWays::Way::kernel && read_at_once(local, length, remote)) {
         return end_get_soon(owner, completion);
     }
@@ -131,14 +141,23 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
 Link::Stream Link::reply_stream(const GetRequest &request) {
     const unsigned char *source = pointer(request.address);
     const MemoryInfo info = query_memory(source);
-    return {request.transfer_id, true, nullptr, source, info, gpu_copies(info, source, request.length),
-            request.length, 0, RemoteMemory{0, 0}, request.registration};
+    return {request.transfer_id,
+            true,
+            nullptr,
+            source,
+            info,
+            gpu_copies(info, source, request.length),
+            request.length,
+            0,
+            RemoteMemory{0, 0},
+            request.registration};
 }
 
 void Link::receive_get_request(const GetRequest &request) {
     if (request.length == 0 || !RegistrationTable::instance().covers(
                                    request.registration, request.address, request.length)) {
-        // Not our error: after a forced close it is the usual end, and the peer says more if it cares.
+        // Not our error: after a forced close it is the usual end, and the peer says more if it
+        // cares.
         GPUSHM_LOG(debug, "process %d asked for %llu bytes that are not registered for it: refused",
                    peer_.pid, static_cast<unsigned long long>(request.length));
         send_control(CellKind::transfer_done, TransferDone{request.transfer_id, 1});
@@ -169,21 +188,25 @@ bool Link::is_one_chunk(const Stream &stream) const {
 /** One of one chunk passes those that have several to go: its message may be short. */
 void Link::queue_reply(const Stream &stream) {
     const bool passes = is_one_chunk(stream);
-    const auto place = passes ? streams_.begin() + static_cast<ptrdiff_t>(leading_) : streams_.end();
+    const auto place =
+        passes ? streams_.begin() + static_cast<ptrdiff_t>(leading_) : streams_.end();
     streams_.insert(place, stream);
     leading_ += passes ? 1 : 0;
 }
 
 /** After some were taken out. */
 void Link::count_leading() {
-    const auto first = std::find_if_not(streams_.begin(), streams_.end(),
-                                        [this](const Stream &stream) { return is_one_chunk(stream); });
+    const auto first =
+        std::find_if_not(streams_.begin(), streams_.end(),
+                         [this](const Stream &stream) { return is_one_chunk(stream); });
     leading_ = static_cast<size_t>(first - streams_.begin());
 }
 
 void Link::give_up_broken_transfer() {
-    GPUSHM_LOG(error, "process %d ended a transfer that is under way: the connection is given up; "
-               "look for memory corruption in the job's processes", peer_.pid);
+    GPUSHM_LOG(error,
+               "process %d ended a transfer that is under way: the connection is given up; "
+               "look for memory corruption in the job's processes",
+               peer_.pid);
     fail();
 }
 
@@ -200,8 +223,10 @@ void Link::receive_transfer_done(const TransferDone &done) {
         return;
     }
     if (done.failed != 0) {
-        GPUSHM_LOG(error, "process %d could not complete a transfer: its log says why, with "
-                   "UCX_LOG_LEVEL=debug", peer_.pid);
+        GPUSHM_LOG(error,
+                   "process %d could not complete a transfer: its log says why, with "
+                   "UCX_LOG_LEVEL=debug",
+                   peer_.pid);
     }
     end_operation(done.transfer_id, done.failed != 0 ? Status::gpu_error : Status::ok);
 }
@@ -215,8 +240,8 @@ unsigned Link::issue_chunks() {
     unsigned count = 0;
     while (!streams_.empty() && ring_state_ != RingState::offered && count < kChunksPerProgress) {
         Stream &stream = streams_.front();
-        const bool issued = ring_state_ == RingState::ready ? issue_ring_chunk(stream)
-                                                            : issue_slot_chunk(stream);
+        const bool issued =
+            ring_state_ == RingState::ready ? issue_ring_chunk(stream) : issue_slot_chunk(stream);
         if (!issued) {
             break;
         }
@@ -234,15 +259,17 @@ unsigned Link::issue_chunks() {
 }
 
 bool Link::is_of(const OutgoingSpan &span, const Stream &stream) {
-    return span.chunk.transfer_id == stream.transfer_id && (span.chunk.is_reply != 0) == stream.is_reply;
+    return span.chunk.transfer_id == stream.transfer_id &&
+           (span.chunk.is_reply != 0) == stream.is_reply;
 }
 
 size_t Link::chunk_bytes(const Stream &stream, bool from_gpu) const {
     const PortConfig &config = port_.config();
     const size_t largest = from_gpu ? config.gpu_chunk_bytes : config.host_chunk_bytes;
-    // So many that both sides work at once, unless each then costs more to start than to copy, or both are at work with
-    // other transfers: then large ones cost least.
-    const bool others = from_gpu && outgoing_spans_.size() >= 2 && !is_of(outgoing_spans_.front(), stream);
+    // So many that both sides work at once, unless each then costs more to start than to copy, or
+    // both are at work with other transfers: then large ones cost least.
+    const bool others =
+        from_gpu && outgoing_spans_.size() >= 2 && !is_of(outgoing_spans_.front(), stream);
     const unsigned chunks = from_gpu ? kGpuChunks : kHostChunks;
     const size_t part = (stream.total / chunks + kChunkAlignment - 1) & ~(kChunkAlignment - 1);
     const size_t smallest = from_gpu ? kSmallestGpuChunk : kSmallestHostChunk;
@@ -268,17 +295,21 @@ bool Link::source_is_gone(Stream &stream) const {
     if (stream.is_reply && !stream.source_gone &&
         !RegistrationTable::instance().covers(
             stream.registration, reinterpret_cast<uint64_t>(stream.source), stream.total)) {
-        GPUSHM_LOG(debug, "process %d reads %llu bytes that are not registered for it any more: "
-                   "refused", peer_.pid, static_cast<unsigned long long>(stream.total));
+        GPUSHM_LOG(debug,
+                   "process %d reads %llu bytes that are not registered for it any more: "
+                   "refused",
+                   peer_.pid, static_cast<unsigned long long>(stream.total));
         stream.source_gone = true;
     }
     return stream.source_gone;
 }
 
-/** Managed memory may lie here and there: looked at for each chunk, which costs a system call. That a GPU copies the first
- *  one is known; that a CPU may, is seen before it does: the memory may have been freed meanwhile. */
+/** Managed memory may lie here and there: looked at for each chunk, which costs a system call. That
+ * a GPU copies the first one is known; that a CPU may, is seen before it does: the memory may have
+ * been freed meanwhile. */
 bool Link::gpu_copies_chunk(const Stream &stream) const {
-    const uint64_t length = std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes);
+    const uint64_t length =
+        std::min<uint64_t>(stream.total - stream.issued, port_.config().host_chunk_bytes);
     return (stream.issued == 0 && stream.by_gpu) ||
            gpu_copies(stream.source_info, stream.source + stream.issued, length);
 }
@@ -289,8 +320,8 @@ void Link::note_source(OutgoingSpan &out, uint64_t registration) {
     out.removals = RegistrationTable::instance().removals();
 }
 
-/** Whether the source of a reply was taken out of the table while it was copied: its message was given up (the endpoint
- *  was closed by force), and its owner may have written there since. */
+/** Whether the source of a reply was taken out of the table while it was copied: its message was
+ * given up (the endpoint was closed by force), and its owner may have written there since. */
 bool Link::lost_source(const OutgoingSpan &out) {
     const RegistrationTable &table = RegistrationTable::instance();
     return out.registration != 0 && out.removals != table.removals() &&
@@ -407,8 +438,8 @@ unsigned Link::publish_spans() {
     return count;
 }
 
-/** A small message, which the receiver then finds with one look: he need not fetch it from the ring. Of a ring
- *  without an end only the newest span can be left out. */
+/** A small message, which the receiver then finds with one look: he need not fetch it from the
+ * ring. Of a ring without an end only the newest span can be left out. */
 bool Link::goes_in_cell(const OutgoingSpan &out) const {
     return out.kind == CellKind::am_ring && !out.copy_failed &&
            out.span.length <= Cell::kInlineBytes && tx_ring_->is_newest(out.span);
@@ -454,8 +485,9 @@ void Link::receive_chunk(const TransferChunk &chunk, const unsigned char *slot,
 
 /** Where a chunk belongs in this process, and whether a GPU copies to there; null when nobody
  *  waits for it or it names memory that it may not write. A put writes while `*use` lives. */
-unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length, MemoryInfo *info,
-                                       bool *on_gpu, RegistrationTable::Use *use) {
+unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length,
+                                       MemoryInfo *info, bool *on_gpu,
+                                       RegistrationTable::Use *use) {
     if (length > chunk.total || chunk.offset > chunk.total - length || chunk.failed != 0) {
         return nullptr;
     }
@@ -476,8 +508,10 @@ unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t leng
     if (!*use) {
         const auto known = incoming_puts_.find(chunk.transfer_id);
         if (known == incoming_puts_.end() || !known->second.failed) {
-            GPUSHM_LOG(debug, "process %d wants to write %llu bytes that are not registered for it: "
-                       "refused", peer_.pid, static_cast<unsigned long long>(chunk.total));
+            GPUSHM_LOG(debug,
+                       "process %d wants to write %llu bytes that are not registered for it: "
+                       "refused",
+                       peer_.pid, static_cast<unsigned long long>(chunk.total));
         }
         return nullptr;
     }
@@ -561,16 +595,14 @@ void Link::chunk_arrived(const TransferChunk &chunk, uint64_t length, bool store
                 give_up_broken_transfer();
                 return;
             }
-            end_operation(chunk.transfer_id,
-                          found->second.failed ? Status::gpu_error : Status::ok);
+            end_operation(chunk.transfer_id, found->second.failed ? Status::gpu_error : Status::ok);
         }
         return;
     }
     // The puts of a peer come one after the other: of an older one that is not complete by now the
     // rest was cancelled.
     if (incoming_copies_.empty()) {
-        incoming_puts_.erase(incoming_puts_.begin(),
-                             incoming_puts_.lower_bound(chunk.transfer_id));
+        incoming_puts_.erase(incoming_puts_.begin(), incoming_puts_.lower_bound(chunk.transfer_id));
     }
     if (chunk.transfer_id == 0 || incoming_puts_.size() >= kMaxIncomingPuts) {
         return;

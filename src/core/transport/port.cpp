@@ -35,8 +35,7 @@ bool read_payload(const ReceivedCell &message, Payload *payload) {
 }  // namespace
 
 std::unique_ptr<Port> Port::create(const PortConfig &config, const PortCallbacks &callbacks) {
-    std::optional<MailboxReceiver> mailbox =
-        MailboxReceiver::create(config.cell_count, kSlotBytes);
+    std::optional<MailboxReceiver> mailbox = MailboxReceiver::create(config.cell_count, kSlotBytes);
     if (!mailbox) {
         return nullptr;
     }
@@ -58,7 +57,8 @@ Port::~Port() {
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();
     }
-    while (!links_.empty()) {  // they end what peers still write by a SharedTransfer, and ask the others to do so
+    while (!links_.empty()) {  // they end what peers still write by a SharedTransfer, and ask the
+                               // others to do so
         const std::unique_ptr<Link> last = std::move(links_.back());
         links_.pop_back();
     }
@@ -119,8 +119,8 @@ void Port::end_own_pushes() {
     }
 }
 
-/** A peer that writes to a registration which has ended. What it has written for too long already does not count: it does
- *  nothing, most likely, or the place would be another's. */
+/** A peer that writes to a registration which has ended. What it has written for too long already
+ * does not count: it does nothing, most likely, or the place would be another's. */
 std::optional<MailboxReceiver::Writer> Port::find_writer(uint64_t registration) {
     std::optional<MailboxReceiver::Writer> writer = mailbox_.find_writer(registration, 0);
     while (writer) {
@@ -137,7 +137,9 @@ std::optional<MailboxReceiver::Writer> Port::find_writer(uint64_t registration) 
     return writer;
 }
 
-bool Port::is_written(uint64_t registration) { return find_writer(registration).has_value(); }
+bool Port::is_written(uint64_t registration) {
+    return find_writer(registration).has_value();
+}
 
 void Port::end_copies(uint64_t registration) {
     thread_.act_if_own([&] {
@@ -149,8 +151,11 @@ void Port::end_copies(uint64_t registration) {
 
 void Port::stop_waiting(uint64_t registration) {
     while (const std::optional<MailboxReceiver::Writer> writer = find_writer(registration)) {
-        GPUSHM_LOG(error, "process %d does not end a copy into memory that this process has deregistered: it was stopped, "
-                   "or hangs; what it has begun to write may still be written", writer->pid);
+        GPUSHM_LOG(error,
+                   "process %d does not end a copy into memory that this process has deregistered: "
+                   "it was stopped, "
+                   "or hangs; what it has begun to write may still be written",
+                   writer->pid);
         if (!as_possible([&] { given_up_writes_[writer->sender] = registration; })) {
             return;
         }
@@ -200,8 +205,10 @@ inline void Port::deliver_slot(const ReceivedCell &message) {
 }
 
 void Port::report_impossible_id(uint8_t am_id) {
-    GPUSHM_LOG_ONCE(error, "a peer sent a message with the impossible id %u: it is dropped; look for "
-                    "memory corruption in the job's processes", am_id);
+    GPUSHM_LOG_ONCE(error,
+                    "a peer sent a message with the impossible id %u: it is dropped; look for "
+                    "memory corruption in the job's processes",
+                    am_id);
 }
 
 /** Most are short: a few instructions for these. */
@@ -245,7 +252,8 @@ unsigned Port::advance() {
     if (links_may_be_finished_) {
         forget_finished_links();
     }
-    standby_kernels_.tend(count == 0 && engine_.idle() ? StandbyKernel::Moment::idle : StandbyKernel::Moment::busy);
+    standby_kernels_.tend(count == 0 && engine_.idle() ? StandbyKernel::Moment::idle
+                                                       : StandbyKernel::Moment::busy);
     return count;
 }
 
@@ -261,29 +269,31 @@ bool Port::receive_message() {
 
 void Port::dispatch(const ReceivedCell &message) {
     switch (message.kind) {
-    case CellKind::am_inline:
-        expect_answer(message.sender);
-        deliver(message.am_id, message.payload, message.length);
-        break;
-    case CellKind::am_slot:
-        expect_answer(message.sender);
-        deliver_slot(message);
-        break;
-    case CellKind::close:
-        receive_close(message.sender);
-        break;
-    default:
-        dispatch_to_link(message);
+        case CellKind::am_inline:
+            expect_answer(message.sender);
+            deliver(message.am_id, message.payload, message.length);
+            break;
+        case CellKind::am_slot:
+            expect_answer(message.sender);
+            deliver_slot(message);
+            break;
+        case CellKind::close:
+            receive_close(message.sender);
+            break;
+        default:
+            dispatch_to_link(message);
     }
 }
 
-/** A port closes its mailbox before it says so. What a broken peer says in the name of another is not
- *  believed, where the other can be asked. */
+/** A port closes its mailbox before it says so. What a broken peer says in the name of another is
+ * not believed, where the other can be asked. */
 void Port::receive_close(uint16_t sender) {
     const Link *link = known_link(sender);
     if (link != nullptr && !link->peer_ended()) {
-        GPUSHM_LOG(error, "process %d is said to be at its end, but has not closed its mailbox: ignored; "
-                   "look for memory corruption in the job's processes", link->peer().pid);
+        GPUSHM_LOG(error,
+                   "process %d is said to be at its end, but has not closed its mailbox: ignored; "
+                   "look for memory corruption in the job's processes",
+                   link->peer().pid);
         return;
     }
     forget_sender(sender);
@@ -314,8 +324,11 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
 }
 
 void Port::report_wrong_length(const Link &link) {
-    GPUSHM_LOG_ONCE(error, "process %d sent a control message of a wrong kind or length: it is dropped; look for memory "
-                    "corruption in the job's processes", link.peer().pid);
+    GPUSHM_LOG_ONCE(error,
+                    "process %d sent a control message of a wrong kind or length: it is dropped; "
+                    "look for memory "
+                    "corruption in the job's processes",
+                    link.peer().pid);
 }
 
 void Port::hand_to(Link &link, const ReceivedCell &message) {
@@ -327,38 +340,53 @@ void Port::hand_to(Link &link, const ReceivedCell &message) {
         }
     };
     switch (message.kind) {
-    case CellKind::am_ring:
-        return with(RingSpan(), [&](const RingSpan &span) {
-            unsigned char *const data = span.length <= kSlotBytes ? link.open_span(span) : nullptr;
-            if (data != nullptr) {
-                deliver(message.am_id, data, span.length);
-                link.close_span(span);
-            } else if (span.length > kSlotBytes) {
-                report_wrong_length(link);
-            }
-        });
-    case CellKind::ring_offer: return with(RingOffer(), [&](const auto &offer) { link.receive_ring_offer(offer); });
-    case CellKind::ring_answer: return with(RingAnswer(), [&](const auto &answer) { link.receive_ring_answer(answer); });
-    case CellKind::chunk_slot:
-        return with(TransferChunk(),
-                    [&](const auto &chunk) { link.receive_chunk(chunk, message.slot, message.length); });
-    case CellKind::chunk_ring:
-        return with(TransferChunk(), [&](const auto &chunk) { link.receive_chunk(chunk, nullptr, 0); });
-    case CellKind::get_request: return with(GetRequest(), [&](const auto &get) { link.receive_get_request(get); });
-    case CellKind::transfer_done:
-        return with(TransferDone(), [&](const auto &done) { link.receive_transfer_done(done); });
-    case CellKind::map_request: return with(MapRequest(), [&](const auto &map) { link.receive_map_request(map); });
-    case CellKind::map_answer: return with(MapAnswer(), [&](const auto &map) { link.receive_map_answer(map); });
-    case CellKind::map_offer: return with(MapOffer(), [&](const auto &map) { link.receive_map_offer(map); });
-    case CellKind::unmap_notice:
-        return with(UnmapNotice(), [&](const auto &notice) { link.receive_unmap_notice(notice); });
-    case CellKind::help_request: return with(HelpRequest(), [&](const auto &help) { link.receive_help_request(help); });
-    case CellKind::help_piece:
-        return with(HelpPiece(),
-                    [&](const auto &piece) { link.receive_help_piece(piece, message.slot, message.length); });
-    case CellKind::am_inline:
-    case CellKind::am_slot:
-    case CellKind::close: break;  // dispatch()
+        case CellKind::am_ring:
+            return with(RingSpan(), [&](const RingSpan &span) {
+                unsigned char *const data =
+                    span.length <= kSlotBytes ? link.open_span(span) : nullptr;
+                if (data != nullptr) {
+                    deliver(message.am_id, data, span.length);
+                    link.close_span(span);
+                } else if (span.length > kSlotBytes) {
+                    report_wrong_length(link);
+                }
+            });
+        case CellKind::ring_offer:
+            return with(RingOffer(), [&](const auto &offer) { link.receive_ring_offer(offer); });
+        case CellKind::ring_answer:
+            return with(RingAnswer(),
+                        [&](const auto &answer) { link.receive_ring_answer(answer); });
+        case CellKind::chunk_slot:
+            return with(TransferChunk(), [&](const auto &chunk) {
+                link.receive_chunk(chunk, message.slot, message.length);
+            });
+        case CellKind::chunk_ring:
+            return with(TransferChunk(),
+                        [&](const auto &chunk) { link.receive_chunk(chunk, nullptr, 0); });
+        case CellKind::get_request:
+            return with(GetRequest(), [&](const auto &get) { link.receive_get_request(get); });
+        case CellKind::transfer_done:
+            return with(TransferDone(),
+                        [&](const auto &done) { link.receive_transfer_done(done); });
+        case CellKind::map_request:
+            return with(MapRequest(), [&](const auto &map) { link.receive_map_request(map); });
+        case CellKind::map_answer:
+            return with(MapAnswer(), [&](const auto &map) { link.receive_map_answer(map); });
+        case CellKind::map_offer:
+            return with(MapOffer(), [&](const auto &map) { link.receive_map_offer(map); });
+        case CellKind::unmap_notice:
+            return with(UnmapNotice(),
+                        [&](const auto &notice) { link.receive_unmap_notice(notice); });
+        case CellKind::help_request:
+            return with(HelpRequest(), [&](const auto &help) { link.receive_help_request(help); });
+        case CellKind::help_piece:
+            return with(HelpPiece(), [&](const auto &piece) {
+                link.receive_help_piece(piece, message.slot, message.length);
+            });
+        case CellKind::am_inline:
+        case CellKind::am_slot:
+        case CellKind::close:
+            break;  // dispatch()
     }
     report_wrong_length(link);
 }
@@ -372,8 +400,10 @@ Link *Port::sender_link(uint16_t sender) {
     const char *why = "its record in our mailbox is empty";
     Link *found = address ? link(*address, &why) : nullptr;
     if (found == nullptr && !unanswered_[sender]) {
-        GPUSHM_LOG(error, "cannot answer process %d: %s; until that changes, its transfers and its "
-                   "messages from GPU memory are dropped", address ? address->pid : -1, why);
+        GPUSHM_LOG(error,
+                   "cannot answer process %d: %s; until that changes, its transfers and its "
+                   "messages from GPU memory are dropped",
+                   address ? address->pid : -1, why);
     }
     unanswered_[sender] = found == nullptr;
     link_of_sender_[sender] = found;
@@ -422,8 +452,8 @@ void Port::forget_finished_links() {
         }
         return !link->has_memory() && !link->has_user();
     };
-    const auto first = std::stable_partition(
-        links_.begin(), links_.end(), [&](const auto &link) { return !forgotten(link); });
+    const auto first = std::stable_partition(links_.begin(), links_.end(),
+                                             [&](const auto &link) { return !forgotten(link); });
     for (auto link = first; link != links_.end(); ++link) {
         active_.erase(std::remove(active_.begin(), active_.end(), link->get()), active_.end());
         std::replace(link_of_sender_.begin(), link_of_sender_.end(), link->get(),
@@ -436,7 +466,8 @@ void Port::forget_finished_links() {
 
 void Port::housekeeping() {
     if (mailbox_.skip_dead_sender()) {
-        GPUSHM_LOG_ONCE(warn, "a peer died while it wrote into our mailbox: its message is dropped");
+        GPUSHM_LOG_ONCE(warn,
+                        "a peer died while it wrote into our mailbox: its message is dropped");
     }
     while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
         Link *link = known_link(*dead);
@@ -454,8 +485,8 @@ void Port::housekeeping() {
 
 /** Peers are told of memory that they may map, and what they told of is mapped. */
 void Port::map_early() {
-    const bool is_awaited =
-        std::any_of(links_.begin(), links_.end(), [](const auto &link) { return link->awaits_offer(); });
+    const bool is_awaited = std::any_of(links_.begin(), links_.end(),
+                                        [](const auto &link) { return link->awaits_offer(); });
     const NoEndOfContext lives;
     if (!lives) {
         return;  // later

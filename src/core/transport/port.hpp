@@ -26,20 +26,20 @@
 namespace gpushm {
 
 struct PortConfig {
-    size_t ring_bytes;        // of a staging ring, at most
-    size_t gpu_chunk_bytes;   // of a transfer that a GPU reads or writes
-    size_t host_chunk_bytes;  // of one that both CPUs copy; fits their cache
-    uint32_t cell_count;      // of the mailbox, a power of two
-    bool peer_mapping = true; // whether peers' GPU memory is mapped, and ours by peers
-    bool cma = true;          // whether the kernel may copy between the processes
+    size_t ring_bytes;               // of a staging ring, at most
+    size_t gpu_chunk_bytes;          // of a transfer that a GPU reads or writes
+    size_t host_chunk_bytes;         // of one that both CPUs copy; fits their cache
+    uint32_t cell_count;             // of the mailbox, a power of two
+    bool peer_mapping = true;        // whether peers' GPU memory is mapped, and ours by peers
+    bool cma = true;                 // whether the kernel may copy between the processes
     size_t ring_limit = 256u << 20;  // of all rings of a port together
 };
 
 /** What a port tells its user; called from progress(). */
 struct PortCallbacks {
     void *argument;
-    /** `am_id` < kActiveMessageIds; `data` is valid during the call. What of it is copied to a GPU is not written before: it
-     *  may have been read already (StandbyJob::next). */
+    /** `am_id` < kActiveMessageIds; `data` is valid during the call. What of it is copied to a GPU
+     * is not written before: it may have been read already (StandbyJob::next). */
     void (*active_message)(void *argument, uint8_t am_id, void *data, size_t length);
     void (*link_failed)(void *argument, Link &link);
 };
@@ -49,8 +49,8 @@ class Port final : private RegistrationUser {
 public:
     /** Null, logged, when there is no memory or no descriptor. */
     static std::unique_ptr<Port> create(const PortConfig &config, const PortCallbacks &callbacks);
-    /** In a forked child it ends the child's copy only: the segments are its parent's (Segment), and so
-     *  are the copies that are under way. */
+    /** In a forked child it ends the child's copy only: the segments are its parent's (Segment),
+     * and so are the copies that are under way. */
     ~Port();
     /** Whether this is a forked child's copy. */
     bool is_inherited() const { return getpid() != created_by_; }
@@ -59,9 +59,9 @@ public:
     const PortConfig &config() const { return config_; }
     CopyEngine &engine() { return engine_; }
 
-    /** The link to a peer, made at the first call. It belongs to the port and lives at least as long as
-     *  it has users (Link::add_user) and the peer lives. Null, with the reason in `*why`, when the
-     *  peer cannot be reached. */
+    /** The link to a peer, made at the first call. It belongs to the port and lives at least as
+     * long as it has users (Link::add_user) and the peer lives. Null, with the reason in `*why`,
+     * when the peer cannot be reached. */
     Link *link(const MailboxAddress &peer, const char **why);
 
     /** The next progress() gives back what belongs to peers that are gone. */
@@ -104,7 +104,8 @@ public:
     /** A ring of that size was made, or, if it is negative, is gone. */
     void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
 
-    /** A mapping was given up: to close it takes the driver 0.2 ms, least now that the peer, too, frees memory. */
+    /** A mapping was given up: to close it takes the driver 0.2 ms, least now that the peer, too,
+     * frees memory. */
     void keep_house_soon() { house_is_due_ = true; }
 
     /** Of the calls of progress() so far. */
@@ -125,7 +126,9 @@ public:
     /** Link::end_own_pushes() of all links. */
     void end_own_pushes();
     void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
-    SharedTransfer &shared_transfer(uint32_t index) const { return mailbox_.shared_transfer(index); }
+    SharedTransfer &shared_transfer(uint32_t index) const {
+        return mailbox_.shared_transfer(index);
+    }
 
     /** Makes what receive_descriptor() needs; false when that fails. */
     bool open_descriptor_receiver() { return descriptors_.open(address().cookie); }
@@ -174,7 +177,8 @@ private:
 
     const pid_t created_by_ = getpid();
     PortThread thread_;
-    std::map<uint16_t, uint64_t> given_up_writes_;  // senders, and the registration that each did not end to write
+    std::map<uint16_t, uint64_t>
+        given_up_writes_;  // senders, and the registration that each did not end to write
     PortConfig config_;
     PortCallbacks callbacks_;
     MailboxReceiver mailbox_;
@@ -190,7 +194,8 @@ private:
     size_t links_to_look_at_ = 16;  // with as many, peers may be gone of which nobody has told
     bool links_may_be_finished_ = false;
     std::array<Link *, kMaxSenders> link_of_sender_ = {};
-    std::bitset<kMaxSenders> strangers_;   // senders to whom there was no link when it was looked for
+    std::bitset<kMaxSenders>
+        strangers_;  // senders to whom there was no link when it was looked for
     std::bitset<kMaxSenders> unanswered_;  // senders that could not be answered; it was logged
     std::vector<Link *> active_;
     PollInterval since_housekeeping_{3'000'000};  // it makes system calls

@@ -9,9 +9,9 @@
 
 namespace gpushm {
 
-/** Whoever uses a port makes sure that no two threads do so at a time. Its thread of late may do more with it, from
- *  where it is not known whether another one uses the port by now: it is the thread of late until another one enters, and
- *  that one waits meanwhile. Thread safe. */
+/** Whoever uses a port makes sure that no two threads do so at a time. Its thread of late may do
+ * more with it, from where it is not known whether another one uses the port by now: it is the
+ * thread of late until another one enters, and that one waits meanwhile. Thread safe. */
 class PortThread {
 public:
     /** By the thread that uses the port now, before it changes anything of it. */

@@ -6,8 +6,10 @@
 //   payload from a GPU     [one DMA into the ring]  am_ring
 //   put of n bytes         chunk_ring ... chunk_ring                        <- transfer_done
 //   get of n bytes         get_request                  <- chunk_ring ... chunk_ring (reply)
-//                                                    or <- transfer_done, when the owner of the data has
-//                                                       copied it into the memory named in the request
+//                                                    or <- transfer_done, when the owner of the
+//                                                    data has
+//                                                       copied it into the memory named in the
+//                                                       request
 //   get between hosts      help_request       both copy by the kernel, see SharedTransfer;
 //                                          or <- help_piece ... help_piece
 //   the first copy that    map_request                                      <- map_answer
@@ -28,9 +30,10 @@
 
 namespace gpushm {
 
-/** Bytes of every slot; the same in all processes of one protocol version, so that a sender knows how
- *  much it may send before it has seen the peer. 32 KiB and what UCP adds in front of it: a receiver
- *  with GPU memory copies each fragment on its own, in 6.5 us for 8 KiB and 7.5 us for 32. */
+/** Bytes of every slot; the same in all processes of one protocol version, so that a sender knows
+ * how much it may send before it has seen the peer. 32 KiB and what UCP adds in front of it: a
+ * receiver with GPU memory copies each fragment on its own, in 6.5 us for 8 KiB and 7.5 us for 32.
+ */
 constexpr uint64_t kSlotBytes = (32u << 10) + 128;
 
 struct RingOffer {
@@ -62,22 +65,24 @@ struct GetRequest {
     uint64_t registration;
     uint64_t destination;  // address in the sender's memory
     BufferName buffer;     // where `destination` lies
-    SharedUse shared;      // of one piece, in the sender's mailbox: permits the receiver of the request to write there
-    uint64_t head_start;   // 0, or what the receiver said when it told of the memory: it may have copied
+    SharedUse shared;  // of one piece, in the sender's mailbox: permits the receiver of the request
+                       // to write there
+    uint64_t
+        head_start;  // 0, or what the receiver said when it told of the memory: it may have copied
 };
 static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");
 
-/** Asks for help with a get whose pieces the sender reads itself: the receiver writes pieces of its own
- *  memory into the sender's, or into slots of the sender's mailbox. */
+/** Asks for help with a get whose pieces the sender reads itself: the receiver writes pieces of its
+ * own memory into the sender's, or into slots of the sender's mailbox. */
 struct HelpRequest {
-    uint64_t address;      // of the data, in the receiver's memory
-    uint64_t length;       // bytes, > 0
+    uint64_t address;  // of the data, in the receiver's memory
+    uint64_t length;   // bytes, > 0
     uint64_t registration;
     uint64_t destination;  // in the sender's memory
     uint64_t piece_bytes;
-    SharedUse shared;      // in the sender's mailbox
-    uint64_t asked_at;     // ns of CLOCK_MONOTONIC
-    uint32_t by_slots;     // 1: each piece is to come as a HelpPiece; 0: into `destination`
+    SharedUse shared;   // in the sender's mailbox
+    uint64_t asked_at;  // ns of CLOCK_MONOTONIC
+    uint32_t by_slots;  // 1: each piece is to come as a HelpPiece; 0: into `destination`
     uint32_t unused;
 };
 static_assert(sizeof(HelpRequest) <= Cell::kInlineBytes, "a request fits its cell");
@@ -88,7 +93,8 @@ struct HelpPiece {
     uint32_t piece;
 };
 
-/** The sender has GPU memory, here a little of it: the receiver may make its first mapping of any. */
+/** The sender has GPU memory, here a little of it: the receiver may make its first mapping of any.
+ */
 struct MapOffer {
     BufferName buffer;
 };
@@ -98,7 +104,8 @@ struct MapRequest {
     BufferName buffer;
 };
 
-/** A descriptor comes through DescriptorReceiver, with the owner and the buffer id as tag, before this. */
+/** A descriptor comes through DescriptorReceiver, with the owner and the buffer id as tag, before
+ * this. */
 struct MapAnswer {
     uint64_t owner;
     uint64_t buffer_id;
@@ -107,7 +114,8 @@ struct MapAnswer {
 };
 static_assert(sizeof(MapAnswer) <= Cell::kInlineBytes, "an answer fits its cell");
 
-/** The sender freed memory that it gave a handle of, or has given handles of too many since; the mapping should go. */
+/** The sender freed memory that it gave a handle of, or has given handles of too many since; the
+ * mapping should go. */
 struct UnmapNotice {
     uint64_t owner;
     uint64_t buffer_id;

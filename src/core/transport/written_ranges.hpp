@@ -12,8 +12,9 @@ namespace gpushm {
 
 /** Ranges of a peer's memory. One thread at a time.
  *
- *  They are kept by their order of magnitude, so that a search has to go back from an address by no more than about the
- *  length of a range: one long range among many short ones costs one more search, not a look at all of them. */
+ *  They are kept by their order of magnitude, so that a search has to go back from an address by no
+ * more than about the length of a range: one long range among many short ones costs one more
+ * search, not a look at all of them. */
 class WrittenRanges {
     struct Range {
         unsigned order;  // of magnitude: the length is less than 2^order
@@ -31,7 +32,8 @@ public:
     class Hold {
     public:
         Hold() = default;
-        Hold(Hold &&other) noexcept : ranges_(std::exchange(other.ranges_, nullptr)), range_(other.range_) {}
+        Hold(Hold &&other) noexcept
+            : ranges_(std::exchange(other.ranges_, nullptr)), range_(other.range_) {}
         Hold &operator=(Hold &&other) noexcept {
             std::swap(ranges_, other.ranges_);
             std::swap(range_, other.range_);

@@ -39,7 +39,8 @@ bool is_in_table(const ElfW(Rela) & entry) {
     return type == kJumpSlot || type == kTableEntry;
 }
 
-/** A pointer among initialised data. In packed structures it may lie anywhere: then it is none for us. */
+/** A pointer among initialised data. In packed structures it may lie anywhere: then it is none for
+ * us. */
 bool is_pointer(const ElfW(Rela) & entry) {
     return ELF64_R_TYPE(entry.r_info) == kPointer && entry.r_addend == 0 &&
            entry.r_offset % sizeof(void *) == 0;
@@ -49,7 +50,7 @@ bool is_pointer(const ElfW(Rela) & entry) {
 struct Relocations {
     const ElfW(Sym) *symbols = nullptr;
     const char *names = nullptr;
-    const ElfW(Rela) *tables[2] = {};  // of functions bound lazily, of everything else
+    const ElfW(Rela) * tables[2] = {};  // of functions bound lazily, of everything else
     size_t bytes[2] = {};
 };
 
@@ -59,18 +60,31 @@ const T *pointer_in(const dl_phdr_info &object, ElfW(Addr) value) {
     return reinterpret_cast<const T *>(value < object.dlpi_addr ? object.dlpi_addr + value : value);
 }
 
-Relocations read_dynamic_section(const dl_phdr_info &object, const ElfW(Dyn) *dynamic) {
+Relocations read_dynamic_section(const dl_phdr_info &object, const ElfW(Dyn) * dynamic) {
     Relocations found;
     for (; dynamic->d_tag != DT_NULL; ++dynamic) {
         const ElfW(Addr) value = dynamic->d_un.d_ptr;
         switch (dynamic->d_tag) {
-        case DT_SYMTAB: found.symbols = pointer_in<ElfW(Sym)>(object, value); break;
-        case DT_STRTAB: found.names = pointer_in<char>(object, value); break;
-        case DT_JMPREL: found.tables[0] = pointer_in<ElfW(Rela)>(object, value); break;
-        case DT_PLTRELSZ: found.bytes[0] = dynamic->d_un.d_val; break;
-        case DT_RELA: found.tables[1] = pointer_in<ElfW(Rela)>(object, value); break;
-        case DT_RELASZ: found.bytes[1] = dynamic->d_un.d_val; break;
-        default: break;
+            case DT_SYMTAB:
+                found.symbols = pointer_in<ElfW(Sym)>(object, value);
+                break;
+            case DT_STRTAB:
+                found.names = pointer_in<char>(object, value);
+                break;
+            case DT_JMPREL:
+                found.tables[0] = pointer_in<ElfW(Rela)>(object, value);
+                break;
+            case DT_PLTRELSZ:
+                found.bytes[0] = dynamic->d_un.d_val;
+                break;
+            case DT_RELA:
+                found.tables[1] = pointer_in<ElfW(Rela)>(object, value);
+                break;
+            case DT_RELASZ:
+                found.bytes[1] = dynamic->d_un.d_val;
+                break;
+            default:
+                break;
         }
     }
     return found;
@@ -80,8 +94,8 @@ uintptr_t page_of(uintptr_t address) {
     return address & ~(static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) - 1);
 }
 
-/** The tables of a library that is bound at once are read-only (PT_GNU_RELRO), as far as they fill whole pages: what
- *  lies behind them is written to (glibc, _dl_protect_relro). */
+/** The tables of a library that is bound at once are read-only (PT_GNU_RELRO), as far as they fill
+ * whole pages: what lies behind them is written to (glibc, _dl_protect_relro). */
 bool is_read_only(const dl_phdr_info &object, const void *place) {
     const auto address = reinterpret_cast<uintptr_t>(place);
     return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
@@ -118,7 +132,7 @@ bool write_entry(const dl_phdr_info &object, void **place, void *value) {
     return true;
 }
 
-const ElfW(Dyn) *dynamic_section(const dl_phdr_info &object) {
+const ElfW(Dyn) * dynamic_section(const dl_phdr_info &object) {
     for (const ElfW(Phdr) *header = object.dlpi_phdr;
          header != object.dlpi_phdr + object.dlpi_phnum; ++header) {
         if (header->p_type == PT_DYNAMIC) {
@@ -142,8 +156,9 @@ const char *file_name(const dl_phdr_info &object) {
     return slash != nullptr ? slash + 1 : object.dlpi_name;
 }
 
-/** An object of the process that stays loaded while this lives. Where another thread is loading it, this waits: it may
- *  be listed before the loader has resolved its addresses, which has to come first. */
+/** An object of the process that stays loaded while this lives. Where another thread is loading it,
+ * this waits: it may be listed before the loader has resolved its addresses, which has to come
+ * first. */
 class HeldObject {
 public:
     /** A name as dl_iterate_phdr() tells it; that of the program is empty. */
@@ -164,7 +179,7 @@ public:
     HeldObject &operator=(HeldObject &&) = delete;
 
     /** Null: it is gone. */
-    const ElfW(Dyn) *dynamic() const { return dynamic_; }
+    const ElfW(Dyn) * dynamic() const { return dynamic_; }
 
 private:
     void *handle_;
@@ -173,8 +188,8 @@ private:
 
 }  // namespace
 
-/** Two walks over the objects of the process, in a lock of the loader that does not keep it from relocating: the first
- *  finds those to be changed, the second changes them while they are held. */
+/** Two walks over the objects of the process, in a lock of the loader that does not keep it from
+ * relocating: the first finds those to be changed, the second changes them while they are held. */
 struct ObjectVisit {
     CallRedirection &redirection;
     std::vector<std::string> found = {};
@@ -210,9 +225,10 @@ struct ObjectVisit {
         const ElfW(Dyn) *dynamic = dynamic_section(*object);
         if (self.is_of_interest(*object, dynamic) && self.is_held(dynamic)) {
             self.redirection.done_.push_back(dynamic);
-            self.for_each_target(*object, dynamic, [&](const ElfW(Rela) & entry, const auto &target) {
-                self.change_entry(*object, entry, target);
-            });
+            self.for_each_target(*object, dynamic,
+                                 [&](const ElfW(Rela) & entry, const auto &target) {
+                                     self.change_entry(*object, entry, target);
+                                 });
         }
         return 0;
     }
@@ -228,20 +244,22 @@ private:
         }
     }
 
-    bool is_of_interest(const dl_phdr_info &object, const ElfW(Dyn) *dynamic) const {
+    bool is_of_interest(const dl_phdr_info &object, const ElfW(Dyn) * dynamic) const {
         static const char here = 0;
         const auto &done = redirection.done_;
         return dynamic != nullptr && !contains(object, &here) &&
                std::find(done.begin(), done.end(), dynamic) == done.end();
     }
 
-    bool is_held(const ElfW(Dyn) *dynamic) const {
-        return std::any_of(held.begin(), held.end(),
-                           [dynamic](const HeldObject &object) { return object.dynamic() == dynamic; });
+    bool is_held(const ElfW(Dyn) * dynamic) const {
+        return std::any_of(held.begin(), held.end(), [dynamic](const HeldObject &object) {
+            return object.dynamic() == dynamic;
+        });
     }
 
     template <typename Function>  // of an entry and its Target
-    void for_each_target(const dl_phdr_info &object, const ElfW(Dyn) *dynamic, Function function) const {
+    void for_each_target(const dl_phdr_info &object, const ElfW(Dyn) * dynamic,
+                         Function function) const {
         const Relocations relocations = read_dynamic_section(object, dynamic);
         if (relocations.symbols == nullptr || relocations.names == nullptr) {
             return;

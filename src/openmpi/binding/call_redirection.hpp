@@ -16,15 +16,16 @@ namespace gpushm::openmpi {
  *  thread safe. */
 class CallRedirection {
 public:
-    /** Calls of `symbol` go to `replacement`; `only_in`, if not empty: those from libraries whose file
-     *  name begins with one of these. */
+    /** Calls of `symbol` go to `replacement`; `only_in`, if not empty: those from libraries whose
+     * file name begins with one of these. */
     void add(const char *symbol, void *replacement, const std::vector<std::string> &only_in = {});
 
-    /** As add() from everywhere, and by pointers among initialised data, too, where they still are `original`. */
+    /** As add() from everywhere, and by pointers among initialised data, too, where they still are
+     * `original`. */
     void add_function(const char *symbol, const void *original, void *replacement);
 
-    /** Changes the objects that were loaded since the last time, our own excepted, or all of them after add();
-     *  the number of entries written. Waits for what other threads are loading. */
+    /** Changes the objects that were loaded since the last time, our own excepted, or all of them
+     * after add(); the number of entries written. Waits for what other threads are loading. */
     size_t apply();
 
 private:

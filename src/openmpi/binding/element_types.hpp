@@ -19,8 +19,8 @@ struct ElementNumbers {
     size_t count;  // 2: a complex number
 };
 
-/** None for what GPUs do not compute: datatypes that were derived, long double, and complex numbers but for their
- *  sums, which are those of their parts. */
+/** None for what GPUs do not compute: datatypes that were derived, long double, and complex numbers
+ * but for their sums, which are those of their parts. */
 std::optional<ElementNumbers> numbers_to_reduce(ReductionOperation operation, const void *datatype);
 
 }  // namespace gpushm::openmpi

@@ -71,8 +71,10 @@ int report_want_of_memory_to_mpi() {
 }
 
 void report_lost(const char *operation) {
-    GPUSHM_LOG(error, "%s of a buffer in GPU memory failed, its data are lost: see the message before "
-               "this one", operation);
+    GPUSHM_LOG(error,
+               "%s of a buffer in GPU memory failed, its data are lost: see the message before "
+               "this one",
+               operation);
     call_error_handler(kMpiErrorOther);
 }
 

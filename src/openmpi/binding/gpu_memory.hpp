@@ -10,16 +10,17 @@
 
 namespace gpushm::openmpi {
 
-/** Whether a GPU has to copy the memory at `address`: device memory, and managed memory that is not on the
- *  CPU. No for null. */
+/** Whether a GPU has to copy the memory at `address`: device memory, and managed memory that is not
+ * on the CPU. No for null. */
 bool is_gpu_memory(const void *address);
 
-/** As above, of elements of `datatype` at `base`, by the first byte of theirs. A null base means absolute
- *  addresses (MPI_BOTTOM), which may be of several kinds: then yes, when the process uses CUDA at all. */
+/** As above, of elements of `datatype` at `base`, by the first byte of theirs. A null base means
+ * absolute addresses (MPI_BOTTOM), which may be of several kinds: then yes, when the process uses
+ * CUDA at all. */
 bool is_gpu_memory(const OpalDatatype &datatype, const void *base);
 
-/** Copies; when a GPU fails, MPI's error handler is called, since Open MPI takes these copies for something
- *  that cannot fail. `operation` is for the message. False then. */
+/** Copies; when a GPU fails, MPI's error handler is called, since Open MPI takes these copies for
+ * something that cannot fail. `operation` is for the message. False then. */
 bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation);
 
 /** Calls MPI's error handler for such a copy that has failed elsewhere. */
@@ -28,11 +29,12 @@ void report_lost(const char *operation);
 /** The same for host memory that cannot be had; an error of OPAL. */
 int report_no_memory(const char *operation);
 
-/** Tells of it where memory is short for anything else, and calls that handler; an error class of MPI. */
+/** Tells of it where memory is short for anything else, and calls that handler; an error class of
+ * MPI. */
 int report_want_of_memory_to_mpi();
 
-/** Whether this thread has reported such a failure since the watch began: MPI's error handler may have returned, and what
- *  Open MPI then returns says nothing of it. */
+/** Whether this thread has reported such a failure since the watch began: MPI's error handler may
+ * have returned, and what Open MPI then returns says nothing of it. */
 class FailureWatch {
 public:
     FailureWatch() : begin_(reported_) {}

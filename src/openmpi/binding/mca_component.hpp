@@ -23,7 +23,8 @@ struct McaComponent {
     int32_t flags;
     char reserved[28];
 };
-static_assert(sizeof(McaComponent) == 224 && offsetof(McaComponent, component_name) == 84, "MCA 2.1");
+static_assert(sizeof(McaComponent) == 224 && offsetof(McaComponent, component_name) == 84,
+              "MCA 2.1");
 
 /** mca_base_component_data_t, which follows it. */
 struct McaComponentData {

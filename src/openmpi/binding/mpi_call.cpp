@@ -6,8 +6,8 @@
 
 namespace gpushm::openmpi {
 
-bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
-                       void **original, void *replacement) {
+bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redirection,
+                           const std::string &name, void **original, void *replacement) {
     const std::string profiled_name = "PMPI_" + name;
     const std::string plain_name = "MPI_" + name;
     void *const profiled = library.mpi(profiled_name.c_str());

@@ -14,11 +14,12 @@ constexpr int kMpiSuccess = 0;
 constexpr int kMpiErrorOther = 16;
 constexpr int kMpiErrorNoMemory = 39;
 
-/** Has calls of Open MPI's PMPI_<name> and MPI_<name> go to `replacement`, however they come to it; `*original` is what
- *  does the work then. A profiling tool that stands before either keeps its place, and what it calls comes to us. Where
- *  the function itself cannot be changed (core/patching/function_redirection.hpp), `redirection` changes its callers: those
- *  that look it up by dlsym are not reached then. False when this Open MPI has no such function. */
-bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
-                           void **original, void *replacement);
+/** Has calls of Open MPI's PMPI_<name> and MPI_<name> go to `replacement`, however they come to it;
+ * `*original` is what does the work then. A profiling tool that stands before either keeps its
+ * place, and what it calls comes to us. Where the function itself cannot be changed
+ * (core/patching/function_redirection.hpp), `redirection` changes its callers: those that look it
+ * up by dlsym are not reached then. False when this Open MPI has no such function. */
+bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redirection,
+                           const std::string &name, void **original, void *replacement);
 
 }  // namespace gpushm::openmpi

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions of ours that Open MPI and MPI programs call: memory that is short is an error there, not an exception.
+// Functions of ours that Open MPI and MPI programs call: memory that is short is an error there,
+// not an exception.
 #pragma once
 
 #include "core/base/no_throw.hpp"
@@ -38,8 +39,8 @@ struct UcpFailure {
     }
 };
 
-/** Of a function of OPAL, or of an operation of MPI: some of its callers take it for something that cannot fail, so MPI's
- *  error handler is called. */
+/** Of a function of OPAL, or of an operation of MPI: some of its callers take it for something that
+ * cannot fail, so MPI's error handler is called. */
 struct OpalFailure {
     template <typename Result>
     static Result of() {
@@ -54,30 +55,36 @@ struct OpalFailure {
 template <auto function, typename Failure>
 struct NoThrowCall;
 
-template <typename Result, typename... Arguments, Result (*function)(Arguments...), typename Failure>
+template <typename Result, typename... Arguments, Result (*function)(Arguments...),
+          typename Failure>
 struct NoThrowCall<function, Failure> {
     static Result call(Arguments... arguments) {
-        return unless_short([&]() -> Result { return function(arguments...); }, &Failure::template of<Result>);
+        return unless_short([&]() -> Result { return function(arguments...); },
+                            &Failure::template of<Result>);
     }
 };
 
-/** What Open MPI, or a program, calls instead of `function`. What the program's own functions throw, an error handler of
- *  MPI for instance, passes as without us. */
+/** What Open MPI, or a program, calls instead of `function`. What the program's own functions
+ * throw, an error handler of MPI for instance, passes as without us. */
 template <auto function, typename Failure>
 constexpr auto no_throw_call = &NoThrowCall<function, Failure>::call;
 
 /** CallRedirection::add(). */
 template <auto replacement, typename Failure>
-void redirect_call(CallRedirection *redirection, const char *symbol, const std::vector<std::string> &only_in = {}) {
-    redirection->add(symbol, reinterpret_cast<void *>(no_throw_call<replacement, Failure>), only_in);
+void redirect_call(CallRedirection *redirection, const char *symbol,
+                   const std::vector<std::string> &only_in = {}) {
+    redirection->add(symbol, reinterpret_cast<void *>(no_throw_call<replacement, Failure>),
+                     only_in);
 }
 
 /** redirect_mpi_function() of a function whose result is an error class. */
 template <auto replacement, typename Function>
-bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection, const std::string &name,
-                       Function *original) {
-    static_assert(std::is_same_v<Function, std::remove_const_t<decltype(no_throw_call<replacement, MpiFailure>)>>,
-                  "it stands in the place of that");
+bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection,
+                       const std::string &name, Function *original) {
+    static_assert(
+        std::is_same_v<Function,
+                       std::remove_const_t<decltype(no_throw_call<replacement, MpiFailure>)>>,
+        "it stands in the place of that");
     return redirect_mpi_function(library, redirection, name, reinterpret_cast<void **>(original),
                                  reinterpret_cast<void *>(no_throw_call<replacement, MpiFailure>));
 }

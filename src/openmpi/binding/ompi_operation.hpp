@@ -20,16 +20,18 @@ public:
     void add_reference() const { __atomic_fetch_add(reference_count(), 1, __ATOMIC_ACQ_REL); }
     bool is_predefined() const { return (flags() & 0x01) != 0; }  // OMPI_OP_FLAGS_INTRINSIC
     /** What its function gets: Fortran handles, and counts of 64 bits (Open MPI 6.0). */
-    bool takes_fortran_handles() const { return (flags() & 0x02) != 0; }  // OMPI_OP_FLAGS_FORTRAN_FUNC
-    bool takes_big_counts() const { return (flags() & 0x80) != 0; }       // OMPI_OP_FLAGS_BIGCOUNT
+    bool takes_fortran_handles() const {
+        return (flags() & 0x02) != 0;
+    }                                                                // OMPI_OP_FLAGS_FORTRAN_FUNC
+    bool takes_big_counts() const { return (flags() & 0x80) != 0; }  // OMPI_OP_FLAGS_BIGCOUNT
     /** A function that is not called as C or Fortran would: of Java, or of the C++ bindings. */
     bool has_other_language() const { return (flags() & 0x0c) != 0; }
 
     /** The function of an operation that is not predefined. */
     void **user_function() const { return words(); }
 
-    /** Of a predefined operation with `types` types: functions and their modules, with two buffers and with
-     *  three. The function of a type that the operation does not permit is null. */
+    /** Of a predefined operation with `types` types: functions and their modules, with two buffers
+     * and with three. The function of a type that the operation does not permit is null. */
     void **functions() const { return words(); }
     void **modules(size_t types) const { return words() + types; }
     void **three_buffer_functions(size_t types) const { return words() + 2 * types; }

@@ -11,17 +11,35 @@ namespace {
 
 // Open MPI 4.1 and 5.0.
 constexpr ConvertorLayout kLayout41 = {
-    /*datatype*/ 40, /*description*/ 48, /*count*/ 56,  /*local_size*/ 24,
-    /*base*/ 72,     /*converted*/ 120,  /*flags*/ 20,  /*stack*/ 80,
-    /*stack_size*/ 64, /*set_position*/ 0, /*completed*/ 0x08000000,
-    /*contiguous*/ 0x00100000, /*homogeneous*/ 0x00080000};
+    /*datatype*/ 40,
+    /*description*/ 48,
+    /*count*/ 56,
+    /*local_size*/ 24,
+    /*base*/ 72,
+    /*converted*/ 120,
+    /*flags*/ 20,
+    /*stack*/ 80,
+    /*stack_size*/ 64,
+    /*set_position*/ 0,
+    /*completed*/ 0x08000000,
+    /*contiguous*/ 0x00100000,
+    /*homogeneous*/ 0x00080000};
 
 // Open MPI 6.0.
 constexpr ConvertorLayout kLayout60 = {
-    /*datatype*/ 16, /*description*/ 24, /*count*/ 32,  /*local_size*/ 80,
-    /*base*/ 88,     /*converted*/ 64,   /*flags*/ 112, /*stack*/ 96,
-    /*stack_size*/ 120, /*set_position*/ 136, /*completed*/ 0x04000000,
-    /*contiguous*/ 0x02000000, /*homogeneous*/ 0x01000000};
+    /*datatype*/ 16,
+    /*description*/ 24,
+    /*count*/ 32,
+    /*local_size*/ 80,
+    /*base*/ 88,
+    /*converted*/ 64,
+    /*flags*/ 112,
+    /*stack*/ 96,
+    /*stack_size*/ 120,
+    /*set_position*/ 136,
+    /*completed*/ 0x04000000,
+    /*contiguous*/ 0x02000000,
+    /*homogeneous*/ 0x01000000};
 
 Opal the_opal;
 
@@ -43,13 +61,15 @@ bool reads_as_prepared(const OpalConvertor &convertor, const void *integers, con
     return convertor.datatype().handle() == integers && convertor.count() == 3 &&
            convertor.local_size() == 12 && convertor.base() == buffer &&
            convertor.converted() == 0 && !convertor.is_completed() &&
-           (convertor.flags() & layout.contiguous) != 0 && !convertor.is_converting() && convertor.stack() != nullptr &&
-           convertor.stack_size() > 0 && convertor.stack_size() < 100;
+           (convertor.flags() & layout.contiguous) != 0 && !convertor.is_converting() &&
+           convertor.stack() != nullptr && convertor.stack_size() > 0 &&
+           convertor.stack_size() < 100;
 }
 
 /** Has Open MPI prepare and use up a convertor, and looks whether `layout` shows that. */
 bool fits(const Opal &opal, const void *integers, const ConvertorLayout &layout) {
-    // Owned by nobody afterwards: only headers of Open MPI can release it, and it happens once a process.
+    // Owned by nobody afterwards: only headers of Open MPI can release it, and it happens once a
+    // process.
     void *handle = opal.create(opal.architecture, 0);
     char buffer[12] = {};
     if (handle == nullptr || opal.prepare_for_send(handle, integers, 3, buffer) != 0) {
@@ -68,7 +88,8 @@ bool fits(const Opal &opal, const void *integers, const ConvertorLayout &layout)
 }
 
 bool datatype_fits(const OpalDatatype &integers) {
-    return integers.is_committed() && integers.size() == 4 && integers.extent() == 4 && integers.is_dense();
+    return integers.is_committed() && integers.size() == 4 && integers.extent() == 4 &&
+           integers.is_dense();
 }
 
 }  // namespace
@@ -94,7 +115,9 @@ bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
     return false;
 }
 
-const Opal &opal() { return the_opal; }
+const Opal &opal() {
+    return the_opal;
+}
 
 void OpalConvertor::advance(size_t position) {
     set(layout_.converted, position);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OPAL's description of a datatype and its convertor, as far as we read them. The offsets are those of
-// opal/datatype/opal_datatype.h and opal_convertor.h of Open MPI 4.1, 5.0 and 6.0, built without
-// OPAL_ENABLE_DEBUG as all distributions do; they are tried out on the Open MPI that runs before anything
-// uses them.
+// OPAL's description of a datatype and its convertor, as far as we read them. The offsets are those
+// of opal/datatype/opal_datatype.h and opal_convertor.h of Open MPI 4.1, 5.0 and 6.0, built without
+// OPAL_ENABLE_DEBUG as all distributions do; they are tried out on the Open MPI that runs before
+// anything uses them.
 #pragma once
 
 #include "openmpi/binding/foreign_struct.hpp"
@@ -20,11 +20,13 @@ class OpalDatatype : public ForeignStruct {
 public:
     using ForeignStruct::ForeignStruct;
 
-    /** Ready for use; nothing else may be asked of one that is not (null, too), which MPI refuses. */
+    /** Ready for use; nothing else may be asked of one that is not (null, too), which MPI refuses.
+     */
     bool is_committed() const {
-        return handle() != nullptr && (get<uint16_t>(16) & 0x04) != 0;  // OPAL_DATATYPE_FLAG_COMMITTED
+        return handle() != nullptr &&
+               (get<uint16_t>(16) & 0x04) != 0;  // OPAL_DATATYPE_FLAG_COMMITTED
     }
-    size_t size() const { return get<size_t>(24); }            // bytes of data
+    size_t size() const { return get<size_t>(24); }  // bytes of data
     ptrdiff_t true_lower_bound() const { return get<ptrdiff_t>(32); }
     ptrdiff_t extent() const { return get<ptrdiff_t>(56) - get<ptrdiff_t>(48); }
     /** Elements follow each other without gaps. */
@@ -48,7 +50,8 @@ struct ConvertorLayout {
     size_t stack_size;    // uint32_t
     size_t set_position;  // function pointer fPosition; 0: the library exports the function instead
     uint32_t completed;   // of flags, CONVERTOR_COMPLETED
-    uint32_t contiguous;  // of flags, CONVERTOR_NO_OP: one block, which has no position but `converted`
+    uint32_t
+        contiguous;  // of flags, CONVERTOR_NO_OP: one block, which has no position but `converted`
     uint32_t homogeneous;  // of flags, CONVERTOR_HOMOGENEOUS
 };
 
@@ -71,8 +74,8 @@ struct Opal {
     ConvertorLayout layout;
 };
 
-/** Fills in what `library` has; false, with one line of debug output, when it has not all of it or keeps
- *  it elsewhere. */
+/** Fills in what `library` has; false, with one line of debug output, when it has not all of it or
+ * keeps it elsewhere. */
 bool find_opal(const OpenMpiLibrary &library, Opal *opal);
 
 /** The one that find_opal() found last. */
@@ -92,18 +95,20 @@ public:
     size_t converted() const { return get<size_t>(layout_.converted); }
     bool is_completed() const { return (flags() & layout_.completed) != 0; }
 
-    /** Elements of another representation than this machine's (MPI_Pack_external), which are converted on the way. */
+    /** Elements of another representation than this machine's (MPI_Pack_external), which are
+     * converted on the way. */
     bool is_converting() const { return (flags() & layout_.homogeneous) == 0; }
     /** Where the elements are; for the time of a call only. */
     void set_base(void *base) { set(layout_.base, base); }
 
-    /** Notes that everything before `position` is done. Where Open MPI itself would go on in the datatype is not
-     *  kept up to date: it does not ask, since every byte of GPU memory passes through us, and if it has to go
-     *  back it begins anew. Moving its own position again and again is out of the question: it forgets to take
-     *  loops off its stack, and divides by zero within elements (opal_convertor_generic_simple_position, 4.1.4). */
+    /** Notes that everything before `position` is done. Where Open MPI itself would go on in the
+     * datatype is not kept up to date: it does not ask, since every byte of GPU memory passes
+     * through us, and if it has to go back it begins anew. Moving its own position again and again
+     * is out of the question: it forgets to take loops off its stack, and divides by zero within
+     * elements (opal_convertor_generic_simple_position, 4.1.4). */
     void advance(size_t position);
-    /** The beginning of the element in which `position` lies. To be asked once, of a convertor that was just
-     *  prepared for sending, which is used up by that. */
+    /** The beginning of the element in which `position` lies. To be asked once, of a convertor that
+     * was just prepared for sending, which is used up by that. */
     size_t find_element(size_t position);
 
     uint32_t flags() const { return get<uint32_t>(layout_.flags); }

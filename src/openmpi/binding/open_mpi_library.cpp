@@ -35,7 +35,8 @@ void *open_loaded(const std::string &path) {
     return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/** A function's address as a program for a fixed place knows it: a stub of its own that calls the function. */
+/** A function's address as a program for a fixed place knows it: a stub of its own that calls the
+ * function. */
 bool is_stub(void *function) {
     Dl_info info;
     void *found = nullptr;
@@ -48,11 +49,12 @@ bool is_stub(void *function) {
 bool is_defined_in(const link_map *object, void *symbol) {
     Dl_info info;
     void *defining = nullptr;
-    return symbol != nullptr && dladdr1(symbol, &info, &defining, RTLD_DL_LINKMAP) != 0 && defining == object;
+    return symbol != nullptr && dladdr1(symbol, &info, &defining, RTLD_DL_LINKMAP) != 0 &&
+           defining == object;
 }
 
-/** What the first library that defines `name` has; null when none does. A handle finds also what the libraries define
- *  that its own one needs, of which another may come before. */
+/** What the first library that defines `name` has; null when none does. A handle finds also what
+ * the libraries define that its own one needs, of which another may come before. */
 void *find_behind_program(void *library, const char *name) {
     link_map *object = nullptr;
     if (dlinfo(library, RTLD_DI_LINKMAP, &object) != 0) {
@@ -82,9 +84,13 @@ bool OpenMpiLibrary::find(OpenMpiLibrary *library) {
     return library->opal_ != nullptr && library->mpi_ != nullptr;
 }
 
-void *OpenMpiLibrary::opal(const char *name) const { return dlsym(opal_, name); }
+void *OpenMpiLibrary::opal(const char *name) const {
+    return dlsym(opal_, name);
+}
 
-void *OpenMpiLibrary::mpi(const char *name) const { return dlsym(mpi_, name); }
+void *OpenMpiLibrary::mpi(const char *name) const {
+    return dlsym(mpi_, name);
+}
 
 void *OpenMpiLibrary::as_bound(const char *name) const {
     // In the order in which the loader looks, unless the libraries were loaded for somebody alone.

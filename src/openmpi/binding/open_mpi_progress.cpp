@@ -5,12 +5,17 @@
 namespace gpushm::openmpi {
 namespace {
 
-int (*progress)() = nullptr;  // opal_progress (opal/runtime/opal_progress.h); in 4.1 it returns nothing
+int (*progress)() =
+    nullptr;  // opal_progress (opal/runtime/opal_progress.h); in 4.1 it returns nothing
 
 }  // namespace
 
-bool find_progress(const OpenMpiLibrary &library) { return library.opal("opal_progress", &progress); }
+bool find_progress(const OpenMpiLibrary &library) {
+    return library.opal("opal_progress", &progress);
+}
 
-void make_progress() { progress(); }
+void make_progress() {
+    progress();
+}
 
 }  // namespace gpushm::openmpi

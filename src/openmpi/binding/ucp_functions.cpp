@@ -48,11 +48,14 @@ bool find_ucp_functions() {
         find_function(library, "ucp_dt_create_generic", &functions.dt_create_generic) &&
         find_function(library, "ucp_dt_destroy", &functions.dt_destroy);
     if (!found) {
-        GPUSHM_LOG(debug, "a function of libucp is missing: derived datatypes are packed piece by piece");
+        GPUSHM_LOG(debug,
+                   "a function of libucp is missing: derived datatypes are packed piece by piece");
     }
     return found;
 }
 
-const UcpFunctions &ucp() { return functions; }
+const UcpFunctions &ucp() {
+    return functions;
+}
 
 }  // namespace gpushm::openmpi

@@ -11,7 +11,8 @@ namespace gpushm::openmpi {
 /** The libucp in this process, as dlopen() returns it; null when there is none. */
 void *open_loaded_libucp();
 
-/** Whether `library`, which open_loaded_libucp() returned, or one that it is linked to has the function. */
+/** Whether `library`, which open_loaded_libucp() returned, or one that it is linked to has the
+ * function. */
 template <typename Function>
 bool find_function(void *library, const char *name, Function *function) {
     *function = reinterpret_cast<Function>(library != nullptr ? dlsym(library, name) : nullptr);
@@ -34,8 +35,8 @@ struct UcpFunctions {
     decltype(&ucp_dt_destroy) dt_destroy;
 };
 
-/** False, with a line of debug output, when no libucp is loaded that has all of them. To be called once, before
- *  ucp(). */
+/** False, with a line of debug output, when no libucp is loaded that has all of them. To be called
+ * once, before ucp(). */
 bool find_ucp_functions();
 
 const UcpFunctions &ucp();

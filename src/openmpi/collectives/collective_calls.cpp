@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Collective operations on buffers in GPU memory: reductions, and small exchanges.
 //
-// Open MPI's algorithms (ompi/mca/coll/base/coll_base_allreduce.c and others) allocate by malloc() what they receive
-// into, and touch it by functions only that know GPU memory (convertor_calls.cpp, predefined_operations.cpp,
-// user_operations.cpp) and by messages.
+// Open MPI's algorithms (ompi/mca/coll/base/coll_base_allreduce.c and others) allocate by malloc()
+// what they receive into, and touch it by functions only that know GPU memory (convertor_calls.cpp,
+// predefined_operations.cpp, user_operations.cpp) and by messages.
 #include "openmpi/collectives/collective_calls.hpp"
 
 #include "core/copy/reduction.hpp"
@@ -27,19 +27,25 @@
 namespace gpushm::openmpi {
 namespace {
 
-// Parts of what is too large for the way by host memory. What else a collective operation allocates are lists, of 24
-// bytes a rank at most (MPI_Status).
+// Parts of what is too large for the way by host memory. What else a collective operation allocates
+// are lists, of 24 bytes a rank at most (MPI_Status).
 constexpr size_t kLeastBytes = 8u << 10;
 constexpr size_t kBytesOfRank = 64;
 
-/** The reduction that this thread calls; it costs nothing until something large is allocated for it. */
+/** The reduction that this thread calls; it costs nothing until something large is allocated for
+ * it. */
 class CurrentReduction {
 public:
-    /** Either buffer may be something else (MPI_IN_PLACE, or of no meaning at all but at the root). */
+    /** Either buffer may be something else (MPI_IN_PLACE, or of no meaning at all but at the root).
+     */
     CurrentReduction(const void *send, const void *receive, const void *datatype,
                      const void *operation, Handle communicator)
-        : outer_(current_), send_(send), receive_(receive), datatype_(datatype),
-          operation_(operation), communicator_(communicator) {
+        : outer_(current_),
+          send_(send),
+          receive_(receive),
+          datatype_(datatype),
+          operation_(operation),
+          communicator_(communicator) {
         current_ = this;
     }
     ~CurrentReduction() { current_ = outer_; }
@@ -48,7 +54,8 @@ public:
 
     static const CurrentReduction *get() { return current_; }
 
-    /** GPU memory for a part of it; null: host memory is better, or all that there is, or this is a list. */
+    /** GPU memory for a part of it; null: host memory is better, or all that there is, or this is a
+     * list. */
     void *take(size_t bytes) const {
         Group group;
         if (bytes < kLeastBytes || !find_group(communicator_, &group) ||
@@ -100,7 +107,16 @@ int checked(Call call) {
 
 // ---------------------------------------------------------------- reductions
 
-enum class Name { allreduce, reduce, reduce_scatter, reduce_scatter_block, scan, exscan, allgather, alltoall };
+enum class Name {
+    allreduce,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_block,
+    scan,
+    exscan,
+    allgather,
+    alltoall
+};
 
 using Requests = void **;
 using Large = ptrdiff_t;  // MPI_Count
@@ -124,7 +140,8 @@ Share share_of(const Group &group, Count count, int root) {
         const size_t elements = small_count(count);
         const bool has_result = (kName != Name::reduce || group.rank == root) &&
                                 (kName != Name::exscan || group.rank != 0);
-        const size_t blocks = kName == Name::reduce_scatter_block ? static_cast<size_t>(group.size) : 1;
+        const size_t blocks =
+            kName == Name::reduce_scatter_block ? static_cast<size_t>(group.size) : 1;
         return {elements * blocks, has_result ? elements : 0};
     }
 }
@@ -206,7 +223,8 @@ struct Exchange {
         if (!concern_gpu(send, receive) || !find_group(communicator, &group)) {
             return run(send, receive);
         }
-        // In place, the first count and type have no meaning. Elements with gaps stay where they are.
+        // In place, the first count and type have no meaning. Elements with gaps stay where they
+        // are.
         const size_t to_rank =
             is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
         const size_t from_rank = small_count(receive_count) * small_element(receive_type);

@@ -25,8 +25,8 @@ using ThreeBuffers = void (*)(const void *first, const void *second, void *out, 
 
 // Those that the GPU computes come first, as ReductionOperation has them.
 constexpr std::array<const char *, 12> kSymbols = {
-    "ompi_mpi_op_max",  "ompi_mpi_op_min", "ompi_mpi_op_sum",  "ompi_mpi_op_prod",
-    "ompi_mpi_op_land", "ompi_mpi_op_band", "ompi_mpi_op_lor", "ompi_mpi_op_bor",
+    "ompi_mpi_op_max",  "ompi_mpi_op_min",  "ompi_mpi_op_sum",    "ompi_mpi_op_prod",
+    "ompi_mpi_op_land", "ompi_mpi_op_band", "ompi_mpi_op_lor",    "ompi_mpi_op_bor",
     "ompi_mpi_op_lxor", "ompi_mpi_op_bxor", "ompi_mpi_op_maxloc", "ompi_mpi_op_minloc"};
 
 // OMPI_OP_BASE_TYPE_MAX of Open MPI 4.1, 5.0 and 6.0 (ompi/mca/op/op.h).
@@ -41,20 +41,25 @@ struct Originals {
 
 Originals originals[kSymbols.size()];
 
-char *bytes(const void *address) { return static_cast<char *>(const_cast<void *>(address)); }
+char *bytes(const void *address) {
+    return static_cast<char *>(const_cast<void *>(address));
+}
 
 /** Elements of a predefined type in host memory. Padding within elements is copied along. */
 class HostElements {
 public:
     HostElements(const OpalDatatype &type, int count, const void *buffer)
         : length_(static_cast<size_t>(type.extent()) * static_cast<size_t>(count)),
-          buffer_(bytes(buffer)), is_copy_(is_gpu_memory(buffer)) {
+          buffer_(bytes(buffer)),
+          is_copy_(is_gpu_memory(buffer)) {
         if (is_copy_) {
             memory_.reset(new char[length_]);  // not initialised
         }
     }
     char *data() const { return is_copy_ ? memory_.get() : buffer_; }
-    bool load() const { return !is_copy_ || copy_or_report({{data(), buffer_, length_}}, "reducing"); }
+    bool load() const {
+        return !is_copy_ || copy_or_report({{data(), buffer_, length_}}, "reducing");
+    }
     void store() const {
         if (is_copy_) {
             copy_or_report({{buffer_, data(), length_}}, "reducing");
@@ -68,17 +73,18 @@ private:
     std::unique_ptr<char[]> memory_;
 };
 
-/** False: the CPU is to do it, which it must not where the GPU may have done so: that is reported. */
+/** False: the CPU is to do it, which it must not where the GPU may have done so: that is reported.
+ */
 template <size_t Operation>
 bool reduced_by_gpu(void *result, const void *first, const void *second, int count,
                     const void *datatype) {
     if constexpr (Operation <= static_cast<size_t>(ReductionOperation::bxor)) {
         constexpr auto kOperation = static_cast<ReductionOperation>(Operation);
         const std::optional<ElementNumbers> element = numbers_to_reduce(kOperation, datatype);
-        const GpuReduction end = element && count > 0
-                                     ? reduce_on_gpu(kOperation, element->type, result, first, second,
-                                                     static_cast<size_t>(count) * element->count)
-                                     : GpuReduction::left_to_cpu;
+        const GpuReduction end =
+            element && count > 0 ? reduce_on_gpu(kOperation, element->type, result, first, second,
+                                                 static_cast<size_t>(count) * element->count)
+                                 : GpuReduction::left_to_cpu;
         if (end == GpuReduction::lost) {
             report_lost("reducing");
         }
@@ -154,8 +160,8 @@ bool all_there(void *const *modules, size_t types) {
     return std::find(modules, modules + types, nullptr) == modules + types;
 }
 
-/** Every type has a module, also one that the operation does not permit. With a wrong number of types what is
- *  taken for modules would contain functions, of which every operation lacks some. */
+/** Every type has a module, also one that the operation does not permit. With a wrong number of
+ * types what is taken for modules would contain functions, of which every operation lacks some. */
 bool has_types(const OmpiOperation &operation, size_t types) {
     return operation.is_predefined() && all_there(operation.modules(types), types) &&
            all_there(operation.three_buffer_modules(types), types);
@@ -210,7 +216,8 @@ void replace_predefined_operations(const OpenMpiLibrary &library) {
     for (size_t i = 0; i < kSymbols.size(); ++i) {
         operations[i] = library.as_bound(kSymbols[i]);
     }
-    const bool complete = std::find(operations.begin(), operations.end(), nullptr) == operations.end();
+    const bool complete =
+        std::find(operations.begin(), operations.end(), nullptr) == operations.end();
     if (complete && !OmpiOperation(operations.back()).is_predefined()) {
         return;  // Open MPI has not set them up yet
     }
@@ -219,8 +226,11 @@ void replace_predefined_operations(const OpenMpiLibrary &library) {
         return;  // nor for this time, after its last end
     }
     if (types == 0) {
-        GPUSHM_LOG_ONCE(warn, "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do "
-                        "not work", library.version());
+        GPUSHM_LOG_ONCE(
+            warn,
+            "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do "
+            "not work",
+            library.version());
         return;
     }
     handles = operations;

@@ -34,9 +34,12 @@ bool is_at_most(size_t most, const OwnBuffers &own) {
 }
 
 /** So that the limits below do not overflow. */
-size_t limit() { return std::min(staging_limit(), kMost); }
+size_t limit() {
+    return std::min(staging_limit(), kMost);
+}
 
-/** Without the questions about both addresses that copy_any() asks, which has more ways to go on if this fails. */
+/** Without the questions about both addresses that copy_any() asks, which has more ways to go on if
+ * this fails. */
 bool copy(void *destination, const void *source, size_t bytes, const MemoryInfo &gpu_side,
           CopyDirection direction) {
     const auto run = [&] {
@@ -73,7 +76,9 @@ bool find_group(Handle communicator, Group *group) {
 }
 
 /** MPI_IN_PLACE of Open MPI (ompi/include/mpi.h.in), the same in all versions. */
-bool is_in_place(const void *send) { return reinterpret_cast<uintptr_t>(send) == 1; }
+bool is_in_place(const void *send) {
+    return reinterpret_cast<uintptr_t>(send) == 1;
+}
 
 bool concern_gpu(const void *send, const void *receive) {
     return (!is_in_place(send) && query_memory(send).needs_gpu()) ||
@@ -92,10 +97,11 @@ size_t small_count(ptrdiff_t count) {
     return std::min(static_cast<size_t>(count), kMost + 1);
 }
 
-// Where both ways take as long on H200 (Open MPI 4.1.6; staging_limit() 64 KiB): by GPU memory each step of an
-// algorithm takes a message and a launch or copy, and there are more of them the more ranks there are; an Alltoall has
-// its messages under way at once. Two ranks, by GPU and by host memory: Allreduce of 32 KiB 46 and 42 us, of 64 KiB 48
-// and 55; Allgather and Alltoall of 8 bytes 21 and 18, of 8 KiB a rank 23 and 30.
+// Where both ways take as long on H200 (Open MPI 4.1.6; staging_limit() 64 KiB): by GPU memory each
+// step of an algorithm takes a message and a launch or copy, and there are more of them the more
+// ranks there are; an Alltoall has its messages under way at once. Two ranks, by GPU and by host
+// memory: Allreduce of 32 KiB 46 and 42 us, of 64 KiB 48 and 55; Allgather and Alltoall of 8 bytes
+// 21 and 18, of 8 KiB a rank 23 and 30.
 
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
     return is_at_most(limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1)), own);
@@ -106,7 +112,9 @@ bool is_small_allgather(const OwnBuffers &own, const Group &group) {
     return is_at_most(limit() / 64 * ranks * ranks, own);
 }
 
-bool is_small_alltoall(const OwnBuffers &own) { return is_at_most(limit() / 8, own); }
+bool is_small_alltoall(const OwnBuffers &own) {
+    return is_at_most(limit() / 8, own);
+}
 
 HostSide::HostSide(const void *buffer, size_t bytes)
     : buffer_(const_cast<void *>(buffer)), address_(buffer_) {
@@ -123,7 +131,8 @@ HostSide::HostSide(const void *buffer, size_t bytes)
         return;
     }
     address_ = block_->address();
-    GPUSHM_LOG_ONCE(debug, "small collective operations of Open MPI on GPU memory go by way of host memory");
+    GPUSHM_LOG_ONCE(
+        debug, "small collective operations of Open MPI on GPU memory go by way of host memory");
 }
 
 bool HostSide::load(size_t begin, size_t bytes) const {
@@ -133,12 +142,13 @@ bool HostSide::load(size_t begin, size_t bytes) const {
 }
 
 bool HostSide::store(size_t bytes) const {
-    return !block_ || bytes == 0 ||
-           copy(buffer_, address_, bytes, info_, CopyDirection::to_gpu);
+    return !block_ || bytes == 0 || copy(buffer_, address_, bytes, info_, CopyDirection::to_gpu);
 }
 
 int report_gpu_failure(Handle communicator) {
-    GPUSHM_LOG(error, "a collective operation of Open MPI on a buffer in GPU memory failed: see the message before "
+    GPUSHM_LOG(error,
+               "a collective operation of Open MPI on a buffer in GPU memory failed: see the "
+               "message before "
                "this one");
     mpi.call_errhandler(communicator, kMpiErrorOther);
     return kMpiErrorOther;

@@ -30,35 +30,37 @@ bool find_group(Handle communicator, Group *group);
 
 bool is_in_place(const void *send);
 
-/** Whether one of them is in GPU memory, be it of no meaning for the call. To be asked first: calls on host memory
- *  cost the least then. */
+/** Whether one of them is in GPU memory, be it of no meaning for the call. To be asked first: calls
+ * on host memory cost the least then. */
 bool concern_gpu(const void *send, const void *receive);
 
-/** Bytes of an element of a datatype whose elements follow each other without gaps, the first one where the buffer
- *  begins; 0: of another one, one that is not small, or null. */
+/** Bytes of an element of a datatype whose elements follow each other without gaps, the first one
+ * where the buffer begins; 0: of another one, one that is not small, or null. */
 size_t small_element(Handle datatype);
 
-/** `count` itself, or more than any small operation has for one that is negative or so large: what is computed
- *  with it does not overflow. */
+/** `count` itself, or more than any small operation has for one that is negative or so large: what
+ * is computed with it does not overflow. */
 size_t small_count(ptrdiff_t count);
 
-/** What a collective call of this rank reads and writes, in bytes. A buffer of which nothing is said here stays as it
- *  is. */
+/** What a collective call of this rank reads and writes, in bytes. A buffer of which nothing is
+ * said here stays as it is. */
 struct OwnBuffers {
     const void *send;  // may be MPI_IN_PLACE
     void *receive;
-    size_t send_bytes;    // read at `send`; in place none
-    size_t input_begin;   // in place, of the receive buffer: what is read there
+    size_t send_bytes;   // read at `send`; in place none
+    size_t input_begin;  // in place, of the receive buffer: what is read there
     size_t input_bytes;
-    size_t result_bytes;  // written from the beginning of the receive buffer on, when the call succeeds
+    size_t result_bytes;  // written from the beginning of the receive buffer on, when the call
+                          // succeeds
 
     size_t receive_bytes() const {
         return std::max(input_bytes > 0 ? input_begin + input_bytes : 0, result_bytes);
     }
 };
 
-/** Whether the way by host memory is the quicker one: up to about staging_limit(), and never for more than a block of
- *  HostBlocks. Not so for a call that MPI refuses because its buffers are the same. */
+/** Whether the way by host memory is the quicker one: up to about staging_limit(), and never for
+ * more than a block of HostBlocks. Not so for a call that MPI refuses because its buffers are the
+ * same. */
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
 bool is_small_alltoall(const OwnBuffers &own);
@@ -66,8 +68,8 @@ bool is_small_alltoall(const OwnBuffers &own);
 /** One of a rank's buffers, replaced by host memory if a GPU has to copy it. */
 class HostSide {
 public:
-    /** `bytes`: all that is read or written; 0: it is not looked at. Where there is no host memory, as where none is
-     *  needed, it stays the buffer itself, and nothing is copied. */
+    /** `bytes`: all that is read or written; 0: it is not looked at. Where there is no host memory,
+     * as where none is needed, it stays the buffer itself, and nothing is copied. */
     HostSide(const void *buffer, size_t bytes);
 
     /** In place of the buffer. */
@@ -87,14 +89,16 @@ private:
 /** Has `communicator`'s error handler called, and returns the error of MPI. */
 int report_gpu_failure(Handle communicator);
 
-/** Calls `run(send, receive)`, which is MPI's function, with host memory in place of what a GPU has to copy, and
- *  returns what that returns. One copy for each buffer and direction; what MPI did not write is not written.
+/** Calls `run(send, receive)`, which is MPI's function, with host memory in place of what a GPU has
+ * to copy, and returns what that returns. One copy for each buffer and direction; what MPI did not
+ * write is not written.
  *
- *  Ranks need not agree: which messages Open MPI's algorithms send depends on sizes, operation and communicator, and
- *  not on addresses. Its own components for GPUs rely on that and replace buffers in the same way (coll/cuda of 4.1
- *  and 5.0, coll_cuda_allreduce.c; coll/accelerator of 6.0, coll_accelerator_allreduce.c). What does look at addresses
- *  in 6.0 expects that all ranks have GPU buffers or none: acoll, which has to be asked for (priority 0), and
- *  MPI_Alltoall of han between nodes whose processes map each other's memory (xpmem; coll_han_alltoall.c). */
+ *  Ranks need not agree: which messages Open MPI's algorithms send depends on sizes, operation and
+ * communicator, and not on addresses. Its own components for GPUs rely on that and replace buffers
+ * in the same way (coll/cuda of 4.1 and 5.0, coll_cuda_allreduce.c; coll/accelerator of 6.0,
+ * coll_accelerator_allreduce.c). What does look at addresses in 6.0 expects that all ranks have GPU
+ * buffers or none: acoll, which has to be asked for (priority 0), and MPI_Alltoall of han between
+ * nodes whose processes map each other's memory (xpmem; coll_han_alltoall.c). */
 template <typename Run>
 int run_by_host_memory(const OwnBuffers &own, Handle communicator, Run run) {
     const HostSide send(own.send, own.send_bytes);

@@ -25,12 +25,13 @@ using FreeFunction = int (*)(void **operation);
 
 constexpr size_t kSlots = 256;  // operations of the application at a time
 
-/** Of one operation that lives. Written before its function is put into the operation, and not changed until
- *  nobody can call that any more. */
+/** Of one operation that lives. Written before its function is put into the operation, and not
+ * changed until nobody can call that any more. */
 struct Slot {
     void *operation = nullptr;  // null: free
     UserFunction function = nullptr;
-    bool is_ours = false;  // the application has freed it, and we hold a reference until its last request has ended
+    bool is_ours = false;  // the application has freed it, and we hold a reference until its last
+                           // request has ended
 };
 
 struct State {
@@ -91,8 +92,8 @@ Slot *find_slot(const void *operation) {
     return found != slots.end() ? &*found : nullptr;
 }
 
-/** An operation that was freed while a nonblocking reduction used it, where that has ended; its slot is free then.
- *  Null: there is none. */
+/** An operation that was freed while a nonblocking reduction used it, where that has ended; its
+ * slot is free then. Null: there is none. */
 void *take_ended() {
     State &known = state();
     const std::lock_guard<std::mutex> lock(known.mutex);
@@ -128,8 +129,11 @@ void take_slot(const OmpiOperation &operation) {
             return;
         }
     }
-    GPUSHM_LOG_ONCE(warn, "more than %zu MPI operations of the application: further ones do not work on GPU "
-                    "buffers; free (MPI_Op_free) those that are not needed", kSlots);
+    GPUSHM_LOG_ONCE(
+        warn,
+        "more than %zu MPI operations of the application: further ones do not work on GPU "
+        "buffers; free (MPI_Op_free) those that are not needed",
+        kSlots);
 }
 
 int created(int result, void **handle) {
@@ -147,8 +151,8 @@ int create_big(UserFunction function, int commutes, void **operation) {
     return created(state().create_big(function, commutes, operation), operation);
 }
 
-/** An operation that a nonblocking reduction still uses lives on (coll_base_util.c, ompi_coll_base_retain_op), and
- *  with it its slot. */
+/** An operation that a nonblocking reduction still uses lives on (coll_base_util.c,
+ * ompi_coll_base_retain_op), and with it its slot. */
 void keep_until_ended(const void *operation) {
     const std::lock_guard<std::mutex> lock(state().mutex);
     if (Slot *const slot = find_slot(operation)) {

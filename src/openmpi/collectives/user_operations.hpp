@@ -7,8 +7,8 @@
 
 namespace gpushm::openmpi {
 
-/** Has the functions of operations that are created from now on called with copies in host memory where a
- *  buffer is in GPU memory. */
+/** Has the functions of operations that are created from now on called with copies in host memory
+ * where a buffer is in GPU memory. */
 void redirect_user_operations(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

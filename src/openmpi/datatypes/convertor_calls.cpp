@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OPAL's functions that gather and scatter the elements of a datatype, for GPU memory too. Derived datatypes
-// of messages, MPI_Pack, MPI_Bsend, MPI_Sendrecv_replace and the copies that collectives make of a rank's own
-// block come through here.
+// OPAL's functions that gather and scatter the elements of a datatype, for GPU memory too. Derived
+// datatypes of messages, MPI_Pack, MPI_Bsend, MPI_Sendrecv_replace and the copies that collectives
+// make of a rank's own block come through here.
 #include "openmpi/datatypes/convertor_calls.hpp"
 
 #include "openmpi/binding/gpu_memory.hpp"
@@ -26,7 +26,8 @@ CopyPiece piece(Way way, char *packed, const Block &block) {
                             : CopyPiece{block.address, packed, block.length};
 }
 
-/** The copies between `packed` and bytes [begin, begin + length) of what the convertor describes. */
+/** The copies between `packed` and bytes [begin, begin + length) of what the convertor describes.
+ */
 std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t begin, size_t length,
                                       char *packed, Way way) {
     BorrowedWalk walk = walk_at(convertor, begin);
@@ -44,12 +45,13 @@ std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t beg
     return pieces;
 }
 
-/** Open MPI sends no part of an element; should it have to pack again what a network did not take, it begins with a
- *  whole element, too. */
+/** Open MPI sends no part of an element; should it have to pack again what a network did not take,
+ * it begins with a whole element, too. */
 size_t end_of_packing(const OpalConvertor &convertor, size_t end) {
     return end == convertor.local_size()
                ? end
-               : BorrowedWalk()->find_element(convertor.datatype().handle(), convertor.count(), end);
+               : BorrowedWalk()->find_element(convertor.datatype().handle(), convertor.count(),
+                                              end);
 }
 
 bool concerns_gpu(const OpalConvertor &convertor, const iovec &packed) {
@@ -58,9 +60,10 @@ bool concerns_gpu(const OpalConvertor &convertor, const iovec &packed) {
             is_gpu_memory(packed.iov_base));
 }
 
-/** What opal_convertor_pack and _unpack do, and with the same results: 1 when all is done, else 0, negative when it
- *  failed; in `iov` and `*bytes` how much. A piece that failed counts as done, so that who takes piece after piece and
- *  does not look at the results comes to an end: UCP asks for the same one again until it gets something. */
+/** What opal_convertor_pack and _unpack do, and with the same results: 1 when all is done, else 0,
+ * negative when it failed; in `iov` and `*bytes` how much. A piece that failed counts as done, so
+ * that who takes piece after piece and does not look at the results comes to an end: UCP asks for
+ * the same one again until it gets something. */
 int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes, Way way) {
     *bytes = 0;
     uint32_t used = 0;
@@ -150,8 +153,8 @@ bool may_overlap(const std::vector<CopyPiece> &pieces) {
     return to.overlaps(from);
 }
 
-/** Pieces that are copied in any order, or onto each other, go by way of host memory: Bruck's allgather moves blocks
- *  down in the receive buffer (ompi_coll_base_allgather_intra_bruck). */
+/** Pieces that are copied in any order, or onto each other, go by way of host memory: Bruck's
+ * allgather moves blocks down in the receive buffer (ompi_coll_base_allgather_intra_bruck). */
 bool move_pieces(const std::vector<CopyPiece> &pieces) {
     size_t bytes = 0;
     for (const CopyPiece &piece : pieces) {

@@ -6,8 +6,8 @@
 
 namespace gpushm::openmpi {
 
-/** Has calls of opal_convertor_pack, opal_convertor_unpack and opal_datatype_copy_content_same_ddt come to us;
- *  those for host memory go on to Open MPI's own. find_opal() must have succeeded. */
+/** Has calls of opal_convertor_pack, opal_convertor_unpack and opal_datatype_copy_content_same_ddt
+ * come to us; those for host memory go on to Open MPI's own. find_opal() must have succeeded. */
 void redirect_convertor_calls(CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

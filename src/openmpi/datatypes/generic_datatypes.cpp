@@ -25,8 +25,7 @@ std::shared_ptr<const PackedLayout> make_layout(const void *datatype, size_t cou
         first_byte = std::min(first_byte, begin);
         end = std::max(end, begin + static_cast<ptrdiff_t>(block.length));
     }
-    return std::make_shared<PackedLayout>(
-        PackedLayout{count, std::move(pieces), first_byte, end});
+    return std::make_shared<PackedLayout>(PackedLayout{count, std::move(pieces), first_byte, end});
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 
 namespace gpushm::openmpi {
 
-/** How `count` elements are packed. Addresses begin at 0: the sources' where the buffer begins, the destinations' where
- *  the packed bytes begin. */
+/** How `count` elements are packed. Addresses begin at 0: the sources' where the buffer begins, the
+ * destinations' where the packed bytes begin. */
 struct PackedLayout {
     size_t count;
     std::vector<CopyPiece> pieces;
@@ -34,8 +34,8 @@ public:
     /** Null for one that is not generic, and for somebody else's. */
     const void *find(ucp_datatype_t datatype) const;
 
-    /** Of a datatype that find() knows. To go through its elements takes 40 ns a block, so the last layout of each
-     *  is kept, unless it is large. Throws std::bad_alloc. */
+    /** Of a datatype that find() knows. To go through its elements takes 40 ns a block, so the last
+     * layout of each is kept, unless it is large. Throws std::bad_alloc. */
     std::shared_ptr<const PackedLayout> layout(ucp_datatype_t datatype, size_t count);
 
 private:

@@ -15,11 +15,12 @@
 namespace gpushm::openmpi {
 namespace {
 
-// What separates a mirror from its allocation's beginning: as the original, so that elements stay as aligned.
+// What separates a mirror from its allocation's beginning: as the original, so that elements stay
+// as aligned.
 constexpr uintptr_t kAlignment = 64;
 
-// More is mapped, and takes memory only where there are elements: absolute addresses of the stack and of the heap
-// are 40 TB apart.
+// More is mapped, and takes memory only where there are elements: absolute addresses of the stack
+// and of the heap are 40 TB apart.
 constexpr size_t kMostOnHeap = 1u << 20;
 
 bool is_any_in_gpu(const std::vector<CopyPiece> &pieces) {
@@ -77,7 +78,9 @@ HostMirror::HostMirror(const void *datatype, size_t count, void *base) : base_(b
                                      reinterpret_cast<uintptr_t>(memory_.get()));
 }
 
-bool HostMirror::load(const char *operation) const { return copy_or_report(to_mirror_, operation); }
+bool HostMirror::load(const char *operation) const {
+    return copy_or_report(to_mirror_, operation);
+}
 
 bool HostMirror::store(const char *operation) const {
     std::vector<CopyPiece> back;

@@ -10,9 +10,9 @@
 
 namespace gpushm::openmpi {
 
-/** Holds `count` elements of `datatype`, with the gaps between them, which are never copied. Where none of it is
- *  in GPU memory the mirror is that memory itself, and nothing is copied. A type of absolute addresses
- *  (MPI_BOTTOM) may join memory of all kinds. */
+/** Holds `count` elements of `datatype`, with the gaps between them, which are never copied. Where
+ * none of it is in GPU memory the mirror is that memory itself, and nothing is copied. A type of
+ * absolute addresses (MPI_BOTTOM) may join memory of all kinds. */
 class HostMirror {
 public:
     /** Throws std::bad_alloc. */

@@ -31,14 +31,16 @@ public:
 
 struct State {
     int (*imrecv)(void *buffer, int count, void *type, void **message, void **request);
-    int (*recv_init)(void *buffer, int count, void *type, int source, int tag, void *comm, void **request);
+    int (*recv_init)(void *buffer, int count, void *type, int source, int tag, void *comm,
+                     void **request);
     int (*request_free)(void **request);
     void *comm_self;
     void *byte;
 };
 State known;
 
-/** Whether a request has its communicator where we look for it: a build for debugging has more before it. */
+/** Whether a request has its communicator where we look for it: a build for debugging has more
+ * before it. */
 bool knows_requests() {
     void *request = nullptr;
     if (known.recv_init(nullptr, 0, known.byte, 0, 0, known.comm_self, &request) != kMpiSuccess) {
@@ -65,7 +67,8 @@ int imrecv(void *buffer, int count, void *type, void **message, void **request) 
 void redirect_matched_receives(const OpenMpiLibrary &library, CallRedirection *redirection) {
     known.comm_self = library.as_bound("ompi_mpi_comm_self");
     known.byte = library.as_bound("ompi_mpi_byte");
-    if (known.comm_self != nullptr && known.byte != nullptr && library.mpi("PMPI_Recv_init", &known.recv_init) &&
+    if (known.comm_self != nullptr && known.byte != nullptr &&
+        library.mpi("PMPI_Recv_init", &known.recv_init) &&
         library.mpi("PMPI_Request_free", &known.request_free)) {
         redirect_mpi_call<imrecv>(library, redirection, "Imrecv", &known.imrecv);
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages of derived datatypes in GPU memory, and sends that are to complete fast.
 //
-// In place of the functions of UCP that Open MPI's pml/ucx calls (ompi/mca/pml/ucx/pml_ucx.c, the same in 4.1, 5.0 and
-// 6.0). Other messages of contiguous data, and all of host memory, pass as they are.
+// In place of the functions of UCP that Open MPI's pml/ucx calls (ompi/mca/pml/ucx/pml_ucx.c, the
+// same in 4.1, 5.0 and 6.0). Other messages of contiguous data, and all of host memory, pass as
+// they are.
 #include "openmpi/datatypes/message_calls.hpp"
 
 #include "core/base/no_throw.hpp"
@@ -111,22 +112,25 @@ Completion completion_of_send(const ucp_request_param_t *parameters) {
 
 std::atomic<size_t> buffered_limit{4u << 10};
 
-/** How a contiguous message from GPU memory goes that UCP is asked to complete fast (UCP_OP_ATTR_FLAG_FAST_CMPL), as
- *  Open MPI does in MPI_Send and in its collective operations (mca_pml_ucx_send_nbr). UCP copies such a one out of
- *  the way first, up to about 30 KB: 8 bytes between two H200 take 12.7 us instead of 7.8, 16 KB 18.8 instead of 9.0. */
+/** How a contiguous message from GPU memory goes that UCP is asked to complete fast
+ * (UCP_OP_ATTR_FLAG_FAST_CMPL), as Open MPI does in MPI_Send and in its collective operations
+ * (mca_pml_ucx_send_nbr). UCP copies such a one out of the way first, up to about 30 KB: 8 bytes
+ * between two H200 take 12.7 us instead of 7.8, 16 KB 18.8 instead of 9.0. */
 enum class FastSend {
     as_it_is,  // any other
     awaited,   // UCP may wait for the receiver
     buffered,  // from a copy in host memory
 };
 
-/** Collective operations, which have negative tags, need not complete before the receive is posted; nor need an
- *  MPI_Send, but programs rely on it for little data. UCP does not promise it: to the process itself UCX 1.19 waits. */
+/** Collective operations, which have negative tags, need not complete before the receive is posted;
+ * nor need an MPI_Send, but programs rely on it for little data. UCP does not promise it: to the
+ * process itself UCX 1.19 waits. */
 FastSend way_of_send(const void *buffer, size_t count, ucp_tag_t tag,
                      const ucp_request_param_t *parameters) {
-    constexpr uint32_t kUnderstood = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_DATATYPE |
-                                     UCP_OP_ATTR_FLAG_FAST_CMPL;
-    constexpr ucp_tag_t kNegative = ucp_tag_t{1} << 63;  // PML_UCX_MAKE_SEND_TAG (pml_ucx_request.h)
+    constexpr uint32_t kUnderstood =
+        UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FLAG_FAST_CMPL;
+    constexpr ucp_tag_t kNegative = ucp_tag_t{1}
+                                    << 63;  // PML_UCX_MAKE_SEND_TAG (pml_ucx_request.h)
     const ucp_datatype_t datatype = datatype_of(parameters);
     if ((parameters->op_attr_mask & UCP_OP_ATTR_FLAG_FAST_CMPL) == 0 ||
         (parameters->op_attr_mask & ~kUnderstood) != 0 ||
@@ -148,7 +152,9 @@ ucs_status_ptr_t send_awaited(ucp_ep_h ep, const void *buffer, size_t count, ucp
     return ucp().tag_send_nbx(ep, buffer, count, tag, &patient);
 }
 
-void on_copy_sent(void *, ucs_status_t, void *copy) { delete static_cast<HostBlock *>(copy); }
+void on_copy_sent(void *, ucs_status_t, void *copy) {
+    delete static_cast<HostBlock *>(copy);
+}
 
 /** As it is where there is no memory for a copy, or the GPU fails. */
 ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
@@ -160,8 +166,8 @@ ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, uc
         return ucp().tag_send_nbx(ep, buffer, count, tag, parameters);
     }
     ucp_request_param_t ours = parameters_of(parameters);
-    ours.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                         UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    ours.op_attr_mask |=
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     ours.cb.send = on_copy_sent;
     ours.user_data = copy.get();
     ours.memory_type = UCS_MEMORY_TYPE_HOST;
@@ -175,9 +181,12 @@ ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, uc
 ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
     switch (way_of_send(buffer, count, tag, parameters)) {
-    case FastSend::awaited: return send_awaited(ep, buffer, count, tag, parameters);
-    case FastSend::buffered: return send_buffered(ep, buffer, count, tag, parameters);
-    case FastSend::as_it_is: break;
+        case FastSend::awaited:
+            return send_awaited(ep, buffer, count, tag, parameters);
+        case FastSend::buffered:
+            return send_buffered(ep, buffer, count, tag, parameters);
+        case FastSend::as_it_is:
+            break;
     }
     auto message = pack(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
@@ -189,8 +198,8 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
                 });
 }
 
-ucs_status_ptr_t tag_send_nb(ucp_ep_h ep, const void *buffer, size_t count,
-                             ucp_datatype_t datatype, ucp_tag_t tag, ucp_send_callback_t callback) {
+ucs_status_ptr_t tag_send_nb(ucp_ep_h ep, const void *buffer, size_t count, ucp_datatype_t datatype,
+                             ucp_tag_t tag, ucp_send_callback_t callback) {
     auto message = pack(buffer, count, datatype);
     if (message == nullptr) {
         return ucp().tag_send_nb(ep, buffer, count, datatype, tag, callback);
@@ -265,8 +274,7 @@ ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, u
     if (message == nullptr) {
         return ucp().tag_recv_nbx(worker, buffer, count, tag, mask, parameters);
     }
-    return receive(std::move(message), parameters_of(parameters),
-                   completion_of_receive(parameters),
+    return receive(std::move(message), parameters_of(parameters), completion_of_receive(parameters),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
                        return ucp().tag_recv_nbx(worker, block, bytes, tag, mask, ours);
                    });
@@ -298,8 +306,9 @@ ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count
                    });
 }
 
-/** UCP takes a request for complete before it calls back (ucp_request_complete, src/ucp/core/ucp_request.inl), which
- *  another thread may be doing: there the elements are unpacked. */
+/** UCP takes a request for complete before it calls back (ucp_request_complete,
+ * src/ucp/core/ucp_request.inl), which another thread may be doing: there the elements are
+ * unpacked. */
 ucs_status_t request_test(void *request, ucp_tag_recv_info_t *info) {
     return StagedMessage::is_under_way(request) ? UCS_INPROGRESS
                                                 : ucp().request_test(request, info);
@@ -318,7 +327,9 @@ ucs_status_t dt_create_generic(const ucp_generic_dt_ops_t *operations, void *dat
                                ucp_datatype_t *generic) {
     const ucs_status_t status = ucp().dt_create_generic(operations, datatype, generic);
     if (status == UCS_OK) {
-        as_possible([&] { GenericDatatypes::instance().add(*generic, datatype); });  // else its messages go as they are
+        as_possible([&] {
+            GenericDatatypes::instance().add(*generic, datatype);
+        });  // else its messages go as they are
     }
     return status;
 }
@@ -330,7 +341,9 @@ void dt_destroy(ucp_datatype_t datatype) {
 
 }  // namespace
 
-void set_buffered_limit(size_t bytes) { buffered_limit.store(bytes, std::memory_order_relaxed); }
+void set_buffered_limit(size_t bytes) {
+    buffered_limit.store(bytes, std::memory_order_relaxed);
+}
 
 void redirect_message_calls(CallRedirection *redirection) {
     if (!find_ucp_functions()) {

@@ -40,21 +40,21 @@ UnderWay &under_way() {
 // ---------------------------------------------------------------- the message
 
 std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
-                                                     ucp_datatype_t datatype,
-                                                     size_t limit) {
+                                                     ucp_datatype_t datatype, size_t limit) {
     return unless_short([=] { return make(buffer, count, datatype, limit); },
                         [] { return std::unique_ptr<StagedMessage>(); });
 }
 
-std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count, ucp_datatype_t datatype, size_t limit) {
+std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
+                                                   ucp_datatype_t datatype, size_t limit) {
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
     if (bytes == 0 || bytes < limit || buffer == nullptr) {
         return nullptr;
     }
-    const MemoryInfo info = query_memory(static_cast<const char *>(buffer) +
-                                         OpalDatatype(elements).true_lower_bound());
+    const MemoryInfo info =
+        query_memory(static_cast<const char *>(buffer) + OpalDatatype(elements).true_lower_bound());
     if (info.kind != MemoryKind::device) {
         return nullptr;
     }
@@ -69,8 +69,8 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count, u
     return message->block() != nullptr ? std::move(message) : nullptr;
 }
 
-StagedMessage::StagedMessage(void *buffer, size_t bytes,
-                             std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info)
+StagedMessage::StagedMessage(void *buffer, size_t bytes, std::shared_ptr<const PackedLayout> layout,
+                             const MemoryInfo &info)
     : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), info_(info), block_(bytes, info) {
     under_way().living.fetch_add(1, std::memory_order_relaxed);
 }
@@ -148,10 +148,12 @@ std::vector<CopyPiece> beginning(const PackedLayout &layout, size_t length) {
 }  // namespace
 
 bool StagedMessage::copy(Way way, size_t length) const {
-    return unless_short([=] { return copy_elements(way, length); }, [] {
-        GPUSHM_LOG(error, "no host memory for the elements of a derived datatype");
-        return false;
-    });
+    return unless_short([=] { return copy_elements(way, length); },
+                        [] {
+                            GPUSHM_LOG(error,
+                                       "no host memory for the elements of a derived datatype");
+                            return false;
+                        });
 }
 
 bool StagedMessage::copy_elements(Way way, size_t length) const {
@@ -167,7 +169,9 @@ bool StagedMessage::copy_elements(Way way, size_t length) const {
         const CopyRows rows = piece.rows;
         piece = way == Way::pack
                     ? CopyPiece{packed, elements, piece.length, rows}
-                    : CopyPiece{elements, packed, piece.length,
+                    : CopyPiece{elements,
+                                packed,
+                                piece.length,
                                 {rows.count, rows.source_pitch, rows.destination_pitch}};
     }
     const auto *first = static_cast<const char *>(buffer_) + layout_->first_byte;
@@ -183,7 +187,8 @@ void StagedMessage::submitted(std::unique_ptr<StagedMessage> message, ucs_status
     message->submitted_ = true;
     if (UCS_PTR_IS_PTR(request) && !message->ended_) {
         StagedMessage *const living = message.release();  // until end()
-        as_possible([&] { under_way().messages[request] = living; });  // else it must not be freed early
+        as_possible(
+            [&] { under_way().messages[request] = living; });  // else it must not be freed early
     }
 }
 

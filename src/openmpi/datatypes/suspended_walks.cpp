@@ -49,8 +49,8 @@ std::optional<Suspended> take(const OpalConvertor &convertor) {
 bool continues(const Suspended &suspended, const OpalConvertor &convertor, size_t begin) {
     return begin > 0 && suspended.walk->position() == begin &&
            suspended.datatype == convertor.datatype().handle() &&
-           suspended.description == convertor.description() &&
-           suspended.base == convertor.base() && suspended.count == convertor.count();
+           suspended.description == convertor.description() && suspended.base == convertor.base() &&
+           suspended.count == convertor.count();
 }
 
 }  // namespace
@@ -67,8 +67,9 @@ BorrowedWalk walk_at(const OpalConvertor &convertor, size_t begin) {
 }
 
 void suspend(const OpalConvertor &convertor, BorrowedWalk walk) {
-    // What began in the middle is a convertor for one piece that came out of order (pml_ucx_datatype.c): another
-    // one may lie at its address later, for a datatype that looks the same and is not.
+    // What began in the middle is a convertor for one piece that came out of order
+    // (pml_ucx_datatype.c): another one may lie at its address later, for a datatype that looks the
+    // same and is not.
     if (walk->has_skipped() || convertor.is_completed()) {
         return;
     }

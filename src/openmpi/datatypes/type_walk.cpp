@@ -16,11 +16,14 @@ TypeWalk::TypeWalk() : convertor_(opal().create(opal().architecture, 0)) {
     own_stack_size_ = convertor.stack_size();
 }
 
-// The convertor stays: how it is released is only said in headers of Open MPI. The pool below makes as many
-// as are in use at once.
-TypeWalk::~TypeWalk() { clean(); }
+// The convertor stays: how it is released is only said in headers of Open MPI. The pool below makes
+// as many as are in use at once.
+TypeWalk::~TypeWalk() {
+    clean();
+}
 
-/** opal_convertor_cleanup(), which is an inline function: a deep datatype has a stack from malloc. */
+/** opal_convertor_cleanup(), which is an inline function: a deep datatype has a stack from malloc.
+ */
 void TypeWalk::clean() {
     OpalConvertor convertor(convertor_, opal().layout);
     if (convertor.stack() != own_stack_) {

@@ -15,9 +15,9 @@ struct Block {
     size_t length;  // bytes
 };
 
-/** Goes through the blocks in the order in which they are packed; neighbours in memory that are also
- *  neighbours in that order come as one. A convertor of Open MPI does the work, and is used again by the
- *  next start(). One thread at a time. */
+/** Goes through the blocks in the order in which they are packed; neighbours in memory that are
+ * also neighbours in that order come as one. A convertor of Open MPI does the work, and is used
+ * again by the next start(). One thread at a time. */
 class TypeWalk {
 public:
     TypeWalk();
@@ -25,10 +25,12 @@ public:
     TypeWalk(const TypeWalk &) = delete;
     TypeWalk &operator=(const TypeWalk &) = delete;
 
-    /** Stands before `count` elements at `base` then. The datatype must live while the walk goes on. */
+    /** Stands before `count` elements at `base` then. The datatype must live while the walk goes
+     * on. */
     void start(const void *datatype, size_t count, const void *base);
 
-    /** The beginning of the element in which byte `position` of them lies; ends a walk that was started. */
+    /** The beginning of the element in which byte `position` of them lies; ends a walk that was
+     * started. */
     size_t find_element(const void *datatype, size_t count, size_t position);
 
     /** Bytes that were passed. */
@@ -48,14 +50,14 @@ private:
     void clean();
 
     void *convertor_;
-    void *own_stack_;         // what the convertor had when it was made
+    void *own_stack_;  // what the convertor had when it was made
     uint32_t own_stack_size_;
     iovec blocks_[kBlocks];
-    uint32_t count_ = 0;      // of blocks_ that are filled
-    uint32_t current_ = 0;    // of them
-    size_t used_ = 0;         // bytes of the current one
+    uint32_t count_ = 0;    // of blocks_ that are filled
+    uint32_t current_ = 0;  // of them
+    size_t used_ = 0;       // bytes of the current one
     size_t position_ = 0;
-    bool at_end_ = true;      // for the convertor
+    bool at_end_ = true;  // for the convertor
     bool has_skipped_ = false;
 };
 

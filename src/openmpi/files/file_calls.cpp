@@ -97,7 +97,9 @@ int free_request(void *argument) {
     delete static_cast<MpiStatus *>(argument);
     return kMpiSuccess;
 }
-int cancel_request(void *, int) { return kMpiSuccess; }
+int cancel_request(void *, int) {
+    return kMpiSuccess;
+}
 
 int complete_at_once(std::unique_ptr<MpiStatus> status, Request *request) {
     const int result =
@@ -139,8 +141,9 @@ struct Blocking {
 
 // ---------------------------------------------------------------- nonblocking
 
-// They end before they return. Open MPI's own collective ones do what each rank asks for without waiting for the
-// others (common_ompio_file_read.c, mca_common_ompio_file_iread_all), so nobody waits for a rank that waits here.
+// They end before they return. Open MPI's own collective ones do what each rank asks for without
+// waiting for the others (common_ompio_file_read.c, mca_common_ompio_file_iread_all), so nobody
+// waits for a rank that waits here.
 constexpr Operation kStartAtPointer[] = {
     {"File_iread", Access::read},        {"File_iwrite", Access::write},
     {"File_iread_all", Access::read},    {"File_iwrite_all", Access::write},
@@ -273,8 +276,8 @@ struct Target {
     }
 
     /** All operations of a table, with their forms for large counts (MPI 4). */
-    template <template <const auto &, size_t, typename, typename...> class Call,
-              const auto &kTable, typename... Place>
+    template <template <const auto &, size_t, typename, typename...> class Call, const auto &kTable,
+              typename... Place>
     void redirect_table() const {
         redirect_all<Call, kTable, Place...>(std::make_index_sequence<std::size(kTable)>());
     }
@@ -285,8 +288,8 @@ struct Target {
     }
 
 private:
-    template <template <const auto &, size_t, typename, typename...> class Call,
-              const auto &kTable, typename... Place, size_t... kIndex>
+    template <template <const auto &, size_t, typename, typename...> class Call, const auto &kTable,
+              typename... Place, size_t... kIndex>
     void redirect_all(std::index_sequence<kIndex...>) const {
         (redirect<Call<kTable, kIndex, int, Place...>>(kTable[kIndex].name), ...);
         (redirect<Call<kTable, kIndex, Large, Place...>>(std::string(kTable[kIndex].name) + "_c"),

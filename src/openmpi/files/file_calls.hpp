@@ -7,8 +7,8 @@
 
 namespace gpushm::openmpi {
 
-/** Gives MPI-IO copies in host memory, since files are read and written by system calls, which know nothing of GPU
- *  memory. Nonblocking operations on GPU memory end before they return. */
+/** Gives MPI-IO copies in host memory, since files are read and written by system calls, which know
+ * nothing of GPU memory. Nonblocking operations on GPU memory end before they return. */
 void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

@@ -30,7 +30,9 @@ ucs_status_t Registration::create(ucp_context_h context, void *address, size_t l
     return (*registration)->pack();
 }
 
-Registration::~Registration() { rma().mem_unmap(context_, memory_); }
+Registration::~Registration() {
+    rma().mem_unmap(context_, memory_);
+}
 
 ucs_status_t Registration::pack() {
     void *buffer = nullptr;
@@ -77,12 +79,14 @@ bool RegisteredPages::describe(PackedRegion *region) const {
 
 // ---------------------------------------------------------------- the log
 
-ucs_status_t AttachedRegions::create(ucp_context_h context, std::unique_ptr<AttachedRegions> *regions) {
+ucs_status_t AttachedRegions::create(ucp_context_h context,
+                                     std::unique_ptr<AttachedRegions> *regions) {
     std::unique_ptr<AttachedRegions> made(new (std::nothrow) AttachedRegions(context));
     if (made == nullptr) {
         return UCS_ERR_NO_MEMORY;
     }
-    ucs_status_t status = RegisteredPages::create(context, sizeof(RegionIndex), &made->index_pages_);
+    ucs_status_t status =
+        RegisteredPages::create(context, sizeof(RegionIndex), &made->index_pages_);
     if (status == UCS_OK) {
         new (made->index_pages_->address()) RegionIndex;
         status = made->index_pages_->describe(&made->index_region_) ? made->begin_log(0)
@@ -135,11 +139,13 @@ ucs_status_t AttachedRegions::tell(const Regions::value_type &region, bool is_at
     return UCS_OK;
 }
 
-/** A log that begins with what is attached, of which it fills at most half; `more` is room for what comes. */
+/** A log that begins with what is attached, of which it fills at most half; `more` is room for what
+ * comes. */
 ucs_status_t AttachedRegions::begin_log(size_t more) {
     size_t needed = more;
     for (const auto &region : regions_) {
-        needed += region.second.length > 0 ? record_size(region.second.registration->key().size()) : 0;
+        needed +=
+            region.second.length > 0 ? record_size(region.second.registration->key().size()) : 0;
     }
     LogHeader header = header_;
     header.epoch++;
@@ -152,7 +158,8 @@ ucs_status_t AttachedRegions::begin_log(size_t more) {
     if (status != UCS_OK) {
         return status;
     }
-    __atomic_thread_fence(__ATOMIC_RELEASE);  // who reads this log's last records finds the epoch that followed theirs
+    __atomic_thread_fence(__ATOMIC_RELEASE);  // who reads this log's last records finds the epoch
+                                              // that followed theirs
     for (const auto &region : regions_) {
         if (region.second.length > 0) {
             append(region, true, &header);
@@ -179,8 +186,10 @@ ucs_status_t AttachedRegions::prepare_log(uint64_t log) {
     return UCS_OK;
 }
 
-void AttachedRegions::append(const Regions::value_type &region, bool is_attached, LogHeader *header) {
-    LogRecord record = {region.second.id, region.first, region.second.length, 0, is_attached ? 1U : 0U};
+void AttachedRegions::append(const Regions::value_type &region, bool is_attached,
+                             LogHeader *header) {
+    LogRecord record = {region.second.id, region.first, region.second.length, 0,
+                        is_attached ? 1U : 0U};
     unsigned char *const place = log_pages_[header->log]->address() + header->bytes;
     if (is_attached) {
         const std::vector<unsigned char> &key = region.second.registration->key();

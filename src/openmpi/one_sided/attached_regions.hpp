@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that this process has attached to one dynamic window, registered with UCX and told to the others.
+// The memory that this process has attached to one dynamic window, registered with UCX and told to
+// the others.
 #pragma once
 
 #include "openmpi/one_sided/region_log.hpp"
@@ -37,7 +38,8 @@ private:
 /** Whole pages of our own, registered. */
 class RegisteredPages {
 public:
-    static ucs_status_t create(ucp_context_h context, size_t bytes, std::unique_ptr<RegisteredPages> *pages);
+    static ucs_status_t create(ucp_context_h context, size_t bytes,
+                               std::unique_ptr<RegisteredPages> *pages);
     ~RegisteredPages();
     RegisteredPages(const RegisteredPages &) = delete;
     RegisteredPages &operator=(const RegisteredPages &) = delete;
@@ -78,7 +80,9 @@ private:
     using Regions = std::multimap<uintptr_t, Region>;
 
     explicit AttachedRegions(ucp_context_h context) : context_(context) {}
-    RegionIndex &shared_index() { return *reinterpret_cast<RegionIndex *>(index_pages_->address()); }
+    RegionIndex &shared_index() {
+        return *reinterpret_cast<RegionIndex *>(index_pages_->address());
+    }
     ucs_status_t tell(const Regions::value_type &region, bool is_attached);
     ucs_status_t begin_log(size_t more);
     ucs_status_t prepare_log(uint64_t log);

@@ -28,8 +28,8 @@ struct Functions {
     int (*attach)(void *window, void *base, Size size);
     int (*detach)(void *window, const void *base);
     int (*comm_size)(void *communicator, int *size);
-    int (*allgather)(const void *send, int send_count, void *send_type, void *receive, int receive_count,
-                     void *receive_type, void *communicator);
+    int (*allgather)(const void *send, int send_count, void *send_type, void *receive,
+                     int receive_count, void *receive_type, void *communicator);
     int (*call_errhandler)(void *window, int code);
     void *byte;
 };
@@ -56,8 +56,8 @@ void forget_window(void *window) {
     state().windows.erase(window);
 }
 
-/** Tells every process of the window where the others have their logs. Collective, also where `own` is null because
- *  it could not be had. */
+/** Tells every process of the window where the others have their logs. Collective, also where `own`
+ * is null because it could not be had. */
 int exchange_indexes(WholeRegion *own, void *communicator) {
     const Functions &mpi = state().mpi;
     int size = 0;
@@ -67,8 +67,8 @@ int exchange_indexes(WholeRegion *own, void *communicator) {
     }
     std::vector<RemoteIndex> all(static_cast<size_t>(size));
     const RemoteIndex none;
-    result = mpi.allgather(own != nullptr ? &own->index() : &none, sizeof(RemoteIndex), mpi.byte, all.data(),
-                           sizeof(RemoteIndex), mpi.byte, communicator);
+    result = mpi.allgather(own != nullptr ? &own->index() : &none, sizeof(RemoteIndex), mpi.byte,
+                           all.data(), sizeof(RemoteIndex), mpi.byte, communicator);
     if (result == kMpiSuccess && own != nullptr) {
         own->know_indexes(std::move(all));
     }
@@ -91,7 +91,8 @@ int attach_everything(void *communicator, void *window) {
 int create_dynamic(void *info, void *communicator, void **window) {
     const WholeRegion::Watch watch;
     const int result = state().mpi.create_dynamic(info, communicator, window);
-    if (result != kMpiSuccess || !watch.has_mapped()) {  // another component does not map memory with UCP
+    if (result != kMpiSuccess ||
+        !watch.has_mapped()) {  // another component does not map memory with UCP
         return result;
     }
     return attach_everything(communicator, *window);
@@ -105,17 +106,24 @@ int fail(void *window, int code) {
 int attach(void *window, void *base, Size size) {
     WholeRegion *const whole = find_window(window);
     if (whole == nullptr && is_left_to_others(window) && is_gpu_memory(base)) {
-        GPUSHM_LOG(error, "MPI_Win_attach of %td bytes of GPU memory at %p to a window that was created before any of its "
-                   "processes used CUDA: create the window after the first call of CUDA", size, base);
+        GPUSHM_LOG(error,
+                   "MPI_Win_attach of %td bytes of GPU memory at %p to a window that was created "
+                   "before any of its "
+                   "processes used CUDA: create the window after the first call of CUDA",
+                   size, base);
         return fail(window, kMpiErrorRmaAttach);
     }
     if (whole == nullptr || base == nullptr) {
         return state().mpi.attach(window, base, size);
     }
-    const ucs_status_t status = size >= 0 ? whole->attach(base, static_cast<size_t>(size)) : UCS_ERR_INVALID_PARAM;
+    const ucs_status_t status =
+        size >= 0 ? whole->attach(base, static_cast<size_t>(size)) : UCS_ERR_INVALID_PARAM;
     if (status != UCS_OK) {
-        GPUSHM_LOG(error, "MPI_Win_attach of %td bytes at %p: UCX cannot register them or there is no memory (%d); "
-                   "attach memory that is allocated, and not more at a time", size, base, status);
+        GPUSHM_LOG(error,
+                   "MPI_Win_attach of %td bytes at %p: UCX cannot register them or there is no "
+                   "memory (%d); "
+                   "attach memory that is allocated, and not more at a time",
+                   size, base, status);
         return fail(window, kMpiErrorRmaAttach);
     }
     return kMpiSuccess;
@@ -128,8 +136,11 @@ int detach(void *window, const void *base) {
     }
     const ucs_status_t status = whole->detach(base);
     if (status != UCS_OK) {
-        GPUSHM_LOG(error, "MPI_Win_detach: nothing that begins at %p is attached to the window: detach what "
-                   "MPI_Win_attach was given", base);
+        GPUSHM_LOG(
+            error,
+            "MPI_Win_detach: nothing that begins at %p is attached to the window: detach what "
+            "MPI_Win_attach was given",
+            base);
         return fail(window, kMpiErrorBase);
     }
     return kMpiSuccess;
@@ -140,18 +151,21 @@ bool find_functions(const OpenMpiLibrary &library, Functions *mpi) {
     return mpi->byte != nullptr && library.mpi("PMPI_Comm_size", &mpi->comm_size) &&
            library.mpi("PMPI_Allgather", &mpi->allgather) &&
            library.mpi("PMPI_Win_call_errhandler", &mpi->call_errhandler) &&
-           library.mpi("PMPI_Win_attach", &mpi->attach) && library.mpi("PMPI_Win_detach", &mpi->detach);
+           library.mpi("PMPI_Win_attach", &mpi->attach) &&
+           library.mpi("PMPI_Win_detach", &mpi->detach);
 }
 
 }  // namespace
 
 void redirect_dynamic_windows(const OpenMpiLibrary &library, CallRedirection *redirection) {
     Functions &mpi = state().mpi;
-    if (!find_progress(library) || !find_functions(library, &mpi) || !redirect_window_memory(redirection)) {
+    if (!find_progress(library) || !find_functions(library, &mpi) ||
+        !redirect_window_memory(redirection)) {
         GPUSHM_LOG(debug, "dynamic windows are as Open MPI %s makes them", library.version());
         return;
     }
-    redirect_mpi_call<create_dynamic>(library, redirection, "Win_create_dynamic", &mpi.create_dynamic);
+    redirect_mpi_call<create_dynamic>(library, redirection, "Win_create_dynamic",
+                                      &mpi.create_dynamic);
     redirect_mpi_call<attach>(library, redirection, "Win_attach", &mpi.attach);
     redirect_mpi_call<detach>(library, redirection, "Win_detach", &mpi.detach);
 }

@@ -11,8 +11,8 @@ namespace gpushm::openmpi {
 namespace {
 
 struct Functions {
-    int (*create_hindexed)(int count, const int *lengths, const ptrdiff_t *displacements, void *type,
-                           void **result);
+    int (*create_hindexed)(int count, const int *lengths, const ptrdiff_t *displacements,
+                           void *type, void **result);
     int (*contiguous)(int count, void *type, void **result);
     int (*commit)(void **type);
     int (*free)(void **type);
@@ -76,7 +76,8 @@ void EquivalentType::make_one(Operand *operand) {
 bool find_type_functions(const OpenMpiLibrary &library) {
     return library.mpi("PMPI_Type_create_hindexed", &mpi.create_hindexed) &&
            library.mpi("PMPI_Type_contiguous", &mpi.contiguous) &&
-           library.mpi("PMPI_Type_commit", &mpi.commit) && library.mpi("PMPI_Type_free", &mpi.free) &&
+           library.mpi("PMPI_Type_commit", &mpi.commit) &&
+           library.mpi("PMPI_Type_free", &mpi.free) &&
            library.mpi("PMPI_Type_get_envelope", &mpi.envelope);
 }
 

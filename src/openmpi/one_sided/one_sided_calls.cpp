@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory, and the calls that complete operations.
+// MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory, and the calls that complete
+// operations.
 #include "openmpi/one_sided/one_sided_calls.hpp"
 
 #include "openmpi/binding/element_types.hpp"
@@ -30,8 +31,9 @@ struct Functions {
     int (*fetch_and_op)(const void *origin, void *result, void *datatype, Rank target,
                         Displacement displacement, void *operation, void *window);
     int (*get_accumulate)(const void *origin, int origin_count, void *origin_type, void *result,
-                          int result_count, void *result_type, Rank target, Displacement displacement,
-                          int target_count, void *target_type, void *operation, void *window);
+                          int result_count, void *result_type, Rank target,
+                          Displacement displacement, int target_count, void *target_type,
+                          void *operation, void *window);
     void *sum;
     int (*compare_and_swap)(const void *origin, const void *compare, void *result, void *datatype,
                             Rank target, Displacement displacement, void *window);
@@ -53,7 +55,7 @@ constexpr size_t kMostElementBytes = 64;
 struct Pending {
     void *window;
     Rank target;
-    void *result;         // in GPU memory; null: somewhere else, and Open MPI has written it
+    void *result;  // in GPU memory; null: somewhere else, and Open MPI has written it
     size_t length;
     uint64_t posted = 0;  // the how-manieth; 0: Open MPI has not accepted it yet
     alignas(16) unsigned char origin[kMostElementBytes];
@@ -63,7 +65,8 @@ struct Pending {
 
 struct State {
     Functions mpi;
-    std::mutex mutex;  // also while results are copied: who returns from MPI_Win_flush finds all of them there
+    std::mutex mutex;  // also while results are copied: who returns from MPI_Win_flush finds all of
+                       // them there
     std::list<Pending> pending;
     uint64_t posts = 0;
 };
@@ -83,8 +86,8 @@ const void *in_host_memory(const void *element, unsigned char *room, size_t leng
     return copy_or_report({{room, element, length}}, kOperation) ? room : nullptr;
 }
 
-/** The record of an operation that is being started. It stays until the operation is complete, or goes with this
- *  object where it was not posted. */
+/** The record of an operation that is being started. It stays until the operation is complete, or
+ * goes with this object where it was not posted. */
 class Starting {
 public:
     Starting(void *window, Rank target, void *datatype, void *result) {
@@ -119,8 +122,8 @@ private:
     bool is_posted_ = false;
 };
 
-/** Ends the operations on `target`, all targets if kEveryTarget, that were the first `posts` to be posted, and are
- *  complete now: those of other threads that came later may not be. */
+/** Ends the operations on `target`, all targets if kEveryTarget, that were the first `posts` to be
+ * posted, and are complete now: those of other threads that came later may not be. */
 void deliver(void *window, Rank target, uint64_t posts) {
     State &known = state();
     bool delivered = true;
@@ -170,8 +173,8 @@ int fetch(const void *origin, void *result, void *datatype, Rank target, Displac
     const Functions &mpi = state().mpi;
     return is_left_to_others(window) || is_atomic_of_ucx(datatype, operation)
                ? mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window)
-               : mpi.get_accumulate(origin, 1, datatype, result, 1, datatype, target, displacement, 1,
-                                    datatype, operation, window);
+               : mpi.get_accumulate(origin, 1, datatype, result, 1, datatype, target, displacement,
+                                    1, datatype, operation, window);
 }
 
 int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
@@ -187,8 +190,8 @@ int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
     if (element == nullptr && origin != nullptr) {
         return kMpiErrorOther;
     }
-    return starting.posted(fetch(element, pending.result != nullptr ? pending.fetched : result, datatype, target,
-                                 displacement, operation, window));
+    return starting.posted(fetch(element, pending.result != nullptr ? pending.fetched : result,
+                                 datatype, target, displacement, operation, window));
 }
 
 int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
@@ -196,7 +199,8 @@ int compare_and_swap(const void *origin, const void *compare, void *result, void
     const Functions &mpi = state().mpi;
     if ((!is_gpu_memory(origin) && !is_gpu_memory(compare) && !is_gpu_memory(result)) ||
         !can_serve(target, datatype)) {
-        return mpi.compare_and_swap(origin, compare, result, datatype, target, displacement, window);
+        return mpi.compare_and_swap(origin, compare, result, datatype, target, displacement,
+                                    window);
     }
     Starting starting(window, target, datatype, result);
     Pending &pending = *starting;
@@ -205,9 +209,9 @@ int compare_and_swap(const void *origin, const void *compare, void *result, void
     if (element == nullptr || expected == nullptr) {
         return kMpiErrorOther;
     }
-    return starting.posted(mpi.compare_and_swap(element, expected,
-                                                pending.result != nullptr ? pending.fetched : result,
-                                                datatype, target, displacement, window));
+    return starting.posted(mpi.compare_and_swap(
+        element, expected, pending.result != nullptr ? pending.fetched : result, datatype, target,
+        displacement, window));
 }
 
 // ---------------------------------------------------------------- calls that complete operations
@@ -217,8 +221,9 @@ uint64_t posts() {
     return state().posts;
 }
 
-/** A call that completes what was posted before it. Programs poll their own memory by such calls, which osc/ucx ends at
- *  once when it has nothing to do; what others want of this process needs its progress. */
+/** A call that completes what was posted before it. Programs poll their own memory by such calls,
+ * which osc/ucx ends at once when it has nothing to do; what others want of this process needs its
+ * progress. */
 template <typename Function, typename... Arguments>
 int completing(void *window, Rank target, Function function, Arguments... arguments) {
     const uint64_t before = posts();
@@ -265,13 +270,16 @@ int sync_window(void *window) {
     return state().mpi.sync(window);
 }
 
-// ---------------------------------------------------------------- UCX's newer protocols for windows
+// ---------------------------------------------------------------- UCX's newer protocols for
+// windows
 
-bool is_set(const char *variable) { return getenv(variable) != nullptr; }
+bool is_set(const char *variable) {
+    return getenv(variable) != nullptr;
+}
 
-/** In place of ucp_config_read in osc/ucx, the component that serves windows and makes a UCP context of its own
- *  for them. The older protocols of UCX take every local buffer of put and get for host memory (1.13,
- *  src/ucp/rma/rma_send.c); before 1.16 they are the default. */
+/** In place of ucp_config_read in osc/ucx, the component that serves windows and makes a UCP
+ * context of its own for them. The older protocols of UCX take every local buffer of put and get
+ * for host memory (1.13, src/ucp/rma/rma_send.c); before 1.16 they are the default. */
 ucs_status_t read_config_of_windows(const char *prefix, const char *file, ucp_config_t **config) {
     void *const library = open_loaded_libucp();
     decltype(&ucp_config_read) read;
@@ -294,9 +302,11 @@ ucs_status_t read_config_of_windows(const char *prefix, const char *file, ucp_co
     return status;
 }
 
-/** Only where osc/ucx is a file of its own, as in Debian's and Ubuntu's Open MPI 4.1, which have such a UCX. */
+/** Only where osc/ucx is a file of its own, as in Debian's and Ubuntu's Open MPI 4.1, which have
+ * such a UCX. */
 void redirect_config_of_windows(CallRedirection *redirection) {
-    redirect_call<read_config_of_windows, UcpFailure>(redirection, "ucp_config_read", {"mca_osc_ucx.so"});
+    redirect_call<read_config_of_windows, UcpFailure>(redirection, "ucp_config_read",
+                                                      {"mca_osc_ucx.so"});
 }
 
 }  // namespace
@@ -313,13 +323,15 @@ void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *re
         redirect_mpi_call<flush>(library, redirection, "Win_flush", &mpi.flush) &&
         redirect_mpi_call<flush_all>(library, redirection, "Win_flush_all", &mpi.flush_all) &&
         redirect_mpi_call<flush_local>(library, redirection, "Win_flush_local", &mpi.flush_local) &&
-        redirect_mpi_call<flush_local_all>(library, redirection, "Win_flush_local_all", &mpi.flush_local_all) &&
+        redirect_mpi_call<flush_local_all>(library, redirection, "Win_flush_local_all",
+                                           &mpi.flush_local_all) &&
         redirect_mpi_call<free_window>(library, redirection, "Win_free", &mpi.free);
     redirect_config_of_windows(redirection);
     mpi.sum = library.as_bound("ompi_mpi_op_sum");
     if (completions && library.mpi("PMPI_Get_accumulate", &mpi.get_accumulate)) {
         redirect_mpi_call<fetch_and_op>(library, redirection, "Fetch_and_op", &mpi.fetch_and_op);
-        redirect_mpi_call<compare_and_swap>(library, redirection, "Compare_and_swap", &mpi.compare_and_swap);
+        redirect_mpi_call<compare_and_swap>(library, redirection, "Compare_and_swap",
+                                            &mpi.compare_and_swap);
         redirect_one_sided_transfers(library, redirection);
     }
 }

@@ -7,8 +7,8 @@
 
 namespace gpushm::openmpi {
 
-/** Open MPI reads and writes these single elements by the CPU; the application's calls get elements in host memory
- *  instead, and results go to the GPU with the call that completes the operation. */
+/** Open MPI reads and writes these single elements by the CPU; the application's calls get elements
+ * in host memory instead, and results go to the GPU with the call that completes the operation. */
 void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

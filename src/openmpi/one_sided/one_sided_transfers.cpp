@@ -22,14 +22,17 @@ namespace {
 using Rank = int;
 using Displacement = ptrdiff_t;  // MPI_Aint
 
-/** Of Open MPI; `Count` is int, or long long for the forms with MPI_Count. `Request`, void ** or nothing, comes last. */
+/** Of Open MPI; `Count` is int, or long long for the forms with MPI_Count. `Request`, void ** or
+ * nothing, comes last. */
 template <typename Count, typename... Request>
 struct Functions {
-    using Transfer = int(const void *, Count, void *, Rank, Displacement, Count, void *, void *, Request...);
-    using Accumulate = int(const void *, Count, void *, Rank, Displacement, Count, void *, void *operation,
-                           void *window, Request...);
-    using GetAccumulate = int(const void *, Count, void *, void *, Count, void *, Rank, Displacement, Count,
-                              void *, void *operation, void *window, Request...);
+    using Transfer = int(const void *, Count, void *, Rank, Displacement, Count, void *, void *,
+                         Request...);
+    using Accumulate = int(const void *, Count, void *, Rank, Displacement, Count, void *,
+                           void *operation, void *window, Request...);
+    using GetAccumulate = int(const void *, Count, void *, void *, Count, void *, Rank,
+                              Displacement, Count, void *, void *operation, void *window,
+                              Request...);
     Transfer *put;
     Transfer *get;  // the address is of what is written
     Accumulate *accumulate;
@@ -50,7 +53,8 @@ struct Common {
 
 Common common;
 
-// A GPU copies fewer or larger blocks one by one sooner than all of them together and then by the CPU.
+// A GPU copies fewer or larger blocks one by one sooner than all of them together and then by the
+// CPU.
 constexpr size_t kFewBlocks = 8;
 constexpr size_t kSmallBlock = 4096;
 
@@ -75,10 +79,12 @@ bool is_proper(Rank target, const Operand &operand) {
            OpalDatatype(operand.type).is_committed();
 }
 
-/** Whether a put or get has its local elements in host memory: a component that copies by the CPU needs that; osc/ucx
- *  has one message for each block, which costs a copy of the GPU's at this end, too. */
+/** Whether a put or get has its local elements in host memory: a component that copies by the CPU
+ * needs that; osc/ucx has one message for each block, which costs a copy of the GPU's at this end,
+ * too. */
 bool wants_copy(void *window, const Operand &local, const Operand &remote) {
-    return is_left_to_others(window) || is_scattered(local, kFewBlocks) || is_scattered(remote, kFewBlocks);
+    return is_left_to_others(window) || is_scattered(local, kFewBlocks) ||
+           is_scattered(remote, kFewBlocks);
 }
 
 /** The same of what is accumulated, block by block by the CPU. */
@@ -97,11 +103,13 @@ int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, i
     return result;
 }
 
-/** One with a request. What it wrote has to be in place when MPI_Wait returns, which we do not see: it waits here, and
- *  the program gets the request of an operation that does nothing. Open MPI does not flush MPI_PROC_NULL: it crashes. */
-int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement, void *window,
-             int result, void **request) {
-    // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no other progress.
+/** One with a request. What it wrote has to be in place when MPI_Wait returns, which we do not see:
+ * it waits here, and the program gets the request of an operation that does nothing. Open MPI does
+ * not flush MPI_PROC_NULL: it crashes. */
+int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement,
+             void *window, int result, void **request) {
+    // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no
+    // other progress.
     make_progress();
     const bool is_over = target < 0 || (!transfer.has_copies() && requested == Requested::started);
     if (result != kMpiSuccess || is_over) {
@@ -114,55 +122,65 @@ int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displa
     }
     transfer.deliver();
     // Of a dynamic window osc/ucx looks for what is attached there.
-    return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, displacement, 0, common.int_type,
-                                              window, request);
+    return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, displacement, 0,
+                                              common.int_type, window, request);
 }
 
-/** The request of osc/ucx in Open MPI 4.1 is complete while the put or get of MPI_REPLACE or MPI_NO_OP is under way
- *  (ompi_osc_ucx_raccumulate() and ompi_osc_ucx_rget_accumulate(), osc_ucx_comm.c). */
+/** The request of osc/ucx in Open MPI 4.1 is complete while the put or get of MPI_REPLACE or
+ * MPI_NO_OP is under way (ompi_osc_ucx_raccumulate() and ompi_osc_ucx_rget_accumulate(),
+ * osc_ucx_comm.c). */
 Requested requested_of_accumulate(void *window) {
     return is_left_to_others(window) ? Requested::started : Requested::complete;
 }
 
 template <typename Count, typename... Request>
-int put(const void *origin, Count origin_count, void *origin_type, Rank target, Displacement displacement,
-        Count target_count, void *target_type, void *window, Request... request) {
+int put(const void *origin, Count origin_count, void *origin_type, Rank target,
+        Displacement displacement, Count target_count, void *target_type, void *window,
+        Request... request) {
     Operand local{origin, static_cast<size_t>(origin_count), origin_type};
     const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
     StagedTransfer transfer(window, target);
-    if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote) &&
-        !transfer.copy_source(&local)) {
+    if (is_proper(target, local) && is_proper(target, remote) &&
+        wants_copy(window, local, remote) && !transfer.copy_source(&local)) {
         return kMpiErrorOther;
     }
     const int result = Functions<Count, Request...>::mpi().put(
-        local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
-        request...);
-    return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
+        local.address, origin_count, origin_type, target, displacement, target_count, target_type,
+        window, request...);
+    return end_call(std::move(transfer), Requested::started, target, displacement, window, result,
+                    request...);
 }
 
 template <typename Count, typename... Request>
-int get(const void *origin, Count origin_count, void *origin_type, Rank target, Displacement displacement,
-        Count target_count, void *target_type, void *window, Request... request) {
+int get(const void *origin, Count origin_count, void *origin_type, Rank target,
+        Displacement displacement, Count target_count, void *target_type, void *window,
+        Request... request) {
     Operand local{origin, static_cast<size_t>(origin_count), origin_type};
     const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
     StagedTransfer transfer(window, target);
-    if (is_proper(target, local) && is_proper(target, remote) && wants_copy(window, local, remote)) {
+    if (is_proper(target, local) && is_proper(target, remote) &&
+        wants_copy(window, local, remote)) {
         transfer.copy_destination(&local);
     }
     const int result = Functions<Count, Request...>::mpi().get(
-        local.address, origin_count, origin_type, target, displacement, target_count, target_type, window,
-        request...);
-    return end_call(std::move(transfer), Requested::started, target, displacement, window, result, request...);
+        local.address, origin_count, origin_type, target, displacement, target_count, target_type,
+        window, request...);
+    return end_call(std::move(transfer), Requested::started, target, displacement, window, result,
+                    request...);
 }
 
-/** What is accumulated, as osc/ucx gets it right; components of Open MPI get everything else as it is. */
+/** What is accumulated, as osc/ucx gets it right; components of Open MPI get everything else as it
+ * is. */
 class Accumulated {
 public:
     Accumulated(void *window, Rank target, const Operand &origin, const Operand &remote)
-        : window_(window), is_proper_(target >= 0 && remote.count <= PTRDIFF_MAX), origin_(origin),
+        : window_(window),
+          is_proper_(target >= 0 && remote.count <= PTRDIFF_MAX),
+          origin_(origin),
           remote_(remote) {}
 
-    /** `in_host`: what is accumulated is to lie in host memory. False when the GPU fails, reported. */
+    /** `in_host`: what is accumulated is to lie in host memory. False when the GPU fails, reported.
+     */
     bool prepare(StagedTransfer *transfer, bool in_host = false) {
         if (!is_proper_) {
             return true;
@@ -197,8 +215,8 @@ private:
 
 template <typename Count, typename... Request>
 int accumulate(const void *origin, Count origin_count, void *origin_type, Rank target,
-               Displacement displacement, Count target_count, void *target_type, void *operation, void *window,
-               Request... request) {
+               Displacement displacement, Count target_count, void *target_type, void *operation,
+               void *window, Request... request) {
     Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
                          {nullptr, static_cast<size_t>(target_count), target_type});
     StagedTransfer transfer(window, target);
@@ -210,21 +228,22 @@ int accumulate(const void *origin, Count origin_count, void *origin_type, Rank t
     const int result = Functions<Count, Request...>::mpi().accumulate(
         local.address, static_cast<Count>(local.count), local.type, target, displacement,
         static_cast<Count>(remote.count), remote.type, operation, window, request...);
-    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
-                    request...);
+    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement,
+                    window, result, request...);
 }
 
 template <typename Count, typename... Request>
 int get_accumulate(const void *origin, Count origin_count, void *origin_type, void *result_address,
                    Count result_count, void *result_type, Rank target, Displacement displacement,
-                   Count target_count, void *target_type, void *operation, void *window, Request... request) {
+                   Count target_count, void *target_type, void *operation, void *window,
+                   Request... request) {
     const Operand remote_given{nullptr, static_cast<size_t>(target_count), target_type};
     Accumulated operands(window, target, {origin, static_cast<size_t>(origin_count), origin_type},
                          remote_given);
     Operand fetched{result_address, static_cast<size_t>(result_count), result_type};
     StagedTransfer transfer(window, target);
-    // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order only where both
-    // take the same way (osc_ucx_comm.c).
+    // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order
+    // only where both take the same way (osc_ucx_comm.c).
     const bool in_host = operation == common.replace;
     if (!operands.prepare(&transfer, in_host)) {
         return kMpiErrorOther;
@@ -236,14 +255,15 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
     const Operand &local = operands.origin();
     const Operand &remote = operands.remote();
     const int result = Functions<Count, Request...>::mpi().get_accumulate(
-        local.address, static_cast<Count>(local.count), local.type, const_cast<void *>(fetched.address),
-        result_count, result_type, target, displacement, static_cast<Count>(remote.count), remote.type,
-        operation, window, request...);
-    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement, window, result,
-                    request...);
+        local.address, static_cast<Count>(local.count), local.type,
+        const_cast<void *>(fetched.address), result_count, result_type, target, displacement,
+        static_cast<Count>(remote.count), remote.type, operation, window, request...);
+    return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement,
+                    window, result, request...);
 }
 
-/** `prefix` and `suffix` of the names: "R" of those with a request, "_c" of those with MPI_Count. */
+/** `prefix` and `suffix` of the names: "R" of those with a request, "_c" of those with MPI_Count.
+ */
 template <typename Count, typename... Request>
 void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, const char *prefix,
                   const char *suffix) {
@@ -256,9 +276,10 @@ void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, c
     };
     redirect_mpi_call<put<Count, Request...>>(library, redirection, full("put"), &mpi.put);
     redirect_mpi_call<get<Count, Request...>>(library, redirection, full("get"), &mpi.get);
-    redirect_mpi_call<accumulate<Count, Request...>>(library, redirection, full("accumulate"), &mpi.accumulate);
-    redirect_mpi_call<get_accumulate<Count, Request...>>(library, redirection, full("get_accumulate"),
-                                                         &mpi.get_accumulate);
+    redirect_mpi_call<accumulate<Count, Request...>>(library, redirection, full("accumulate"),
+                                                     &mpi.accumulate);
+    redirect_mpi_call<get_accumulate<Count, Request...>>(
+        library, redirection, full("get_accumulate"), &mpi.get_accumulate);
 }
 
 }  // namespace
@@ -267,8 +288,8 @@ void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection
     common.int_type = library.as_bound("ompi_mpi_int");
     common.replace = library.as_bound("ompi_mpi_op_replace");
     if (common.int_type == nullptr || !find_type_functions(library) ||
-        !library.mpi("PMPI_Wait", &common.wait) || !library.mpi("PMPI_Win_flush_local", &common.flush_local) ||
-        !find_progress(library)) {
+        !library.mpi("PMPI_Wait", &common.wait) ||
+        !library.mpi("PMPI_Win_flush_local", &common.flush_local) || !find_progress(library)) {
         return;
     }
     redirect_all<int, void **>(library, redirection, "R", "");

@@ -16,7 +16,8 @@ bool are_equal(const LogHeader &a, const LogHeader &b) {
 
 }  // namespace
 
-ucs_status_t RemoteKey::unpack(ucp_ep_h endpoint, const void *packed, std::unique_ptr<RemoteKey> *key) {
+ucs_status_t RemoteKey::unpack(ucp_ep_h endpoint, const void *packed,
+                               std::unique_ptr<RemoteKey> *key) {
     ucp_rkey_h unpacked = nullptr;
     const ucs_status_t status = rma().ep_rkey_unpack(endpoint, packed, &unpacked);
     if (status != UCS_OK) {
@@ -32,7 +33,8 @@ ucs_status_t RemoteKey::unpack(ucp_ep_h endpoint, const void *packed, std::uniqu
 
 // ---------------------------------------------------------------- reading the log
 
-ucs_status_t RemoteRegions::get(void *buffer, size_t bytes, uint64_t address, const RemoteKey &key) const {
+ucs_status_t RemoteRegions::get(void *buffer, size_t bytes, uint64_t address,
+                                const RemoteKey &key) const {
     const ucp_request_param_t param = {};
     void *const request = rma().get_nbx(endpoint_, buffer, bytes, address, key.get(), &param);
     if (!UCS_PTR_IS_PTR(request)) {
@@ -47,7 +49,8 @@ ucs_status_t RemoteRegions::get(void *buffer, size_t bytes, uint64_t address, co
 }
 
 ucs_status_t RemoteRegions::get_header(LogHeader *header) const {
-    return get(header, sizeof(*header), index_.address + offsetof(RegionIndex, header), *index_key_);
+    return get(header, sizeof(*header), index_.address + offsetof(RegionIndex, header),
+               *index_key_);
 }
 
 /** Of one moment: region_log.hpp. */
@@ -69,8 +72,8 @@ ucs_status_t RemoteRegions::open_log(uint64_t number) {
     }
     PackedRegion region;
     const ucs_status_t status =
-        get(&region, sizeof(region), index_.address + offsetof(RegionIndex, logs) + number * sizeof(region),
-            *index_key_);
+        get(&region, sizeof(region),
+            index_.address + offsetof(RegionIndex, logs) + number * sizeof(region), *index_key_);
     log.address = region.address;
     return status == UCS_OK ? RemoteKey::unpack(endpoint_, region.key, &log.key) : status;
 }
@@ -172,7 +175,8 @@ void RemoteRegions::remove(const LogRecord &record) {
     }
 }
 
-/** The one that begins nearest before `address`, as a rule: what is attached at a time rarely overlaps. */
+/** The one that begins nearest before `address`, as a rule: what is attached at a time rarely
+ * overlaps. */
 RemoteRegions::Regions::iterator RemoteRegions::containing(uint64_t address) {
     auto region = regions_.upper_bound(address);
     while (region != regions_.begin()) {
@@ -191,9 +195,9 @@ ucs_status_t RemoteRegions::find(uint64_t address, ucp_rkey_h *key, size_t *byte
         return UCS_ERR_INVALID_ADDR;
     }
     Region &region = found->second;
-    const ucs_status_t status = region.key != nullptr
-                                    ? UCS_OK
-                                    : RemoteKey::unpack(endpoint_, region.packed.data(), &region.key);
+    const ucs_status_t status =
+        region.key != nullptr ? UCS_OK
+                              : RemoteKey::unpack(endpoint_, region.packed.data(), &region.key);
     if (status == UCS_OK) {
         *key = region.key->get();
         *bytes = region.length - (address - found->first);

@@ -18,7 +18,8 @@ namespace gpushm::openmpi {
 /** A remote key of UCX, unpacked for one endpoint. */
 class RemoteKey {
 public:
-    static ucs_status_t unpack(ucp_ep_h endpoint, const void *packed, std::unique_ptr<RemoteKey> *key);
+    static ucs_status_t unpack(ucp_ep_h endpoint, const void *packed,
+                               std::unique_ptr<RemoteKey> *key);
     ~RemoteKey() { rma().rkey_destroy(key_); }
     RemoteKey(const RemoteKey &) = delete;
     RemoteKey &operator=(const RemoteKey &) = delete;
@@ -31,17 +32,19 @@ private:
     ucp_rkey_h key_;
 };
 
-/** By one endpoint. Keys stay valid until what they are for is detached, or this object ends. Thread safe. */
+/** By one endpoint. Keys stay valid until what they are for is detached, or this object ends.
+ * Thread safe. */
 class RemoteRegions {
 public:
     /** `index`: where that process has its RegionIndex. */
-    RemoteRegions(ucp_ep_h endpoint, const PackedRegion &index) : endpoint_(endpoint), index_(index) {}
+    RemoteRegions(ucp_ep_h endpoint, const PackedRegion &index)
+        : endpoint_(endpoint), index_(index) {}
 
     /** Reads what has changed. Blocks, while Open MPI makes progress. */
     ucs_status_t refresh();
 
-    /** A key for `address`, and how many bytes from there on it is good for. UCS_ERR_INVALID_ADDR: nothing is
-     *  attached there. */
+    /** A key for `address`, and how many bytes from there on it is good for. UCS_ERR_INVALID_ADDR:
+     * nothing is attached there. */
     ucs_status_t find(uint64_t address, ucp_rkey_h *key, size_t *bytes);
 
 private:
@@ -56,7 +59,8 @@ private:
     ucs_status_t get(void *buffer, size_t bytes, uint64_t address, const RemoteKey &key) const;
     ucs_status_t get_header(LogHeader *header) const;
     ucs_status_t get_steady_header(LogHeader *header) const;
-    ucs_status_t get_records(const LogHeader &header, uint64_t begin, std::vector<unsigned char> *records);
+    ucs_status_t get_records(const LogHeader &header, uint64_t begin,
+                             std::vector<unsigned char> *records);
     ucs_status_t open_log(uint64_t number);
     ucs_status_t catch_up();
     void begin_epoch();
@@ -77,7 +81,8 @@ private:
     Log logs_[kLogs];
     LogHeader header_;  // what regions_ is the state of
     Regions regions_;
-    std::unordered_map<uint64_t, Region> earlier_;  // by id: of the epoch before, while a new one is read
+    std::unordered_map<uint64_t, Region>
+        earlier_;  // by id: of the epoch before, while a new one is read
 };
 
 }  // namespace gpushm::openmpi

@@ -33,6 +33,8 @@ bool find_rma_functions() {
            find_function(library, "ucp_request_free", &functions.request_free);
 }
 
-const RmaFunctions &rma() { return functions; }
+const RmaFunctions &rma() {
+    return functions;
+}
 
 }  // namespace gpushm::openmpi

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided operations whose buffers lie in GPU memory, and which work on copies in host memory until they are complete.
+// One-sided operations whose buffers lie in GPU memory, and which work on copies in host memory
+// until they are complete.
 #pragma once
 
 #include "openmpi/binding/open_mpi_library.hpp"
@@ -25,8 +26,8 @@ public:
     StagedTransfer(StagedTransfer &&) = default;
     StagedTransfer &operator=(StagedTransfer &&) = default;
 
-    /** Has the operation read a copy of `*operand`, or write one, where that is in GPU memory. False when the GPU
-     *  fails, which has been reported. Throws std::bad_alloc. */
+    /** Has the operation read a copy of `*operand`, or write one, where that is in GPU memory.
+     * False when the GPU fails, which has been reported. Throws std::bad_alloc. */
     bool copy_source(Operand *operand);
     void copy_destination(Operand *operand);
 
@@ -53,8 +54,8 @@ constexpr int kEveryTarget = -1;
 /** How many have been kept. */
 uint64_t staged_transfers();
 
-/** Ends those on `target`, all targets if kEveryTarget, that were among the first `count` to be kept, and are complete
- *  now: those of other threads that came later may not be. */
+/** Ends those on `target`, all targets if kEveryTarget, that were among the first `count` to be
+ * kept, and are complete now: those of other threads that came later may not be. */
 void deliver_staged(void *window, int target, uint64_t count);
 
 }  // namespace gpushm::openmpi

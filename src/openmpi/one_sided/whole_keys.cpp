@@ -21,8 +21,8 @@ namespace {
 using RegionsPtr = std::unique_ptr<RemoteRegions>;
 using IdAndEndpoint = std::pair<uint64_t, ucp_ep_h>;
 
-/** osc/ucx unpacks and destroys a key for each operation, in 4.1 also while another thread uses the one before. So the
- *  handle stands for what is here, and is good for as long as that is. */
+/** osc/ucx unpacks and destroys a key for each operation, in 4.1 also while another thread uses the
+ * one before. So the handle stands for what is here, and is good for as long as that is. */
 struct State {
     std::mutex mutex;
     std::unordered_map<uint64_t, PackedRegion> indexes;  // by id
@@ -48,8 +48,8 @@ RemoteRegions *find_regions(uint64_t id, ucp_ep_h endpoint) {
     return regions.get();
 }
 
-/** Whoever called has been told by then of what was attached before: one look at the log for each operation is
- *  enough. */
+/** Whoever called has been told by then of what was attached before: one look at the log for each
+ * operation is enough. */
 ucs_status_t unpack_whole(ucp_ep_h endpoint, uint64_t id, ucp_rkey_h *key) {
     RemoteRegions *const regions = find_regions(id, endpoint);
     if (regions == nullptr) {
@@ -105,8 +105,11 @@ ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, ucp_rkey_h *key, size_
         status = status == UCS_OK ? regions.find(address, key, bytes) : status;
     }
     if (status == UCS_ERR_INVALID_ADDR) {
-        GPUSHM_LOG(error, "a one-sided operation accesses address 0x%lx of a dynamic window, where its target has "
-                   "nothing attached: call MPI_Win_attach there before", static_cast<unsigned long>(address));
+        GPUSHM_LOG(error,
+                   "a one-sided operation accesses address 0x%lx of a dynamic window, where its "
+                   "target has "
+                   "nothing attached: call MPI_Win_attach there before",
+                   static_cast<unsigned long>(address));
     }
     return status;
 }
@@ -115,17 +118,21 @@ ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, size_t length, ucp_rke
     size_t bytes = 0;
     const ucs_status_t status = find_key(whole, address, key, &bytes);
     if (status == UCS_OK && bytes < length) {
-        GPUSHM_LOG(error, "a one-sided operation accesses %zu bytes at address 0x%lx of a dynamic window, where its "
-                   "target has attached %zu", length, static_cast<unsigned long>(address), bytes);
+        GPUSHM_LOG(error,
+                   "a one-sided operation accesses %zu bytes at address 0x%lx of a dynamic window, "
+                   "where its "
+                   "target has attached %zu",
+                   length, static_cast<unsigned long>(address), bytes);
         return UCS_ERR_INVALID_ADDR;
     }
     return status;
 }
 
-/** Of memory that may have been attached in several parts. `operate` takes a part of the buffer, of remote memory, and
- *  its key. */
+/** Of memory that may have been attached in several parts. `operate` takes a part of the buffer, of
+ * remote memory, and its key. */
 template <typename Byte, typename Operate>
-ucs_status_t for_each_part(Byte *buffer, size_t length, uint64_t address, ucp_rkey_h whole, Operate operate) {
+ucs_status_t for_each_part(Byte *buffer, size_t length, uint64_t address, ucp_rkey_h whole,
+                           Operate operate) {
     ucs_status_t result = UCS_OK;
     while (length > 0) {
         ucp_rkey_h key = nullptr;
@@ -144,17 +151,20 @@ ucs_status_t for_each_part(Byte *buffer, size_t length, uint64_t address, ucp_rk
     return result;
 }
 
-ucs_status_t put_nbi(ucp_ep_h endpoint, const void *buffer, size_t length, uint64_t address, ucp_rkey_h key) {
+ucs_status_t put_nbi(ucp_ep_h endpoint, const void *buffer, size_t length, uint64_t address,
+                     ucp_rkey_h key) {
     if (!is_ours(key)) {
         return rma().put_nbi(endpoint, buffer, length, address, key);
     }
-    return for_each_part(static_cast<const char *>(buffer), length, address, key,
-                         [endpoint](const char *part, size_t bytes, uint64_t at, ucp_rkey_h its_key) {
-                             return rma().put_nbi(endpoint, part, bytes, at, its_key);
-                         });
+    return for_each_part(
+        static_cast<const char *>(buffer), length, address, key,
+        [endpoint](const char *part, size_t bytes, uint64_t at, ucp_rkey_h its_key) {
+            return rma().put_nbi(endpoint, part, bytes, at, its_key);
+        });
 }
 
-ucs_status_t get_nbi(ucp_ep_h endpoint, void *buffer, size_t length, uint64_t address, ucp_rkey_h key) {
+ucs_status_t get_nbi(ucp_ep_h endpoint, void *buffer, size_t length, uint64_t address,
+                     ucp_rkey_h key) {
     if (!is_ours(key)) {
         return rma().get_nbi(endpoint, buffer, length, address, key);
     }
@@ -164,44 +174,50 @@ ucs_status_t get_nbi(ucp_ep_h endpoint, void *buffer, size_t length, uint64_t ad
                          });
 }
 
-ucs_status_ptr_t put_nbx(ucp_ep_h endpoint, const void *buffer, size_t count, uint64_t address, ucp_rkey_h key,
-                         const ucp_request_param_t *param) {
+ucs_status_ptr_t put_nbx(ucp_ep_h endpoint, const void *buffer, size_t count, uint64_t address,
+                         ucp_rkey_h key, const ucp_request_param_t *param) {
     const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
-    return status == UCS_OK ? rma().put_nbx(endpoint, buffer, count, address, key, param) : UCS_STATUS_PTR(status);
-}
-
-ucs_status_ptr_t get_nbx(ucp_ep_h endpoint, void *buffer, size_t count, uint64_t address, ucp_rkey_h key,
-                         const ucp_request_param_t *param) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
-    return status == UCS_OK ? rma().get_nbx(endpoint, buffer, count, address, key, param) : UCS_STATUS_PTR(status);
-}
-
-ucs_status_t atomic_post(ucp_ep_h endpoint, ucp_atomic_post_op_t operation, uint64_t value, size_t size,
-                         uint64_t address, ucp_rkey_h key) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
-    return status == UCS_OK ? rma().atomic_post(endpoint, operation, value, size, address, key) : status;
-}
-
-ucs_status_ptr_t atomic_fetch_nb(ucp_ep_h endpoint, ucp_atomic_fetch_op_t operation, uint64_t value, void *result,
-                                 size_t size, uint64_t address, ucp_rkey_h key, ucp_send_callback_t callback) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
-    return status == UCS_OK
-               ? rma().atomic_fetch_nb(endpoint, operation, value, result, size, address, key, callback)
-               : UCS_STATUS_PTR(status);
-}
-
-ucs_status_ptr_t atomic_op_nbx(ucp_ep_h endpoint, ucp_atomic_op_t operation, const void *buffer, size_t count,
-                               uint64_t address, ucp_rkey_h key, const ucp_request_param_t *param) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
-    return status == UCS_OK ? rma().atomic_op_nbx(endpoint, operation, buffer, count, address, key, param)
+    return status == UCS_OK ? rma().put_nbx(endpoint, buffer, count, address, key, param)
                             : UCS_STATUS_PTR(status);
+}
+
+ucs_status_ptr_t get_nbx(ucp_ep_h endpoint, void *buffer, size_t count, uint64_t address,
+                         ucp_rkey_h key, const ucp_request_param_t *param) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
+    return status == UCS_OK ? rma().get_nbx(endpoint, buffer, count, address, key, param)
+                            : UCS_STATUS_PTR(status);
+}
+
+ucs_status_t atomic_post(ucp_ep_h endpoint, ucp_atomic_post_op_t operation, uint64_t value,
+                         size_t size, uint64_t address, ucp_rkey_h key) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
+    return status == UCS_OK ? rma().atomic_post(endpoint, operation, value, size, address, key)
+                            : status;
+}
+
+ucs_status_ptr_t atomic_fetch_nb(ucp_ep_h endpoint, ucp_atomic_fetch_op_t operation, uint64_t value,
+                                 void *result, size_t size, uint64_t address, ucp_rkey_h key,
+                                 ucp_send_callback_t callback) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
+    return status == UCS_OK ? rma().atomic_fetch_nb(endpoint, operation, value, result, size,
+                                                    address, key, callback)
+                            : UCS_STATUS_PTR(status);
+}
+
+ucs_status_ptr_t atomic_op_nbx(ucp_ep_h endpoint, ucp_atomic_op_t operation, const void *buffer,
+                               size_t count, uint64_t address, ucp_rkey_h key,
+                               const ucp_request_param_t *param) {
+    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
+    return status == UCS_OK
+               ? rma().atomic_op_nbx(endpoint, operation, buffer, count, address, key, param)
+               : UCS_STATUS_PTR(status);
 }
 
 }  // namespace
 
 const std::vector<std::string> &libraries_of_windows() {
-    static const std::vector<std::string> names = {"mca_osc_ucx.so", "libmca_common_ucx.so", "libopen-pal.so",
-                                                   "libmpi.so", "libopen_mpi.so"};
+    static const std::vector<std::string> names = {"mca_osc_ucx.so", "libmca_common_ucx.so",
+                                                   "libopen-pal.so", "libmpi.so", "libopen_mpi.so"};
     return names;
 }
 
@@ -219,7 +235,8 @@ void remove_indexes(const std::vector<uint64_t> &ids) {
     for (const uint64_t id : ids) {
         state().indexes.erase(id);
         auto &regions = state().regions;
-        for (auto next = regions.lower_bound({id, nullptr}); next != regions.end() && next->first.first == id;) {
+        for (auto next = regions.lower_bound({id, nullptr});
+             next != regions.end() && next->first.first == id;) {
             next = regions.erase(next);
         }
     }

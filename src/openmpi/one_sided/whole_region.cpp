@@ -40,7 +40,9 @@ WholeRegion::~WholeRegion() {
     }
 }
 
-WholeRegion *WholeRegion::take_new() { return std::exchange(newest, nullptr); }
+WholeRegion *WholeRegion::take_new() {
+    return std::exchange(newest, nullptr);
+}
 
 void WholeRegion::know_indexes(std::vector<RemoteIndex> all) {
     peers_.reserve(all.size());

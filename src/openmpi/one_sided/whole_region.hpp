@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What osc/ucx takes for one attached region that holds every address (doc/dynamic_windows.md): the memory that is
-// really attached, and the redirected functions of UCP that osc/ucx reaches it by.
+// What osc/ucx takes for one attached region that holds every address (doc/dynamic_windows.md): the
+// memory that is really attached, and the redirected functions of UCP that osc/ucx reaches it by.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
@@ -20,16 +20,16 @@ struct RemoteIndex {
     PackedRegion region;
 };
 
-/** In place of the packed remote key of a whole region. No key of UCX begins so, but with a map of few memory
- *  domains. */
+/** In place of the packed remote key of a whole region. No key of UCX begins so, but with a map of
+ * few memory domains. */
 struct WholeKey {
     static constexpr uint64_t kMark = 0xd1a3c6e5b7f92d4b;
     uint64_t mark;
     uint64_t id;
 };
 
-/** From MPI_Win_create_dynamic until osc/ucx unmaps it in MPI_Win_free, when every process of the window has ended its
- *  operations. */
+/** From MPI_Win_create_dynamic until osc/ucx unmaps it in MPI_Win_free, when every process of the
+ * window has ended its operations. */
 class WholeRegion {
 public:
     /** The region that osc/ucx is to attach. Every address that a program can have lies in it. */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Open MPI asks each of its components for windows how much it wants to have one that is being made, in the same order
-// in all processes of the communicator, and takes the one with the highest answer (ompi/mca/osc/base/osc_base_init.c).
-// osc/ucx answers by a parameter; our function stands before it.
+// Open MPI asks each of its components for windows how much it wants to have one that is being
+// made, in the same order in all processes of the communicator, and takes the one with the highest
+// answer (ompi/mca/osc/base/osc_base_init.c). osc/ucx answers by a parameter; our function stands
+// before it.
 #include "openmpi/one_sided/window_selection.hpp"
 
 #include "core/base/log.hpp"
@@ -30,7 +31,8 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** component_query of ompi/mca/osc/osc.h. The unit of displacements, which we pass on, is an int before Open MPI 6. */
+/** component_query of ompi/mca/osc/osc.h. The unit of displacements, which we pass on, is an int
+ * before Open MPI 6. */
 using Query = int (*)(void *window, void **base, size_t size, ptrdiff_t unit, void *communicator,
                       void *info, int flavor);
 
@@ -85,7 +87,8 @@ bool any_uses_cuda(void *communicator, const void *memory) {
     const int own = uses_cuda() || query_memory(memory).needs_gpu() ? 1 : 0;
     int any = 1;
     const State &known = state();
-    return known.allreduce(&own, &any, 1, known.int_type, known.max, communicator) != kMpiSuccess || any != 0;
+    return known.allreduce(&own, &any, 1, known.int_type, known.max, communicator) != kMpiSuccess ||
+           any != 0;
 }
 
 int query(void *window, void **base, size_t size, ptrdiff_t unit, void *communicator, void *info,
@@ -97,7 +100,8 @@ int query(void *window, void **base, size_t size, ptrdiff_t unit, void *communic
         const std::lock_guard<std::shared_mutex> lock(known.mutex);
         known.left_to_others.insert(window);  // until osc/ucx has it
     }
-    GPUSHM_LOG(debug, "a window %s", is_for_ucx ? "goes to osc/ucx" : "of programs without CUDA is left to Open MPI");
+    GPUSHM_LOG(debug, "a window %s",
+               is_for_ucx ? "goes to osc/ucx" : "of programs without CUDA is left to Open MPI");
     if (!is_for_ucx && known.own_priority == 0) {
         return 0;  // the last choice; it does not get ready
     }
@@ -124,8 +128,8 @@ bool has_mellanox_device() {
 /** osc/ucx as far as we know it; a newer one is left as it is. */
 bool is_known(const McaComponent &component) {
     const int version = component.type_version[0];
-    return strcmp(component.type_name, "osc") == 0 && strcmp(component.component_name, "ucx") == 0 &&
-           (version == 3 || version == 4);
+    return strcmp(component.type_name, "osc") == 0 &&
+           strcmp(component.component_name, "ucx") == 0 && (version == 3 || version == 4);
 }
 
 bool find_functions(const OpenMpiLibrary &library, State *known) {
@@ -135,8 +139,8 @@ bool find_functions(const OpenMpiLibrary &library, State *known) {
            library.mpi("PMPI_Allreduce", &known->allreduce);
 }
 
-/** osc/rdma needs Open MPI's own transports, which 5.0 makes ready for pml/ob1 only; 4.1 and 6.0 do that themselves. To
- *  be called before processes tell each other their addresses. */
+/** osc/rdma needs Open MPI's own transports, which 5.0 makes ready for pml/ob1 only; 4.1 and 6.0 do
+ * that themselves. To be called before processes tell each other their addresses. */
 void get_own_transports_ready(const OpenMpiLibrary &library) {
     int (*init)(bool progress_threads, bool mpi_threads) = nullptr;
     const auto *threads = static_cast<const bool *>(library.as_bound("ompi_mpi_thread_multiple"));
@@ -150,7 +154,8 @@ void get_own_transports_ready(const OpenMpiLibrary &library) {
 void prepare_window_components(const OpenMpiLibrary &library) {
     State &known = state();
     known.is_user_set = is_the_users(kOscPriority);
-    known.own_priority = library.version()[0] == '4' || has_mellanox_device() ? kDefaultPriority : 0;
+    known.own_priority =
+        library.version()[0] == '4' || has_mellanox_device() ? kDefaultPriority : 0;
     if (!has_component(library, "osc", "ucx")) {
         return;
     }
@@ -171,8 +176,8 @@ void prefer_ucx_for_windows(const OpenMpiLibrary &library) {
 
 void decide_for_windows(const OpenMpiLibrary &library, void *component) {
     State &known = state();
-    auto *const found = static_cast<OscComponent *>(component != nullptr ? dlsym(component, kComponent)
-                                                                         : library.as_bound(kComponent));
+    auto *const found = static_cast<OscComponent *>(
+        component != nullptr ? dlsym(component, kComponent) : library.as_bound(kComponent));
     if (found == nullptr || known.is_user_set || !is_known(found->description) ||
         !find_functions(library, &known)) {
         return;

@@ -20,13 +20,16 @@ namespace gpushm::openmpi {
 namespace {
 
 constexpr int kUndefinedRank = -32766;  // MPI_UNDEFINED of Open MPI
-constexpr int kExchangeFull = 0;        // OPAL_COMMON_UCX_WPMEM_ADDR_EXCHANGE_FULL: by all processes of the window
+constexpr int kExchangeFull =
+    0;  // OPAL_COMMON_UCX_WPMEM_ADDR_EXCHANGE_FULL: by all processes of the window
 
-/** Of Open MPI's pool of workers (opal/mca/common/ucx/common_ucx_wpool.h), the same from 5.0.0 on. `memory` is of a
- *  window; the endpoint that fetch_endpoint() reads, or makes and writes, is osc/ucx's. */
+/** Of Open MPI's pool of workers (opal/mca/common/ucx/common_ucx_wpool.h), the same from 5.0.0 on.
+ * `memory` is of a window; the endpoint that fetch_endpoint() reads, or makes and writes, is
+ * osc/ucx's. */
 struct Pool {
-    int (*create_memory)(void *context, void **base, size_t size, int type, void *exchange, int exchange_mode,
-                         void *communicator, char **address, int *address_size, void **memory);
+    int (*create_memory)(void *context, void **base, size_t size, int type, void *exchange,
+                         int exchange_mode, void *communicator, char **address, int *address_size,
+                         void **memory);
     void (*free_memory)(void *memory);
     int (*fetch_endpoint)(void *memory, int target, ucp_ep_h *endpoint);
     void (*finalize)(void *pool);
@@ -38,8 +41,8 @@ struct Mpi {
     int (*group_size)(void *group, int *size);
     int (*group_translate)(void *group, int count, const int *ranks, void *other, int *other_ranks);
     int (*group_free)(void **group);
-    int (*allgather)(const void *send, int send_count, void *send_type, void *receive, int receive_count,
-                     void *receive_type, void *communicator);
+    int (*allgather)(const void *send, int send_count, void *send_type, void *receive,
+                     int receive_count, void *receive_type, void *communicator);
     void *byte;
     void *world;
 };
@@ -51,8 +54,8 @@ struct State {
     Pool pool;
     Mpi mpi;
     std::mutex mutex;
-    std::unordered_map<void *, Members> windows;           // by memory; those over several worlds
-    std::unordered_map<ProcessId, ucp_ep_h> endpoints;     // null until osc/ucx has made one
+    std::unordered_map<void *, Members> windows;        // by memory; those over several worlds
+    std::unordered_map<ProcessId, ucp_ep_h> endpoints;  // null until osc/ucx has made one
 };
 
 State &state() {
@@ -63,7 +66,9 @@ State &state() {
 /** A group of MPI, freed at the end. */
 class Group {
 public:
-    explicit Group(void *communicator) { valid_ = state().mpi.comm_group(communicator, &group_) == kMpiSuccess; }
+    explicit Group(void *communicator) {
+        valid_ = state().mpi.comm_group(communicator, &group_) == kMpiSuccess;
+    }
     ~Group() {
         if (valid_) {
             state().mpi.group_free(&group_);
@@ -82,7 +87,8 @@ public:
         std::vector<int> own(static_cast<size_t>(size));
         std::vector<int> others(own.size());
         std::iota(own.begin(), own.end(), 0);
-        const int result = mpi.group_translate(group_, size, own.data(), other.group_, others.data());
+        const int result =
+            mpi.group_translate(group_, size, own.data(), other.group_, others.data());
         return result == kMpiSuccess ? others : std::vector<int>();
     }
 
@@ -91,8 +97,8 @@ private:
     bool valid_ = false;
 };
 
-/** Empty when all are of one world. Every process of a communicator over several worlds finds one of another world in
- *  it, so that all of them take part in the exchange or none. */
+/** Empty when all are of one world. Every process of a communicator over several worlds finds one
+ * of another world in it, so that all of them take part in the exchange or none. */
 Members find_members(void *communicator) {
     const Mpi &mpi = state().mpi;
     int is_initialized = 0;
@@ -106,8 +112,8 @@ Members find_members(void *communicator) {
     }
     Members members(has_others ? world_ranks.size() : 0);
     const ProcessId self = process_cookie().low | 1;
-    if (has_others && mpi.allgather(&self, sizeof(self), mpi.byte, members.data(), sizeof(self), mpi.byte,
-                                    communicator) != kMpiSuccess) {
+    if (has_others && mpi.allgather(&self, sizeof(self), mpi.byte, members.data(), sizeof(self),
+                                    mpi.byte, communicator) != kMpiSuccess) {
         return {};
     }
     for (size_t rank = 0; rank < members.size(); ++rank) {
@@ -116,10 +122,12 @@ Members find_members(void *communicator) {
     return members;
 }
 
-int create_memory(void *context, void **base, size_t size, int type, void *exchange, int exchange_mode,
-                  void *communicator, char **address, int *address_size, void **memory) {
-    const int result = state().pool.create_memory(context, base, size, type, exchange, exchange_mode, communicator,
-                                                  address, address_size, memory);
+int create_memory(void *context, void **base, size_t size, int type, void *exchange,
+                  int exchange_mode, void *communicator, char **address, int *address_size,
+                  void **memory) {
+    const int result =
+        state().pool.create_memory(context, base, size, type, exchange, exchange_mode, communicator,
+                                   address, address_size, memory);
     if (result != kMpiSuccess || exchange_mode != kExchangeFull) {
         return result;
     }
@@ -143,7 +151,8 @@ void free_memory(void *memory) {
 ucp_ep_h *find_entry(void *memory, int target) {
     const std::lock_guard<std::mutex> lock(state().mutex);
     const auto window = state().windows.find(memory);
-    const ProcessId process = window != state().windows.end() ? window->second[static_cast<size_t>(target)] : 0;
+    const ProcessId process =
+        window != state().windows.end() ? window->second[static_cast<size_t>(target)] : 0;
     return process != 0 ? &state().endpoints[process] : nullptr;
 }
 
@@ -172,10 +181,12 @@ bool find_functions(const OpenMpiLibrary &library) {
            library.opal("opal_common_ucx_wpmem_free", &pool.free_memory) &&
            library.opal("opal_common_ucx_tlocal_fetch_spath", &pool.fetch_endpoint) &&
            library.opal("opal_common_ucx_wpool_finalize", &pool.finalize) &&
-           library.mpi("PMPI_Initialized", &mpi.initialized) && library.mpi("PMPI_Comm_group", &mpi.comm_group) &&
+           library.mpi("PMPI_Initialized", &mpi.initialized) &&
+           library.mpi("PMPI_Comm_group", &mpi.comm_group) &&
            library.mpi("PMPI_Group_size", &mpi.group_size) &&
            library.mpi("PMPI_Group_translate_ranks", &mpi.group_translate) &&
-           library.mpi("PMPI_Group_free", &mpi.group_free) && library.mpi("PMPI_Allgather", &mpi.allgather);
+           library.mpi("PMPI_Group_free", &mpi.group_free) &&
+           library.mpi("PMPI_Allgather", &mpi.allgather);
 }
 
 }  // namespace
@@ -187,7 +198,8 @@ void redirect_endpoints_of_worlds(const OpenMpiLibrary &library, CallRedirection
     const auto windows = libraries_of_windows();
     redirect_call<create_memory, OpalFailure>(redirection, "opal_common_ucx_wpmem_create", windows);
     redirect_call<free_memory, OpalFailure>(redirection, "opal_common_ucx_wpmem_free", windows);
-    redirect_call<fetch_endpoint, OpalFailure>(redirection, "opal_common_ucx_tlocal_fetch_spath", windows);
+    redirect_call<fetch_endpoint, OpalFailure>(redirection, "opal_common_ucx_tlocal_fetch_spath",
+                                               windows);
     redirect_call<finalize, OpalFailure>(redirection, "opal_common_ucx_wpool_finalize", windows);
 }
 

@@ -15,16 +15,17 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Open MPI's mpirun says how many ranks there are, and how many of them are on this host; others that start ranks do
- *  not. Processes that ranks spawn on other hosts (MPI_Comm_spawn) are not seen. */
+/** Open MPI's mpirun says how many ranks there are, and how many of them are on this host; others
+ * that start ranks do not. Processes that ranks spawn on other hosts (MPI_Comm_spawn) are not seen.
+ */
 bool may_span_hosts() {
     const char *ranks = getenv("OMPI_COMM_WORLD_SIZE");
     const char *local_ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     return ranks == nullptr || local_ranks == nullptr || strcmp(ranks, local_ranks) != 0;
 }
 
-/** All settings of the UCX in this process as Open MPI reads them (opal/mca/common/ucx and ompi/mca/pml/ucx/pml_ucx.c),
- *  a line each; empty when they cannot be had. */
+/** All settings of the UCX in this process as Open MPI reads them (opal/mca/common/ucx and
+ * ompi/mca/pml/ucx/pml_ucx.c), a line each; empty when they cannot be had. */
 std::string ucp_settings() {
     void *const library = open_loaded_libucp();
     decltype(&ucp_config_read) read;
@@ -55,7 +56,9 @@ bool find_out() {
     const bool found =
         may_span_hosts() && ucp_settings().find("_PROTO_ENABLE=y") == std::string::npos;
     if (found) {
-        GPUSHM_LOG(debug, "the job may span hosts and UCX has its first protocols: derived datatypes are packed before they are sent, and received piece by piece");
+        GPUSHM_LOG(debug,
+                   "the job may span hosts and UCX has its first protocols: derived datatypes are "
+                   "packed before they are sent, and received piece by piece");
     }
     return found;
 }

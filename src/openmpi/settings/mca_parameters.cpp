@@ -10,7 +10,8 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Of a line "name = value", with any white space (mca_base_parse_paramfile_lex.l); "" where there is no such. */
+/** Of a line "name = value", with any white space (mca_base_parse_paramfile_lex.l); "" where there
+ * is no such. */
 std::string name_in(const std::string &line) {
     constexpr char kSpace[] = " \t";
     const size_t begin = line.find_first_not_of(kSpace);
@@ -22,7 +23,8 @@ std::string name_in(const std::string &line) {
     return next != std::string::npos && line[next] == '=' ? line.substr(begin, end - begin) : "";
 }
 
-/** A word stands for a default folder (mca_base_component_repository.c); "" where that is not known. */
+/** A word stands for a default folder (mca_base_component_repository.c); "" where that is not
+ * known. */
 std::string meant_folder(const OpenMpiLibrary &library, const std::string &folder) {
     if (!folder.empty() && folder[0] == '/') {
         return folder;
@@ -67,7 +69,8 @@ std::string parameter_files(const OpenMpiLibrary &library) {
 
 }  // namespace
 
-std::optional<std::string> value_in_files(const OpenMpiLibrary &library, const std::string &parameter) {
+std::optional<std::string> value_in_files(const OpenMpiLibrary &library,
+                                          const std::string &parameter) {
     std::optional<std::string> value;
     std::istringstream paths(parameter_files(library));
     for (std::string path; !value && std::getline(paths, path, ',');) {
@@ -91,7 +94,8 @@ std::string allowing(const std::string &list, const std::string &component) {
     return others.empty() ? others : others + "," + component;
 }
 
-ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &framework, const std::string &name) {
+ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &framework,
+                              const std::string &name) {
     using Kind = ComponentPlace::Kind;
     const std::string component = "mca_" + framework + "_" + name;
     const auto *path = static_cast<char *const *>(library.opal("mca_base_component_path"));

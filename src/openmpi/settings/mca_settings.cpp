@@ -14,7 +14,9 @@ namespace {
 
 constexpr McaDefault kDefaults[] = {kPml, kOsc, kOscPriority, kUcxTransports, kUcxDevices};
 
-std::string variable_of(const char *parameter) { return std::string("OMPI_MCA_") + parameter; }
+std::string variable_of(const char *parameter) {
+    return std::string("OMPI_MCA_") + parameter;
+}
 
 bool names(const char *list_variable, const std::string &parameter) {
     const char *list = getenv(list_variable);
@@ -71,6 +73,8 @@ void withdraw_defaults() {
     unsetenv(kSetByProcess);
 }
 
-bool user_chooses_pml() { return is_the_users(kPml); }
+bool user_chooses_pml() {
+    return is_the_users(kPml);
+}
 
 }  // namespace gpushm::openmpi

@@ -26,7 +26,8 @@ struct UctFunctions {
 bool find_functions(UctFunctions *functions) {
     void *const library = open_loaded_libucp();
     return find_function(library, "uct_query_components", &functions->query_components) &&
-           find_function(library, "uct_release_component_list", &functions->release_component_list) &&
+           find_function(library, "uct_release_component_list",
+                         &functions->release_component_list) &&
            find_function(library, "uct_component_query", &functions->component_query);
 }
 
@@ -52,8 +53,8 @@ bool has_gpu_component(const UctFunctions &uct) {
     return found;
 }
 
-/** Modules with which a network adapter reads GPU memory on its own, where UCX looks for them (UCX 1.22
- *  src/uct/ib/base/ib_md.c, uct_ib_check_gpudirect_driver). */
+/** Modules with which a network adapter reads GPU memory on its own, where UCX looks for them
+ * (UCX 1.22 src/uct/ib/base/ib_md.c, uct_ib_check_gpudirect_driver). */
 bool adapters_reach_gpus() {
     constexpr const char *kModules[] = {"/sys/kernel/mm/memory_peers/nv_mem/version",
                                         "/sys/module/nvidia_peermem/version",
@@ -65,8 +66,12 @@ bool adapters_reach_gpus() {
 bool find_out() {
     UctFunctions uct;
     const bool others = !find_functions(&uct) || has_gpu_component(uct) || adapters_reach_gpus();
-    GPUSHM_LOG(debug, others ? "others than gpushm reach GPU memory: derived datatypes are packed before they are sent"
-                             : "nobody but gpushm reaches GPU memory: rows of derived datatypes are sent in place");
+    GPUSHM_LOG(
+        debug,
+        others
+            ? "others than gpushm reach GPU memory: derived datatypes are packed before they are "
+              "sent"
+            : "nobody but gpushm reaches GPU memory: rows of derived datatypes are sent in place");
     return others;
 }
 

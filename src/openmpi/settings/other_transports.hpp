@@ -4,8 +4,9 @@
 
 namespace gpushm::openmpi {
 
-/** Whether another component of this UCX, or a network adapter, may read or write GPU memory; also when that
- *  cannot be told. To be asked once UCX has loaded its components; costs nothing the second time. Thread safe. */
+/** Whether another component of this UCX, or a network adapter, may read or write GPU memory; also
+ * when that cannot be told. To be asked once UCX has loaded its components; costs nothing the
+ * second time. Thread safe. */
 bool others_reach_gpu_memory();
 
 }  // namespace gpushm::openmpi

@@ -23,7 +23,8 @@ std::string file_of(void *code) {
 std::string why_not_served(const Lookup &find) {
     void *const get_version = find("ucp_get_version");
     if (get_version == nullptr) {
-        return "Open MPI has its UCX linked in statically, where gpushm cannot be loaded: use one with shared libraries";
+        return "Open MPI has its UCX linked in statically, where gpushm cannot be loaded: use one "
+               "with shared libraries";
     }
     unsigned major = 0;
     unsigned minor = 0;
@@ -48,13 +49,15 @@ std::string why_not_served_by(const std::string &component) {
 std::string why_not_through_ucx(const OpenMpiLibrary &library) {
     const ComponentPlace place = find_component(library, "pml", "ucx");
     switch (place.kind) {
-    case ComponentPlace::Kind::built_in:
-        return why_not_served([&](const char *symbol) { return library.mpi(symbol); });
-    case ComponentPlace::Kind::file: return why_not_served_by(place.path);
-    case ComponentPlace::Kind::nowhere:
-        return std::string("Open MPI ") + library.version() +
-               " was built without UCX: use one whose ompi_info lists \"pml: ucx\"";
-    case ComponentPlace::Kind::unknown: break;
+        case ComponentPlace::Kind::built_in:
+            return why_not_served([&](const char *symbol) { return library.mpi(symbol); });
+        case ComponentPlace::Kind::file:
+            return why_not_served_by(place.path);
+        case ComponentPlace::Kind::nowhere:
+            return std::string("Open MPI ") + library.version() +
+                   " was built without UCX: use one whose ompi_info lists \"pml: ucx\"";
+        case ComponentPlace::Kind::unknown:
+            break;
     }
     return {};
 }

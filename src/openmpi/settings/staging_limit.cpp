@@ -11,8 +11,12 @@ std::atomic<size_t> limit{64u << 10};
 
 }  // namespace
 
-size_t staging_limit() { return limit.load(std::memory_order_relaxed); }
+size_t staging_limit() {
+    return limit.load(std::memory_order_relaxed);
+}
 
-void set_staging_limit(size_t bytes) { limit.store(bytes, std::memory_order_relaxed); }
+void set_staging_limit(size_t bytes) {
+    limit.store(bytes, std::memory_order_relaxed);
+}
 
 }  // namespace gpushm::openmpi

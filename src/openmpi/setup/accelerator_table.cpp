@@ -34,7 +34,8 @@ constexpr TableLayout kLayouts[] = {
 };
 constexpr size_t kCheckAddress = 0;
 
-// mca_base_component_t, version 2.1 (opal/mca/mca.h): mca_component_name[64] of the selected component.
+// mca_base_component_t, version 2.1 (opal/mca/mca.h): mca_component_name[64] of the selected
+// component.
 constexpr size_t kComponentName = 84;
 constexpr size_t kComponentNameBytes = 64;
 
@@ -92,7 +93,8 @@ size_t bytes_of_variable(void *variable) {
     Dl_info info;
     const ElfW(Sym) *symbol = nullptr;
     return dladdr1(variable, &info, reinterpret_cast<void **>(const_cast<ElfW(Sym) **>(&symbol)),
-                   RTLD_DL_SYMENT) != 0 && symbol != nullptr
+                   RTLD_DL_SYMENT) != 0 &&
+                   symbol != nullptr
                ? symbol->st_size
                : 0;
 }
@@ -130,7 +132,8 @@ void fill_accelerator_table(const OpenMpiLibrary &library) {
     auto *table = static_cast<void **>(library.as_bound("opal_accelerator"));
     const TableLayout *layout = table != nullptr ? find_layout(table) : nullptr;
     if (name == nullptr || layout == nullptr) {
-        GPUSHM_LOG_ONCE(debug, "Open MPI %s has no accelerator framework that is known", library.version());
+        GPUSHM_LOG_ONCE(debug, "Open MPI %s has no accelerator framework that is known",
+                        library.version());
         return;
     }
     if (table[kCheckAddress] == entry<check_address>()) {

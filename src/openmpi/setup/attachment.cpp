@@ -40,7 +40,8 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Of the Open MPI in this process: nothing is known yet, it is left alone, it works on GPU buffers. */
+/** Of the Open MPI in this process: nothing is known yet, it is left alone, it works on GPU
+ * buffers. */
 enum class Stage { none, left_alone, attached };
 
 /** Never destroyed: the functions stay changed. */
@@ -68,8 +69,8 @@ void redirect_within(void *component) {
     }
 }
 
-/** In place of dlopen in libopen-pal, by which Open MPI loads its components (by their whole path, so that it
- *  does not matter whose run path the loader looks at). */
+/** In place of dlopen in libopen-pal, by which Open MPI loads its components (by their whole path,
+ * so that it does not matter whose run path the loader looks at). */
 void *open_component(const char *file, int mode) {
     void *const component = dlopen(file, mode);
     if (component != nullptr) {  // else Open MPI asks for dlerror()
@@ -79,7 +80,9 @@ void *open_component(const char *file, int mode) {
 }
 
 /** In place of MPIX_Query_cuda_support, which Open MPI 4.1 answers by how it was built. */
-int query_cuda_support() { return 1; }
+int query_cuda_support() {
+    return 1;
+}
 
 void redirect_query(const OpenMpiLibrary &library, CallRedirection *redirection) {
     constexpr char kName[] = "MPIX_Query_cuda_support";
@@ -92,10 +95,13 @@ void redirect_query(const OpenMpiLibrary &library, CallRedirection *redirection)
 }
 
 void watch_components(State &attached) {
-    attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component), {"libopen-pal.so"});
+    attached.redirection.add("dlopen", reinterpret_cast<void *>(&open_component),
+                             {"libopen-pal.so"});
 }
 
-bool is_switched_off() { return switches_off(getenv("UCX_GPUSHM_OPENMPI")); }
+bool is_switched_off() {
+    return switches_off(getenv("UCX_GPUSHM_OPENMPI"));
+}
 
 void redirect_for_gpu_memory(const OpenMpiLibrary &library, State &attached) {
     redirect_convertor_calls(&attached.redirection);
@@ -106,8 +112,8 @@ void redirect_for_gpu_memory(const OpenMpiLibrary &library, State &attached) {
     redirect_query(library, &attached.redirection);
 }
 
-/** Open MPI's own functions, once they are known. Without a driver, which others of the job may have, only what
- *  concerns host memory, too. */
+/** Open MPI's own functions, once they are known. Without a driver, which others of the job may
+ * have, only what concerns host memory, too. */
 void attach_to(const OpenMpiLibrary &library, State &attached) {
     Opal opal = {};
     attached.stage = Stage::left_alone;
@@ -117,8 +123,11 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
         return;
     }
     if (!find_opal(library, &opal)) {
-        GPUSHM_LOG(warn, "does not know Open MPI %s well enough: messages of contiguous GPU buffers work, derived "
-                   "datatypes and reductions of them do not", library.version());
+        GPUSHM_LOG(warn,
+                   "does not know Open MPI %s well enough: messages of contiguous GPU buffers "
+                   "work, derived "
+                   "datatypes and reductions of them do not",
+                   library.version());
         prefer_ucx_for_windows(library);
         return;
     }
@@ -137,8 +146,8 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     }
 }
 
-/** uct_query_components of the preload library, which lies beside us and brings us into the UCX that calls it;
- *  null when it cannot be opened, which has been said then. */
+/** uct_query_components of the preload library, which lies beside us and brings us into the UCX
+ * that calls it; null when it cannot be opened, which has been said then. */
 void *find_way_into_ucx() {
     Dl_info self;
     if (dladdr(reinterpret_cast<void *>(&attach), &self) == 0) {
@@ -154,21 +163,23 @@ void *find_way_into_ucx() {
     return function;
 }
 
-/** In place of PMIx_Commit, which Open MPI 5.0 and later call when they have chosen what they send through, and have
- *  set up their operations. */
+/** In place of PMIx_Commit, which Open MPI 5.0 and later call when they have chosen what they send
+ * through, and have set up their operations. */
 int commit_then_attach() {
     const int result = state().pmix_commit();
     if (!as_possible([] { attach(); })) {
-        GPUSHM_LOG(error, "there is no memory left to serve this job with: GPU buffers do not work in it");
+        GPUSHM_LOG(error,
+                   "there is no memory left to serve this job with: GPU buffers do not work in it");
     }
     return result;
 }
 
-/** Sends by whatever Open MPI takes without us: pml/ucx knows neither sessions nor the failure of processes. Open MPI's
- *  pml/ob1 asks the accelerator framework about GPU memory. */
+/** Sends by whatever Open MPI takes without us: pml/ucx knows neither sessions nor the failure of
+ * processes. Open MPI's pml/ob1 asks the accelerator framework about GPU memory. */
 void prepare_without_ucx(const OpenMpiLibrary &library, State &attached) {
     withdraw_defaults();
-    if (!is_switched_off() && CudaDriver::get() != nullptr && library.mpi("PMIx_Commit", &attached.pmix_commit)) {
+    if (!is_switched_off() && CudaDriver::get() != nullptr &&
+        library.mpi("PMIx_Commit", &attached.pmix_commit)) {
         attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
                                  {"libmpi.so", "libopen_mpi.so"});  // the second one in 6.0
         if (!std::exchange(attached.window_calls_redirected, true)) {
@@ -184,8 +195,8 @@ void say_why_not(const std::string &obstacle) {
     }
 }
 
-/** Has this Open MPI, which is going to choose its components, send through UCX and gpushm, or choose as without
- *  gpushm where that cannot be. */
+/** Has this Open MPI, which is going to choose its components, send through UCX and gpushm, or
+ * choose as without gpushm where that cannot be. */
 void choose_components(const OpenMpiLibrary &library, State &attached) {
     if (begins_with_session(library) || tolerates_faults(library)) {
         prepare_without_ucx(library, attached);
@@ -229,15 +240,16 @@ void attach() {
     State &attached = state();
     const std::lock_guard<std::mutex> lock(attached.mutex);
     OpenMpiLibrary library;
-    if (attached.stage == Stage::left_alone || is_switched_off() || !OpenMpiLibrary::find(&library)) {
+    if (attached.stage == Stage::left_alone || is_switched_off() ||
+        !OpenMpiLibrary::find(&library)) {
         return;
     }
     if (attached.stage == Stage::none) {
         attach_to(library, attached);
     }
     if (attached.stage == Stage::attached && CudaDriver::get() != nullptr) {
-        // Open MPI fills these tables whenever it is initialised: 5.0 and later again after the last session has
-        // ended, and that of its operations after UCX has been initialised.
+        // Open MPI fills these tables whenever it is initialised: 5.0 and later again after the
+        // last session has ended, and that of its operations after UCX has been initialised.
         fill_accelerator_table(library);
         replace_predefined_operations(library);
     }

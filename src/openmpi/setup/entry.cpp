@@ -5,5 +5,6 @@
 
 /** Called by the hook component, which lies in another library (hook_component.cpp). */
 extern "C" __attribute__((visibility("default"))) void gpushm_become_default() {
-    gpushm::as_possible([] { gpushm::openmpi::become_default(); });  // else Open MPI goes on without us
+    gpushm::as_possible(
+        [] { gpushm::openmpi::become_default(); });  // else Open MPI goes on without us
 }

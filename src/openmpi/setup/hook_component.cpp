@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mca_hook_gpushm.so, a component of Open MPI's hook framework: where it is installed, Open MPI sends through UCX and
-// gpushm without any setting. It serves Open MPI 4.1, 5.0 and 6.0, whose plug-in interfaces are the same (MCA 2.1),
-// so it describes what it needs of it instead of including headers of one of them. Depends on libc only.
+// mca_hook_gpushm.so, a component of Open MPI's hook framework: where it is installed, Open MPI
+// sends through UCX and gpushm without any setting. It serves Open MPI 4.1, 5.0 and 6.0, whose
+// plug-in interfaces are the same (MCA 2.1), so it describes what it needs of it instead of
+// including headers of one of them. Depends on libc only.
 //
-// It is a component of PMIx 5, too, for the mpirun of Debian 13: its ranks load components from the folder of PMIx
-// only, where PMIx complains about every file that has not the name of one of its own components. As
-// pmix_mca_pcompress_gpushm.so it lies there unnoticed, and PMIx loads it in the ranks before Open MPI chooses.
+// It is a component of PMIx 5, too, for the mpirun of Debian 13: its ranks load components from the
+// folder of PMIx only, where PMIx complains about every file that has not the name of one of its
+// own components. As pmix_mca_pcompress_gpushm.so it lies there unnoticed, and PMIx loads it in the
+// ranks before Open MPI chooses.
 #include "openmpi/binding/mca_component.hpp"
 
 #include <dlfcn.h>
@@ -19,10 +21,12 @@
 
 namespace {
 
-/** pmix_mca_base_component_2_1_0_t (src/mca/mca.h of PMIx) is the same but for its end, which is reserved there. */
+/** pmix_mca_base_component_2_1_0_t (src/mca/mca.h of PMIx) is the same but for its end, which is
+ * reserved there. */
 using PmixComponent = gpushm::openmpi::McaComponent;
 
-constexpr int kPmixNotAvailable = -64;  // PMIX_ERR_NOT_AVAILABLE: the component is left out without a word
+constexpr int kPmixNotAvailable =
+    -64;  // PMIX_ERR_NOT_AVAILABLE: the component is left out without a word
 
 /** ompi_hook_base_component_1_0_0_t (ompi/mca/hook/hook.h). */
 struct HookComponent {
@@ -34,7 +38,8 @@ static_assert(offsetof(HookComponent, hooks) == 264, "hook 1.0");
 
 constexpr char kPlugin[] = "/../libuct_gpushm.so.0";
 
-/** The plugin lies in the folder above that of this file, of which Open MPI may know a symbolic link. */
+/** The plugin lies in the folder above that of this file, of which Open MPI may know a symbolic
+ * link. */
 bool plugin_path(char *path) {
     Dl_info self;
     char file[PATH_MAX];
@@ -51,21 +56,26 @@ bool plugin_path(char *path) {
     return true;
 }
 
-/** Runs before Open MPI reads the parameters of its other frameworks (ompi_mpi_init.c, instance.c). */
+/** Runs before Open MPI reads the parameters of its other frameworks (ompi_mpi_init.c, instance.c).
+ */
 int register_parameters() {
     char path[PATH_MAX] = "";
     void *const plugin = plugin_path(path) ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : nullptr;
     void *const enter = plugin != nullptr ? dlsym(plugin, "gpushm_become_default") : nullptr;
     if (enter == nullptr) {
-        fprintf(stderr, "gpushm: mca_hook_gpushm.so finds no plugin of its version beside its folder (%s); Open MPI "
-                        "goes on without it: install gpushm again, and then its component\n", path);
+        fprintf(stderr,
+                "gpushm: mca_hook_gpushm.so finds no plugin of its version beside its folder (%s); "
+                "Open MPI "
+                "goes on without it: install gpushm again, and then its component\n",
+                path);
         return 0;
     }
     reinterpret_cast<void (*)()>(enter)();
     return 0;  // OPAL_SUCCESS
 }
 
-/** Runs in every process that uses PMIx. An Open MPI has been loaded by those that it matters to. */
+/** Runs in every process that uses PMIx. An Open MPI has been loaded by those that it matters to.
+ */
 int register_with_pmix() {
     if (void *const open_mpi = dlopen("libmpi.so.40", RTLD_LAZY | RTLD_NOLOAD)) {
         register_parameters();
@@ -78,14 +88,25 @@ int register_with_pmix() {
 
 /** Open MPI looks for it by this name, and checks its version, type and name. */
 extern "C" {
-__attribute__((visibility("default"))) HookComponent mca_hook_gpushm_component = {
-    {{2, 1, 0}, "ompi", {0, 0, 0}, "hook", {1, 0, 0}, "gpushm", {0, 1, 0},
-     nullptr, nullptr, nullptr, register_parameters, 0, {}},
-    {1, {}},  // MCA_BASE_METADATA_PARAM_CHECKPOINT
-    {}};
+__attribute__((visibility("default")))
+HookComponent mca_hook_gpushm_component = {{{2, 1, 0},
+                                            "ompi",
+                                            {0, 0, 0},
+                                            "hook",
+                                            {1, 0, 0},
+                                            "gpushm",
+                                            {0, 1, 0},
+                                            nullptr,
+                                            nullptr,
+                                            nullptr,
+                                            register_parameters,
+                                            0,
+                                            {}},
+                                           {1, {}},  // MCA_BASE_METADATA_PARAM_CHECKPOINT
+                                           {}};
 
 /** The same for PMIx. */
 __attribute__((visibility("default"))) PmixComponent pmix_mca_pcompress_gpushm_component = {
-    {2, 1, 0}, "pmix", {5, 0, 0}, "pcompress", {2, 0, 0}, "gpushm", {0, 1, 0},
-    nullptr, nullptr, nullptr, register_with_pmix, 0, {}};
+    {2, 1, 0}, "pmix",  {5, 0, 0}, "pcompress",        {2, 0, 0}, "gpushm", {0, 1, 0},
+    nullptr,   nullptr, nullptr,   register_with_pmix, 0,         {}};
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A job that begins with MPI_Session_init is left to what Open MPI takes without us (attachment.cpp). One that begins
-// with MPI_Init sends through UCX already when it opens a session; the processes of its groups are in MPI_COMM_WORLD,
-// out of which a communicator can be made without extended context ids.
+// A job that begins with MPI_Session_init is left to what Open MPI takes without us
+// (attachment.cpp). One that begins with MPI_Init sends through UCX already when it opens a
+// session; the processes of its groups are in MPI_COMM_WORLD, out of which a communicator can be
+// made without extended context ids.
 #include "openmpi/setup/sessions.hpp"
 
 #include "core/base/log.hpp"
@@ -19,24 +20,28 @@
 namespace gpushm::openmpi {
 namespace {
 
-constexpr int kInitStarted = 1;        // OMPI_MPI_STATE_INIT_STARTED (ompi/runtime/mpiruntime.h)
-constexpr int kUndefined = -32766;     // MPI_UNDEFINED
-constexpr unsigned kTags = 32768;      // any MPI has as many
-constexpr size_t kComponentName = 84;  // mca_component_name of mca_base_component_t (opal/mca/mca.h)
+constexpr int kInitStarted = 1;     // OMPI_MPI_STATE_INIT_STARTED (ompi/runtime/mpiruntime.h)
+constexpr int kUndefined = -32766;  // MPI_UNDEFINED
+constexpr unsigned kTags = 32768;   // any MPI has as many
+constexpr size_t kComponentName =
+    84;  // mca_component_name of mca_base_component_t (opal/mca/mca.h)
 
 struct Functions {
-    int (*create_from_group)(void *group, const char *tag, void *info, void *error_handler, void **comm);
-    int (*intercomm_from_groups)(void *local, int local_leader, void *remote, int remote_leader, const char *tag,
-                                 void *info, void *error_handler, void **comm);
+    int (*create_from_group)(void *group, const char *tag, void *info, void *error_handler,
+                             void **comm);
+    int (*intercomm_from_groups)(void *local, int local_leader, void *remote, int remote_leader,
+                                 const char *tag, void *info, void *error_handler, void **comm);
     int (*create_group)(void *comm, void *group, int tag, void **created);
-    int (*intercomm_create)(void *local, int local_leader, void *peer, int remote_leader, int tag, void **created);
+    int (*intercomm_create)(void *local, int local_leader, void *peer, int remote_leader, int tag,
+                            void **created);
     int (*comm_group)(void *comm, void **group);
     int (*comm_free)(void **comm);
     int (*comm_set_errhandler)(void *comm, void *error_handler);
     int (*comm_set_info)(void *comm, void *info);
     int (*group_size)(void *group, int *size);
     int (*group_rank)(void *group, int *rank);
-    int (*group_translate_ranks)(void *group, int count, const int *ranks, void *other, int *translated);
+    int (*group_translate_ranks)(void *group, int count, const int *ranks, void *other,
+                                 int *translated);
     int (*group_free)(void **group);
     int (*initialized)(int *flag);
     int (*finalized)(int *flag);
@@ -53,14 +58,16 @@ struct State {
 };
 State known;
 
-bool sends_through_ucx() { return std::strcmp(known.selected_pml, "ucx") == 0; }
+bool sends_through_ucx() {
+    return std::strcmp(known.selected_pml, "ucx") == 0;
+}
 
 /** Whether MPI_COMM_WORLD is there, and Open MPI makes no communicators of groups. */
 bool is_to_use_world() {
     int initialized = 0;
     int finalized = 0;
-    return sends_through_ucx() && known.mpi.initialized(&initialized) == kMpiSuccess && initialized != 0 &&
-           known.mpi.finalized(&finalized) == kMpiSuccess && finalized == 0;
+    return sends_through_ucx() && known.mpi.initialized(&initialized) == kMpiSuccess &&
+           initialized != 0 && known.mpi.finalized(&finalized) == kMpiSuccess && finalized == 0;
 }
 
 /** The ranks of a group's processes in MPI_COMM_WORLD; empty unless all are in it. */
@@ -86,39 +93,44 @@ std::vector<int> ranks_in_world(void *group) {
 }
 
 /** Calls with one string get one tag in all processes. */
-int tag_of(const char *text) { return static_cast<int>(std::hash<std::string_view>()(text) % kTags); }
+int tag_of(const char *text) {
+    return static_cast<int>(std::hash<std::string_view>()(text) % kTags);
+}
 
 int set_up(void *comm, void *info, void *error_handler) {
     const int result = known.mpi.comm_set_errhandler(comm, error_handler);
-    return result == kMpiSuccess && info != known.info_null ? known.mpi.comm_set_info(comm, info) : result;
+    return result == kMpiSuccess && info != known.info_null ? known.mpi.comm_set_info(comm, info)
+                                                            : result;
 }
 
 int create_from_group(void *group, const char *tag, void *info, void *error_handler, void **comm) {
     int rank = kUndefined;
     if (tag == nullptr || comm == nullptr || info == nullptr || error_handler == nullptr ||
-        ranks_in_world(group).empty() || known.mpi.group_rank(group, &rank) != kMpiSuccess || rank == kUndefined) {
+        ranks_in_world(group).empty() || known.mpi.group_rank(group, &rank) != kMpiSuccess ||
+        rank == kUndefined) {
         return known.mpi.create_from_group(group, tag, info, error_handler, comm);
     }
     const int result = known.mpi.create_group(known.comm_world, group, tag_of(tag), comm);
     return result == kMpiSuccess ? set_up(*comm, info, error_handler) : result;
 }
 
-int intercomm_from_groups(void *local, int local_leader, void *remote, int remote_leader, const char *tag, void *info,
-                          void *error_handler, void **comm) {
+int intercomm_from_groups(void *local, int local_leader, void *remote, int remote_leader,
+                          const char *tag, void *info, void *error_handler, void **comm) {
     const std::vector<int> remote_ranks = ranks_in_world(remote);
     void *local_comm = nullptr;
     if (tag == nullptr || comm == nullptr || info == nullptr || error_handler == nullptr ||
         ranks_in_world(local).empty() || remote_leader < 0 ||
         static_cast<size_t>(remote_leader) >= remote_ranks.size()) {
-        return known.mpi.intercomm_from_groups(local, local_leader, remote, remote_leader, tag, info, error_handler,
-                                               comm);
+        return known.mpi.intercomm_from_groups(local, local_leader, remote, remote_leader, tag,
+                                               info, error_handler, comm);
     }
     int result = known.mpi.create_group(known.comm_world, local, tag_of(tag), &local_comm);
     if (result != kMpiSuccess) {
         return result;
     }
     result = known.mpi.intercomm_create(local_comm, local_leader, known.comm_world,
-                                        remote_ranks[static_cast<size_t>(remote_leader)], tag_of(tag), comm);
+                                        remote_ranks[static_cast<size_t>(remote_leader)],
+                                        tag_of(tag), comm);
     known.mpi.comm_free(&local_comm);
     return result == kMpiSuccess ? set_up(*comm, info, error_handler) : result;
 }
@@ -126,17 +138,21 @@ int intercomm_from_groups(void *local, int local_leader, void *remote, int remot
 bool find_functions(const OpenMpiLibrary &library, Functions *mpi) {
     return library.mpi("PMPI_Comm_create_group", &mpi->create_group) &&
            library.mpi("PMPI_Intercomm_create", &mpi->intercomm_create) &&
-           library.mpi("PMPI_Comm_group", &mpi->comm_group) && library.mpi("PMPI_Comm_free", &mpi->comm_free) &&
+           library.mpi("PMPI_Comm_group", &mpi->comm_group) &&
+           library.mpi("PMPI_Comm_free", &mpi->comm_free) &&
            library.mpi("PMPI_Comm_set_errhandler", &mpi->comm_set_errhandler) &&
            library.mpi("PMPI_Comm_set_info", &mpi->comm_set_info) &&
-           library.mpi("PMPI_Group_size", &mpi->group_size) && library.mpi("PMPI_Group_rank", &mpi->group_rank) &&
+           library.mpi("PMPI_Group_size", &mpi->group_size) &&
+           library.mpi("PMPI_Group_rank", &mpi->group_rank) &&
            library.mpi("PMPI_Group_translate_ranks", &mpi->group_translate_ranks) &&
-           library.mpi("PMPI_Group_free", &mpi->group_free) && library.mpi("PMPI_Initialized", &mpi->initialized) &&
+           library.mpi("PMPI_Group_free", &mpi->group_free) &&
+           library.mpi("PMPI_Initialized", &mpi->initialized) &&
            library.mpi("PMPI_Finalized", &mpi->finalized);
 }
 
 bool find_selected_pml(const OpenMpiLibrary &library) {
-    const auto *component = static_cast<const char *>(library.mpi("mca_pml_base_selected_component"));
+    const auto *component =
+        static_cast<const char *>(library.mpi("mca_pml_base_selected_component"));
     known.selected_pml = component != nullptr ? component + kComponentName : nullptr;
     return component != nullptr;
 }
@@ -144,9 +160,13 @@ bool find_selected_pml(const OpenMpiLibrary &library) {
 /** Open MPI's own error, which follows, says nothing of GPUs. */
 void explain_refusal(const void *base) {
     if (!sends_through_ucx() && is_gpu_memory(base)) {
-        GPUSHM_LOG(error, "a job that begins with MPI_Session_init, or tolerates faults (mpirun --with-ft), has "
-                   "no windows in GPU memory (%p), since Open MPI sends it without UCX: begin it with MPI_Init, and "
-                   "without --with-ft", base);
+        GPUSHM_LOG(
+            error,
+            "a job that begins with MPI_Session_init, or tolerates faults (mpirun --with-ft), has "
+            "no windows in GPU memory (%p), since Open MPI sends it without UCX: begin it with "
+            "MPI_Init, and "
+            "without --with-ft",
+            base);
     }
 }
 
@@ -164,7 +184,8 @@ int win_attach(void *window, void *base, ptrdiff_t size) {
 
 bool begins_with_session(const OpenMpiLibrary &library) {
     const auto *mpi_state = static_cast<const int *>(library.mpi("ompi_mpi_state"));
-    return library.mpi("MPI_Session_init") != nullptr && mpi_state != nullptr && *mpi_state != kInitStarted;
+    return library.mpi("MPI_Session_init") != nullptr && mpi_state != nullptr &&
+           *mpi_state != kInitStarted;
 }
 
 bool tolerates_faults(const OpenMpiLibrary &library) {
@@ -176,9 +197,12 @@ void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redi
     known.comm_world = library.as_bound("ompi_mpi_comm_world");
     known.group_null = library.as_bound("ompi_mpi_group_null");
     known.info_null = library.as_bound("ompi_mpi_info_null");
-    if (known.comm_world != nullptr && find_selected_pml(library) && find_functions(library, &known.mpi)) {
-        redirect_mpi_call<create_from_group>(library, redirection, "Comm_create_from_group", &known.mpi.create_from_group);
-        redirect_mpi_call<intercomm_from_groups>(library, redirection, "Intercomm_create_from_groups", &known.mpi.intercomm_from_groups);
+    if (known.comm_world != nullptr && find_selected_pml(library) &&
+        find_functions(library, &known.mpi)) {
+        redirect_mpi_call<create_from_group>(library, redirection, "Comm_create_from_group",
+                                             &known.mpi.create_from_group);
+        redirect_mpi_call<intercomm_from_groups>(
+            library, redirection, "Intercomm_create_from_groups", &known.mpi.intercomm_from_groups);
     }
 }
 

@@ -57,15 +57,15 @@ public:
                                    uct_mem_h &memh);
     virtual ucs_status_t mem_free(uct_mem_h memh);
     virtual ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) = 0;
-    /** `invalidates`: peers may have a key of it that they use, and are not to see what lies there afterwards. The
-     *  adapter invokes the completion then. */
+    /** `invalidates`: peers may have a key of it that they use, and are not to see what lies there
+     * afterwards. The adapter invokes the completion then. */
     virtual ucs_status_t mem_dereg(uct_mem_h memh, bool invalidates) = 0;
     /** UCS_ERR_INVALID_ADDR for memory that is not the domain's. */
     virtual ucs_status_t mem_query(const void *address, size_t length,
                                    MemoryAttributes &attributes);
     /** Writes exactly rkey_packed_size() bytes, at an unaligned address; not called when it is 0.
-     *  [address, address + length) is what the key is for, a part of what is registered; null: UCX does
-     *  not say (before 1.16). */
+     *  [address, address + length) is what the key is for, a part of what is registered; null: UCX
+     * does not say (before 1.16). */
     virtual ucs_status_t mkey_pack(uct_mem_h memh, const void *address, size_t length,
                                    void *rkey_buffer) = 0;
 };
@@ -123,9 +123,10 @@ struct Iface {
     const int *log_level;             // a ucs_log_level_t: that of UCX, which may change
 };
 
-/** Runs UCX's constructor of uct_base_iface_t. UCS_ERR_INVALID_PARAM, with an error in the log, where the parameters ask
- *  for messages at impossible addresses (am_alignment, am_align_offset). `ops` must outlive the interface and be filled but
- *  for iface_is_reachable, which the adapter serves through `callbacks`. */
+/** Runs UCX's constructor of uct_base_iface_t. UCS_ERR_INVALID_PARAM, with an error in the log,
+ * where the parameters ask for messages at impossible addresses (am_alignment, am_align_offset).
+ * `ops` must outlive the interface and be filled but for iface_is_reachable, which the adapter
+ * serves through `callbacks`. */
 ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks *callbacks,
                         uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                         const uct_iface_config_t *config);
@@ -140,8 +141,9 @@ inline bool traces_messages(const Iface *iface) {
     return *iface->log_level >= static_cast<int>(UCS_LOG_LEVEL_TRACE_DATA);
 }
 
-/** Writes the line of a message that is sent, with what the interface's tracer (uct_iface_set_am_tracer) makes of its first
- *  `length` bytes, which the CPU can read; `total` is its length. invoke_am() does so for those that are received. */
+/** Writes the line of a message that is sent, with what the interface's tracer
+ * (uct_iface_set_am_tracer) makes of its first `length` bytes, which the CPU can read; `total` is
+ * its length. invoke_am() does so for those that are received. */
 void trace_sent_am(Iface *iface, uint8_t id, const void *data, size_t length, size_t total);
 
 /** The same for a transfer. */
@@ -155,9 +157,9 @@ void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes);
 enum class OptionType { boolean, memory_size, unsigned_integer, ternary_auto, time };
 
 /** One UCX_GPUSHM_* option; `offset` is into the configuration struct, which begins with
- *  IfaceConfigHead. boolean and ternary_auto are an int there (ternary: 0 no, 1 yes, 2 try, 3 auto, as
- *  UCS_NO, UCS_YES, UCS_TRY, UCS_AUTO), memory_size a size_t, unsigned_integer an unsigned, time a
- *  double in seconds. */
+ *  IfaceConfigHead. boolean and ternary_auto are an int there (ternary: 0 no, 1 yes, 2 try, 3 auto,
+ * as UCS_NO, UCS_YES, UCS_TRY, UCS_AUTO), memory_size a size_t, unsigned_integer an unsigned, time
+ * a double in seconds. */
 struct Option {
     const char *name;
     const char *default_value;
@@ -214,8 +216,8 @@ struct Symbols {
     ucs_status_t (*ucm_set_event_handler)(int events, int priority,
                                           void (*callback)(int event_type, void *event, void *arg),
                                           void *arg);
-    ucs_status_t (*ucm_bistro_patch)(void *function, void *hook, const char *name,
-                                     void **original, void **restore_point);
+    ucs_status_t (*ucm_bistro_patch)(void *function, void *hook, const char *name, void **original,
+                                     void **restore_point);
     const ucs_list_link_t *ucm_event_installer_list;
     ucs_status_t (*topo_find_device_by_bus_id)(const void *bus_id, ucs_sys_device_t *sys_dev);
     void (*log_dispatch)(const char *file, unsigned line, const char *function, int level,
@@ -226,8 +228,8 @@ struct Symbols {
 const Symbols &symbols();
 Version running_version();
 
-/** What UCP asks the target of an atomic operation that no hardware does (ucp_atomic_req_hdr_t, src/ucp/rma/rma.h,
- *  the same from UCX 1.13 on). */
+/** What UCP asks the target of an atomic operation that no hardware does (ucp_atomic_req_hdr_t,
+ * src/ucp/rma/rma.h, the same from UCX 1.13 on). */
 struct AtomicRequest {
     void *address;
     size_t length;  // bytes of the operand: 4 or 8
@@ -242,15 +244,15 @@ protected:
     ~AtomicHandler() = default;
 };
 
-/** Has `is_foreign` asked before UCP does atomic operations by the CPU, and `serve` called where it says yes.
- *  Both are called in threads that progress a worker. To be called before workers are made; false where
- *  this UCP does not export its handlers. */
+/** Has `is_foreign` asked before UCP does atomic operations by the CPU, and `serve` called where it
+ * says yes. Both are called in threads that progress a worker. To be called before workers are
+ * made; false where this UCP does not export its handlers. */
 bool intercept_atomics(bool (*is_foreign)(const AtomicRequest &request),
                        void (*serve)(const AtomicRequest &request, AtomicHandler &handler));
 
-/** Watches UCP while it packs a remote key for the program, by which peers access memory without a message of this
- *  process; keys that UCP itself sends with a message are not meant. False when it cannot be seen, in a program that
- *  uses UCT alone, for one. Thread safe. */
+/** Watches UCP while it packs a remote key for the program, by which peers access memory without a
+ * message of this process; keys that UCP itself sends with a message are not meant. False when it
+ * cannot be seen, in a program that uses UCT alone, for one. Thread safe. */
 bool watch_key_packing();
 
 /** Whether this thread packs such a key. */
@@ -291,14 +293,13 @@ struct PciAddress {
     uint8_t function;
 };
 
-/** The number under which the running UCX knows that device, or keeps it from now on; UCS_SYS_DEVICE_ID_UNKNOWN when it
- *  has no more room. */
+/** The number under which the running UCX knows that device, or keeps it from now on;
+ * UCS_SYS_DEVICE_ID_UNKNOWN when it has no more room. */
 ucs_sys_device_t find_system_device(const PciAddress &address);
 
 /** Writes one line to the log of the running UCX, at its levels (format as of printf); to stderr
  *  before a UCX is known. */
-void log_line(ucs_log_level_t level, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void log_line(ucs_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /** What the plugin registers. The transport DEFINES this function; the plugin's entry points
  *  (entry.cpp), which UCX's plugin loader and our preload library call, call it. */

@@ -54,8 +54,9 @@ ucs_status_t md_open(void *, const char *md_name, const void *, uct_md_h *md) {
     });
 }
 
-/** Where memory is short the key is none of ours, so that UCP does without: of any other error it releases what it has
- *  not unpacked (ucp_ep_rkey_unpack_internal() before 1.22, src/ucp/core/ucp_rkey.c). */
+/** Where memory is short the key is none of ours, so that UCP does without: of any other error it
+ * releases what it has not unpacked (ucp_ep_rkey_unpack_internal() before 1.22,
+ * src/ucp/core/ucp_rkey.c). */
 ucs_status_t rkey_unpack(void *, const void *buffer, uct_rkey_t *rkey, void **handle) {
     *rkey = UCT_INVALID_RKEY;
     *handle = nullptr;
@@ -63,11 +64,12 @@ ucs_status_t rkey_unpack(void *, const void *buffer, uct_rkey_t *rkey, void **ha
         return UCS_OK;
     }
     const auto *key = static_cast<const unsigned char *>(buffer) + kRkeyHeaderSize;
-    return guarded([&] { return description().rkey_unpack(key, rkey, handle); }, UCS_ERR_UNREACHABLE);
+    return guarded([&] { return description().rkey_unpack(key, rkey, handle); },
+                   UCS_ERR_UNREACHABLE);
 }
 
-ucs_status_t rkey_unpack_params(void *component, const void *buffer, const void *,
-                                uct_rkey_t *rkey, void **handle) {
+ucs_status_t rkey_unpack_params(void *component, const void *buffer, const void *, uct_rkey_t *rkey,
+                                void **handle) {
     return rkey_unpack(component, buffer, rkey, handle);
 }
 

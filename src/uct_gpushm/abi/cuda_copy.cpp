@@ -62,10 +62,11 @@ private:
 
 IfaceOpen original_iface_open;
 
-void watched_iface_close(uct_iface_h iface) { OpenInterfaces::instance().remove(iface)(iface); }
+void watched_iface_close(uct_iface_h iface) {
+    OpenInterfaces::instance().remove(iface)(iface);
+}
 
-ucs_status_t watched_iface_open(uct_md_h md, uct_worker_h worker,
-                                const uct_iface_params_t *params,
+ucs_status_t watched_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                                 const uct_iface_config_t *config, uct_iface_h *iface) {
     const ucs_status_t status = original_iface_open(md, worker, params, config, iface);
     if (status == UCS_OK) {
@@ -78,8 +79,8 @@ ucs_status_t watched_iface_open(uct_md_h md, uct_worker_h worker,
 
 void watch_interfaces(unsigned char *component) {
     const Layout &layout = *running().layout;
-    auto *tls = reinterpret_cast<ucs_list_link_t *>(component +
-                                                    layout.component[ComponentField::tl_list]);
+    auto *tls =
+        reinterpret_cast<ucs_list_link_t *>(component + layout.component[ComponentField::tl_list]);
     unsigned char *tl =
         find_named(tls, layout.tl[TlField::list], layout.tl[TlField::name], kTlName);
     if (tl != nullptr) {
@@ -140,8 +141,12 @@ ucs_status_t CudaCopy::mem_query(const void *address, size_t length, void *mem_a
     return mem_query_(md_, address, length, mem_attr);
 }
 
-void look_for_cuda_copy() { CudaCopy::get(); }
+void look_for_cuda_copy() {
+    CudaCopy::get();
+}
 
-bool has_cuda_copy(uct_worker_h worker) { return OpenInterfaces::instance().has(worker); }
+bool has_cuda_copy(uct_worker_h worker) {
+    return OpenInterfaces::instance().has(worker);
+}
 
 }  // namespace gpushm::abi

@@ -21,8 +21,8 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
                   const void *iface_addr, size_t iface_addr_length) {
     return guarded(
         [&] {
-            return callbacks(iface).is_reachable(iface, device_addr, device_addr_length,
-                                                 iface_addr, iface_addr_length);
+            return callbacks(iface).is_reachable(iface, device_addr, device_addr_length, iface_addr,
+                                                 iface_addr_length);
         },
         false);
 }
@@ -68,9 +68,9 @@ int is_connected(const uct_ep_h ep, const void *params) {
     }
     return guarded(
         [&] {
-            return callbacks(ep->iface)
-                .is_connected(ep, load<const void *>(params, kConnectedDeviceAddr),
-                              load<const void *>(params, kConnectedIfaceAddr));
+            return callbacks(ep->iface).is_connected(
+                ep, load<const void *>(params, kConnectedDeviceAddr),
+                load<const void *>(params, kConnectedIfaceAddr));
         },
         false);
 }
@@ -184,20 +184,23 @@ void *internal_ops() {
     return table.data();
 }
 
-/** As UCX's own do (uct_iface_param_am_alignment, src/uct/base/uct_iface.c, and ucs_mpool_init). What is possible needs
- *  nothing more: only data that the receiver may keep (UCT_CB_PARAM_FLAG_DESC) is to be aligned, and ours may not be kept. */
+/** As UCX's own do (uct_iface_param_am_alignment, src/uct/base/uct_iface.c, and ucs_mpool_init).
+ * What is possible needs nothing more: only data that the receiver may keep
+ * (UCT_CB_PARAM_FLAG_DESC) is to be aligned, and ours may not be kept. */
 bool alignment_makes_sense(const uct_iface_params_t &params) {
     if ((params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) == 0) {
         const bool has_offset = (params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET) != 0;
         if (has_offset) {
-            log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_align_offset has no meaning without am_alignment");
+            log_line(UCS_LOG_LEVEL_ERROR,
+                     "gpushm: am_align_offset has no meaning without am_alignment");
         }
         return !has_offset;
     }
     const size_t alignment = params.am_alignment;
     const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
     if (!is_power_of_two) {
-        log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_alignment is %zu, which is no power of two", alignment);
+        log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_alignment is %zu, which is no power of two",
+                 alignment);
     }
     return is_power_of_two;
 }

@@ -23,8 +23,10 @@ struct PackingHook {
     static inline ucs_status_t (*original)(Arguments...);
 };
 
-using RkeyPack = PackingHook<void * /*context*/, void * /*memory*/, void ** /*buffer*/, size_t * /*size*/>;
-using MemhPack = PackingHook<void * /*memory*/, const void * /*parameters*/, void ** /*buffer*/, size_t * /*size*/>;
+using RkeyPack =
+    PackingHook<void * /*context*/, void * /*memory*/, void ** /*buffer*/, size_t * /*size*/>;
+using MemhPack = PackingHook<void * /*memory*/, const void * /*parameters*/, void ** /*buffer*/,
+                             size_t * /*size*/>;
 
 template <typename Hook>
 bool redirect(void *function) {
@@ -39,11 +41,14 @@ bool watch_key_packing() {
     static bool watched = false;
     std::call_once(once, [] {
         const Running &ucx = running();
-        watched = redirect<RkeyPack>(ucx.rkey_pack) && (ucx.memh_pack == nullptr || redirect<MemhPack>(ucx.memh_pack));
+        watched = redirect<RkeyPack>(ucx.rkey_pack) &&
+                  (ucx.memh_pack == nullptr || redirect<MemhPack>(ucx.memh_pack));
     });
     return watched;
 }
 
-bool packs_for_program() { return packing != 0; }
+bool packs_for_program() {
+    return packing != 0;
+}
 
 }  // namespace gpushm::abi

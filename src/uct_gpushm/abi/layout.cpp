@@ -91,18 +91,17 @@ constexpr Layout ucx_1_13() {
     ucx.config_entry = config_entry_1_13();
     ucx.config_option = words<ConfigOptionField>(
         {ConfigOptionField::name, ConfigOptionField::dfl_value, ConfigOptionField::doc,
-         ConfigOptionField::offset, ConfigOptionField::parser_read,
-         ConfigOptionField::parser_write, ConfigOptionField::parser_clone,
-         ConfigOptionField::parser_release, ConfigOptionField::parser_help,
-         ConfigOptionField::parser_arg});
+         ConfigOptionField::offset, ConfigOptionField::parser_read, ConfigOptionField::parser_write,
+         ConfigOptionField::parser_clone, ConfigOptionField::parser_release,
+         ConfigOptionField::parser_help, ConfigOptionField::parser_arg});
     ucx.tl = tl_1_13();
-    ucx.md_ops = words<MdOp>({MdOp::close, MdOp::query, MdOp::mem_alloc, MdOp::mem_free,
-                              MdOp::mem_advise, MdOp::mem_reg, MdOp::mem_dereg, MdOp::mem_query,
-                              MdOp::mkey_pack, MdOp::is_sockaddr_accessible,
-                              MdOp::detect_memory_type});
-    ucx.internal_ops = words<InternalOp>({InternalOp::iface_estimate_perf,
-                                          InternalOp::iface_vfs_refresh, InternalOp::ep_query,
-                                          InternalOp::ep_invalidate});
+    ucx.md_ops =
+        words<MdOp>({MdOp::close, MdOp::query, MdOp::mem_alloc, MdOp::mem_free, MdOp::mem_advise,
+                     MdOp::mem_reg, MdOp::mem_dereg, MdOp::mem_query, MdOp::mkey_pack,
+                     MdOp::is_sockaddr_accessible, MdOp::detect_memory_type});
+    ucx.internal_ops =
+        words<InternalOp>({InternalOp::iface_estimate_perf, InternalOp::iface_vfs_refresh,
+                           InternalOp::ep_query, InternalOp::ep_invalidate});
     ucx.md_attr = md_attr_1_13();
     ucx.mem_attr = mem_attr_1_13();
     ucx.perf_attr = perf_attr_1_13();
@@ -269,19 +268,25 @@ const Layout &oldest_layout() {
 }
 
 std::string served_versions() {
-    return "1." + std::to_string(oldest_layout().minor) + " to 1." + std::to_string(kLayouts.back().minor);
+    return "1." + std::to_string(oldest_layout().minor) + " to 1." +
+           std::to_string(kLayouts.back().minor);
 }
 
-std::string why_not_served(unsigned major, unsigned minor, bool statistics, const std::string &name) {
+std::string why_not_served(unsigned major, unsigned minor, bool statistics,
+                           const std::string &name) {
     if (major < 1 || (major == 1 && minor < oldest_layout().minor)) {
-        return name + " is too old, gpushm serves UCX " + served_versions() + ": install a newer UCX";
+        return name + " is too old, gpushm serves UCX " + served_versions() +
+               ": install a newer UCX";
     }
     if (find_layout(major, minor) == nullptr) {
-        return name + " is not known, gpushm serves UCX " + served_versions() + ": install a newer gpushm";
+        return name + " is not known, gpushm serves UCX " + served_versions() +
+               ": install a newer gpushm";
     }
     if (statistics) {
-        return name + " was built with statistics, which gpushm does not serve: use a UCX that was configured "
-                      "without --enable-stats";
+        return name +
+               " was built with statistics, which gpushm does not serve: use a UCX that was "
+               "configured "
+               "without --enable-stats";
     }
     return {};
 }

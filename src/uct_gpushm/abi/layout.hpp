@@ -193,7 +193,8 @@ inline constexpr size_t kBaseIfaceInternalOps = 400;
 inline constexpr size_t kBaseIfaceAm = 424;  // {callback, argument, flags} for each id
 inline constexpr size_t kAmHandlerSize = 24;
 inline constexpr size_t kAmHandlerArgument = 8;
-inline constexpr size_t kBaseIfaceAmTracer = kBaseIfaceAm + UCT_AM_ID_MAX * kAmHandlerSize;  // {function, argument}
+inline constexpr size_t kBaseIfaceAmTracer =
+    kBaseIfaceAm + UCT_AM_ID_MAX * kAmHandlerSize;  // {function, argument}
 inline constexpr size_t kIfaceConfigSize = 32;
 inline constexpr size_t kDeregFlags = 8;
 inline constexpr size_t kDeregMemh = 16;

@@ -18,8 +18,8 @@ bool is_enabled(const Running &ucx, ucs_log_level_t level) {
 
 void use_log_of(const UcxLibrary &ucx, Running &target) {
     target.global_opts = ucx.variable("ucs_global_opts");
-    target.symbols.log_dispatch = reinterpret_cast<decltype(target.symbols.log_dispatch)>(
-        ucx.symbol("ucs_log_dispatch"));
+    target.symbols.log_dispatch =
+        reinterpret_cast<decltype(target.symbols.log_dispatch)>(ucx.symbol("ucs_log_dispatch"));
 }
 
 void write_log(const Running &target, ucs_log_level_t level, const std::string &line) {

@@ -125,7 +125,9 @@ ucs_status_t mem_dereg(uct_md_h md, const void *params) {
     const auto memh = (mask & kDeregFieldMemh) ? load<uct_mem_h>(params, kDeregMemh) : nullptr;
     const unsigned flags = (mask & kDeregFieldFlags) ? load<unsigned>(params, kDeregFlags) : 0;
     const bool invalidates = (flags & kDeregFlagInvalidate) != 0;
-    auto *completion = (mask & kDeregFieldCompletion) ? load<uct_completion_t *>(params, kDeregCompletion) : nullptr;
+    auto *completion = (mask & kDeregFieldCompletion)
+                           ? load<uct_completion_t *>(params, kDeregCompletion)
+                           : nullptr;
     if (memh == nullptr) {
         return UCS_ERR_INVALID_PARAM;
     }
@@ -135,15 +137,16 @@ ucs_status_t mem_dereg(uct_md_h md, const void *params) {
     if (invalidates && completion == nullptr) {
         return UCS_ERR_INVALID_PARAM;
     }
-    const ucs_status_t status = guarded([&] { return memory_domain(md).mem_dereg(memh, invalidates); });
+    const ucs_status_t status =
+        guarded([&] { return memory_domain(md).mem_dereg(memh, invalidates); });
     if (status == UCS_OK && invalidates) {
         invoke_completion(completion, UCS_OK);
     }
     return status;
 }
 
-constexpr int kNoDmabuf = -1;            // UCT_DMABUF_FD_INVALID, src/uct/api/uct.h since 1.14
-constexpr uint8_t kMemRegistrable = 1;   // UCS_MEM_FLAG_REGISTRABLE, since 1.22
+constexpr int kNoDmabuf = -1;           // UCT_DMABUF_FD_INVALID, src/uct/api/uct.h since 1.14
+constexpr uint8_t kMemRegistrable = 1;  // UCS_MEM_FLAG_REGISTRABLE, since 1.22
 
 ucs_status_t mem_query(uct_md_h md, const void *address, size_t length, void *mem_attr) {
     if (CudaCopy *cuda_copy = CudaCopy::get()) {

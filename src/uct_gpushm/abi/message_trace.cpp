@@ -7,13 +7,15 @@
 namespace gpushm::abi {
 namespace {
 
-void trace(Iface *iface, uct_am_trace_type_t type, uint8_t id, const void *data, size_t length, size_t total) {
+void trace(Iface *iface, uct_am_trace_type_t type, uint8_t id, const void *data, size_t length,
+           size_t total) {
     char text[256] = "";
     if (const auto tracer = load<uct_am_tracer_t>(iface, kBaseIfaceAmTracer)) {
-        tracer(load<void *>(iface, kBaseIfaceAmTracer + sizeof(tracer)), type, id, data, length, text, sizeof(text) - 1);
+        tracer(load<void *>(iface, kBaseIfaceAmTracer + sizeof(tracer)), type, id, data, length,
+               text, sizeof(text) - 1);
     }
-    log_line(UCS_LOG_LEVEL_TRACE_DATA, "%s am_id %u len %zu %s", type == UCT_AM_TRACE_TYPE_SEND ? "TX" : "RX",
-             static_cast<unsigned>(id), total, text);
+    log_line(UCS_LOG_LEVEL_TRACE_DATA, "%s am_id %u len %zu %s",
+             type == UCT_AM_TRACE_TYPE_SEND ? "TX" : "RX", static_cast<unsigned>(id), total, text);
 }
 
 }  // namespace

@@ -24,21 +24,21 @@ Parser scalar_parser(const char *read, const char *write, const char *clone, con
 
 Parser parser_of(OptionType type) {
     switch (type) {
-    case OptionType::boolean:
-        return scalar_parser("ucs_config_sscanf_bool", "ucs_config_sprintf_bool",
-                             "ucs_config_clone_int", "<y|n>");
-    case OptionType::memory_size:
-        return scalar_parser("ucs_config_sscanf_memunits", "ucs_config_sprintf_memunits",
-                             "ucs_config_clone_ulong",
-                             "memory units: <number>[b|kb|mb|gb], \"inf\", or \"auto\"");
-    case OptionType::unsigned_integer:
-        return scalar_parser("ucs_config_sscanf_uint", "ucs_config_sprintf_uint",
-                             "ucs_config_clone_uint", "unsigned integer");
-    case OptionType::time:
-        return scalar_parser("ucs_config_sscanf_time", "ucs_config_sprintf_time",
-                             "ucs_config_clone_double", "time value: <number>[s|us|ms|ns]");
-    case OptionType::ternary_auto:
-        break;
+        case OptionType::boolean:
+            return scalar_parser("ucs_config_sscanf_bool", "ucs_config_sprintf_bool",
+                                 "ucs_config_clone_int", "<y|n>");
+        case OptionType::memory_size:
+            return scalar_parser("ucs_config_sscanf_memunits", "ucs_config_sprintf_memunits",
+                                 "ucs_config_clone_ulong",
+                                 "memory units: <number>[b|kb|mb|gb], \"inf\", or \"auto\"");
+        case OptionType::unsigned_integer:
+            return scalar_parser("ucs_config_sscanf_uint", "ucs_config_sprintf_uint",
+                                 "ucs_config_clone_uint", "unsigned integer");
+        case OptionType::time:
+            return scalar_parser("ucs_config_sscanf_time", "ucs_config_sprintf_time",
+                                 "ucs_config_clone_double", "time value: <number>[s|us|ms|ns]");
+        case OptionType::ternary_auto:
+            break;
     }
     return scalar_parser("ucs_config_sscanf_ternary_auto", "ucs_config_sprintf_ternary_auto",
                          "ucs_config_clone_int", "<yes|no|try|auto>");
@@ -91,15 +91,15 @@ private:
 
 }  // namespace
 
-std::vector<unsigned char> build_option_table(const UcxLibrary &ucx,
-                                              const Running &target, std::string &missing) {
+std::vector<unsigned char> build_option_table(const UcxLibrary &ucx, const Running &target,
+                                              std::string &missing) {
     const std::vector<Option> &options = target.description->options;
     TableBuilder table{ucx, target.layout->config_option, options.size() + 1};
     // First the options that every interface has: a table inside of the table.
-    table.add("", "", nullptr, 0,
-              {"ucs_config_sscanf_table", nullptr, "ucs_config_clone_table",
-               "ucs_config_release_table", "ucs_config_help_table",
-               target.functions.iface_config_table});
+    table.add(
+        "", "", nullptr, 0,
+        {"ucs_config_sscanf_table", nullptr, "ucs_config_clone_table", "ucs_config_release_table",
+         "ucs_config_help_table", target.functions.iface_config_table});
     for (const Option &option : options) {
         table.add(option.name, option.default_value, option.documentation, option.offset,
                   parser_of(option.type));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A component without a memory domain has no transport. What the list of transports would say (UCX_TLS=^posix) is
-// not set, since it would stand over a list in a configuration file of UCX, and also reach a UCX in which gpushm is
-// not registered.
+// A component without a memory domain has no transport. What the list of transports would say
+// (UCX_TLS=^posix) is not set, since it would stand over a list in a configuration file of UCX, and
+// also reach a UCX in which gpushm is not registered.
 #include "uct_gpushm/abi/posix_component.hpp"
 
 #include "uct_gpushm/abi/ucx_objects.hpp"
@@ -16,7 +16,8 @@ namespace {
 constexpr char kPosix[] = "posix";  // src/uct/sm/mm/posix/mm_posix.c
 constexpr char kGpushm[] = "gpushm";
 
-using QueryDomains = ucs_status_t (*)(void *component, uct_md_resource_desc_t **resources, unsigned *count);
+using QueryDomains = ucs_status_t (*)(void *component, uct_md_resource_desc_t **resources,
+                                      unsigned *count);
 
 QueryDomains query_posix_domains;
 
@@ -36,7 +37,8 @@ bool leaves_the_choice(const char *transports) {
     if (transports == nullptr) {
         return true;
     }
-    return transports[0] == '^' ? !has_element(transports + 1, kGpushm) : has_element(transports, "all");
+    return transports[0] == '^' ? !has_element(transports + 1, kGpushm)
+                                : has_element(transports, "all");
 }
 
 ucs_status_t query_domains(void *component, uct_md_resource_desc_t **resources, unsigned *count) {

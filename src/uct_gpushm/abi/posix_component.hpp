@@ -4,9 +4,9 @@
 
 namespace gpushm::abi {
 
-/** Leaves posix out of the running UCX: where /dev/shm is small or cannot be written to, posix makes
- *  ucp_worker_create fail, and gpushm carries what it would carry. It stays where the user names transports
- *  (UCX_TLS=posix,gpushm) or excludes gpushm. */
+/** Leaves posix out of the running UCX: where /dev/shm is small or cannot be written to, posix
+ * makes ucp_worker_create fail, and gpushm carries what it would carry. It stays where the user
+ * names transports (UCX_TLS=posix,gpushm) or excludes gpushm. */
 void leave_out_posix();
 
 }  // namespace gpushm::abi

@@ -35,9 +35,9 @@ Refusal choose_layout(const UcxLibrary &ucx, Running &target) {
     }
     target.version = *version;
     target.layout = find_layout(version->major, version->minor);
-    const std::string obstacle =
-        why_not_served(version->major, version->minor, ucx.symbol("ucs_stats_node_alloc") != nullptr,
-                       "UCX " + text(*version) + " (" + ucx.path() + ")");
+    const std::string obstacle = why_not_served(version->major, version->minor,
+                                                ucx.symbol("ucs_stats_node_alloc") != nullptr,
+                                                "UCX " + text(*version) + " (" + ucx.path() + ")");
     return obstacle.empty() ? Refusal{} : "cannot be used: " + obstacle;
 }
 
@@ -85,8 +85,8 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
         return refusal;
     }
     std::string missing;
-    static const auto *const option_table = new std::vector<unsigned char>(
-        build_option_table(ucx, target, missing));  // UCX keeps it
+    static const auto *const option_table =
+        new std::vector<unsigned char>(build_option_table(ucx, target, missing));  // UCX keeps it
     if (!missing.empty()) {
         return missing_symbol(ucx, missing);
     }
@@ -121,13 +121,12 @@ bool register_component(const ComponentDescription &description, const void *ask
     const std::lock_guard<std::mutex> lock{known.mutex};
     const std::optional<UcxLibrary> ucx = UcxLibrary::find(asking_code);
     if (!ucx) {
-        log_line(UCS_LOG_LEVEL_WARN,
-                 "gpushm " PACKAGE_VERSION " found no libuct for the UCX that loaded it: use a UCX "
-                 "with shared libraries");
+        log_line(UCS_LOG_LEVEL_WARN, "gpushm " PACKAGE_VERSION
+                                     " found no libuct for the UCX that loaded it: use a UCX "
+                                     "with shared libraries");
         return false;
     }
-    if (std::find(known.decided.begin(), known.decided.end(), ucx->path()) !=
-        known.decided.end()) {
+    if (std::find(known.decided.begin(), known.decided.end(), ucx->path()) != known.decided.end()) {
         return ucx->path() == known.served;
     }
     known.decided.push_back(ucx->path());

@@ -16,9 +16,9 @@ struct Running {
     Functions functions;
     Symbols symbols;
     // Of its libucp; may be null.
-    void *am_handlers;  // ucp_am_handlers
-    void *rkey_pack;    // ucp_rkey_pack
-    void *memh_pack;    // ucp_memh_pack, of UCX 1.14 and later
+    void *am_handlers;        // ucp_am_handlers
+    void *rkey_pack;          // ucp_rkey_pack
+    void *memh_pack;          // ucp_memh_pack, of UCX 1.14 and later
     const void *global_opts;  // ucs_global_opts, whose first member is the log's configuration
 };
 

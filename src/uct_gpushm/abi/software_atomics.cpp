@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The atomic operations that UCP does by the target's CPU, since no transport within a node has them.
+// The atomic operations that UCP does by the target's CPU, since no transport within a node has
+// them.
 #include "uct_gpushm/abi/running.hpp"
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 namespace gpushm::abi {
 namespace {
 
-/** The first members of ucp_am_handler_t (src/ucp/core/ucp_context.h), the same in every version. */
+/** The first members of ucp_am_handler_t (src/ucp/core/ucp_context.h), the same in every version.
+ */
 struct AmHandler {
     uint64_t features;
     uct_am_callback_t callback;

@@ -29,9 +29,7 @@ public:
     }
 
     constexpr size_t size() const { return size_; }
-    constexpr size_t operator[](Field field) const {
-        return offsets_[static_cast<size_t>(field)];
-    }
+    constexpr size_t operator[](Field field) const { return offsets_[static_cast<size_t>(field)]; }
     constexpr bool has(Field field) const { return (*this)[field] != kAbsent; }
 
     /** A field inside of the size given so far. */

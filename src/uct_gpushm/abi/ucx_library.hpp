@@ -28,7 +28,8 @@ public:
      *  libuct itself does not tell its version. */
     std::optional<Version> version() const;
 
-    /** A function or variable of the libucp of this UCX; null when none is loaded or it does not export it. */
+    /** A function or variable of the libucp of this UCX; null when none is loaded or it does not
+     * export it. */
     void *ucp_symbol(const char *name) const;
 
     const std::string &path() const { return path_; }
@@ -66,8 +67,8 @@ struct Functions {
     ucs_status_t (*md_open)(uct_component_h component, const char *md_name,
                             const uct_md_config_t *config, uct_md_h *md);
     void (*config_release)(void *config);
-    void *base_rkey_compare;     // may be null
-    void *base_iface_query_v2;   // may be null
+    void *base_rkey_compare;    // may be null
+    void *base_iface_query_v2;  // may be null
 };
 
 /** Looks up every symbol; otherwise the name of the first missing one is in `missing`. */

@@ -8,9 +8,10 @@
 
 namespace gpushm::abi {
 
-/** The first object of a list of UCX with this name, which stands at `name_offset` in it; null when there is none. */
-inline unsigned char *find_named(const ucs_list_link_t *list, size_t link_offset, size_t name_offset,
-                                 const char *name) {
+/** The first object of a list of UCX with this name, which stands at `name_offset` in it; null when
+ * there is none. */
+inline unsigned char *find_named(const ucs_list_link_t *list, size_t link_offset,
+                                 size_t name_offset, const char *name) {
     for (ucs_list_link_t *link = list->next; link != list; link = link->next) {
         unsigned char *object = reinterpret_cast<unsigned char *>(link) - link_offset;
         if (strcmp(reinterpret_cast<const char *>(object + name_offset), name) == 0) {
