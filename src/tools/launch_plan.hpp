@@ -17,7 +17,7 @@ namespace gpushm::tools {
 struct LaunchFacts {
     std::vector<std::string> command;  // may be empty: the environment for any program
     /** What libraries the program loads is known beforehand; not so for a script, an interpreter or
-     *  a launcher, which may bring a UCX of their own. */
+     * a launcher, which may bring a UCX of their own. */
     bool links_ucx = false;
     bool links_mpi = false;
     /** The one linked, otherwise the one that the dynamic loader finds by default. */

@@ -24,7 +24,7 @@ struct ProgramFile {
     /** Runs with other rights than the caller's: the loader then ignores LD_PRELOAD. */
     bool changes_rights = false;
     /** What the loader would load, also through other libraries; nothing for a static program, a
-     *  script, or a program of another machine. */
+     * script, or a program of another machine. */
     std::vector<LinkedLibrary> libraries;
 
     /** Null when there is none whose name begins with `prefix`. */
@@ -32,7 +32,7 @@ struct ProgramFile {
 };
 
 /** Where execvp(3) would find `program`; empty when nowhere. `search_path`: the value of PATH, null
- *  when unset. */
+ * when unset. */
 std::optional<std::string> find_program(const std::string &program, const char *search_path);
 
 /** Looks at the file without running it. */

@@ -57,7 +57,7 @@ std::vector<McaSetting> find_pml_settings(const std::string &system_directory) {
 }
 
 /** pml/ucx is a file of its own in some builds; in others it is a part of the library that every
- *  program of Open MPI links. */
+ * program of Open MPI links. */
 std::optional<UcxInstallation> find_ucx(const std::string &component_directory,
                                         const std::string &ompi_info) {
     const std::string component = component_directory + "/mca_pml_ucx.so";

@@ -48,11 +48,11 @@ std::string other_mpi_of(const ProgramFile &program);
 std::string find_enabled_component(const std::vector<std::string> &folders);
 
 /** Values in what `ompi_info --parsable` prints: "path:libdir:/usr/lib" is the value "/usr/lib" of
- *  the key "path:libdir". Empty when the key is not there. */
+ * the key "path:libdir". Empty when the key is not there. */
 std::string ompi_info_value(const std::string &text, const std::string &key);
 
 /** The value of `parameter` in an MCA parameter file ("name = value" lines, '#' comments); the last
- *  one counts. */
+ * one counts. */
 std::optional<std::string> mca_file_value(const std::string &text, const std::string &parameter);
 
 }  // namespace gpushm::tools

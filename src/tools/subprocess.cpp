@@ -44,7 +44,7 @@ bool read_all(int fd, std::string &text) {
 }
 
 /** Runs `body` in a child with `output` (a pipe) as its argument and everything else silent; the
- *  child exits with what `body` returns. */
+ * child exits with what `body` returns. */
 std::optional<std::string> collect(const std::function<int(int output)> &body) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {

@@ -15,8 +15,8 @@ inline constexpr std::chrono::seconds kSubprocessTimeout{10};
 
 /** Standard output of the program argv[0] (looked up in PATH if it has no '/'), with
  * `extra_entries`
- *  ("NAME=VALUE") added to the environment; its standard error is dropped. Empty when it cannot be
- *  started, fails, or takes longer than kSubprocessTimeout (it is then killed). */
+ * ("NAME=VALUE") added to the environment; its standard error is dropped. Empty when it cannot be
+ * started, fails, or takes longer than kSubprocessTimeout (it is then killed). */
 std::optional<std::string> output_of(const std::vector<std::string> &argv,
                                      const std::vector<std::string> &extra_entries = {});
 

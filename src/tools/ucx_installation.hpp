@@ -24,18 +24,18 @@ enum class Loading {
 };
 
 /** UCX reads UCX_PLUGIN_PATH since 1.22; earlier releases load only modules that were listed when
- *  they were built (src/ucs/sys/module.c of 1.21 and of 1.22). */
+ * they were built (src/ucs/sys/module.c of 1.21 and of 1.22). */
 Loading loading_of(const Version &ucx);
 
 /** Empty when gpushm can serve this UCX, otherwise what hinders it and what to do, without a final
- *  full stop. */
+ * full stop. */
 std::string why_not_served(const UcxInstallation &ucx);
 
 /** The range of releases that gpushm serves, "1.13 to 1.23". */
 std::string served_versions();
 
 /** The UCX that `program` links, directly or through other libraries. Empty when it links none, or
- *  when it cannot be loaded. */
+ * when it cannot be loaded. */
 std::optional<UcxInstallation> find_linked_ucx(const ProgramFile &program);
 
 /** The UCX that dlopen("libucp.so.0") finds: LD_LIBRARY_PATH, then the system's cache. */

@@ -48,7 +48,7 @@ std::optional<Exclusion> excluding_pml(const UserSettings &user, bool ucx_has_cu
 bool is_mpirun(const std::string &program);
 
 /** The value of `--mca NAME VALUE` in the command line of Open MPI's mpirun; empty when the command
- *  is no mpirun or does not have it. The last one counts. */
+ * is no mpirun or does not have it. The last one counts. */
 std::optional<std::string> mca_argument(const std::vector<std::string> &command,
                                         const std::string &name);
 

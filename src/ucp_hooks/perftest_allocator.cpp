@@ -16,7 +16,7 @@ namespace gpushm {
 namespace {
 
 /** struct ucx_perf_allocator; the context and uct_allocated_memory_t stay opaque, as they differ
- *  from version to version. */
+ * from version to version. */
 struct PerfAllocator {
     ucs_memory_type_t mem_type;
     ucs_status_t (*init)(void *perf);
@@ -44,7 +44,7 @@ bool succeeded(const char *what, CUresult result) {
 }
 
 /** The primary context of the first visible GPU; null when there is none. Kept until the program
- *  ends. */
+ * ends. */
 CUcontext primary_context() {
     static const CUcontext context = [] {
         const CudaDriver &cuda = *CudaDriver::get();
@@ -74,7 +74,7 @@ ucs_status_t init(void *) {
 }
 
 /** The UCT tests must register what they allocate with a memory domain that only ucx_perftest's
- *  private context knows; the UCP tests allocate by ucp_mem_map. */
+ * private context knows; the UCP tests allocate by ucp_mem_map. */
 ucs_status_t uct_alloc(const void *, size_t, unsigned, void *) {
     GPUSHM_LOG(error,
                "ucx_perftest: tests of a single transport cannot use GPU memory with "
@@ -85,7 +85,7 @@ ucs_status_t uct_alloc(const void *, size_t, unsigned, void *) {
 void uct_free(const void *, void *) {}
 
 /** Runs a synchronous operation in the context, from whichever thread, and waits for it: copies
- *  within a device return early. */
+ * within a device return early. */
 template <typename Operation>
 void in_context(const char *what, Operation operation) {
     const CudaDriver &cuda = *CudaDriver::get();
@@ -120,7 +120,7 @@ PerfAllocator our_allocators[] = {
 };
 
 /** A ucx_perftest with CUDA fills the entries itself, and without a driver they stay empty: it then
- *  says that the memory type is not supported. */
+ * says that the memory type is not supported. */
 __attribute__((constructor)) void fill_allocators() {
     auto **allocators =
         static_cast<PerfAllocator **>(dlsym(RTLD_DEFAULT, "ucx_perf_mem_type_allocators"));

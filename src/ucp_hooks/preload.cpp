@@ -69,7 +69,7 @@ void *loaded_symbol(const char *library, const char *name) {
 }
 
 /** The function that the caller would have reached without us: that of the library on which the
- *  caller depends, which may be loaded RTLD_LOCAL beside another one. */
+ * caller depends, which may be loaded RTLD_LOCAL beside another one. */
 void *next_function(const char *name, const void *caller) {
     Dl_info info;
     link_map *object = nullptr;
@@ -102,7 +102,7 @@ void *in_plugin(const char *name) {
 }
 
 /** Allocators for GPU memory where the program is ucx_perftest, which looks for them before it
- *  loads any plugin. */
+ * loads any plugin. */
 __attribute__((constructor)) void help_perftest() {
     if (dlsym(RTLD_DEFAULT, kPerftestAllocators) != nullptr) {
         open_sibling("libucx_perftest_gpushm.so.0");

@@ -35,7 +35,7 @@ static_assert(sizeof(DeviceAddress) <= 31 && sizeof(InterfaceAddress) <= 63, "li
 DeviceAddress local_device_address(InterfaceKind kind);
 
 /** Reads a device address of `length` bytes (0: not known) and says whether it is one of this kind
- *  from this node. False with one line in the log where the user can do something about it. */
+ * from this node. False with one line in the log where the user can do something about it. */
 bool same_node(InterfaceKind kind, const void *device_addr, size_t length);
 
 /** Reads an interface address of `length` bytes (0: not known), which UCX may hand over unaligned.

@@ -138,8 +138,8 @@ unsigned device_paths() {
     // No endpoint of the first protocols has more lanes. UCX 1.14 and newer expect less of each
     // further path, in proportion: with twice as many paths as lanes the last one still has more
     // than half of our bandwidth.
-    constexpr unsigned long kMostLanes = 64;
-    const unsigned long lanes = first_protocols() ? std::min(wanted_eager_lanes(), kMostLanes) : 0;
+    constexpr unsigned long kMaxLanes = 64;
+    const unsigned long lanes = first_protocols() ? std::min(wanted_eager_lanes(), kMaxLanes) : 0;
     return lanes < 2 ? 1 : static_cast<unsigned>(2 * lanes);
 }
 

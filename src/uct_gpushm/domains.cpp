@@ -3,7 +3,7 @@
 
 #include "core/copy/row_views.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_info.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
@@ -29,7 +29,7 @@ uint64_t registration_of(uct_mem_h memh) {
 /** A remote key as it travels. */
 struct PackedKey {
     uint64_t registration;  // RegistrationTable id in the process that packed it
-    BufferName buffer;      // in which the registration begins
+    BufferKey buffer;       // in which the registration begins
     uint64_t head_start;    // RemoteMemory::head_start
     StridedRows rows;  // instead of the block at the registration's RowViews source; length 0: none
     uint64_t block;    // that source
@@ -63,7 +63,7 @@ public:
     size_t rkey_packed_size() const override { return sizeof(PackedKey); }
 
     /** Carries nothing of the allocation but its range: UCP keeps handles of freed memory in its
-     *  cache, and what lies at an address is looked up for each operation. */
+     * cache, and what lies at an address is looked up for each operation. */
     ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) override {
         memh = memh_of(RegistrationTable::instance().add(address, length));
         return UCS_OK;

@@ -8,7 +8,7 @@
 #include "core/hooks/driver_hooks.hpp"
 #include "core/hooks/system_call_watch.hpp"
 #include "core/memory/allocation_history.hpp"
-#include "core/memory/host_pages.hpp"
+#include "core/memory/known_host_pages.hpp"
 #include "core/memory/memory_info.hpp"
 #include "core/reclaim/background.hpp"
 #include "uct_gpushm/gpu_atomics.hpp"
@@ -40,19 +40,19 @@ void report_freed(const MemoryInfo &allocation) {
     abi::report_memory_freed(allocation.base, allocation.length, to_memory_type(allocation.kind));
 }
 
-void forget_host_pages(void *address, size_t length) {
-    HostPages::instance().forget(address, length);
+void forget_known_host_pages(void *address, size_t length) {
+    KnownHostPages::instance().forget(address, length);
 }
 
 /** A UCX with CUDA does for the process what is done here, and both would be in each other's way:
- *  its memory-type cache would be lost, and neither can patch a function that the other has
- *  patched. */
+ * its memory-type cache would be lost, and neither can patch a function that the other has
+ * patched. */
 void prepare_process() {
     static std::once_flag once;
     std::call_once(once, [] {
         serve_atomics_on_gpu_memory();
         // First, for it makes libucm load what it has for CUDA.
-        const bool has_events = abi::subscribe_unmap(forget_host_pages);
+        const bool has_events = abi::subscribe_unmap(forget_known_host_pages);
         const bool is_watched = has_events && watch_system_calls(abi::patch_function);
         if (abi::ucx_watches_cuda()) {
             watch_contexts(abi::patch_function);
@@ -66,7 +66,7 @@ void prepare_process() {
                        "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
                        "the kind of memory in each message");
         } else if (install_driver_hooks(abi::patch_function, report_freed) && is_watched) {
-            HostPages::instance().trust();
+            KnownHostPages::instance().trust();
             watch_stream_captures(abi::patch_function);
             if (abi::watch_key_packing()) {
                 watch_early_returns(abi::patch_function);
@@ -93,7 +93,7 @@ public:
     }
 
     void add(const void *address, size_t length) {
-        const bool is_small = length <= kMostBytes;
+        const bool is_small = length <= kMaxBytes;
         const MemoryInfo block = is_small ? query_memory(address) : MemoryInfo();
         const std::lock_guard<std::mutex> lock(mutex_);
         used_.erase(address);  // of one that went with its context
@@ -109,7 +109,7 @@ public:
         if (block == used_.end()) {
             return false;
         }
-        const bool keep = kept_.size() < kMostKept;
+        const bool keep = kept_.size() < kMaxKept;
         if (keep) {
             kept_.push_back(block->second);
         }
@@ -118,8 +118,8 @@ public:
     }
 
 private:
-    static constexpr size_t kMostBytes = 512;  // the driver's own unit
-    static constexpr size_t kMostKept = 64;
+    static constexpr size_t kMaxBytes = 512;  // the driver's own unit
+    static constexpr size_t kMaxKept = 64;
 
     /** Unless it went with its context (cudaDeviceReset): something else may be at its address by
      * now. That is not seen if another thread resets the device, and allocates, between this look
@@ -205,7 +205,7 @@ public:
                            abi::MemoryAttributes &attributes) override {
         // Most buffers. What was here before was found to be gone when the page was added, or hooks
         // have said so.
-        if (HostPages::instance().contains(address)) {
+        if (KnownHostPages::instance().contains(address)) {
             return UCS_ERR_INVALID_ADDR;
         }
         const MemoryInfo info = query_memory(address);

@@ -10,7 +10,7 @@
 namespace gpushm::uct {
 
 /** There is a CUDA driver. The first one prepares the process: UCX's memory-type cache, the
- *  driver's hooks. */
+ * driver's hooks. */
 std::unique_ptr<Domain> make_memory_copy_domain();
 
 }  // namespace gpushm::uct

@@ -5,8 +5,8 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/hooks/driver_hooks.hpp"
 #include "core/hooks/system_call_watch.hpp"
-#include "core/pinning/host_pins.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/host_registration_cache.hpp"
+#include "core/pinning/segment_table.hpp"
 #include "core/reclaim/context_preparation.hpp"
 #include "core/standby/standby_kernel.hpp"
 #include "openmpi/datatypes/message_calls.hpp"
@@ -90,7 +90,7 @@ ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t *addr) {
 }
 
 /** UCX needs both ways: it ends the process when a peer that was reached cannot answer ("endpoint
- *  reconfiguration not supported yet", src/ucp/wireup/wireup.c). */
+ * reconfiguration not supported yet", src/ucp/wireup/wireup.c). */
 bool peers_can_answer() {
     if (Segment::peers_may_attach()) {
         return true;
@@ -275,12 +275,12 @@ StandbyConfig standby_config(const InterfaceConfig &config) {
 }
 
 /** Page-locking of the application's buffers, where it does not notice. */
-void enable_host_pins(size_t limit_bytes) {
+void enable_host_registration_cache(size_t limit_bytes) {
     static const bool watched =
         CudaDriver::get() != nullptr && abi::subscribe_unmap([](void *address, size_t length) {
-            HostPins::instance().invalidate(address, length);
+            HostRegistrationCache::instance().invalidate(address, length);
         });
-    HostPins::instance().enable(
+    HostRegistrationCache::instance().enable(
         watched && host_memory_is_watched() && system_calls_are_watched() ? limit_bytes : 0);
 }
 
@@ -333,8 +333,8 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     static uct_iface_ops_t ops = make_ops();
     const auto &settings = *reinterpret_cast<const InterfaceConfig *>(config);
     auto iface = std::make_unique<SharedMemoryInterface>();
-    HostRegions::instance().set_pinning_enabled(settings.pin != 0);
-    enable_host_pins(settings.pin != 0 ? settings.host_pin_limit : 0);
+    SegmentTable::instance().set_pinning_enabled(settings.pin != 0);
+    enable_host_registration_cache(settings.pin != 0 ? settings.host_pin_limit : 0);
     StandbyKernels::instance().configure(standby_config(settings));
     prepare_contexts();
     openmpi::set_staging_limit(settings.openmpi_staging);

@@ -10,7 +10,7 @@
 namespace gpushm::uct {
 namespace {
 
-constexpr size_t kMostGpus = 64;
+constexpr size_t kMaxGpus = 64;
 constexpr int kNotAsked = 0;  // what is known is one more than the number
 
 std::optional<int> attribute(CUdevice_attribute which, CUdevice device) {
@@ -37,9 +37,9 @@ ucs_sys_device_t ask(CUdevice device) {
 
 ucs_sys_device_t system_device_of(const MemoryInfo &info) {
     // Relaxed: whoever finds nothing asks, and gets the same answer.
-    static std::array<std::atomic<int>, kMostGpus> known = {};
+    static std::array<std::atomic<int>, kMaxGpus> known = {};
     const auto index = static_cast<size_t>(info.device);
-    if (info.kind != MemoryKind::device || index >= kMostGpus) {
+    if (info.kind != MemoryKind::device || index >= kMaxGpus) {
         return UCS_SYS_DEVICE_ID_UNKNOWN;
     }
     int number = known[index].load(std::memory_order_relaxed);

@@ -31,7 +31,7 @@ protected:
     void SetUp() override { ASSERT_NE(ucx_.layout, nullptr) << "no layout for this UCX"; }
 
     /** The slot holds this exported function. Nothing is expected of a slot that the layout lacks,
-     *  or where this UCX has a function that it does not export. */
+     * or where this UCX has a function that it does not export. */
     template <typename Op>
     void expect_function(const void *table, const StructLayout<Op> &layout, Op op,
                          const char *function) {

@@ -89,16 +89,16 @@ TEST_F(DescriptorChannel, OfTwoOwnersWithOneNumberEachHasItsOwn) {
 }
 
 TEST_F(DescriptorChannel, KeepsTheLastFewAndClosesThemAtTheEnd) {
-    constexpr size_t kMost = DescriptorReceiver::kMostKept;
-    for (uint64_t id = 1; id <= 2 * kMost; ++id) {
+    constexpr size_t kMax = DescriptorReceiver::kMaxKept;
+    for (uint64_t id = 1; id <= 2 * kMax; ++id) {
         ASSERT_TRUE(send_descriptor(cookie_, {1, id}, file_));
         EXPECT_FALSE(receiver_.receive({2, id}));
-        EXPECT_LE(open_descriptors(), before_ + kMost) << id;
+        EXPECT_LE(open_descriptors(), before_ + kMax) << id;
     }
-    EXPECT_FALSE(receiver_.receive({1, kMost})) << "one that had to go";
-    EXPECT_TRUE(receiver_.receive({1, kMost + 1}));
-    EXPECT_TRUE(receiver_.receive({1, 2 * kMost}));
-    EXPECT_EQ(open_descriptors(), before_ + kMost - 2);
+    EXPECT_FALSE(receiver_.receive({1, kMax})) << "one that had to go";
+    EXPECT_TRUE(receiver_.receive({1, kMax + 1}));
+    EXPECT_TRUE(receiver_.receive({1, 2 * kMax}));
+    EXPECT_EQ(open_descriptors(), before_ + kMax - 2);
     receiver_ = DescriptorReceiver();
     EXPECT_EQ(open_descriptors(), before_ - 1) << "the socket is gone, too";
 }

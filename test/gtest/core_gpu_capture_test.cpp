@@ -5,7 +5,7 @@
 #include "core_gpu_support.hpp"
 
 #include "core/copy/copy_any.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include <atomic>
 #include <functional>
@@ -139,7 +139,7 @@ TEST_F(CaptureTest, GoesOnWhenANewBufferIsMet) {
 TEST_F(CaptureTest, GoesOnWhenHostMemoryIsLocked) {
     constexpr size_t kBytes = 1 << 20;
     Buffer host(MemoryKind::host, kBytes);
-    HostPins &pins = HostPins::instance();
+    HostRegistrationCache &pins = HostRegistrationCache::instance();
     pins.enable(size_t{1} << 30);
     EXPECT_EQ(capture_around([&] {
                   std::thread([&] {

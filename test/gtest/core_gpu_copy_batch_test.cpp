@@ -17,7 +17,7 @@ using namespace test;
 
 constexpr size_t kPiece = 512;
 constexpr size_t kInFlight = 2;  // batches that are submitted before the others wait
-constexpr size_t kMostInOne = 64;
+constexpr size_t kMaxInOne = 64;
 
 /** A window of copies from device memory to page-locked memory, piece by piece. */
 class CopyBatches : public GpuTest {
@@ -80,16 +80,16 @@ TEST_F(CopyBatches, WhatIsStartedBehindTwoGoesOutTogether) {
 }
 
 TEST_F(CopyBatches, OneThatIsFullDoesNotWait) {
-    for (size_t piece = 0; piece < kInFlight + kMostInOne - 1; ++piece) {
+    for (size_t piece = 0; piece < kInFlight + kMaxInOne - 1; ++piece) {
         start(piece);
     }
     EXPECT_EQ(calls("cuMemcpyBatchAsync"), 0u);
-    start(kInFlight + kMostInOne - 1);
-    expect_submitted(kInFlight, kMostInOne);
-    start(kInFlight + kMostInOne);
+    start(kInFlight + kMaxInOne - 1);
+    expect_submitted(kInFlight, kMaxInOne);
+    start(kInFlight + kMaxInOne);
     EXPECT_EQ(calls("cuEventRecord"), kInFlight + 1) << "the next one begins anew";
     wait_for_all();
-    expect_copied(kInFlight + kMostInOne + 1);
+    expect_copied(kInFlight + kMaxInOne + 1);
 }
 
 TEST_F(CopyBatches, OneThatIsLongDoesNotWait) {

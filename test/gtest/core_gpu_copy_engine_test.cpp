@@ -2,7 +2,7 @@
 // CopyEngine and copy_any: right bytes at the right time, and nothing of the application disturbed.
 #include "core/copy/copy_any.hpp"
 #include "core/copy/copy_pieces.hpp"
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 #include "core_gpu_support.hpp"
 
 #include <algorithm>
@@ -31,12 +31,12 @@ class CopyAny : public GpuTest,
 
 TEST_P(CopyAny, MovesExactlyTheBytesThatItIsTold) {
     const auto [from, to] = GetParam();
-    constexpr size_t kMost = 300000;
-    Buffer source(from, kMost + 128);
-    Buffer destination(to, kMost + 128);
+    constexpr size_t kMax = 300000;
+    Buffer source(from, kMax + 128);
+    Buffer destination(to, kMax + 128);
     uint64_t seed = 100 * static_cast<uint64_t>(from) + static_cast<uint64_t>(to);
     for (const size_t length :
-         {size_t{1}, size_t{7}, size_t{64}, size_t{4096}, size_t{8193}, size_t{65536}, kMost}) {
+         {size_t{1}, size_t{7}, size_t{64}, size_t{4096}, size_t{8193}, size_t{65536}, kMax}) {
         for (const size_t misaligned : {0, 1, 3, 64}) {
             source.fill(++seed);
             const uint64_t around = ++seed;
@@ -46,7 +46,7 @@ TEST_P(CopyAny, MovesExactlyTheBytesThatItIsTold) {
             EXPECT_EQ(destination.check(target, length, seed - 1, around), "")
                 << memory_kind_name(from) << " to " << memory_kind_name(to) << ", " << length
                 << " bytes to offset " << target;
-            EXPECT_EQ(source.check(0, kMost + 128, seed - 1, 0), "") << "the source changed";
+            EXPECT_EQ(source.check(0, kMax + 128, seed - 1, 0), "") << "the source changed";
         }
     }
     EXPECT_EQ(copy_any(destination.data(), source.data(), 0), Status::ok);

@@ -243,7 +243,7 @@ struct Tries {
 };
 
 /** copy_any waits by cuStreamQuery, without an event. It tries two engines, each of which submits
- *  twice, and cuMemcpy at last. */
+ * twice, and cuMemcpy at last. */
 TEST_F(GpuTest, CopyAnyFailsOnlyWhenAllItsTriesDo) {
     if (!simulated()) {
         GTEST_SKIP() << "makes calls fail";

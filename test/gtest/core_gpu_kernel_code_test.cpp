@@ -113,7 +113,7 @@ TEST_F(KernelCodeTest, TheKernelForClustersMayBeMissing) {
     set_simulation("SIMCUDA_FAIL", "");
     EXPECT_EQ(code.function(Kernel::standby_cluster), nullptr);
     for (const Kernel kernel :
-         {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::withdrawable_copy}) {
+         {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::cancellable_copy}) {
         EXPECT_NE(code.function(kernel), nullptr);
     }
 }
@@ -128,10 +128,10 @@ TEST_F(KernelCodeTest, HasNothingWhenAPartIsMissing) {
         KernelCode code;
         code.load(context_);
         for (const Kernel kernel :
-             {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::withdrawable_copy}) {
+             {Kernel::standby, Kernel::copy_rows, Kernel::reduce, Kernel::cancellable_copy}) {
             EXPECT_EQ(code.function(kernel), nullptr) << failing;
         }
-        EXPECT_FALSE(code.take_withdrawal()) << failing;
+        EXPECT_FALSE(code.take_cancellation()) << failing;
         const bool had_module =
             strncmp(failing, "cuModuleLoadData", strlen("cuModuleLoadData")) != 0;
         EXPECT_EQ(calls("cuModuleUnload"), had_module ? 1u : 0u) << failing;

@@ -181,7 +181,7 @@ bool await(Condition condition) {
 class Reading {
 public:
     Reading(Reader reader, Litmus &litmus) : litmus_(litmus) {
-        const LitmusParameters parameters = {&litmus, kMostPolls};
+        const LitmusParameters parameters = {&litmus, kMaxPolls};
         if (reader == Reader::gpu) {
             launch(parameters);
         } else {
@@ -211,7 +211,7 @@ public:
 
 private:
     /** A GPU takes some us for a poll: it leaves by itself though the test has died. */
-    static constexpr uint32_t kMostPolls = 20'000'000;
+    static constexpr uint32_t kMaxPolls = 20'000'000;
 
     void launch(LitmusParameters parameters) {
         const CudaDriver &cuda = *CudaDriver::get();
@@ -262,7 +262,7 @@ protected:
     }
 
     /** Overwrites all units, as fast as it can, until the reader has seen enough. Returns how many
-     *  reports were missing meanwhile. */
+     * reports were missing meanwhile. */
     uint32_t overwrite_units() {
         const uint32_t rounds = simulated() ? 100'000 : 500'000;
         const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -276,7 +276,7 @@ protected:
             }
             const uint32_t polls_before = std::exchange(polls, polls_done(*litmus_));
             missing += polls != polls_before ? missing_reports(*litmus_, polls) : 0;
-            const bool enough = round >= rounds && fewest_changes(*litmus_) >= kEnoughChanges;
+            const bool enough = round >= rounds && fewest_changes(*litmus_) >= kMinChanges;
             if (enough || std::chrono::steady_clock::now() > end) {
                 return missing;
             }
@@ -287,7 +287,7 @@ protected:
     }
 
     static constexpr uint32_t kRoundsAtATime = 256;
-    static constexpr uint32_t kEnoughChanges = 200;  // of each unit
+    static constexpr uint32_t kMinChanges = 200;  // of each unit
 
     Buffer memory_{MemoryKind::pinned, sizeof(Litmus)};
     Litmus *litmus_ = nullptr;
@@ -307,7 +307,7 @@ TEST_P(OverwrittenUnits, AreSeenWholeAndInOrder) {
     Reading reading(reader, *litmus_);
     const uint32_t missing = overwrite_units();
     reading.end();
-    EXPECT_GE(fewest_changes(*litmus_), kEnoughChanges) << "nothing new was seen";
+    EXPECT_GE(fewest_changes(*litmus_), kMinChanges) << "nothing new was seen";
     EXPECT_EQ(sum(*litmus_, &simcuda::LitmusReport::torn), 0u);
     EXPECT_EQ(sum(*litmus_, &simcuda::LitmusReport::stale), 0u);
     EXPECT_EQ(sum(*litmus_, &simcuda::LitmusReport::backwards), 0u);

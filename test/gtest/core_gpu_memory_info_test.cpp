@@ -3,7 +3,7 @@
 #include "core_gpu_support.hpp"
 
 #include "core/copy/copy_any.hpp"
-#include "core/memory/host_pages.hpp"
+#include "core/memory/known_host_pages.hpp"
 
 #include <optional>
 #include <thread>
@@ -170,7 +170,7 @@ TEST(MemoryInfoProcess, NothingIsInitialisedForHostMemory) {
 }
 
 FreshProcess asked_once("host-page-asked-once", [] {
-    HostPages::instance().trust();  // nothing is unmapped here
+    KnownHostPages::instance().trust();  // nothing is unmapped here
     alignas(4096) static unsigned char page[4096];
     for (size_t i = 0; i < 100; ++i) {
         if (query_memory(page + i).kind != MemoryKind::host) {
@@ -181,7 +181,7 @@ FreshProcess asked_once("host-page-asked-once", [] {
         return 0;  // does not count
     }
     const uint64_t asked = calls("cuPointerGetAttributes");
-    HostPages::instance().forget(page, 1);
+    KnownHostPages::instance().forget(page, 1);
     query_memory(page);
     return asked == 1 && calls("cuPointerGetAttributes") == 2 ? 0 : 2;
 });
@@ -194,7 +194,7 @@ TEST(MemoryInfoProcess, BeforeInitialisationTheDriverIsAskedOncePerHostPage) {
  * nothing else. */
 FreshProcess pages_forgotten("host-pages-forgotten", [] {
     constexpr uintptr_t kPage = 4096;
-    HostPages &pages = HostPages::instance();
+    KnownHostPages &pages = KnownHostPages::instance();
     pages.trust();
     constexpr uintptr_t kBegin = uintptr_t{1} << 40;
     for (size_t count = 1; count <= size_t{1} << 16; count *= 2) {
@@ -222,7 +222,7 @@ FreshProcess pages_forgotten("host-pages-forgotten", [] {
     return 0;
 });
 
-TEST(MemoryInfoProcess, HostPagesOfARangeAreForgotten) {
+TEST(MemoryInfoProcess, KnownHostPagesOfARangeAreForgotten) {
     EXPECT_EQ(pages_forgotten.run(), 0);
 }
 

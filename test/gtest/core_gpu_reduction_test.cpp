@@ -166,13 +166,13 @@ TYPED_TEST_SUITE(Reduction, AllNumbers);
 TYPED_TEST(Reduction, ComputesEveryOperation) {
     using Number = TypeParam;
     constexpr size_t kGuard = Reduction<Number>::kGuard;
-    constexpr size_t kMost = 300'001;  // more than all threads of a launch
-    Buffer first(MemoryKind::device, (kMost + 2 * kGuard) * sizeof(Number));
-    Buffer second(MemoryKind::device, (kMost + 2 * kGuard) * sizeof(Number));
-    Buffer third(MemoryKind::device, (kMost + 2 * kGuard) * sizeof(Number));
+    constexpr size_t kMax = 300'001;  // more than all threads of a launch
+    Buffer first(MemoryKind::device, (kMax + 2 * kGuard) * sizeof(Number));
+    Buffer second(MemoryKind::device, (kMax + 2 * kGuard) * sizeof(Number));
+    Buffer third(MemoryKind::device, (kMax + 2 * kGuard) * sizeof(Number));
     uint64_t seed = 0;
     for (const ReductionOperation operation : kOperations) {
-        for (const size_t count : {size_t{1}, size_t{7}, size_t{256}, size_t{1000}, kMost}) {
+        for (const size_t count : {size_t{1}, size_t{7}, size_t{256}, size_t{1000}, kMax}) {
             for (Buffer *result : {&second, &third}) {
                 const auto a = numbers<Number>(count, ++seed);
                 const auto b = numbers<Number>(count + 2 * kGuard, ++seed);

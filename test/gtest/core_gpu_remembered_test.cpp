@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is remembered of memory, apart from the driver: AllocationTable and HostPages.
+// What is remembered of memory, apart from the driver: AllocationTable and KnownHostPages.
 #include "core/memory/allocation_table.hpp"
-#include "core/memory/host_pages.hpp"
+#include "core/memory/known_host_pages.hpp"
 
 #include <gtest/gtest.h>
 
@@ -123,8 +123,8 @@ TEST_F(AllocationTableTest, ThreadsFindAddAndForget) {
     other.join();
 }
 
-TEST(HostPages, NothingIsKeptBeforeItCanBeTrusted) {
-    const auto pages = std::make_unique<HostPages>();
+TEST(KnownHostPages, NothingIsKeptBeforeItCanBeTrusted) {
+    const auto pages = std::make_unique<KnownHostPages>();
     pages->add(kPlace);
     EXPECT_FALSE(pages->contains(kPlace));
     pages->trust();
@@ -132,8 +132,8 @@ TEST(HostPages, NothingIsKeptBeforeItCanBeTrusted) {
     EXPECT_TRUE(pages->contains(kPlace));
 }
 
-TEST(HostPages, APageIsKnownFromAnyByte) {
-    const auto pages = std::make_unique<HostPages>();
+TEST(KnownHostPages, APageIsKnownFromAnyByte) {
+    const auto pages = std::make_unique<KnownHostPages>();
     pages->trust();
     pages->add(kPlace + 4096 + 17);
     EXPECT_FALSE(pages->contains(kPlace + 4095));
@@ -142,10 +142,10 @@ TEST(HostPages, APageIsKnownFromAnyByte) {
     EXPECT_FALSE(pages->contains(kPlace + 8192));
 }
 
-TEST(HostPages, ForgetsEveryPageOfARangeAndNoOther) {
+TEST(KnownHostPages, ForgetsEveryPageOfARangeAndNoOther) {
     constexpr size_t kPage = 4096;
     for (const size_t pages_gone : {1, 3, 2047, 2048, 2049, 100000}) {
-        const auto pages = std::make_unique<HostPages>();
+        const auto pages = std::make_unique<KnownHostPages>();
         pages->trust();
         const size_t last = 10 + pages_gone - 1;
         const size_t seen[] = {9, 10, 10 + pages_gone / 2, last, last + 1};

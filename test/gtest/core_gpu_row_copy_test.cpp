@@ -3,7 +3,7 @@
 #include "core/copy/copy_pieces.hpp"
 #include "core/copy/row_copy_list.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/reclaim/idle_context.hpp"
 #include "core_gpu_support.hpp"
 
@@ -138,7 +138,7 @@ TEST_F(RowCopyTest, ManyPiecesAreFewLaunches) {
     ASSERT_EQ(copy_pieces(pieces), Status::ok);
     reset_calls();
     ASSERT_EQ(copy_pieces(pieces), Status::ok);
-    EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + kMostKernelJobs - 1) / kMostKernelJobs);
+    EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + kMaxKernelJobs - 1) / kMaxKernelJobs);
     EXPECT_EQ(calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync") + calls("cuMemcpy2DAsync"), 0u);
 }
 
@@ -182,7 +182,7 @@ TEST_F(RowCopyTest, NoNumberOfPiecesIsTooMany) {
         const std::vector<unsigned char> sent = read(source, kPieces * 64);
         reset_calls();
         ASSERT_EQ(within ? copy_pieces_within(info, pieces) : copy_pieces(pieces), Status::ok);
-        const size_t most = within ? RowCopyList::kMost : kMostKernelJobs;
+        const size_t most = within ? RowCopyList::kMax : kMaxKernelJobs;
         EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + most - 1) / most);
         EXPECT_EQ(calls("cuMemcpyAsync") + calls("cuMemcpyBatchAsync"), 0u);
         const std::vector<unsigned char> got = read(destination, kPieces * 64);
@@ -240,7 +240,7 @@ TEST_F(RowCopyTest, CopiesAllTheSameWhenTheLaunchFails) {
     reset_calls();
     set_simulation("SIMCUDA_FAIL", "cuLaunchKernel:1:701");
     EXPECT_EQ(copy_pieces(pieces), Status::ok);
-    EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + kMostKernelJobs - 1) / kMostKernelJobs);
+    EXPECT_EQ(calls("cuLaunchKernel"), (kPieces + kMaxKernelJobs - 1) / kMaxKernelJobs);
     EXPECT_EQ(read(destination, kPieces * 64), expected);
 }
 
@@ -248,7 +248,7 @@ TEST_F(RowCopyTest, CopiesAllTheSameWhenTheLaunchFails) {
  * kernels that start. */
 TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
     for (const size_t count :
-         {size_t{1}, size_t{12}, size_t{13}, RowCopyList::kMost, 2 * RowCopyList::kMost + 1}) {
+         {size_t{1}, size_t{12}, size_t{13}, RowCopyList::kMax, 2 * RowCopyList::kMax + 1}) {
         for (const bool fails : {false, true}) {
             if (fails && !simulated()) {
                 continue;
@@ -277,7 +277,7 @@ TEST_F(RowCopyTest, PiecesWithinAGpuAreOneLaunchForAList) {
             EXPECT_EQ(copy_pieces_within(query_memory(source.data()), pieces), Status::ok);
             if (simulated() && !fails) {
                 EXPECT_EQ(calls("cuLaunchKernel"),
-                          (count + RowCopyList::kMost - 1) / RowCopyList::kMost);
+                          (count + RowCopyList::kMax - 1) / RowCopyList::kMax);
                 EXPECT_EQ(calls("cuMemcpyAsync"), 0u);
             }
             EXPECT_EQ(read(destination, bytes), expected) << count;
@@ -328,25 +328,25 @@ FreshProcess lists_left("row-copy-lists-left", [] {
     const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);
     CHECK(copy_pieces(pieces) == Status::ok);
     CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
-    CHECK(count_free_host_blocks() == HostBlocks::kBlocks);
+    CHECK(count_free_pinned_buffer_pool() == PinnedBufferPool::kBlocks);
     set_simulation("SIMCUDA_FAIL",
                    "cuStreamQuery:1:700,cuStreamSynchronize:1:700,"
                    "cuStreamQuery:1:700,cuStreamSynchronize:1:700");
     CHECK(copy_pieces_within(query_memory(source.data()), pieces) == Status::ok);
-    CHECK(count_free_host_blocks() == HostBlocks::kBlocks - 1);
+    CHECK(count_free_pinned_buffer_pool() == PinnedBufferPool::kBlocks - 1);
     for (const char *rule : {"cuEventQuery:1:700,cuStreamSynchronize:1:700",
                              "cuEventRecord:1:700,cuStreamSynchronize:1:700"}) {
-        const size_t before = count_free_host_blocks();
+        const size_t before = count_free_pinned_buffer_pool();
         set_simulation("SIMCUDA_FAIL", rule);
         CHECK(copy_pieces(pieces) == Status::ok);
-        CHECK(count_free_host_blocks() == before - 1);
+        CHECK(count_free_pinned_buffer_pool() == before - 1);
     }
     set_simulation("SIMCUDA_FAIL", "");
     CHECK(copy_pieces(pieces) == Status::ok);
-    CHECK(count_free_host_blocks() == HostBlocks::kBlocks - 3);
+    CHECK(count_free_pinned_buffer_pool() == PinnedBufferPool::kBlocks - 3);
     // Engines that end before their copies, of which one cannot enter the context.
     for (const char *rule : {"", "cuCtxPushCurrent:1:2"}) {
-        const size_t before = count_free_host_blocks();
+        const size_t before = count_free_pinned_buffer_pool();
         auto engine = std::make_unique<CopyEngine>();
         const MemoryInfo info = query_memory(source.data());
         std::vector<CopyTicket> tickets;
@@ -356,10 +356,10 @@ FreshProcess lists_left("row-copy-lists-left", [] {
         engine.reset();
         set_simulation("SIMCUDA_FAIL", "");
         CHECK(CopyEngine().poll(&tickets.front()) == Status::gpu_error);
-        CHECK(count_free_host_blocks() == before - 1);
+        CHECK(count_free_pinned_buffer_pool() == before - 1);
     }
     // One that ends behind its context, with which the kernel ended.
-    const size_t before = count_free_host_blocks();
+    const size_t before = count_free_pinned_buffer_pool();
     auto engine = std::make_unique<CopyEngine>();
     const CUcontext other = make_context();
     {
@@ -375,7 +375,7 @@ FreshProcess lists_left("row-copy-lists-left", [] {
     }
     destroy_context(other);
     engine.reset();
-    CHECK(count_free_host_blocks() == before);
+    CHECK(count_free_pinned_buffer_pool() == before);
     return 0;
 });
 

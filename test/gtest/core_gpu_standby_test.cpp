@@ -100,7 +100,7 @@ protected:
     }
 
     /** Does what a process does that waits for messages, until `condition`; false when it takes too
-     *  long. */
+     * long. */
     template <typename Condition>
     bool tend_until(Condition condition) {
         const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -157,16 +157,16 @@ protected:
 };
 
 TEST_F(Standby, CopiesExactlyTheBytesThatItIsTold) {
-    constexpr size_t kMost = 70000;
-    Buffer original(MemoryKind::host, kMost);
+    constexpr size_t kMax = 70000;
+    Buffer original(MemoryKind::host, kMax);
     uint64_t seed = 0;
     for (const MemoryKind from : {MemoryKind::pinned, MemoryKind::device}) {
         for (const MemoryKind to : {MemoryKind::pinned, MemoryKind::device}) {
-            Buffer source(from, kMost + 64);
-            Buffer destination(to, kMost + 64);
+            Buffer source(from, kMax + 64);
+            Buffer destination(to, kMax + 64);
             for (const size_t length :
                  {size_t{1}, size_t{2}, size_t{15}, size_t{16}, size_t{17}, size_t{2047},
-                  size_t{2048}, size_t{2049}, size_t{4096}, size_t{65536}, kMost}) {
+                  size_t{2048}, size_t{2049}, size_t{4096}, size_t{65536}, kMax}) {
                 for (const size_t offset : {0, 1, 4, 8, 16}) {
                     for (const size_t target : {size_t{16}, offset}) {
                         expect_exact(original, source, offset, destination, target, length, ++seed);
@@ -211,15 +211,15 @@ TEST_F(Standby, CopiesFromEachPlaceOfALine) {
 
 /** All blocks of a cluster copy such ones, from 36 KiB on. */
 TEST_F(Standby, CopiesLongOnesExactly) {
-    constexpr size_t kMost = 1u << 20;
-    Buffer original(MemoryKind::host, kMost);
+    constexpr size_t kMax = 1u << 20;
+    Buffer original(MemoryKind::host, kMax);
     uint64_t seed = 0;
     for (const MemoryKind from : {MemoryKind::pinned, MemoryKind::device}) {
         for (const MemoryKind to : {MemoryKind::pinned, MemoryKind::device}) {
-            Buffer source(from, kMost + 128);
-            Buffer destination(to, kMost + 128);
+            Buffer source(from, kMax + 128);
+            Buffer destination(to, kMax + 128);
             for (const size_t length : {size_t{32769}, size_t{36863}, size_t{36865}, size_t{131087},
-                                        size_t{524288}, kMost - 3, kMost}) {
+                                        size_t{524288}, kMax - 3, kMax}) {
                 for (const size_t offset : {0, 1, 4, 8, 16, 60}) {
                     const size_t target = 64 + (seed % 3 == 0 ? 16 : offset);
                     expect_exact(original, source, offset, destination, target, length, ++seed);
@@ -377,15 +377,15 @@ TEST_F(Standby, CarriesPayloadAmongOtherCommands) {
 /** What was read ahead is what is copied, each byte to its place and nothing around; sources and
  * destinations lie anyhow. */
 TEST_F(Standby, CopiesWhatItHasReadAhead) {
-    constexpr size_t kMost = kStandbyMostAhead;
+    constexpr size_t kMax = kStandbyMostAhead;
     Buffer first(MemoryKind::pinned, 9000);
-    Buffer next(MemoryKind::pinned, kMost + 128);
+    Buffer next(MemoryKind::pinned, kMax + 128);
     uint64_t seed = 1;
     for (const MemoryKind to : {MemoryKind::device, MemoryKind::pinned}) {
-        Buffer destination(to, kMost + 128);
+        Buffer destination(to, kMax + 128);
         Buffer first_destination(MemoryKind::device, 9000);
-        for (const size_t length : {size_t{97}, size_t{1000}, size_t{4096}, size_t{8192},
-                                    size_t{9999}, kMost - 1, kMost}) {
+        for (const size_t length :
+             {size_t{97}, size_t{1000}, size_t{4096}, size_t{8192}, size_t{9999}, kMax - 1, kMax}) {
             for (const size_t offset : {0, 1, 4, 8, 16, 56, 63, 64}) {
                 for (const size_t first_length : {size_t{100}, size_t{9000}}) {
                     const size_t target = seed % 3 == 0 ? offset : seed % 65;
@@ -400,7 +400,7 @@ TEST_F(Standby, CopiesWhatItHasReadAhead) {
                     copy(job);
                     std::vector<unsigned char> wanted(next.data() + offset,
                                                       next.data() + offset + length);
-                    std::vector<unsigned char> held(kMost + 128);
+                    std::vector<unsigned char> held(kMax + 128);
                     fill_pattern(held.data(), held.size(), seed);
                     std::copy(wanted.begin(), wanted.end(),
                               held.begin() + static_cast<long>(target));

@@ -2,7 +2,7 @@
 #include "core_gpu_support.hpp"
 
 #include "core/kernels/kernel_code.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/reclaim/background.hpp"
 #include "test/simcuda/simcuda.h"
 
@@ -366,8 +366,8 @@ bool load_kernels(CUcontext context) {
     return KernelCodes::instance().load(context, CudaDriver::get()->context_id(context)) != nullptr;
 }
 
-size_t count_free_host_blocks() {
-    HostBlocks &blocks = HostBlocks::instance();
+size_t count_free_pinned_buffer_pool() {
+    PinnedBufferPool &blocks = PinnedBufferPool::instance();
     std::vector<void *> taken;
     for (void *block = blocks.take(); block != nullptr; block = blocks.take()) {
         taken.push_back(block);

@@ -35,7 +35,7 @@ unsigned long calls(const char *function);
 /** Of all functions that a copy or a query may call. */
 unsigned long calls_of_all();
 /** Of cuThreadExchangeStreamCaptureMode around driver calls: two, none where the driver is older.
- *  */
+ * */
 unsigned long capture_mode_calls();
 /** Also waits until nothing that went before is in the background. */
 void reset_calls();
@@ -43,7 +43,7 @@ void reset_calls();
  * too long. */
 bool await_background();
 /** Waits until a function has been called `count` times and what is in the background
- *  (core/reclaim/background.hpp) is done. False when it is not called so often, or more often. */
+ * (core/reclaim/background.hpp) is done. False when it is not called so often, or more often. */
 bool await_background_calls(const char *function, unsigned long count);
 void set_simulation(const char *variable, const char *value);
 
@@ -77,7 +77,7 @@ public:
     /** The context was reset, the memory is gone. */
     void forget();
     /** "" when [begin, begin + length) holds the pattern of `seed` and all around it that of
-     *  `around`. */
+     * `around`. */
     std::string check(size_t begin, size_t length, uint64_t seed, uint64_t around) const;
 
 private:
@@ -101,8 +101,8 @@ void destroy_context(CUcontext context);
 /** Loads gpushm's kernels into it; false where that cannot be. */
 bool load_kernels(CUcontext context);
 
-/** Of HostBlocks, those that nobody has taken. */
-size_t count_free_host_blocks();
+/** Of PinnedBufferPool, those that nobody has taken. */
+size_t count_free_pinned_buffer_pool();
 
 /** The test runs with the primary context of device 0 current, and our kernels in it. */
 class GpuTest : public testing::Test {
@@ -130,7 +130,7 @@ constexpr MemoryKind kAllKinds[] = {MemoryKind::host, MemoryKind::pinned, Memory
     } while (false)
 
 /** Runs `body` in a process of its own, which has not called the driver before; 0 when it is right.
- *  Define it at namespace scope: FreshProcess name("name", [] { ... return 0; }); */
+ * Define it at namespace scope: FreshProcess name("name", [] { ... return 0; }); */
 class FreshProcess {
 public:
     FreshProcess(const char *name, int (*body)());
@@ -150,7 +150,7 @@ std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_
                                               uint32_t life_ns);
 
 /** The simulated GPU has a copy to do for so long; others that begin meanwhile take as long, unless
- *  others_are_fast(). */
+ * others_are_fast(). */
 class BusyGpu {
 public:
     explicit BusyGpu(unsigned microseconds);

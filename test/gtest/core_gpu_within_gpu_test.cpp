@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies within a GPU (WithdrawableCopies): right bytes, beside kernels that fill the GPU as well,
+// Copies within a GPU (CancellableCopies): right bytes, beside kernels that fill the GPU as well,
 // and nothing afterwards.
-#include "core/kernels/withdrawable_copy_kernel.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/kernels/cancellable_copy_kernel.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "core_gpu_support.hpp"
 #include "test/simcuda/spin_kernel.hpp"
 
@@ -158,15 +158,15 @@ TEST_F(WithinGpu, CopiesBetweenContextsAreTheDrivers) {
 }
 
 TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
-    constexpr size_t kMost = 3u << 20;
-    Buffer source(MemoryKind::device, kMost + 64);
-    Buffer destination(MemoryKind::device, kMost + 64);
+    constexpr size_t kMax = 3u << 20;
+    Buffer source(MemoryKind::device, kMax + 64);
+    Buffer destination(MemoryKind::device, kMax + 64);
     CopyEngine engine;
     source.fill(1);
     destination.fill(2);
     FullGpu gpu;
     gpu.fill();
-    for (const size_t length : {size_t{8}, size_t{4099}, kMost, size_t{65536}}) {
+    for (const size_t length : {size_t{8}, size_t{4099}, kMax, size_t{65536}}) {
         for (const bool sync : {false, true}) {
             const MemoryInfo info = query_memory(destination.data());
             const Status status = sync ? engine.copy({destination.data() + 7, source.data(), length,
@@ -176,8 +176,8 @@ TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
             EXPECT_TRUE(gpu.is_full());
         }
     }
-    // What was withdrawn is not done later.
-    EXPECT_EQ(destination.check(7, kMost, 1, 2), "");
+    // What was cancelled is not done later.
+    EXPECT_EQ(destination.check(7, kMax, 1, 2), "");
     destination.fill(3);
     gpu.open();
     EXPECT_EQ(cuda_function<CUresult (*)()>("cuCtxSynchronize")(), CUDA_SUCCESS);
@@ -195,9 +195,9 @@ TEST_F(WithinGpu, AKernelThatFillsTheGpuHoldsNothingUp) {
 
 class WithinGpuTogether : public WithinGpu, public testing::WithParamInterface<size_t> {};
 
-/** Kernels that end when copies are just being withdrawn: what began is not made twice, nor not at
+/** Kernels that end when copies are just being cancelled: what began is not made twice, nor not at
  * all. */
-TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreWithdrawnAreMadeOnce) {
+TEST_P(WithinGpuTogether, CopiesThatBeginWhileTheyAreCancelnAreMadeOnce) {
     const size_t bytes = GetParam();
     constexpr int kCopies = 8;
     constexpr int kLate = 3;
@@ -304,7 +304,7 @@ TEST_F(WithinGpu, ManyEngines) {
     Buffer source(MemoryKind::device, 4096);
     Buffer destination(MemoryKind::device, 4096);
     std::vector<std::unique_ptr<CopyEngine>> engines;
-    for (uint64_t i = 0; i < kWithdrawals + 10; ++i) {
+    for (uint64_t i = 0; i < kCancellations + 10; ++i) {
         engines.push_back(std::make_unique<CopyEngine>());
         source.fill(2 * i);
         destination.fill(2 * i + 1);
@@ -363,8 +363,8 @@ TEST_F(WithinGpu, WordsOfACopyWhoseEndIsNotKnownAreNotUsedAgain) {
     const std::shared_ptr<const KernelCode> code =
         KernelCodes::instance().find(context_, cuda_.context_id(context_));
     const auto next_words = [&] {
-        const WithdrawalSlot slot = code->take_withdrawal().value();
-        code->give_back_withdrawal(slot);
+        const CancellationSlot slot = code->take_cancellation().value();
+        code->give_back_cancellation(slot);
         return slot.address;
     };
     Buffer source(MemoryKind::device, 4096);
@@ -400,7 +400,7 @@ FreshProcess staging_left("staging-left", [] {
     constexpr size_t kBytes = 300000;
     Buffer source(MemoryKind::device, kBytes);
     Buffer destination(MemoryKind::device, kBytes);
-    size_t blocks = HostBlocks::kBlocks;
+    size_t blocks = PinnedBufferPool::kBlocks;
     for (const auto &[rule, status, left] : {
              std::tuple("", Status::ok, size_t{0}),
              // A piece cannot be copied on.
@@ -420,7 +420,7 @@ FreshProcess staging_left("staging-left", [] {
                            CopyDirection::to_gpu}) == status);
         set_simulation("SIMCUDA_FAIL", "");
         blocks -= left;
-        CHECK(count_free_host_blocks() == blocks);
+        CHECK(count_free_pinned_buffer_pool() == blocks);
     }
     FullGpu gpu;
     gpu.fill();
@@ -429,12 +429,12 @@ FreshProcess staging_left("staging-left", [] {
     CopyTicket ticket;
     CHECK(engine->start({destination.data(), source.data(), kBytes, info, CopyDirection::to_gpu},
                         &ticket) == Status::in_progress);
-    while (count_free_host_blocks() == blocks) {
+    while (count_free_pinned_buffer_pool() == blocks) {
         engine->progress();
     }
     set_simulation("SIMCUDA_FAIL", "cuStreamQuery:1:700,cuStreamSynchronize:1:700");
     engine.reset();
-    CHECK(count_free_host_blocks() == blocks - 1);
+    CHECK(count_free_pinned_buffer_pool() == blocks - 1);
     return 0;
 });
 

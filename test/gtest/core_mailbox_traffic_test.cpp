@@ -237,7 +237,7 @@ void sleep_and_receive(MailboxReceiver &mailbox, std::atomic<uint64_t> &received
 }
 
 /** Sends the next one as soon as the last one is received, after waits of different lengths: some
- *  come before the owner is armed, some while it arms itself, some when it sleeps. */
+ * come before the owner is armed, some while it arms itself, some when it sleeps. */
 void send_one_by_one(MailboxSender &sender, const std::atomic<uint64_t> &received,
                      const std::atomic<bool> &stop, uint64_t rounds) {
     for (uint64_t round = 0; round < rounds && !stop; ++round) {

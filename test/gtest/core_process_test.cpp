@@ -3,7 +3,7 @@
 #include "core/base/process.hpp"
 
 #include "core/base/spare_descriptor.hpp"
-#include "core/mapping/peer_mappings.hpp"
+#include "core/mapping/ipc_mapping_cache.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/shm/wake_socket.hpp"
 
@@ -264,7 +264,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Work{"WakeSocket", [] { (void)can_wake(); }},
                     Work{"SpareDescriptor",
                          [] { (void)open_with_spare_descriptor("/dev/null", O_RDONLY); }},
-                    Work{"PeerMappings", [] { PeerMappings::instance().forget_process(1); }}),
+                    Work{"IpcMappingCache", [] { IpcMappingCache::instance().forget_process(1); }}),
     [](const auto &work) { return std::string(work.param.name); });
 
 /** Another thread may have had the heap's mutex, and not every heap is one that a child may use at
@@ -278,7 +278,7 @@ TEST(InAForkedChild, NothingIsMadeAnewWithMemoryOfTheHeap) {
         Child child([&](const Channel &) { return static_cast<int>(heap.count()); });
         status = child.reap();
     }
-    RegistrationTable::instance().withdraw(list.get());
+    RegistrationTable::instance().cancel(list.get());
     EXPECT_EQ(status, 0);
 }
 

@@ -93,7 +93,7 @@ TEST(RegistrationTable, PeersSeeWhatLives) {
     table.remove(after);
     EXPECT_FALSE(list->contains(after));
     EXPECT_TRUE(list->contains(before)) << "another one";
-    table.withdraw(list.get());
+    table.cancel(list.get());
     EXPECT_FALSE(list->contains(before));
     const uint64_t unseen = table.add(pointer(0x3000), 0x100);
     EXPECT_FALSE(list->contains(unseen));
@@ -112,7 +112,7 @@ TEST(RegistrationTable, WhatComesAndGoesLeavesTheOthersListed) {
         ASSERT_FALSE(list->contains(id));
     }
     EXPECT_TRUE(list->contains(stays));
-    table.withdraw(list.get());
+    table.cancel(list.get());
 }
 
 TEST(RegistrationTable, OfTooManyTheNewestAreListed) {
@@ -138,7 +138,7 @@ TEST(RegistrationTable, OfTooManyTheNewestAreListed) {
         ASSERT_FALSE(list->contains(id));
     }
     EXPECT_EQ(listed(), 0);
-    table.withdraw(list.get());
+    table.cancel(list.get());
 }
 
 TEST(RegistrationTable, ServesManyThreads) {

@@ -348,7 +348,7 @@ InterruptedReservations::~InterruptedReservations() {
 }
 
 EndlessDatagrams::EndlessDatagrams() {
-    datagrams_left = kMost;
+    datagrams_left = kMax;
 }
 
 EndlessDatagrams::~EndlessDatagrams() {

@@ -10,8 +10,8 @@
 namespace gpushm::test {
 
 /** While it lives, every mapping of one shared file in this process is the same mapping. Two
- *  threads that talk through a segment, which each of them attached for itself, then use the same
- *  addresses, and ThreadSanitizer sees what they do to each other. One at a time. */
+ * threads that talk through a segment, which each of them attached for itself, then use the same
+ * addresses, and ThreadSanitizer sees what they do to each other. One at a time. */
 class OneMappingPerFile {
 public:
     OneMappingPerFile();
@@ -31,7 +31,7 @@ public:
 };
 
 /** While it lives, one call fails as it does when memory or descriptors are used up: the n-th (from
- *  0) of memfd_create, posix_fallocate, mmap of a file, open, socket and pidfd_open together. */
+ * 0) of memfd_create, posix_fallocate, mmap of a file, open, socket and pidfd_open together. */
 class FailingCall {
 public:
     explicit FailingCall(unsigned n);
@@ -76,10 +76,10 @@ public:
 };
 
 /** While it lives, every socket of the core has another datagram, an empty one, as from a sender
- * that never stops. It does stop after kMost, so that a test ends that fails. */
+ * that never stops. It does stop after kMax, so that a test ends that fails. */
 class EndlessDatagrams {
 public:
-    static constexpr unsigned kMost = 1u << 20;
+    static constexpr unsigned kMax = 1u << 20;
 
     EndlessDatagrams();
     ~EndlessDatagrams();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What frees memory of a context waits until that has nothing to do, and disturbs no capture.
 #include "core/hooks/driver_hooks.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 #include "core/reclaim/background.hpp"
 #include "core/reclaim/idle_context.hpp"
 
@@ -233,7 +233,7 @@ TEST_F(IdleTest, TasksOfAContextThatHasEndedRun) {
     EXPECT_TRUE(happens([&] { return done.load(); }, free_idle_memory));
 }
 
-/** Memory that may be page-locked (HostPins). */
+/** Memory that may be page-locked (HostRegistrationCache). */
 class Pages {
 public:
     static constexpr size_t kBytes = size_t{4} << 20;
@@ -241,17 +241,18 @@ public:
         : data_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     }
     ~Pages() {
-        HostPins::instance().invalidate(data_, kBytes);
+        HostRegistrationCache::instance().invalidate(data_, kBytes);
         munmap(data_, kBytes);
     }
     Pages(const Pages &) = delete;
     Pages &operator=(const Pages &) = delete;
 
-    bool are_locked() const { return HostPins::instance().has_locked(data_, kBytes); }
+    bool are_locked() const { return HostRegistrationCache::instance().has_locked(data_, kBytes); }
     /** So often that it pays; whether they are locked then. */
     bool use(CUcontext context) const {
         for (int i = 0; i < 3; ++i) {
-            HostPins::instance().acquire(query_memory(data_), data_, kBytes, context, 1);
+            HostRegistrationCache::instance().acquire(query_memory(data_), data_, kBytes, context,
+                                                      1);
         }
         return are_locked();
     }
@@ -261,7 +262,7 @@ private:
 };
 
 TEST_F(IdleTest, NoMemoryIsUnlockedBesideWorkToMakeRoomForOther) {
-    HostPins::instance().enable(Pages::kBytes);
+    HostRegistrationCache::instance().enable(Pages::kBytes);
     {
         const Pages first;
         const Pages second;
@@ -273,7 +274,7 @@ TEST_F(IdleTest, NoMemoryIsUnlockedBesideWorkToMakeRoomForOther) {
         EXPECT_TRUE(happens([&] { return second.use(context_); }, std::this_thread::yield));
         EXPECT_FALSE(first.are_locked());
     }
-    HostPins::instance().enable(0);
+    HostRegistrationCache::instance().enable(0);
 }
 
 }  // namespace

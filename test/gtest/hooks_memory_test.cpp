@@ -5,7 +5,7 @@
 #include "core/cuda/stream_captures.hpp"
 #include "core/hooks/driver_hooks.hpp"
 #include "core/memory/allocation_table.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include "core_wrapped_calls.hpp"
 #include "hooks_support.hpp"
@@ -90,7 +90,7 @@ TEST_F(HooksMemory, ACaptureIsDisturbedByNothing) {
 TEST_F(HooksMemory, CopiesFromMemoryThatIsLockedArrive) {
     SKIP_UNLESS_SIMULATED();
     constexpr size_t kBytes = 64 << 10;
-    HostPins &pins = HostPins::instance();
+    HostRegistrationCache &pins = HostRegistrationCache::instance();
     pins.enable(16 * kBytes);
     Buffer host(MemoryKind::host, 4 * kBytes);
     Buffer device(MemoryKind::device, kBytes);

@@ -2,8 +2,8 @@
 // A GPU never reads pages that the program has not any more: in every way in which pages behind an
 // address change, memory that gpushm has page-locked is unlocked before, or was not locked.
 #include "core/base/unique_fd.hpp"
-#include "core/memory/host_pages.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/memory/known_host_pages.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include "core_gpu_support.hpp"
 #include "hooks_support.hpp"
@@ -166,7 +166,7 @@ protected:
     ~HookedPages() override { pins_.enable(0); }
 
     bool is_locked(const unsigned char *memory) {
-        HostPins::Hold hold;
+        HostRegistrationCache::Hold hold;
         for (int use = 0; use < 2; ++use) {
             hold = pins_.acquire(query_memory(memory), memory, kBytes, context_, 1);
         }
@@ -185,7 +185,7 @@ protected:
         EXPECT_EQ(memcmp(memory, sent.data(), kBytes), 0) << name << ": written to old pages";
     }
 
-    HostPins &pins_ = HostPins::instance();
+    HostRegistrationCache &pins_ = HostRegistrationCache::instance();
     CUresult (*const to_gpu_)(CUdeviceptr, const void *, size_t) =
         cuda_function<CUresult (*)(CUdeviceptr, const void *, size_t)>("cuMemcpyHtoD_v2");
     CUresult (*const to_host_)(void *, CUdeviceptr, size_t) =
@@ -229,7 +229,7 @@ TEST_F(HookedPages, OfFilesAreNotLocked) {
 }
 
 TEST_F(HookedPages, OfWhichTheDriverNeedNotBeAskedAreForgotten) {
-    HostPages &pages = HostPages::instance();
+    KnownHostPages &pages = KnownHostPages::instance();
     void *const memory = mmap(nullptr, kBytes, kAccess, kPrivate, -1, 0);
     pages.add(memory);
     ASSERT_TRUE(pages.contains(memory));

@@ -4,7 +4,7 @@
 #include "core/hooks/driver_hooks.hpp"
 #include "core/mapping/memory_export.hpp"
 #include "core/memory/allocation_table.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
@@ -40,7 +40,7 @@ protected:
             set_simulation("SIMCUDA_DELAY_US", "5");
         }
     }
-    HostPins::Hold acquire(size_t offset, size_t length, CUcontext context) {
+    HostRegistrationCache::Hold acquire(size_t offset, size_t length, CUcontext context) {
         const unsigned char *address = host_.data() + offset;
         return pins_.acquire(query_memory(address), address, length, context, 1);
     }
@@ -60,7 +60,7 @@ protected:
         return locked;
     }
 
-    HostPins &pins_ = HostPins::instance();
+    HostRegistrationCache &pins_ = HostRegistrationCache::instance();
     Buffer host_{MemoryKind::host, 4 * kBytes};
 };
 
@@ -88,9 +88,9 @@ TEST_F(HookedPins, EndWithTheContextThatMadeThem) {
     const CUcontext other = make_context();
     ASSERT_TRUE(lock(0, kBytes, other));
     destroy_context(other);
-    const HostPins::Hold hold = acquire(0, kBytes, context_);
+    const HostRegistrationCache::Hold hold = acquire(0, kBytes, context_);
     EXPECT_TRUE(hold == nullptr || is_mapped_for_kernels(host_.data())) << "nothing has locked it";
-    EXPECT_EQ(HostPins::is_mapped_for_kernels(hold), hold != nullptr);
+    EXPECT_EQ(HostRegistrationCache::is_mapped_for_kernels(hold), hold != nullptr);
 }
 
 /** The driver unlocks memory without waiting for other contexts. */
@@ -170,7 +170,7 @@ TEST_F(HookedPins, AreNotUnlockedForCopiesOfRows) {
     const auto flat =
         cuda_function<CUresult (*)(const CUDA_MEMCPY2D *, CUstream)>("cuMemcpy2DAsync_v2");
     ASSERT_TRUE(lock(0, kBytes / 2, context_));
-    const HostPins::Hold message = acquire(0, kBytes / 2, context_);
+    const HostRegistrationCache::Hold message = acquire(0, kBytes / 2, context_);
     // Its rows begin before what is locked ends, one of them in the midst of the row.
     CUDA_MEMCPY2D out = {};
     out.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -204,7 +204,7 @@ TEST_F(HookedPins, AreNotUnlockedForCopiesOfSlices) {
     const auto copy =
         cuda_function<CUresult (*)(const CUDA_MEMCPY3D *, CUstream)>("cuMemcpy3DAsync_v2");
     ASSERT_TRUE(lock(0, kBytes / 2, context_));
-    const HostPins::Hold message = acquire(0, kBytes / 2, context_);
+    const HostRegistrationCache::Hold message = acquire(0, kBytes / 2, context_);
     // What is locked ends in the midst of a row of the third of four slices.
     CUDA_MEMCPY3D out = {};
     out.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -251,7 +251,7 @@ TEST_F(HookedPins, AreNotNoticedByCopiesInTheDefaultStreamOfTheThread) {
 
 /** It was locked by another thread after the copy had looked, and before the driver did. */
 TEST_F(HookedPins, AreKeptForACopyThatIsOlder) {
-    const HostPins::ApplicationCopy older(pins_, {nullptr, 0}, {host_.data(), kBytes});
+    const HostRegistrationCache::ApplicationCopy older(pins_, {nullptr, 0}, {host_.data(), kBytes});
     ASSERT_TRUE(lock(0, kBytes, context_));
     EXPECT_EQ(acquire(kBytes / 2, kBytes, context_), nullptr) << "of both one range would be made";
     EXPECT_TRUE(pins_.has_locked(host_.data(), 1));
@@ -418,11 +418,11 @@ FreshProcess only_host_memory("only-host-memory", [] {
     }
     Buffer host(MemoryKind::host, kBytes);
     const Buffer device(MemoryKind::device, kBytes);
-    HostPins::instance().enable(kBytes);
-    HostPins::Hold hold;
+    HostRegistrationCache::instance().enable(kBytes);
+    HostRegistrationCache::Hold hold;
     for (int use = 0; use < 2; ++use) {
-        hold = HostPins::instance().acquire(query_memory(host.data()), host.data(), kBytes / 2,
-                                            context, 1);
+        hold = HostRegistrationCache::instance().acquire(query_memory(host.data()), host.data(),
+                                                         kBytes / 2, context, 1);
     }
     if (hold == nullptr) {
         return 2;

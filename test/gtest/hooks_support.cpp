@@ -4,8 +4,8 @@
 #include "core/cuda/stream_captures.hpp"
 #include "core/hooks/driver_hooks.hpp"
 #include "core/hooks/system_call_watch.hpp"
-#include "core/memory/host_pages.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/memory/known_host_pages.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
@@ -23,8 +23,8 @@ void on_freed(const MemoryInfo &allocation) {
 }
 
 void forget_pages(void *address, size_t length) {
-    HostPages::instance().forget(address, length);
-    HostPins::instance().invalidate(address, length);
+    KnownHostPages::instance().forget(address, length);
+    HostRegistrationCache::instance().invalidate(address, length);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ bool install_all_hooks() {
                               watch_system_calls(abi::patch_function) &&
                               install_driver_hooks(abi::patch_function, on_freed);
         if (watching) {
-            HostPages::instance().trust();
+            KnownHostPages::instance().trust();
             watch_stream_captures(abi::patch_function);
             watch_early_returns(abi::patch_function);
         }

@@ -6,11 +6,11 @@
 #include "core/cuda/stream_captures.hpp"
 #include "core/hooks/driver_hooks.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/memory/buffer_name.hpp"
-#include "core/memory/host_pages.hpp"
-#include "core/pinning/host_blocks.hpp"
-#include "core/pinning/host_pins.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/memory/buffer_key.hpp"
+#include "core/memory/known_host_pages.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
+#include "core/pinning/host_registration_cache.hpp"
+#include "core/pinning/segment_table.hpp"
 #include "core/reclaim/background.hpp"
 #include "core/reclaim/context_preparation.hpp"
 #include "core/reclaim/idle_context.hpp"
@@ -111,9 +111,9 @@ TEST_F(HooksTest, TheApplicationsCopiesMayLeaveWhatGpushmHasLocked) {
     const Buffer device(MemoryKind::device, kBytes);
     Buffer host(MemoryKind::host, kBytes);
     unsigned char *const part = host.data() + kLocked;
-    HostPins &pins = HostPins::instance();
+    HostRegistrationCache &pins = HostRegistrationCache::instance();
     pins.enable(kBytes);
-    HostPins::Hold hold;
+    HostRegistrationCache::Hold hold;
     for (int use = 0; use < 2; ++use) {
         hold = pins.acquire(query_memory(part), part, kLocked, context_, 1);
     }
@@ -154,9 +154,9 @@ TEST_F(HooksTest, TheApplicationDoesNotSeeThatItsMemoryIsLocked) {
     constexpr size_t kBytes = 1 << 20;
     const Buffer device(MemoryKind::device, kBytes);
     Buffer host(MemoryKind::host, kBytes);
-    HostPins &pins = HostPins::instance();
+    HostRegistrationCache &pins = HostRegistrationCache::instance();
     pins.enable(kBytes);
-    HostPins::Hold hold;
+    HostRegistrationCache::Hold hold;
     for (int use = 0; use < 2; ++use) {
         hold = pins.acquire(query_memory(host.data()), host.data(), kBytes, context_, 1);
     }
@@ -213,7 +213,7 @@ TEST_F(HooksTest, TheApplicationDoesNotSeeThatItsMemoryIsLocked) {
 TEST_F(HooksTest, TheApplicationMayPageLockWhatGpushmHasLocked) {
     constexpr size_t kBytes = 1 << 20;
     const Buffer buffer(MemoryKind::host, kBytes);
-    HostPins &pins = HostPins::instance();
+    HostRegistrationCache &pins = HostRegistrationCache::instance();
     pins.enable(kBytes);
     const auto acquire = [&] {
         return pins.acquire(query_memory(buffer.data()), buffer.data(), kBytes, context_, 1);
@@ -663,7 +663,7 @@ FreshProcess read_to_the_end("kernels-read-to-the-end", [] {
         }};
     for (const auto &work : works) {
         const CUcontext other = make_context();
-        HostRegions::instance().ensure_pinned(operand.address(), other, cuda.context_id(other));
+        SegmentTable::instance().ensure_pinned(operand.address(), other, cuda.context_id(other));
         reset_calls();
         std::thread ends([&] {
             while (calls("cuLaunchKernel") == 0) {

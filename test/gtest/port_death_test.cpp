@@ -36,7 +36,7 @@ struct PeerAddress {
 };
 
 /** A peer that progresses when it is told to ('p': until nothing happens, '1': once), and waits for
- *  its death otherwise. */
+ * its death otherwise. */
 int obey(const Channel &channel) {
     TestPort port;
     std::vector<unsigned char> memory(kBytes, 1);

@@ -159,7 +159,7 @@ TEST(DirectWriter, BeginsNothingAfterTheEnd) {
         EXPECT_FALSE(writer.begin(id).exists());
         EXPECT_FALSE(words->contain(id));
     }
-    table.withdraw(list.get());
+    table.cancel(list.get());
 }
 
 TEST(DirectWriter, HasAPlaceForEachRegistration) {
@@ -187,7 +187,7 @@ TEST(DirectWriter, HasAPlaceForEachRegistration) {
     second.end();
     EXPECT_FALSE(words->contain(ids[3]));
     EXPECT_TRUE(writer.begin(more).exists());
-    table.withdraw(list.get());
+    table.cancel(list.get());
 }
 
 /** Another thread copies for a peer. */

@@ -16,7 +16,7 @@ using namespace test;
 constexpr size_t kBytes = 300000;
 
 /** Calls `body` with what was prepared, and one call failing after the other, until there is none
- *  left to fail. */
+ * left to fail. */
 template <typename Prepared, typename Body>
 void for_each_failing_call(unsigned at_least, Body body) {
     unsigned n = 0;

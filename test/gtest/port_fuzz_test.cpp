@@ -315,15 +315,15 @@ private:
     }
 
     /** Of memory that is not there, not shared, of this process or of another. */
-    BufferName name() {
-        BufferName name;
+    BufferKey name() {
+        BufferKey name;
         name.owner = random_.below(2) == 0 ? process_cookie().low : 1 + random_.below(3);
         name.buffer_id = mutated(1 + random_.below(4));
         name.base = mutated(area_->remote().address);
         name.length = mutated(kRegistered);
         name.device = mutated(random_.below(2));
         name.kind = static_cast<MemoryKind>(random_.below(5));
-        name.sharing = static_cast<BufferName::Sharing>(random_.below(4));
+        name.sharing = static_cast<BufferKey::Sharing>(random_.below(4));
         return name;
     }
 

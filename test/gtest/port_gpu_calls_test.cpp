@@ -35,8 +35,8 @@ protected:
         unsigned long polls;    // cuEventQuery, at least
     };
     /** Exactly these, and no call else but two exchanges of the capture mode around what is called
-     *  at
-     *  once. */
+     * at
+     * once. */
     static void expect_calls(const Calls &expected) {
         EXPECT_EQ(calls("cuPointerGetAttributes"), expected.queries);
         unsigned long sum = expected.queries;

@@ -5,7 +5,7 @@
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
 
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,7 @@ protected:
     ~PortGpuDirect() override {
         a_.destroy();
         b_.destroy();
-        HostPins::instance().enable(0);
+        HostRegistrationCache::instance().enable(0);
     }
 
     /** Waits for a transfer between buffers. */
@@ -59,7 +59,7 @@ class PortGpuDirectKinds
 
 TEST_P(PortGpuDirectKinds, EveryLengthArrivesExactly) {
     const auto [from, to, put] = GetParam();
-    HostPins::instance().enable(size_t{1} << 30);
+    HostRegistrationCache::instance().enable(size_t{1} << 30);
     constexpr size_t kRoom = (1 << 20) + 200;
     Buffer source(from, kRoom);
     Buffer target(to, kRoom);

@@ -191,7 +191,7 @@ TEST(PortGpuMappingFaults, FailingPushTakesTheRing) {
 // ---------------------------------------------------------------- peers that go away
 
 /** `moment`: 0 with nothing under way, 1 while the copy runs, 2 while it runs, seen before its
- *  end, 3 with nothing under way and nobody asks whether it lives. */
+ * end, 3 with nothing under way and nobody asks whether it lives. */
 int outlive(int moment) {
     Pair pair(1);
     CHECK(pair.start());

@@ -61,12 +61,12 @@ FreshProcess unasked("handles-nobody-asked-for", [] {
     const Registration registration(local.data(), kBytes);
     RemoteMemory remote = registration.at();
     remote.buffer = {
-        kOwnerName, 1, 1, kBytes, 0, MemoryKind::device, BufferName::Sharing::file_descriptor};
+        kOwnerName, 1, 1, kBytes, 0, MemoryKind::device, BufferKey::Sharing::file_descriptor};
     CHECK(liar.link.get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
           Status::in_progress);
     CHECK(liar.drain(CellKind::map_request) == 1);
     const UniqueFd given(dup(0));
-    MapAnswer answer = {kOwnerName, 0, BufferName::Sharing::file_descriptor, {}};
+    MapAnswer answer = {kOwnerName, 0, BufferKey::Sharing::file_descriptor, {}};
     const size_t before = open_descriptors();
     for (answer.buffer_id = 2; answer.buffer_id < 200; ++answer.buffer_id) {
         send_descriptor(liar.victim->address().cookie, {kOwnerName, answer.buffer_id}, given);

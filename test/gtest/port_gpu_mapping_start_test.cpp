@@ -18,7 +18,7 @@ using namespace test;
 
 constexpr size_t kBytes = 4096;
 constexpr size_t kLong = 4 << 20;  // waits for its mapping
-constexpr unsigned long kMostOnTrust = 8;
+constexpr unsigned long kMaxOnTrust = 8;
 constexpr char kOwner = 0;
 
 unsigned long opened() {
@@ -147,15 +147,15 @@ FreshProcess once("each-buffer-once", [] {
     CHECK(pair.start());
     Buffer local(MemoryKind::device, kBytes);
     CHECK(use_buffers(pair, local, 60, 1) == 0);
-    CHECK(opened() == kMostOnTrust && pair.peer.calls("cuIpcGetMemHandle") == kMostOnTrust);
+    CHECK(opened() == kMaxOnTrust && pair.peer.calls("cuIpcGetMemHandle") == kMaxOnTrust);
     // Those that come again are worth it all the same, and restore the trust.
     for (unsigned long i = 1; i <= 3; ++i) {
         CHECK(use_buffers(pair, local, 1, 30) == 0);
-        CHECK(opened() == kMostOnTrust + i);
+        CHECK(opened() == kMaxOnTrust + i);
     }
     CHECK(use_buffers(pair, local, 1, 1) == 0);
     settle({&*pair.port});
-    CHECK(opened() == kMostOnTrust + 4);
+    CHECK(opened() == kMaxOnTrust + 4);
     return pair.peer.finish();
 });
 
@@ -167,12 +167,12 @@ TEST(PortGpuMappingStart, AProgramThatUsesEachBufferOnceMapsNearlyNone) {
 /** A mapping costs 0.25 ms or more, and one message through it saves 10 us: in a debt of 8 ms at
  * most 37 are made. */
 FreshProcess few("each-buffer-three-times", [] {
-    constexpr unsigned long kMostInDebt = 37;
+    constexpr unsigned long kMaxInDebt = 37;
     Pair pair(1);
     CHECK(pair.start());
     Buffer local(MemoryKind::device, kBytes);
-    CHECK(use_buffers(pair, local, 2 * kMostInDebt, 3) == 0);
-    CHECK(opened() > kMostOnTrust && opened() <= kMostInDebt);
+    CHECK(use_buffers(pair, local, 2 * kMaxInDebt, 3) == 0);
+    CHECK(opened() > kMaxOnTrust && opened() <= kMaxInDebt);
     return pair.peer.finish();
 });
 
@@ -316,7 +316,7 @@ FreshProcess refused_once("long-refused-and-met-once", [] {
         pair.peer.simulate("SIMCUDA_FAIL", "");
         pair.peer.release();
     }
-    CHECK(pair.peer.calls("cuIpcGetMemHandle") == kMostOnTrust);
+    CHECK(pair.peer.calls("cuIpcGetMemHandle") == kMaxOnTrust);
     return pair.peer.finish();
 });
 

@@ -6,7 +6,7 @@
 
 #include "core/copy/copy_any.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include <cstring>
 #include <optional>
@@ -21,8 +21,8 @@ constexpr size_t kBytes = 4096;
 constexpr uint64_t kManyMessages = 50;  // the first of them go through the ring
 
 /** Of one message of this process. `context_calls`: cuCtxGetId, for the copy and for a mapping
- *  that ends
- *  with its context. */
+ * that ends
+ * with its context. */
 int expect_calls_of_one_copy(unsigned long context_calls) {
     const unsigned long polls = calls("cuEventQuery");
     CHECK(calls("cuPointerGetAttributes") == 1);
@@ -191,7 +191,7 @@ TEST(PortGpuMapping, OnOneGpuOneProcessCopiesForBoth) {
 
 constexpr int kPeerCopies = 42;  // status of a process whose peer copies for both
 
-/** A kernel of ours that was withdrawn may still read its source, so it never gets one that may be
+/** A kernel of ours that was cancelled may still read its source, so it never gets one that may be
  * unmapped before. */
 FreshProcess kernel_within_gpu("kernel-within-gpu", [] {
     constexpr size_t kLong = 1 << 20;
@@ -284,7 +284,7 @@ FreshProcess exportable("exportable", [] {
     for (uint64_t life = 0; life < 2; ++life) {
         reset_calls();
         const RemoteMemory remote = pair.peer.allocate(kLong, Buffer::Allocator::exportable);
-        CHECK(remote.buffer.sharing == BufferName::Sharing::file_descriptor);
+        CHECK(remote.buffer.sharing == BufferKey::Sharing::file_descriptor);
         for (uint64_t i = 0; i < 45; ++i) {
             pair.peer.fill(life * 100 + i);
             CHECK(pair.get(local.data(), kLong, remote) == Status::ok);
@@ -312,7 +312,7 @@ TEST(PortGpuMapping, VirtualMemoryComesAsADescriptor) {
 }
 
 /** The importer's device is reset: the mapping is gone with the context, and its address may be
- *  used. */
+ * used. */
 FreshProcess reset_device("importer-resets-its-device", [] {
     const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
     constexpr size_t kLong = 1 << 20;
@@ -354,7 +354,7 @@ FreshProcess pinned_pull("pull-into-page-locked-memory", [] {
     constexpr size_t kLong = 2 << 20;
     Pair pair(1);
     CHECK(pair.start());
-    HostPins::instance().enable(size_t{1} << 30);
+    HostRegistrationCache::instance().enable(size_t{1} << 30);
     const RemoteMemory remote = pair.peer.allocate(kLong);
     Buffer pageable(MemoryKind::host, kLong);
     Buffer pinned(MemoryKind::pinned, kLong);
@@ -384,7 +384,7 @@ FreshProcess pinned_push("push-from-page-locked-memory", [] {
     constexpr size_t kLong = 2 << 20;
     Pair pair(1);
     CHECK(pair.start());
-    HostPins::instance().enable(size_t{1} << 30);
+    HostRegistrationCache::instance().enable(size_t{1} << 30);
     const RemoteMemory remote = pair.peer.allocate(kLong);
     Buffer pageable(MemoryKind::host, kLong);
     Buffer pinned(MemoryKind::pinned, kLong);
@@ -423,7 +423,7 @@ FreshProcess push_after_head_starts("push-after-head-starts", [] {
     constexpr size_t kLong = 64 << 10;
     Pair pair(1);
     CHECK(pair.start());
-    HostPins::instance().enable(size_t{1} << 30);
+    HostRegistrationCache::instance().enable(size_t{1} << 30);
     pair.peer.allocate(kLong);
     Buffer local(MemoryKind::host, kLong);
     const Registration registration(local.data(), kLong);
@@ -499,7 +499,7 @@ TEST(PortGpuMapping, HeadStartsToAGpuMayBeLonger) {
     EXPECT_EQ(head_starts_to.run(), 0);
 }
 
-/** Without HostPins a pageable buffer goes through the ring, whatever is mapped. */
+/** Without HostRegistrationCache a pageable buffer goes through the ring, whatever is mapped. */
 FreshProcess pageable("pageable-memory", [] {
     constexpr size_t kLong = 1 << 20;
     Pair pair(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "port_gpu_peer.hpp"
 
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 #include "core/reclaim/context_preparation.hpp"
 
 #include <unistd.h>
@@ -150,7 +150,7 @@ private:
                 note_context_in_use(current_context());
                 return {};
             case Operation::enable_pins:
-                HostPins::instance().enable(command.number);
+                HostRegistrationCache::instance().enable(command.number);
                 return {};
             default:
                 return {};

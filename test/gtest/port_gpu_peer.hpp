@@ -15,7 +15,7 @@
 namespace gpushm::test {
 
 /** The other process. Made before this one initialises CUDA. It has one buffer, which is
- *  registered. */
+ * registered. */
 class Peer {
 public:
     Peer(const PortConfig &config, CUdevice device);
@@ -23,7 +23,7 @@ public:
     /** Connects it with a port of this process; false when it is gone. */
     bool connect(TestPort &port);
     Link &link() { return port_->link(mailbox_); }
-    uint64_t owner() const { return owner_; }  // BufferName::owner of its memory
+    uint64_t owner() const { return owner_; }  // BufferKey::owner of its memory
 
     // Each waits until it is done, and progresses the port meanwhile.
     RemoteMemory allocate(size_t length, Buffer::Allocator allocator = Buffer::Allocator::device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Processes that wait for each other in a ring: each gets from the next one, which writes into its
 // GPU's memory, and all give that up at once.
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
@@ -41,7 +41,7 @@ bool await_all(TestPort &port, const Channel &channel) {
 
 int get_and_give_up(const Channel &channel) {
     CHECK(enter_primary_context(0) != nullptr);
-    HostPins::instance().enable(size_t{1} << 30);
+    HostRegistrationCache::instance().enable(size_t{1} << 30);
     std::optional<TestPort> port(kMappingPort);
     Buffer source(MemoryKind::host, kBytes);
     Buffer destination(MemoryKind::device, kBytes);

@@ -299,7 +299,7 @@ TEST_F(PortLies, HandleThatNobodyAskedForIsNotOpened) {
     answer.owner = 5;
     answer.buffer_id = 6;
     for (const uint8_t sharing : {0, 1, 2, 3, 255}) {
-        answer.sharing = static_cast<BufferName::Sharing>(sharing);
+        answer.sharing = static_cast<BufferKey::Sharing>(sharing);
         send(CellKind::map_answer, answer);
         send(CellKind::unmap_notice, UnmapNotice{answer.owner, answer.buffer_id});
         settle({&victim_});
@@ -314,7 +314,7 @@ TEST_F(PortLies, RequestForMemoryThatIsNotThereGetsNoHandle) {
     request.buffer.base = reinterpret_cast<uint64_t>(memory);
     request.buffer.length = sizeof(memory);
     request.buffer.buffer_id = 1;
-    request.buffer.sharing = BufferName::Sharing::ipc_handle;
+    request.buffer.sharing = BufferKey::Sharing::ipc_handle;
     for (const uint64_t owner : {process_cookie().low, uint64_t{7}}) {
         request.buffer.owner = owner;
         send(CellKind::map_request, request);
@@ -325,7 +325,7 @@ TEST_F(PortLies, RequestForMemoryThatIsNotThereGetsNoHandle) {
         MapAnswer answer;
         memcpy(&answer, cell.payload, sizeof(answer));
         mailbox_->release();
-        EXPECT_EQ(answer.sharing, BufferName::Sharing::none);
+        EXPECT_EQ(answer.sharing, BufferKey::Sharing::none);
         EXPECT_EQ(answer.owner, owner);
         EXPECT_EQ(answer.buffer_id, 1u);
     }

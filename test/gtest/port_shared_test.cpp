@@ -3,7 +3,7 @@
 // refuses, and where the helper dies or stops with a piece of the transfer in its hands.
 #include "port_support.hpp"
 
-#include "core/base/cross_memory.hpp"
+#include "core/base/cma.hpp"
 
 #include "core_wrapped_calls.hpp"
 
@@ -19,7 +19,7 @@ using namespace test;
 
 constexpr size_t kBytes = (4 << 20) + 100;
 constexpr unsigned kAlways = ~0u;  // a copy that is refused is none of these
-constexpr size_t kLeastHelped = 64 << 10;
+constexpr size_t kMinHelped = 64 << 10;
 
 /** Host memory of any process: what a remote key says of it. */
 RemoteMemory host_memory(const Registration &registration) {
@@ -80,7 +80,7 @@ TEST_F(PortShared, BothCopy) {
 
 /** It is given back to the program, by whose next bytes nobody is to be deceived. */
 TEST_F(PortShared, WhatIsNotRegisteredAnyMoreIsNotRead) {
-    for (const size_t length : {size_t{4097}, kLeastHelped, kBytes}) {
+    for (const size_t length : {size_t{4097}, kMinHelped, kBytes}) {
         Registration source(source_.data(), kBytes);
         const RemoteMemory remote = host_memory(source);
         source.end();
@@ -122,7 +122,7 @@ TEST_F(PortShared, TheEndOfOtherRegistrationsDisturbsNoReader) {
 
 TEST_F(PortShared, LittleIsReadWithinTheCallThatEndsLater) {
     const RefusedCopies copies(kAlways, kAlways);
-    for (const size_t length : {size_t{1}, size_t{4097}, kLeastHelped - 1}) {
+    for (const size_t length : {size_t{1}, size_t{4097}, kMinHelped - 1}) {
         fill_pattern(source_.data(), kBytes, ++seed_);
         memset(local_.data(), 0, kBytes);
         const unsigned before = copies.reads();
@@ -142,7 +142,7 @@ TEST_F(PortShared, LittleIsReadWithinTheCallThatEndsLater) {
     }
     EXPECT_FALSE(a_.link(b_).busy());
     Outcome outcome;
-    EXPECT_EQ(a_.link(b_).get(local_.data(), kLeastHelped, host_memory(registration_), nullptr,
+    EXPECT_EQ(a_.link(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
                               outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
@@ -180,8 +180,7 @@ TEST_F(PortShared, LittleThatIsReadForAnOwnerThatGoesEndsSilently) {
 }
 
 TEST_F(PortShared, LeastThatIsHelpedWithHasTwoPieces) {
-    for (const size_t length :
-         {kLeastHelped, kLeastHelped + 1, size_t{100000}, size_t{128 << 10}}) {
+    for (const size_t length : {kMinHelped, kMinHelped + 1, size_t{100000}, size_t{128 << 10}}) {
         fill_pattern(source_.data(), kBytes, ++seed_);
         memset(local_.data(), 0, kBytes);
         const RefusedCopies copies(kAlways, kAlways);
@@ -226,11 +225,11 @@ TEST_F(PortShared, EachSideCopiesItsHalf) {
 
 TEST_F(PortShared, GetThatWaitsForItsHelperHoldsUpNoOther) {
     Outcome slow;
-    ASSERT_EQ(a_.link(b_).get(local_.data(), kLeastHelped, host_memory(registration_), nullptr,
+    ASSERT_EQ(a_.link(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
                               slow.completion()),
               Status::in_progress);
     ASSERT_TRUE(a_->shared_transfer(0).claim_last(1));  // by a helper that is not scheduled then
-    std::vector<unsigned char> other(kLeastHelped);
+    std::vector<unsigned char> other(kMinHelped);
     Outcome quick;
     ASSERT_EQ(a_.link(b_).get(other.data(), other.size(), host_memory(registration_), nullptr,
                               quick.completion()),
@@ -244,7 +243,7 @@ TEST_F(PortShared, GetThatWaitsForItsHelperHoldsUpNoOther) {
 TEST_F(PortShared, PeerThatMakesNoProgressIsAskedForHelpOnlyWhileItsMailboxHasRoom) {
     std::vector<Outcome> outcomes(4 * kCmaPort.cell_count);
     for (Outcome &outcome : outcomes) {
-        ASSERT_EQ(a_.link(b_).get(local_.data(), kLeastHelped, host_memory(registration_), nullptr,
+        ASSERT_EQ(a_.link(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
                                   outcome.completion()),
                   Status::in_progress);
         ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));

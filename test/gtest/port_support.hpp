@@ -35,8 +35,8 @@ constexpr bool kSanitized = false;
 #endif
 
 /** Small, so that a test of a few hundred kilobytes goes many times around everything; without
- *  mapping, so
- *  that it takes this way. */
+ * mapping, so
+ * that it takes this way. */
 constexpr PortConfig kSmallPort = {256 << 10, 32 << 10, 16 << 10, 64, false, false};
 /** Never makes a ring. */
 constexpr PortConfig kNoRing = {0, 32 << 10, 16 << 10, 64, false, false};
@@ -91,7 +91,7 @@ private:
 };
 
 /** Progresses the ports until the condition holds; false after so long that only a fault explains
- *  it. */
+ * it. */
 template <typename Condition>
 bool progress_until(std::initializer_list<TestPort *> ports, Condition condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -129,7 +129,7 @@ public:
 
     RemoteMemory at(uint64_t offset = 0) const { return {address_ + offset, id_}; }
     /** With the name of the allocation, as in a remote key: so it can be mapped. Asks the driver.
-     *  */
+     * */
     RemoteMemory named(uint64_t offset = 0) const;
 
 private:
@@ -143,7 +143,7 @@ public:
     explicit ShownRegistrations(const MailboxReceiver &mailbox) : list_(mailbox.registrations()) {
         RegistrationTable::instance().publish(list_);
     }
-    ~ShownRegistrations() { RegistrationTable::instance().withdraw(list_); }
+    ~ShownRegistrations() { RegistrationTable::instance().cancel(list_); }
     ShownRegistrations(const ShownRegistrations &) = delete;
     ShownRegistrations &operator=(const ShownRegistrations &) = delete;
 

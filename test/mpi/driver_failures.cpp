@@ -409,7 +409,7 @@ void count_error(MPI_Comm *, int *, ...) {
 // Returns whether a message comes to an end whose elements cannot be packed: UCX, which does not
 // hear of it, asks for the next piece.
 bool sends_come_to_an_end(CudaDriver &driver, const Controls &controls) {
-    constexpr int kMostPieces = 20;  // of some 8 KB
+    constexpr int kMaxPieces = 20;  // of some 8 KB
     const Setup setup(driver, controls);
     setup.prepare(0);
     std::vector<float> received(kFloats);
@@ -418,7 +418,7 @@ bool sends_come_to_an_end(CudaDriver &driver, const Controls &controls) {
     MPI_Comm_create_errhandler(count_error, &handler);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
     {
-        const NothingCopied nothing_copied(controls, 20 * kMostPieces);
+        const NothingCopied nothing_copied(controls, 20 * kMaxPieces);
         MPI_Sendrecv(setup.buffers().source, 1, type, 1 - rank, 0, received.data(), kFloats,
                      MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
@@ -426,7 +426,7 @@ bool sends_come_to_an_end(CudaDriver &driver, const Controls &controls) {
     MPI_Errhandler_free(&handler);
     MPI_Type_free(&type);
     std::printf("rank %d, nothing can be copied: %d errors of a message\n", rank, errors);
-    return errors > 0 && errors <= kMostPieces;
+    return errors > 0 && errors <= kMaxPieces;
 }
 
 // ---------------------------------------------------------------- the three commands

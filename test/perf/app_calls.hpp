@@ -30,7 +30,7 @@ public:
 
     /** All that the driver has: nothing (no call), context-sync (cuCtxSynchronize), free and alloc
      * (of device memory), launch, cooperative (a launch that needs the whole GPU) and graph (its
-     *  launch), each of these three with cuStreamSynchronize. */
+     * launch), each of these three with cuStreamSynchronize. */
     const std::vector<AppCall> &all() const { return calls_; }
 
     /** Empty, or what is left out or different here. */

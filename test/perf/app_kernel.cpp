@@ -4,7 +4,7 @@
 namespace gpushm::perf {
 namespace {
 
-constexpr unsigned kMostThreads = 1024;
+constexpr unsigned kMaxThreads = 1024;
 
 // For drivers from CUDA 11.4 on, as gpushm itself. %globaltimer counts nanoseconds, in steps of up
 // to 1 us (PTX ISA, special registers).
@@ -53,7 +53,7 @@ AppKernel::AppKernel(const Driver &driver) : driver_(driver) {
     int blocks = 0;
     if (driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor != nullptr &&
         driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            &blocks, function_, static_cast<int>(kMostThreads), 0) == CUDA_SUCCESS) {
+            &blocks, function_, static_cast<int>(kMaxThreads), 0) == CUDA_SUCCESS) {
         most_blocks_ = static_cast<unsigned>(blocks);
     }
 }
@@ -78,7 +78,7 @@ void AppKernel::launch_cooperative(CUstream stream) const {
     unsigned long long parameter = 0;
     void *parameters[] = {&parameter};
     driver_.require(driver_.cuLaunchCooperativeKernel(function_, most_blocks_ * multiprocessors_, 1,
-                                                      1, kMostThreads, 1, 1, 0, stream, parameters),
+                                                      1, kMaxThreads, 1, 1, 0, stream, parameters),
                     "cuLaunchCooperativeKernel");
 }
 

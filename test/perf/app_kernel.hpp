@@ -9,7 +9,7 @@
 namespace gpushm::perf {
 
 /** In the context that is current when it is made, which is current in all calls. Throws
- *  std::runtime_error when the driver fails. */
+ * std::runtime_error when the driver fails. */
 class AppKernel {
 public:
     explicit AppKernel(const Driver &driver);
@@ -18,7 +18,7 @@ public:
     AppKernel &operator=(const AppKernel &) = delete;
 
     /** Blocks of `threads`, `blocks_per_multiprocessor` times as many as there are multiprocessors,
-     *  each of which runs `us` from its start. */
+     * each of which runs `us` from its start. */
     void launch(CUstream stream, double us, unsigned blocks_per_multiprocessor,
                 unsigned threads) const;
 
@@ -36,7 +36,7 @@ private:
     CUmodule module_ = nullptr;
     CUfunction function_ = nullptr;
     unsigned multiprocessors_ = 1;
-    unsigned most_blocks_ = 0;         // of kMostThreads, on a multiprocessor at a time
+    unsigned most_blocks_ = 0;         // of kMaxThreads, on a multiprocessor at a time
     unsigned *always_over_ = nullptr;  // simulated driver only: the word that ends its kernel
 };
 

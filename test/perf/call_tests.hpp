@@ -14,7 +14,7 @@
 namespace gpushm::perf {
 
 /** Both sides call the same functions with the same arguments; the calls are made by side 0, whose
- *  figures they are. Messages go between device memory. */
+ * figures they are. Messages go between device memory. */
 class CallTests {
 public:
     /** `most_bytes`: of a message. */

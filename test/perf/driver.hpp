@@ -50,7 +50,7 @@ inline CUdeviceptr device_pointer(const void *address) {
 class Driver {
 public:
     /** Opens and initialises the driver. Null when there is no driver or no device; `*reason` then
-     *  says why. */
+     * says why. */
     static std::unique_ptr<Driver> open(std::string *reason);
 
     /** E.g. "CUDA driver 13.0, 2 devices, NVIDIA H200". */

@@ -41,7 +41,7 @@ Figures repeat(const Effort &effort, double divisor, const std::function<void()>
 double now_us();
 
 /** Messages of `size` bytes that are under way together in a window test: 64, for large ones as
- *  many as make 64 MiB, but 4 at least. */
+ * many as make 64 MiB, but 4 at least. */
 unsigned window_of(size_t size);
 
 /** Of a window's messages, how many have a buffer of their own; beyond 64 MiB they share them. */
@@ -54,12 +54,12 @@ size_t stride_of(size_t size);
 size_t pool_bytes(const std::vector<size_t> &sizes);
 
 /** Prints {..., "size": size, "test": test, "us": median, ...}; `labels` and `more` are members as
- *  they are in JSON, with a comma behind the first and before the second, or empty. */
+ * they are in JSON, with a comma behind the first and before the second, or empty. */
 void print_cell(const std::string &labels, size_t size, const char *test, const Figures &figures,
                 const std::string &more = "");
 
 /** {"driver": ..., "simulated": ..., "devices": ...} and `more`; for `description` empty: no
- *  driver. */
+ * driver. */
 void print_facts(const std::string &description, bool simulated, int devices,
                  const std::string &more = "");
 

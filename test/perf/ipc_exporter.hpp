@@ -12,11 +12,11 @@
 namespace gpushm::perf {
 
 /** The other process: allocates `bytes` on `device`, filled with the pattern of `seed`, tells the
- *  handle on descriptor 1 and stays until descriptor 0 ends. */
+ * handle on descriptor 1 and stays until descriptor 0 ends. */
 void run_exporter(const Driver &driver, int device, size_t bytes, uint64_t seed);
 
 /** Starts this program again as the exporter, bound to `cpu` (negative: any), and opens its memory
- *  in the current context. The mapping and the process end with the object. */
+ * in the current context. The mapping and the process end with the object. */
 class ImportedMemory {
 public:
     ImportedMemory(const Driver &driver, int owner_device, size_t bytes, uint64_t seed, int cpu);

@@ -10,7 +10,7 @@
 namespace gpushm::perf {
 
 /** `registered`: shared memory, page-locked afterwards, as transports between processes have it.
- *  `pool`: device memory of the default memory pool. `imported`: device memory of another process.
+ * `pool`: device memory of the default memory pool. `imported`: device memory of another process.
  */
 enum class MemoryKind { host, pinned, registered, device, pool, managed, imported };
 
@@ -18,7 +18,7 @@ enum class MemoryKind { host, pinned, registered, device, pool, managed, importe
 class Memory {
 public:
     /** `driver` may be null for host memory, and outlives the object. Throws std::runtime_error
-     *  when there is no memory. */
+     * when there is no memory. */
     Memory(const Driver *driver, MemoryKind kind, size_t bytes);
     /** Imported memory, which belongs to somebody else who keeps it. */
     Memory(const Driver *driver, char *imported, size_t bytes);

@@ -40,11 +40,11 @@ public:
     const MemoryType &type() const { return type_; }
 
     /** From now on `slots` messages of `size` bytes, which differ from what was before. A renewed
-     *  buffer is what was just allocated. */
+     * buffer is what was just allocated. */
     void prepare(size_t size, unsigned slots);
 
     /** Before each message or window; `seed` must then be the one of all calls until `prepare`,
-     *  unless the contents are new. */
+     * unless the contents are new. */
     void prepare_source(uint64_t seed);
     void prepare_destination();
 

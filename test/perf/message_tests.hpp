@@ -11,7 +11,7 @@
 namespace gpushm::perf {
 
 /** Both sides call the same functions with the same arguments. What arrived is checked; wrong data
- *  throws std::runtime_error. Figures are those of side 0. */
+ * throws std::runtime_error. Figures are those of side 0. */
 class MessageTests {
 public:
     /** `one_way`: latency() is to measure one direction only, which is that from side 0. */
@@ -19,15 +19,15 @@ public:
                  bool one_way);
 
     /** Messages of `size` bytes for `seconds`, to let everything that is done once be done; none
-     *  where buffers are renewed, so that there is always something to be done. */
+     * where buffers are renewed, so that there is always something to be done. */
     void warm_up(size_t size, double seconds);
 
     /** us one way. Half a round trip; of one direction, or where buffers are prepared before each
-     *  message, from the sender's call to the receiver's completion. */
+     * message, from the sender's call to the receiver's completion. */
     Figures latency(size_t size, const Effort &effort);
 
     /** us a message, with window_of(size) of them under way: from the first call of the sender
-     *  until both sides are ready. */
+     * until both sides are ready. */
     Figures window(size_t size, const Effort &effort);
 
 private:

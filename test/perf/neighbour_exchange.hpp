@@ -34,7 +34,7 @@ public:
     NeighbourExchange &operator=(const NeighbourExchange &) = delete;
 
     /** Messages come from `send` and go to `receive` from now on, one behind the other, in device
-     *  memory. */
+     * memory. */
     void use(char *send, char *receive);
 
     /** Before and after MPI's part; nothing unless the mode is staged. */

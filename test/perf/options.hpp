@@ -13,7 +13,7 @@ class Options {
 public:
     /** `defaults`: every key that there is, with its value where the command line has none; there
      * are
-     *  --help and -h, too. Throws std::runtime_error on anything else. */
+     * --help and -h, too. Throws std::runtime_error on anything else. */
     Options(int argc, char **argv, std::map<std::string, std::string> defaults);
 
     const std::string &text(const std::string &key) const { return values_.at(key); }

@@ -49,8 +49,8 @@ struct RawSettings {
 };
 
 /** `name`: memcpy, d2h, h2d, peer (a pull from another process's memory on `other_device`), staged
- *  (from `device` through shared memory to `other_device`), or one of standby_operations(). Throws
- *  std::runtime_error. */
+ * (from `device` through shared memory to `other_device`), or one of standby_operations(). Throws
+ * std::runtime_error. */
 std::unique_ptr<RawOperation> make_raw_operation(const std::string &name,
                                                  const RawSettings &settings);
 

@@ -11,7 +11,7 @@
 namespace gpushm::perf {
 
 /** In shared memory. Each array has an element for each side, written by that side only; what is
- *  not atomic is read by the other side after the next barrier. */
+ * not atomic is read by the other side after the next barrier. */
 struct SharedPage {
     static constexpr size_t kMaxAddress = 64 << 10;
 
@@ -58,8 +58,8 @@ private:
 };
 
 /** Starts this program twice more with its arguments and `--role=0` or `--role=1` and `--page=FD`,
- *  waits for both and ends what is left when one fails or `limit_seconds` are over. 0 if both
- *  succeeded, 124 after the limit, otherwise the status of the first that failed (1: a signal). */
+ * waits for both and ends what is left when one fails or `limit_seconds` are over. 0 if both
+ * succeeded, 124 after the limit, otherwise the status of the first that failed (1: a signal). */
 int run_sides(int argc, char **argv, double limit_seconds);
 
 }  // namespace gpushm::perf

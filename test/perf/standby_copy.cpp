@@ -63,7 +63,7 @@ public:
     }
 
     bool takes(size_t size) const override {
-        return size <= (kind_.payload ? kStandbyMostInline : kMostBytes);
+        return size <= (kind_.payload ? kStandbyMostInline : kMaxBytes);
     }
 
     void single(size_t size) override { copy(1, size); }
@@ -78,7 +78,7 @@ public:
     }
 
 private:
-    static constexpr size_t kMostBytes = size_t{1} << 30;
+    static constexpr size_t kMaxBytes = size_t{1} << 30;
 
     struct Command {
         unsigned slot;
@@ -144,12 +144,12 @@ private:
                 be_ready();
             }
         }
-        commands_[(oldest_ + given_++) % kMostCommands] = {slot, ticket};
+        commands_[(oldest_ + given_++) % kMaxCommands] = {slot, ticket};
     }
 
     /** What a kernel left undone at the end of its life is given to the next one. */
     void finish_oldest(size_t size) {
-        Command command = commands_[oldest_ % kMostCommands];
+        Command command = commands_[oldest_ % kMaxCommands];
         ++oldest_;
         --given_;
         StandbyKernel::State state;
@@ -160,7 +160,7 @@ private:
         }
     }
 
-    static constexpr unsigned kMostCommands = 64;  // window_of gives no more
+    static constexpr unsigned kMaxCommands = 64;  // window_of gives no more
 
     const Driver &driver_;
     const Kind kind_;
@@ -169,7 +169,7 @@ private:
     std::unique_ptr<Memory> source_;
     std::unique_ptr<Memory> destination_;
     std::shared_ptr<StandbyKernel> kernel_;
-    Command commands_[kMostCommands] = {};  // a ring
+    Command commands_[kMaxCommands] = {};  // a ring
     unsigned oldest_ = 0;
     unsigned given_ = 0;
 };

@@ -9,16 +9,16 @@
 namespace gpushm::perf {
 
 /** What stands between the kernel and the exchange. `context`: cuCtxSynchronize, as
- *  cudaDeviceSynchronize; `stream`: cuStreamSynchronize; `event`: an event behind the kernel and
- *  cuEventSynchronize; `query`: cuStreamQuery in turn with MPI_Iprobe; `overlap`: nothing, the wait
- *  comes behind the exchange, which does not touch what the kernel works on. */
+ * cudaDeviceSynchronize; `stream`: cuStreamSynchronize; `event`: an event behind the kernel and
+ * cuEventSynchronize; `query`: cuStreamQuery in turn with MPI_Iprobe; `overlap`: nothing, the wait
+ * comes behind the exchange, which does not touch what the kernel works on. */
 enum class Wait { context, stream, event, query, overlap };
 
 /** How a rank exchanges with all of its neighbours. `sendrecv`: one after the other. */
 enum class Exchange { sendrecv, isend, persistent };
 
 /** The program's own work on its GPU memory in each step, behind the exchange: cuMemcpy2D of rows
- *  of 4 KiB, cuMemsetD8 of 4 KiB, cuMemcpyDtoD of 1 MiB. */
+ * of 4 KiB, cuMemsetD8 of 4 KiB, cuMemcpyDtoD of 1 MiB. */
 enum class OwnCopies { rows, memsets, large };
 
 struct StepCell {
@@ -32,7 +32,7 @@ struct StepCell {
     unsigned own_copy_count = 0;
     bool reduces = false;  // an MPI_Allreduce of one double
     /** A pass: allocates two buffers of `buffer_bytes`, which the steps use in turn, makes
-     *  `pass_steps` steps and frees them. 0: steps with buffers that are there before. */
+     * `pass_steps` steps and frees them. 0: steps with buffers that are there before. */
     unsigned pass_steps = 0;
     size_t buffer_bytes = 0;
 
@@ -43,7 +43,7 @@ struct StepCell {
 const std::vector<StepCell> &step_cells();
 
 /** Those whose names begin with one of `prefixes`; all if there is none. Throws std::runtime_error
- *  for a prefix of no cell. */
+ * for a prefix of no cell. */
 std::vector<StepCell> step_cells_named(const std::vector<std::string> &prefixes);
 
 }  // namespace gpushm::perf

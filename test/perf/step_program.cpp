@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kProbes = 20;
 // A transport may watch a program's first steps before it decides.
-constexpr size_t kLeastWarmUps = 100;
+constexpr size_t kMinWarmUpsForTrial = 100;
 constexpr size_t kFirstSteps = 2;  // of a pass, which are told one by one
 
 uint64_t agree(uint64_t of_rank_0) {
@@ -120,7 +120,7 @@ void StepProgram::measure_steps(const StepCell &cell, const Effort &effort) {
     halo.use(buffer, buffer + buffers.target);
     StepTimes probes, warm_ups, times;
     make_steps(cell, &buffers, &halo, kProbes, &probes);
-    make_steps(cell, &buffers, &halo, kLeastWarmUps, &warm_ups);
+    make_steps(cell, &buffers, &halo, kMinWarmUpsForTrial, &warm_ups);
     const double step_us = median(warm_ups.totals(0));
     make_steps(cell, &buffers, &halo, agree(effort.warm_ups(step_us)), &warm_ups);
     const uint64_t count = agree(effort.samples(step_us));

@@ -17,7 +17,7 @@
 namespace gpushm::perf {
 
 /** Both ranks make the same calls with the same arguments; figures are those of rank 0. Throws
- *  std::runtime_error when the driver fails and when wrong data arrived. */
+ * std::runtime_error when the driver fails and when wrong data arrived. */
 class StepProgram {
 public:
     StepProgram(const Driver &driver, Mode mode, int rank);
@@ -30,7 +30,7 @@ public:
 
 private:
     /** Two buffers of device memory: each has the messages to be sent at its beginning and those
-     *  received at its end. */
+     * received at its end. */
     struct Buffers {
         Buffers(const Driver &driver, const StepCell &cell);
         size_t bytes;

@@ -30,7 +30,7 @@ struct UcpProgram {
     /** Its options; with devices, cpus, seconds and limit, which all programs have. */
     std::map<std::string, std::string> options;
     /** Called before anything is started: throws std::runtime_error when the options are wrong.
-     *  Whether a CUDA driver is needed. */
+     * Whether a CUDA driver is needed. */
     std::function<bool(const Options &options)> check;
     /** In both processes. May throw std::runtime_error. */
     std::function<void(const Options &options, const MeasuringSide &here)> measure;

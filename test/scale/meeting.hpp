@@ -18,7 +18,7 @@ using Progress = std::function<unsigned()>;
 class Meeting {
 public:
     /** Maps the file, which belongs to this test alone; made when it does not exist. Fails the test
-     *  when that is not possible. */
+     * when that is not possible. */
     Meeting(const std::string &path, size_t process_count);
     ~Meeting();
     Meeting(const Meeting &) = delete;
@@ -29,10 +29,10 @@ public:
     std::string address(size_t rank) const;
 
     /** Returns when all processes are here, and `observed` as many times as they have met, if there
-     *  is an observer. */
+     * is an observer. */
     void barrier(const Progress &progress, bool observer);
     /** The observer's side: returns when all processes have come to their n-th barrier, false when
-     *  `given_up` says so. */
+     * `given_up` says so. */
     bool wait_for_barrier(size_t n, const std::function<bool()> &given_up) const;
     /** Lets them go on. */
     void observed(size_t n) { shared_->observed.store(n, std::memory_order_release); }

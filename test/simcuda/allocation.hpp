@@ -4,7 +4,7 @@
 
 #include "driver.hpp"
 #include "file_use.hpp"
-#include "host_pages.hpp"
+#include "known_host_pages.hpp"
 #include "mapping.hpp"
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct Allocation {
     char *engine_base = nullptr;  // where the engine reads and writes it
     std::size_t heap_offset = 0;  // its place in the device's heap, of device and pool memory
 
-    std::unique_ptr<HostPages> pages;            // of registered memory
+    std::unique_ptr<KnownHostPages> pages;       // of registered memory
     CUdevice last_prefetch = CU_DEVICE_INVALID;  // of managed memory: CU_DEVICE_CPU or a device
 
     // Of Kind::vmm only; view and alias are null then.

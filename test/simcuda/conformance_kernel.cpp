@@ -9,7 +9,7 @@ constexpr char kVariableImage[] = R"(
 .version 7.0
 .target sm_50
 .address_size 64
-.visible .global .align 16 .b8 gpushm_withdrawals[2048];
+.visible .global .align 16 .b8 gpushm_cancellations[2048];
 )";
 
 using ModuleTest = DriverTest;
@@ -76,11 +76,11 @@ TEST_F(ModuleTest, has_a_variable_that_is_zero_at_first) {
     CUdeviceptr address = 0;
     CUdeviceptr again = 0;
     std::size_t bytes = 0;
-    EXPECT_CU(cu().cuModuleGetGlobal(&address, &bytes, module, "gpushm_withdrawals"));
+    EXPECT_CU(cu().cuModuleGetGlobal(&address, &bytes, module, "gpushm_cancellations"));
     EXPECT_EQ(kBytes, bytes);
-    EXPECT_CU(cu().cuModuleGetGlobal(&again, nullptr, module, "gpushm_withdrawals"));
+    EXPECT_CU(cu().cuModuleGetGlobal(&again, nullptr, module, "gpushm_cancellations"));
     EXPECT_EQ(address, again);
-    EXPECT_CU(cu().cuModuleGetGlobal(nullptr, &bytes, module, "gpushm_withdrawals"));
+    EXPECT_CU(cu().cuModuleGetGlobal(nullptr, &bytes, module, "gpushm_cancellations"));
     EXPECT_EQ(CUDA_ERROR_NOT_FOUND, cu().cuModuleGetGlobal(&again, &bytes, module, "no_variable"));
     EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cu().cuModuleGetGlobal(&again, &bytes, module, nullptr));
     Bytes read(kBytes, 1);

@@ -202,7 +202,7 @@ extern "C" CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     static Call call{"cuCtxGetStreamPriorityRange"};
     return call.with_context([&](Lock &, Context &) -> CUresult {
         if (least != nullptr) {
-            *least = kLeastPriority;
+            *least = kMinPriority;
         }
         if (greatest != nullptr) {
             *greatest = kGreatestPriority;

@@ -103,7 +103,7 @@ extern "C" CUresult cuMemHostRegister_v2(void *pointer, std::size_t bytes, unsig
             allocation->base = address;
             allocation->bytes = bytes;
             allocation->flags = flags;
-            allocation->pages = std::make_unique<HostPages>(address, bytes);
+            allocation->pages = std::make_unique<KnownHostPages>(address, bytes);
             allocation->engine_base = allocation->pages->engine_address();
             Allocations::get().add(std::move(allocation));
             return CUDA_SUCCESS;

@@ -5,7 +5,7 @@
 #include "core/kernels/reduction_kernel.hpp"
 #include "core/kernels/row_copy_kernel.hpp"
 #include "core/kernels/standby_protocol.hpp"
-#include "core/kernels/withdrawable_copy_kernel.hpp"
+#include "core/kernels/cancellable_copy_kernel.hpp"
 #include "litmus.hpp"
 
 #include <chrono>
@@ -67,8 +67,8 @@ constexpr Kernel kKernels[] = {
     {gpushm::kStandbyClusterName, false, sizeof(gpushm::StandbyParameters), run_standby},
     {gpushm::kRowCopyKernelName, false, sizeof(gpushm::RowCopies), run_row_copies},
     {gpushm::kReductionKernelName, false, sizeof(gpushm::ReductionParameters), run_reduction},
-    {gpushm::kWithdrawableCopyKernelName, false, sizeof(gpushm::WithdrawableCopy),
-     run_withdrawable_copy},
+    {gpushm::kCancellableCopyKernelName, false, sizeof(gpushm::CancellableCopy),
+     run_cancellable_copy},
     {kLitmusKernelName, false, sizeof(LitmusParameters), run_litmus},
     {"simcuda_spin", true, sizeof(CUdeviceptr), run_spin},
 };
@@ -85,7 +85,9 @@ const Kernel *find_kernel(const std::string &name) {
 }
 
 std::size_t global_bytes(const std::string &name) {
-    return name == gpushm::kWithdrawalsName ? gpushm::kWithdrawals * sizeof(gpushm::Withdrawal) : 0;
+    return name == gpushm::kCancellationsName
+               ? gpushm::kCancellations * sizeof(gpushm::Cancellation)
+               : 0;
 }
 
 CUresult find_kernel_memory(std::uintptr_t address, std::size_t bytes, bool writes,

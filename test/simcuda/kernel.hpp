@@ -42,8 +42,8 @@ CUresult run_standby(Lock &lock, Context &context, const void *parameter);
 // kRowCopyKernelName, see row_copy_kernel.cpp.
 CUresult run_row_copies(Lock &lock, Context &context, const void *parameter);
 
-// kWithdrawableCopyKernelName, see withdrawable_copy_kernel.cpp.
-CUresult run_withdrawable_copy(Lock &lock, Context &context, const void *parameter);
+// kCancellableCopyKernelName, see cancellable_copy_kernel.cpp.
+CUresult run_cancellable_copy(Lock &lock, Context &context, const void *parameter);
 
 // kReductionKernelName, see reduction_kernel.cpp.
 CUresult run_reduction(Lock &lock, Context &context, const void *parameter);

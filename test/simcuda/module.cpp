@@ -84,11 +84,11 @@ struct Shape {
 };
 
 bool launchable(const Shape &grid, const Shape &block) {
-    constexpr unsigned long long kMostThreads = 1024;
+    constexpr unsigned long long kMaxThreads = 1024;
     const auto all = [](const Shape &shape) { return 1ull * shape.x * shape.y * shape.z; };
-    const bool within_limits = grid.y <= 0xffff && grid.z <= 0xffff && block.x <= kMostThreads &&
-                               block.y <= kMostThreads && block.z <= 64;
-    return within_limits && all(grid) > 0 && all(block) > 0 && all(block) <= kMostThreads;
+    const bool within_limits = grid.y <= 0xffff && grid.z <= 0xffff && block.x <= kMaxThreads &&
+                               block.y <= kMaxThreads && block.z <= 64;
+    return within_limits && all(grid) > 0 && all(block) > 0 && all(block) <= kMaxThreads;
 }
 
 CUresult launch(Lock &lock, const Function &function, const std::shared_ptr<Stream> &stream,
@@ -213,7 +213,7 @@ extern "C" CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsig
     static Call call{"cuLaunchKernel"};
     return call.given(handle, stream_handle)
         .with_context([&](Lock &lock, Context &context) -> CUresult {
-            constexpr unsigned kMostSharedBytes = 48 << 10;
+            constexpr unsigned kMaxSharedBytes = 48 << 10;
             const Function *function = find_function(handle);
             if (function == nullptr) {
                 return CUDA_ERROR_INVALID_HANDLE;
@@ -221,7 +221,7 @@ extern "C" CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsig
             if (parameters == nullptr && extra != nullptr) {
                 return CUDA_ERROR_NOT_SUPPORTED;
             }
-            if (parameters == nullptr || extra != nullptr || shared_bytes > kMostSharedBytes ||
+            if (parameters == nullptr || extra != nullptr || shared_bytes > kMaxSharedBytes ||
                 !launchable({grid_x, grid_y, grid_z}, {block_x, block_y, block_z})) {
                 return CUDA_ERROR_INVALID_VALUE;
             }

@@ -22,7 +22,7 @@ public:
     static Ring &get();
 
     static constexpr unsigned kBuffers = 1024;
-    static constexpr std::size_t kMostBytes = 1 << 20;  // of one request
+    static constexpr std::size_t kMaxBytes = 1 << 20;  // of one request
 
     // The index of the buffer; kBuffers if there is none.
     unsigned add(std::uintptr_t address, std::size_t bytes);
@@ -180,8 +180,8 @@ PinnedPages::~PinnedPages() {
 }
 
 bool PinnedPages::read(std::uintptr_t address, std::size_t bytes, char *to) const {
-    for (std::size_t done = 0; done < bytes; done += Ring::kMostBytes) {
-        const std::size_t part = std::min(Ring::kMostBytes, bytes - done);
+    for (std::size_t done = 0; done < bytes; done += Ring::kMaxBytes) {
+        const std::size_t part = std::min(Ring::kMaxBytes, bytes - done);
         if (!Ring::get().read(index_, address + done, part, to + done)) {
             return false;
         }
@@ -190,8 +190,8 @@ bool PinnedPages::read(std::uintptr_t address, std::size_t bytes, char *to) cons
 }
 
 bool PinnedPages::write(std::uintptr_t address, std::size_t bytes, const char *from) const {
-    for (std::size_t done = 0; done < bytes; done += Ring::kMostBytes) {
-        const std::size_t part = std::min(Ring::kMostBytes, bytes - done);
+    for (std::size_t done = 0; done < bytes; done += Ring::kMaxBytes) {
+        const std::size_t part = std::min(Ring::kMaxBytes, bytes - done);
         if (!Ring::get().write(index_, address + done, part, from + done)) {
             return false;
         }

@@ -21,7 +21,7 @@ std::size_t extent(const RowCopy &copy, std::uint64_t pitch) {
 // Words are counted by 32 bits there, and addresses of words are aligned.
 bool is_valid(const RowCopy &copy) {
     return copy.rows > 0 && copy.length > 0 &&
-           copy.length / gpushm::word_bytes(copy) <= gpushm::kMostRowCopyWords / copy.rows;
+           copy.length / gpushm::word_bytes(copy) <= gpushm::kMaxRowCopyWords / copy.rows;
 }
 
 CUresult run_copy(Lock &lock, const Context &context, const RowCopy &copy) {
@@ -54,7 +54,7 @@ CUresult run_copy(Lock &lock, const Context &context, const RowCopy &copy) {
 CUresult find_list(const RowCopies &copies, const Context &context, const RowCopy **list) {
     const std::uint32_t group = copies.threads_per_copy;
     if (group == 0 || gpushm::kRowCopyThreads % group != 0 ||
-        (copies.list == 0 && copies.count > gpushm::kMostRowCopyParameters)) {
+        (copies.list == 0 && copies.count > gpushm::kMaxRowCopyParameters)) {
         return CUDA_ERROR_LAUNCH_FAILED;
     }
     *list = copies.copy;

@@ -67,7 +67,7 @@ CUresult create_stream(Context &context, CUstream *handle, unsigned flags, int p
     const auto kind =
         flags == CU_STREAM_NON_BLOCKING ? Stream::Kind::non_blocking : Stream::Kind::blocking;
     auto stream = std::make_shared<Stream>(context, kind);
-    stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
+    stream->priority = std::clamp(priority, kGreatestPriority, kMinPriority);
     *handle = reinterpret_cast<CUstream>(stream.get());
     streams()[*handle] = std::move(stream);
     trace_result(*handle);

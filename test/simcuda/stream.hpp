@@ -12,7 +12,7 @@ namespace simcuda {
 
 // As the manual has it, smaller numbers are greater priorities. They are kept and reported; the
 // engine does not prefer anybody.
-constexpr int kLeastPriority = 0;
+constexpr int kMinPriority = 0;
 constexpr int kGreatestPriority = -5;
 
 struct Stream {

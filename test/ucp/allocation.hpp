@@ -45,7 +45,7 @@ public:
     size_t bytes() const { return bytes_; }
 
     /** Seen by any stream and by the CPU when it returns; pages of managed memory are then where
-     *  the allocator says. */
+     * the allocator says. */
     void write(size_t offset, const void *from, size_t bytes);
     void read(size_t offset, void *to, size_t bytes) const;
     /** Whether only the driver can touch it. */
@@ -64,7 +64,7 @@ private:
 };
 
 /** `size` bytes with the pattern of `seed`, `misalignment` bytes behind a page boundary, received
- *  into `capacity` bytes. */
+ * into `capacity` bytes. */
 struct Placement {
     size_t size;
     size_t misalignment;  // at most kMaxMisalignment

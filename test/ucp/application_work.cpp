@@ -53,7 +53,7 @@ private:
 }  // namespace
 
 /** Right after a receive ends, a new stream reads the memory; the sender overwrites its own as soon
- *  as the send ends. `--count` messages. */
+ * as the send ends. `--count` messages. */
 void visibility(Peer &peer) {
     use_own_device(peer);
     Session session(peer.channel, UCP_FEATURE_TAG);

@@ -16,7 +16,7 @@ using mpi_test::MemoryKind;
 using mpi_test::Message;
 
 /** The driver, initialised, with device 0 current in this thread. Ends the test as skipped when
- *  there is none. */
+ * there is none. */
 CudaDriver &cuda_driver();
 
 /** `--kinds=host,device` or the fallback. */

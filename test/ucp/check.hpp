@@ -9,7 +9,7 @@
 namespace gpushm::ucp_test {
 
 /** What the process is doing; stands in front of the line of fail(). With GPUSHM_TEST_TRACE in the
- *  environment each goes to stderr. */
+ * environment each goes to stderr. */
 void set_activity(const std::string &activity);
 const std::string &activity();
 

@@ -127,7 +127,7 @@ public:
     PairOfProcesses &operator=(const PairOfProcesses &) = delete;
 
     /** Calls `on_line` for each line until both processes have ended. False: they were silent for
-     *  too long. */
+     * too long. */
     bool read_lines(const std::function<void(const std::string &)> &on_line) {
         std::string pending;
         for (;;) {

@@ -59,7 +59,7 @@ private:
 };
 
 /** What a process holds of the system and the driver. Calls that were made to fail neither made nor
- *  released anything. */
+ * released anything. */
 class Holdings {
 public:
     Holdings(const Controls &controls, const std::map<std::string, unsigned long> &failed)

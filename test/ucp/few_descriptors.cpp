@@ -58,7 +58,7 @@ public:
     }
 
     /** A message of each size in both directions. Each send ends, and what was sent arrives. The
-     *  number of sends of both processes that failed. */
+     * number of sends of both processes that failed. */
     size_t exchange() {
         const ucp_request_param_t parameters = plain_request();
         std::vector<std::unique_ptr<GuardedBuffer>> sources;

@@ -28,11 +28,11 @@ public:
     bool can_wait() const { return spin_ != nullptr; }
 
     /** Reads device memory on a stream of its own that waits for nothing, and returns the checksum
-     *  of its first `bytes`, a multiple of 4. Without kernels: by a copy on that stream. */
+     * of its first `bytes`, a multiple of 4. Without kernels: by a copy on that stream. */
     uint32_t checksum(const void *memory, size_t bytes);
 
     /** Occupies `stream` until `*flag`, a word of pinned memory, is not 0. False where this driver
-     *  has nothing that does. */
+     * has nothing that does. */
     bool wait_for_flag(CUstream stream, volatile uint32_t *flag);
 
     /** Where can_wait(): occupies the whole GPU until `*flag`, a word of pinned or device memory,

@@ -151,7 +151,7 @@ void Matrix::all_sizes(const Pair &pair, const std::vector<size_t> &sizes) {
 }
 
 /** A transport may keep a mapping of a buffer that pays for itself: the way of the messages changes
- *  between the first and the last. */
+ * between the first and the last. */
 void Matrix::same_buffer(const Pair &pair) {
     struct Series {
         size_t size;

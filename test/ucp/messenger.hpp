@@ -25,7 +25,7 @@ public:
     Messenger &operator=(const Messenger &) = delete;
 
     /** One message from or into prepared memory; fails the test when the operation fails. Returns
-     *  when the own part has ended: the sender may overwrite, the receiver may look. */
+     * when the own part has ended: the sender may overwrite, the receiver may look. */
     void transfer(Operation operation, bool sending, GuardedAllocation &memory,
                   const Placement &place);
 

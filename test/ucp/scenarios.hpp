@@ -59,11 +59,11 @@ void failing_calls(Peer &peer);
 void sleeping_ping_pong(Peer &peer);
 
 /** Process 1 kills itself at `--when=rest|unanswered|send|receive`, after so many busy `--polls`;
- *  process 0 must be told, and keep nothing. `--warm` messages go before. */
+ * process 0 must be told, and keep nothing. `--warm` messages go before. */
 void killed_peer(Peer &peer);
 
 /** Process 0 stops process 1 `--stops` times for so many `--milliseconds`, while `--count` messages
- *  of each are under way. */
+ * of each are under way. */
 void stopped_peer(Peer &peer);
 
 /** The processes connect when process 0 can open only so many files more as are `--left`. */

@@ -48,7 +48,7 @@ public:
     Progress progress_function() const;
 
     /** Progresses until the request has ended, releases it and returns how it ended. `request` is
-     *  what an _nbx function returned. Fails the test after a minute. */
+     * what an _nbx function returned. Fails the test after a minute. */
     ucs_status_t wait(ucs_status_ptr_t request) const;
 
 private:

@@ -14,7 +14,7 @@
 namespace gpushm::ucp_test {
 
 /** Makes the processes that are started now log into files of this object, if one of the options is
- *  given. In the process that starts them. */
+ * given. In the process that starts them. */
 class StandbyLogs {
 public:
     explicit StandbyLogs(const Options &options);
@@ -27,7 +27,7 @@ private:
 };
 
 /** Runs the scenario in a started process, and fails the test if the numbers are not so when it has
- *  ended and UCX is closed. How many copies a kernel gets depends on how often it runs: where
+ * ended and UCX is closed. How many copies a kernel gets depends on how often it runs: where
  * others use the processors, the scenario is run again until both processes have seen enough, for
  * some time. */
 void run_with_standby_log(Peer &peer, void (*run)(Peer &peer));

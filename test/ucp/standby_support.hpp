@@ -73,7 +73,7 @@ public:
         const double start = now_seconds();
         call();
         const double took = now_seconds() - start;
-        if (took > kMostSeconds) {
+        if (took > kMaxSeconds) {
             fail("%s took %.1f s", what, took);
         }
         double &worst = worst_[what];

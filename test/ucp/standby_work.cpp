@@ -22,15 +22,15 @@ void standby_full_gpu(Peer &peer) {
     const Allocator word =
         peer.options.text("word", "device") == "pinned" ? Allocator::pinned : Allocator::device;
     const size_t warm = peer.options.number("warm", 0);
-    constexpr size_t kMostBytes = 64 * kKiB;
+    constexpr size_t kMaxBytes = 64 * kKiB;
     constexpr size_t kRounds = 12;
-    Allocation own(Allocator::device, kMostBytes);
-    Allocation inbox(word, kMostBytes);
+    Allocation own(Allocator::device, kMaxBytes);
+    Allocation inbox(word, kMaxBytes);
     CUstream stream = nullptr;
     require(cuda().cuStreamCreate_(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    const Bytes nothing(kMostBytes, 0);
+    const Bytes nothing(kMaxBytes, 0);
     const auto size_in = [](size_t round) {
-        return round % 4 == 3 ? kMostBytes : round % 4 == 2 ? 4 * kKiB : size_t{8};
+        return round % 4 == 3 ? kMaxBytes : round % 4 == 2 ? 4 * kKiB : size_t{8};
     };
     const auto content = [&](size_t round, int role) {
         Bytes bytes = pattern(size_in(round), 2 * round + static_cast<size_t>(role));

@@ -13,7 +13,7 @@ namespace gpushm::ucp_test {
 namespace {
 
 /** Messages of both processes, all under way at once. Eager ones, more than a mailbox holds, and
- *  large ones. */
+ * large ones. */
 class Traffic {
 public:
     Traffic(Peer &peer, Session &session) : role_(peer.role), session_(session) {

@@ -20,7 +20,7 @@ struct Transfer {
 };
 
 /** Calls `body` for each pair of `--kinds` and each of `--sizes`, first with process 0 as the
- *  sender, then with process 1. */
+ * sender, then with process 1. */
 void for_each_transfer(Peer &peer, const char *sizes,
                        const std::function<void(const Transfer &)> &body);
 

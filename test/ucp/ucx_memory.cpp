@@ -32,7 +32,7 @@ struct Trace {
 
 /** For some seconds nobody minds that it is still there. */
 void expect_end(const Trace &trace, const char *what) {
-    const double deadline = now_seconds() + kMostSeconds;
+    const double deadline = now_seconds() + kMaxSeconds;
     while (trace.alive()) {
         if (now_seconds() > deadline) {
             fail("%s is not freed", what);
@@ -114,7 +114,7 @@ void while_the_gpu_is_full() {
 void of_the_application() {
     set_activity("memory of the application from UCX");
     constexpr size_t kCount = 500;
-    constexpr size_t kMostKept = 100;
+    constexpr size_t kMaxKept = 100;
     std::unique_ptr<Context> context = new_context();
     for (ucs_memory_type_t type : kTypes) {
         for (size_t bytes : {size_t{4} << 10, size_t{1} << 20}) {
@@ -133,7 +133,7 @@ void of_the_application() {
     small.clear();
     const auto kept = static_cast<size_t>(
         std::count_if(traces.begin(), traces.end(), [](const Trace &one) { return one.alive(); }));
-    if (kept > kMostKept) {
+    if (kept > kMaxKept) {
         fail("%zu of %zu allocations are still there when they are freed", kept, kCount);
     }
     context.reset();

@@ -17,7 +17,7 @@ namespace {
 constexpr ucp_tag_t kTag = 7;
 constexpr size_t kBytes = 200;     // eager
 constexpr unsigned kAtOnce = 600;  // more than a mailbox holds
-constexpr unsigned kMost = 2000;
+constexpr unsigned kMax = 2000;
 
 /** Two workers of one process; the receiver makes no progress until it is told to. */
 class Waiting {
@@ -98,10 +98,10 @@ private:
     void on_sent(Message &message) {
         ++message.completions;
         ++completed_;
-        if (then_ == "send" && acts_ && sent_ < kMost) {
+        if (then_ == "send" && acts_ && sent_ < kMax) {
             send();
         }
-        if (then_ == "fill" && acts_ && completed_ == sent_ && sent_ < kMost) {
+        if (then_ == "fill" && acts_ && completed_ == sent_ && sent_ < kMax) {
             send_beyond_room();
         }
         if (then_ == "send" || then_ == "fill" || !acts_ || done_) {

@@ -12,7 +12,7 @@
 namespace gpushm::ucp_test {
 
 // Far more than any call waits for a kernel of ours, for slow machines; without a bound it hangs.
-constexpr double kMostSeconds = 5;
+constexpr double kMaxSeconds = 5;
 
 /** Ends the process when something does not end, also where it sits in the driver. */
 class Watchdog {
@@ -20,7 +20,7 @@ public:
     explicit Watchdog(const char *what)
         : thread_([this, what] {
               std::unique_lock<std::mutex> lock(mutex_);
-              if (!wake_.wait_for(lock, std::chrono::duration<double>(4 * kMostSeconds),
+              if (!wake_.wait_for(lock, std::chrono::duration<double>(4 * kMaxSeconds),
                                   [this] { return ended_; })) {
                   fail("hangs: %s", what);
               }

@@ -10,7 +10,7 @@
 namespace gpushm {
 
 /** The address that processes of one network namespace know by `purpose` (a word) and a cookie;
- *  returns its length. Whoever knows the name may send there, other users too. */
+ * returns its length. Whoever knows the name may send there, other users too. */
 socklen_t abstract_address(const char *purpose, const Cookie &cookie, sockaddr_un *address);
 
 /** Makes a datagram socket that does not block, bound to such an address; empty, errno says why. */

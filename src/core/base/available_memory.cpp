@@ -56,7 +56,7 @@ size_t left_in_cgroup(const Version &version, const std::string &folder) {
 }
 
 /** Of a cgroup and those above it. In a container the path may be that of the node, and the folder
- *  of the container the mount itself. */
+ * of the container the mount itself. */
 size_t left_on_path(const Version &version, const std::string &mount, std::string path) {
     size_t left = SIZE_MAX;
     for (bool more = true; more;) {

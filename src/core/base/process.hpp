@@ -12,13 +12,13 @@
 namespace gpushm {
 
 /** Identifies a host: the kernel's boot, the PID namespace, the network namespace. Equal on two
- *  processes only if one can find the other by its PID.
+ * processes only if one can find the other by its PID.
  *
- *  The PID namespace is what we need, since peers are reached through /proc/PID; UCX's posix and
- *  cma compare it too (UCX 1.22 src/uct/sm), not the network namespace. That one is policy: a
- *  container with a network of its own counts as a host of its own even where it shares the PIDs
- *  of the machine, as for the loopback devices of UCX's tcp (src/uct/tcp/tcp_iface.c,
- *  uct_tcp_iface_is_reachable_v2). */
+ * The PID namespace is what we need, since peers are reached through /proc/PID; UCX's posix and
+ * cma compare it too (UCX 1.22 src/uct/sm), not the network namespace. That one is policy: a
+ * container with a network of its own counts as a host of its own even where it shares the PIDs
+ * of the machine, as for the loopback devices of UCX's tcp (src/uct/tcp/tcp_iface.c,
+ * uct_tcp_iface_is_reachable_v2). */
 uint64_t node_identity();
 
 /** 128 random bits that tell two objects apart, even when a PID or a descriptor is used again. */

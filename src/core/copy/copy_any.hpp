@@ -14,7 +14,7 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
                  CopyTicket *ticket);
 
 /** Copies `length` bytes between any two kinds of memory and waits; for callers from any thread,
- *  each call takes an idle engine of a common pool. ok or gpu_error, logged. */
+ * each call takes an idle engine of a common pool. ok or gpu_error, logged. */
 Status copy_any(void *destination, const void *source, size_t length);
 
 }  // namespace gpushm

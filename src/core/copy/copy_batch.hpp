@@ -92,8 +92,8 @@ bool tried_twice(Function function) {
 }
 
 /** Calls `function`, again in the context `handle` when it fails in another one: drivers differ in
- *  whether functions of streams and events need a context, and memory of pools is copied in its
- *  own only (driver 580). `id`: CudaDriver::context_id(), for it may have ended. */
+ * whether functions of streams and events need a context, and memory of pools is copied in its
+ * own only (driver 580). `id`: CudaDriver::context_id(), for it may have ended. */
 template <typename Function>
 CUresult in_context(CUcontext handle, unsigned long long id, Function function) {
     const CUresult result = function();

@@ -5,13 +5,13 @@
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/row_views.hpp"
-#include "core/copy/withdrawable_copies.hpp"
+#include "core/copy/cancellable_copies.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 #include "core/memory/page_residency.hpp"
-#include "core/pinning/host_pins.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/host_registration_cache.hpp"
+#include "core/pinning/segment_table.hpp"
 #include "core/reclaim/context_preparation.hpp"
 #include "core/shm/mailbox.hpp"
 #include "core/shm/message_in_hand.hpp"
@@ -81,11 +81,11 @@ constexpr bool is_least_in_traffic(const StandbyModel &model) {
 }
 static_assert(is_least_in_traffic(kBlockModel) && is_least_in_traffic(kClusterModel),
               "give_to_standby() relies on it");
-static_assert(kClusterModel.alone.within_gpu <= kMostStandbyBytes &&
-                  kClusterModel.managed <= kMostStandbyBytes &&
-                  kClusterModel.alone.between_gpus <= kMostStandbyElsewhere &&
-                  kClusterModel.alone.to_host <= kMostStandbyElsewhere &&
-                  kClusterModel.alone.from_host <= kMostStandbyElsewhere,
+static_assert(kClusterModel.alone.within_gpu <= kMaxStandbyBytes &&
+                  kClusterModel.managed <= kMaxStandbyBytes &&
+                  kClusterModel.alone.between_gpus <= kMaxStandbyElsewhere &&
+                  kClusterModel.alone.to_host <= kMaxStandbyElsewhere &&
+                  kClusterModel.alone.from_host <= kMaxStandbyElsewhere,
               "these are the largest");
 
 /** The source may be a block whose contents are elsewhere still; false when they cannot be had. */
@@ -272,7 +272,7 @@ CUevent CopyEngine::take_event(CUcontext handle, Context &context) {
 }
 
 /** Drops what belongs to a context, which may have been destroyed by the application
- *  (cudaDeviceReset): then there is nothing left to free. */
+ * (cudaDeviceReset): then there is nothing left to free. */
 void CopyEngine::forget(CUcontext handle) {
     const CudaDriver *driver = CudaDriver::get();
     const auto found = contexts_.find(handle);
@@ -328,8 +328,8 @@ void CopyEngine::fail_all(Context &context) {
         end(*batch);
     }
     context.given.clear();
-    if (context.withdrawable) {
-        context.withdrawable->abandon([this](CopyBatch &batch) { end(batch); });
+    if (context.cancellable) {
+        context.cancellable->abandon([this](CopyBatch &batch) { end(batch); });
     }
     for (Stream &stream : context.streams) {
         if (stream.collected) {
@@ -349,7 +349,7 @@ void CopyEngine::fail_all(Context &context) {
 
 /** In a thread whose mode is not relaxed, a capture in global mode in any thread forbids calls such
  * as cuEventQuery, and is invalidated by them (CUDA driver API manual, cuStreamBeginCapture and
- *  cuThreadExchangeStreamCaptureMode). */
+ * cuThreadExchangeStreamCaptureMode). */
 void CopyEngine::relax_capture() {
     if (!capture_ || !capture_->relaxed()) {
         capture_.emplace(CudaDriver::get());
@@ -359,7 +359,7 @@ void CopyEngine::relax_capture() {
 // ---------------------------------------------------------------- copies
 
 /** The context of a copy. Asks the driver nothing when all is known. False, logged, when the driver
- *  refuses it. */
+ * refuses it. */
 bool CopyEngine::find_context(const CopyJob &job, Means *means) {
     if (job.gpu_side.context == nullptr) {
         relax_capture();
@@ -371,7 +371,7 @@ bool CopyEngine::find_context(const CopyJob &job, Means *means) {
                          job.length, CUDA_ERROR_INVALID_CONTEXT);
         return false;
     }
-    HostRegions &regions = HostRegions::instance();
+    SegmentTable &regions = SegmentTable::instance();
     const unsigned long long id = means->context->life.id;
     means->destination_pinned = regions.ensure_pinned(job.destination, means->handle, id);
     means->source_pinned = regions.ensure_pinned(job.source, means->handle, id);
@@ -559,8 +559,8 @@ size_t standby_limit(const StandbyModel &model, const CopyJob &job, bool from_ho
 bool may_access(CUcontext context, const void *address, size_t length) {
     constexpr CUdeviceptr kUnit =
         2u << 20;  // of mappings (cuMemGetAllocationGranularity of H100, H200 and before)
-    constexpr size_t kMostUnits = 64;  // 6 us
-    if (length > kMostUnits * kUnit) {
+    constexpr size_t kMaxUnits = 64;  // 6 us
+    if (length > kMaxUnits * kUnit) {
         return false;
     }
     const CudaDriver *driver = CudaDriver::get();
@@ -586,8 +586,9 @@ bool may_access(CUcontext context, const void *address, size_t length) {
 bool kernels_reach(const MemoryInfo &info, const void *address, size_t length, CUdevice device,
                    CUcontext context) {
     if (info.kind == MemoryKind::pinned) {
-        // What HostPins has locked stays so only for who holds it.
-        return covers(info, address, length) && !HostPins::instance().has_locked(address, length) &&
+        // What HostRegistrationCache has locked stays so only for who holds it.
+        return covers(info, address, length) &&
+               !HostRegistrationCache::instance().has_locked(address, length) &&
                is_mapped_for_kernels(address);
     }
     if (info.kind != MemoryKind::device || info.device != device ||
@@ -607,8 +608,8 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, const Means &means, bool
         const MemoryInfo &own = job.gpu_side;
         const size_t extent = (job.rows.count - 1) * pitch + job.length;
         if (pinned_by_us) {
-            return HostRegions::instance().contains(static_cast<const char *>(address) + extent -
-                                                    1);
+            return SegmentTable::instance().contains(static_cast<const char *>(address) + extent -
+                                                     1);
         }
         const MemoryInfo info = covers(own, address, extent) ? own : query_memory(address);
         return managed_too && info.kind == MemoryKind::managed
@@ -667,7 +668,7 @@ bool CopyEngine::has_lost_memory(const CopyBatch &batch) {
 void CopyEngine::submit_unserved(CUcontext handle, Context &context,
                                  const std::shared_ptr<CopyBatch> &batch) {
     if (context.kernels != nullptr && was_within_gpu(*batch) &&
-        start_withdrawable(handle, context, batch)) {
+        start_cancellable(handle, context, batch)) {
         return;
     }
     if (Stream *stream = find_stream(handle, context, batch->bytes, batch->direction)) {
@@ -728,12 +729,12 @@ bool CopyEngine::was_within_gpu(const CopyBatch &batch) {
             both_of_gpu(query_memory(copy.destination), copy));
 }
 
-/** And one that WithdrawableCopies can make. */
+/** And one that CancellableCopies can make. */
 bool CopyEngine::is_within_gpu(const CopyJob &job, const Means &means) {
     const KernelCode *kernels = means.context->kernels.get();
     if (job.other_side == OtherSide::elsewhere || job.direction != CopyDirection::to_gpu ||
         job.rows.count > 1 || job.from_host || means.source_pinned || means.destination_pinned ||
-        kernels == nullptr || kernels->function(Kernel::withdrawable_copy) == nullptr) {
+        kernels == nullptr || kernels->function(Kernel::cancellable_copy) == nullptr) {
         return false;
     }
     if (job.other_side == OtherSide::same_gpu) {
@@ -744,14 +745,14 @@ bool CopyEngine::is_within_gpu(const CopyJob &job, const Means &means) {
 }
 
 /** A batch of one copy. False: it is for the driver. */
-bool CopyEngine::start_withdrawable(CUcontext handle, Context &context,
-                                    const std::shared_ptr<CopyBatch> &batch) {
+bool CopyEngine::start_cancellable(CUcontext handle, Context &context,
+                                   const std::shared_ptr<CopyBatch> &batch) {
     static const bool possible = !launches_are_synchronous();
     relax_capture();
-    if (possible && !context.withdrawable) {
-        context.withdrawable = WithdrawableCopies::make(handle, context.life.id, context.kernels);
+    if (possible && !context.cancellable) {
+        context.cancellable = CancellableCopies::make(handle, context.life.id, context.kernels);
     }
-    return context.withdrawable && context.withdrawable->start(batch);
+    return context.cancellable && context.cancellable->start(batch);
 }
 
 /** False: it is for the driver. */
@@ -759,9 +760,9 @@ bool CopyEngine::start_within_gpu(const CopyJob &job, const Means &means, CopyTi
     if (!is_within_gpu(job, means)) {
         return false;
     }
-    const std::shared_ptr<CopyBatch> batch = new_batch(means.context->last_withdrawable);
+    const std::shared_ptr<CopyBatch> batch = new_batch(means.context->last_cancellable);
     batch->copies.push_back(batched(job));
-    if (!start_withdrawable(means.handle, *means.context, batch)) {
+    if (!start_cancellable(means.handle, *means.context, batch)) {
         return false;
     }
     ++under_way_;
@@ -769,15 +770,15 @@ bool CopyEngine::start_within_gpu(const CopyJob &job, const Means &means, CopyTi
     return true;
 }
 
-unsigned CopyEngine::advance_withdrawable(Context &context) {
-    if (!context.withdrawable || context.withdrawable->idle()) {
+unsigned CopyEngine::advance_cancellable(Context &context) {
+    if (!context.cancellable || context.cancellable->idle()) {
         return 0;
     }
     relax_capture();
     as_possible(
-        [&] { context.withdrawable->advance(&ended_); });  // what is left is done by the next call
+        [&] { context.cancellable->advance(&ended_); });  // what is left is done by the next call
     if (!ended_.empty()) {
-        context.last_withdrawable = ended_.back();
+        context.last_cancellable = ended_.back();
     }
     return end_all();
 }
@@ -807,7 +808,7 @@ CUresult copy_rows(const BatchedCopy &copy, CUstream stream) {
 }  // namespace
 
 /** One copy. What may be a passing shortage is tried again: UCP ends the process when a copy
- *  between memory kinds fails. */
+ * between memory kinds fails. */
 CUresult CopyEngine::submit_copy(CUcontext handle, const Context &context, const Stream &stream,
                                  const BatchedCopy &copy) {
     const OwnCopies own;
@@ -965,7 +966,7 @@ unsigned CopyEngine::advance_all() {
             continue;
         }
         count += advance_given(handle, context);
-        count += advance_withdrawable(context);
+        count += advance_cancellable(context);
         for (Stream &stream : context.streams) {
             if (!stream.submitted.empty() || stream.collected) {
                 relax_capture();
@@ -979,7 +980,7 @@ unsigned CopyEngine::advance_all() {
 
 /** Something is under way in it. */
 bool CopyEngine::is_busy(const Context &context) {
-    return !context.given.empty() || (context.withdrawable && !context.withdrawable->idle()) ||
+    return !context.given.empty() || (context.cancellable && !context.cancellable->idle()) ||
            std::any_of(
                std::begin(context.streams), std::end(context.streams),
                [](const Stream &stream) { return !stream.submitted.empty() || stream.collected; });

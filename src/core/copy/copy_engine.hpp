@@ -26,12 +26,12 @@ enum class CopyDirection { to_gpu, from_gpu };
 
 struct BatchedCopy;
 struct CopyBatch;
-class WithdrawableCopies;
+class CancellableCopies;
 
 /** No standby kernel is given a longer copy; and no longer one of device memory whose other side is
  * not of the same GPU. */
-constexpr size_t kMostStandbyBytes = 1u << 20;
-constexpr size_t kMostStandbyElsewhere = 768u << 10;
+constexpr size_t kMaxStandbyBytes = 1u << 20;
+constexpr size_t kMaxStandbyElsewhere = 768u << 10;
 
 /** Equal pieces of memory at equal distances, which one call of the driver copies. */
 struct CopyRows {
@@ -41,7 +41,7 @@ struct CopyRows {
 };
 
 /** The most that CopyEngine::start_by_kernel() takes. */
-constexpr size_t kMostKernelJobs = 1024;
+constexpr size_t kMaxKernelJobs = 1024;
 
 /** Where the side of a copy lies that is not `gpu_side`, as far as the caller knows. */
 enum class OtherSide { unknown, same_gpu, elsewhere };
@@ -56,7 +56,7 @@ struct CopyJob {
     bool in_reach = false;  // kernels_reach() both sides; else the engine looks itself
     CopyRows rows = {};
     bool from_host =
-        false;            // from page-locked host memory; of HostRegions the engine sees it itself
+        false;            // from page-locked host memory; of SegmentTable the engine sees it itself
     bool urgent = false;  // nothing else is on its way but the rest of this transfer, whose end is
                           // what counts
     bool source_may_go =
@@ -83,7 +83,7 @@ struct KernelLaunch {
     unsigned threads;  // of a block
     void *parameters;  // the struct that is its only parameter
     unsigned blocks_y = 1;
-    const void *host_memory = nullptr;  // what it reads of HostBlocks; null: nothing
+    const void *host_memory = nullptr;  // what it reads of PinnedBufferPool; null: nothing
 };
 
 /** How CopyEngine::run() ended. */
@@ -102,12 +102,12 @@ struct CopyTicket {
 };
 
 /** One thread at a time. No copy waits for work of the application: the streams are non-blocking
- *  (CU_STREAM_NON_BLOCKING). The caller's current context is what it was after every call, and a
- *  stream capture in progress in any thread is not disturbed; a context is never made, but the
- *  primary one of a device whose memory names no context is retained.
+ * (CU_STREAM_NON_BLOCKING). The caller's current context is what it was after every call, and a
+ * stream capture in progress in any thread is not disturbed; a context is never made, but the
+ * primary one of a device whose memory names no context is retained.
  *
- *  Small copies are done by the standby kernel of the context while it is there
- * (standby_kernel.hpp), others within a GPU by a kernel of ours (withdrawable_copies.hpp). Else
+ * Small copies are done by the standby kernel of the context while it is there
+ * (standby_kernel.hpp), others within a GPU by a kernel of ours (cancellable_copies.hpp). Else
  * those that are started while others run are collected and submitted together (cuMemcpyBatchAsync:
  * 0.6 to 0.7 us each instead of 2.3, where the driver has it). */
 class CopyEngine {
@@ -118,7 +118,7 @@ public:
     ~CopyEngine();
 
     /** Starts a copy of which at least one side needs the GPU. ok or in_progress (then progress()
-     *  until poll() says how it ended); otherwise gpu_error, logged. Both sides must stay as they
+     * until poll() says how it ended); otherwise gpu_error, logged. Both sides must stay as they
      * are until completion; shared segments are page-locked on the way. */
     Status start(const CopyJob &job, CopyTicket *ticket);
 
@@ -126,7 +126,7 @@ public:
     Status copy(const CopyJob &job);
 
     /** As start(), all at once by a kernel, if that is quicker and possible: at most
-     * kMostKernelJobs of one context and one direction. False: nothing was started. Else a ticket
+     * kMaxKernelJobs of one context and one direction. False: nothing was started. Else a ticket
      * for each is added to `tickets`. A kernel of the application that takes the whole GPU holds
      * them up. */
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
@@ -147,7 +147,7 @@ public:
     CUcontext context_near(uint64_t device);
 
     /** Asks the driver what is complete and submits what was collected; the number of things that
-     *  happened. Costs nothing when nothing is under way. */
+     * happened. Costs nothing when nothing is under way. */
     unsigned progress() { return idle() ? 0 : advance_all(); }
     /** Nothing is under way. */
     bool idle() const { return under_way_ == 0; }
@@ -192,8 +192,8 @@ private:
         std::shared_ptr<const KernelCode> kernels;     // null: none
         std::deque<std::shared_ptr<CopyBatch>> given;  // to it, of one copy each
         std::shared_ptr<CopyBatch> last_served;
-        std::unique_ptr<WithdrawableCopies> withdrawable;  // made on first use
-        std::shared_ptr<CopyBatch> last_withdrawable;
+        std::unique_ptr<CancellableCopies> cancellable;  // made on first use
+        std::shared_ptr<CopyBatch> last_cancellable;
     };
     using Contexts = std::map<CUcontext, Context>;
 
@@ -232,9 +232,9 @@ private:
     static bool is_within_gpu(const CopyJob &job, const Means &means);
     bool start_within_gpu(const CopyJob &job, const Means &means, CopyTicket *ticket);
     static bool was_within_gpu(const CopyBatch &batch);
-    bool start_withdrawable(CUcontext handle, Context &context,
-                            const std::shared_ptr<CopyBatch> &batch);
-    unsigned advance_withdrawable(Context &context);
+    bool start_cancellable(CUcontext handle, Context &context,
+                           const std::shared_ptr<CopyBatch> &batch);
+    unsigned advance_cancellable(Context &context);
     static CUresult submit_copy(CUcontext handle, const Context &context, const Stream &stream,
                                 const BatchedCopy &copy);
     CUevent take_event(CUcontext handle, Context &context);
@@ -260,7 +260,7 @@ private:
     void end_scope();
 
     Contexts contexts_;
-    std::vector<std::shared_ptr<CopyBatch>> ended_;  // of WithdrawableCopies; empty between calls
+    std::vector<std::shared_ptr<CopyBatch>> ended_;  // of CancellableCopies; empty between calls
     std::map<CUdevice, CUcontext> primary_contexts_;
     std::map<uint64_t, NearContext> near_contexts_;  // of GPUs by device_identity()
     size_t under_way_ = 0;  // batches that are given, submitted or collected

@@ -4,7 +4,7 @@
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/row_copy_list.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/segment_table.hpp"
 #include "core/reclaim/idle_context.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace gpushm {
 
-static_assert(kMostKernelJobs <= RowCopyList::kMost);
+static_assert(kMaxKernelJobs <= RowCopyList::kMax);
 
 namespace {
 
@@ -71,7 +71,7 @@ struct Estimate {
 bool CopyEngine::kernel_can_copy(const CopyJob &job) {
     Means means;
     return words_of(row_copy(job.destination, job.source, job.length, job.rows)) <=
-               kMostRowCopyWords &&
+               kMaxRowCopyWords &&
            find_context(job, &means) && (job.in_reach || kernels_reach_both(job, means, false));
 }
 
@@ -137,7 +137,7 @@ CUresult CopyEngine::launch(CUcontext handle, const Context &context, const Stre
     const CUfunction function =
         context.kernels != nullptr ? context.kernels->function(launch.kernel) : nullptr;
     const bool possible = function != nullptr && (launch.host_memory == nullptr ||
-                                                  HostRegions::instance().ensure_pinned(
+                                                  SegmentTable::instance().ensure_pinned(
                                                       launch.host_memory, handle, context.life.id));
     void *parameters[] = {launch.parameters};
     return possible

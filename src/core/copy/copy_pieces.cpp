@@ -8,7 +8,7 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/row_copy_list.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -36,11 +36,11 @@ CopyRows distances(const CopyPiece &piece, const CopyPiece &next) {
 
 /** Whether `next` is one more row. */
 bool continues(const CopyPiece &piece, const CopyPiece &next) {
-    constexpr size_t kMostPitch = size_t{1} << 31;  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
+    constexpr size_t kMaxPitch = size_t{1} << 31;  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
     const CopyRows rows = distances(piece, next);
     return next.length == piece.length && rows.destination_pitch >= next.length &&
-           rows.source_pitch >= next.length && rows.destination_pitch < kMostPitch &&
-           rows.source_pitch < kMostPitch &&
+           rows.source_pitch >= next.length && rows.destination_pitch < kMaxPitch &&
+           rows.source_pitch < kMaxPitch &&
            distance(piece.destination, next.destination) == rows.count * rows.destination_pitch &&
            distance(piece.source, next.source) == rows.count * rows.source_pitch;
 }
@@ -153,8 +153,8 @@ Status start_together(CopyEngine &engine, const CopyPiece &piece, CopyTicket *ti
 /** Adds what has to be waited for to `tickets`. */
 Status start_piece(CopyEngine &engine, const CopyPiece &piece, std::vector<CopyTicket> *tickets) {
     // Fewer are better off among the single copies of a batch (0.65 us each, and 3 us for a call).
-    constexpr size_t kLeastRows = 6;
-    const size_t rows_together = piece.rows.count >= kLeastRows ? piece.rows.count : 1;
+    constexpr size_t kMinRows = 6;
+    const size_t rows_together = piece.rows.count >= kMinRows ? piece.rows.count : 1;
     for (size_t row = 0; row < piece.rows.count; row += rows_together) {
         tickets->emplace_back();  // before the copy begins
         const Status status = start_together(
@@ -187,7 +187,7 @@ public:
 
 private:
     bool fits(const CopySides &sides) const {
-        return jobs_.empty() || (jobs_.size() < kMostKernelJobs && direction_ == sides.direction &&
+        return jobs_.empty() || (jobs_.size() < kMaxKernelJobs && direction_ == sides.direction &&
                                  infos_.front().context == sides.gpu_side->context &&
                                  infos_.front().device == sides.gpu_side->device);
     }
@@ -197,14 +197,14 @@ private:
     std::vector<CopyJob> jobs_;
 };
 
-// Half of what HostBlocks has for their lists.
-constexpr size_t kMostLaunches = HostBlocks::kBlocks / 2;
+// Half of what PinnedBufferPool has for their lists.
+constexpr size_t kMaxLaunches = PinnedBufferPool::kBlocks / 2;
 
 /** The same for all pieces. */
 Status start_pieces(CopyEngine &engine, const std::vector<CopyPiece> &pieces,
                     std::vector<CopyTicket> *tickets) {
     for (auto next = pieces.begin(); next != pieces.end();) {
-        if (tickets->size() >= kMostLaunches * kMostKernelJobs) {
+        if (tickets->size() >= kMaxLaunches * kMaxKernelJobs) {
             const Status ended = wait_all(engine, *tickets);
             tickets->clear();
             if (ended != Status::ok) {
@@ -279,7 +279,7 @@ bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, 
     for (size_t i = begin; i < end; ++i) {
         const CopyPiece &piece = pieces[i];
         const RowCopy copy = row_copy(piece.destination, piece.source, piece.length, piece.rows);
-        if (!list->has_room() || words_of(copy) == 0 || words_of(copy) > kMostRowCopyWords) {
+        if (!list->has_room() || words_of(copy) == 0 || words_of(copy) > kMaxRowCopyWords) {
             return false;
         }
         list->add(copy);
@@ -287,13 +287,13 @@ bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, 
     return true;
 }
 
-/** Waits for pieces [begin, end), which need at most kMostLaunches. False: not all were copied. */
+/** Waits for pieces [begin, end), which need at most kMaxLaunches. False: not all were copied. */
 bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces,
                size_t begin, size_t end) {
     std::deque<RowCopyList> lists;
     std::vector<KernelLaunch> launches;
-    for (size_t next = begin; next < end; next += RowCopyList::kMost) {
-        const size_t list_end = std::min(end, next + RowCopyList::kMost);
+    for (size_t next = begin; next < end; next += RowCopyList::kMax) {
+        const size_t list_end = std::min(end, next + RowCopyList::kMax);
         RowCopyList &list = lists.emplace_back(list_end - next);
         if (!add_pieces(pieces, next, list_end, &list)) {
             return false;
@@ -309,11 +309,11 @@ bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side, const std::vector
 
 /** False: not all was copied. */
 bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
-    constexpr size_t kMostAtOnce = kMostLaunches * RowCopyList::kMost;
+    constexpr size_t kMaxAtOnce = kMaxLaunches * RowCopyList::kMax;
     BorrowedEngine engine;
-    for (size_t begin = 0; begin < pieces.size(); begin += kMostAtOnce) {
+    for (size_t begin = 0; begin < pieces.size(); begin += kMaxAtOnce) {
         if (!run_lists(*engine, gpu_side, pieces, begin,
-                       std::min(pieces.size(), begin + kMostAtOnce))) {
+                       std::min(pieces.size(), begin + kMaxAtOnce))) {
             engine.discard();
             return false;
         }

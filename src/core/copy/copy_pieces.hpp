@@ -31,7 +31,7 @@ std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces);
 Status copy_pieces(const std::vector<CopyPiece> &pieces);
 
 /** The same where kernels reach all of them (kernels_reach()) and all is memory of the GPU of
- * `gpu_side`: by one launch for RowCopyList::kMost pieces, whatever they look like, if our kernels
+ * `gpu_side`: by one launch for RowCopyList::kMax pieces, whatever they look like, if our kernels
  * are there. */
 Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces);
 

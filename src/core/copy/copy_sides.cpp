@@ -3,7 +3,7 @@
 #include "core/copy/copy_sides.hpp"
 
 #include "core/memory/page_residency.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/segment_table.hpp"
 
 namespace gpushm {
 
@@ -12,7 +12,7 @@ CopySides copy_sides(const void *destination, const void *source, size_t length)
     if (gpu_copies(destination_info, destination, length)) {
         return {destination_info, CopyDirection::to_gpu};
     }
-    if (HostRegions::instance().contains(source)) {
+    if (SegmentTable::instance().contains(source)) {
         return {};  // the usual case where no GPU copies: a message out of a slot
     }
     const MemoryInfo source_info = query_memory(source);

@@ -5,7 +5,7 @@
 #include "core/copy/copy_any.hpp"
 #include "core/copy/engine_pool.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/pinning/device_blocks.hpp"
+#include "core/pinning/device_buffer_pool.hpp"
 #include "core/reclaim/idle_context.hpp"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ public:
         : address_(engine.is_in_reach(gpu_side, address, bytes) ? address : nullptr) {
         // A copy to the GPU and a kernel take less than two copies and the CPU (15 us and 0.2 us a
         // KiB).
-        constexpr size_t kLeastCopied = 32u << 10;
-        if (address_ == nullptr && bytes >= kLeastCopied) {
+        constexpr size_t kMinCopied = 32u << 10;
+        if (address_ == nullptr && bytes >= kMinCopied) {
             block_.emplace(bytes, gpu_side);
             const bool copied = block_->address() != nullptr &&
                                 copy_any(block_->address(), address, bytes) == Status::ok;
@@ -46,9 +46,9 @@ private:
 };
 
 KernelLaunch launch_of(ReductionParameters *parameters) {
-    constexpr uint64_t kMostBlocks = 1056;  // 8 a multiprocessor of an H200
+    constexpr uint64_t kMaxBlocks = 1056;  // 8 a multiprocessor of an H200
     const uint64_t blocks = (parameters->count + kReductionThreads - 1) / kReductionThreads;
-    return {Kernel::reduce, static_cast<unsigned>(std::min(blocks, kMostBlocks)), kReductionThreads,
+    return {Kernel::reduce, static_cast<unsigned>(std::min(blocks, kMaxBlocks)), kReductionThreads,
             parameters};
 }
 

@@ -12,7 +12,7 @@ namespace {
 // What a thread copies before it pays to have more of them.
 constexpr uint64_t kWordsPerThread = 4;
 // What a GPU can have under way at once, so that blocks begin as others end.
-constexpr uint64_t kMostBlocks = 2048;
+constexpr uint64_t kMaxBlocks = 2048;
 constexpr uint64_t kWarp = 32;
 
 uint64_t divided_up(uint64_t dividend, uint64_t divisor) {
@@ -30,7 +30,7 @@ RowCopyList::RowCopyList(size_t capacity) {
     parameters_.count = 0;
     parameters_.list = 0;
     copies_ = parameters_.copy;
-    if (capacity > kMostRowCopyParameters) {
+    if (capacity > kMaxRowCopyParameters) {
         block_.emplace(capacity * sizeof(RowCopy));
         copies_ = static_cast<RowCopy *>(block_->address());
         parameters_.list = device_pointer(copies_);
@@ -47,9 +47,9 @@ KernelLaunch RowCopyList::launch() {
     const uint64_t threads = short_copies ? kWarp : kRowCopyThreads;
     parameters_.threads_per_copy = static_cast<uint32_t>(threads);
     const uint64_t copies_at_once =
-        std::min(divided_up(parameters_.count, kRowCopyThreads / threads), kMostBlocks);
+        std::min(divided_up(parameters_.count, kRowCopyThreads / threads), kMaxBlocks);
     const uint64_t blocks_per_copy = std::clamp<uint64_t>(
-        divided_up(most_words_, threads * kWordsPerThread), 1, kMostBlocks / copies_at_once);
+        divided_up(most_words_, threads * kWordsPerThread), 1, kMaxBlocks / copies_at_once);
     KernelLaunch launch = {Kernel::copy_rows, static_cast<unsigned>(blocks_per_copy),
                            kRowCopyThreads, &parameters_};
     launch.blocks_y = static_cast<unsigned>(copies_at_once);

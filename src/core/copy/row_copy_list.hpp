@@ -4,7 +4,7 @@
 
 #include "core/copy/copy_engine.hpp"
 #include "core/kernels/row_copy_kernel.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/reclaim/idle_context.hpp"
 
 #include <cstddef>
@@ -19,9 +19,9 @@ RowCopy row_copy(void *destination, const void *source, size_t length, const Cop
  * until the kernel has ended. */
 class RowCopyList {
 public:
-    static constexpr size_t kMost = HostBlocks::kBlockBytes / sizeof(RowCopy);
+    static constexpr size_t kMax = PinnedBufferPool::kBlockBytes / sizeof(RowCopy);
 
-    /** For at most `capacity` copies, at most kMost. */
+    /** For at most `capacity` copies, at most kMax. */
     explicit RowCopyList(size_t capacity);
     RowCopyList(const RowCopyList &) = delete;
     RowCopyList &operator=(const RowCopyList &) = delete;

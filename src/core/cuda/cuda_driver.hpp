@@ -30,7 +30,7 @@ struct CudaDriver {
     unsigned long long context_id(CUcontext context) const;
 
     /** Whether `context` is still the one that had `id`. A driver that fails for another reason
-     *  says nothing of it: then true. */
+     * says nothing of it: then true. */
     bool context_is_alive(CUcontext context, unsigned long long id) const;
 
     /** Whether somebody has the primary context of a device in use; nothing when the driver does
@@ -148,7 +148,7 @@ public:
     CurrentContext(const CudaDriver *driver, CUcontext context)
         : driver_(driver), result_(driver->ctx_push_current(context)) {}
     /** Of a context that may have ended: to push one that was destroyed crashes (driver 580). `id`:
-     *  context_id() when it was alive. */
+     * context_id() when it was alive. */
     CurrentContext(const CudaDriver *driver, CUcontext context, unsigned long long id)
         : driver_(driver),
           result_(driver->context_is_alive(context, id) ? driver->ctx_push_current(context)

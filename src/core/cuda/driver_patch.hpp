@@ -10,7 +10,7 @@
 namespace gpushm {
 
 /** Makes `function` begin with a jump to `hook`; `*original` then calls what `function` did, unless
- *  `original` is null. `name` is for messages. False, and nothing is changed, when it cannot. */
+ * `original` is null. `name` is for messages. False, and nothing is changed, when it cannot. */
 using PatchFunction = bool (*)(void *function, void *hook, const char *name, void **original);
 
 /** A function of libcuda.so.1 and what is called in its place. */

@@ -29,7 +29,7 @@ bool driver_hooks_installed();
 bool contexts_are_watched();
 
 /** Whether copies of the application from and to host memory, and what page-locks it, are noticed
- *  (watch_host_memory()). */
+ * (watch_host_memory()). */
 bool host_memory_is_watched();
 
 /** Whether copies and memsets of the application that return early are noted
@@ -44,7 +44,7 @@ bool driver_waits_hooked();
 bool memory_is_ending();
 
 /** Grows with every call that may destroy a context, before and after it; means nothing unless
- *  contexts_are_watched(). While it stays, a context that was alive is alive. */
+ * contexts_are_watched(). While it stays, a context that was alive is alive. */
 uint64_t context_epoch();
 
 /** While it lives, copies that this thread submits are our own: they are as asynchronous as the

@@ -43,7 +43,7 @@ struct Captures {
 };
 
 // For so many no memory is needed when one begins.
-constexpr size_t kMostAtOnce = 64;
+constexpr size_t kMaxAtOnce = 64;
 
 /** Never destroyed. As Background: a child may be forked while another thread holds the mutex. */
 Captures *const captures = [] {
@@ -147,7 +147,7 @@ void watch_stream_captures(PatchFunction patch) {
         if (CudaDriver::get() == nullptr) {
             return;
         }
-        captures->running.reserve(kMostAtOnce);  // nobody else uses it before there are hooks
+        captures->running.reserve(kMaxAtOnce);  // nobody else uses it before there are hooks
         const Hook *missed = install_all_hooks(patch, capture_hooks());
         if (missed != nullptr) {
             GPUSHM_LOG(debug,

@@ -128,7 +128,7 @@ void UnfinishedCopies::Place::note_met(const void *base) {
                                     [base](const MetCall &call) { return call.base == base; });
     if (found != met.end()) {
         found->number = noted;
-    } else if (met.size() >= kMostMet || !as_possible([&] { met.push_back({base, noted}); })) {
+    } else if (met.size() >= kMaxMet || !as_possible([&] { met.push_back({base, noted}); })) {
         met_of_any = noted;
     }
 }

@@ -23,11 +23,11 @@ namespace gpushm {
  * waits for what is noted of it. CU_POINTER_ATTRIBUTE_SYNC_MEMOPS would make the calls themselves
  * wait, which costs the program 5 us for each of them (doc/early_returns.md).
  *
- *  A message must not wait for what the program starts behind such a copy: that may be a kernel
+ * A message must not wait for what the program starts behind such a copy: that may be a kernel
  * which waits for the message. Where it starts something, an event is recorded first, if none is
  * behind the copies yet.
  *
- *  All functions may be called in any thread; none of them disturbs a stream capture. */
+ * All functions may be called in any thread; none of them disturbs a stream capture. */
 class UnfinishedCopies {
 public:
     static UnfinishedCopies &instance();
@@ -112,7 +112,7 @@ private:
     };
 
     static constexpr size_t kPlaces = 64;
-    static constexpr size_t kMostMet = 16;
+    static constexpr size_t kMaxMet = 16;
 
     UnfinishedCopies() = default;
 

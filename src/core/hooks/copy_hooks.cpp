@@ -5,7 +5,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/hooks/early_returns.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include <cstddef>
 #include <type_traits>
@@ -44,11 +44,11 @@ bool is_captured(CUstream stream) {
 }
 
 struct CopySides {
-    HostPins::ApplicationCopy::Side destination;
-    HostPins::ApplicationCopy::Side source;
+    HostRegistrationCache::ApplicationCopy::Side destination;
+    HostRegistrationCache::ApplicationCopy::Side source;
 };
 
-const void *last_byte(const HostPins::ApplicationCopy::Side &side) {
+const void *last_byte(const HostRegistrationCache::ApplicationCopy::Side &side) {
     return side.length == 0 ? side.address
                             : static_cast<const char *>(side.address) + side.length - 1;
 }
@@ -62,8 +62,8 @@ void note_early_return(CUresult result, const CopySides &sides, bool of_thread) 
 
 /** Whether we have page-locked some of either side. */
 bool touches_locked(const CopySides &sides) {
-    const auto has_locked = [](const HostPins::ApplicationCopy::Side &side) {
-        return HostPins::instance().has_locked(side.address, side.length);
+    const auto has_locked = [](const HostRegistrationCache::ApplicationCopy::Side &side) {
+        return HostRegistrationCache::instance().has_locked(side.address, side.length);
     };
     return has_locked(sides.destination) || has_locked(sides.source);
 }
@@ -74,8 +74,8 @@ bool touches_locked(const CopySides &sides) {
 CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
     const CUstream copied_by = stream_of_copy(stream, of_thread);
     if (is_captured(copied_by)) {
-        HostPins::instance().keep(sides.destination.address, sides.destination.length);
-        HostPins::instance().keep(sides.source.address, sides.source.length);
+        HostRegistrationCache::instance().keep(sides.destination.address, sides.destination.length);
+        HostRegistrationCache::instance().keep(sides.source.address, sides.source.length);
         return CUDA_SUCCESS;
     }
     const RelaxedCapture relaxed(CudaDriver::get());
@@ -90,11 +90,11 @@ CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) {
 /** A source that we have locked, as pageable memory, where the driver reads such at once, without
  * waiting for what is in the stream (CUDA C++ Programming Guide, "Asynchronous Concurrent
  * Execution"): that may be a kernel that waits for a message of this thread. Else nothing. */
-std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side &source, CUstream stream,
-                               bool of_thread) {
-    constexpr size_t kMostBytes = 64 << 10;
-    if (source.length > kMostBytes ||
-        !HostPins::instance().has_locked(source.address, source.length) ||
+std::vector<char> take_at_once(const HostRegistrationCache::ApplicationCopy::Side &source,
+                               CUstream stream, bool of_thread) {
+    constexpr size_t kMaxBytes = 64 << 10;
+    if (source.length > kMaxBytes ||
+        !HostRegistrationCache::instance().has_locked(source.address, source.length) ||
         is_captured(stream_of_copy(stream, of_thread))) {
         return {};
     }
@@ -106,14 +106,14 @@ std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side &source, CU
 }
 
 /** A synchronous copy waits for the stream anyway. */
-std::vector<char> take_at_once(const HostPins::ApplicationCopy::Side & /*source*/,
+std::vector<char> take_at_once(const HostRegistrationCache::ApplicationCopy::Side & /*source*/,
                                bool /*of_thread*/) {
     return {};
 }
 
 /** A copy between buffers of the application, of which we may have page-locked a part: it is done
- * in pieces that the driver takes (HostPins::length_of_one_copy()). `which`: 1 where the null
- * stream is that of the thread. */
+ * in pieces that the driver takes (HostRegistrationCache::length_of_one_copy()). `which`: 1 where
+ * the null stream is that of the thread. */
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
@@ -126,8 +126,8 @@ struct CopyHook {
             source = (Source)taken.data();
         }
         const CopySides sides = {{pointer_to(destination), length}, {pointer_to(source), length}};
-        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination,
-                                                  sides.source);
+        const HostRegistrationCache::ApplicationCopy under_way(HostRegistrationCache::instance(),
+                                                               sides.destination, sides.source);
         const CUresult result = copy(destination, source, length, stream...);
         if constexpr (sizeof...(Stream) == 0 && std::is_same_v<Destination, CUdeviceptr>) {
             note_early_return(result, sides, which == 1);
@@ -138,7 +138,7 @@ struct CopyHook {
                    : result;
     }
     static size_t length_of_part(Destination destination, Source source, size_t length) {
-        const HostPins &pins = HostPins::instance();
+        const HostRegistrationCache &pins = HostRegistrationCache::instance();
         return pins.length_of_one_copy(pointer_to(destination),
                                        pins.length_of_one_copy(pointer_to(source), length));
     }
@@ -168,16 +168,17 @@ size_t pitch_of(size_t said, size_t width) {
 
 /** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it: from the first byte to the last, if
  * it may be host memory. */
-HostPins::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host,
-                                             CUdeviceptr unified, size_t pitch, size_t first_row,
-                                             size_t last_row, size_t x, size_t width) {
+HostRegistrationCache::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host,
+                                                          CUdeviceptr unified, size_t pitch,
+                                                          size_t first_row, size_t last_row,
+                                                          size_t x, size_t width) {
     const char *base =
         static_cast<const char *>(type == CU_MEMORYTYPE_HOST      ? host
                                   : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
                                                                   : nullptr);
     return base == nullptr || width == 0
-               ? HostPins::ApplicationCopy::Side{nullptr, 0}
-               : HostPins::ApplicationCopy::Side{
+               ? HostRegistrationCache::ApplicationCopy::Side{nullptr, 0}
+               : HostRegistrationCache::ApplicationCopy::Side{
                      base + first_row * pitch_of(pitch, width) + x,
                      (last_row - first_row) * pitch_of(pitch, width) + width};
 }
@@ -262,8 +263,8 @@ struct RowsHook {
             return original(rows, stream...);
         }
         const CopySides sides = sides_of(*rows);
-        const HostPins::ApplicationCopy under_way(HostPins::instance(), sides.destination,
-                                                  sides.source);
+        const HostRegistrationCache::ApplicationCopy under_way(HostRegistrationCache::instance(),
+                                                               sides.destination, sides.source);
         const CUresult result = copy(*rows, stream...);
         if constexpr (sizeof...(Stream) == 0) {
             note_early_return(result, sides_of(with_device_pointers(*rows)), which % 2 == 1);

@@ -14,9 +14,9 @@
 #include "core/hooks/copy_hooks.hpp"
 #include "core/hooks/early_returns.hpp"
 #include "core/memory/allocation_table.hpp"
-#include "core/memory/host_pages.hpp"
+#include "core/memory/known_host_pages.hpp"
 #include "core/memory/met_memory.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 #include "core/reclaim/context_preparation.hpp"
 #include "core/reclaim/idle_context.hpp"
 #include "core/standby/standby_kernel.hpp"
@@ -50,7 +50,7 @@ void report(const Allocations &gone) {
 
 /** Around a call that ends allocations, which waits for all kernels. They are forgotten before it,
  * so that nobody believes in them when the address becomes something else, and again after it, for
- *  whoever asked the driver in between has seen them alive. */
+ * whoever asked the driver in between has seen them alive. */
 template <typename Forget>
 class Ending {
 public:
@@ -193,9 +193,9 @@ struct UnmapHook {
 template <int which>
 struct RegisterHook {
     static CUresult call(void *address, size_t length, unsigned flags) {
-        HostPins::instance().make_way(address, length);
+        HostRegistrationCache::instance().make_way(address, length);
         const CUresult result = original(address, length, flags);
-        HostPages::instance().forget(address, length);
+        KnownHostPages::instance().forget(address, length);
         return result;
     }
     static inline CUresult (*original)(void *, size_t, unsigned);
@@ -238,7 +238,7 @@ struct AllocHook {
         const StandbyKernels::Absence no_kernel;
         const CUresult result = original(address, length);
         if (result == CUDA_SUCCESS) {
-            HostPages::instance().forget(reinterpret_cast<void *>(*address), length);
+            KnownHostPages::instance().forget(reinterpret_cast<void *>(*address), length);
         }
         return result;
     }

@@ -10,16 +10,16 @@
 namespace gpushm {
 
 /** Hooks every function of the driver by which device, managed or page-locked memory can go away,
- *  or host memory becomes page-locked. The functions themselves are changed, for the CUDA runtime,
- *  linked statically or not, CuPy and PyTorch call them through addresses of their own. From then
- *  on query_memory() remembers.
+ * or host memory becomes page-locked. The functions themselves are changed, for the CUDA runtime,
+ * linked statically or not, CuPy and PyTorch call them through addresses of their own. From then
+ * on query_memory() remembers.
  *
- *  `freed` is called with each allocation that query_memory() has remembered, before it goes away,
- *  in the thread that calls the driver; it must not call the driver. Null: nobody wants to know.
+ * `freed` is called with each allocation that query_memory() has remembered, before it goes away,
+ * in the thread that calls the driver; it must not call the driver. Null: nobody wants to know.
  *
- *  False when there is no driver or when some function cannot be hooked, which is said in one line
- *  of debug output; nothing is remembered then. Later calls return what the first one did. Thread
- *  safe. The hooks stay until the process ends. */
+ * False when there is no driver or when some function cannot be hooked, which is said in one line
+ * of debug output; nothing is remembered then. Later calls return what the first one did. Thread
+ * safe. The hooks stay until the process ends. */
 bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &allocation));
 
 /** Hooks what ends contexts, and nothing else: what install_driver_hooks() does, too, for a process
@@ -27,9 +27,9 @@ bool install_driver_hooks(PatchFunction patch, void (*freed)(const MemoryInfo &a
 bool watch_contexts(PatchFunction patch);
 
 /** Hooks copies of the application from and to host memory, and what page-locks it: without that
- * HostPins would change what the application sees of memory that we have locked (copies that are
- * asynchronous, refused, registered already). install_driver_hooks() does it, too. False when some
- * cannot be hooked. Thread safe. */
+ * HostRegistrationCache would change what the application sees of memory that we have locked
+ * (copies that are asynchronous, refused, registered already). install_driver_hooks() does it, too.
+ * False when some cannot be hooked. Thread safe. */
 bool watch_host_memory(PatchFunction patch);
 
 /** Hooks copies and memsets of the application that may return before they are done, what it starts

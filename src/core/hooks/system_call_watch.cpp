@@ -2,8 +2,8 @@
 #include "core/hooks/system_call_watch.hpp"
 
 #include "core/base/log.hpp"
-#include "core/memory/host_pages.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/memory/known_host_pages.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -30,8 +30,8 @@ void forget(uintptr_t begin, uintptr_t length) {
         awaited.store(0, std::memory_order_relaxed);
     }
     const auto *address = reinterpret_cast<const void *>(begin);
-    HostPages::instance().forget(address, length);
-    HostPins::instance().invalidate(address, length);
+    KnownHostPages::instance().forget(address, length);
+    HostRegistrationCache::instance().invalidate(address, length);
 }
 
 void forget_from(uintptr_t begin) {

@@ -7,7 +7,7 @@
 #include "core/kernels/reduction_kernel.hpp"
 #include "core/kernels/row_copy_kernel.hpp"
 #include "core/kernels/standby_protocol.hpp"
-#include "core/kernels/withdrawable_copy_kernel.hpp"
+#include "core/kernels/cancellable_copy_kernel.hpp"
 
 #include <cstdlib>
 #include <cstring>
@@ -22,13 +22,12 @@ struct NamedKernel {
 
 /** By Kernel. */
 constexpr NamedKernel kKernels[] = {
-    {kStandbyKernelName, false},          {kStandbyClusterName, true},  // the GPU has no clusters
-    {kRowCopyKernelName, false},          {kReductionKernelName, false},
-    {kWithdrawableCopyKernelName, false},
+    {kStandbyKernelName, false}, {kStandbyClusterName, true},  // the GPU has no clusters
+    {kRowCopyKernelName, false}, {kReductionKernelName, false}, {kCancellableCopyKernelName, false},
 };
 
 bool find_code(const CudaDriver *driver, CUmodule module, CUfunction *functions,
-               CUdeviceptr *withdrawals) {
+               CUdeviceptr *cancellations) {
     for (const NamedKernel &kernel : kKernels) {
         const CUresult result = driver->module_get_function(functions, module, kernel.name);
         if (result == CUDA_ERROR_NOT_FOUND && kernel.may_be_missing) {
@@ -39,18 +38,18 @@ bool find_code(const CudaDriver *driver, CUmodule module, CUfunction *functions,
         ++functions;
     }
     size_t bytes = 0;
-    return driver->module_get_global(withdrawals, &bytes, module, kWithdrawalsName) ==
+    return driver->module_get_global(cancellations, &bytes, module, kCancellationsName) ==
                CUDA_SUCCESS &&
-           bytes == kWithdrawals * sizeof(Withdrawal);
+           bytes == kCancellations * sizeof(Cancellation);
 }
 
-bool load_code(const CudaDriver *driver, CUfunction *functions, CUdeviceptr *withdrawals) {
+bool load_code(const CudaDriver *driver, CUfunction *functions, CUdeviceptr *cancellations) {
     CUmodule module = nullptr;
     if (driver->module_load_data(&module, kernel_fatbin().data) != CUDA_SUCCESS &&
         driver->module_load_data(&module, kernel_ptx().data) != CUDA_SUCCESS) {
         return false;
     }
-    const bool found = find_code(driver, module, functions, withdrawals);
+    const bool found = find_code(driver, module, functions, cancellations);
     if (!found) {
         driver->module_unload(module);
     }
@@ -64,36 +63,36 @@ void KernelCode::load(CUcontext context) {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
         const CurrentContext current(driver, context);
-        CUdeviceptr withdrawals = 0;
+        CUdeviceptr cancellations = 0;
         const bool loaded =
-            current.result() == CUDA_SUCCESS && load_code(driver, functions_, &withdrawals);
+            current.result() == CUDA_SUCCESS && load_code(driver, functions_, &cancellations);
         if (!loaded) {
             GPUSHM_LOG(debug,
                        "the GPU kernels cannot be loaded: memory is copied by copy engines only, "
                        "and reductions "
                        "are computed by the CPU");
         }
-        const std::lock_guard<std::mutex> lock(withdrawals_mutex_);
-        for (uint32_t i = 0; loaded && i < kWithdrawals; ++i) {
-            free_withdrawals_.push_back({withdrawals + i * sizeof(Withdrawal)});
+        const std::lock_guard<std::mutex> lock(cancellations_mutex_);
+        for (uint32_t i = 0; loaded && i < kCancellations; ++i) {
+            free_cancellations_.push_back({cancellations + i * sizeof(Cancellation)});
         }
         loaded_.store(loaded, std::memory_order_release);
     });
 }
 
-std::optional<WithdrawalSlot> KernelCode::take_withdrawal() const {
-    const std::lock_guard<std::mutex> lock(withdrawals_mutex_);
-    if (free_withdrawals_.empty()) {
+std::optional<CancellationSlot> KernelCode::take_cancellation() const {
+    const std::lock_guard<std::mutex> lock(cancellations_mutex_);
+    if (free_cancellations_.empty()) {
         return std::nullopt;
     }
-    const WithdrawalSlot slot = free_withdrawals_.back();
-    free_withdrawals_.pop_back();
+    const CancellationSlot slot = free_cancellations_.back();
+    free_cancellations_.pop_back();
     return slot;
 }
 
-void KernelCode::give_back_withdrawal(const WithdrawalSlot &slot) const {
-    const std::lock_guard<std::mutex> lock(withdrawals_mutex_);
-    free_withdrawals_.push_back(slot);
+void KernelCode::give_back_cancellation(const CancellationSlot &slot) const {
+    const std::lock_guard<std::mutex> lock(cancellations_mutex_);
+    free_cancellations_.push_back(slot);
 }
 
 KernelCodes &KernelCodes::instance() {

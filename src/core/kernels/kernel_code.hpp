@@ -15,16 +15,16 @@
 
 namespace gpushm {
 
-/** A Withdrawal (withdrawable_copy_kernel.hpp) in the memory of a GPU, and what it says while its
+/** A Cancellation (cancellable_copy_kernel.hpp) in the memory of a GPU, and what it says while its
  * stream is empty. */
-struct WithdrawalSlot {
+struct CancellationSlot {
     CUdeviceptr address = 0;
     uint32_t number = 0;  // the last one that a copy had
     uint32_t begun = 0;
-    uint32_t withdrawn = 0;
+    uint32_t cancelled = 0;
 };
 
-enum class Kernel { standby, standby_cluster, copy_rows, reduce, withdrawable_copy };
+enum class Kernel { standby, standby_cluster, copy_rows, reduce, cancellable_copy };
 
 /** That of one context. Never unloaded: it ends with the context. Thread safe. */
 class KernelCode {
@@ -42,15 +42,15 @@ public:
     }
 
     /** One that nobody else has; none when all are taken, or the code was not loaded. */
-    std::optional<WithdrawalSlot> take_withdrawal() const;
+    std::optional<CancellationSlot> take_cancellation() const;
     /** Its stream is empty. */
-    void give_back_withdrawal(const WithdrawalSlot &slot) const;
+    void give_back_cancellation(const CancellationSlot &slot) const;
 
 private:
     std::once_flag once_;
     std::atomic<bool> loaded_{false};
-    mutable std::mutex withdrawals_mutex_;
-    mutable std::vector<WithdrawalSlot> free_withdrawals_;
+    mutable std::mutex cancellations_mutex_;
+    mutable std::vector<CancellationSlot> free_cancellations_;
     CUfunction functions_[5] = {};  // by Kernel; constant once loaded
 };
 
@@ -63,7 +63,7 @@ public:
     static bool possible();
 
     /** That of a context, loaded by the first caller; null when it is not possible(). `id`:
-     *  CudaDriver::context_id(). */
+     * CudaDriver::context_id(). */
     std::shared_ptr<const KernelCode> load(CUcontext context, unsigned long long id);
 
     /** What load() has made; null: nothing yet. */

@@ -3,4 +3,4 @@
 #include "core/kernels/reduction_kernel.cu"
 #include "core/kernels/row_copy_kernel.cu"
 #include "core/kernels/standby_kernel.cu"
-#include "core/kernels/withdrawable_copy_kernel.cu"
+#include "core/kernels/cancellable_copy_kernel.cu"

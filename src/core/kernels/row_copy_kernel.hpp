@@ -12,11 +12,11 @@ namespace gpushm {
 constexpr char kRowCopyKernelName[] = "gpushm_copy_rows";
 constexpr uint32_t kRowCopyThreads = 256;  // of a block
 // Among the parameters, of which 3 KiB more make a launch 1 us longer (H200).
-constexpr uint32_t kMostRowCopyParameters = 12;
+constexpr uint32_t kMaxRowCopyParameters = 12;
 
 // Words of a copy (word_bytes()): what the kernel can count, with room for the threads that pass
 // the end.
-constexpr uint64_t kMostRowCopyWords = uint64_t{1} << 31;
+constexpr uint64_t kMaxRowCopyWords = uint64_t{1} << 31;
 
 /** `rows` times `length` bytes; the addresses of rows lie at equal distances. */
 struct RowCopy {
@@ -35,7 +35,7 @@ struct RowCopies {
     uint64_t list;              // address of as many RowCopy for the GPU; 0: `copy`
     uint32_t threads_per_copy;  // of a block; divides kRowCopyThreads
     uint32_t unused;
-    RowCopy copy[kMostRowCopyParameters];
+    RowCopy copy[kMaxRowCopyParameters];
 };
 
 /** Bytes of the words in which the kernel copies: the widest that divide every address and length.

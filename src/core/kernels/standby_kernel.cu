@@ -54,7 +54,7 @@ using gpushm::StandbyUnit;
 
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kAllLanes = ~0u;
-constexpr uint32_t kMostCommands = kStandbyWindow / 2;
+constexpr uint32_t kMaxCommands = kStandbyWindow / 2;
 
 // What a lane has in flight: so many words, as large as the alignment permits.
 constexpr uint32_t kInFlight = 8;
@@ -95,9 +95,9 @@ struct Batch {
     Reach reach;
     uint32_t is_held;  // it is one copy, of what was read ahead
     Ahead ahead;       // behind them
-    Copy copy[kMostCommands];
-    uint32_t piece_shift[kMostCommands];  // see piece_shift()
-    uint32_t first_piece[kMostCommands];
+    Copy copy[kMaxCommands];
+    uint32_t piece_shift[kMaxCommands];  // see piece_shift()
+    uint32_t first_piece[kMaxCommands];
 };
 
 __device__ uint64_t nanoseconds() {
@@ -160,7 +160,7 @@ __device__ void store_through(uint64_t address, Word value) {
 // ---------------------------------------------------------------- copies
 
 /** The size of the words by which a copy goes, the largest that both addresses are aligned to, as a
- *  power of two. */
+ * power of two. */
 __device__ uint32_t word_shift(const Copy &copy) {
     const uint64_t alignment = copy.destination | copy.source;
     return alignment % 16 == 0 ? 4 : alignment % 8 == 0 ? 3 : alignment % 4 == 0 ? 2 : 0;

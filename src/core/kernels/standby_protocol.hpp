@@ -43,9 +43,9 @@ namespace gpushm {
 /** Sixteen bytes that are written with one store and read with one load: both sides' hardware keeps
  * an aligned unit in one piece (a PCIe read of a cache line, the Intel SDM volume 3, 9.1.1, for
  * stores of 16 bytes on processors with AVX), so that a unit with the expected tag is a whole one
- *  (core_gpu_litmus_test.cpp tries it). Written by the CPU, read by the GPU (acquire).
+ * (core_gpu_litmus_test.cpp tries it). Written by the CPU, read by the GPU (acquire).
  *
- *  `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another
+ * `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another
  * number than he waits for takes the unit for "not there yet"; what an older round left there is
  * such a one. The CPU writes unit n only when `done` has passed n - kStandbyUnits. A CPU that dies
  * in the middle of a command leaves it incomplete, which the kernel does not serve. */
@@ -102,7 +102,7 @@ struct StandbyControl {
     alignas(128) StandbyUnit beat;
 
     /** All units below it are served: what their commands wrote is visible to the CPU, to other
-     *  processes and to kernels that are launched afterwards. Written by the kernel (store-release
+     * processes and to kernels that are launched afterwards. Written by the kernel (store-release
      * at system scope, after a barrier of all who copied behind the copies; see standby_kernel.cu
      * where all of them were kStandbyOwnGpu), read by the CPU (acquire). Behind an answer it is
      * written relaxed, and says nothing of it. The CPU sets it before a launch, when no kernel is

@@ -26,7 +26,7 @@ void free_later(const ContextInUse &in_use, CUdeviceptr address) {
 }
 
 /** Ends with the context, when it can be mapped. */
-std::optional<BufferName> allocate(const ContextInUse &in_use) {
+std::optional<BufferKey> allocate(const ContextInUse &in_use) {
     const CudaDriver *driver = CudaDriver::get();
     if (driver == nullptr) {
         return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<BufferName> allocate(const ContextInUse &in_use) {
     if (current.result() != CUDA_SUCCESS || driver->mem_alloc(&address, kBytes) != CUDA_SUCCESS) {
         return std::nullopt;
     }
-    const BufferName name = name_buffer(look_up_memory(reinterpret_cast<const void *>(address)));
+    const BufferKey name = name_buffer(look_up_memory(reinterpret_cast<const void *>(address)));
     if (!name.can_be_mapped()) {
         free_later(in_use, address);
         return std::nullopt;
@@ -47,10 +47,10 @@ std::optional<BufferName> allocate(const ContextInUse &in_use) {
 
 }  // namespace
 
-std::optional<BufferName> announced_memory() {
+std::optional<BufferKey> announced_memory() {
     static std::mutex mutex;
     static std::optional<unsigned long long> tried;  // in the context with this id
-    static std::optional<BufferName> name;
+    static std::optional<BufferKey> name;
     const std::optional<ContextInUse> in_use = context_in_use();
     if (!in_use) {
         return std::nullopt;

@@ -2,7 +2,7 @@
 // A little GPU memory of this process that peers map before there is a message.
 #pragma once
 
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 
 #include <optional>
 
@@ -13,6 +13,6 @@ namespace gpushm {
  * Allocated at the first call that finds a context of the application's (context_in_use()), and
  * kept as long as that. Empty: there is none, or none yet, or the driver lets nobody map it. The
  * caller has a NoEndOfContext and a peer that waits for it. Thread safe. */
-std::optional<BufferName> announced_memory();
+std::optional<BufferKey> announced_memory();
 
 }  // namespace gpushm

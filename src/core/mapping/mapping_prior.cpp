@@ -13,8 +13,8 @@ int64_t nanoseconds(double seconds) {
 }  // namespace
 
 bool MappingPrior::trusts(uint64_t message) const {
-    return debt_ns_.load(std::memory_order_relaxed) < kMostDebtNs &&
-           (message > 1 || unreturned_.load(std::memory_order_relaxed) < kMostUnreturned);
+    return debt_ns_.load(std::memory_order_relaxed) < kMaxDebtNs &&
+           (message > 1 || unreturned_.load(std::memory_order_relaxed) < kMaxUnreturned);
 }
 
 void MappingPrior::note_trust(uint64_t message) {
@@ -31,7 +31,7 @@ void MappingPrior::note_return() {
 }
 
 void MappingPrior::note_cost(double seconds) {
-    debt_ns_.fetch_add(std::min(nanoseconds(seconds), kMostCostNs), std::memory_order_relaxed);
+    debt_ns_.fetch_add(std::min(nanoseconds(seconds), kMaxCostNs), std::memory_order_relaxed);
 }
 
 void MappingPrior::note_saving(double seconds) {

@@ -10,7 +10,7 @@
 namespace gpushm {
 namespace {
 
-std::optional<MappingHandle> refused(const BufferName &name, CUresult result) {
+std::optional<MappingHandle> refused(const BufferKey &name, CUresult result) {
     GPUSHM_LOG(debug,
                "the driver gives no handle of a GPU buffer of %llu bytes (%s): it is copied "
                "through host memory",
@@ -18,10 +18,10 @@ std::optional<MappingHandle> refused(const BufferName &name, CUresult result) {
     return std::nullopt;
 }
 
-std::optional<MappingHandle> export_by_ipc(const BufferName &name, const MemoryInfo &info) {
+std::optional<MappingHandle> export_by_ipc(const BufferKey &name, const MemoryInfo &info) {
     const CudaDriver *driver = CudaDriver::get();
     CurrentContext current(driver, info.context);
-    MappingHandle handle = {BufferName::Sharing::ipc_handle, {}, UniqueFd()};
+    MappingHandle handle = {BufferKey::Sharing::ipc_handle, {}, UniqueFd()};
     const CUresult result =
         current.result() == CUDA_SUCCESS
             ? driver->ipc_get_mem_handle(&handle.ipc, static_cast<CUdeviceptr>(name.base))
@@ -30,7 +30,7 @@ std::optional<MappingHandle> export_by_ipc(const BufferName &name, const MemoryI
                                   : refused(name, result);
 }
 
-std::optional<MappingHandle> export_by_descriptor(const BufferName &name) {
+std::optional<MappingHandle> export_by_descriptor(const BufferKey &name) {
     const CudaDriver *driver = CudaDriver::get();
     if (driver->mem_retain_allocation_handle == nullptr) {
         return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<MappingHandle> export_by_descriptor(const BufferName &name) {
     driver->mem_release(memory);
     return result == CUDA_SUCCESS
                ? std::optional<MappingHandle>(
-                     MappingHandle{BufferName::Sharing::file_descriptor, {}, UniqueFd(descriptor)})
+                     MappingHandle{BufferKey::Sharing::file_descriptor, {}, UniqueFd(descriptor)})
                : refused(name, result);
 }
 
@@ -55,7 +55,7 @@ std::optional<MappingHandle> export_by_descriptor(const BufferName &name) {
 
 /** Not by query_memory(), which remembers what it is told: of memory that was freed just now the
  * address may be anything's for a moment, and then a GPU's again. */
-bool still_allocated(const BufferName &name) {
+bool still_allocated(const BufferKey &name) {
     MemoryInfo known;
     if (driver_hooks_installed() &&
         AllocationTable::instance().find(reinterpret_cast<const void *>(name.base), &known)) {
@@ -69,21 +69,21 @@ bool still_allocated(const BufferName &name) {
            id == name.buffer_id;
 }
 
-std::optional<MappingHandle> export_memory(const BufferName &name) {
+std::optional<MappingHandle> export_memory(const BufferKey &name) {
     if (name.owner != process_cookie().low || name.buffer_id == 0 || CudaDriver::get() == nullptr) {
         return std::nullopt;
     }
     // The name came from a peer: only the driver's own word counts.
     const MemoryInfo info = look_up_memory(reinterpret_cast<const void *>(name.base));
-    const BufferName mine = name_buffer(info);
+    const BufferKey mine = name_buffer(info);
     if (mine.buffer_id != name.buffer_id || mine.base != name.base || mine.length != name.length) {
         return std::nullopt;
     }
     const RelaxedCapture relaxed(CudaDriver::get());
     switch (mine.sharing) {
-        case BufferName::Sharing::ipc_handle:
+        case BufferKey::Sharing::ipc_handle:
             return export_by_ipc(mine, info);
-        case BufferName::Sharing::file_descriptor:
+        case BufferKey::Sharing::file_descriptor:
             return export_by_descriptor(mine);
         default:
             return std::nullopt;

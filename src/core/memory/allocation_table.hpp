@@ -13,8 +13,8 @@
 namespace gpushm {
 
 /** Remembers what the driver said of an allocation for as long as it lives. It is right only while
- *  somebody forgets what goes away: the hooks of driver_hooks.hpp. Thread safe; the functions that
- *  forget may be called inside of any call of the driver. */
+ * somebody forgets what goes away: the hooks of driver_hooks.hpp. Thread safe; the functions that
+ * forget may be called inside of any call of the driver. */
 class AllocationTable {
 public:
     /** Of the process; never destroyed, for the driver is called until the very end. A forked child
@@ -23,14 +23,14 @@ public:
     static AllocationTable &instance();
 
     /** What add() was given for the allocation in which `address` lies; false when there is none.
-     *  */
+     * */
     bool find(const void *address, MemoryInfo *info);
 
     /** Counts the times that something may have gone away. */
     uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
     /** `generation` was read before the driver was asked for `info`: what has become of it since
-     *  would not be known, so nothing is added when something was forgotten in between, nor when
+     * would not be known, so nothing is added when something was forgotten in between, nor when
      * memory is short. */
     void add(const MemoryInfo &info, uint64_t generation);
 

@@ -8,7 +8,7 @@
 namespace gpushm {
 
 /** Buffer ids are unique for the life of the process and never used again (CUDA driver API manual,
- *  CU_POINTER_ATTRIBUTE_BUFFER_ID), so one that is remembered cannot mean another allocation. Two
+ * CU_POINTER_ATTRIBUTE_BUFFER_ID), so one that is remembered cannot mean another allocation. Two
  * that share a slot forget each other. 0 is nobody's, and never contained. Thread safe; what
  * belongs to an id is published by others. */
 class BufferIds {

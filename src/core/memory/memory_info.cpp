@@ -7,7 +7,7 @@
 #include "core/cuda/unfinished_copies.hpp"
 #include "core/memory/allocation_table.hpp"
 #include "core/memory/buffer_ids.hpp"
-#include "core/memory/host_pages.hpp"
+#include "core/memory/known_host_pages.hpp"
 #include "core/memory/met_memory.hpp"
 
 #include <sys/syscall.h>
@@ -25,14 +25,14 @@ namespace {
 BufferIds synced_buffers;
 
 /** Asked without touching it: the kernel reads a set of signals there before it refuses the
- *  operation -1 (rt_sigprocmask(2)). */
+ * operation -1 (rt_sigprocmask(2)). */
 bool cpu_can_read(const void *address) {
     const uintptr_t word = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
     return syscall(SYS_rt_sigprocmask, -1, word, nullptr, 8) == 0 || errno != EFAULT;
 }
 
 /** Where the driver does not tell the allocation: nothing may be concluded about other addresses.
- *  */
+ * */
 void name_one_byte(const void *address, MemoryInfo *info) {
     info->base = const_cast<void *>(address);
     info->length = 1;
@@ -41,8 +41,8 @@ void name_one_byte(const void *address, MemoryInfo *info) {
 /** The driver does not know `address`. Not so at the end of a dead pointer, as that of an empty
  * message: there a GPU's memory may be allocated without anything being unmapped before. */
 void remember_host_page(const void *address) {
-    if (HostPages::instance().trusted() && cpu_can_read(address)) {
-        HostPages::instance().add(address);
+    if (KnownHostPages::instance().trusted() && cpu_can_read(address)) {
+        KnownHostPages::instance().add(address);
     }
 }
 
@@ -81,8 +81,8 @@ const char *memory_kind_name(MemoryKind kind) {
 namespace {
 
 /** Whether hooks will tell of its end: what was allocated by cuMemAlloc, cuMemAllocManaged and the
- *  like, page-locked memory, and mappings of memory that other processes can open. Memory of pools
- *  comes and goes with the order of a stream. */
+ * like, page-locked memory, and mappings of memory that other processes can open. Memory of pools
+ * comes and goes with the order of a stream. */
 bool can_be_remembered(const MemoryInfo &info, CUmemoryPool pool) {
     if (pool != nullptr || info.length == 0) {
         return false;
@@ -152,7 +152,7 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, bool *remem
 /** What is known without the driver: the answer if that is true. */
 bool is_known(const void *address, MemoryInfo *info) {
     return CudaDriver::get() == nullptr || address == nullptr ||
-           HostPages::instance().contains(address) ||
+           KnownHostPages::instance().contains(address) ||
            (driver_hooks_installed() && AllocationTable::instance().find(address, info));
 }
 

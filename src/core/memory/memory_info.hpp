@@ -41,7 +41,7 @@ struct MemoryInfo {
  * fault, say), what the CPU cannot read is device memory of no device: copies of it are gpu_error.
  * Thread safe.
  *
- *  Memory that a GPU has to copy is ready for a message when this returns: it waits for copies and
+ * Memory that a GPU has to copy is ready for a message when this returns: it waits for copies and
  * memsets of the application that have returned before they are done
  * (core/cuda/unfinished_copies.hpp). Where those are not noted (early_returns_are_noted()),
  * be_synchronous() is done the first time that an allocation is seen. */

@@ -12,7 +12,7 @@
 namespace gpushm {
 
 /** Where the kernel puts it: on the node of the thread that makes it, unless the user's policy
- *  (numactl(8)) says otherwise. */
+ * (numactl(8)) says otherwise. */
 constexpr int kAnyNumaNode = -1;
 
 /** The node next to the GPU that has or copies this memory; kAnyNumaNode when the driver does not
@@ -20,7 +20,7 @@ constexpr int kAnyNumaNode = -1;
 int numa_node_of(const MemoryInfo &gpu_side);
 
 /** Pages of a mapping that are not there yet come from `node` as long as it has some (mbind(2),
- *  MPOL_PREFERRED), for all processes that map the same file. A wish: it cannot fail. */
+ * MPOL_PREFERRED), for all processes that map the same file. A wish: it cannot fail. */
 void prefer_numa_node(void *address, size_t length, int node);
 
 }  // namespace gpushm

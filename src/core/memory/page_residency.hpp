@@ -20,7 +20,7 @@ bool resides_on_cpu(const void *address, size_t length);
 bool has_concurrent_access(CUdevice device);
 
 /** Whether a GPU copies this memory, of which `info` is known: device memory always, managed memory
- *  unless it resides on the CPU. */
+ * unless it resides on the CPU. */
 bool gpu_copies(const MemoryInfo &info, const void *address, size_t length);
 
 }  // namespace gpushm

@@ -13,15 +13,15 @@ namespace gpushm {
  * latest id while that registration lives, else 0. Where more than kPlaces live, some are not
  * listed: peers ask the owner for what is there, as they do for what has ended.
  *
- *  Written by any thread of the owner with the table's mutex held: an id before any peer is told of
+ * Written by any thread of the owner with the table's mutex held: an id before any peer is told of
  * it, and 0 before (fence) the end of the registration is reported, after which the program may
  * write there anew, or free it.
  *
- *  Read by peers that copy by themselves, after (fence) all bytes that they have read, or written:
+ * Read by peers that copy by themselves, after (fence) all bytes that they have read, or written:
  * if the id is still there, the registration lived when the last of them was, for no id is used
  * twice. They also look before, so as not to begin in vain.
  *
- *  When the mailbox closes all words become 0. If the owner dies they stay, and so does the memory,
+ * When the mailbox closes all words become 0. If the owner dies they stay, and so does the memory,
  * until it goes. What a broken owner writes concerns only its own memory. */
 struct RegistrationList {
     static constexpr size_t kPlaces = 8192;

@@ -167,7 +167,7 @@ void RegistrationTable::publish(RegistrationList *list, RegistrationUser *user) 
     }
 }
 
-void RegistrationTable::withdraw(RegistrationList *list, RegistrationUser *user) {
+void RegistrationTable::cancel(RegistrationList *list, RegistrationUser *user) {
     std::lock_guard<std::mutex> users_lock(users_mutex_);
     std::lock_guard<std::mutex> lock(mutex_);
     users_.erase(std::remove(users_.begin(), users_.end(), user), users_.end());

@@ -32,7 +32,7 @@ protected:
 };
 
 /** A peer names memory by a registration's id and an address; nothing outside of a living
- *  registration is ever touched for it. An id is never used again. Thread safe. */
+ * registration is ever touched for it. An id is never used again. Thread safe. */
 class RegistrationTable {
 public:
     static RegistrationTable &instance();
@@ -82,10 +82,10 @@ public:
     /** How often one was removed: while that stays, what was covered is. */
     uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
 
-    /** `*list`, of zeroes, is in memory that peers see: it is kept up to date until withdraw(),
+    /** `*list`, of zeroes, is in memory that peers see: it is kept up to date until cancel(),
      * which empties it. Until then remove() asks `user`, the port whose mailbox that is. */
     void publish(RegistrationList *list, RegistrationUser *user = nullptr);
-    void withdraw(RegistrationList *list, RegistrationUser *user = nullptr);
+    void cancel(RegistrationList *list, RegistrationUser *user = nullptr);
 
 private:
     struct Range {

@@ -6,7 +6,7 @@ namespace gpushm {
 
 /** Has every call of `function` go to `replacement`: from any library, by a pointer, and from
  * within its own library.
- *  `*original`, which is set before the first such call, does what `function` did. It works for
+ * `*original`, which is set before the first such call, does what `function` did. It works for
  * functions on x86-64 that a symbol of their library names, that are aligned to 16 bytes, and whose
  * first instructions can be moved; otherwise, and for one that is redirected already, it changes
  * nothing and returns false. Nothing of it is undone: `replacement` must stay for the life of the

@@ -22,7 +22,7 @@ size_t page_bytes() {
 }
 
 /** Maps a page of code into a gap between two mappings that is near enough, or MAP_FAILED. CUDA
- *  takes address space by the gigabyte, so that there may be only small ones. */
+ * takes address space by the gigabyte, so that there may be only small ones. */
 void *map_code_near(uintptr_t function, int file) {
     const size_t page = page_bytes();
     uintptr_t last_end = 0;

@@ -28,7 +28,7 @@ constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLongestPauseNs = 50'000'000;
 
 // A task takes 0.2 ms, in which a thread that waits for messages does not look for them.
-constexpr size_t kMostAtOnce = 4;
+constexpr size_t kMaxAtOnce = 4;
 
 // When nobody who waits for messages has looked, the thread of the background does.
 constexpr std::chrono::milliseconds kUnattended{100};
@@ -147,7 +147,7 @@ private:
     void run_waiting() {
         std::vector<Context> busy;
         bool any = false;
-        for (size_t i = 0; i < kMostAtOnce; ++i) {
+        for (size_t i = 0; i < kMaxAtOnce; ++i) {
             Context context;
             if (!next_context(busy, &context)) {
                 break;

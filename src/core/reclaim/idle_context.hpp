@@ -16,7 +16,7 @@ namespace gpushm {
 bool context_is_idle(CUcontext context, uint64_t proof_ns);
 
 /** Whether free_of_work() can answer: it needs a driver of CUDA 12.5, watch_contexts() and
- *  watch_stream_captures(). */
+ * watch_stream_captures(). */
 bool work_is_known();
 
 /** Whether a call that waits for all work of the context would return at once: cuMemFree,

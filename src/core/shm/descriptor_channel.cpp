@@ -16,7 +16,7 @@ constexpr char kPurpose[] = "descriptors";
 
 // Processes of other users can send, too. More than a socket usually holds
 // (net.unix.max_dgram_qlen).
-constexpr unsigned kMostDatagrams = 1024;
+constexpr unsigned kMaxDatagrams = 1024;
 
 union Control {
     cmsghdr align;
@@ -94,7 +94,7 @@ UniqueFd DescriptorReceiver::take_kept(const DescriptorTag &tag) {
 /** The oldest goes when there are too many: its sender may have died before it said that it has
  * sent. */
 void DescriptorReceiver::keep(const DescriptorTag &tag, UniqueFd descriptor) {
-    if (kept_.size() == kMostKept) {
+    if (kept_.size() == kMaxKept) {
         kept_.pop_front();
     }
     kept_.push_back({tag, std::move(descriptor)});
@@ -106,7 +106,7 @@ UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
     }
     DescriptorTag received_tag = {};
     iovec data = {&received_tag, sizeof(received_tag)};
-    for (unsigned i = 0; i < kMostDatagrams; ++i) {
+    for (unsigned i = 0; i < kMaxDatagrams; ++i) {
         Control control;
         msghdr message = {};
         message.msg_iov = &data;

@@ -28,16 +28,16 @@ struct DescriptorTag {
 class DescriptorReceiver {
 public:
     /** Makes the socket that the name `cookie` leads to; false, logged, when that fails. Once made,
-     *  costs nothing. */
+     * costs nothing. */
     bool open(const Cookie &cookie);
 
     /** The descriptor that was sent with `tag`. Those with other tags are kept until they are asked
-     * for, the last kMostKept of them: answers of several peers arrive in another order than their
+     * for, the last kMaxKept of them: answers of several peers arrive in another order than their
      * descriptors. Never waits: the sender says in the mailbox that it has sent. Of other users'
      * processes nothing is taken. */
     UniqueFd receive(const DescriptorTag &tag);
 
-    static constexpr size_t kMostKept = 16;
+    static constexpr size_t kMaxKept = 16;
 
 private:
     struct Kept {

@@ -16,15 +16,15 @@ namespace gpushm {
  * It lies in that mailbox, one for each SenderRecord, and belongs to the record's holder. A place
  * holds an id while a write to that registration is under way, else 0.
  *
- *  Written by the holder only: the id (relaxed), then a fence (seq_cst), then a look at the
+ * Written by the holder only: the id (relaxed), then a fence (seq_cst), then a look at the
  * RegistrationList; only if the registration lives does the write begin. 0 (release) when the bytes
  * of all writes to it are in the memory.
  *
- *  Read (acquire) by any thread of the owner after it has taken an id out of the RegistrationList,
+ * Read (acquire) by any thread of the owner after it has taken an id out of the RegistrationList,
  * and behind a fence (seq_cst): of the two fences one comes first, so either the holder sees that
  * the registration has ended, or the owner sees the id, and waits until it is gone.
  *
- *  The words of a holder that is dead do not count: its copies ended with it. A new holder stores
+ * The words of a holder that is dead do not count: its copies ended with it. A new holder stores
  * zeroes before the low bit of SenderRecord::owner. CellKind::close follows the last write: the
  * record may be another's then, and its words are left alone. A holder that lives and does not end
  * a write (it was stopped, or is broken) is waited for a bounded time. */

@@ -174,7 +174,7 @@ void MailboxReceiver::drop_broken(const ReceivedCell &message) {
 }
 
 /** Tickets that senders have reserved and the owner has not passed; more than cell_count when tail
- *  makes no sense. */
+ * makes no sense. */
 uint64_t MailboxReceiver::unreceived_tickets() const {
     return tail_ticket(header()->tail.load(std::memory_order_acquire)) - head_;
 }

@@ -105,15 +105,15 @@ struct alignas(uint64_t) CellLabel {
 };
 
 /** One cell. All but `state`, and the slot, belongs to the sender that reserved the ticket until he
- *  publishes it, and then to the owner until MailboxHeader::head passes the ticket. */
+ * publishes it, and then to the owner until MailboxHeader::head passes the ticket. */
 struct alignas(128) Cell {
     static constexpr size_t kBytes = 128;
     static constexpr size_t kInlineBytes = 112;
 
     /** t + 1 when ticket t is published. Written by the sender that reserved t only (store-release,
-     *  after everything else of the message), read by the owner only (acquire). At ticket h the
+     * after everything else of the message), read by the owner only (acquire). At ticket h the
      * owner takes any value other than h + 1, such as one of a round before, for "not published".
-     *  A sender that dies before he writes it: see SenderRecord::reserving. */
+     * A sender that dies before he writes it: see SenderRecord::reserving. */
     std::atomic<uint64_t> state;
     /** Relaxed on both sides: `state` orders it. */
     std::atomic<CellLabel> label;
@@ -134,15 +134,15 @@ inline void prefetch_second_line(const Cell &cell, size_t length) {
 
 /** How the owner finds the mailbox of a sender, to answer it.
  *
- *  `owner` is 0 when free; a sender claims a record by compare-and-swap 0 -> pid << 1, writes
- *  `address`, and stores pid << 1 | 1 (release). The owner reads `address` after an acquire load
+ * `owner` is 0 when free; a sender claims a record by compare-and-swap 0 -> pid << 1, writes
+ * `address`, and stores pid << 1 | 1 (release). The owner reads `address` after an acquire load
  * that shows the low bit. Only the owner stores 0 (release): after the sender's CellKind::close, or
  * when the sender is dead and every ticket reserved by then was received or skipped, so that no
  * message is taken for one of the record's next holder. A sender that ends and finds no room for a
- *  CellKind::close makes the record nobody's: pid << 1 | 1 -> 1 by compare-and-swap (release), the
- *  last that it does here. The address stays, for the messages that wait; no process has the PID 0,
+ * CellKind::close makes the record nobody's: pid << 1 | 1 -> 1 by compare-and-swap (release), the
+ * last that it does here. The address stays, for the messages that wait; no process has the PID 0,
  * so the owner takes the sender for dead, and having seen the 1 (acquire) sees all that it had
- *  reserved. A sender that dies while it claims is found as every dead one. */
+ * reserved. A sender that dies while it claims is found as every dead one. */
 struct alignas(128) SenderRecord {
     std::atomic<uint64_t> owner;
     MailboxAddress address;
@@ -162,11 +162,11 @@ struct alignas(128) SenderRecord {
      * leaves the ticket as it is, which nobody waits for any more. A new holder stores 0 before the
      * low bit of `owner`.
      *
-     *  Read (acquire) by an owner who waits at ticket h, which tail shows as reserved and the cell
+     * Read (acquire) by an owner who waits at ticket h, which tail shows as reserved and the cell
      * as unpublished, to learn whether anybody is left who may publish it. He skips h when no
      * record of a living process shows h + 1 and the cell, looked at once more after that, is still
-     *  unpublished. No message is lost by that: the sender S of h stored h + 1 before the
-     *  compare-and-swap that made tail > h; the owner's acquire load of tail saw that one or a
+     * unpublished. No message is lost by that: the sender S of h stored h + 1 before the
+     * compare-and-swap that made tail > h; the owner's acquire load of tail saw that one or a
      * later read-modify-write (one release sequence), so he reads S's h + 1 or a later value of S.
      * S writes a later one, and his record gets another holder, only after he has published h: an
      * owner that reads it sees h published when he looks again. The same holds when S publishes and
@@ -189,19 +189,19 @@ struct MailboxHeader {
     Cookie cookie;
 
     /** Next ticket to be reserved << 1 | armed. Senders add a ticket by compare-and-swap (acq_rel)
-     *  and keep the armed bit; tail - head <= cell_count.
+     * and keep the armed bit; tail - head <= cell_count.
      *
-     *  Armed means that the owner sleeps and wants to be woken (wake_socket.hpp). The owner sets
-     *  the bit by compare-and-swap (acq_rel) from exactly head << 1, that is when nothing is
-     *  reserved, and sleeps only then: whoever reserves later sees the bit in his own
-     *  compare-and-swap, because all modifications of one word have one order, so that sending
-     *  needs no fence. A sender that saw it clears it (acq_rel) after he has published, and wakes
-     *  the owner if it was still set. If he dies before he clears it, the next sender sees and
-     *  clears it; if he dies between clearing and waking, the owner sleeps until something else
-     *  wakes it.
+     * Armed means that the owner sleeps and wants to be woken (wake_socket.hpp). The owner sets
+     * the bit by compare-and-swap (acq_rel) from exactly head << 1, that is when nothing is
+     * reserved, and sleeps only then: whoever reserves later sees the bit in his own
+     * compare-and-swap, because all modifications of one word have one order, so that sending
+     * needs no fence. A sender that saw it clears it (acq_rel) after he has published, and wakes
+     * the owner if it was still set. If he dies before he clears it, the next sender sees and
+     * clears it; if he dies between clearing and waking, the owner sleeps until something else
+     * wakes it.
      *
-     *  A sender checks that the ticket did not go back and is at most cell_count beyond head, and
-     *  otherwise takes the mailbox for full. The owner receives by the cells alone. */
+     * A sender checks that the ticket did not go back and is at most cell_count beyond head, and
+     * otherwise takes the mailbox for full. The owner receives by the cells alone. */
     alignas(128) std::atomic<uint64_t> tail;
     static constexpr uint64_t kArmed = 1;
 
@@ -212,8 +212,8 @@ struct MailboxHeader {
     alignas(128) std::atomic<uint64_t> head;
 
     /** 1 when the owner receives no more: written once by the owner (release), read (acquire) by
-     *  senders that wait for an answer. It stays readable where the segment is mapped. If the owner
-     *  dies it may stay 0: senders watch the process as well. */
+     * senders that wait for an answer. It stays readable where the segment is mapped. If the owner
+     * dies it may stay 0: senders watch the process as well. */
     alignas(128) std::atomic<uint64_t> closed;
 
     /** Records below it were ever claimed, so that the owner looks at no others. Raised by
@@ -382,8 +382,8 @@ public:
     uint64_t head() const { return head_; }
 
     /** Skips the oldest ticket when it is reserved and its sender is dead, so that it will never be
-     *  published; false when there is none to skip. Slow when the oldest ticket is reserved and not
-     *  published: reads all sender records and makes a few system calls. */
+     * published; false when there is none to skip. Slow when the oldest ticket is reserved and not
+     * published: reads all sender records and makes a few system calls. */
     bool skip_dead_sender();
 
     /** `index` < kSharedTransfers. */
@@ -449,7 +449,7 @@ public:
 
     /** False when the mailbox is full (or its words make no sense). A cell that was reserved must
      * be published before the next one is reserved, and without waiting for anything in between: it
-     *  holds up everybody behind it. */
+     * holds up everybody behind it. */
     bool reserve(ReservedCell *reserved);
     /** Where a payload that does not lie in the cell begins. */
     unsigned char *slot(const ReservedCell &reserved) const {

@@ -4,7 +4,7 @@
 #include "core/base/available_memory.hpp"
 #include "core/base/log.hpp"
 #include "core/base/spare_descriptor.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/segment_table.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ namespace gpushm {
 namespace {
 
 /** Makes a file that long; 0 or the error. What the kernel would not answer by an error but by a
- *  signal is refused: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than
+ * signal is refused: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than
  * there is (the OOM killer, who may choose any process of the node, when its pages are reserved).
  */
 int set_length(int fd, size_t length) {
@@ -77,7 +77,7 @@ unsigned char *map_shared(int fd, size_t length) {
 Segment::Segment(UniqueFd fd, unsigned char *data, size_t length)
     : fd_(std::move(fd)), data_(data), length_(length), mapped_by_(getpid()) {
     try {
-        HostRegions::instance().add(data_, length_);
+        SegmentTable::instance().add(data_, length_);
     } catch (...) {  // there will be no destructor
         munmap(data_, length_);
         throw;
@@ -101,7 +101,7 @@ Segment &Segment::operator=(Segment &&other) noexcept {
 Segment::~Segment() {
     // A forked child has something else there, or nothing (MADV_DONTFORK).
     if (data_ != nullptr && mapped_by_ == getpid()) {
-        HostRegions::instance().unmap(data_, length_);
+        SegmentTable::instance().unmap(data_, length_);
     }
 }
 

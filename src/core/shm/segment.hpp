@@ -20,14 +20,14 @@ namespace gpushm {
 class Segment {
 public:
     /** Creates a zeroed segment of at least `length` bytes and maps it. All its pages are reserved
-     *  now, if possible on `numa_node`, and it can never shrink (F_SEAL_SHRINK), so that no access
-     *  raises SIGBUS later. Empty, with a line in the log, when the memory is not to be had. */
+     * now, if possible on `numa_node`, and it can never shrink (F_SEAL_SHRINK), so that no access
+     * raises SIGBUS later. Empty, with a line in the log, when the memory is not to be had. */
     static std::optional<Segment> create(const char *name, size_t length,
                                          int numa_node = kAnyNumaNode);
 
     /** Maps the segment that process `pid` holds as descriptor `fd`. Empty, with the reason in
-     *  `*why` (static text), when it is not a sealed segment of this user of at least
-     *  `minimum_length` bytes. Its content is not trusted: the caller checks it. */
+     * `*why` (static text), when it is not a sealed segment of this user of at least
+     * `minimum_length` bytes. Its content is not trusted: the caller checks it. */
     static std::optional<Segment> attach(pid_t pid, int fd, size_t minimum_length,
                                          const char **why);
 
@@ -52,7 +52,7 @@ public:
      * otherwise; 0.1 ms for 2 MiB. For nothing, if the kernel cannot (before Linux 5.14). */
     void populate();
     /** Gives the memory behind the first page back to the system, for all processes that map it; it
-     *  reads as zeros, and a write takes memory again. */
+     * reads as zeros, and a write takes memory again. */
     void discard();
 
 private:

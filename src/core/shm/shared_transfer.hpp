@@ -15,7 +15,7 @@ constexpr uint32_t kSharedTransfers = 64;
 struct SharedUse {
     uint32_t index = kSharedTransfers;  // in the owner's mailbox; the default: none
     /** Unique in the owner's mailbox, not only between two processes: a request that a peer serves
-     *  late must not meet the use of another peer. */
+     * late must not meet the use of another peer. */
     uint32_t id = 0;
     bool exists() const { return index != kSharedTransfers; }
 };
@@ -28,18 +28,18 @@ struct SharedUse {
  * to wait for. Nor does it read anything then: the owner may have told the program that its memory
  * is needed no more.
  *
- *  `claims` is id << 32 | end << 16 | begin: pieces in [begin, end) are claimed by nobody. The
- *  owner opens it (store-release) before it sends the id, claims with begin + 1, and closes it
- *  with 0; the helper claims with end - 1; all by compare-and-swap (acq_rel) that expects the id
- *  (SharedUse::id).
+ * `claims` is id << 32 | end << 16 | begin: pieces in [begin, end) are claimed by nobody. The
+ * owner opens it (store-release) before it sends the id, claims with begin + 1, and closes it
+ * with 0; the helper claims with end - 1; all by compare-and-swap (acq_rel) that expects the id
+ * (SharedUse::id).
  *
- *  `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written.
- *  The owner sets it to id << 32 before it opens `claims`; then only the helper adds to it
- *  (release), after the bytes of the piece are in the owner's memory, or in a slot of its mailbox
+ * `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written.
+ * The owner sets it to id << 32 before it opens `claims`; then only the helper adds to it
+ * (release), after the bytes of the piece are in the owner's memory, or in a slot of its mailbox
  * that is published; the owner reads it (acquire). Once failed is set the owner takes all of the
  * helper's pieces for not written.
  *
- *  A helper that dies with a piece claimed leaves count below the number of its claims: the owner
+ * A helper that dies with a piece claimed leaves count below the number of its claims: the owner
  * sees that it is dead, and its copies ended with it. One that lives and does not end what it has
  * claimed (it was stopped, say) is waited for a bounded time, then the words serve other uses: what
  * it says of this one is not of their id. A helper that writes nonsense can only make the owner
@@ -56,7 +56,7 @@ struct alignas(64) SharedTransfer {
     /** The first piece that the helper has claimed so far; `pieces` if there is none. */
     uint32_t first_of_helper(uint32_t id, uint32_t pieces) const;
     /** Nothing is claimed from now on; the first piece of the helper (all behind it are his),
-     *  `pieces` if it has none. */
+     * `pieces` if it has none. */
     uint32_t close(uint32_t id, uint32_t pieces);
     enum class Helper { busy, done, failed };
     /** What became of the helper's `count` pieces. */

@@ -28,8 +28,8 @@ struct RingHeader {
     Cookie cookie;
 
     /** The receiver is done with every byte before this position. Written by the receiver only
-     *  (store-release), never decreasing; read by the sender (acquire), who checks that it lies
-     *  between what it saw last and what it handed out. A receiver that dies leaves it as it is:
+     * (store-release), never decreasing; read by the sender (acquire), who checks that it lies
+     * between what it saw last and what it handed out. A receiver that dies leaves it as it is:
      * the sender gives up the link and the ring. */
     alignas(64) std::atomic<uint64_t> released;
 };
@@ -44,7 +44,7 @@ struct RingSpan {
 class StagingRingSender {
 public:
     /** Empty, logged, when there is no memory. `data_bytes` is rounded up to pages, which lie on
-     *  `numa_node` if possible. */
+     * `numa_node` if possible. */
     static std::optional<StagingRingSender> create(size_t data_bytes, int numa_node = kAnyNumaNode);
 
     int segment_fd() const { return segment_.fd(); }
@@ -54,7 +54,7 @@ public:
     size_t data_bytes() const { return data_bytes_; }
 
     /** The next span of exactly `length` bytes, > 0 and at most data_bytes / 2. Empty while the
-     *  receiver has not released enough. Spans must be published in the order of their allocation.
+     * receiver has not released enough. Spans must be published in the order of their allocation.
      */
     std::optional<RingSpan> allocate(size_t length);
     unsigned char *data(const RingSpan &span) const;
@@ -83,11 +83,11 @@ public:
                                                      const Cookie &cookie, const char **why);
 
     /** Where a span lies, now in use; null when it is not a possible span: each must begin at or
-     *  behind the end of the one before, and end before it reaches one that is still in use. */
+     * behind the end of the one before, and end before it reaches one that is still in use. */
     unsigned char *open(const RingSpan &span);
 
     /** The span is used up. Spans may be closed in any order; the sender gets the memory back when
-     *  all before are closed too. */
+     * all before are closed too. */
     void close(const RingSpan &span);
 
 private:

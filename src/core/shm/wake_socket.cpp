@@ -28,7 +28,7 @@ std::mutex *const making = [] {
 }();
 
 /** The socket of this process that wakes others; -1 when there is none. It is never closed: another
- *  thread may be about to use it. */
+ * thread may be about to use it. */
 int sending_socket() {
     static int made = -1;
     const std::lock_guard<std::mutex> lock(*making);
@@ -61,11 +61,11 @@ std::optional<WakeSocket> WakeSocket::create(const Cookie &cookie) {
 }
 
 void WakeSocket::drain() {
-    constexpr unsigned kMostDatagrams =
+    constexpr unsigned kMaxDatagrams =
         1024;  // more than a socket usually holds (net.unix.max_dgram_qlen)
     char nothing;
     for (unsigned i = 0;
-         i < kMostDatagrams && recv(socket_.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0;
+         i < kMaxDatagrams && recv(socket_.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0;
          ++i) {
     }
 }

@@ -30,7 +30,7 @@ private:
 };
 
 /** Makes what wake() needs; false when there is no descriptor left. Costs nothing when it was made
- *  before. Thread safe. */
+ * before. Thread safe. */
 bool can_wake();
 
 /** Wakes the owner of the mailbox `cookie`, after can_wake() has returned true. Never waits. One

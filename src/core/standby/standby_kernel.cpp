@@ -6,7 +6,7 @@
 #include "core/base/monotonic_clock.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/standby/standby_unit.hpp"
 
@@ -23,7 +23,7 @@ namespace gpushm {
 namespace {
 
 // So many small copies, with pauses no longer than that, make the next one likely.
-constexpr uint32_t kEnoughCopies = 4;
+constexpr uint32_t kMinCopies = 4;
 constexpr uint64_t kLongestPauseNs = StandbyWorth::kLongPauseNs;
 
 // A launch takes a CPU 3 to 4 us: less than the rest of a wait that has lasted so long already,
@@ -31,7 +31,7 @@ constexpr uint64_t kLongestPauseNs = StandbyWorth::kLongPauseNs;
 constexpr uint64_t kIdleBeforeLaunchNs = 1000;
 constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
-constexpr uint64_t kMostBeatIntervalNs = 1000;
+constexpr uint64_t kMaxBeatIntervalNs = 1000;
 
 // So long after another process was found to have the GPU.
 constexpr uint64_t kClaimIntervalNs = 10'000'000;
@@ -43,7 +43,7 @@ constexpr uint32_t kPollsPerQuery = 4096;
 // waits that copies it further. Windows of 512 KiB of managed memory take 14.2 us each (14.1..14.3)
 // where it tells of every 2 MiB, and 14.7 (14.3..14.9) without a limit; some 1 us more where it
 // tells of every 1 MiB, 3 of each copy (two H200).
-constexpr size_t kMostBatchBytes = 2u << 20;
+constexpr size_t kMaxBatchBytes = 2u << 20;
 
 template <typename Word>
 Word load_acquire(const Word &word) {
@@ -242,7 +242,7 @@ StandbyKernel::~StandbyKernel() {
     if (current.result() == CUDA_SUCCESS && stream_ != nullptr) {  // else it went with the context
         driver->stream_destroy(stream_);
     }
-    driver->mem_host_unregister(control_);  // as in HostRegions::unmap
+    driver->mem_host_unregister(control_);  // as in SegmentTable::unmap
     munmap(control_, sizeof(*control_));
 }
 
@@ -339,7 +339,7 @@ bool StandbyKernel::make_control(const CudaDriver *driver) {
 
 /** Where nobody tells of calls that wait for the GPU, the kernel must not hold them up for long. */
 bool StandbyKernel::convert_limits(const CudaDriver *driver) {
-    constexpr uint32_t kMostBeatUntoldNs = 2000;
+    constexpr uint32_t kMaxBeatUntoldNs = 2000;
     int kilohertz = 0;
     if (driver->ctx_get_device(&device_) != CUDA_SUCCESS ||
         driver->device_get_attribute(&kilohertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device_) !=
@@ -348,18 +348,17 @@ bool StandbyKernel::convert_limits(const CudaDriver *driver) {
     }
     const uint32_t beat_limit_ns = driver_waits_hooked()
                                        ? config_.beat_limit_ns
-                                       : std::min(config_.beat_limit_ns, kMostBeatUntoldNs);
+                                       : std::min(config_.beat_limit_ns, kMaxBeatUntoldNs);
     beat_limit_cycles_ = static_cast<uint32_t>(uint64_t{beat_limit_ns} *
                                                static_cast<uint64_t>(kilohertz) / 1'000'000);
-    beat_interval_ns_ = std::min<uint64_t>(beat_limit_ns / 4, kMostBeatIntervalNs);
+    beat_interval_ns_ = std::min<uint64_t>(beat_limit_ns / 4, kMaxBeatIntervalNs);
     return true;
 }
 
 // ---------------------------------------------------------------- when it runs
 
 bool StandbyKernel::is_in_use(uint64_t now) const {
-    const uint32_t enough =
-        config_.mode == StandbyConfig::Mode::whenever_possible ? 1 : kEnoughCopies;
+    const uint32_t enough = config_.mode == StandbyConfig::Mode::whenever_possible ? 1 : kMinCopies;
     return pays_.load(std::memory_order_relaxed) &&
            copies_.load(std::memory_order_relaxed) >= enough &&
            now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
@@ -553,7 +552,7 @@ bool StandbyKernel::ends_batch(const StandbyJob &copy) {
     if (copy.cpu_may_read || copy.cpu_may_write) {
         batch_bytes_ += copy.length;
     }
-    const bool ends = batch_bytes_ >= kMostBatchBytes;
+    const bool ends = batch_bytes_ >= kMaxBatchBytes;
     batch_bytes_ = ends ? 0 : batch_bytes_;
     return ends;
 }

@@ -64,7 +64,7 @@ struct StandbyTicket {
  * a bounded life in any case. What it was given and did not serve, its giver copies otherwise:
  * nothing depends on it.
  *
- *  Thread safe. */
+ * Thread safe. */
 class StandbyKernel {
 public:
     StandbyKernel(CUcontext context, unsigned long long context_id, const StandbyConfig &config)
@@ -92,7 +92,7 @@ public:
 
     enum class State { waiting, served, not_served };
     /** served: the bytes are there, visible to the CPU, to other processes and to kernels that are
-     *  launched afterwards. not_served: nothing is copied any more; of a destination that
+     * launched afterwards. not_served: nothing is copied any more; of a destination that
      * cpu_may_write a part may be. Keeps the kernel alive. */
     State state(StandbyTicket *ticket);
     /** Nobody asks for the state of a command that was given; it may be served all the same. */

@@ -12,15 +12,15 @@ namespace {
 // one at most six times as long. The longest one shrinks: 50 copies forget an interruption and the
 // gaps of an earlier pattern, and a burst of 64 copies leaves enough of the gap before it.
 constexpr uint64_t kStepOfLongest = 3;
-constexpr uint64_t kMostGrowth = 6;
+constexpr uint64_t kMaxGrowth = 6;
 constexpr uint64_t kForgottenOfLongest = 64;
 
 // A step ends here though no gap was long.
-constexpr uint32_t kMostStepCopies = 256;
+constexpr uint32_t kMaxStepCopies = 256;
 
 constexpr uint32_t kFirstWatchedCopies = 4;
 constexpr uint32_t kWatchedCopies = 16;
-constexpr uint32_t kLeastWatchedSteps = 2;  // one may be many of a new pattern
+constexpr uint32_t kMinWatchedSteps = 2;  // one may be many of a new pattern
 constexpr uint32_t kOddWindows = 2;
 constexpr double kOddRatio = 1.25;
 constexpr double kReferenceShare = 0.125;  // of a new window in the reference
@@ -28,18 +28,18 @@ constexpr double kReferenceShare = 0.125;  // of a new window in the reference
 // A slot of a trial has three to six steps, of which the first one is not measured.
 constexpr uint64_t kStepsOfSlot = 3;
 constexpr uint32_t kLongSteps = 2;
-constexpr uint64_t kMostSlotGrowth = 8;  // at a time, for the step may have been interrupted
-constexpr uint32_t kMostSlots = 48;
-constexpr double kLeastDifference = 1.0 / 128;
+constexpr uint64_t kMaxSlotGrowth = 8;  // at a time, for the step may have been interrupted
+constexpr uint32_t kMaxSlots = 48;
+constexpr double kMinDifference = 1.0 / 128;
 constexpr int kLead = 3;
 constexpr int kLeadOfTheOneBefore = 2;
 
 // 256 slots are about a thousand steps. A trial that confirms the way from before takes some 20,
 // half of them in the worse way.
 constexpr uint32_t kFirstIntervalLog = 8;
-constexpr uint32_t kMostIntervalLog = 14;
+constexpr uint32_t kMaxIntervalLog = 14;
 constexpr uint64_t kFirstQuietCopies = 64;
-constexpr uint64_t kMostQuietCopies = 16384;
+constexpr uint64_t kMaxQuietCopies = 16384;
 
 unsigned log2_above(uint64_t value) {
     unsigned log = 0;
@@ -66,13 +66,13 @@ void StandbyWorth::note_copy(uint64_t now, uint64_t waits) {
     }
     ++window_.copies;
     ++step_copies_;
-    if (begins_step(gap) || step_copies_ >= kMostStepCopies) {
+    if (begins_step(gap) || step_copies_ >= kMaxStepCopies) {
         end_step(now, waits);
     }
 }
 
 bool StandbyWorth::begins_step(uint64_t gap) {
-    uint64_t most = long_gap_ == 0 ? gap : kMostGrowth * long_gap_;
+    uint64_t most = long_gap_ == 0 ? gap : kMaxGrowth * long_gap_;
     if (settling_) {  // a start of the kernel lengthens this step: it only restores the longest gap
         most = gap_before_settling_;
     }
@@ -119,7 +119,7 @@ void StandbyWorth::end_step(uint64_t now, uint64_t waits) {
             end_slot(now, waits);
         }
     } else if (window_.copies >= (reference_ns_ == 0 ? kFirstWatchedCopies : kWatchedCopies) &&
-               window_.steps >= kLeastWatchedSteps) {
+               window_.steps >= kMinWatchedSteps) {
         end_watched_window(now, waits);
     }
 }
@@ -206,7 +206,7 @@ void StandbyWorth::end_slot(uint64_t now, uint64_t waits) {
         end_trial(true, now, waits);
     } else if (-lead_ >= enough_without) {
         end_trial(false, now, waits);
-    } else if (slots_ >= kMostSlots) {
+    } else if (slots_ >= kMaxSlots) {
         end_trial(decided_ && chosen_, now, waits);
     } else {
         next_slot(now, waits);
@@ -221,7 +221,7 @@ void StandbyWorth::note_slot(uint64_t now, uint64_t waits) {
         begin_votes(step_ns_);
     } else if (long_steps_ >=
                kLongSteps) {  // what was taken for steps were parts, or it has changed
-        begin_votes(std::min(step_ns_, kMostSlotGrowth << slot_log_));
+        begin_votes(std::min(step_ns_, kMaxSlotGrowth << slot_log_));
     } else {
         tried_ns_[with_ ? 1 : 0] = window_.copy_ns(now);
         vote();
@@ -234,7 +234,7 @@ void StandbyWorth::vote() {
     if (without == 0 || with == 0) {
         return;
     }
-    if (std::fabs(with - without) > kLeastDifference * std::min(with, without)) {
+    if (std::fabs(with - without) > kMinDifference * std::min(with, without)) {
         lead_ += with < without ? 1 : -1;
     }
     compared_ns_[0] = without;
@@ -246,12 +246,11 @@ void StandbyWorth::end_trial(bool with, uint64_t now, uint64_t waits) {
     const bool is_as_before = with == chosen_;
     // Each trial that confirms the way from before makes the next one rarer: also where the times
     // of a program vary so much that it seems to change all the time, when nothing has.
-    interval_log_ = is_as_before
-                        ? std::clamp(interval_log_ + 1, kFirstIntervalLog, kMostIntervalLog)
-                        : kFirstIntervalLog;
+    interval_log_ = is_as_before ? std::clamp(interval_log_ + 1, kFirstIntervalLog, kMaxIntervalLog)
+                                 : kFirstIntervalLog;
     const bool is_false_alarm = !decided_ && is_as_before;
     quiet_copies_ = std::clamp(is_false_alarm ? 2 * quiet_copies_ : quiet_copies_ / 4,
-                               kFirstQuietCopies, kMostQuietCopies);
+                               kFirstQuietCopies, kMaxQuietCopies);
     // By the clock, so that other processes begin at the same time.
     const uint64_t interval = uint64_t{1} << (slot_log_ + interval_log_);
     next_trial_ = ((now + interval / 2) / interval + 1) * interval;

@@ -12,22 +12,22 @@ namespace gpushm {
  * with the kernel and without it in turn. The quicker way stays until a later trial finds the other
  * one quicker.
  *
- *  - A step ends with a long gap between two copies. Only whole steps are measured, for the kernel
+ * - A step ends with a long gap between two copies. Only whole steps are measured, for the kernel
  * may gain in one part of a step and lose in another. The first step after a change of the way is
  * not measured.
- *  - The clock, which all processes of a node share, says which way is tried at a time. So
+ * - The clock, which all processes of a node share, says which way is tried at a time. So
  * processes that wait for each other try the same way at the same time; otherwise the slowest one
  * would hide what the others gain or lose. The ways alternate by the Thue-Morse sequence, so that a
  * steady drift of the times favours neither.
- *  - Each comparison is one vote, however large the difference, so that one interrupted step
+ * - Each comparison is one vote, however large the difference, so that one interrupted step
  * decides nothing. The way that is ahead by three votes wins; the one from before the trial needs
  * two. If no way wins, the one from before the trial stays; if there was no trial before, there is
  * no kernel.
- *  - Trials come ever less often. A new one begins soon when the program changes: the time of a
+ * - Trials come ever less often. A new one begins soon when the program changes: the time of a
  * copy differs for two windows, the program begins or ceases to wait for the GPU in its steps, or
  * there was a long pause.
  *
- *  One thread at a time. */
+ * One thread at a time. */
 class StandbyWorth {
 public:
     /** So long a pause is none between two copies of a step. */

@@ -9,7 +9,7 @@ namespace gpushm {
 namespace {
 
 // A stream of gets may never end.
-constexpr uint32_t kMostGets = 64;
+constexpr uint32_t kMaxGets = 64;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ HostTransferRounds::Way HostTransferRounds::choose(size_t length, bool others, u
     } else if (round_ && round_->load == Load::alone) {
         ways_.give_back(Load::alone, round_->length);
         begin(Load::crowd, length);
-    } else if (round_ && round_->gets == kMostGets) {
+    } else if (round_ && round_->gets == kMaxGets) {
         round_->ended = round_->choice.is_timed ? monotonic_nanoseconds() : 0;
         end();
         begin(Load::crowd, length);

@@ -20,7 +20,7 @@ constexpr Plan kPlans[] = {{16, 1024, 8, 2},  // Load::alone
 
 // So many choices of a trial may be given back, or a trial would never end where transfers are
 // hardly ever alone.
-constexpr uint32_t kMostGivenBack = 16;
+constexpr uint32_t kMaxGivenBack = 16;
 
 // The clock is not looked at for all of a way that is known, but for the first ones after a change.
 constexpr uint32_t kChoicesPerLook = 4;
@@ -29,7 +29,7 @@ constexpr uint32_t kChoicesAfterChange = 8;
 // Of an estimate: what is new counts for so much. What takes much longer was held up by something
 // else.
 constexpr double kWeight = 0.25;
-constexpr double kMostGrowth = 2;
+constexpr double kMaxGrowth = 2;
 
 // Times vary, so a way has to be better by so much.
 constexpr double kBetter = 0.95;
@@ -74,7 +74,7 @@ HostTransferWays::Choice HostTransferWays::choose(Load load, size_t length) {
 
 void HostTransferWays::give_back(Load load, size_t length) {
     State &known = state(load, length);
-    if (known.trial != 0 && known.trial_left < known.trial && known.given_back < kMostGivenBack) {
+    if (known.trial != 0 && known.trial_left < known.trial && known.given_back < kMaxGivenBack) {
         ++known.trial_left;
         ++known.given_back;
     }
@@ -119,7 +119,7 @@ void HostTransferWays::note(Load load, size_t length, Way way, uint64_t bytes,
     double &estimate = known.seconds_per_byte[index_of(way)];
     estimate = estimate == 0
                    ? seconds
-                   : estimate + kWeight * (std::min(seconds, kMostGrowth * estimate) - estimate);
+                   : estimate + kWeight * (std::min(seconds, kMaxGrowth * estimate) - estimate);
     if (known.least == 0 || estimate < known.least) {
         known.least = estimate;
     } else if (estimate > kChange * known.least) {

@@ -15,7 +15,7 @@ namespace gpushm {
  * other one is tried: after 16 transfers, then ever less often, down to twice in 1024. With a peer
  * that gets little nothing is tried.
  *
- *  One thread at a time. */
+ * One thread at a time. */
 class HostTransferWays {
 public:
     /** kernel: the reader has the kernel copy (CMA). slots: the owner copies into slots of the
@@ -31,9 +31,9 @@ public:
     };
 
     /** Of other lengths the kernel copies. */
-    static constexpr size_t kLeast = 16u << 10;
-    static constexpr size_t kMost = 1u << 20;
-    static constexpr bool covers(size_t length) { return length >= kLeast && length <= kMost; }
+    static constexpr size_t kMin = 16u << 10;
+    static constexpr size_t kMax = 1u << 20;
+    static constexpr bool covers(size_t length) { return length >= kMin && length <= kMax; }
     /** Whether what one takes says something of the other. */
     static constexpr bool are_alike(size_t one, size_t other) {
         return class_of(one) == class_of(other);
@@ -54,7 +54,7 @@ private:
     static constexpr size_t kWays = 2;
     static constexpr size_t kLoads = 2;
     static constexpr unsigned kClasses = 7;  // of lengths, from one power of two to the next
-    static_assert(kLeast << (kClasses - 1) == kMost, "all that is covered");
+    static_assert(kMin << (kClasses - 1) == kMax, "all that is covered");
 
     struct State {
         double seconds_per_byte[kWays] = {};  // 0: not known
@@ -80,7 +80,7 @@ private:
     }
 
     static constexpr unsigned class_of(size_t length) {
-        return static_cast<unsigned>(__builtin_clzll(kLeast) - __builtin_clzll(length));
+        return static_cast<unsigned>(__builtin_clzll(kMin) - __builtin_clzll(length));
     }
     State states_[kLoads][kClasses];
 };

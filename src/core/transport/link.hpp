@@ -7,9 +7,9 @@
 #include "core/base/status.hpp"
 #include "core/copy/copy_engine.hpp"
 #include "core/copy/row_views.hpp"
-#include "core/mapping/peer_mappings.hpp"
+#include "core/mapping/ipc_mapping_cache.hpp"
 #include "core/memory/registration_table.hpp"
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 #include "core/shm/direct_writes.hpp"
 #include "core/shm/mailbox.hpp"
 #include "core/shm/staging_ring.hpp"
@@ -50,7 +50,7 @@ struct Piece {
 struct RemoteMemory {
     uint64_t address;
     uint64_t registration;    // RegistrationTable id in the peer
-    BufferName buffer = {};   // in which it lies; the default: not known
+    BufferKey buffer = {};    // in which it lies; the default: not known
     uint64_t head_start = 0;  // what Link::plan_head_start() of the peer returned
     StridedRows rows = {};    // where it is in truth if it is a source of the peer's RowViews: then
                               // `buffer` is of these; length 0: it is where it says
@@ -58,7 +58,7 @@ struct RemoteMemory {
 
 /** One thread at a time, the thread that progresses the port.
  *
- *  Functions that send return no_resource when they did nothing and the caller is to try again
+ * Functions that send return no_resource when they did nothing and the caller is to try again
  * after progress; peer_failed once the link has failed. `owner` tells the operations of several
  * users of one link apart, see cancel(). Active messages of one link arrive in the order in which
  * they were sent; transfers are ordered by flush() and fence() only. */
@@ -93,8 +93,8 @@ public:
     /** The link whose `pack` runs in this thread and that would use a head start; null: none. */
     static Link *packing();
     /** For that link only: its message tells the peer of memory that he may get, all of it, while
-     *  nobody writes it. If the peer is likely to ask for it through the ring, the copy into that
-     *  begins with the message, not with the answer (link_head_start.cpp). `by_gpu`: gpu_copies()
+     * nobody writes it. If the peer is likely to ask for it through the ring, the copy into that
+     * begins with the message, not with the answer (link_head_start.cpp). `by_gpu`: gpu_copies()
      * says so of it. Returns what RemoteMemory::head_start of that get has to be; 0: no head start.
      */
     uint64_t plan_head_start(const void *address, size_t length, bool by_gpu);
@@ -122,7 +122,7 @@ public:
     /** ok when all that was started has completed, otherwise in_progress and completes then. */
     Status flush(const void *owner, const Completion &completion);
     /** What is sent later takes effect after all that was started; sends return no_resource until
-     *  then. */
+     * then. */
     void fence() { fence_id_ = next_id_; }
 
     /** Whether an active message could be sent now. */
@@ -169,7 +169,7 @@ public:
      * for what the peer told of, unless this process has mapped any before. The caller has a
      * NoEndOfContext. */
     bool awaits_offer() const;
-    void map_early(const std::optional<BufferName> &own);
+    void map_early(const std::optional<BufferKey> &own);
 
     /** Looks whether buffers that the peer may have mapped were freed: then the peer is told. A
      * look-up for each. */
@@ -307,7 +307,7 @@ private:
         Stream stream;  // get: only transfer_id and owner
         CopyTicket ticket;
         std::shared_ptr<PeerMapping> mapping;  // null: the peer is this process
-        HostPins::Hold pin;                    // null: local memory is not pageable
+        HostRegistrationCache::Hold pin;       // null: local memory is not pageable
         const void *filled = nullptr;          // get: RowViews destination whose rows it writes
         SharedTransfer *shared = nullptr;  // push: the peer's permission, a piece of it is claimed
         uint32_t shared_id = 0;
@@ -318,7 +318,7 @@ private:
 
     /** What find_mapping() returned last; holds nothing. */
     struct LastMapping {
-        uint64_t generation = 0;  // of PeerMappings
+        uint64_t generation = 0;  // of IpcMappingCache
         uint64_t owner = 0;
         uint64_t buffer_id = 0;
         CUcontext context = nullptr;
@@ -373,7 +373,7 @@ private:
         std::shared_ptr<PeerMapping> mapping;
         double saved_seconds = 0;  // by the mapping
         bool is_new = true;        // of a message that was not counted before
-        HostPins::Hold pin;
+        HostRegistrationCache::Hold pin;
         MemoryInfo gpu_side;    // which GPU copies
         bool in_reach = false;  // CopyJob::in_reach
         OtherSide other_side = OtherSide::unknown;
@@ -525,28 +525,28 @@ private:
     size_t usual_head_start(bool by_gpu) const;
     size_t longest_head_start(const MemoryInfo &source, bool by_gpu) const;
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
-    RemoteView view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
+    RemoteView view_remote(const BufferKey &buffer, uint64_t address, uint64_t extent,
                            const LocalSide &local, uint64_t length, bool is_new);
-    CUcontext context_of_copy(const BufferName &buffer, const MemoryInfo &local_info);
+    CUcontext context_of_copy(const BufferKey &buffer, const MemoryInfo &local_info);
     static LocalSide local_side(const Stream &stream);
     static StridedRows destination_of(const Operation &operation, const StridedRows &source);
     bool start_direct(DirectCopy copy, const StridedRows &destination, const StridedRows &source,
                       const RemoteView &view);
-    bool same_gpu(const BufferName &buffer, const MemoryInfo &local_info) const;
-    bool copies_for_both(const BufferName &buffer) const;
+    bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
+    bool copies_for_both(const BufferKey &buffer) const;
     unsigned finish_direct_copies();
     void take_other_way(DirectCopy &copy);
     void request_data(uint64_t id, bool may_be_pushed);
     void end_direct_copy(DirectCopy &copy);
 
     // link_mappings.cpp
-    bool is_of_peer(const BufferName &buffer);
-    std::shared_ptr<PeerMapping> find_mapping(const BufferName &buffer, CUcontext context,
+    bool is_of_peer(const BufferKey &buffer);
+    std::shared_ptr<PeerMapping> find_mapping(const BufferKey &buffer, CUcontext context,
                                               double missed_seconds, bool ready, bool is_new);
     bool take_request(uint64_t owner, uint64_t buffer_id);
     bool may_open_handle() const;
     unsigned open_handles();
-    bool is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const;
+    bool is_to_wait(const BufferKey &buffer, uint64_t length, bool has_ring) const;
     bool hold_get(uint64_t id);
     bool hold_put(const Stream &stream);
     void release_held(uint64_t buffer_id);
@@ -554,8 +554,8 @@ private:
     void forget_mappings();
     unsigned answer_map_requests();
     void answer_map_request(const MapRequest &request);
-    void remember_export(const BufferName &buffer);
-    std::vector<BufferName>::iterator take_back_export(std::vector<BufferName>::iterator buffer);
+    void remember_export(const BufferKey &buffer);
+    std::vector<BufferKey>::iterator take_back_export(std::vector<BufferKey>::iterator buffer);
 
     // link_shared.cpp
     bool is_current(const RemoteMemory &remote) const;
@@ -564,7 +564,7 @@ private:
                                                          const MemoryInfo &local,
                                                          bool local_on_gpu);
     bool read_at_once(void *local, size_t length, const RemoteMemory &remote);
-    void note_refused_read(const BufferName &buffer);
+    void note_refused_read(const BufferKey &buffer);
     bool start_shared_read(uint64_t id, HostTransferWays::Way way);
     void ask_for_help(const SharedRead &read);
     bool waits_for_pieces() const;
@@ -639,15 +639,15 @@ private:
         0;  // monotonic_nanoseconds() when one came in a slot, or the first of them was asked for
     // Pieces in slots that the peer has not received: few, so that messages of others are not far
     // behind them.
-    static constexpr size_t kMostSlotPieces = 16;
+    static constexpr size_t kMaxSlotPieces = 16;
     bool sends_slots_ = false;
-    uint64_t slot_tickets_[kMostSlotPieces] = {};
+    uint64_t slot_tickets_[kMaxSlotPieces] = {};
     size_t slot_pieces_ = 0;  // so far
     uint64_t slot_sent_ = 0;  // monotonic_nanoseconds() of the last one
 
     DirectWriter writer_;  // of puts
     std::list<DirectCopy> direct_copies_;
-    uint64_t owner_ = 0;  // BufferName::owner of the peer, once it is known
+    uint64_t owner_ = 0;  // BufferKey::owner of the peer, once it is known
     LastMapping last_mapping_;
     uint64_t asked_for_ =
         0;  // the buffer whose handle the operation that is being started has asked for
@@ -656,12 +656,12 @@ private:
     std::deque<PeerHandle> handles_;
     std::vector<HeldTransfer> held_transfers_;
     std::deque<MapRequest> map_requests_;  // of the peer
-    std::optional<BufferName> offered_;    // by the peer; nothing has come of it yet
+    std::optional<BufferKey> offered_;     // by the peer; nothing has come of it yet
     bool has_offered_ = false;
-    bool gpu_left_to_peer_ = false;     // StandbyKernels::leave_to_peer()
-    bool peer_gets_to_gpu_ = false;     // what it asked for last
-    bool pushes_host_memory_ = false;   // could, of kSmallestHostCopy or more, when asked last
-    std::vector<BufferName> exported_;  // what the peer may have mapped
+    bool gpu_left_to_peer_ = false;    // StandbyKernels::leave_to_peer()
+    bool peer_gets_to_gpu_ = false;    // what it asked for last
+    bool pushes_host_memory_ = false;  // could, of kSmallestHostCopy or more, when asked last
+    std::vector<BufferKey> exported_;  // what the peer may have mapped
 };
 
 /** Here, as short messages take as long as the instructions for them. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Transfers of a link by a single copy: between memory of this process and memory of the peer that
-// is mapped here (PeerMappings). Who copies:
+// is mapped here (IpcMappingCache). Who copies:
 //
 //   device -> device, two GPUs   the receiver pulls (get), or the sender pushes (put)
 //   device -> device, one GPU    of two processes that share a GPU each waits for a time slice of
@@ -10,7 +10,8 @@
 //   host -> device               the sender pushes when asked, if its memory is page-locked
 //
 // What cannot be done so goes through the staging ring (link_transfers.cpp), as does every message
-// until a mapping and page-locking have paid (PeerMappings, HostPins), and every copy that fails.
+// until a mapping and page-locking have paid (IpcMappingCache, HostRegistrationCache), and every
+// copy that fails.
 #include "core/transport/link.hpp"
 
 #include "core/base/log.hpp"
@@ -78,25 +79,26 @@ void split_alike(StridedRows *one, StridedRows *other) {
 
 // ---------------------------------------------------------------- who copies, and by what
 
-bool Link::same_gpu(const BufferName &buffer, const MemoryInfo &local_info) const {
+bool Link::same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const {
     return local_info.needs_gpu() && buffer.device != 0 &&
            device_identity(local_info.device) == buffer.device;
 }
 
 /** Whether this process copies in both directions for a pair that shares a GPU. */
-bool Link::copies_for_both(const BufferName &buffer) const {
+bool Link::copies_for_both(const BufferKey &buffer) const {
     return process_cookie().low <= buffer.owner;
 }
 
 /** Whether host memory most likely goes to a peer's GPU by a copy of ours. */
 bool Link::is_for_push(const MemoryInfo &info, const void *address, size_t length) const {
     return pushes_host_memory_ && length >= kSmallestHostCopy &&
-           (info.kind == MemoryKind::pinned || HostPins::instance().has_locked(address, length));
+           (info.kind == MemoryKind::pinned ||
+            HostRegistrationCache::instance().has_locked(address, length));
 }
 
 /** The context whose GPU copies between local memory and `buffer`. A process with host memory may
  * have none: then null, for none is made. */
-CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &local_info) {
+CUcontext Link::context_of_copy(const BufferKey &buffer, const MemoryInfo &local_info) {
     if (local_info.needs_gpu()) {
         return port_.engine().context_of(local_info);
     }
@@ -105,7 +107,7 @@ CUcontext Link::context_of_copy(const BufferName &buffer, const MemoryInfo &loca
 
 /** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or
  * to `local`. `is_new`: the message did not wait for a mapping. */
-Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, uint64_t extent,
+Link::RemoteView Link::view_remote(const BufferKey &buffer, uint64_t address, uint64_t extent,
                                    const LocalSide &local, uint64_t length, bool is_new) {
     RemoteView view;
     const bool own = buffer.owner == process_cookie().low;
@@ -122,8 +124,8 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     const bool one_gpu = same_gpu(buffer, local.info);
     const double seconds = missed_seconds(from_host, one_gpu, length);
     if (from_host) {
-        view.pin =
-            HostPins::instance().acquire(local.info, local.address, local.extent, context, seconds);
+        view.pin = HostRegistrationCache::instance().acquire(local.info, local.address,
+                                                             local.extent, context, seconds);
     }
     if (own) {
         view.address = pointer(address);
@@ -143,15 +145,15 @@ Link::RemoteView Link::view_remote(const BufferName &buffer, uint64_t address, u
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
     const bool pinned_by_us = view.pin.use_count() != 0;
-    // A kernel that was withdrawn may still read its source, be that here or there. The end of a
+    // A kernel that was cancelled may still read its source, be that here or there. The end of a
     // mapping by CUDA IPC waits for it, too; what is imported by a file descriptor may be unmapped
     // before (DescriptorMapping).
     const bool may_stay =
-        local.info.is_of_mem_alloc() && (own || buffer.sharing == BufferName::Sharing::ipc_handle);
-    const bool kernel_may_copy = length <= (one_gpu ? kMostStandbyBytes : kMostStandbyElsewhere) ||
+        local.info.is_of_mem_alloc() && (own || buffer.sharing == BufferKey::Sharing::ipc_handle);
+    const bool kernel_may_copy = length <= (one_gpu ? kMaxStandbyBytes : kMaxStandbyElsewhere) ||
                                  extent > length || local.extent > length || (one_gpu && may_stay);
     view.in_reach = view.mapping != nullptr && kernel_may_copy &&
-                    (pinned_by_us ? HostPins::is_mapped_for_kernels(view.pin)
+                    (pinned_by_us ? HostRegistrationCache::is_mapped_for_kernels(view.pin)
                                   : kernels_reach(local.info, local.address, local.extent,
                                                   local.info.device, context));
     view.other_side = !one_gpu || !may_stay ? OtherSide::elsewhere
@@ -210,9 +212,9 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
 }
 
 /** Whether a transfer that this process starts is its to copy, and may touch the memory. A peer's
- *  memory is the peer's to check, by what it maps here. */
+ * memory is the peer's to check, by what it maps here. */
 bool Link::may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length) {
-    const BufferName &buffer = remote.buffer;
+    const BufferKey &buffer = remote.buffer;
     const bool own = buffer.owner == process_cookie().low;
     if (same_gpu(buffer, local_info) && !copies_for_both(buffer)) {
         if (!gpu_left_to_peer_) {
@@ -284,7 +286,7 @@ bool Link::start_direct_put(const Stream &stream, bool is_new) {
 /** Answers a get request by a copy into the memory of the peer that it names. Not where the peer
  * would have copied itself if it could: it asks for a mapping of its own then. */
 bool Link::start_push(const Stream &stream, const GetRequest &request) {
-    const BufferName &buffer = request.buffer;
+    const BufferKey &buffer = request.buffer;
     if (!stream.source_info.needs_gpu() && stream.total >= kSmallestHostCopy) {
         pushes_host_memory_ = false;
     }

@@ -38,20 +38,20 @@ constexpr size_t kLongestHeadStartAlone = 256u << 10;
 constexpr size_t kLongestManagedHeadStart = 512u << 10;
 
 // So many small gets in a row through the ring make the next one likely.
-constexpr unsigned kEnoughStagedGets = 2;
+constexpr unsigned kMinStagedGets = 2;
 
 // Head starts that wait for a request; as many as there were gets before, since a peer that does
 // not ask wastes them.
-constexpr unsigned kMostHeadStarts = 64;
+constexpr unsigned kMaxHeadStarts = 64;
 
 // So many messages without a request for any of them: the peer has another way now, such as a
 // mapping.
-constexpr unsigned kEnoughUnasked = 256;
+constexpr unsigned kMinUnasked = 256;
 
 thread_local Link *link_that_packs = nullptr;
 
 /** Nothing may read memory that is not there any more, and the sender's message may end without a
- *  request. Copies that are submitted only afterwards the engine drops (CopyJob::source_may_go). */
+ * request. Copies that are submitted only afterwards the engine drops (CopyJob::source_may_go). */
 bool free_waits_for_copies(const MemoryInfo &info) {
     return info.kind == MemoryKind::managed || info.is_of_mem_alloc();
 }
@@ -59,7 +59,7 @@ bool free_waits_for_copies(const MemoryInfo &info) {
 }  // namespace
 
 bool Link::head_start_is_likely() const {
-    return (staged_gets_[false] >= kEnoughStagedGets || staged_gets_[true] >= kEnoughStagedGets) &&
+    return (staged_gets_[false] >= kMinStagedGets || staged_gets_[true] >= kMinStagedGets) &&
            ring_state_ == RingState::ready;
 }
 
@@ -90,7 +90,7 @@ size_t Link::longest_head_start(const MemoryInfo &source, bool by_gpu) const {
 
 uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) {
     const unsigned gets_before = staged_gets_[by_gpu];
-    if (planned_ || length == 0 || gets_before < kEnoughStagedGets) {
+    if (planned_ || length == 0 || gets_before < kMinStagedGets) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);
@@ -102,7 +102,7 @@ uint64_t Link::plan_head_start(const void *address, size_t length, bool by_gpu) 
         return 0;
     }
     if (waiting_.count >= gets_before || waiting_.bytes + length > tx_ring_->data_bytes() / 2) {
-        if (++unasked_ >= kEnoughUnasked) {
+        if (++unasked_ >= kMinUnasked) {
             give_up_head_starts();
         }
         return 0;
@@ -191,11 +191,11 @@ bool Link::claim_head_start(const GetRequest &request) {
 
 /** For the next one: a get goes through the ring. */
 void Link::count_staged_get(bool by_gpu) {
-    staged_gets_[by_gpu] = std::min(staged_gets_[by_gpu] + 1, kMostHeadStarts);
+    staged_gets_[by_gpu] = std::min(staged_gets_[by_gpu] + 1, kMaxHeadStarts);
 }
 
 /** True while the span at the front of the ring waits for its request. Not when something behind
- *  it is to go out: then nobody gets it any more. */
+ * it is to go out: then nobody gets it any more. */
 bool Link::hold_head_start(OutgoingSpan &front) {
     if (front.head_start == 0) {
         return false;

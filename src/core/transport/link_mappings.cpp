@@ -35,16 +35,16 @@
 namespace gpushm {
 namespace {
 
-// More than a peer keeps mapped (PeerMappings).
+// More than a peer keeps mapped (IpcMappingCache).
 constexpr size_t kMaxExports = 1024;
 
 // That a peer has not answered, or this process has not opened. As many as it keeps mapped
-// (PeerMappings): a buffer that is met when there are so many is asked for later. A peer that sends
-// more requests than that is broken.
-constexpr size_t kMostRequests = 128;
+// (IpcMappingCache): a buffer that is met when there are so many is asked for later. A peer that
+// sends more requests than that is broken.
+constexpr size_t kMaxRequests = 128;
 
 // They are opened without waiting for what is under way: it has become long.
-constexpr size_t kMostHandles = 64;
+constexpr size_t kMaxHandles = 64;
 
 // Bytes: through the ring they take 50 us longer. Where there is no ring yet all transfers wait: to
 // make one and to page-lock it on both sides takes milliseconds, and a process that maps all that
@@ -54,7 +54,7 @@ constexpr uint64_t kSmallestHeld = 2u << 20;
 // Seconds: more than any costs.
 constexpr double kWorthAMapping = 1;
 
-bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
+bool is_of_other_gpu(const BufferKey &buffer, const ContextInUse &in_use) {
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, in_use.context, in_use.id);
     CUdevice device = 0;
@@ -68,25 +68,25 @@ bool is_of_other_gpu(const BufferName &buffer, const ContextInUse &in_use) {
 
 /** The mapping; null when there is none (yet): then it is counted what that costs, and perhaps
  * asked for one, unless that was done before for the same message (`is_new`). */
-std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcontext context,
+std::shared_ptr<PeerMapping> Link::find_mapping(const BufferKey &buffer, CUcontext context,
                                                 double seconds, bool ready, bool is_new) {
     // Asked anew now and then, so that what is in use stays young.
     constexpr unsigned kUses = 256;
     LastMapping &last = last_mapping_;
-    const uint64_t generation = PeerMappings::instance().generation();
+    const uint64_t generation = IpcMappingCache::instance().generation();
     if (last.generation == generation && last.owner == buffer.owner &&
         last.buffer_id == buffer.buffer_id && last.context == context && ++last.uses < kUses) {
         if (std::shared_ptr<PeerMapping> mapping = last.mapping.lock()) {
             return mapping;
         }
     }
-    std::shared_ptr<PeerMapping> mapping = PeerMappings::instance().find(buffer, context);
+    std::shared_ptr<PeerMapping> mapping = IpcMappingCache::instance().find(buffer, context);
     last = {generation, buffer.owner, buffer.buffer_id, context, mapping, 0};
-    if (mapping == nullptr && is_new && requested_.size() + handles_.size() < kMostRequests &&
-        PeerMappings::instance().missed(buffer, context, seconds, ready)) {
-        if (buffer.sharing == BufferName::Sharing::file_descriptor &&
+    if (mapping == nullptr && is_new && requested_.size() + handles_.size() < kMaxRequests &&
+        IpcMappingCache::instance().missed(buffer, context, seconds, ready)) {
+        if (buffer.sharing == BufferKey::Sharing::file_descriptor &&
             !port_.open_descriptor_receiver()) {
-            PeerMappings::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
+            IpcMappingCache::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
             return nullptr;
         }
         requested_.push_back(buffer.buffer_id);
@@ -97,10 +97,10 @@ std::shared_ptr<PeerMapping> Link::find_mapping(const BufferName &buffer, CUcont
 }
 
 /** Whether a name that the peer has sent is of its own process. */
-bool Link::is_of_peer(const BufferName &buffer) {
+bool Link::is_of_peer(const BufferKey &buffer) {
     const bool named_us = buffer.owner == process_cookie().low && peer_.pid != getpid();
     if (owner_ == 0 && buffer.owner != 0 && !named_us &&
-        PeerMappings::instance().belongs_to(buffer.owner, peer_.pid)) {
+        IpcMappingCache::instance().belongs_to(buffer.owner, peer_.pid)) {
         owner_ = buffer.owner;
     }
     const bool is_known = buffer.owner == owner_;
@@ -135,10 +135,10 @@ void Link::receive_map_answer(const MapAnswer &answer) {
     }
     PeerHandle given = {answer.buffer_id, false, {answer.sharing, {}, UniqueFd()}, next_id_};
     memcpy(&given.handle.ipc, answer.ipc_handle, sizeof(given.handle.ipc));
-    if (answer.sharing == BufferName::Sharing::file_descriptor) {
+    if (answer.sharing == BufferKey::Sharing::file_descriptor) {
         given.handle.descriptor = port_.receive_descriptor({answer.owner, answer.buffer_id});
     }
-    given.usable = answer.sharing == BufferName::Sharing::ipc_handle || given.handle.descriptor;
+    given.usable = answer.sharing == BufferKey::Sharing::ipc_handle || given.handle.descriptor;
     handles_.push_back(std::move(given));
     port_.activate(*this);
 }
@@ -146,7 +146,7 @@ void Link::receive_map_answer(const MapAnswer &answer) {
 /** Whether what was under way when the first handle came has ended: nothing waits for the driver
  * then, and a peer that does the same, as most programs exchange messages, opens ours meanwhile. */
 bool Link::may_open_handle() const {
-    return !held_transfers_.empty() || handles_.size() > kMostHandles || operations_.empty() ||
+    return !held_transfers_.empty() || handles_.size() > kMaxHandles || operations_.empty() ||
            operations_.begin()->first >= handles_.front().next_id;
 }
 
@@ -165,7 +165,8 @@ unsigned Link::open_handles() {
         const PeerHandle given = std::move(handles_.front());
         handles_.pop_front();
         buffer_id = given.buffer_id;
-        PeerMappings::instance().receive(owner_, buffer_id, given.usable ? &given.handle : nullptr);
+        IpcMappingCache::instance().receive(owner_, buffer_id,
+                                            given.usable ? &given.handle : nullptr);
     }
     release_held(buffer_id);
     return 1;
@@ -173,7 +174,7 @@ unsigned Link::open_handles() {
 
 /** Whether the mapping of a buffer was just asked for and the ring would take longer than to wait
  * for it: it is made in any case. */
-bool Link::is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) const {
+bool Link::is_to_wait(const BufferKey &buffer, uint64_t length, bool has_ring) const {
     const auto waits = [&](const HeldTransfer &held) { return held.buffer_id == buffer.buffer_id; };
     const bool is_awaited = asked_for_ == buffer.buffer_id ||
                             std::any_of(held_transfers_.begin(), held_transfers_.end(), waits);
@@ -183,7 +184,7 @@ bool Link::is_to_wait(const BufferName &buffer, uint64_t length, bool has_ring) 
 /** True: the get waits for a mapping. */
 bool Link::hold_get(uint64_t id) {
     const Operation &operation = operations_[id];
-    const BufferName &buffer = operation.remote.buffer;
+    const BufferKey &buffer = operation.remote.buffer;
     const bool waits =
         operation.local_on_gpu && is_to_wait(buffer, operation.length, rx_ring_.has_value());
     if (waits) {
@@ -193,7 +194,7 @@ bool Link::hold_get(uint64_t id) {
 }
 
 bool Link::hold_put(const Stream &stream) {
-    const BufferName &buffer = stream.remote.buffer;
+    const BufferKey &buffer = stream.remote.buffer;
     const bool waits =
         stream.by_gpu && is_to_wait(buffer, stream.total, ring_state_ == RingState::ready);
     if (waits) {
@@ -238,7 +239,7 @@ bool Link::awaits_offer() const {
     return !failed_ && !closed_ && !has_offered_ && peer_.pid != getpid();
 }
 
-void Link::map_early(const std::optional<BufferName> &own) {
+void Link::map_early(const std::optional<BufferKey> &own) {
     const bool offers = own && awaits_offer();
     if (failed_ || !(offers || offered_) || peer_gone()) {  // the last asks the kernel
         return;
@@ -251,16 +252,16 @@ void Link::map_early(const std::optional<BufferName> &own) {
     if (!offered_ || !in_use) {
         return;
     }
-    const BufferName buffer = *std::exchange(offered_, std::nullopt);
+    const BufferKey buffer = *std::exchange(offered_, std::nullopt);
     if (buffer.can_be_mapped() && is_of_other_gpu(buffer, *in_use) && is_of_peer(buffer) &&
-        PeerMappings::instance().may_begin()) {
+        IpcMappingCache::instance().may_begin()) {
         find_mapping(buffer, in_use->context, kWorthAMapping, true, true);
     }
 }
 
 void Link::receive_unmap_notice(const UnmapNotice &notice) {
     if (notice.owner == owner_) {
-        PeerMappings::instance().forget_buffer(notice.owner, notice.buffer_id);
+        IpcMappingCache::instance().forget_buffer(notice.owner, notice.buffer_id);
         port_.keep_house_soon();
     }
 }
@@ -273,14 +274,14 @@ void Link::forget_mappings() {
     handles_.clear();
     held_transfers_.clear();
     if (owner_ != 0) {
-        as_possible([this] { PeerMappings::instance().forget_process(owner_); });
+        as_possible([this] { IpcMappingCache::instance().forget_process(owner_); });
     }
 }
 
 // ---------------------------------------------------------------- the owner
 
 void Link::receive_map_request(const MapRequest &request) {
-    if (map_requests_.size() == kMostRequests) {
+    if (map_requests_.size() == kMaxRequests) {
         GPUSHM_LOG(error,
                    "process %d asks for GPU memory without waiting for answers: the connection is "
                    "given up; look for "
@@ -313,7 +314,7 @@ void Link::answer_map_request(const MapRequest &request) {
     if (port_.config().peer_mapping) {
         handle = export_memory(request.buffer);
     }
-    if (handle && handle->sharing == BufferName::Sharing::file_descriptor &&
+    if (handle && handle->sharing == BufferKey::Sharing::file_descriptor &&
         !send_descriptor(peer_.cookie, {process_cookie().low, answer.buffer_id},
                          handle->descriptor)) {
         handle.reset();
@@ -327,10 +328,10 @@ void Link::answer_map_request(const MapRequest &request) {
 }
 
 /** The peer is told when it is freed. Of more than a peer keeps mapped the oldest is taken back. */
-void Link::remember_export(const BufferName &buffer) {
-    const bool known =
-        std::any_of(exported_.begin(), exported_.end(),
-                    [&](const BufferName &other) { return other.buffer_id == buffer.buffer_id; });
+void Link::remember_export(const BufferKey &buffer) {
+    const bool known = std::any_of(exported_.begin(), exported_.end(), [&](const BufferKey &other) {
+        return other.buffer_id == buffer.buffer_id;
+    });
     if (known) {
         return;
     }
@@ -340,7 +341,7 @@ void Link::remember_export(const BufferName &buffer) {
     exported_.push_back(buffer);
 }
 
-std::vector<BufferName>::iterator Link::take_back_export(std::vector<BufferName>::iterator buffer) {
+std::vector<BufferKey>::iterator Link::take_back_export(std::vector<BufferKey>::iterator buffer) {
     send_control(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
     return exported_.erase(buffer);
 }

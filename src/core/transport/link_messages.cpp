@@ -14,7 +14,7 @@ namespace gpushm {
 namespace {
 
 /** Copies; returns the end of what it wrote. memcpy must not be given the null that stands for
- *  nothing. */
+ * nothing. */
 unsigned char *append(unsigned char *destination, const void *source, size_t length) {
     if (length != 0) {
         memcpy(destination, source, length);

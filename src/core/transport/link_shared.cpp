@@ -7,7 +7,7 @@
 // kernel refuses, the staging ring is taken.
 #include "core/transport/link.hpp"
 
-#include "core/base/cross_memory.hpp"
+#include "core/base/cma.hpp"
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
@@ -163,7 +163,7 @@ bool Link::is_current(const RemoteMemory &remote) const {
 
 /** Whether the kernel may be asked to read what the CPU copies on both sides. */
 bool Link::may_read(const RemoteMemory &remote, bool local_on_gpu) const {
-    const BufferName &buffer = remote.buffer;
+    const BufferKey &buffer = remote.buffer;
     return port_.config().cma && !cma_refused_ && buffer.owner != 0 && buffer.cpu_copies() &&
            !local_on_gpu && is_current(remote);
 }
@@ -329,7 +329,7 @@ bool Link::finish_shared_read(size_t index) {
 }
 
 /** The kernel refuses: later transfers go through the ring. */
-void Link::note_refused_read(const BufferName &buffer) {
+void Link::note_refused_read(const BufferKey &buffer) {
     // Managed memory is one buffer's matter: its pages may have moved to the GPU.
     cma_refused_ |= buffer.kind != MemoryKind::managed;
     GPUSHM_LOG(debug,
@@ -412,8 +412,8 @@ void Link::receive_help_piece(const HelpPiece &piece, const unsigned char *data,
 
 /** Whether messages of others still find some when a piece is there, too. */
 bool Link::has_room_for_piece() const {
-    const bool are_many = slot_pieces_ >= kMostSlotPieces &&
-                          !mailbox_.is_received(slot_tickets_[slot_pieces_ % kMostSlotPieces]);
+    const bool are_many = slot_pieces_ >= kMaxSlotPieces &&
+                          !mailbox_.is_received(slot_tickets_[slot_pieces_ % kMaxSlotPieces]);
     return !are_many && mailbox_.backlog() < mailbox_.cell_count() / 2;
 }
 
@@ -444,7 +444,7 @@ Link::Help Link::help_by_slot(const HelpRequest &request) {
     }
     memcpy(reserved.cell->payload, &piece, sizeof(piece));
     mailbox_.publish(reserved, CellKind::help_piece, 0, static_cast<uint32_t>(length));
-    slot_tickets_[slot_pieces_++ % kMostSlotPieces] = reserved.ticket;
+    slot_tickets_[slot_pieces_++ % kMaxSlotPieces] = reserved.ticket;
     slot_sent_ = monotonic_nanoseconds();
     if (length != 0) {
         transfer.finish(id, true);

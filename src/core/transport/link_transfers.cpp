@@ -484,7 +484,7 @@ void Link::receive_chunk(const TransferChunk &chunk, const unsigned char *slot,
 }
 
 /** Where a chunk belongs in this process, and whether a GPU copies to there; null when nobody
- *  waits for it or it names memory that it may not write. A put writes while `*use` lives. */
+ * waits for it or it names memory that it may not write. A put writes while `*use` lives. */
 unsigned char *Link::chunk_destination(const TransferChunk &chunk, uint64_t length,
                                        MemoryInfo *info, bool *on_gpu,
                                        RegistrationTable::Use *use) {

@@ -52,7 +52,7 @@ Port::~Port() {
     if (is_inherited()) {
         return;
     }
-    RegistrationTable::instance().withdraw(mailbox_.registrations(), this);
+    RegistrationTable::instance().cancel(mailbox_.registrations(), this);
     mailbox_.close();
     for (const std::unique_ptr<Link> &link : links_) {
         link->send_close();
@@ -491,7 +491,7 @@ void Port::map_early() {
     if (!lives) {
         return;  // later
     }
-    const std::optional<BufferName> own = is_awaited ? announced_memory() : std::nullopt;
+    const std::optional<BufferKey> own = is_awaited ? announced_memory() : std::nullopt;
     for (const std::unique_ptr<Link> &link : links_) {
         as_possible([&] { link->map_early(own); });
     }

@@ -99,7 +99,7 @@ public:
     void activate(Link &link);
 
     /** How large the next staging ring may be: a quarter of what is left of the limit, so that many
-     *  peers get smaller ones; 0 when that is too little for one. */
+     * peers get smaller ones; 0 when that is too little for one. */
     size_t next_ring_bytes() const;
     /** A ring of that size was made, or, if it is negative, is gone. */
     void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }

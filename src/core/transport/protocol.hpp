@@ -21,7 +21,7 @@
 // Chunks go through slots instead (chunk_slot) when the peer refused the ring.
 #pragma once
 
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 #include "core/shm/mailbox.hpp"
 #include "core/shm/shared_transfer.hpp"
 #include "core/shm/staging_ring.hpp"
@@ -64,7 +64,7 @@ struct GetRequest {
     uint64_t length;   // bytes, > 0
     uint64_t registration;
     uint64_t destination;  // address in the sender's memory
-    BufferName buffer;     // where `destination` lies
+    BufferKey buffer;      // where `destination` lies
     SharedUse shared;  // of one piece, in the sender's mailbox: permits the receiver of the request
                        // to write there
     uint64_t
@@ -96,12 +96,12 @@ struct HelpPiece {
 /** The sender has GPU memory, here a little of it: the receiver may make its first mapping of any.
  */
 struct MapOffer {
-    BufferName buffer;
+    BufferKey buffer;
 };
 
 /** Asks for a handle of an allocation of the receiver. */
 struct MapRequest {
-    BufferName buffer;
+    BufferKey buffer;
 };
 
 /** A descriptor comes through DescriptorReceiver, with the owner and the buffer id as tag, before
@@ -109,7 +109,7 @@ struct MapRequest {
 struct MapAnswer {
     uint64_t owner;
     uint64_t buffer_id;
-    BufferName::Sharing sharing;  // none: the owner does not give a handle
+    BufferKey::Sharing sharing;  // none: the owner does not give a handle
     unsigned char ipc_handle[CU_IPC_HANDLE_SIZE];
 };
 static_assert(sizeof(MapAnswer) <= Cell::kInlineBytes, "an answer fits its cell");

@@ -12,7 +12,7 @@ namespace gpushm {
 
 /** Ranges of a peer's memory. One thread at a time.
  *
- *  They are kept by their order of magnitude, so that a search has to go back from an address by no
+ * They are kept by their order of magnitude, so that a search has to go back from an address by no
  * more than about the length of a range: one long range among many short ones costs one more
  * search, not a look at all of them. */
 class WrittenRanges {

@@ -10,10 +10,10 @@
 namespace gpushm::openmpi {
 
 /** Changes what the loader has resolved: the entries of global offset tables (System V ABI, AMD64
- *  supplement, "Global Offset Table") that hold the address of a function which other libraries
- *  define, and pointers to it among initialised data. Calls within the defining library are not
- *  reached. Nothing of it is undone: the replacements must stay for the life of the process. Not
- *  thread safe. */
+ * supplement, "Global Offset Table") that hold the address of a function which other libraries
+ * define, and pointers to it among initialised data. Calls within the defining library are not
+ * reached. Nothing of it is undone: the replacements must stay for the life of the process. Not
+ * thread safe. */
 class CallRedirection {
 public:
     /** Calls of `symbol` go to `replacement`; `only_in`, if not empty: those from libraries whose

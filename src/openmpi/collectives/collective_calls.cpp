@@ -8,7 +8,7 @@
 
 #include "core/copy/reduction.hpp"
 #include "core/memory/memory_info.hpp"
-#include "core/pinning/device_blocks.hpp"
+#include "core/pinning/device_buffer_pool.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
 #include "openmpi/binding/mpi_call.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 // Parts of what is too large for the way by host memory. What else a collective operation allocates
 // are lists, of 24 bytes a rank at most (MPI_Status).
-constexpr size_t kLeastBytes = 8u << 10;
+constexpr size_t kMinBytes = 8u << 10;
 constexpr size_t kBytesOfRank = 64;
 
 /** The reduction that this thread calls; it costs nothing until something large is allocated for
@@ -58,7 +58,7 @@ public:
      * list. */
     void *take(size_t bytes) const {
         Group group;
-        if (bytes < kLeastBytes || !find_group(communicator_, &group) ||
+        if (bytes < kMinBytes || !find_group(communicator_, &group) ||
             bytes < kBytesOfRank * static_cast<size_t>(group.size)) {
             return nullptr;
         }
@@ -68,7 +68,7 @@ public:
         }
         // What the CPU computes is better off in host memory.
         return gpus_compute(operation_, datatype_) && gpu_can_reduce(info)
-                   ? DeviceBlocks::instance().take(bytes, info)
+                   ? DeviceBufferPool::instance().take(bytes, info)
                    : nullptr;
     }
 
@@ -91,7 +91,7 @@ void *allocate(size_t bytes) {
 }
 
 void release(void *address) {
-    DeviceBlocks &blocks = DeviceBlocks::instance();
+    DeviceBufferPool &blocks = DeviceBufferPool::instance();
     if (!blocks.any_taken() || !blocks.give_back(address)) {
         free(address);
     }

@@ -31,12 +31,12 @@ constexpr std::array<const char *, 12> kSymbols = {
 
 // OMPI_OP_BASE_TYPE_MAX of Open MPI 4.1, 5.0 and 6.0 (ompi/mca/op/op.h).
 constexpr std::array<size_t, 3> kTypes = {41, 43, 44};
-constexpr size_t kMostTypes = 44;
+constexpr size_t kMaxTypes = 44;
 
 /** What Open MPI had. */
 struct Originals {
-    TwoBuffers two[kMostTypes];
-    ThreeBuffers three[kMostTypes];
+    TwoBuffers two[kMaxTypes];
+    ThreeBuffers three[kMaxTypes];
 };
 
 Originals originals[kSymbols.size()];
@@ -142,7 +142,7 @@ template <size_t Operation, size_t... Type>
 constexpr std::array<ThreeBuffers, sizeof...(Type)> three_of(std::index_sequence<Type...>) {
     return {no_throw_call<reduce_three<Operation, Type>, OpalFailure>...};
 }
-using AllTypes = std::make_index_sequence<kMostTypes>;
+using AllTypes = std::make_index_sequence<kMaxTypes>;
 
 template <size_t... Operation>
 constexpr auto all_two(std::index_sequence<Operation...>) {

@@ -15,7 +15,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-constexpr size_t kMost = HostBlocks::kBlockBytes;
+constexpr size_t kMax = PinnedBufferPool::kBlockBytes;
 
 /** Functions of MPI, and a handle. */
 struct Mpi {
@@ -30,12 +30,12 @@ Mpi mpi;
 bool is_at_most(size_t most, const OwnBuffers &own) {
     const size_t bytes = std::max(own.send_bytes, own.receive_bytes());
     const bool refused = own.send == own.receive && own.result_bytes > 0;
-    return bytes <= std::min(most, kMost) && !refused;
+    return bytes <= std::min(most, kMax) && !refused;
 }
 
 /** So that the limits below do not overflow. */
 size_t limit() {
-    return std::min(staging_limit(), kMost);
+    return std::min(staging_limit(), kMax);
 }
 
 /** Without the questions about both addresses that copy_any() asks, which has more ways to go on if
@@ -90,11 +90,11 @@ size_t small_element(Handle datatype) {
         return 0;
     }
     const OpalDatatype type(datatype);
-    return type.is_dense() && type.size() <= kMost ? type.size() : 0;
+    return type.is_dense() && type.size() <= kMax ? type.size() : 0;
 }
 
 size_t small_count(ptrdiff_t count) {
-    return std::min(static_cast<size_t>(count), kMost + 1);
+    return std::min(static_cast<size_t>(count), kMax + 1);
 }
 
 // Where both ways take as long on H200 (Open MPI 4.1.6; staging_limit() 64 KiB): by GPU memory each

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/memory/memory_info.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "openmpi/binding/mpi_call.hpp"
 #include "openmpi/binding/open_mpi_library.hpp"
 
@@ -59,8 +59,8 @@ struct OwnBuffers {
 };
 
 /** Whether the way by host memory is the quicker one: up to about staging_limit(), and never for
- * more than a block of HostBlocks. Not so for a call that MPI refuses because its buffers are the
- * same. */
+ * more than a block of PinnedBufferPool. Not so for a call that MPI refuses because its buffers are
+ * the same. */
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
 bool is_small_alltoall(const OwnBuffers &own);
@@ -93,7 +93,7 @@ int report_gpu_failure(Handle communicator);
  * to copy, and returns what that returns. One copy for each buffer and direction; what MPI did not
  * write is not written.
  *
- *  Ranks need not agree: which messages Open MPI's algorithms send depends on sizes, operation and
+ * Ranks need not agree: which messages Open MPI's algorithms send depends on sizes, operation and
  * communicator, and not on addresses. Its own components for GPUs rely on that and replace buffers
  * in the same way (coll/cuda of 4.1 and 5.0, coll_cuda_allreduce.c; coll/accelerator of 6.0,
  * coll_accelerator_allreduce.c). What does look at addresses in 6.0 expects that all ranks have GPU

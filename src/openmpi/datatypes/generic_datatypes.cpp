@@ -57,7 +57,7 @@ const void *GenericDatatypes::find(ucp_datatype_t datatype) const {
 
 std::shared_ptr<const PackedLayout> GenericDatatypes::layout(ucp_datatype_t datatype,
                                                              size_t count) {
-    constexpr size_t kMostKept = 4096;  // pieces
+    constexpr size_t kMaxKept = 4096;  // pieces
     const void *elements = nullptr;
     {
         const std::shared_lock<std::shared_mutex> lock(mutex_);
@@ -68,7 +68,7 @@ std::shared_ptr<const PackedLayout> GenericDatatypes::layout(ucp_datatype_t data
         elements = known.datatype;
     }
     const std::shared_ptr<const PackedLayout> made = make_layout(elements, count);
-    if (made->pieces.size() <= kMostKept) {
+    if (made->pieces.size() <= kMaxKept) {
         const std::lock_guard<std::shared_mutex> lock(mutex_);
         datatypes_.at(datatype).layout = made;
     }

@@ -21,7 +21,7 @@ constexpr uintptr_t kAlignment = 64;
 
 // More is mapped, and takes memory only where there are elements: absolute addresses of the stack
 // and of the heap are 40 TB apart.
-constexpr size_t kMostOnHeap = 1u << 20;
+constexpr size_t kMaxOnHeap = 1u << 20;
 
 bool is_any_in_gpu(const std::vector<CopyPiece> &pieces) {
     return std::any_of(pieces.begin(), pieces.end(),
@@ -39,7 +39,7 @@ void HostMirror::Free::operator()(char *memory) const {
 }
 
 HostMirror::Memory HostMirror::allocate(size_t bytes) {
-    if (bytes <= kMostOnHeap) {
+    if (bytes <= kMaxOnHeap) {
         return Memory(static_cast<char *>(aligned_alloc(kAlignment, bytes)));
     }
     void *const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/copy/row_views.hpp"
-#include "core/pinning/device_blocks.hpp"
+#include "core/pinning/device_buffer_pool.hpp"
 #include "openmpi/datatypes/generic_datatypes.hpp"
 
 #include <ucp/api/ucp.h>

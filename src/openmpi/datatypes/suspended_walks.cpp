@@ -11,7 +11,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-constexpr size_t kMostSuspended = 256;  // messages under way; more cost time only
+constexpr size_t kMaxSuspended = 256;  // messages under way; more cost time only
 
 struct Suspended {
     const void *convertor;
@@ -75,7 +75,7 @@ void suspend(const OpalConvertor &convertor, BorrowedWalk walk) {
     }
     const std::lock_guard<std::mutex> lock(table().mutex);
     auto &walks = table().walks;
-    if (walks.size() == kMostSuspended) {
+    if (walks.size() == kMaxSuspended) {
         walks.pop_front();
     }
     walks.push_back({convertor.handle(), convertor.datatype().handle(), convertor.description(),

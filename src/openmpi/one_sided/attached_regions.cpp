@@ -68,7 +68,7 @@ RegisteredPages::~RegisteredPages() {
 
 bool RegisteredPages::describe(PackedRegion *region) const {
     const std::vector<unsigned char> &key = registration_->key();
-    if (key.size() > kMostKeyBytes) {
+    if (key.size() > kMaxKeyBytes) {
         return false;
     }
     region->address = reinterpret_cast<uintptr_t>(address_);

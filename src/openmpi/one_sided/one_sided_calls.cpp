@@ -49,7 +49,7 @@ struct Functions {
     int (*sync)(void *window);
 };
 
-constexpr size_t kMostElementBytes = 64;
+constexpr size_t kMaxElementBytes = 64;
 
 /** An operation under way: Open MPI reads and writes these elements until it is complete. */
 struct Pending {
@@ -58,9 +58,9 @@ struct Pending {
     void *result;  // in GPU memory; null: somewhere else, and Open MPI has written it
     size_t length;
     uint64_t posted = 0;  // the how-manieth; 0: Open MPI has not accepted it yet
-    alignas(16) unsigned char origin[kMostElementBytes];
-    alignas(16) unsigned char compare[kMostElementBytes];
-    alignas(16) unsigned char fetched[kMostElementBytes];
+    alignas(16) unsigned char origin[kMaxElementBytes];
+    alignas(16) unsigned char compare[kMaxElementBytes];
+    alignas(16) unsigned char fetched[kMaxElementBytes];
 };
 
 struct State {
@@ -153,7 +153,7 @@ void deliver(void *window, Rank target, uint64_t posts) {
 bool can_serve(Rank target, void *datatype) {
     const OpalDatatype type(datatype);
     return target >= 0 && type.is_committed() && type.extent() > 0 &&
-           static_cast<size_t>(type.extent()) <= kMostElementBytes;
+           static_cast<size_t>(type.extent()) <= kMaxElementBytes;
 }
 
 /** Whether UCX's atomic operations, which are those of whole numbers of 4 and 8 bytes, do it. */

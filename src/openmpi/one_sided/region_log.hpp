@@ -22,13 +22,13 @@
 
 namespace gpushm::openmpi {
 
-constexpr size_t kMostKeyBytes = 2032;  // of a packed remote key of UCX
+constexpr size_t kMaxKeyBytes = 2032;  // of a packed remote key of UCX
 
 /** A remote key of UCX, packed, for memory at `address` of the process that it comes from. */
 struct PackedRegion {
     uint64_t address = 0;
     uint64_t key_bytes = 0;
-    unsigned char key[kMostKeyBytes] = {};
+    unsigned char key[kMaxKeyBytes] = {};
 };
 
 struct LogHeader {

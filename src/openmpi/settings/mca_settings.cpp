@@ -63,7 +63,7 @@ void set_defaults() {
     set_default(kUcxDevices);
 }
 
-void withdraw_defaults() {
+void cancel_defaults() {
     for (const McaDefault &parameter : kDefaults) {
         if (is_ours(parameter)) {
             unsetenv(variable_of(parameter.name).c_str());

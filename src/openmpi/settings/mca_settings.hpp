@@ -19,7 +19,7 @@ void set_defaults();
 
 /** Takes back those that set_defaults() or gpushm-run has set, so that Open MPI chooses as without
  * gpushm. */
-void withdraw_defaults();
+void cancel_defaults();
 
 /** Whether the user has said what Open MPI sends through. */
 bool user_chooses_pml();

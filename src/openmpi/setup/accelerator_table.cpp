@@ -20,7 +20,7 @@ namespace gpushm::openmpi {
 namespace {
 
 /** The places, in pointers, of what we fill in in opal_accelerator_base_module_t
- *  (opal/mca/accelerator/accelerator.h); 0: there is none. */
+ * (opal/mca/accelerator/accelerator.h); 0: there is none. */
 struct TableLayout {
     size_t functions;  // of which the table consists
     size_t mem_copy_async;

@@ -177,7 +177,7 @@ int commit_then_attach() {
 /** Sends by whatever Open MPI takes without us: pml/ucx knows neither sessions nor the failure of
  * processes. Open MPI's pml/ob1 asks the accelerator framework about GPU memory. */
 void prepare_without_ucx(const OpenMpiLibrary &library, State &attached) {
-    withdraw_defaults();
+    cancel_defaults();
     if (!is_switched_off() && CudaDriver::get() != nullptr &&
         library.mpi("PMIx_Commit", &attached.pmix_commit)) {
         attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
@@ -208,7 +208,7 @@ void choose_components(const OpenMpiLibrary &library, State &attached) {
     }
     const std::string obstacle = user_chooses_pml() ? "" : why_not_through_ucx(library);
     if (!obstacle.empty()) {
-        withdraw_defaults();
+        cancel_defaults();
         say_why_not(obstacle);
         return;
     }

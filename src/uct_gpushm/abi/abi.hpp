@@ -24,11 +24,11 @@ struct Version {
 // ---------------------------------------------------------------- memory domain
 
 /** What a memory domain says of itself; everything unset is "none". Memory types are bit masks of
- *  UCS_BIT(ucs_memory_type_t). cache_mem_types is always reported equal to reg_mem_types (UCX >=
- *  1.16 asserts it). */
+ * UCS_BIT(ucs_memory_type_t). cache_mem_types is always reported equal to reg_mem_types (UCX >=
+ * 1.16 asserts it). */
 struct MdAttributes {
     /** UCT_MD_FLAG_*; the adapter masks what a version does not know, and adds INVALIDATE_RMA and
-     *  INVALIDATE_AMO to INVALIDATE where they exist. */
+     * INVALIDATE_AMO to INVALIDATE where they exist. */
     uint64_t flags = 0;
     uint64_t reg_mem_types = 0;
     uint64_t access_mem_types = 0;
@@ -46,7 +46,7 @@ struct MemoryAttributes {
 };
 
 /** A memory domain. UCX may call every method from several threads at once. Methods that a domain
- *  does not offer keep the default, UCS_ERR_UNSUPPORTED. */
+ * does not offer keep the default, UCS_ERR_UNSUPPORTED. */
 class MemoryDomain {
 public:
     virtual ~MemoryDomain() = default;
@@ -64,7 +64,7 @@ public:
     virtual ucs_status_t mem_query(const void *address, size_t length,
                                    MemoryAttributes &attributes);
     /** Writes exactly rkey_packed_size() bytes, at an unaligned address; not called when it is 0.
-     *  [address, address + length) is what the key is for, a part of what is registered; null: UCX
+     * [address, address + length) is what the key is for, a part of what is registered; null: UCX
      * does not say (before 1.16). */
     virtual ucs_status_t mkey_pack(uct_mem_h memh, const void *address, size_t length,
                                    void *rkey_buffer) = 0;
@@ -76,7 +76,7 @@ MemoryDomain &memory_domain(uct_md_h md);
 // ---------------------------------------------------------------- interface
 
 /** uct_ep_operation_t as far as gpushm has it (not in the public headers; the same in every
- *  version); `other` also where UCX names none. */
+ * version); `other` also where UCX names none. */
 enum class Operation : int {
     am_short,
     am_bcopy,
@@ -108,7 +108,7 @@ struct IfaceCallbacks {
     /** Receives UCX's base estimate (from iface_query) and corrects it. */
     void (*estimate_perf)(uct_iface_h iface, PerfEstimate &estimate);
     /** iface_addr is null when UCX asks about the device alone. Lengths are known from UCX 1.18 on,
-     *  otherwise 0. */
+     * otherwise 0. */
     bool (*is_reachable)(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
                          const void *iface_addr, size_t iface_addr_length);
     /** Whether an endpoint leads to the interface of these addresses. */
@@ -133,7 +133,7 @@ ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks
 void iface_cleanup(Iface *iface);
 
 /** Hands a received active message to its handler, as uct_iface_invoke_am of UCX
- *  (src/uct/base/uct_iface.h) does. */
+ * (src/uct/base/uct_iface.h) does. */
 ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags);
 
 /** Whether each message is to be logged (UCX_LOG_LEVEL=data). */
@@ -157,7 +157,7 @@ void iface_query_defaults(Iface *iface, uct_iface_attr_t *attributes);
 enum class OptionType { boolean, memory_size, unsigned_integer, ternary_auto, time };
 
 /** One UCX_GPUSHM_* option; `offset` is into the configuration struct, which begins with
- *  IfaceConfigHead. boolean and ternary_auto are an int there (ternary: 0 no, 1 yes, 2 try, 3 auto,
+ * IfaceConfigHead. boolean and ternary_auto are an int there (ternary: 0 no, 1 yes, 2 try, 3 auto,
  * as UCS_NO, UCS_YES, UCS_TRY, UCS_AUTO), memory_size a size_t, unsigned_integer an unsigned, time
  * a double in seconds. */
 struct Option {
@@ -199,8 +199,8 @@ struct ComponentDescription {
 // ---------------------------------------------------------------- functions of the running UCX
 
 /** Exported functions of the running libuct, libucs and libucm that the public headers of some
- *  version lack; all looked up with dlsym in the very libraries that load us, so that the plugin
- *  has no DT_NEEDED on UCX and never brings a second UCX into a process. */
+ * version lack; all looked up with dlsym in the very libraries that load us, so that the plugin
+ * has no DT_NEEDED on UCX and never brings a second UCX into a process. */
 struct Symbols {
     ucs_status_t (*handle_ep_error)(uct_iface_h iface, uct_ep_h ep, ucs_status_t status);
     void (*progress_enable)(uct_iface_h iface, unsigned flags);
@@ -259,30 +259,30 @@ bool watch_key_packing();
 bool packs_for_program();
 
 /** Tells all of UCX that GPU memory was freed, as its own CUDA hooks do; UCP then forgets its
- *  registrations there. Not to be called with a lock of UCX held. */
+ * registrations there. Not to be called with a lock of UCX held. */
 void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_type);
 
 /** Has `callback` called before host memory is unmapped or its pages are given up, in the thread
- *  that does it, perhaps inside of malloc or free: it must not allocate or free memory, or wait for
- *  whoever does. For good. False when libucm sees no such events (UCX_MEM_EVENTS=n). */
+ * that does it, perhaps inside of malloc or free: it must not allocate or free memory, or wait for
+ * whoever does. For good. False when libucm sees no such events (UCX_MEM_EVENTS=n). */
 bool subscribe_unmap(void (*callback)(void *address, size_t length));
 
 /** Whether libucm of the running UCX watches allocations of GPU memory itself: it was built with
- *  CUDA. It is known once libucm has loaded its modules, which subscribe_unmap() makes it do. Then
- *  its memory-type cache can be believed, and the functions of the driver are its to patch. */
+ * CUDA. It is known once libucm has loaded its modules, which subscribe_unmap() makes it do. Then
+ * its memory-type cache can be believed, and the functions of the driver are its to patch. */
 bool ucx_watches_cuda();
 
 /** Makes `function` begin with a jump to `hook`; `*original` then calls what it did. False, and
- *  nothing is changed, when libucm of the running UCX cannot. Thread safe. */
+ * nothing is changed, when libucm of the running UCX cannot. Thread safe. */
 bool patch_function(void *function, void *hook, const char *name, void **original);
 
 /** Looks for cuda_copy, the transport between memory kinds of a UCX that was built with CUDA. Where
- *  it is and found a GPU, our domains pass questions for the kind of memory on to it, and its
- *  interfaces are noted from now on. Call it when a domain is opened; again does no harm. */
+ * it is and found a GPU, our domains pass questions for the kind of memory on to it, and its
+ * interfaces are noted from now on. Call it when a domain is opened; again does no harm. */
 void look_for_cuda_copy();
 
 /** Whether this worker uses cuda_copy. Interfaces are opened one after the other: ask when one is
- *  used, not when it is opened. */
+ * used, not when it is opened. */
 bool has_cuda_copy(uct_worker_h worker);
 
 /** Where a device is on the PCI bus. */
@@ -298,18 +298,18 @@ struct PciAddress {
 ucs_sys_device_t find_system_device(const PciAddress &address);
 
 /** Writes one line to the log of the running UCX, at its levels (format as of printf); to stderr
- *  before a UCX is known. */
+ * before a UCX is known. */
 void log_line(ucs_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /** What the plugin registers. The transport DEFINES this function; the plugin's entry points
- *  (entry.cpp), which UCX's plugin loader and our preload library call, call it. */
+ * (entry.cpp), which UCX's plugin loader and our preload library call, call it. */
 const ComponentDescription &component_description();
 
 /** Chooses the layout of the running UCX, builds the component in it and registers it. False, with
- *  one line that says what and what to do, when this UCX cannot be served (unknown version, built
- *  with statistics); UCX then runs on without gpushm. `asking_code` is an address in the libucs,
- *  libuct or libucp that wants the component; registering twice in one UCX does nothing. Called by
- *  the entry points. */
+ * one line that says what and what to do, when this UCX cannot be served (unknown version, built
+ * with statistics); UCX then runs on without gpushm. `asking_code` is an address in the libucs,
+ * libuct or libucp that wants the component; registering twice in one UCX does nothing. Called by
+ * the entry points. */
 bool register_component(const ComponentDescription &description, const void *asking_code);
 
 }  // namespace gpushm::abi

@@ -26,7 +26,7 @@ inline int answer_no() {
 inline void do_nothing() {}
 
 /** Runs `function`; no exception may reach UCX, and the only one to expect is a failed
- *  allocation. The end of a thread by pthread_cancel(3) passes. */
+ * allocation. The end of a thread by pthread_cancel(3) passes. */
 template <typename Function, typename Result = ucs_status_t>
 Result guarded(Function function, Result failure = UCS_ERR_NO_MEMORY) {
     try {

@@ -18,12 +18,12 @@ void *component_object();
 uct_md_h make_md(std::unique_ptr<MemoryDomain> domain);
 
 /** Array of ucs_config_field_t with the interface's options, ended by an empty one. The first
- *  parser function that this UCX does not export is named in `missing`. */
+ * parser function that this UCX does not export is named in `missing`. */
 std::vector<unsigned char> build_option_table(const UcxLibrary &ucx, const Running &target,
                                               std::string &missing);
 
 /** The last step of a registration: builds component and transport for running() and hands them to
- *  UCX. `option_table` must live for ever. */
+ * UCX. `option_table` must live for ever. */
 void register_objects(const void *option_table);
 
 }  // namespace gpushm::abi

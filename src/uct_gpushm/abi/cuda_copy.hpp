@@ -10,11 +10,11 @@ namespace gpushm::abi {
 class CudaCopy {
 public:
     /** Null where the running UCX has no cuda_copy, or that found no GPU. For calls by UCX after it
-     *  has loaded its modules. */
+     * has loaded its modules. */
     static CudaCopy *get();
 
     /** uct_md_mem_query of cuda_copy's domain: `mem_attr` is as UCX declares it in this version. It
-     *  knows more of GPU memory than our answers, and it keeps UCX's memory-type cache. */
+     * knows more of GPU memory than our answers, and it keeps UCX's memory-type cache. */
     ucs_status_t mem_query(const void *address, size_t length, void *mem_attr);
 
 private:

@@ -17,13 +17,13 @@ bool enter(const void *asking_code) noexcept {
 }  // namespace
 
 /** Called by the plugin loader of UCX >= 1.22 once it has loaded us (src/ucs/sys/module.c), from
- *  its libucs. */
+ * its libucs. */
 extern "C" __attribute__((visibility("default"))) ucs_status_t ucs_module_global_init() {
     return enter(__builtin_return_address(0)) ? UCS_OK : UCS_ERR_UNSUPPORTED;
 }
 
 /** Called by libgpushm_preload.so with an address in the libuct that is about to list its
- *  components. Nothing happens for a libuct that has been here. */
+ * components. Nothing happens for a libuct that has been here. */
 extern "C" __attribute__((visibility("default"))) void gpushm_register(const void *asking_code) {
     enter(asking_code);
 }

@@ -112,7 +112,7 @@ constexpr PerfOutput kPerfOutputs[] = {
 };
 
 /** UCX asks for some fields at a time; the transport is given all of them, so the base estimate is
- *  taken into a struct of our own with every output asked for. */
+ * taken into a struct of our own with every output asked for. */
 ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
     using F = PerfAttrField;
     const StructLayout<F> &fields = running().layout->perf_attr;

@@ -91,7 +91,7 @@ enum class InternalOp {
 };
 
 /** What uct_md_ops_t::query fills: uct_md_attr_t (src/uct/api/uct.h) in 1.13, uct_md_attr_v2_t
- *  (src/uct/api/v2/uct_v2.h) since. */
+ * (src/uct/api/v2/uct_v2.h) since. */
 enum class MdAttrField {
     field_mask,
     max_alloc,
@@ -117,7 +117,7 @@ enum class MdAttrField {
 };
 
 /** What uct_md_ops_t::mem_query fills: uct_md_mem_attr_t or uct_md_mem_attr_v2_t, behind its
- *  field_mask. */
+ * field_mask. */
 enum class MemAttrField {
     mem_type,
     sys_dev,
@@ -186,8 +186,8 @@ struct Layout {
 };
 
 /** What does not change between 1.13 and 1.23 (builds without statistics): uct_base_iface_t and
- *  uct_iface_config, src/uct/base/uct_iface.h; uct_md_mem_dereg_params_t,
- *  src/uct/api/v2/uct_v2.h. */
+ * uct_iface_config, src/uct/base/uct_iface.h; uct_md_mem_dereg_params_t,
+ * src/uct/api/v2/uct_v2.h. */
 inline constexpr size_t kBaseIfaceSize = 1280;
 inline constexpr size_t kBaseIfaceInternalOps = 400;
 inline constexpr size_t kBaseIfaceAm = 424;  // {callback, argument, flags} for each id
@@ -211,7 +211,7 @@ inline constexpr uint64_t kConnectedFieldDeviceAddr = 1u << 0;
 inline constexpr uint64_t kConnectedFieldIfaceAddr = 1u << 1;
 
 /** No table of callbacks is larger in any release; ours are padded to it, so that a later patch
- *  release that appends a callback finds a function there (the branch of 1.22 did so). */
+ * release that appends a callback finds a function there (the branch of 1.22 did so). */
 inline constexpr size_t kMaxCallbacks = 32;
 
 /** The layout of UCX 1.minor, or null when it is not known. */

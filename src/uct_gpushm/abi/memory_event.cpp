@@ -13,7 +13,7 @@ namespace gpushm::abi {
 namespace {
 
 /** ucm_event_t with room behind: mem_type grew by two members in UCX 1.22 (src/ucm/api/ucm.h),
- *  which nobody reads in an event of freed memory. */
+ * which nobody reads in an event of freed memory. */
 union MemoryEvent {
     ucm_event_t event;
     unsigned char room[128];

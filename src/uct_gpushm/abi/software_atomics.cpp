@@ -26,7 +26,7 @@ struct __attribute__((packed)) AtomicHeader {
 };
 
 constexpr unsigned kAtomicRequest = 20;  // UCP_AM_ID_ATOMIC_REQ, src/ucp/core/ucp_types.h
-constexpr size_t kMostOperands = 16;     // bytes: compare-and-swap of 8 has two
+constexpr size_t kMaxOperands = 16;      // bytes: compare-and-swap of 8 has two
 
 struct Interception {
     uct_am_callback_t original;
@@ -52,12 +52,12 @@ public:
 private:
     void *worker_;
     size_t length_;
-    unsigned char message_[sizeof(AtomicHeader) + kMostOperands];
+    unsigned char message_[sizeof(AtomicHeader) + kMaxOperands];
 };
 
 ucs_status_t on_atomic_request(void *worker, void *message, size_t length, unsigned flags) {
     AtomicHeader header;
-    if (length >= sizeof(header) && length <= sizeof(header) + kMostOperands) {
+    if (length >= sizeof(header) && length <= sizeof(header) + kMaxOperands) {
         memcpy(&header, message, sizeof(header));
         const AtomicRequest request = {reinterpret_cast<void *>(header.address), header.length};
         if (interception.is_foreign(request)) {

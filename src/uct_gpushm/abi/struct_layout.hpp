@@ -13,8 +13,8 @@ namespace gpushm::abi {
 inline constexpr size_t kAbsent = SIZE_MAX;
 
 /** Size of a struct and the offset of each of its fields that gpushm touches. `Field` is an enum of
- *  consecutive values that ends with field_count. A description of a newer release is made from the
- *  older one by saying which fields were inserted, appended or removed. */
+ * consecutive values that ends with field_count. A description of a newer release is made from the
+ * older one by saying which fields were inserted, appended or removed. */
 template <typename Field>
 class StructLayout {
 public:
@@ -72,7 +72,7 @@ public:
     }
 
     /** The bit of a field in the field_mask of its struct: UCX numbers them in the order of the
-     *  fields (src/uct/api/v2/uct_v2.h). Valid where every field of the mask is described. */
+     * fields (src/uct/api/v2/uct_v2.h). Valid where every field of the mask is described. */
     constexpr uint64_t mask_bit(Field field) const {
         unsigned rank = 0;
         for (size_t i = 0; i < kFieldCount; ++i) {

@@ -10,22 +10,22 @@
 namespace gpushm::abi {
 
 /** A loaded UCX: a handle of its libuct, by which the symbols of libuct and of the libucs and
- *  libucm beneath it are found. */
+ * libucm beneath it are found. */
 class UcxLibrary {
 public:
     /** `asking_code` is an address in a libuct, or in a library or program that uses one (libucp),
-     *  or in a libucs. Empty when no loaded libuct belongs to it. */
+     * or in a libucs. Empty when no loaded libuct belongs to it. */
     static std::optional<UcxLibrary> find(const void *asking_code);
 
     /** Null when this UCX does not export it. */
     void *symbol(const char *name) const;
 
     /** The same for a variable: where UCX itself sees it, which is in the program when that has a
-     *  copy of it (R_X86_64_COPY; ucx_perftest and ucx_info have one of ucs_global_opts). */
+     * copy of it (R_X86_64_COPY; ucx_perftest and ucx_info have one of ucs_global_opts). */
     void *variable(const char *name) const;
 
     /** Asks the libucp of this UCX; opens it where only libuct is in use. Empty when there is none.
-     *  libuct itself does not tell its version. */
+     * libuct itself does not tell its version. */
     std::optional<Version> version() const;
 
     /** A function or variable of the libucp of this UCX; null when none is loaded or it does not
@@ -42,7 +42,7 @@ private:
 };
 
 /** Functions that the adapters need besides those that the transport uses (`symbols()`). Members
- *  that some version lacks are marked "may be null". */
+ * that some version lacks are marked "may be null". */
 struct Functions {
     void (*component_register)(void *component);
     void (*tl_register)(void *component, void *tl);

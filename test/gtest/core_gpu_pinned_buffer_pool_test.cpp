@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// HostBlocks: page-locked memory, taken once and used again.
+// PinnedBufferPool: page-locked memory, taken once and used again.
 #include "core/copy/copy_any.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "core_gpu_support.hpp"
 
 #include <sys/mman.h>
@@ -20,9 +20,9 @@ namespace {
 
 using namespace test;
 
-constexpr size_t kBytes = HostBlocks::kBlockBytes;
+constexpr size_t kBytes = PinnedBufferPool::kBlockBytes;
 
-class HostBlocksTest : public GpuTest {
+class PinnedBufferPoolTest : public GpuTest {
 protected:
     /** All that there are, in the order in which they came; to be given back. */
     std::vector<unsigned char *> take_all() {
@@ -38,10 +38,10 @@ protected:
         }
     }
 
-    HostBlocks &blocks_ = HostBlocks::instance();
+    PinnedBufferPool &blocks_ = PinnedBufferPool::instance();
 };
 
-TEST_F(HostBlocksTest, ArePageLockedFromTheFirstCopyOn) {
+TEST_F(PinnedBufferPoolTest, ArePageLockedFromTheFirstCopyOn) {
     Buffer device(MemoryKind::device, kBytes);
     device.fill(3);
     const HostBlock block(kBytes);
@@ -56,7 +56,7 @@ TEST_F(HostBlocksTest, ArePageLockedFromTheFirstCopyOn) {
     EXPECT_EQ(device.check(0, kBytes, 4, 0), "");
 }
 
-TEST_F(HostBlocksTest, AreUsedAgainWithoutACallOfTheDriver) {
+TEST_F(PinnedBufferPoolTest, AreUsedAgainWithoutACallOfTheDriver) {
     SKIP_UNLESS_SIMULATED();
     Buffer device(MemoryKind::device, kBytes);
     const void *first = nullptr;
@@ -74,7 +74,7 @@ TEST_F(HostBlocksTest, AreUsedAgainWithoutACallOfTheDriver) {
     EXPECT_EQ(calls("cuMemHostUnregister"), 0u);
 }
 
-TEST_F(HostBlocksTest, AreFewAndApart) {
+TEST_F(PinnedBufferPoolTest, AreFewAndApart) {
     const std::vector<unsigned char *> taken = take_all();
     EXPECT_EQ(taken.size(), 16u);
     const std::set<unsigned char *> sorted(taken.begin(), taken.end());
@@ -89,7 +89,7 @@ TEST_F(HostBlocksTest, AreFewAndApart) {
     give_back(taken);
 }
 
-TEST_F(HostBlocksTest, OneThatIsGivenBackIsTheNext) {
+TEST_F(PinnedBufferPoolTest, OneThatIsGivenBackIsTheNext) {
     const std::vector<unsigned char *> taken = take_all();
     ASSERT_EQ(taken.size(), 16u);
     blocks_.give_back(taken[9]);
@@ -98,7 +98,7 @@ TEST_F(HostBlocksTest, OneThatIsGivenBackIsTheNext) {
     give_back(taken);
 }
 
-TEST_F(HostBlocksTest, OrdinaryMemoryIsThereForOthers) {
+TEST_F(PinnedBufferPoolTest, OrdinaryMemoryIsThereForOthers) {
     const std::vector<unsigned char *> taken = take_all();
     Buffer device(MemoryKind::device, 2 * kBytes);
     device.fill(5);
@@ -131,7 +131,7 @@ int count_shared_blocks() {
     return shared;
 }
 
-TEST_F(HostBlocksTest, NoTwoThreadsHaveTheSame) {
+TEST_F(PinnedBufferPoolTest, NoTwoThreadsHaveTheSame) {
     const std::vector<unsigned char *> taken = take_all();
     for (unsigned char *block : taken) {
         new (block) std::atomic<int>(0);
@@ -155,7 +155,7 @@ bool is_mapped(void *address) {
 }
 
 /** The driver goes on using the pages that the parent had, which must not become the child's. */
-TEST_F(HostBlocksTest, AForkedChildHasItsOwn) {
+TEST_F(PinnedBufferPoolTest, AForkedChildHasItsOwn) {
     auto *parents = static_cast<unsigned char *>(blocks_.take());
     memset(parents, 1, kBytes);
     const pid_t child = fork();

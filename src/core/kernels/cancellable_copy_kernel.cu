@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies within a GPU, unless the copy was withdrawn before its first block began. The driver's own
+// Copies within a GPU, unless the copy was cancelled before its first block began. The driver's own
 // copies within a GPU are kernels, too, but once they are in a stream nobody can take them back.
-#include "core/kernels/withdrawable_copy_kernel.hpp"
+#include "core/kernels/cancellable_copy_kernel.hpp"
 
 extern "C" {
-__device__ gpushm::Withdrawal gpushm_withdrawals[gpushm::kWithdrawals];
+__device__ gpushm::Cancellation gpushm_cancellations[gpushm::kCancellations];
 }
 
 namespace {
 
-using gpushm::WithdrawableCopy;
-using gpushm::Withdrawal;
+using gpushm::CancellableCopy;
+using gpushm::Cancellation;
 
 // Of 16 bytes.
 constexpr uint32_t kWordsPerThread =
-    gpushm::kWithdrawableCopyBytes / gpushm::kWithdrawableCopyThreads / 16;
+    gpushm::kCancellableCopyBytes / gpushm::kCancellableCopyThreads / 16;
 
-/** Two neighbouring words of Withdrawal: the one at the lower address is the lower half. */
+/** Two neighbouring words of Cancellation: the one at the lower address is the lower half. */
 __device__ uint64_t *pair_at(uint32_t *low) {
     return reinterpret_cast<uint64_t *>(low);
 }
@@ -30,15 +30,15 @@ __device__ uint64_t load(uint64_t *pair) {
     return *reinterpret_cast<volatile uint64_t *>(pair);
 }
 
-/** By the block that begins first, which saw `withdrawn` before all others do. */
-__device__ void decide(const WithdrawableCopy &copy, Withdrawal &state, bool withdrawn) {
+/** By the block that begins first, which saw `cancelled` before all others do. */
+__device__ void decide(const CancellableCopy &copy, Cancellation &state, bool cancelled) {
     uint64_t *decision = pair_at(&state.decided);
-    const uint32_t wanted = withdrawn ? high_of(load(decision)) : copy.number;
+    const uint32_t wanted = cancelled ? high_of(load(decision)) : copy.number;
     *reinterpret_cast<volatile uint64_t *>(decision) = uint64_t{wanted} << 32 | copy.number;
 }
 
 /** What the first block decided, or will in a moment: it runs. */
-__device__ bool was_wanted(const WithdrawableCopy &copy, Withdrawal &state) {
+__device__ bool was_wanted(const CancellableCopy &copy, Cancellation &state) {
     uint64_t decision = load(pair_at(&state.decided));
     while (low_of(decision) != copy.number) {
         decision = load(pair_at(&state.decided));
@@ -47,17 +47,17 @@ __device__ bool was_wanted(const WithdrawableCopy &copy, Withdrawal &state) {
 }
 
 /** One thread of each block asks, once. */
-__device__ bool is_wanted(const WithdrawableCopy &copy) {
-    Withdrawal &state = *reinterpret_cast<Withdrawal *>(copy.withdrawal);
+__device__ bool is_wanted(const CancellableCopy &copy) {
+    Cancellation &state = *reinterpret_cast<Cancellation *>(copy.cancellation);
     const uint64_t before =
-        atomicAdd(reinterpret_cast<unsigned long long *>(pair_at(&state.withdrawn)), 1ull << 32);
-    const bool withdrawn = gpushm::is_withdrawn(low_of(before), copy.number);
+        atomicAdd(reinterpret_cast<unsigned long long *>(pair_at(&state.cancelled)), 1ull << 32);
+    const bool cancelled = gpushm::is_cancelled(low_of(before), copy.number);
     if (high_of(before) == copy.begun_before) {
-        decide(copy, state, withdrawn);
-        return !withdrawn;
+        decide(copy, state, cancelled);
+        return !cancelled;
     }
-    // A block that finds it not withdrawn knows what the first one found: nothing is taken back.
-    return !withdrawn || was_wanted(copy, state);
+    // A block that finds it not cancelled knows what the first one found: nothing is taken back.
+    return !cancelled || was_wanted(copy, state);
 }
 
 /** Words of 16 bytes at an address that is a multiple of 16. */
@@ -100,7 +100,7 @@ __device__ void copy_bytes(uint64_t destination, uint64_t source, uint64_t lengt
 /** `count` words, and the bytes before and behind them. The words are on their way here while the
  * question is. */
 template <typename Source>
-__device__ void copy_words(const WithdrawableCopy &copy, uint64_t head, uint64_t count) {
+__device__ void copy_words(const CancellableCopy &copy, uint64_t head, uint64_t count) {
     __shared__ bool wanted;
     const Source source(copy.source + head);
     auto *destination = reinterpret_cast<uint4 *>(copy.destination + head);
@@ -132,8 +132,8 @@ __device__ void copy_words(const WithdrawableCopy &copy, uint64_t head, uint64_t
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(gpushm::kWithdrawableCopyThreads)
-    gpushm_copy_unless_withdrawn(const WithdrawableCopy copy) {
+extern "C" __global__ void __launch_bounds__(gpushm::kCancellableCopyThreads)
+    gpushm_copy_unless_cancelled(const CancellableCopy copy) {
     // Where words are shifted 3 bytes more are left at either end, so that nothing outside is read.
     const bool alike = (copy.destination - copy.source) % 16 == 0;
     const uint64_t to_boundary = (16 - copy.destination % 16) % 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/base/cross_memory.hpp"
+#include "core/base/cma.hpp"
 
 #include <sys/uio.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/segment_table.hpp"
 
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -22,14 +22,14 @@ constexpr size_t kMaxWaiting = 256;
 // A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile
 // none is launched.
 constexpr uint64_t kKernelPatienceNs = 100'000'000;
-constexpr unsigned kMostAttempts = 600;
+constexpr unsigned kMaxAttempts = 600;
 
 /** Unlocks memory that nothing uses any more, and unmaps it. A kernel of any GPU may still read it,
  * for which the driver does not wait: then it is tried again. */
 void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, unsigned long long id,
                       unsigned attempts) {
     const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
-    if (!no_kernel.complete() && attempts < kMostAttempts) {
+    if (!no_kernel.complete() && attempts < kMaxAttempts) {
         GPUSHM_LOG(debug,
                    "%zu bytes of shared memory stay page-locked for now: a standby kernel does not "
                    "leave its GPU",
@@ -57,19 +57,19 @@ void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, uns
 
 }  // namespace
 
-HostRegions &HostRegions::instance() {
+SegmentTable &SegmentTable::instance() {
     // Never destroyed: segments may be closed by destructors that run at process exit.
-    static HostRegions *regions = new HostRegions;
+    static SegmentTable *regions = new SegmentTable;
     // A forked child has no segments (MADV_DONTFORK), nor the thread that may have had the mutex.
     [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
         const bool enabled = regions->pinning_enabled_;
-        new (regions) HostRegions;
+        new (regions) SegmentTable;
         regions->pinning_enabled_ = enabled;
     });
     return *regions;
 }
 
-void HostRegions::add(unsigned char *base, size_t length) {
+void SegmentTable::add(unsigned char *base, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
     regions_[base] = {length, State::pageable, nullptr, 0, 0};
     const auto begin = reinterpret_cast<uintptr_t>(base);
@@ -78,7 +78,7 @@ void HostRegions::add(unsigned char *base, size_t length) {
 }
 
 /** What is known of a segment, which is forgotten. */
-std::optional<HostRegions::Region> HostRegions::take(unsigned char *base) {
+std::optional<SegmentTable::Region> SegmentTable::take(unsigned char *base) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = regions_.find(base);
     if (found == regions_.end()) {
@@ -89,7 +89,7 @@ std::optional<HostRegions::Region> HostRegions::take(unsigned char *base) {
     return region;
 }
 
-void HostRegions::unmap(unsigned char *base, size_t length) {
+void SegmentTable::unmap(unsigned char *base, size_t length) {
     const std::optional<Region> region = take(base);
     if (!region || region->state != State::pinned) {
         munmap(base, length);
@@ -101,13 +101,13 @@ void HostRegions::unmap(unsigned char *base, size_t length) {
                   });
 }
 
-void HostRegions::set_pinning_enabled(bool enabled) {
+void SegmentTable::set_pinning_enabled(bool enabled) {
     std::lock_guard<std::mutex> lock(mutex_);
     pinning_enabled_ = enabled;
 }
 
 /** The segment in which `address` lies; the end when there is none. */
-HostRegions::Regions::iterator HostRegions::find(const void *address) {
+SegmentTable::Regions::iterator SegmentTable::find(const void *address) {
     const auto *byte = static_cast<const unsigned char *>(address);
     auto region = regions_.upper_bound(byte);
     if (region == regions_.begin()) {
@@ -117,7 +117,7 @@ HostRegions::Regions::iterator HostRegions::find(const void *address) {
     return byte < region->first + region->second.length ? region : regions_.end();
 }
 
-bool HostRegions::contains(const void *address) {
+bool SegmentTable::contains(const void *address) {
     if (is_elsewhere(address)) {
         return false;
     }
@@ -126,7 +126,7 @@ bool HostRegions::contains(const void *address) {
 }
 
 /** Page-locking ends with the context (cudaDeviceReset). */
-bool HostRegions::still_pinned(Region &region, CUcontext alive, unsigned long long alive_id) {
+bool SegmentTable::still_pinned(Region &region, CUcontext alive, unsigned long long alive_id) {
     const uint64_t epoch = context_epoch();  // before the driver is asked
     const bool known = (region.context == alive && region.context_id == alive_id) ||
                        (contexts_are_watched() && region.epoch == epoch);
@@ -139,8 +139,8 @@ bool HostRegions::still_pinned(Region &region, CUcontext alive, unsigned long lo
     return region.state == State::pinned;
 }
 
-bool HostRegions::ensure_pinned(const void *address, CUcontext context,
-                                unsigned long long context_id) {
+bool SegmentTable::ensure_pinned(const void *address, CUcontext context,
+                                 unsigned long long context_id) {
     if (is_elsewhere(address)) {
         return false;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What core/kernels/withdrawable_copy_kernel.cu does on a GPU, by one thread for all blocks.
-#include "core/kernels/withdrawable_copy_kernel.hpp"
+// What core/kernels/cancellable_copy_kernel.cu does on a GPU, by one thread for all blocks.
+#include "core/kernels/cancellable_copy_kernel.hpp"
 
 #include "engine.hpp"
 #include "kernel.hpp"
@@ -14,25 +14,25 @@ namespace simcuda {
 
 namespace {
 
-using gpushm::WithdrawableCopy;
-using gpushm::Withdrawal;
+using gpushm::CancellableCopy;
+using gpushm::Cancellation;
 
-bool is_valid(const WithdrawableCopy &copy) {
-    return copy.length > 0 && copy.blocks > 0 && copy.withdrawal % alignof(Withdrawal) == 0;
+bool is_valid(const CancellableCopy &copy) {
+    return copy.length > 0 && copy.blocks > 0 && copy.cancellation % alignof(Cancellation) == 0;
 }
 
 // Whether the copy is to be made: all blocks begin at once, and the first one decides. `valid`: it
 // was the first one that the CPU meant.
-bool begin(const WithdrawableCopy &copy, Withdrawal *state, bool *valid) {
-    auto *withdrawn_and_begun = reinterpret_cast<std::uint64_t *>(&state->withdrawn);
+bool begin(const CancellableCopy &copy, Cancellation *state, bool *valid) {
+    auto *cancelled_and_begun = reinterpret_cast<std::uint64_t *>(&state->cancelled);
     const std::uint64_t before =
-        __atomic_fetch_add(withdrawn_and_begun, std::uint64_t{copy.blocks} << 32, __ATOMIC_RELAXED);
+        __atomic_fetch_add(cancelled_and_begun, std::uint64_t{copy.blocks} << 32, __ATOMIC_RELAXED);
     *valid = static_cast<std::uint32_t>(before >> 32) == copy.begun_before;
-    const bool withdrawn = gpushm::is_withdrawn(static_cast<std::uint32_t>(before), copy.number);
-    const std::uint32_t wanted = withdrawn ? state->wanted : copy.number;
+    const bool cancelled = gpushm::is_cancelled(static_cast<std::uint32_t>(before), copy.number);
+    const std::uint32_t wanted = cancelled ? state->wanted : copy.number;
     __atomic_store_n(reinterpret_cast<std::uint64_t *>(&state->decided),
                      std::uint64_t{wanted} << 32 | copy.number, __ATOMIC_RELAXED);
-    return !withdrawn;
+    return !cancelled;
 }
 
 // Lets go of the lock for as long as a copy takes, or until another failure took the context away.
@@ -48,17 +48,17 @@ void take_time(Lock &lock, const Context &context, std::size_t bytes) {
 
 }  // namespace
 
-CUresult run_withdrawable_copy(Lock &lock, Context &context, const void *parameter) {
-    WithdrawableCopy copy;
+CUresult run_cancellable_copy(Lock &lock, Context &context, const void *parameter) {
+    CancellableCopy copy;
     std::memcpy(&copy, parameter, sizeof(copy));
     Span words;
     CUresult result =
-        find_kernel_memory(copy.withdrawal, sizeof(Withdrawal), true, context, &words);
+        find_kernel_memory(copy.cancellation, sizeof(Cancellation), true, context, &words);
     if (result != CUDA_SUCCESS || !is_valid(copy)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;
     }
     bool valid = false;
-    if (!begin(copy, reinterpret_cast<Withdrawal *>(words.access()), &valid)) {
+    if (!begin(copy, reinterpret_cast<Cancellation *>(words.access()), &valid)) {
         return valid ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
     }
     Span to;

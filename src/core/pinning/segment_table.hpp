@@ -14,11 +14,11 @@
 namespace gpushm {
 
 /** All mapped segments. One is page-locked (cuMemHostRegister, 0.7 to 4 ms) when the first GPU copy
- *  touches it and not before, so that a job on host memory never pays for it. Safe to use from
+ * touches it and not before, so that a job on host memory never pays for it. Safe to use from
  * every thread. */
-class HostRegions {
+class SegmentTable {
 public:
-    static HostRegions &instance();
+    static SegmentTable &instance();
 
     void add(unsigned char *base, size_t length);
     /** Unlocks and unmaps it; in the background where it is page-locked, for the driver waits for
@@ -26,13 +26,13 @@ public:
     void unmap(unsigned char *base, size_t length);
 
     /** Whether `address` lies in a segment: then it is host memory, which the driver need not be
-     *  asked. */
+     * asked. */
     bool contains(const void *address);
 
     /** Page-locks the segment in which `address` lies, once, in `context`, which is alive and has
-     *  `context_id` (CudaDriver::context_id); does nothing for other
-     *  memory. When the driver refuses, one line is logged and copies go on with pageable memory:
-     *  slower, as correct. Whether it lies in a segment that is page-locked. */
+     * `context_id` (CudaDriver::context_id); does nothing for other
+     * memory. When the driver refuses, one line is logged and copies go on with pageable memory:
+     * slower, as correct. Whether it lies in a segment that is page-locked. */
     bool ensure_pinned(const void *address, CUcontext context, unsigned long long context_id);
 
     /** UCX_GPUSHM_PIN=n: ensure_pinned does nothing. */

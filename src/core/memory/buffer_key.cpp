@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 
 #include "core/base/process.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -23,14 +23,14 @@ uint64_t ask_identity(CUdevice device) {
     return identity != 0 ? identity : 1;
 }
 
-BufferName::Sharing sharing_of(const MemoryInfo &info) {
+BufferKey::Sharing sharing_of(const MemoryInfo &info) {
     if (info.kind != MemoryKind::device) {
-        return BufferName::Sharing::none;
+        return BufferKey::Sharing::none;
     }
     // Memory of virtual memory management may have both; the handle of an address range is cheaper.
-    return info.ipc_capable        ? BufferName::Sharing::ipc_handle
-           : info.exportable_by_fd ? BufferName::Sharing::file_descriptor
-                                   : BufferName::Sharing::none;
+    return info.ipc_capable        ? BufferKey::Sharing::ipc_handle
+           : info.exportable_by_fd ? BufferKey::Sharing::file_descriptor
+                                   : BufferKey::Sharing::none;
 }
 
 }  // namespace
@@ -48,8 +48,8 @@ uint64_t device_identity(CUdevice device) {
     return identity;
 }
 
-BufferName name_buffer(const MemoryInfo &info) {
-    BufferName name;
+BufferKey name_buffer(const MemoryInfo &info) {
+    BufferKey name;
     name.owner = process_cookie().low;
     name.kind = info.kind;
     if (!info.needs_gpu()) {
@@ -63,8 +63,8 @@ BufferName name_buffer(const MemoryInfo &info) {
     return name;
 }
 
-BufferName name_buffer(const MemoryInfo &info, bool by_gpu) {
-    BufferName name = name_buffer(info);
+BufferKey name_buffer(const MemoryInfo &info, bool by_gpu) {
+    BufferKey name = name_buffer(info);
     name.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
     return name;
 }

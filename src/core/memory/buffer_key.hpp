@@ -14,7 +14,7 @@ namespace gpushm {
  * driver says of the mapping. No name is used for two allocations: `owner` is random, and the
  * driver gives a buffer id once (CU_POINTER_ATTRIBUTE_BUFFER_ID), so that a mapping of memory that
  * was freed is never taken for that of what came to the same address later. */
-struct BufferName {
+struct BufferKey {
     enum class Sharing : uint8_t {
         none = 0,             // host or managed memory, or of a pool: cannot be mapped elsewhere
         ipc_handle = 1,       // cuIpcGetMemHandle
@@ -40,9 +40,9 @@ struct BufferName {
 
 /** The name of the allocation of which `info` speaks. At most one driver call, at the first use of
  * a device. */
-BufferName name_buffer(const MemoryInfo &info);
+BufferKey name_buffer(const MemoryInfo &info);
 /** The same, of memory that a GPU copies now, or a CPU (gpu_copies()). */
-BufferName name_buffer(const MemoryInfo &info, bool by_gpu);
+BufferKey name_buffer(const MemoryInfo &info, bool by_gpu);
 
 /** Equal for one GPU (or MIG instance) in all processes, whatever CUDA_VISIBLE_DEVICES shows them;
  * 0 when the driver does not tell. Thread safe; asks the driver once for each device. */

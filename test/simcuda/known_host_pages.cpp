@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The pages behind registered host memory.
-#include "host_pages.hpp"
+#include "known_host_pages.hpp"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ int watcher() {
 
 }  // namespace
 
-HostPages::HostPages(std::uintptr_t address, std::size_t bytes)
+KnownHostPages::KnownHostPages(std::uintptr_t address, std::size_t bytes)
     : address_(address),
       bytes_(bytes),
       duplicate_(Mapping::duplicate(reinterpret_cast<void *>(round_down(address)),
@@ -56,18 +56,18 @@ HostPages::HostPages(std::uintptr_t address, std::size_t bytes)
     watched_ = duplicate_ == nullptr && watch(true);
 }
 
-HostPages::~HostPages() {
+KnownHostPages::~KnownHostPages() {
     if (watched_) {
         watch(false);
     }
 }
 
-char *HostPages::engine_address() const {
+char *KnownHostPages::engine_address() const {
     return duplicate_ != nullptr ? duplicate_->address() + address_ % kCpuPageBytes
                                  : reinterpret_cast<char *>(address_);
 }
 
-bool HostPages::there(std::uintptr_t address, std::size_t bytes) const {
+bool KnownHostPages::there(std::uintptr_t address, std::size_t bytes) const {
     if (duplicate_ != nullptr) {
         return true;
     }
@@ -85,7 +85,7 @@ bool HostPages::there(std::uintptr_t address, std::size_t bytes) const {
     return ioctl(watcher(), UFFDIO_WRITEPROTECT, &protect) == 0;  // protects nothing: mode is 0
 }
 
-bool HostPages::watch(bool begin) const {
+bool KnownHostPages::watch(bool begin) const {
     uffdio_register range{};
     range.range.start = round_up(address_);
     const std::uintptr_t end = round_down(address_ + bytes_);

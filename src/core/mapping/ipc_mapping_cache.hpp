@@ -4,7 +4,7 @@
 
 #include "core/base/unique_fd.hpp"
 #include "core/mapping/mapping_prior.hpp"
-#include "core/memory/buffer_name.hpp"
+#include "core/memory/buffer_key.hpp"
 
 #include <cuda.h>
 
@@ -27,8 +27,8 @@ class PeerMapping {
 public:
     virtual ~PeerMapping() = default;
     /** Where the byte at `address` of the owner lies here; null when [address, +length) is not all
-     *  within the allocation. */
-    unsigned char *locate(const BufferName &name, uint64_t address, uint64_t length) const;
+     * within the allocation. */
+    unsigned char *locate(const BufferKey &name, uint64_t address, uint64_t length) const;
     /** Whether it is still mapped; at most one driver call. */
     virtual bool alive() const { return true; }
     /** A message goes through it, which takes `seconds` less than without. `is_new`: missed() has
@@ -42,14 +42,14 @@ protected:
     size_t length_;
 
 private:
-    friend class PeerMappings;
+    friend class IpcMappingCache;
     MappingPrior *prior_ = nullptr;
     std::atomic<bool> awaits_return_{false};  // of a buffer that was mapped at its first message
 };
 
 /** What the owner gives of an allocation so that it can be mapped. */
 struct MappingHandle {
-    BufferName::Sharing sharing;
+    BufferKey::Sharing sharing;
     CUipcMemHandle ipc;   // ipc_handle
     UniqueFd descriptor;  // file_descriptor
 };
@@ -60,13 +60,13 @@ struct MappingHandle {
  * is as long as what it costs, so that the whole never costs more than twice the best (the rule is
  * that of "ski rental"; Karlin et al., Algorithmica 1988).
  *
- *  Thread safe. */
-class PeerMappings {
+ * Thread safe. */
+class IpcMappingCache {
 public:
-    static PeerMappings &instance();
+    static IpcMappingCache &instance();
 
     /** The mapping of a peer's buffer for copies in `context`; null when there is none. */
-    std::shared_ptr<PeerMapping> find(const BufferName &name, CUcontext context);
+    std::shared_ptr<PeerMapping> find(const BufferKey &name, CUcontext context);
 
     /** Changes whenever find() may answer otherwise than before, which includes that a context may
      * have ended: from call to call where nobody would tell of that. */
@@ -80,7 +80,7 @@ public:
     /** A message went another way, which took `seconds` more than it would with a mapping. `ready`:
      * a mapping was all that it lacked. True when the caller is to ask the owner for a handle; that
      * is once for a buffer and context. */
-    bool missed(const BufferName &name, CUcontext context, double seconds, bool ready);
+    bool missed(const BufferKey &name, CUcontext context, double seconds, bool ready);
 
     /** Opens a handle for every context that asked for it, while the caller has a NoEndOfContext;
      * without one, the buffer is not asked for again. */
@@ -102,7 +102,7 @@ private:
         uint64_t messages = 0;  // that went another way
         bool on_trust = false;  // it was asked for at the first of them
         double missed_seconds = 0;
-        BufferName name;
+        BufferKey name;
         unsigned long long context_id = 0;  // when it was requested
         std::shared_ptr<PeerMapping> mapping;
         std::list<Key>::iterator age;
@@ -113,7 +113,7 @@ private:
     };
     using Entries = std::map<Key, Entry>;
 
-    PeerMappings();
+    IpcMappingCache();
     Entry &touch(const Key &key);
     bool is_worth_asking(Entry &entry, bool ready);
     bool lets_map(uint64_t owner) const;

@@ -9,16 +9,16 @@
 namespace gpushm {
 
 /** Blocks of one size in one mapping of 2 MiB. It is made when a block is taken for the first time,
- * page-locked when a GPU first copies to or from it (HostRegions), and stays for the life of the
+ * page-locked when a GPU first copies to or from it (SegmentTable), and stays for the life of the
  * process. A forked child makes one of its own: the driver goes on using the parent's pages. Thread
  * safe, and takes no lock: a child never waits for a thread that it does not have. */
-class HostBlocks {
+class PinnedBufferPool {
 public:
     static constexpr size_t kBlockBytes = 128u << 10;
     static constexpr size_t kBlocks = 16;
 
     /** Of the process; never destroyed. */
-    static HostBlocks &instance();
+    static PinnedBufferPool &instance();
 
     /** kBlockBytes bytes at a multiple of the page size; their contents are not defined. Null: all
      * are taken, or there is no memory. */
@@ -29,7 +29,7 @@ public:
     void give_back(void *block);
 
 private:
-    constexpr HostBlocks() = default;
+    constexpr PinnedBufferPool() = default;
 
     unsigned char *memory();
     static unsigned char *make_memory();
@@ -39,8 +39,8 @@ private:
     std::atomic<uint32_t> taken_{0};  // a bit for each block
 };
 
-/** At least `bytes` bytes, given back by the destructor: a block of HostBlocks, or ordinary memory
- * where there is none of that size. */
+/** At least `bytes` bytes, given back by the destructor: a block of PinnedBufferPool, or ordinary
+ * memory where there is none of that size. */
 class HostBlock {
 public:
     explicit HostBlock(size_t bytes);
@@ -55,7 +55,7 @@ public:
     void leave() { block_ = address_ = nullptr; }
 
 private:
-    void *block_;  // of HostBlocks; null: none
+    void *block_;  // of PinnedBufferPool; null: none
     void *address_;
 };
 

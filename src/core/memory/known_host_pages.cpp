@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/memory/host_pages.hpp"
+#include "core/memory/known_host_pages.hpp"
 
 namespace gpushm {
 
-HostPages &HostPages::instance() {
-    static HostPages pages;  // trivially destroyed: the process ends with it as it is
+KnownHostPages &KnownHostPages::instance() {
+    static KnownHostPages pages;  // trivially destroyed: the process ends with it as it is
     return pages;
 }
 
-void HostPages::forget(const void *begin, size_t length) {
+void KnownHostPages::forget(const void *begin, size_t length) {
     if (length == 0) {
         return;
     }
@@ -27,7 +27,7 @@ void HostPages::forget(const void *begin, size_t length) {
 
 /** Empties a slot that holds a page of [first, last]. Nearly all hold none: looked at before
  * anything is written. */
-void HostPages::clear(Slot &slot, uintptr_t first, uintptr_t last) {
+void KnownHostPages::clear(Slot &slot, uintptr_t first, uintptr_t last) {
     uintptr_t number = slot.load(std::memory_order_relaxed);
     if (number - first <= last - first) {
         slot.compare_exchange_strong(number, 0, std::memory_order_relaxed);

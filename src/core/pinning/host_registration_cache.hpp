@@ -21,17 +21,17 @@ namespace gpushm {
  * copies do (about 0.1 ms a megabyte), so a buffer is locked when it has come often enough that
  * locking it would have paid.
  *
- *  The driver goes on using the pages that it locked when the memory is unmapped and something else
+ * The driver goes on using the pages that it locked when the memory is unmapped and something else
  * is mapped at its address, also for copies of the application. So nothing is ever locked before
  * enable() has promised that invalidate() is called before memory goes away, and it is unlocked
  * within that call. That may be within free(): memory that the C library unmaps while it holds a
  * lock of its own (the heap, arenas of threads) is not locked at all, because to unlock it needs
  * free() again.
  *
- *  Thread safe. */
-class HostPins {
+ * Thread safe. */
+class HostRegistrationCache {
 public:
-    static HostPins &instance();
+    static HostRegistrationCache &instance();
 
     /** `limit_bytes`: how much may be locked at a time; 0: nothing. */
     void enable(size_t limit_bytes);
@@ -81,13 +81,13 @@ public:
             const void *address;
             size_t length;  // 0: no host memory
         };
-        ApplicationCopy(HostPins &pins, const Side &destination, const Side &source);
+        ApplicationCopy(HostRegistrationCache &pins, const Side &destination, const Side &source);
         ~ApplicationCopy();
         ApplicationCopy(const ApplicationCopy &) = delete;
         ApplicationCopy &operator=(const ApplicationCopy &) = delete;
 
     private:
-        HostPins &pins_;
+        HostRegistrationCache &pins_;
     };
 
 private:

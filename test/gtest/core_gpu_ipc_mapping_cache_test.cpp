@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// PeerMappings and export_memory: when a mapping is asked for, what is opened and closed, and that
-// a name
-// stands for one allocation only. The owner is another process, made before this one initialises
-// CUDA.
+// IpcMappingCache and export_memory: when a mapping is asked for, what is opened and closed, and
+// that a name stands for one allocation only. The owner is another process, made before this one
+// initialises CUDA.
 #include "core/base/process.hpp"
 #include "core/copy/copy_any.hpp"
 #include "core/mapping/memory_export.hpp"
-#include "core/mapping/peer_mappings.hpp"
+#include "core/mapping/ipc_mapping_cache.hpp"
 
 #include "core_gpu_support.hpp"
 
@@ -27,7 +26,7 @@ constexpr int kSkipped = 77;
 
 /** What the owner says of a buffer. */
 struct Export {
-    BufferName name;
+    BufferKey name;
     CUipcMemHandle handle;
 };
 
@@ -40,7 +39,7 @@ int devices() {
 }
 
 /** Exports as many buffers as it is asked for, with the patterns 0, 1, ..., until it is killed. The
- *  GPU is another one than that of the test, if there is one. */
+ * GPU is another one than that of the test, if there is one. */
 int own(const Channel &channel) {
     size_t count = 0;
     CHECK(enter_primary_context(devices() > 1 ? 1 : 0) && channel.receive(&count));
@@ -48,10 +47,10 @@ int own(const Channel &channel) {
     for (size_t i = 0; i < count; ++i) {
         Buffer &buffer = buffers.emplace_back(MemoryKind::device, kBytes);
         buffer.fill(i);
-        const BufferName name = name_buffer(query_memory(buffer.data() + i % kBytes));
+        const BufferKey name = name_buffer(query_memory(buffer.data() + i % kBytes));
         CHECK(name.can_be_mapped());
         const std::optional<MappingHandle> handle = export_memory(name);
-        CHECK(handle && handle->sharing == BufferName::Sharing::ipc_handle);
+        CHECK(handle && handle->sharing == BufferKey::Sharing::ipc_handle);
         channel.send(Export{name, handle->ipc});
     }
     channel.receive(&count);
@@ -76,7 +75,7 @@ struct Scene {
         return mappings.missed(exports[i].name, context(), seconds, ready);
     }
     void answer(size_t i) {
-        const MappingHandle handle = {BufferName::Sharing::ipc_handle, exports[i].handle,
+        const MappingHandle handle = {BufferKey::Sharing::ipc_handle, exports[i].handle,
                                       UniqueFd()};
         mappings.receive(exports[i].name.owner, exports[i].name.buffer_id, &handle);
     }
@@ -93,7 +92,7 @@ struct Scene {
 
     Child owner;
     std::vector<Export> exports;
-    PeerMappings &mappings = PeerMappings::instance();
+    IpcMappingCache &mappings = IpcMappingCache::instance();
 };
 
 FreshProcess asked_once("mapping-asked-once", [] {
@@ -118,7 +117,7 @@ FreshProcess asked_once("mapping-asked-once", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, HandleIsAskedForOnceWhenItPays) {
+TEST(IpcMappingCacheTest, HandleIsAskedForOnceWhenItPays) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -129,7 +128,7 @@ FreshProcess located("mapping-located", [] {
     Scene scene;
     CHECK(scene.start(1) && scene.ask(0));
     scene.answer(0);
-    const BufferName &name = scene.exports[0].name;
+    const BufferKey &name = scene.exports[0].name;
     const std::shared_ptr<PeerMapping> mapping = scene.find(0);
     CHECK(mapping != nullptr);
     unsigned char *data = mapping->locate(name, name.base, name.length);
@@ -146,7 +145,7 @@ FreshProcess located("mapping-located", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, NothingLiesOutsideOfTheAllocation) {
+TEST(IpcMappingCacheTest, NothingLiesOutsideOfTheAllocation) {
     EXPECT_EQ(located.run(), 0);
 }
 
@@ -169,7 +168,7 @@ FreshProcess lied("mapping-lied", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, WrongLengthOrHandleIsRefused) {
+TEST(IpcMappingCacheTest, WrongLengthOrHandleIsRefused) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -207,7 +206,7 @@ FreshProcess forgotten("mapping-forgotten", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, ForgettingClosesWithTheLastCopy) {
+TEST(IpcMappingCacheTest, ForgettingClosesWithTheLastCopy) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -232,7 +231,7 @@ FreshProcess bounded("mapping-bounded", [] {
         CHECK((scene.find(i) == nullptr) == (i <= kBuffers - kLimit));  // the oldest are gone
     }
     // Names without mappings do not add up either.
-    BufferName name = scene.exports[0].name;
+    BufferKey name = scene.exports[0].name;
     for (uint64_t i = 0; i < 20000; ++i) {
         name.buffer_id = 1000000 + i;
         CHECK(!scene.mappings.missed(name, scene.context(), 1e-9, false));
@@ -240,7 +239,7 @@ FreshProcess bounded("mapping-bounded", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, LeastRecentlyUsedAreClosed) {
+TEST(IpcMappingCacheTest, LeastRecentlyUsedAreClosed) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -269,7 +268,7 @@ FreshProcess opened_late("mapping-opened-late", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, WhatIsOpenedIsTheYoungest) {
+TEST(IpcMappingCacheTest, WhatIsOpenedIsTheYoungest) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -293,7 +292,7 @@ FreshProcess refusing("mapping-refused-by-all", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, AnOwnerThatLetsNothingBeMappedIsNotAskedOnTrust) {
+TEST(IpcMappingCacheTest, AnOwnerThatLetsNothingBeMappedIsNotAskedOnTrust) {
     EXPECT_EQ(refusing.run(), 0);
 }
 
@@ -319,7 +318,7 @@ FreshProcess contexts("mapping-contexts", [] {
     return 0;
 });
 
-TEST(PeerMappingsTest, EachContextHasItsOwn) {
+TEST(IpcMappingCacheTest, EachContextHasItsOwn) {
     const int status = contexts.run();
     if (status == kSkipped) {
         GTEST_SKIP() << "needs two GPUs";
@@ -336,11 +335,11 @@ TEST_F(MemoryExport, GivesHandlesOnlyOfWhatIsThere) {
     Buffer pinned(MemoryKind::pinned, kBytes);
     Buffer host(MemoryKind::host, kBytes);
     for (const Buffer *buffer : {&managed, &pinned, &host}) {
-        const BufferName name = name_buffer(query_memory(buffer->data()));
+        const BufferKey name = name_buffer(query_memory(buffer->data()));
         EXPECT_FALSE(name.can_be_mapped());
         EXPECT_FALSE(export_memory(name));
     }
-    BufferName name;
+    BufferKey name;
     {
         Buffer device(MemoryKind::device, kBytes);
         name = name_buffer(query_memory(device.data() + 100));
@@ -350,7 +349,7 @@ TEST_F(MemoryExport, GivesHandlesOnlyOfWhatIsThere) {
         EXPECT_TRUE(still_allocated(name));
         // What a peer may say instead.
         for (int lie = 0; lie < 6; ++lie) {
-            BufferName other = name;
+            BufferKey other = name;
             uint64_t *words[] = {&other.owner, &other.buffer_id, &other.base, &other.length};
             if (lie < 4) {
                 *words[lie] += 1;
@@ -360,11 +359,11 @@ TEST_F(MemoryExport, GivesHandlesOnlyOfWhatIsThere) {
             EXPECT_FALSE(export_memory(other)) << lie;
         }
         // Its word on how it is shared does not count.
-        BufferName other = name;
-        other.sharing = BufferName::Sharing::file_descriptor;
+        BufferKey other = name;
+        other.sharing = BufferKey::Sharing::file_descriptor;
         const std::optional<MappingHandle> handle = export_memory(other);
         ASSERT_TRUE(handle);
-        EXPECT_EQ(handle->sharing, BufferName::Sharing::ipc_handle);
+        EXPECT_EQ(handle->sharing, BufferKey::Sharing::ipc_handle);
     }
     EXPECT_FALSE(still_allocated(name));
     EXPECT_FALSE(export_memory(name));
@@ -387,7 +386,7 @@ TEST_F(MemoryExport, NamesTellDevicesApart) {
 
 TEST_F(MemoryExport, ThreadWithoutAContextExports) {
     Buffer device(MemoryKind::device, kBytes);
-    const BufferName name = name_buffer(query_memory(device.data()));
+    const BufferKey name = name_buffer(query_memory(device.data()));
     std::thread([&] {
         EXPECT_TRUE(export_memory(name));
         EXPECT_EQ(current_context(), nullptr);

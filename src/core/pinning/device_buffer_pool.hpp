@@ -16,9 +16,9 @@ namespace gpushm {
 /** Blocks that were given back are kept for the next caller, up to 256 MiB of them: to allocate
  * takes 0.1 to 1 ms, and to free waits for all kernels. No more than 1 GiB is taken at once: the
  * application wants its memory. Thread safe. */
-class DeviceBlocks {
+class DeviceBufferPool {
 public:
-    static DeviceBlocks &instance();
+    static DeviceBufferPool &instance();
 
     /** At least `bytes` bytes on the GPU of `near`, device memory; its contents are not defined.
      * Null when there is none. Whoever takes a block uses its copies and kernels to their end
@@ -62,10 +62,10 @@ private:
 class DeviceBlock {
 public:
     DeviceBlock(size_t bytes, const MemoryInfo &near)
-        : address_(DeviceBlocks::instance().take(bytes, near)) {}
+        : address_(DeviceBufferPool::instance().take(bytes, near)) {}
     ~DeviceBlock() {
         if (address_ != nullptr) {
-            DeviceBlocks::instance().give_back(address_);
+            DeviceBufferPool::instance().give_back(address_);
         }
     }
     DeviceBlock(const DeviceBlock &) = delete;

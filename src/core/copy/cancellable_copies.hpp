@@ -5,8 +5,8 @@
 #include "core/copy/copy_batch.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/kernels/withdrawable_copy_kernel.hpp"
-#include "core/pinning/host_blocks.hpp"
+#include "core/kernels/cancellable_copy_kernel.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,25 +19,25 @@
 
 namespace gpushm {
 
-/** Of one context, by the kernel of withdrawable_copy_kernel.cu in a stream of its own. Of copies
+/** Of one context, by the kernel of cancellable_copy_kernel.cu in a stream of its own. Of copies
  * that do not begin for kPatience, because a kernel of the application fills the GPU until their
  * message has come, that kernel is told that nobody wants them any more; then they go through
  * page-locked host memory, by the copy engines, which no kernel keeps from working, and so do those
  * that follow until the kernel has come and gone.
  *
- *  One thread at a time, whose stream captures are relaxed. */
-class WithdrawableCopies {
+ * One thread at a time, whose stream captures are relaxed. */
+class CancellableCopies {
 public:
     /** Null where there is no kernel for it, or the driver refuses what it needs. `id`:
      * CudaDriver::context_id(). */
-    static std::unique_ptr<WithdrawableCopies> make(CUcontext context, unsigned long long id,
-                                                    std::shared_ptr<const KernelCode> kernels);
+    static std::unique_ptr<CancellableCopies> make(CUcontext context, unsigned long long id,
+                                                   std::shared_ptr<const KernelCode> kernels);
 
-    WithdrawableCopies(const WithdrawableCopies &) = delete;
-    WithdrawableCopies &operator=(const WithdrawableCopies &) = delete;
+    CancellableCopies(const CancellableCopies &) = delete;
+    CancellableCopies &operator=(const CancellableCopies &) = delete;
     /** What it was given has ended, or its end is not asked for any more. In a context that has
      * ended nothing is freed. */
-    ~WithdrawableCopies();
+    ~CancellableCopies();
 
     /** A batch of one copy, of one row, between memory that kernels of the context reach. False:
      * nothing was started. */
@@ -53,13 +53,13 @@ public:
     void abandon(const std::function<void(CopyBatch &)> &end);
 
 private:
-    /** Of a copy whose kernel has ended; in_doubt: it was withdrawn, and had perhaps begun. */
+    /** Of a copy whose kernel has ended; in_doubt: it was cancelled, and had perhaps begun. */
     enum class Made { yes, no, in_doubt, unknown };
 
-    /** What is in the stream of the kernel. Copies are withdrawn together, and nothing is added
+    /** What is in the stream of the kernel. Copies are cancelled together, and nothing is added
      * before those have gone, so what is in doubt comes before what is surely not made. */
     struct Launch {
-        std::shared_ptr<CopyBatch> batch;  // null: it was withdrawn, and is copied otherwise
+        std::shared_ptr<CopyBatch> batch;  // null: it was cancelled, and is copied otherwise
         CUevent event = nullptr;           // behind it; null: the stream is asked
         uint32_t number = 0;
         uint32_t begun_before = 0;
@@ -68,10 +68,10 @@ private:
 
     /** What we are asking the GPU: whether the first copy has begun, to leave those that have not,
      * or whether the first one, which was in doubt, was made. */
-    enum class Exchange { none, look, withdraw, resolve };
+    enum class Exchange { none, look, cancel, resolve };
 
-    WithdrawableCopies(CUcontext context, unsigned long long id,
-                       std::shared_ptr<const KernelCode> kernels)
+    CancellableCopies(CUcontext context, unsigned long long id,
+                      std::shared_ptr<const KernelCode> kernels)
         : context_(context), id_(id), kernels_(std::move(kernels)) {}
     bool make_streams();
 
@@ -83,7 +83,7 @@ private:
     }
     bool has_room() const;
     bool launch(const std::shared_ptr<CopyBatch> &batch);
-    WithdrawableCopy describe(const BatchedCopy &copy) const;
+    CancellableCopy describe(const BatchedCopy &copy) const;
     CUevent take_event();
     void give_back(CUevent event);
     CUresult query(CUevent event, CUstream stream) const;
@@ -100,8 +100,8 @@ private:
     void begin_exchange(Exchange exchange);
     void submit_exchange();
     void advance_exchange();
-    void end_exchange(Exchange exchange, const Withdrawal &state);
-    void leave_to_staging(const Withdrawal &state);
+    void end_exchange(Exchange exchange, const Cancellation &state);
+    void leave_to_staging(const Cancellation &state);
     void give_up_exchange();
 
     void advance_staging(std::vector<std::shared_ptr<CopyBatch>> *ended);
@@ -110,7 +110,7 @@ private:
     const CUcontext context_;
     const unsigned long long id_;
     const std::shared_ptr<const KernelCode> kernels_;
-    std::optional<WithdrawalSlot> slot_;
+    std::optional<CancellationSlot> slot_;
     CUstream stream_ = nullptr;          // of the kernel
     CUstream staging_stream_ = nullptr;  // of all that no kernel may hold up
     std::vector<CUevent> free_events_;
@@ -126,7 +126,7 @@ private:
     unsigned exchange_tries_ = 0;
     uint32_t exchange_number_ = 0;  // of the first launch when it began
     CUevent exchange_event_ = nullptr;
-    bool retries_withdrawal_ = false;  // it was given up
+    bool retries_cancellation_ = false;  // it was given up
 
     std::deque<std::shared_ptr<CopyBatch>>
         staged_;               // to go through host memory; the first one is under way

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/mapping/peer_mappings.hpp"
+#include "core/mapping/ipc_mapping_cache.hpp"
 
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -22,7 +22,7 @@ constexpr size_t kMaxEntries = 4096;
 
 // In a row. An owner that lets nothing be mapped, for its driver or its settings, would be asked
 // for each buffer.
-constexpr unsigned kMostRefusals = 3;
+constexpr unsigned kMaxRefusals = 3;
 
 // H200, driver 580: the first mapping in a process takes 10 ms, later ones 0.07; to close one 0.23.
 constexpr double kFirstCost = 1e-3;
@@ -36,7 +36,7 @@ unsigned char *pointer(CUdeviceptr address) {
 /** By CUDA IPC. */
 class IpcMapping : public PeerMapping {
 public:
-    static std::shared_ptr<PeerMapping> open(const BufferName &name, CUcontext context,
+    static std::shared_ptr<PeerMapping> open(const BufferKey &name, CUcontext context,
                                              const CUipcMemHandle &handle) {
         CUdeviceptr address = 0;
         const CUresult result = CudaDriver::get()->ipc_open_mem_handle(
@@ -86,7 +86,7 @@ private:
 /** By a descriptor of cuMemExportToShareableHandle. */
 class DescriptorMapping : public PeerMapping {
 public:
-    static std::shared_ptr<PeerMapping> open(const BufferName &name, const UniqueFd &descriptor) {
+    static std::shared_ptr<PeerMapping> open(const BufferKey &name, const UniqueFd &descriptor) {
         const CudaDriver *driver = CudaDriver::get();
         CUdevice device = 0;
         CUmemGenericAllocationHandle memory = 0;
@@ -149,8 +149,7 @@ private:
 
 }  // namespace
 
-unsigned char *PeerMapping::locate(const BufferName &name, uint64_t address,
-                                   uint64_t length) const {
+unsigned char *PeerMapping::locate(const BufferKey &name, uint64_t address, uint64_t length) const {
     const uint64_t offset = address - name.base;
     return address >= name.base && offset <= length_ && length <= length_ - offset ? data_ + offset
                                                                                    : nullptr;
@@ -164,23 +163,23 @@ void PeerMapping::note_use(double seconds, bool is_new) {
     }
 }
 
-PeerMappings &PeerMappings::instance() {
+IpcMappingCache &IpcMappingCache::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
-    static PeerMappings *mappings = new PeerMappings;
+    static IpcMappingCache *mappings = new IpcMappingCache;
     // A forked child cannot use the driver, and has not the thread that may have had the mutex:
     // there it is as new.
     [[maybe_unused]] static const int watched =
-        pthread_atfork(nullptr, nullptr, [] { new (mappings) PeerMappings; });
+        pthread_atfork(nullptr, nullptr, [] { new (mappings) IpcMappingCache; });
     return *mappings;
 }
 
 // When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const PeerMappings &made_at_load = PeerMappings::instance();
+[[maybe_unused]] static const IpcMappingCache &made_at_load = IpcMappingCache::instance();
 
-PeerMappings::PeerMappings() : cost_seconds_(kFirstCost) {}
+IpcMappingCache::IpcMappingCache() : cost_seconds_(kFirstCost) {}
 
 /** The entry of a buffer, made on first use, now the youngest. */
-PeerMappings::Entry &PeerMappings::touch(const Key &key) {
+IpcMappingCache::Entry &IpcMappingCache::touch(const Key &key) {
     const auto known = entries_.find(key);
     if (known != entries_.end()) {
         ages_.splice(ages_.end(), ages_, known->second.age);
@@ -193,12 +192,12 @@ PeerMappings::Entry &PeerMappings::touch(const Key &key) {
     return made;
 }
 
-uint64_t PeerMappings::generation() {
+uint64_t IpcMappingCache::generation() {
     return driver_hooks_installed() ? generation_.load(std::memory_order_acquire) + context_epoch()
                                     : unhooked_generation_.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::shared_ptr<PeerMapping> PeerMappings::find(const BufferName &name, CUcontext context) {
+std::shared_ptr<PeerMapping> IpcMappingCache::find(const BufferKey &name, CUcontext context) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto entry = entries_.find({name.owner, name.buffer_id, context});
     if (entry == entries_.end() || entry->second.state != State::mapped) {
@@ -212,7 +211,7 @@ std::shared_ptr<PeerMapping> PeerMappings::find(const BufferName &name, CUcontex
     return entry->second.mapping;
 }
 
-bool PeerMappings::missed(const BufferName &name, CUcontext context, double seconds, bool ready) {
+bool IpcMappingCache::missed(const BufferKey &name, CUcontext context, double seconds, bool ready) {
     std::lock_guard<std::mutex> lock(mutex_);
     Entry &entry = touch({name.owner, name.buffer_id, context});
     entry.missed_seconds += seconds;
@@ -229,7 +228,7 @@ bool PeerMappings::missed(const BufferName &name, CUcontext context, double seco
     return ask;
 }
 
-bool PeerMappings::is_worth_asking(Entry &entry, bool ready) {
+bool IpcMappingCache::is_worth_asking(Entry &entry, bool ready) {
     if (entry.state != State::counted || waiting_for_idle() >= kMaxWaiting) {
         return false;
     }
@@ -246,19 +245,19 @@ bool PeerMappings::is_worth_asking(Entry &entry, bool ready) {
     return trusted;
 }
 
-bool PeerMappings::lets_map(uint64_t owner) const {
+bool IpcMappingCache::lets_map(uint64_t owner) const {
     const auto known = owners_.find(owner);
-    return known == owners_.end() || known->second.refusals < kMostRefusals;
+    return known == owners_.end() || known->second.refusals < kMaxRefusals;
 }
 
-void PeerMappings::note_outcome(uint64_t owner, bool mapped) {
+void IpcMappingCache::note_outcome(uint64_t owner, bool mapped) {
     const auto known = owners_.find(owner);
     if (known != owners_.end()) {
         known->second.refusals = mapped ? 0 : known->second.refusals + 1;
     }
 }
 
-void PeerMappings::receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle) {
+void IpcMappingCache::receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
          entry != entries_.end() && std::get<0>(entry->first) == owner &&
@@ -275,12 +274,12 @@ void PeerMappings::receive(uint64_t owner, uint64_t buffer_id, const MappingHand
     bound();
 }
 
-void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &handle) {
+void IpcMappingCache::open(Entry &entry, CUcontext context, const MappingHandle &handle) {
     const auto begin = std::chrono::steady_clock::now();
     const RelaxedCapture relaxed(CudaDriver::get());
     CurrentContext current(CudaDriver::get(), context, entry.context_id);
     if (current.result() == CUDA_SUCCESS) {
-        entry.mapping = handle.sharing == BufferName::Sharing::ipc_handle
+        entry.mapping = handle.sharing == BufferKey::Sharing::ipc_handle
                             ? IpcMapping::open(entry.name, context, handle.ipc)
                             : DescriptorMapping::open(entry.name, handle.descriptor);
     }
@@ -300,13 +299,13 @@ void PeerMappings::open(Entry &entry, CUcontext context, const MappingHandle &ha
 }
 
 /** The first one sets up more than the mapping, so that it says nothing of later ones. */
-void PeerMappings::count_cost(double seconds) {
+void IpcMappingCache::count_cost(double seconds) {
     cost_seconds_ = any_opened_ ? (cost_seconds_ + seconds + kCloseCost) / 2 : kUsualCost;
     prior_.note_cost(any_opened_ ? seconds + kCloseCost : kUsualCost);
     any_opened_ = true;
 }
 
-void PeerMappings::erase(Entries::iterator entry) {
+void IpcMappingCache::erase(Entries::iterator entry) {
     generation_.fetch_add(1, std::memory_order_release);
     if (entry->second.state == State::mapped) {
         --mapped_;
@@ -316,7 +315,7 @@ void PeerMappings::erase(Entries::iterator entry) {
 }
 
 /** Keeps the numbers of mappings and entries within their limits. */
-void PeerMappings::bound() {
+void IpcMappingCache::bound() {
     while (entries_.size() > kMaxEntries) {
         erase(entries_.find(ages_.front()));
     }
@@ -328,7 +327,7 @@ void PeerMappings::bound() {
     }
 }
 
-void PeerMappings::forget_buffer(uint64_t owner, uint64_t buffer_id) {
+void IpcMappingCache::forget_buffer(uint64_t owner, uint64_t buffer_id) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
     while (entry != entries_.end() && std::get<0>(entry->first) == owner &&
@@ -337,12 +336,12 @@ void PeerMappings::forget_buffer(uint64_t owner, uint64_t buffer_id) {
     }
 }
 
-bool PeerMappings::belongs_to(uint64_t owner, pid_t pid) {
+bool IpcMappingCache::belongs_to(uint64_t owner, pid_t pid) {
     std::lock_guard<std::mutex> lock(mutex_);
     return owners_.try_emplace(owner, Owner{pid}).first->second.pid == pid;
 }
 
-void PeerMappings::forget_process(uint64_t owner) {
+void IpcMappingCache::forget_process(uint64_t owner) {
     std::lock_guard<std::mutex> lock(mutex_);
     owners_.erase(owner);
     auto entry = entries_.lower_bound({owner, 0, nullptr});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPU memory for a short while.
-#include "core/pinning/device_blocks.hpp"
+#include "core/pinning/device_buffer_pool.hpp"
 
 #include "core/base/log.hpp"
 #include "core/reclaim/background.hpp"
@@ -10,8 +10,8 @@
 namespace gpushm {
 namespace {
 
-constexpr size_t kMostIdleBytes = size_t{256} << 20;
-constexpr size_t kMostTakenBytes = size_t{1} << 30;
+constexpr size_t kMaxIdleBytes = size_t{256} << 20;
+constexpr size_t kMaxTakenBytes = size_t{1} << 30;
 constexpr size_t kUnit = size_t{2} << 20;  // what the driver takes from the GPU at a time
 
 /** So that the next caller, who needs a little more, can have it, too. */
@@ -21,21 +21,21 @@ size_t rounded(size_t bytes) {
 
 }  // namespace
 
-DeviceBlocks &DeviceBlocks::instance() {
+DeviceBufferPool &DeviceBufferPool::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
-    static DeviceBlocks *const blocks = new DeviceBlocks;
+    static DeviceBufferPool *const blocks = new DeviceBufferPool;
     return *blocks;
 }
 
 /** MemoryInfo::buffer_id. A driver that fails is asked a second time, for a block that is taken for
  * gone is lost. */
-unsigned long long DeviceBlocks::id_of(const void *address) {
+unsigned long long DeviceBufferPool::id_of(const void *address) {
     const unsigned long long id = query_memory(address).buffer_id;
     return id != 0 ? id : query_memory(address).buffer_id;
 }
 
 /** Drops idle blocks whose context has ended. */
-void DeviceBlocks::forget_gone() {
+void DeviceBufferPool::forget_gone() {
     const auto is_gone = [&](const Block &block) {
         const bool gone = block.is_gone();
         idle_bytes_ -= gone ? block.length : 0;
@@ -45,7 +45,7 @@ void DeviceBlocks::forget_gone() {
 }
 
 /** The smallest that is large enough, but not one that is mostly wasted. */
-bool DeviceBlocks::find_idle(size_t bytes, CUcontext context, Block *found) {
+bool DeviceBufferPool::find_idle(size_t bytes, CUcontext context, Block *found) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto best = idle_.end();
     for (auto block = idle_.begin(); block != idle_.end(); ++block) {
@@ -68,7 +68,7 @@ bool DeviceBlocks::find_idle(size_t bytes, CUcontext context, Block *found) {
     return true;
 }
 
-bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
+bool DeviceBufferPool::allocate(size_t bytes, CUcontext context, Block *block) {
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     const CurrentContext current(driver, context);
@@ -88,17 +88,16 @@ bool DeviceBlocks::allocate(size_t bytes, CUcontext context, Block *block) {
 }
 
 /** Counts a block before it is there. */
-bool DeviceBlocks::reserve(size_t bytes) {
+bool DeviceBufferPool::reserve(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (bytes > kMostTakenBytes ||
-        taken_bytes_ + leaving_bytes_ + rounded(bytes) > kMostTakenBytes) {
+    if (bytes > kMaxTakenBytes || taken_bytes_ + leaving_bytes_ + rounded(bytes) > kMaxTakenBytes) {
         return false;
     }
     taken_bytes_ += rounded(bytes);
     return true;
 }
 
-void *DeviceBlocks::take(size_t bytes, const MemoryInfo &near) {
+void *DeviceBufferPool::take(size_t bytes, const MemoryInfo &near) {
     if (near.kind != MemoryKind::device || near.context == nullptr || !reserve(bytes)) {
         return nullptr;
     }
@@ -116,7 +115,7 @@ void *DeviceBlocks::take(size_t bytes, const MemoryInfo &near) {
     return block.address;
 }
 
-void DeviceBlocks::free(const Block &block) {
+void DeviceBufferPool::free(const Block &block) {
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     if (!block.is_gone()) {
@@ -127,7 +126,7 @@ void DeviceBlocks::free(const Block &block) {
     leaving_bytes_ -= block.length;
 }
 
-bool DeviceBlocks::give_back(void *address) {
+bool DeviceBufferPool::give_back(void *address) {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto found = taken_.find(address);
     if (found == taken_.end()) {
@@ -140,10 +139,10 @@ bool DeviceBlocks::give_back(void *address) {
     if (block.is_gone()) {
         return true;  // with its context
     }
-    if (idle_bytes_ + block.length > kMostIdleBytes) {
+    if (idle_bytes_ + block.length > kMaxIdleBytes) {
         forget_gone();
     }
-    if (idle_bytes_ + block.length <= kMostIdleBytes) {
+    if (idle_bytes_ + block.length <= kMaxIdleBytes) {
         idle_.push_back(block);
         idle_bytes_ += block.length;
         return true;

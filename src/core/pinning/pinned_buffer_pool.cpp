@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Page-locked host memory for a short while.
-#include "core/pinning/host_blocks.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 
 #include "core/base/log.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/segment_table.hpp"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -15,24 +15,24 @@
 namespace gpushm {
 namespace {
 
-constexpr uint32_t kAllTaken = (uint32_t{1} << HostBlocks::kBlocks) - 1;
-constexpr size_t kBytes = HostBlocks::kBlocks * HostBlocks::kBlockBytes;
+constexpr uint32_t kAllTaken = (uint32_t{1} << PinnedBufferPool::kBlocks) - 1;
+constexpr size_t kBytes = PinnedBufferPool::kBlocks * PinnedBufferPool::kBlockBytes;
 
 }  // namespace
 
-HostBlocks &HostBlocks::instance() {
-    static HostBlocks blocks;  // trivially destroyed: the process ends with it as it is
+PinnedBufferPool &PinnedBufferPool::instance() {
+    static PinnedBufferPool blocks;  // trivially destroyed: the process ends with it as it is
     return blocks;
 }
 
 /** In a child that was just forked, where the parent's memory is not mapped. */
-void HostBlocks::forget_memory() {
+void PinnedBufferPool::forget_memory() {
     instance().memory_.store(nullptr, std::memory_order_relaxed);
     instance().taken_.store(0, std::memory_order_relaxed);
 }
 
 /** Null when there is none. */
-unsigned char *HostBlocks::make_memory() {
+unsigned char *PinnedBufferPool::make_memory() {
     static const int watched = pthread_atfork(nullptr, nullptr, forget_memory);
     void *const made = watched == 0 ? mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -49,7 +49,7 @@ unsigned char *HostBlocks::make_memory() {
     return static_cast<unsigned char *>(made);
 }
 
-unsigned char *HostBlocks::memory() {
+unsigned char *PinnedBufferPool::memory() {
     unsigned char *known = memory_.load(std::memory_order_acquire);
     if (known != nullptr) {
         return known;
@@ -58,15 +58,15 @@ unsigned char *HostBlocks::memory() {
     if (made == nullptr) {
         return nullptr;
     }
-    HostRegions::instance().add(made, kBytes);
+    SegmentTable::instance().add(made, kBytes);
     if (memory_.compare_exchange_strong(known, made, std::memory_order_acq_rel)) {
         return made;
     }
-    HostRegions::instance().unmap(made, kBytes);  // another thread was first
+    SegmentTable::instance().unmap(made, kBytes);  // another thread was first
     return known;
 }
 
-void *HostBlocks::take() {
+void *PinnedBufferPool::take() {
     unsigned char *const begin = memory();
     uint32_t taken = taken_.load(std::memory_order_relaxed);
     while (begin != nullptr && taken != kAllTaken) {
@@ -79,7 +79,7 @@ void *HostBlocks::take() {
     return nullptr;
 }
 
-void HostBlocks::give_back(void *block) {
+void PinnedBufferPool::give_back(void *block) {
     const auto begin = reinterpret_cast<uintptr_t>(memory_.load(std::memory_order_relaxed));
     const size_t index = (reinterpret_cast<uintptr_t>(block) - begin) / kBlockBytes;
     if (begin != 0 && index < kBlocks) {
@@ -88,12 +88,13 @@ void HostBlocks::give_back(void *block) {
 }
 
 HostBlock::HostBlock(size_t bytes)
-    : block_(bytes <= HostBlocks::kBlockBytes ? HostBlocks::instance().take() : nullptr),
+    : block_(bytes <= PinnedBufferPool::kBlockBytes ? PinnedBufferPool::instance().take()
+                                                    : nullptr),
       address_(block_ != nullptr ? block_ : malloc(bytes)) {}
 
 HostBlock::~HostBlock() {
     if (block_ != nullptr) {
-        HostBlocks::instance().give_back(block_);
+        PinnedBufferPool::instance().give_back(block_);
     } else {
         free(address_);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// HostRegions: shared segments are page-locked when a GPU first touches them, and not before.
+// SegmentTable: shared segments are page-locked when a GPU first touches them, and not before.
 #include "core_gpu_support.hpp"
 
 #include "core/copy/copy_any.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/segment_table.hpp"
 #include "core/shm/segment.hpp"
 
 #include <sys/wait.h>
@@ -20,10 +20,10 @@ using namespace test;
 
 constexpr size_t kBytes = 65536;
 
-class HostRegionsTest : public GpuTest {
+class SegmentTableTest : public GpuTest {
 protected:
-    HostRegionsTest() : segment_(Segment::create("gpushm-test", kBytes)) {}
-    ~HostRegionsTest() override { HostRegions::instance().set_pinning_enabled(true); }
+    SegmentTableTest() : segment_(Segment::create("gpushm-test", kBytes)) {}
+    ~SegmentTableTest() override { SegmentTable::instance().set_pinning_enabled(true); }
 
     /** A copy of the GPU into the middle of the segment, checked. */
     void expect_copies(uint64_t seed) {
@@ -36,7 +36,7 @@ protected:
     std::optional<Segment> segment_;
 };
 
-TEST_F(HostRegionsTest, SegmentIsPinnedWholeAtTheFirstGpuCopy) {
+TEST_F(SegmentTableTest, SegmentIsPinnedWholeAtTheFirstGpuCopy) {
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::host);
     expect_copies(1);
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::pinned);
@@ -44,7 +44,7 @@ TEST_F(HostRegionsTest, SegmentIsPinnedWholeAtTheFirstGpuCopy) {
     expect_copies(2);
 }
 
-TEST_F(HostRegionsTest, AlsoAsTheSourceOfACopy) {
+TEST_F(SegmentTableTest, AlsoAsTheSourceOfACopy) {
     Buffer device(MemoryKind::device, 4096);
     fill_pattern(segment_->data() + 100, 4096, 5);
     ASSERT_EQ(copy_any(device.data(), segment_->data() + 100, 4096), Status::ok);
@@ -53,25 +53,25 @@ TEST_F(HostRegionsTest, AlsoAsTheSourceOfACopy) {
 }
 
 /** What lies there in the child is no segment, but may be memory of a GPU. */
-TEST_F(HostRegionsTest, AForkedChildHasNone) {
-    ASSERT_TRUE(HostRegions::instance().contains(segment_->data()));
+TEST_F(SegmentTableTest, AForkedChildHasNone) {
+    ASSERT_TRUE(SegmentTable::instance().contains(segment_->data()));
     const pid_t child = fork();
     if (child == 0) {
-        _exit(HostRegions::instance().contains(segment_->data()) ? 1 : 0);
+        _exit(SegmentTable::instance().contains(segment_->data()) ? 1 : 0);
     }
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
 }
 
-TEST_F(HostRegionsTest, HostCopiesPinNothing) {
+TEST_F(SegmentTableTest, HostCopiesPinNothing) {
     Buffer host(MemoryKind::host, 4096);
     ASSERT_EQ(copy_any(segment_->data(), host.data(), 4096), Status::ok);
     ASSERT_EQ(copy_any(host.data(), segment_->data(), 4096), Status::ok);
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::host);
 }
 
-TEST_F(HostRegionsTest, OtherMemoryIsNeverPinned) {
+TEST_F(SegmentTableTest, OtherMemoryIsNeverPinned) {
     const auto neighbour = Segment::create("gpushm-test", kBytes);
     Buffer host(MemoryKind::host, 4096);
     Buffer device(MemoryKind::device, 4096);
@@ -82,7 +82,7 @@ TEST_F(HostRegionsTest, OtherMemoryIsNeverPinned) {
     EXPECT_EQ(query_memory(segment_->data() + kBytes).kind, MemoryKind::host) << "one past the end";
 }
 
-TEST_F(HostRegionsTest, MemoryAboveAndBelowASegmentDoesNotCountAsIt) {
+TEST_F(SegmentTableTest, MemoryAboveAndBelowASegmentDoesNotCountAsIt) {
     unsigned char above[64];  // the stack lies above all mappings, the heap below
     std::vector<unsigned char> below(64);
     ASSERT_GT(above, segment_->data());
@@ -92,7 +92,7 @@ TEST_F(HostRegionsTest, MemoryAboveAndBelowASegmentDoesNotCountAsIt) {
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::host);
 }
 
-TEST_F(HostRegionsTest, BothSidesOfASegmentArePinnedEachForItself) {
+TEST_F(SegmentTableTest, BothSidesOfASegmentArePinnedEachForItself) {
     const char *why = nullptr;
     const auto attached = Segment::attach(getpid(), segment_->fd(), kBytes, &why);
     ASSERT_TRUE(attached) << why;
@@ -104,7 +104,7 @@ TEST_F(HostRegionsTest, BothSidesOfASegmentArePinnedEachForItself) {
     EXPECT_EQ(query_memory(attached->data()).kind, MemoryKind::pinned);
 }
 
-TEST_F(HostRegionsTest, IsUnlockedBeforeItIsUnmappedInAnyThread) {
+TEST_F(SegmentTableTest, IsUnlockedBeforeItIsUnmappedInAnyThread) {
     expect_copies(1);
     unsigned char *address = segment_->data();
     std::thread([&] {
@@ -120,16 +120,16 @@ TEST_F(HostRegionsTest, IsUnlockedBeforeItIsUnmappedInAnyThread) {
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::pinned);
 }
 
-TEST_F(HostRegionsTest, CanBeTurnedOff) {
-    HostRegions::instance().set_pinning_enabled(false);
+TEST_F(SegmentTableTest, CanBeTurnedOff) {
+    SegmentTable::instance().set_pinning_enabled(false);
     expect_copies(1);
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::host);
-    HostRegions::instance().set_pinning_enabled(true);
+    SegmentTable::instance().set_pinning_enabled(true);
     expect_copies(2);
     EXPECT_EQ(query_memory(segment_->data()).kind, MemoryKind::pinned);
 }
 
-TEST_F(HostRegionsTest, IsRegisteredOnceInItsLife) {
+TEST_F(SegmentTableTest, IsRegisteredOnceInItsLife) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -143,14 +143,14 @@ TEST_F(HostRegionsTest, IsRegisteredOnceInItsLife) {
 }
 
 /** In another context it might go while copies of that one use it. */
-TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
+TEST_F(SegmentTableTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
     SKIP_UNLESS_SIMULATED();
     const CudaDriver *driver = CudaDriver::get();
     CUcontext context = nullptr;
     ASSERT_EQ(driver->ctx_get_current(&context), CUDA_SUCCESS);
     const auto is_pinned = [&] {
-        return HostRegions::instance().ensure_pinned(segment_->data(), context,
-                                                     driver->context_id(context));
+        return SegmentTable::instance().ensure_pinned(segment_->data(), context,
+                                                      driver->context_id(context));
     };
     set_simulation("SIMCUDA_FAIL", "cuCtxPushCurrent:1:2");
     EXPECT_FALSE(is_pinned());
@@ -161,7 +161,7 @@ TEST_F(HostRegionsTest, IsPinnedInNoOtherContextThanTheOneThatCopies) {
 
 /** The driver waits for the work of the GPU when it unlocks memory; who closes a segment does not.
  */
-TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
+TEST_F(SegmentTableTest, NobodyWaitsUntilItIsUnlocked) {
     SKIP_UNLESS_SIMULATED();
     expect_copies(1);
     ASSERT_TRUE(await_background()) << "it unmaps segments of other tests";
@@ -178,7 +178,7 @@ TEST_F(HostRegionsTest, NobodyWaitsUntilItIsUnlocked) {
     EXPECT_FALSE(gpu.is_busy()) << "shows nothing";
 }
 
-TEST_F(HostRegionsTest, UntouchedSegmentMakesNoDriverCall) {
+TEST_F(SegmentTableTest, UntouchedSegmentMakesNoDriverCall) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
@@ -217,7 +217,7 @@ FreshProcess refused_pinning("refused_pinning", [] {
     return log.count("cannot page-lock") == 1 && log.count("ulimit -l") == 1 ? 0 : 4;
 });
 
-TEST_F(HostRegionsTest, RefusedPinningIsOneLineAndRightData) {
+TEST_F(SegmentTableTest, RefusedPinningIsOneLineAndRightData) {
     if (!simulated()) {
         GTEST_SKIP() << "limits pinned memory";
     }

@@ -9,12 +9,12 @@
 namespace gpushm {
 
 /** A mapped page of ordinary host memory can become another kind only after it was unmapped, or by
- *  registration with the driver; whoever is told of both keeps this right. Thread safe; forget()
- *  takes no lock and no memory, as it runs inside of munmap and malloc. */
-class HostPages {
+ * registration with the driver; whoever is told of both keeps this right. Thread safe; forget()
+ * takes no lock and no memory, as it runs inside of munmap and malloc. */
+class KnownHostPages {
 public:
     /** Of the process; never destroyed. */
-    static HostPages &instance();
+    static KnownHostPages &instance();
 
     /** From now on forget() is called before pages go away. Until then nothing is kept. */
     void trust() { trusted_.store(true, std::memory_order_release); }
@@ -44,7 +44,7 @@ private:
         return reinterpret_cast<uintptr_t>(address) >> kPageShift;
     }
     /** Buffers lie at regular distances: the number is spread by a multiplication (Knuth, The Art
-     *  of Computer Programming, vol. 3, 6.4). */
+     * of Computer Programming, vol. 3, 6.4). */
     static size_t index(uintptr_t page) {
         return static_cast<size_t>(page * 0x9e3779b97f4a7c15 >> (64 - kSlotBits));
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copies within a GPU that do not wait for ever for a kernel of the application that fills it.
-#include "core/copy/withdrawable_copies.hpp"
+#include "core/copy/cancellable_copies.hpp"
 
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
-#include "core/pinning/host_blocks.hpp"
-#include "core/pinning/host_regions.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
+#include "core/pinning/segment_table.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -18,18 +18,18 @@ namespace {
 
 // Longer than what other processes on the GPU take of it at a time (2 ms, driver 580).
 constexpr uint64_t kPatience = 5'000'000;  // ns
-constexpr uint64_t kMostPatience = 1'000'000'000;
+constexpr uint64_t kMaxPatience = 1'000'000'000;
 
 // Of an exchange with the GPU.
-constexpr unsigned kMostTries = 3;
+constexpr unsigned kMaxTries = 3;
 
 // More would fill the driver's queue of a stream, which then waits.
-constexpr size_t kMostLaunches = 256;
-static_assert(kMostLaunches < kMostWithdrawableCopies);
+constexpr size_t kMaxLaunches = 256;
+static_assert(kMaxLaunches < kMaxCancellableCopies);
 
-// Of a block of HostBlocks: what is exchanged with the GPU lies before the bytes of copies.
+// Of a block of PinnedBufferPool: what is exchanged with the GPU lies before the bytes of copies.
 constexpr size_t kExchangeBytes = 4096;
-constexpr size_t kPieceBytes = HostBlocks::kBlockBytes - kExchangeBytes;
+constexpr size_t kPieceBytes = PinnedBufferPool::kBlockBytes - kExchangeBytes;
 
 /** What may be a passing failure is tried again. */
 template <typename Function>
@@ -47,22 +47,22 @@ bool is_behind(uint32_t one, uint32_t other) {
 
 // ---------------------------------------------------------------- what it is made of
 
-std::unique_ptr<WithdrawableCopies> WithdrawableCopies::make(
+std::unique_ptr<CancellableCopies> CancellableCopies::make(
     CUcontext context, unsigned long long id, std::shared_ptr<const KernelCode> kernels) {
-    std::unique_ptr<WithdrawableCopies> copies(
-        new WithdrawableCopies(context, id, std::move(kernels)));
+    std::unique_ptr<CancellableCopies> copies(
+        new CancellableCopies(context, id, std::move(kernels)));
     return copies->make_streams() ? std::move(copies) : nullptr;
 }
 
 /** They have priority: of a copy that has begun all blocks come before those of other kernels; and
  * streams of different priorities have different queues of the driver
  * (CUDA_DEVICE_MAX_CONNECTIONS). */
-bool WithdrawableCopies::make_streams() {
+bool CancellableCopies::make_streams() {
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, context_, id_);
     int least = 0;
     int greatest = 0;
-    slot_ = kernels_->take_withdrawal();
+    slot_ = kernels_->take_cancellation();
     const bool made = slot_ && current.result() == CUDA_SUCCESS &&
                       driver->ctx_get_stream_priority_range(&least, &greatest) == CUDA_SUCCESS &&
                       driver->stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING,
@@ -73,7 +73,7 @@ bool WithdrawableCopies::make_streams() {
     return made;
 }
 
-WithdrawableCopies::~WithdrawableCopies() {
+CancellableCopies::~CancellableCopies() {
     const CudaDriver *driver = CudaDriver::get();
     const RelaxedCapture relaxed(driver);
     const CurrentContext current(driver, context_, id_);
@@ -97,11 +97,11 @@ WithdrawableCopies::~WithdrawableCopies() {
         }
     }
     if (slot_ && is_over) {
-        kernels_->give_back_withdrawal(*slot_);
+        kernels_->give_back_cancellation(*slot_);
     }
 }
 
-CUevent WithdrawableCopies::take_event() {
+CUevent CancellableCopies::take_event() {
     CUevent event = nullptr;
     if (!free_events_.empty()) {
         event = free_events_.back();
@@ -117,18 +117,18 @@ CUevent WithdrawableCopies::take_event() {
     return made ? event : nullptr;
 }
 
-void WithdrawableCopies::give_back(CUevent event) {
+void CancellableCopies::give_back(CUevent event) {
     if (event != nullptr) {
         as_possible([&] { free_events_.push_back(event); });
     }
 }
 
 /** Page-locked if the driver can; null: there is no memory. */
-unsigned char *WithdrawableCopies::block() {
+unsigned char *CancellableCopies::block() {
     if (!block_) {
-        block_.emplace(HostBlocks::kBlockBytes);
+        block_.emplace(PinnedBufferPool::kBlockBytes);
         if (block_->address() != nullptr) {
-            HostRegions::instance().ensure_pinned(block_->address(), context_, id_);
+            SegmentTable::instance().ensure_pinned(block_->address(), context_, id_);
         }
     }
     return static_cast<unsigned char *>(block_->address());
@@ -136,7 +136,7 @@ unsigned char *WithdrawableCopies::block() {
 
 /** Until nothing there uses the block. False: the driver does not tell that, and nobody gets the
  * block any more. */
-bool WithdrawableCopies::await_staging_stream() {
+bool CancellableCopies::await_staging_stream() {
     const CUresult result = wait_for_stream(context_, id_, staging_stream_);
     if (result == CUDA_SUCCESS || context_has_ended(result)) {
         return true;
@@ -151,7 +151,7 @@ bool WithdrawableCopies::await_staging_stream() {
 
 /** What an event says of what lies before it in a stream, or the stream where there is none or it
  * cannot be asked. */
-CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
+CUresult CancellableCopies::query(CUevent event, CUstream stream) const {
     const CudaDriver *driver = CudaDriver::get();
     CUresult result = CUDA_ERROR_UNKNOWN;
     if (event != nullptr) {
@@ -167,21 +167,21 @@ CUresult WithdrawableCopies::query(CUevent event, CUstream stream) const {
 // ---------------------------------------------------------------- the kernel
 
 /** Kernels that ended without a copy. */
-void WithdrawableCopies::drop_passed() {
+void CancellableCopies::drop_passed() {
     while (is_stuck() && query(launches_.front().event, stream_) == CUDA_SUCCESS) {
         give_back(launches_.front().event);
         launches_.pop_front();
     }
 }
 
-/** Numbers that were withdrawn are passed over once in 2^32 copies, with nothing before that in the
+/** Numbers that were cancelled are passed over once in 2^32 copies, with nothing before that in the
  * stream. */
-bool WithdrawableCopies::has_room() const {
+bool CancellableCopies::has_room() const {
     return launches_.empty() ||
-           (launches_.size() < kMostLaunches && !is_withdrawn(slot_->withdrawn, slot_->number + 1));
+           (launches_.size() < kMaxLaunches && !is_cancelled(slot_->cancelled, slot_->number + 1));
 }
 
-bool WithdrawableCopies::start(const std::shared_ptr<CopyBatch> &batch) {
+bool CancellableCopies::start(const std::shared_ptr<CopyBatch> &batch) {
     drop_passed();
     if (is_closed()) {
         staged_.push_back(batch);
@@ -193,33 +193,33 @@ bool WithdrawableCopies::start(const std::shared_ptr<CopyBatch> &batch) {
     return true;
 }
 
-WithdrawableCopy WithdrawableCopies::describe(const BatchedCopy &copy) const {
-    WithdrawableCopy described = {};
+CancellableCopy CancellableCopies::describe(const BatchedCopy &copy) const {
+    CancellableCopy described = {};
     described.destination = device_pointer(copy.destination);
     described.source = device_pointer(copy.source);
     described.length = copy.length;
-    described.withdrawal = slot_->address;
+    described.cancellation = slot_->address;
     described.number = slot_->number + 1;
-    if (is_withdrawn(slot_->withdrawn, described.number)) {
-        described.number = slot_->withdrawn + 1;
+    if (is_cancelled(slot_->cancelled, described.number)) {
+        described.number = slot_->cancelled + 1;
     }
     described.begun_before = slot_->begun;
     described.blocks =
-        static_cast<uint32_t>((copy.length + kWithdrawableCopyBytes - 1) / kWithdrawableCopyBytes);
+        static_cast<uint32_t>((copy.length + kCancellableCopyBytes - 1) / kCancellableCopyBytes);
     return described;
 }
 
-bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
+bool CancellableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     const CudaDriver *driver = CudaDriver::get();
-    WithdrawableCopy copy = describe(batch->copies.front());
+    CancellableCopy copy = describe(batch->copies.front());
     void *parameters[] = {&copy};
     const bool is_first = launches_.empty();
     launches_.push_back({batch, nullptr, copy.number,
                          copy.begun_before});  // when it runs nothing can fail any more
     CUevent event = take_event();
     CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, id_, [&] {
-        return driver->launch_kernel(kernels_->function(Kernel::withdrawable_copy), copy.blocks, 1,
-                                     1, kWithdrawableCopyThreads, 1, 1, 0, stream_, parameters,
+        return driver->launch_kernel(kernels_->function(Kernel::cancellable_copy), copy.blocks, 1,
+                                     1, kCancellableCopyThreads, 1, 1, 0, stream_, parameters,
                                      nullptr);
     });
     if (result != CUDA_SUCCESS) {
@@ -245,7 +245,7 @@ bool WithdrawableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     return true;
 }
 
-void WithdrawableCopies::launch_waiting() {
+void CancellableCopies::launch_waiting() {
     while (!waiting_.empty() && (is_closed() || has_room())) {
         const std::shared_ptr<CopyBatch> batch = waiting_.front();
         if (is_closed() || !launch(batch)) {
@@ -256,7 +256,7 @@ void WithdrawableCopies::launch_waiting() {
 }
 
 /** What of the kernels has ended. */
-void WithdrawableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended) {
+void CancellableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended) {
     while (!launches_.empty()) {
         const CUresult result = query(launches_.front().event, stream_);
         if (result == CUDA_ERROR_NOT_READY) {
@@ -277,8 +277,8 @@ void WithdrawableCopies::pass_launches(std::vector<std::shared_ptr<CopyBatch>> *
     }
 }
 
-void WithdrawableCopies::pass(const Launch &launch, CUresult result,
-                              std::vector<std::shared_ptr<CopyBatch>> *ended) {
+void CancellableCopies::pass(const Launch &launch, CUresult result,
+                             std::vector<std::shared_ptr<CopyBatch>> *ended) {
     if (launch.batch == nullptr) {
         return;
     }
@@ -295,16 +295,16 @@ void WithdrawableCopies::pass(const Launch &launch, CUresult result,
     --launched_;
 }
 
-// ---------------------------------------------------------------- withdrawing
+// ---------------------------------------------------------------- cancelling
 
 /** Until one succeeds: from when on it is under way the words that the kernel reads may have
  * changed. */
-void WithdrawableCopies::begin_exchange(Exchange exchange) {
+void CancellableCopies::begin_exchange(Exchange exchange) {
     exchange_ = exchange;
     exchange_number_ = launches_.front().number;
     exchange_tries_ = 0;
-    if (exchange == Exchange::withdraw) {
-        slot_->withdrawn = slot_->number;
+    if (exchange == Exchange::cancel) {
+        slot_->cancelled = slot_->number;
         for (Launch &launch : launches_) {
             launch.made = Made::in_doubt;
         }
@@ -314,7 +314,7 @@ void WithdrawableCopies::begin_exchange(Exchange exchange) {
 
 /** Writes, if that is asked for, and reads the words: 20 us, up to 4 ms beside a kernel that fills
  * the GPU (H200, driver 580). */
-void WithdrawableCopies::submit_exchange() {
+void CancellableCopies::submit_exchange() {
     const CudaDriver *driver = CudaDriver::get();
     unsigned char *const own = block();
     ++exchange_tries_;
@@ -323,20 +323,20 @@ void WithdrawableCopies::submit_exchange() {
     if (own == nullptr || exchange_event_ == nullptr) {
         return;
     }
-    unsigned char *const written = own + sizeof(Withdrawal);
-    std::memcpy(written, &slot_->withdrawn, sizeof(slot_->withdrawn));
+    unsigned char *const written = own + sizeof(Cancellation);
+    std::memcpy(written, &slot_->cancelled, sizeof(slot_->cancelled));
     CUresult result = CUDA_SUCCESS;
-    if (exchange_ == Exchange::withdraw) {
+    if (exchange_ == Exchange::cancel) {
         result = in_context(context_, id_, [&] {
-            return driver->memcpy_async(slot_->address + offsetof(Withdrawal, withdrawn),
-                                        device_pointer(written), sizeof(slot_->withdrawn),
+            return driver->memcpy_async(slot_->address + offsetof(Cancellation, cancelled),
+                                        device_pointer(written), sizeof(slot_->cancelled),
                                         staging_stream_);
         });
     }
     if (result == CUDA_SUCCESS) {
         result = in_context(context_, id_, [&] {
             const CUresult read = driver->memcpy_async(device_pointer(own), slot_->address,
-                                                       sizeof(Withdrawal), staging_stream_);
+                                                       sizeof(Cancellation), staging_stream_);
             return read == CUDA_SUCCESS ? driver->event_record(exchange_event_, staging_stream_)
                                         : read;
         });
@@ -347,28 +347,28 @@ void WithdrawableCopies::submit_exchange() {
     }
 }
 
-void WithdrawableCopies::advance_exchange() {
+void CancellableCopies::advance_exchange() {
     if (exchange_ == Exchange::none) {
         return;
     }
     const CUresult result =
         exchange_submitted_ ? query(exchange_event_, staging_stream_) : CUDA_ERROR_UNKNOWN;
     if (result == CUDA_SUCCESS) {
-        Withdrawal state;
+        Cancellation state;
         std::memcpy(&state, block(), sizeof(state));
         const Exchange ended = std::exchange(exchange_, Exchange::none);
         if (!as_possible([&] { end_exchange(ended, state); })) {
-            retries_withdrawal_ = true;  // of what is in doubt still
+            retries_cancellation_ = true;  // of what is in doubt still
         }
-    } else if (result != CUDA_ERROR_NOT_READY && exchange_tries_ < kMostTries) {
+    } else if (result != CUDA_ERROR_NOT_READY && exchange_tries_ < kMaxTries) {
         submit_exchange();
     } else if (result != CUDA_ERROR_NOT_READY) {
         give_up_exchange();
     }
 }
 
-void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state) {
-    if (exchange == Exchange::withdraw) {
+void CancellableCopies::end_exchange(Exchange exchange, const Cancellation &state) {
+    if (exchange == Exchange::cancel) {
         return leave_to_staging(state);
     }
     if (launches_.empty() || launches_.front().number != exchange_number_) {
@@ -378,17 +378,17 @@ void WithdrawableCopies::end_exchange(Exchange exchange, const Withdrawal &state
     if (exchange == Exchange::look) {
         if (first.batch == nullptr || is_behind(first.begun_before, state.begun)) {
             waits_since_ = monotonic_nanoseconds();  // it runs
-            patience_ = std::min(2 * patience_, kMostPatience);
+            patience_ = std::min(2 * patience_, kMaxPatience);
         } else {
-            begin_exchange(Exchange::withdraw);
+            begin_exchange(Exchange::cancel);
         }
     } else {
         first.made = is_behind(state.wanted, first.number) ? Made::no : Made::yes;
     }
 }
 
-/** All copies that had not begun when they were withdrawn. The others are the first ones. */
-void WithdrawableCopies::leave_to_staging(const Withdrawal &state) {
+/** All copies that had not begun when they were cancelled. The others are the first ones. */
+void CancellableCopies::leave_to_staging(const Cancellation &state) {
     for (Launch &launch : launches_) {
         if (launch.batch != nullptr && launch.made == Made::in_doubt &&
             !is_behind(launch.begun_before, state.begun)) {
@@ -402,7 +402,7 @@ void WithdrawableCopies::leave_to_staging(const Withdrawal &state) {
 }
 
 /** The driver refuses what it should not. */
-void WithdrawableCopies::give_up_exchange() {
+void CancellableCopies::give_up_exchange() {
     if (exchange_submitted_) {
         await_staging_stream();
     }
@@ -410,27 +410,27 @@ void WithdrawableCopies::give_up_exchange() {
         launches_.front().number == exchange_number_) {
         launches_.front().made = Made::unknown;
     }
-    // What is in doubt stays so: it is withdrawn again later.
-    retries_withdrawal_ = retries_withdrawal_ || exchange_ == Exchange::withdraw;
+    // What is in doubt stays so: it is cancelled again later.
+    retries_cancellation_ = retries_cancellation_ || exchange_ == Exchange::cancel;
     exchange_ = Exchange::none;
     waits_since_ = monotonic_nanoseconds();
 }
 
 /** Nothing has begun for a while. */
-void WithdrawableCopies::look_if_late() {
-    retries_withdrawal_ = retries_withdrawal_ && !launches_.empty();
+void CancellableCopies::look_if_late() {
+    retries_cancellation_ = retries_cancellation_ && !launches_.empty();
     if (launched_ != 0 && exchange_ == Exchange::none &&
-        (retries_withdrawal_ || launches_.front().made == Made::yes) &&
+        (retries_cancellation_ || launches_.front().made == Made::yes) &&
         monotonic_nanoseconds() - waits_since_ > patience_) {
-        begin_exchange(retries_withdrawal_ ? Exchange::withdraw : Exchange::look);
-        retries_withdrawal_ = false;
+        begin_exchange(retries_cancellation_ ? Exchange::cancel : Exchange::look);
+        retries_cancellation_ = false;
     }
 }
 
 // ---------------------------------------------------------------- host memory
 
 /** The next piece of a copy. */
-CUresult WithdrawableCopies::stage(const BatchedCopy &copy) {
+CUresult CancellableCopies::stage(const BatchedCopy &copy) {
     const CudaDriver *driver = CudaDriver::get();
     const CUdeviceptr piece = device_pointer(block() + kExchangeBytes);
     piece_bytes_ = std::min(copy.length - staged_bytes_, kPieceBytes);
@@ -446,7 +446,7 @@ CUresult WithdrawableCopies::stage(const BatchedCopy &copy) {
     });
 }
 
-void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>> *ended) {
+void CancellableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>> *ended) {
     while (!staged_.empty()) {
         const std::shared_ptr<CopyBatch> &batch = staged_.front();
         const BatchedCopy &copy = batch->copies.front();
@@ -480,7 +480,7 @@ void WithdrawableCopies::advance_staging(std::vector<std::shared_ptr<CopyBatch>>
 
 // ---------------------------------------------------------------- progress
 
-void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended) {
+void CancellableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended) {
     advance_exchange();
     pass_launches(ended);
     look_if_late();
@@ -495,7 +495,7 @@ void WithdrawableCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended)
     }
 }
 
-void WithdrawableCopies::abandon(const std::function<void(CopyBatch &)> &end) {
+void CancellableCopies::abandon(const std::function<void(CopyBatch &)> &end) {
     const auto fail = [&end](CopyBatch &batch) {
         batch.fail();
         end(batch);

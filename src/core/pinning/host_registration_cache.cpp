@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/pinning/host_pins.hpp"
+#include "core/pinning/host_registration_cache.hpp"
 
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
@@ -65,10 +65,10 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
  * though the driver waits for all work of the GPU: a copy of that memory which this thread starts
  * meanwhile, or the application, would lose it under way (simulated driver; a real one promises
  * nothing else). */
-struct HostPins::Pinned {
+struct HostRegistrationCache::Pinned {
     void *begin;
     CUcontext context;
-    HostPins &pins;
+    HostRegistrationCache &pins;
     Locked &slot;
     unsigned long long context_id = 0;
     bool mapped_for_kernels = false;
@@ -95,28 +95,31 @@ struct HostPins::Pinned {
     }
 };
 
-HostPins &HostPins::instance() {
+HostRegistrationCache &HostRegistrationCache::instance() {
     // Never destroyed: at process exit the driver may be gone before us.
-    static HostPins *pins = new HostPins;
+    static HostRegistrationCache *pins = new HostRegistrationCache;
     // What the parent has locked is not locked in a forked child, where another thread may have had
     // the mutex: there it is as new, whatever state it was in.
     [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
         deferred = Deferred();
-        new (pins) HostPins;
+        new (pins) HostRegistrationCache;
     });
     return *pins;
 }
 
 // When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const HostPins &made_at_load = HostPins::instance();
+[[maybe_unused]] static const HostRegistrationCache &made_at_load =
+    HostRegistrationCache::instance();
 
-void HostPins::enable(size_t limit_bytes) {
+void HostRegistrationCache::enable(size_t limit_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     limit_bytes_ = limit_bytes;
 }
 
-HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, size_t length,
-                                 CUcontext context, double missed_seconds) {
+HostRegistrationCache::Hold HostRegistrationCache::acquire(const MemoryInfo &info,
+                                                           const void *address, size_t length,
+                                                           CUcontext context,
+                                                           double missed_seconds) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     // The driver does not tell what we have locked from what the application has.
     const bool ours = info.kind == MemoryKind::pinned && overlaps_locked(begin, begin + 1);
@@ -144,13 +147,14 @@ HostPins::Hold HostPins::acquire(const MemoryInfo &info, const void *address, si
     return hold;
 }
 
-bool HostPins::is_mapped_for_kernels(const Hold &hold) {
+bool HostRegistrationCache::is_mapped_for_kernels(const Hold &hold) {
     return hold.use_count() != 0 && static_cast<const Pinned *>(hold.get())->mapped_for_kernels;
 }
 
 /** A hold of whole pages if they are locked, which they become when they have come often enough. */
-HostPins::Hold HostPins::find_or_pin(uintptr_t begin, uintptr_t end, CUcontext context,
-                                     double missed_seconds) {
+HostRegistrationCache::Hold HostRegistrationCache::find_or_pin(uintptr_t begin, uintptr_t end,
+                                                               CUcontext context,
+                                                               double missed_seconds) {
     const auto range = merge(begin, end);
     if (range == ranges_.end()) {
         return nullptr;
@@ -173,7 +177,8 @@ HostPins::Hold HostPins::find_or_pin(uintptr_t begin, uintptr_t end, CUcontext c
     return hold;
 }
 
-HostPins::Ranges::iterator HostPins::first_that_ends_behind(uintptr_t address) {
+HostRegistrationCache::Ranges::iterator HostRegistrationCache::first_that_ends_behind(
+    uintptr_t address) {
     auto range = ranges_.upper_bound(address);
     if (range != ranges_.begin() && std::prev(range)->second.end > address) {
         --range;
@@ -183,7 +188,8 @@ HostPins::Ranges::iterator HostPins::first_that_ends_behind(uintptr_t address) {
 
 /** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the
  * end of the map when it overlaps memory that is locked and held, or cannot be unlocked now. */
-HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
+HostRegistrationCache::Ranges::iterator HostRegistrationCache::merge(uintptr_t begin,
+                                                                     uintptr_t end) {
     auto range = first_that_ends_behind(begin);
     if (range != ranges_.end() && range->first <= begin && range->second.end >= end) {
         return range;
@@ -217,7 +223,7 @@ HostPins::Ranges::iterator HostPins::merge(uintptr_t begin, uintptr_t end) {
     return place;
 }
 
-void HostPins::pin(Ranges::iterator range, CUcontext context) {
+void HostRegistrationCache::pin(Ranges::iterator range, CUcontext context) {
     const CudaDriver *driver = CudaDriver::get();
     const size_t bytes = range->second.end - range->first;
     if (overlaps_locked(range->first, range->second.end)) {
@@ -269,18 +275,18 @@ void HostPins::pin(Ranges::iterator range, CUcontext context) {
 }
 
 /** Of memory that is not locked any more. */
-void HostPins::release(Locked &slot) {
+void HostRegistrationCache::release(Locked &slot) {
     slot.end.store(0, std::memory_order_release);
     locked_count_.fetch_sub(1, std::memory_order_release);
 }
 
-void HostPins::unpin(Ranges::iterator range) {
+void HostRegistrationCache::unpin(Ranges::iterator range) {
     pinned_bytes_ -= range->second.end - range->first;
     range->second.pinned = nullptr;
     range->second.kept = false;
 }
 
-void HostPins::erase(Ranges::iterator range) {
+void HostRegistrationCache::erase(Ranges::iterator range) {
     if (range->second.pinned) {
         unpin(range);
     }
@@ -289,7 +295,7 @@ void HostPins::erase(Ranges::iterator range) {
 }
 
 /** Page-locking ends with the context (cudaDeviceReset). */
-bool HostPins::is_locked_still(Range &range) {
+bool HostRegistrationCache::is_locked_still(Range &range) {
     const uint64_t epoch = context_epoch();  // before the driver is asked
     if (contexts_are_watched() && range.epoch == epoch) {
         return true;
@@ -300,7 +306,7 @@ bool HostPins::is_locked_still(Range &range) {
 
 /** Whether it is not locked, or may be unlocked now: then it is to be erased, for copies of the
  * application wait. */
-bool HostPins::may_erase(const Range &range) {
+bool HostRegistrationCache::may_erase(const Range &range) {
     if (range.pinned.use_count() != 1 || range.kept) {
         return range.pinned == nullptr;
     }
@@ -314,8 +320,8 @@ bool HostPins::may_erase(const Range &range) {
     return may;
 }
 
-HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destination,
-                                           const Side &source)
+HostRegistrationCache::ApplicationCopy::ApplicationCopy(HostRegistrationCache &pins,
+                                                        const Side &destination, const Side &source)
     : pins_(pins) {
     // Also where nothing is locked: another thread may lock it before the driver looks.
     pins_.application_copies_.fetch_add(1);
@@ -328,12 +334,12 @@ HostPins::ApplicationCopy::ApplicationCopy(HostPins &pins, const Side &destinati
     }
 }
 
-HostPins::ApplicationCopy::~ApplicationCopy() {
+HostRegistrationCache::ApplicationCopy::~ApplicationCopy() {
     pins_.application_copies_.fetch_sub(1, std::memory_order_release);
 }
 
 /** Whether the driver need not wait for a kernel that may wait for the message of this thread. */
-bool HostPins::is_free_of_work(const Range &range) {
+bool HostRegistrationCache::is_free_of_work(const Range &range) {
     if (!work_is_known()) {
         return true;
     }
@@ -349,7 +355,7 @@ bool HostPins::is_free_of_work(const Range &range) {
 
 /** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too
  * much of it. */
-bool HostPins::make_room(size_t bytes) {
+bool HostRegistrationCache::make_room(size_t bytes) {
     for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
         const auto range = ranges_.find(*age++);
         if (range->second.pinned && may_erase(range->second)) {
@@ -360,7 +366,7 @@ bool HostPins::make_room(size_t bytes) {
 }
 
 /** Keeps what is remembered within its limit; `keep` is in use. */
-void HostPins::bound(uintptr_t keep) {
+void HostRegistrationCache::bound(uintptr_t keep) {
     for (auto age = ages_.begin(); age != ages_.end() && ranges_.size() > kMaxRanges;) {
         const auto range = ranges_.find(*age++);
         if (range->first != keep && may_erase(range->second)) {
@@ -370,7 +376,8 @@ void HostPins::bound(uintptr_t keep) {
 }
 
 /** Takes out what overlaps [begin, end); nothing is allocated. What only this locks is marked. */
-HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
+HostRegistrationCache::Ranges HostRegistrationCache::take_overlapping(uintptr_t begin,
+                                                                      uintptr_t end) {
     std::lock_guard<std::mutex> lock(mutex_);
     Ranges taken;
     auto range = first_that_ends_behind(begin);
@@ -389,25 +396,25 @@ HostPins::Ranges HostPins::take_overlapping(uintptr_t begin, uintptr_t end) {
 
 /** On return none of it is locked, but for what is held. Without the mutex, which threads need that
  * wait for messages: the driver waits for kernels that run. */
-void HostPins::unlock_overlapping(uintptr_t begin, uintptr_t end) {
+void HostRegistrationCache::unlock_overlapping(uintptr_t begin, uintptr_t end) {
     take_overlapping(begin, end);
     while (is_being_unlocked(begin, end)) {
         std::this_thread::yield();  // by another thread
     }
 }
 
-bool HostPins::overlaps_locked(uintptr_t begin, uintptr_t end) const {
+bool HostRegistrationCache::overlaps_locked(uintptr_t begin, uintptr_t end) const {
     return std::any_of(std::begin(locked_), std::end(locked_),
                        [&](const Locked &locked) { return locked.overlaps(begin, end); });
 }
 
-bool HostPins::is_being_unlocked(uintptr_t begin, uintptr_t end) const {
+bool HostRegistrationCache::is_being_unlocked(uintptr_t begin, uintptr_t end) const {
     return std::any_of(std::begin(locked_), std::end(locked_), [&](const Locked &locked) {
         return locked.overlaps(begin, end) && locked.unlocking.load();
     });
 }
 
-size_t HostPins::length_of_one_copy(const void *address, size_t length) const {
+size_t HostRegistrationCache::length_of_one_copy(const void *address, size_t length) const {
     if (locked_count_.load(std::memory_order_acquire) == 0) {
         return length;
     }
@@ -421,13 +428,13 @@ size_t HostPins::length_of_one_copy(const void *address, size_t length) const {
     return length;
 }
 
-bool HostPins::has_locked(const void *address, size_t length) const {
+bool HostRegistrationCache::has_locked(const void *address, size_t length) const {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     return length != 0 && locked_count_.load(std::memory_order_acquire) != 0 &&
            overlaps_locked(begin, begin + length);
 }
 
-void HostPins::keep(const void *address, size_t length) {
+void HostRegistrationCache::keep(const void *address, size_t length) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto range = first_that_ends_behind(begin);
@@ -436,7 +443,7 @@ void HostPins::keep(const void *address, size_t length) {
     }
 }
 
-void HostPins::invalidate(const void *address, size_t length) {
+void HostRegistrationCache::invalidate(const void *address, size_t length) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     if (!overlaps_locked(begin, begin + length)) {
         return;
@@ -456,13 +463,13 @@ void HostPins::invalidate(const void *address, size_t length) {
     apply_deferred();
 }
 
-void HostPins::make_way(const void *address, size_t length) {
+void HostRegistrationCache::make_way(const void *address, size_t length) {
     if (!deferred.within_acquire) {
         invalidate(address, length);
     }
 }
 
-void HostPins::apply_deferred() {
+void HostRegistrationCache::apply_deferred() {
     while (deferred.count != 0) {
         const size_t count = std::exchange(deferred.count, 0);
         deferred.within_acquire = true;

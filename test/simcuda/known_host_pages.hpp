@@ -14,14 +14,14 @@
 
 namespace simcuda {
 
-class HostPages {
+class KnownHostPages {
 public:
     // The range is mapped now. Where neither can be done (no userfaultfd), what is mapped at the
     // address is always taken for what was registered.
-    HostPages(std::uintptr_t address, std::size_t bytes);
-    ~HostPages();
-    HostPages(const HostPages &) = delete;
-    HostPages &operator=(const HostPages &) = delete;
+    KnownHostPages(std::uintptr_t address, std::size_t bytes);
+    ~KnownHostPages();
+    KnownHostPages(const KnownHostPages &) = delete;
+    KnownHostPages &operator=(const KnownHostPages &) = delete;
 
     // For copies; null if they could not be pinned.
     const PinnedPages *pinned() const { return pinned_.get(); }

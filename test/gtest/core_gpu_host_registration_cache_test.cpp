@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// HostPins: the application's memory is page-locked when that pays, never longer than it exists,
-// and never more than is allowed.
-#include "core/pinning/host_pins.hpp"
+// HostRegistrationCache: the application's memory is page-locked when that pays, never longer than
+// it exists, and never more than is allowed.
+#include "core/pinning/host_registration_cache.hpp"
 #include "core/standby/standby_kernel.hpp"
 
 #include "core_gpu_support.hpp"
@@ -25,15 +25,15 @@ constexpr size_t kUnlimited = size_t{1} << 40;
 constexpr double kLong = 1;      // seconds: more than any page-locking costs
 constexpr double kShort = 1e-6;  // less
 
-class HostPinsTest : public GpuTest {
+class HostRegistrationCacheTest : public GpuTest {
 protected:
-    HostPinsTest() {
+    HostRegistrationCacheTest() {
         pins_.enable(kUnlimited);
         if (simulated()) {
             reset_calls();
         }
     }
-    ~HostPinsTest() override {
+    ~HostRegistrationCacheTest() override {
         pins_.invalidate(memory_, kBytes);
         forget_counts();
         pins_.enable(0);
@@ -51,16 +51,16 @@ protected:
             pins_.acquire(MemoryInfo(), others.data() + page * kPage, 1, context_, 0);
         }
     }
-    HostPins::Hold acquire(size_t offset, size_t length, double seconds = kLong) {
+    HostRegistrationCache::Hold acquire(size_t offset, size_t length, double seconds = kLong) {
         return pins_.acquire(query_memory(memory_ + offset), memory_ + offset, length, context_,
                              seconds);
     }
     /** Without asking the driver. */
-    HostPins::Hold acquire_again(size_t offset, size_t length) {
+    HostRegistrationCache::Hold acquire_again(size_t offset, size_t length) {
         return pins_.acquire(MemoryInfo(), memory_ + offset, length, context_, kLong);
     }
     /** Page-locks a range by using it. */
-    HostPins::Hold lock(size_t offset, size_t length) {
+    HostRegistrationCache::Hold lock(size_t offset, size_t length) {
         acquire(offset, length);
         return acquire(offset, length);
     }
@@ -69,12 +69,12 @@ protected:
     }
 
     static constexpr size_t kBytes = 16 * kMegabyte;
-    HostPins &pins_ = HostPins::instance();
+    HostRegistrationCache &pins_ = HostRegistrationCache::instance();
     Buffer buffer_{MemoryKind::host, kBytes};
     unsigned char *const memory_ = buffer_.data();
 };
 
-TEST_F(HostPinsTest, NothingIsLockedBeforeItIsAllowed) {
+TEST_F(HostRegistrationCacheTest, NothingIsLockedBeforeItIsAllowed) {
     pins_.enable(0);
     for (int i = 0; i < 10; ++i) {
         EXPECT_EQ(acquire(0, kMegabyte), nullptr);
@@ -82,7 +82,7 @@ TEST_F(HostPinsTest, NothingIsLockedBeforeItIsAllowed) {
     EXPECT_EQ(calls("cuMemHostRegister"), 0u);
 }
 
-TEST_F(HostPinsTest, OnceIsNotEnough) {
+TEST_F(HostRegistrationCacheTest, OnceIsNotEnough) {
     EXPECT_EQ(acquire(0, kMegabyte), nullptr) << "it may never come again";
     EXPECT_FALSE(locked(0));
     EXPECT_NE(acquire(0, kMegabyte), nullptr);
@@ -96,7 +96,7 @@ TEST_F(HostPinsTest, OnceIsNotEnough) {
     EXPECT_EQ(calls("cuMemHostUnregister"), 0u);
 }
 
-TEST_F(HostPinsTest, ItMustPay) {
+TEST_F(HostRegistrationCacheTest, ItMustPay) {
     // 1 MB costs 0.46 ms.
     for (int i = 0; i < 4; ++i) {
         EXPECT_EQ(acquire(0, kMegabyte, 0.1e-3), nullptr) << i;
@@ -109,7 +109,7 @@ TEST_F(HostPinsTest, ItMustPay) {
     EXPECT_NE(acquire(2 * kMegabyte, 8 * kMegabyte, 0.1e-3), nullptr);
 }
 
-TEST_F(HostPinsTest, WholePagesAreLocked) {
+TEST_F(HostRegistrationCacheTest, WholePagesAreLocked) {
     lock(kPage + 10, 100);
     EXPECT_TRUE(locked(kPage) && locked(2 * kPage - 1));
     EXPECT_FALSE(locked(kPage - 1) || locked(2 * kPage));
@@ -117,7 +117,7 @@ TEST_F(HostPinsTest, WholePagesAreLocked) {
     EXPECT_TRUE(locked(9 * kPage) && locked(11 * kPage - 1));
 }
 
-TEST_F(HostPinsTest, OverlappingRangesBecomeOne) {
+TEST_F(HostRegistrationCacheTest, OverlappingRangesBecomeOne) {
     lock(0, 2 * kMegabyte);
     EXPECT_NE(acquire(kMegabyte, 2 * kMegabyte), nullptr) << "both were wanted";
     EXPECT_TRUE(locked(0) && locked(3 * kMegabyte - 1));
@@ -137,8 +137,8 @@ TEST_F(HostPinsTest, OverlappingRangesBecomeOne) {
     EXPECT_EQ(calls("cuMemHostRegister") - calls("cuMemHostUnregister"), 3u);
 }
 
-TEST_F(HostPinsTest, WhatIsHeldIsNotTakenApart) {
-    HostPins::Hold hold = lock(0, 2 * kMegabyte);
+TEST_F(HostRegistrationCacheTest, WhatIsHeldIsNotTakenApart) {
+    HostRegistrationCache::Hold hold = lock(0, 2 * kMegabyte);
     ASSERT_NE(hold, nullptr);
     for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(acquire(kMegabyte, 2 * kMegabyte), nullptr) << "a copy uses the first";
@@ -152,9 +152,9 @@ TEST_F(HostPinsTest, WhatIsHeldIsNotTakenApart) {
     EXPECT_TRUE(locked(0) && locked(3 * kMegabyte - 1));
 }
 
-TEST_F(HostPinsTest, HeldMemoryIsUnlockedWithTheLastHold) {
-    HostPins::Hold hold = lock(0, kMegabyte);
-    HostPins::Hold second = acquire(0, kMegabyte);
+TEST_F(HostRegistrationCacheTest, HeldMemoryIsUnlockedWithTheLastHold) {
+    HostRegistrationCache::Hold hold = lock(0, kMegabyte);
+    HostRegistrationCache::Hold second = acquire(0, kMegabyte);
     ASSERT_NE(second, nullptr);
     pins_.invalidate(memory_ + 100, 1);
     EXPECT_TRUE(locked(0));
@@ -165,7 +165,7 @@ TEST_F(HostPinsTest, HeldMemoryIsUnlockedWithTheLastHold) {
     EXPECT_EQ(calls("cuMemHostUnregister"), 1u);
 }
 
-TEST_F(HostPinsTest, InvalidatedMemoryIsUnlockedAtOnceAndBeginsAnew) {
+TEST_F(HostRegistrationCacheTest, InvalidatedMemoryIsUnlockedAtOnceAndBeginsAnew) {
     lock(0, kMegabyte);
     lock(2 * kMegabyte, kMegabyte);
     pins_.invalidate(memory_ + kMegabyte, kMegabyte);
@@ -180,7 +180,7 @@ TEST_F(HostPinsTest, InvalidatedMemoryIsUnlockedAtOnceAndBeginsAnew) {
     EXPECT_EQ(calls("cuMemHostRegister"), calls("cuMemHostUnregister"));
 }
 
-TEST_F(HostPinsTest, OtherThreadsMayInvalidate) {
+TEST_F(HostRegistrationCacheTest, OtherThreadsMayInvalidate) {
     lock(0, kMegabyte);
     std::thread([&] {
         pins_.invalidate(memory_, kMegabyte);
@@ -189,7 +189,7 @@ TEST_F(HostPinsTest, OtherThreadsMayInvalidate) {
     EXPECT_FALSE(locked(0));
 }
 
-TEST_F(HostPinsTest, ThreadsAcquireAndInvalidateAtOnce) {
+TEST_F(HostRegistrationCacheTest, ThreadsAcquireAndInvalidateAtOnce) {
     std::atomic<bool> stop{false};
     std::thread other([&] {
         for (size_t i = 0; !stop; ++i) {
@@ -200,7 +200,7 @@ TEST_F(HostPinsTest, ThreadsAcquireAndInvalidateAtOnce) {
     for (size_t i = 0; i < 3000; ++i) {
         const size_t offset = i % 8 * kMegabyte;
         // What the driver said a moment ago may be outdated, so it is not asked.
-        const HostPins::Hold hold =
+        const HostRegistrationCache::Hold hold =
             pins_.acquire(MemoryInfo(), memory_ + offset, 2 * kMegabyte, context_, kLong);
         held += hold != nullptr;
         if (hold != nullptr) {
@@ -215,7 +215,7 @@ TEST_F(HostPinsTest, ThreadsAcquireAndInvalidateAtOnce) {
 }
 
 /** The driver waits for the work of the GPU: so does who unmaps the memory, and nobody else. */
-TEST_F(HostPinsTest, NobodyElseWaitsUntilItIsUnlocked) {
+TEST_F(HostRegistrationCacheTest, NobodyElseWaitsUntilItIsUnlocked) {
     ASSERT_NE(lock(0, kMegabyte), nullptr);
     ASSERT_NE(lock(2 * kMegabyte, kMegabyte), nullptr);
     reset_calls();
@@ -238,7 +238,7 @@ TEST_F(HostPinsTest, NobodyElseWaitsUntilItIsUnlocked) {
 }
 
 /** A forked child unmaps memory while another thread of its parent locks some, and ends. */
-TEST_F(HostPinsTest, AForkedChildWaitsForNobody) {
+TEST_F(HostRegistrationCacheTest, AForkedChildWaitsForNobody) {
     ASSERT_NE(lock(0, kMegabyte), nullptr);
     std::atomic<bool> stop{false};
     std::thread other([&] {
@@ -254,9 +254,9 @@ TEST_F(HostPinsTest, AForkedChildWaitsForNobody) {
     constexpr int kChildren = 100;
     const int ended_well = children_that_end_well(kChildren, [this] {
         { const StandbyKernels::Absence no_kernel; }  // as within a call of the driver
-        HostPins::instance().invalidate(memory_, kBytes);
+        HostRegistrationCache::instance().invalidate(memory_, kBytes);
         munmap(memory_ + 8 * kMegabyte, kMegabyte);
-        const HostPins::Hold hold = acquire_again(0, kMegabyte);
+        const HostRegistrationCache::Hold hold = acquire_again(0, kMegabyte);
         return hold == nullptr ? 0 : 1;
     });
     stop = true;
@@ -265,7 +265,7 @@ TEST_F(HostPinsTest, AForkedChildWaitsForNobody) {
     EXPECT_TRUE(locked(0)) << "in the parent nothing has changed";
 }
 
-TEST_F(HostPinsTest, LimitHoldsAndTheOldestGo) {
+TEST_F(HostRegistrationCacheTest, LimitHoldsAndTheOldestGo) {
     pins_.enable(4 * kMegabyte);
     EXPECT_EQ(lock(0, 5 * kMegabyte), nullptr) << "more than the limit";
     EXPECT_FALSE(locked(0));
@@ -279,7 +279,7 @@ TEST_F(HostPinsTest, LimitHoldsAndTheOldestGo) {
     EXPECT_TRUE(locked(2 * kMegabyte) && locked(3 * kMegabyte) && locked(4 * kMegabyte));
 }
 
-TEST_F(HostPinsTest, LimitHoldsForMergedRanges) {
+TEST_F(HostRegistrationCacheTest, LimitHoldsForMergedRanges) {
     pins_.enable(4 * kMegabyte);
     for (size_t round = 0; round < 3; ++round) {
         for (size_t i = 0; i < 10; ++i) {
@@ -293,7 +293,7 @@ TEST_F(HostPinsTest, LimitHoldsForMergedRanges) {
     }
 }
 
-TEST_F(HostPinsTest, WhatTheApplicationLockedIsUsedAsItIs) {
+TEST_F(HostRegistrationCacheTest, WhatTheApplicationLockedIsUsedAsItIs) {
     Buffer pinned(MemoryKind::pinned, kMegabyte);
     pins_.enable(0);
     EXPECT_NE(
@@ -303,10 +303,10 @@ TEST_F(HostPinsTest, WhatTheApplicationLockedIsUsedAsItIs) {
     EXPECT_NE(pins_.acquire(query_memory(pinned.data() + 5), pinned.data() + 5, 100, context_, 0),
               nullptr);
     EXPECT_EQ(calls("cuMemHostRegister"), 0u);
-    EXPECT_FALSE(HostPins::is_mapped_for_kernels(
+    EXPECT_FALSE(HostRegistrationCache::is_mapped_for_kernels(
         pins_.acquire(query_memory(pinned.data()), pinned.data(), 100, context_, 0)))
         << "the application may unlock it";
-    EXPECT_TRUE(HostPins::is_mapped_for_kernels(lock(0, kMegabyte)));
+    EXPECT_TRUE(HostRegistrationCache::is_mapped_for_kernels(lock(0, kMegabyte)));
     pins_.invalidate(memory_, kMegabyte);
     // A range of which only a part is locked cannot be: not from its locked part, nor up to it.
     ASSERT_EQ(cuda_.mem_host_register(memory_ + kMegabyte, kMegabyte, 0), CUDA_SUCCESS);
@@ -322,7 +322,7 @@ TEST_F(HostPinsTest, WhatTheApplicationLockedIsUsedAsItIs) {
 }
 
 /** free() unmaps the heap of a thread, and the top of any, while it holds its own lock. */
-TEST_F(HostPinsTest, HeapsAreNotLocked) {
+TEST_F(HostRegistrationCacheTest, HeapsAreNotLocked) {
     if (!malloc_is_glibcs()) {
         GTEST_SKIP();
     }
@@ -335,7 +335,7 @@ TEST_F(HostPinsTest, HeapsAreNotLocked) {
     EXPECT_EQ(calls("cuMemHostRegister"), 0u);
 }
 
-TEST_F(HostPinsTest, GpuMemoryIsNotForIt) {
+TEST_F(HostRegistrationCacheTest, GpuMemoryIsNotForIt) {
     Buffer device(MemoryKind::device, kMegabyte);
     Buffer managed(MemoryKind::managed, kMegabyte);
     for (const Buffer *buffer : {&device, &managed}) {
@@ -348,7 +348,7 @@ TEST_F(HostPinsTest, GpuMemoryIsNotForIt) {
     EXPECT_EQ(calls("cuMemHostRegister"), 0u);
 }
 
-TEST_F(HostPinsTest, RefusalByTheDriverIsRemembered) {
+TEST_F(HostRegistrationCacheTest, RefusalByTheDriverIsRemembered) {
     set_simulation("SIMCUDA_FAIL", "cuMemHostRegister:1:2");
     for (int i = 0; i < 5; ++i) {
         EXPECT_EQ(acquire(0, kMegabyte), nullptr);
@@ -358,11 +358,11 @@ TEST_F(HostPinsTest, RefusalByTheDriverIsRemembered) {
 }
 
 /** The hold of what is locked keeps it, however the driver describes that memory meanwhile. */
-TEST_F(HostPinsTest, EachHoldKeepsIt) {
+TEST_F(HostRegistrationCacheTest, EachHoldKeepsIt) {
     lock(0, kMegabyte);
     pins_.enable(kMegabyte);
     ASSERT_EQ(query_memory(memory_).kind, MemoryKind::pinned);
-    HostPins::Hold hold = acquire(0, kMegabyte);
+    HostRegistrationCache::Hold hold = acquire(0, kMegabyte);
     ASSERT_NE(hold, nullptr);
     EXPECT_EQ(lock(4 * kMegabyte, kMegabyte), nullptr) << "there is no room while a copy uses it";
     EXPECT_TRUE(locked(0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DeviceBlocks: memory of the right GPU, taken once and used again.
-#include "core/pinning/device_blocks.hpp"
+// DeviceBufferPool: memory of the right GPU, taken once and used again.
+#include "core/pinning/device_buffer_pool.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cstdio>
@@ -13,14 +13,14 @@ using namespace test;
 
 constexpr size_t kMiB = 1u << 20;
 
-class DeviceBlocksTest : public GpuTest {
+class DeviceBufferPoolTest : public GpuTest {
 protected:
-    DeviceBlocks &blocks_ = DeviceBlocks::instance();
+    DeviceBufferPool &blocks_ = DeviceBufferPool::instance();
     Buffer buffer_{MemoryKind::device, 4096};
     MemoryInfo near_ = query_memory(buffer_.data());
 };
 
-TEST_F(DeviceBlocksTest, AreDeviceMemoryOfTheSameContext) {
+TEST_F(DeviceBufferPoolTest, AreDeviceMemoryOfTheSameContext) {
     void *block = blocks_.take(5 * kMiB, near_);
     ASSERT_NE(block, nullptr);
     const MemoryInfo info = query_memory(block);
@@ -34,7 +34,7 @@ TEST_F(DeviceBlocksTest, AreDeviceMemoryOfTheSameContext) {
     EXPECT_FALSE(blocks_.give_back(block)) << "it is not taken any more";
 }
 
-TEST_F(DeviceBlocksTest, TakenTogetherAreApart) {
+TEST_F(DeviceBufferPoolTest, TakenTogetherAreApart) {
     std::vector<unsigned char *> taken;
     for (int i = 0; i < 4; ++i) {
         taken.push_back(static_cast<unsigned char *>(blocks_.take(kMiB, near_)));
@@ -48,7 +48,7 @@ TEST_F(DeviceBlocksTest, TakenTogetherAreApart) {
     }
 }
 
-TEST_F(DeviceBlocksTest, AreUsedAgain) {
+TEST_F(DeviceBufferPoolTest, AreUsedAgain) {
     SKIP_UNLESS_SIMULATED();
     void *block = blocks_.take(20 * kMiB, near_);
     blocks_.give_back(block);
@@ -60,14 +60,14 @@ TEST_F(DeviceBlocksTest, AreUsedAgain) {
     EXPECT_EQ(calls("cuMemAlloc"), 0u);
 }
 
-TEST_F(DeviceBlocksTest, KnowNothingOfOtherMemory) {
+TEST_F(DeviceBufferPoolTest, KnowNothingOfOtherMemory) {
     EXPECT_FALSE(blocks_.give_back(buffer_.data()));
     EXPECT_FALSE(blocks_.give_back(nullptr));
     int local = 0;
     EXPECT_FALSE(blocks_.give_back(&local));
 }
 
-TEST_F(DeviceBlocksTest, AreNotThereForOtherKinds) {
+TEST_F(DeviceBufferPoolTest, AreNotThereForOtherKinds) {
     for (const MemoryKind kind : {MemoryKind::host, MemoryKind::pinned, MemoryKind::managed}) {
         Buffer other(kind, 4096);
         EXPECT_EQ(blocks_.take(kMiB, query_memory(other.data())), nullptr);
@@ -75,7 +75,7 @@ TEST_F(DeviceBlocksTest, AreNotThereForOtherKinds) {
 }
 
 /** Nobody waits for that: cuMemFree is called in the background. */
-TEST_F(DeviceBlocksTest, GoBackToTheDriverWhenTheyAreTooMany) {
+TEST_F(DeviceBufferPoolTest, GoBackToTheDriverWhenTheyAreTooMany) {
     SKIP_UNLESS_SIMULATED();
     std::vector<void *> taken;
     for (int i = 0; i < 5; ++i) {
@@ -92,7 +92,7 @@ TEST_F(DeviceBlocksTest, GoBackToTheDriverWhenTheyAreTooMany) {
     EXPECT_LE(calls("cuMemFree"), 5u);
 }
 
-TEST_F(DeviceBlocksTest, LeaveMemoryToTheApplication) {
+TEST_F(DeviceBufferPoolTest, LeaveMemoryToTheApplication) {
     EXPECT_EQ(blocks_.take(size_t{1} << 31, near_), nullptr);
     EXPECT_EQ(blocks_.take(~size_t{0}, near_), nullptr);
     std::vector<void *> taken;
@@ -110,7 +110,7 @@ TEST_F(DeviceBlocksTest, LeaveMemoryToTheApplication) {
     blocks_.give_back(block);
 }
 
-TEST_F(DeviceBlocksTest, WithoutMemoryThereIsNone) {
+TEST_F(DeviceBufferPoolTest, WithoutMemoryThereIsNone) {
     SKIP_UNLESS_SIMULATED();
     set_simulation("SIMCUDA_FAIL", "cuMemAlloc:1:2");
     EXPECT_EQ(blocks_.take(97 * kMiB, near_), nullptr);
@@ -123,7 +123,7 @@ FreshProcess one_failure("device-blocks-one-failure", [] {
     CHECK(enter_primary_context(0) != nullptr);
     const Buffer buffer(MemoryKind::device, 4096);
     const MemoryInfo near = query_memory(buffer.data());
-    DeviceBlocks &blocks = DeviceBlocks::instance();
+    DeviceBufferPool &blocks = DeviceBufferPool::instance();
     const LogCapture log;
     const auto once = [](const char *rule, auto function) {
         set_simulation("SIMCUDA_FAIL", rule);
@@ -143,7 +143,7 @@ FreshProcess one_failure("device-blocks-one-failure", [] {
     return 0;
 });
 
-TEST_F(DeviceBlocksTest, AreNotLostByOneFailureOfTheDriver) {
+TEST_F(DeviceBufferPoolTest, AreNotLostByOneFailureOfTheDriver) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(one_failure.run(), 0);
 }
@@ -153,7 +153,7 @@ FreshProcess gone_blocks("device-blocks-gone", [] {
     CHECK(enter_primary_context(0) != nullptr);
     const Buffer buffer(MemoryKind::device, 4096);
     const MemoryInfo near = query_memory(buffer.data());
-    DeviceBlocks &blocks = DeviceBlocks::instance();
+    DeviceBufferPool &blocks = DeviceBufferPool::instance();
     for (const bool ends_first : {false, true}) {
         for (int i = 0; i < 3; ++i) {
             const CUcontext other = make_context();
@@ -179,7 +179,7 @@ FreshProcess gone_blocks("device-blocks-gone", [] {
     return 0;
 });
 
-TEST_F(DeviceBlocksTest, ThatWentWithTheirContextAreForgotten) {
+TEST_F(DeviceBufferPoolTest, ThatWentWithTheirContextAreForgotten) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(gone_blocks.run(), 0);
 }
