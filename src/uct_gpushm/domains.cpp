@@ -7,7 +7,7 @@
 #include "core/memory/memory_info.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
-#include "core/transport/link.hpp"
+#include "core/transport/connection.hpp"
 #include "openmpi/setup/attachment.hpp"
 #include "uct_gpushm/cost_model.hpp"
 #include "uct_gpushm/memory_copy_domain.hpp"
@@ -28,9 +28,9 @@ uint64_t registration_of(uct_mem_h memh) {
 
 /** A remote key as it travels. */
 struct PackedKey {
-    uint64_t registration;  // RegistrationTable id in the process that packed it
-    BufferKey buffer;       // in which the registration begins
-    uint64_t head_start;    // RemoteMemory::head_start
+    uint64_t registration;      // RegistrationTable id in the process that packed it
+    BufferKey buffer;           // in which the registration begins
+    uint64_t speculative_copy;  // RemoteMemory::speculative_copy
     StridedRows rows;  // instead of the block at the registration's RowViews source; length 0: none
     uint64_t block;    // that source
 };
@@ -93,8 +93,9 @@ public:
                                                      : gpu_copies(info, address, length);
             key.buffer = name_buffer(info, by_gpu);
             const bool may_start = announced != nullptr && !in_rows;
-            if (Link *link = may_start ? Link::packing() : nullptr) {
-                key.head_start = link->plan_head_start(announced, announced_length, by_gpu);
+            if (MessageSender *link = may_start ? MessageSender::packing() : nullptr) {
+                key.speculative_copy =
+                    link->plan_speculative_copy(announced, announced_length, by_gpu);
             }
         }
         memcpy(rkey_buffer, &key, sizeof(key));
@@ -140,7 +141,7 @@ RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address) {
     if (in_rows && key->block != address) {
         return {address, key->registration};  // the buffer that the key names is that of the rows
     }
-    return {address, key->registration, key->buffer, key->head_start, key->rows};
+    return {address, key->registration, key->buffer, key->speculative_copy, key->rows};
 }
 
 }  // namespace gpushm::uct

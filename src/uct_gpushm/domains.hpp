@@ -4,7 +4,7 @@
 // memory kinds must (UCX src/ucp/core/ucp_worker.c, ucp_worker_mem_type_eps_create).
 #pragma once
 
-#include "core/transport/link.hpp"
+#include "core/transport/connection.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/addresses.hpp"
 

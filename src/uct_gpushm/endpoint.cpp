@@ -320,7 +320,7 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
         return UCS_ERR_UNREACHABLE;
     }
     const char *why = "";
-    Link *link = iface->port->link(address.mailbox, &why);
+    Connection *link = iface->port->connect(address.mailbox, &why);
     if (link == nullptr) {
         GPUSHM_LOG(error, "cannot connect to process %d: %s", address.mailbox.pid, why);
         return UCS_ERR_UNREACHABLE;

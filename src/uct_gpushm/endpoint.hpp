@@ -2,7 +2,7 @@
 // An endpoint: UCX's handle of one link.
 #pragma once
 
-#include "core/transport/link.hpp"
+#include "core/transport/connection.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/pending_queue.hpp"
 
@@ -14,7 +14,7 @@ constexpr size_t kMaxHeader = 1024;  // of a zero-copy active message
 
 struct Endpoint {
     uct_ep_t super;
-    Link *link;  // of the interface's port; several endpoints may share it
+    Connection *link;  // of the interface's port; several endpoints may share it
     PendingQueue pending;
     bool in_turn = false;           // the next operation is that of the request that is being tried
     bool *destroyed = nullptr;      // in dispatch(): set when a callback destroys the endpoint

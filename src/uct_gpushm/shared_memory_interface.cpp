@@ -129,7 +129,7 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
         return false;
     }
     const char *why = "";
-    const Link *link = port->link(peer.mailbox, &why);
+    const Connection *link = port->connect(peer.mailbox, &why);
     if (link == nullptr) {
         GPUSHM_LOG_ONCE(warn,
                         "process %d of this node cannot be reached (%s): UCX uses another "
@@ -198,7 +198,7 @@ void on_active_message(void *argument, uint8_t am_id, void *data, size_t length)
     abi::invoke_am(&static_cast<SharedMemoryInterface *>(argument)->super, am_id, data, length, 0);
 }
 
-void on_link_failed(void *argument, Link &link) {
+void on_link_failed(void *argument, Connection &link) {
     static_cast<SharedMemoryInterface *>(argument)->report_failure(link);
 }
 
@@ -293,7 +293,7 @@ unsigned SharedMemoryInterface::dispatch_pending() {
         if (ep == nullptr) {
             continue;
         }
-        Link *link = ep->link;
+        Connection *link = ep->link;
         const unsigned sent = ep->dispatch();
         count += sent;
         if (sent == 0 && waiting[i] == ep) {
@@ -314,7 +314,7 @@ unsigned SharedMemoryInterface::dispatch_pending() {
     return count;
 }
 
-void SharedMemoryInterface::report_failure(Link &link) {
+void SharedMemoryInterface::report_failure(Connection &link) {
     const auto is_untold = [&link](const Endpoint *ep) {
         return ep->link == &link && !ep->failure_reported;
     };

@@ -26,7 +26,7 @@ struct SharedMemoryInterface {
     /** Serves requests that wait; the number of those that went out. */
     unsigned dispatch_pending();
     /** Tells UCX of every endpoint of a failed link. */
-    void report_failure(Link &link);
+    void report_failure(Connection &link);
 };
 
 inline SharedMemoryInterface *shared_memory_interface(uct_iface_h iface) {

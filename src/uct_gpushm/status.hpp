@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/base/status.hpp"
-#include "core/transport/link.hpp"
+#include "core/transport/connection.hpp"
 
 #include <uct/api/uct.h>
 

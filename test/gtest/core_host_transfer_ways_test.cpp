@@ -49,7 +49,7 @@ private:
 };
 
 Transfers::Time constant(double kernel, double slots) {
-    return [=](Way way) { return way == Way::kernel ? kernel : slots; };
+    return [=](Way way) { return way == Way::cma ? kernel : slots; };
 }
 
 /** Each takes up to twice as long as the quickest, and one in 50 ten times as long. */
@@ -87,8 +87,8 @@ TEST(HostTransferWays, TakesTheQuickerWay) {
         transfers.run(100, constant(10'000, 5'000));
         EXPECT_EQ(transfers.ways.best(load, kLength), Way::slots);
         EXPECT_EQ(transfers.ways.best(load == Load::alone ? Load::crowd : Load::alone, kLength),
-                  Way::kernel);
-        EXPECT_EQ(transfers.ways.best(load, 2 * kLength), Way::kernel)
+                  Way::cma);
+        EXPECT_EQ(transfers.ways.best(load, 2 * kLength), Way::cma)
             << "of other lengths nothing is known";
         EXPECT_EQ(transfers.ways.best(load, 2 * kLength - 1), Way::slots);
     }
@@ -98,7 +98,7 @@ TEST(HostTransferWays, TheFirstHalfOfTheFirstTrialDoesNotCount) {
     Transfers transfers;
     unsigned touched = 0;
     transfers.run(100, [&](Way way) {
-        return way == Way::kernel ? 10'000.0 : touched++ < 4 ? 200'000.0 : 5'000.0;
+        return way == Way::cma ? 10'000.0 : touched++ < 4 ? 200'000.0 : 5'000.0;
     });
     EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::slots);
 }
@@ -109,14 +109,14 @@ TEST(HostTransferWays, ASlowerWayCostsLittle) {
         transfers.run(2000, constant(10'000, 30'000));
         const double later = transfers.run(10'000, constant(10'000, 30'000));
         EXPECT_LT(later, 1.02 * 10'000 * 10'000);
-        EXPECT_EQ(transfers.ways.best(load, kLength), Way::kernel);
+        EXPECT_EQ(transfers.ways.best(load, kLength), Way::cma);
     }
 }
 
 TEST(HostTransferWays, NoiseCostsLittle) {
     for (const double slots : {5'000.0, 9'500.0, 10'500.0, 12'000.0, 30'000.0}) {
         Noise noise;
-        const auto time = [&](Way way) { return noise(way == Way::kernel ? 10'000 : slots); };
+        const auto time = [&](Way way) { return noise(way == Way::cma ? 10'000 : slots); };
         Transfers transfers;
         transfers.run(1000, time);
         const unsigned count = 20'000;
@@ -131,7 +131,7 @@ TEST(HostTransferWays, FollowsAChange) {
     transfers.run(5000, constant(10'000, 5'000));
     EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::slots);
     transfers.run(100, constant(10'000, 30'000));
-    EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::kernel);
+    EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::cma);
     transfers.run(2500,
                   constant(10'000, 5'000));  // whether slots are better again only a trial tells
     EXPECT_EQ(transfers.ways.best(Load::alone, kLength), Way::slots);
@@ -146,5 +146,5 @@ TEST(HostTransferWays, WhatIsNotNotedChangesNothing) {
     for (int i = 0; i < 1000; ++i) {
         ways.choose(Load::alone, kLength);
     }
-    EXPECT_EQ(ways.best(Load::alone, kLength), Way::kernel);
+    EXPECT_EQ(ways.best(Load::alone, kLength), Way::cma);
 }

@@ -38,11 +38,11 @@ Held held_after_settling(TestPort &port) {
 /** A peer that sends a message, reads `memory` through a ring and ends. */
 void visit(TestPort &port, const Registration &memory) {
     TestPort peer;
-    Link &link = peer.link(port);
-    ASSERT_EQ(link.am_short(1, 7, nullptr, 0), Status::ok);
+    Connection &connection = peer.connection(port);
+    ASSERT_EQ(connection.am_short(1, 7, nullptr, 0), Status::ok);
     std::vector<unsigned char> local(100000);
     Outcome get;
-    ASSERT_EQ(link.get(local.data(), local.size(), memory.at(), nullptr, get.completion()),
+    ASSERT_EQ(connection.get(local.data(), local.size(), memory.at(), nullptr, get.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&port, &peer}, [&] { return get.done(); }));
     ASSERT_EQ(get.status, Status::ok);
@@ -73,7 +73,8 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatWereKilled) {
             TestPort peer;
             std::vector<unsigned char> local(bytes.size());
             Outcome get;
-            peer.link(own).get(local.data(), local.size(), memory.at(), nullptr, get.completion());
+            peer.connection(own).get(local.data(), local.size(), memory.at(), nullptr,
+                                     get.completion());
             progress_until({&peer}, [&] { return get.done(); });
             raise(SIGKILL);
             return 0;
@@ -86,7 +87,7 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatWereKilled) {
     for (int i = 0; i < 5; ++i) {
         be_killed();
     }
-    EXPECT_TRUE(progress_until({&port}, [&] { return port.failed_links.size() == 5; }));
+    EXPECT_TRUE(progress_until({&port}, [&] { return port.failed_connections.size() == 5; }));
     EXPECT_EQ(held_after_settling(port), before);
 }
 
@@ -111,13 +112,13 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatFoundNoRoomForAGoodbye) {
     for (size_t round = 1; round <= 20; ++round) {
         {
             TestPort peer;
-            Link &link = peer.link(port);
-            Outcome put;  // so that the port has a link, too
+            Connection &connection = peer.connection(port);
+            Outcome put;  // so that the port has a connection, too
             unsigned char byte = 0;
-            ASSERT_EQ(link.put(&byte, 1, memory.at(), nullptr, put.completion()),
+            ASSERT_EQ(connection.put(&byte, 1, memory.at(), nullptr, put.completion()),
                       Status::in_progress);
             ASSERT_TRUE(progress_until({&port, &peer}, [&] { return put.done(); }));
-            while (link.am_short(1, sent, nullptr, 0) == Status::ok) {
+            while (connection.am_short(1, sent, nullptr, 0) == Status::ok) {
                 ++sent;
             }
         }
@@ -128,7 +129,7 @@ TEST(PortAbandoned, NothingIsKeptOfPeersThatFoundNoRoomForAGoodbye) {
     EXPECT_TRUE(progress_until({&port}, [&] { return port->arm(); }));
     EXPECT_EQ(Held(), before) << "nor while the process sleeps";
     EXPECT_EQ(held_after_settling(port), before);
-    EXPECT_TRUE(port.failed_links.empty()) << "they have ended as they should";
+    EXPECT_TRUE(port.failed_connections.empty()) << "they have ended as they should";
 }
 
 TEST(PortAbandoned, LinksThatNobodyUsedGoWithTheirPeersToo) {
@@ -138,7 +139,7 @@ TEST(PortAbandoned, LinksThatNobodyUsedGoWithTheirPeersToo) {
     for (int i = 0; i < 100; ++i) {
         TestPort peer;
         // As for a peer that is found to be reachable and then reached in another way.
-        ASSERT_NE(port->link(peer->address(), &why), nullptr) << why;
+        ASSERT_NE(port->connect(peer->address(), &why), nullptr) << why;
         port->progress();
         ASSERT_LE(mappings_named("gpushm-mailbox"), before.mailboxes + 20);
     }
@@ -147,15 +148,15 @@ TEST(PortAbandoned, LinksThatNobodyUsedGoWithTheirPeersToo) {
 TEST(PortAbandoned, AUserKeepsTheLinkOfAPeerThatHasGoneAndLittleElse) {
     TestPort port;
     auto peer = std::make_unique<TestPort>();
-    Link &link = port.link(*peer);
-    peer->link(port);
+    Connection &connection = port.connection(*peer);
+    peer->connection(port);
     peer.reset();
     settle({&port});
     port->progress();
-    EXPECT_EQ(link.peer().pid, getpid());
-    EXPECT_FALSE(link.peer_alive()) << "nobody watches it any more";
+    EXPECT_EQ(connection.peer().pid, getpid());
+    EXPECT_FALSE(connection.peer_alive()) << "nobody watches it any more";
     const size_t mailboxes = mappings_named("gpushm-mailbox");
-    link.remove_user();
+    connection.remove_user();
     settle({&port});
     port->progress();
     EXPECT_EQ(mappings_named("gpushm-mailbox"), mailboxes - 1);
@@ -166,20 +167,21 @@ TEST(PortAbandoned, APutToAPortThatIsGoneFailsThoughItsProcessLives) {
     std::vector<unsigned char> bytes(100000);
     const Registration memory(bytes.data(), bytes.size());
     auto peer = std::make_unique<TestPort>();
-    Link &link = port.link(*peer);  // the peer never makes a link of its own
+    Connection &connection =
+        port.connection(*peer);  // the peer never makes a connection of its own
     peer.reset();
     Outcome put;
-    ASSERT_EQ(link.put(bytes.data(), bytes.size(), memory.at(), nullptr, put.completion()),
+    ASSERT_EQ(connection.put(bytes.data(), bytes.size(), memory.at(), nullptr, put.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&port}, [&] { return put.done(); }));
     EXPECT_EQ(put.status, Status::peer_failed);
-    EXPECT_EQ(port.failed_links.size(), 1u);
+    EXPECT_EQ(port.failed_connections.size(), 1u);
 }
 
 TEST(PortAbandoned, AForkedChildEndsItsCopyAndTouchesNothing) {
     TestPort port(kCmaPort);
     TestPort peer(kCmaPort);
-    Link &link = port.link(peer);
+    Connection &connection = port.connection(peer);
     std::vector<unsigned char> local(4 << 20);
     std::vector<unsigned char> bytes(4 << 20);
     fill_pattern(bytes.data(), bytes.size(), 1);
@@ -188,13 +190,13 @@ TEST(PortAbandoned, AForkedChildEndsItsCopyAndTouchesNothing) {
     remote.buffer.owner = process_cookie().low;
     make_ring_ready(port, peer);
     Outcome get;
-    ASSERT_EQ(link.get(local.data(), local.size(), remote, nullptr, get.completion()),
+    ASSERT_EQ(connection.get(local.data(), local.size(), remote, nullptr, get.completion()),
               Status::in_progress);
     Outcome put;
     unsigned char byte = 1;
     unsigned char target = 0;
     const Registration one(&target, 1);
-    ASSERT_EQ(link.put(&byte, 1, one.at(), nullptr, put.completion()), Status::in_progress);
+    ASSERT_EQ(connection.put(&byte, 1, one.at(), nullptr, put.completion()), Status::in_progress);
     Child child([&](const Channel &) {
         port.destroy();
         peer.destroy();
@@ -216,9 +218,9 @@ TEST(PortAbandoned, WhatAPeerSaidBeforeItDiedIsHeardBeforeItsDeath) {
         channel.send(peer->address());
         char go = 0;
         channel.receive(&go);
-        Link &link = peer.link(own);
+        Connection &connection = peer.connection(own);
         for (uint64_t i = 0; i < 50; ++i) {
-            link.am_short(1, i, nullptr, 0);
+            connection.am_short(1, i, nullptr, 0);
         }
         raise(SIGKILL);
         return 0;
@@ -226,17 +228,17 @@ TEST(PortAbandoned, WhatAPeerSaidBeforeItDiedIsHeardBeforeItsDeath) {
     Child child(live);
     MailboxAddress address;
     ASSERT_TRUE(child.channel().receive(&address));
-    Link &link = port.link(address);
+    Connection &connection = port.connection(address);
     child.channel().send('g');
     child.await_death();
     bool failed_early = false;
     port.on_message = [&](uint8_t, const unsigned char *, size_t) {
-        failed_early |= link.failed();
+        failed_early |= connection.failed();
         port.messages.push_back({});
-        link.check_peer_soon();
+        connection.check_peer_soon();
     };
-    link.check_peer_soon();
-    ASSERT_TRUE(progress_until({&port}, [&] { return link.failed(); }));
+    connection.check_peer_soon();
+    ASSERT_TRUE(progress_until({&port}, [&] { return connection.failed(); }));
     EXPECT_EQ(port.messages.size(), 50u);
     EXPECT_FALSE(failed_early);
 }

@@ -59,7 +59,7 @@ protected:
     PortDeath() : peer_(obey), port_(std::make_unique<TestPort>()), local_(kBytes, 2) {
         PeerAddress address;
         EXPECT_TRUE(peer_.channel().receive(&address));
-        link_ = &port_->link(address.mailbox);
+        connection_ = &port_->connection(address.mailbox);
         remote_ = address.memory;
     }
     ~PortDeath() override {
@@ -75,37 +75,38 @@ protected:
         ASSERT_TRUE(peer_.channel().receive(&done));
     }
     Status put(Outcome &outcome) {
-        return link_->put(local_.data(), kBytes, remote_, nullptr, outcome.completion());
+        return connection_->put(local_.data(), kBytes, remote_, nullptr, outcome.completion());
     }
     Status get(Outcome &outcome) {
-        return link_->get(local_.data(), kBytes, remote_, nullptr, outcome.completion());
+        return connection_->get(local_.data(), kBytes, remote_, nullptr, outcome.completion());
     }
     /** Everything ends as it must after the death. */
     void expect_failure(std::initializer_list<Outcome *> outcomes) {
         const auto begin = std::chrono::steady_clock::now();
-        ASSERT_TRUE(progress_until({port_.get()}, [&] { return !port_->failed_links.empty(); }));
+        ASSERT_TRUE(
+            progress_until({port_.get()}, [&] { return !port_->failed_connections.empty(); }));
         EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
         settle({port_.get()});
         for (Outcome *outcome : outcomes) {
             EXPECT_EQ(outcome->calls, 1u);
             EXPECT_EQ(outcome->status, Status::peer_failed);
         }
-        EXPECT_EQ(port_->failed_links, std::vector<Link *>{link_});
+        EXPECT_EQ(port_->failed_connections, std::vector<Connection *>{connection_});
         EXPECT_TRUE((*port_)->idle());
         unsigned char byte = 0;
         const Piece piece = {&byte, 1};
         PatternMessage message = {10, 1};
         size_t packed;
         Outcome none;
-        EXPECT_EQ(link_->am_short(1, 0, nullptr, 0), Status::peer_failed);
-        EXPECT_EQ(link_->am_pack(1, PatternMessage::pack, &message, &packed), Status::peer_failed);
-        EXPECT_EQ(link_->am_pieces(1, nullptr, 0, &piece, 1, nullptr, none.completion()),
+        EXPECT_EQ(connection_->am_short(1, 0, nullptr, 0), Status::peer_failed);
+        EXPECT_EQ(connection_->am_pack(1, PatternMessage::pack, &message, &packed),
+                  Status::peer_failed);
+        EXPECT_EQ(connection_->am_pieces(1, nullptr, 0, &piece, 1, nullptr, none.completion()),
                   Status::peer_failed);
         EXPECT_EQ(put(none), Status::peer_failed);
         EXPECT_EQ(get(none), Status::peer_failed);
-        EXPECT_EQ(link_->flush(nullptr, none.completion()), Status::peer_failed);
+        EXPECT_EQ(connection_->flush(nullptr, none.completion()), Status::peer_failed);
         EXPECT_EQ(none.calls, 0u);
-        EXPECT_FALSE(link_->can_send());
     }
 
     // Counted before anything is made.
@@ -113,25 +114,25 @@ protected:
     size_t descriptors_ = open_descriptors() + 1;  // the channel
     Child peer_;
     std::unique_ptr<TestPort> port_;
-    Link *link_ = nullptr;
+    Connection *connection_ = nullptr;
     RemoteMemory remote_;
     std::vector<unsigned char> local_;
 };
 
 TEST_F(PortDeath, AtRestIsSeenWhenSomebodyAsks) {
-    EXPECT_TRUE(link_->peer_alive());
+    EXPECT_TRUE(connection_->peer_alive());
     peer_.kill_hard();
-    EXPECT_FALSE(link_->peer_alive());
-    link_->check_peer_soon();
+    EXPECT_FALSE(connection_->peer_alive());
+    connection_->check_peer_soon();
     expect_failure({});
 }
 
 TEST_F(PortDeath, LivingPeerDoesNotFailWhenSomebodyAsks) {
     for (int i = 0; i < 100; ++i) {
-        link_->check_peer_soon();
+        connection_->check_peer_soon();
         (*port_)->progress();
     }
-    EXPECT_TRUE(port_->failed_links.empty());
+    EXPECT_TRUE(port_->failed_connections.empty());
     EXPECT_TRUE((*port_)->idle());
 }
 
@@ -144,10 +145,10 @@ TEST_F(PortDeath, WithMessagesInFlight) {
     (*port_)->progress();
     PatternMessage message = {100, 1};
     size_t packed;
-    while (link_->am_pack(1, PatternMessage::pack, &message, &packed) == Status::ok) {
+    while (connection_->am_pack(1, PatternMessage::pack, &message, &packed) == Status::ok) {
     }
     Outcome flush;
-    ASSERT_EQ(link_->flush(nullptr, flush.completion()), Status::in_progress);
+    ASSERT_EQ(connection_->flush(nullptr, flush.completion()), Status::in_progress);
     peer_.kill_hard();
     expect_failure({&first, &flush});
 }
@@ -171,12 +172,12 @@ TEST_F(PortDeath, IsSeenByAProcessThatSeldomPolls) {
 }
 
 TEST_F(PortDeath, SenderWithoutRoomIsToldWhenItAsks) {
-    while (link_->am_short(1, 0, nullptr, 0) == Status::ok) {
+    while (connection_->am_short(1, 0, nullptr, 0) == Status::ok) {
     }
     peer_.kill_hard();
     ASSERT_TRUE(progress_until({port_.get()}, [&] {
-        link_->check_peer();
-        return link_->failed();
+        connection_->check_peer();
+        return connection_->failed();
     }));
     expect_failure({});
 }
@@ -188,16 +189,17 @@ TEST_F(PortDeath, AtEveryMomentOfTransfers) {
         Child peer(obey);
         PeerAddress address;
         ASSERT_TRUE(peer.channel().receive(&address));
-        Link &link = port_->link(address.mailbox);
+        Connection &connection = port_->connection(address.mailbox);
         Outcome outcomes[3];
-        ASSERT_EQ(
-            link.get(local_.data(), kBytes / 2, address.memory, nullptr, outcomes[1].completion()),
-            Status::in_progress);
+        ASSERT_EQ(connection.get(local_.data(), kBytes / 2, address.memory, nullptr,
+                                 outcomes[1].completion()),
+                  Status::in_progress);
         RemoteMemory behind = address.memory;
         behind.address += kBytes / 2;
-        ASSERT_EQ(link.put(local_.data(), kBytes / 2, behind, nullptr, outcomes[0].completion()),
-                  Status::in_progress);
-        ASSERT_EQ(link.flush(nullptr, outcomes[2].completion()), Status::in_progress);
+        ASSERT_EQ(
+            connection.put(local_.data(), kBytes / 2, behind, nullptr, outcomes[0].completion()),
+            Status::in_progress);
+        ASSERT_EQ(connection.flush(nullptr, outcomes[2].completion()), Status::in_progress);
         for (int i = 0; i < moment; ++i) {
             (*port_)->progress();
             peer.channel().send('1');
@@ -209,10 +211,11 @@ TEST_F(PortDeath, AtEveryMomentOfTransfers) {
         if (moment % 2 == 0) {
             peer.reap();  // a zombie or nobody at all
         }
-        ASSERT_TRUE(progress_until({port_.get()}, [&] { return !port_->failed_links.empty(); }));
+        ASSERT_TRUE(
+            progress_until({port_.get()}, [&] { return !port_->failed_connections.empty(); }));
         settle({port_.get()});
-        EXPECT_EQ(port_->failed_links, std::vector<Link *>{&link});
-        port_->failed_links.clear();
+        EXPECT_EQ(port_->failed_connections, std::vector<Connection *>{&connection});
+        port_->failed_connections.clear();
         for (const Outcome &outcome : outcomes) {
             EXPECT_EQ(outcome.calls, 1u);
             EXPECT_EQ(outcome.status, Status::peer_failed);
@@ -246,7 +249,7 @@ TEST_F(PortDeath, OfAPeerThatReadsFromUs) {
     Child reader([&](const Channel &channel) {
         TestPort port;
         std::vector<unsigned char> memory(kBytes);
-        port.link(own).get(memory.data(), kBytes, remote, nullptr, {});
+        port.connection(own).get(memory.data(), kBytes, remote, nullptr, {});
         port->progress();
         channel.send('r');
         char never;
@@ -261,9 +264,9 @@ TEST_F(PortDeath, OfAPeerThatReadsFromUs) {
     EXPECT_FALSE((*port_)->idle());
     reader.kill_hard();
     EXPECT_TRUE(progress_until({port_.get()}, [&] { return (*port_)->idle(); }));
-    EXPECT_EQ(port_->failed_links.size(), 1u);
-    EXPECT_TRUE(link_->peer_alive());
-    EXPECT_FALSE(link_->failed()) << "the other peer lives";
+    EXPECT_EQ(port_->failed_connections.size(), 1u);
+    EXPECT_TRUE(connection_->peer_alive());
+    EXPECT_FALSE(connection_->failed()) << "the other peer lives";
 }
 
 // ---------------------------------------------------------------- a reserved cell
@@ -289,10 +292,10 @@ void leave_reserved_cell(const MailboxAddress &own) {
 TEST_F(PortDeath, ReservedCellDoesNotHoldUpTheMessagesBehindIt) {
     const LogCapture log;
     TestPort other;
-    Link &link = other.link(*port_);
+    Connection &connection = other.connection(*port_);
     leave_reserved_cell((*port_)->address());
     for (uint64_t i = 0; i < 10; ++i) {
-        ASSERT_EQ(link.am_short(1, i, nullptr, 0), Status::ok);
+        ASSERT_EQ(connection.am_short(1, i, nullptr, 0), Status::ok);
     }
     EXPECT_TRUE(progress_until({port_.get()}, [&] { return port_->messages.size() == 10; }));
 }
@@ -300,21 +303,21 @@ TEST_F(PortDeath, ReservedCellDoesNotHoldUpTheMessagesBehindIt) {
 TEST_F(PortDeath, ReservedCellDoesNotHoldUpAProcessThatSeldomPolls) {
     const LogCapture log;
     TestPort other;
-    Link &link = other.link(*port_);
+    Connection &connection = other.connection(*port_);
     EXPECT_FALSE(seldom_polls_until(*port_, [&] { return !port_->messages.empty(); }));
     leave_reserved_cell((*port_)->address());
-    ASSERT_EQ(link.am_short(1, 0, nullptr, 0), Status::ok);
+    ASSERT_EQ(connection.am_short(1, 0, nullptr, 0), Status::ok);
     EXPECT_TRUE(seldom_polls_until(*port_, [&] { return port_->messages.size() == 1; }));
 }
 
 TEST_F(PortDeath, ReservedCellDoesNotHoldUpASleeper) {
     const LogCapture log;
     TestPort other;
-    Link &link = other.link(*port_);
+    Connection &connection = other.connection(*port_);
     settle({port_.get()});
     ASSERT_TRUE((*port_)->arm());
     leave_reserved_cell((*port_)->address());
-    ASSERT_EQ(link.am_short(1, 0, nullptr, 0), Status::ok);
+    ASSERT_EQ(connection.am_short(1, 0, nullptr, 0), Status::ok);
     // As a user of the descriptor does: progress, arm, sleep.
     const Deadline deadline;
     pollfd event = {(*port_)->event_fd(), POLLIN, 0};
@@ -332,7 +335,7 @@ TEST_F(PortDeath, RecordsOfTheDeadServeOthers) {
     for (uint32_t i = 0; i < 8; ++i) {
         Child peer([&](const Channel &) {
             TestPort port({0, 4096, 4096, 16});
-            port.link(own).am_short(1, 0, nullptr, 0);
+            port.connection(own).am_short(1, 0, nullptr, 0);
             raise(SIGKILL);
             return 0;
         });

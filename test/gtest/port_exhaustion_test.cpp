@@ -39,14 +39,14 @@ struct Ports {
 
 struct ConnectedPorts : Ports {
     ConnectedPorts() {
-        a.link(b);
-        b.link(a);
+        a.connection(b);
+        b.connection(a);
     }
 };
 
 TEST(PortExhaustion, PortThatCannotBeMadeIsNoneAndLeavesNothing) {
     const PortCallbacks nobody = {nullptr, [](void *, uint8_t, void *, size_t) {},
-                                  [](void *, Link &) {}};
+                                  [](void *, Connection &) {}};
     Port::create(kSmallPort, nobody);  // makes what a process keeps
     const size_t descriptors = open_descriptors();
     const size_t mappings = mappings_named("gpushm");
@@ -68,11 +68,11 @@ TEST(PortExhaustion, PeerThatCannotBeReachedNowCanBeLater) {
     for_each_failing_call<Ports>(
         2, [](Ports &ports, const FailingCall &failing, const LogCapture &) {
             const char *why = nullptr;
-            if (ports.a->link(ports.b->address(), &why) == nullptr) {
+            if (ports.a->connect(ports.b->address(), &why) == nullptr) {
                 ASSERT_NE(failing.name(), nullptr);
                 EXPECT_NE(std::string(why).find("ulimit"), std::string::npos) << why;
             }
-            ASSERT_EQ(ports.a.link(ports.b).am_short(1, 5, nullptr, 0), Status::ok);
+            ASSERT_EQ(ports.a.connection(ports.b).am_short(1, 5, nullptr, 0), Status::ok);
             settle({&ports.a, &ports.b});
             EXPECT_EQ(ports.b.messages.size(), 1u);
         });
@@ -86,11 +86,12 @@ void expect_transfers(TestPort &a, TestPort &b) {
     for (const bool put : {true, false}) {
         fill_pattern(put ? local.data() : remote.data(), kBytes, put);
         Outcome outcome;
-        Link &link = a.link(b);
-        ASSERT_EQ(
-            put ? link.put(local.data(), kBytes, registration.at(), nullptr, outcome.completion())
-                : link.get(local.data(), kBytes, registration.at(), nullptr, outcome.completion()),
-            Status::in_progress);
+        Connection &connection = a.connection(b);
+        ASSERT_EQ(put ? connection.put(local.data(), kBytes, registration.at(), nullptr,
+                                       outcome.completion())
+                      : connection.get(local.data(), kBytes, registration.at(), nullptr,
+                                       outcome.completion()),
+                  Status::in_progress);
         ASSERT_TRUE(progress_until({&a, &b}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_EQ(pattern_mismatch(put ? remote.data() : local.data(), kBytes, put), kBytes);

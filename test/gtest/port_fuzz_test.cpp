@@ -34,7 +34,7 @@ public:
         const char *why = "";
         mailbox_ = MailboxReceiver::create(16, kSlotBytes);
         sender_ = MailboxSender::attach(victim_->address(), mailbox_->address(), &why);
-        link_ = &victim_.link(mailbox_->address());
+        connection_ = &victim_.connection(mailbox_->address());
         records_ = Segment::attach(getpid(), victim_->address().segment_fd, 0, &why);
         ring_ = StagingRingSender::create(16384);
         const RingOffer offer = {ring_->cookie(), ring_->segment_fd()};
@@ -63,9 +63,9 @@ public:
         for (size_t i = random_.below(3); i > 0; --i) {
             victim_->progress();
         }
-        if (link_->failed()) {
+        if (connection_->failed()) {
             victim_->progress();
-            EXPECT_EQ(victim_.failed_links.size(), 1u);
+            EXPECT_EQ(victim_.failed_connections.size(), 1u);
             for (const auto &transfer : transfers_) {
                 EXPECT_EQ(transfer->calls, 1u);
             }
@@ -120,8 +120,8 @@ private:
         const Completion completion = transfer->completion();
         const bool put = random_.below(2) == 0;
         const Status status =
-            put ? link_->put(transfer->memory.get(), length, remote, this, completion)
-                : link_->get(transfer->memory.get(), length, remote, this, completion);
+            put ? connection_->put(transfer->memory.get(), length, remote, this, completion)
+                : connection_->get(transfer->memory.get(), length, remote, this, completion);
         if (status == Status::in_progress) {
             transfers_.push_back(std::move(transfer));
         }
@@ -200,7 +200,8 @@ private:
                 address.cookie.low = value();
                 break;
         }
-        if (&record != &records[0]) {  // its own stays, or nothing would reach the link any more
+        if (&record !=
+            &records[0]) {  // its own stays, or nothing would reach the connection any more
             record.address = address;
             record.owner = static_cast<uint64_t>(getpid()) << 1 | random_.below(2);
         }
@@ -302,7 +303,7 @@ private:
             case CellKind::unmap_notice:
                 return put_into(payload, UnmapNotice{name().owner, name().buffer_id});
             case CellKind::transfer_done: {
-                // Rarely for a put that is under way: the link ends with that.
+                // Rarely for a put that is under way: the connection ends with that.
                 const bool early =
                     !last_is_get_ && last_end_ < last_total_ && random_.below(50) != 0;
                 const bool refused = last_is_get_ && random_.below(50) != 0;
@@ -368,7 +369,7 @@ private:
 
     Random &random_;
     TestPort victim_;
-    Link *link_;
+    Connection *connection_;
     std::unique_ptr<SharedArea> area_ = std::make_unique<SharedArea>();
     std::vector<std::unique_ptr<LocalTransfer>> transfers_;
     std::optional<MailboxReceiver> mailbox_;

@@ -57,7 +57,7 @@ protected:
         const size_t before = b_.messages.size();
         Outcome outcome;
         const Status status =
-            link_.am_pieces(1, nullptr, 0, pieces, count, nullptr, outcome.completion());
+            connection_.am_pieces(1, nullptr, 0, pieces, count, nullptr, outcome.completion());
         ASSERT_TRUE(status == Status::ok || status == Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return b_.messages.size() > before; }));
         settle({&a_, &b_});
@@ -65,18 +65,18 @@ protected:
     void transfer(bool put, Buffer &source, Buffer &target, size_t length) {
         const Registration registration(put ? target.data() : source.data(), length);
         Outcome outcome;
-        ASSERT_EQ(
-            put ? link_.put(source.data(), length, registration.at(), nullptr, outcome.completion())
-                : link_.get(target.data(), length, registration.at(), nullptr,
-                            outcome.completion()),
-            Status::in_progress);
+        ASSERT_EQ(put ? connection_.put(source.data(), length, registration.at(), nullptr,
+                                        outcome.completion())
+                      : connection_.get(target.data(), length, registration.at(), nullptr,
+                                        outcome.completion()),
+                  Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         ASSERT_EQ(outcome.status, Status::ok);
     }
 
     TestPort a_;
     TestPort b_;
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
 };
 
 /** Where its pages lie costs a system call: one on either side, where it goes in one piece. */
@@ -126,7 +126,8 @@ TEST_F(PortGpuCalls, EagerFromADeviceInABurst) {
     const size_t before = b_.messages.size();
     reset_calls();
     for (int i = 0; i < 10; ++i) {
-        ASSERT_EQ(link_.am_pieces(1, nullptr, 0, pieces, 1, nullptr, {}), Status::in_progress);
+        ASSERT_EQ(connection_.am_pieces(1, nullptr, 0, pieces, 1, nullptr, {}),
+                  Status::in_progress);
     }
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return b_.messages.size() == before + 10; }));
     EXPECT_EQ(calls("cuPointerGetAttributes"), 10u);
@@ -140,8 +141,8 @@ TEST_F(PortGpuCalls, MessagesFromTheHost) {
     unsigned char bytes[2000] = {};
     PatternMessage message = {2000, 1};
     size_t packed;
-    ASSERT_EQ(link_.am_short(1, 0, bytes, 80), Status::ok);
-    ASSERT_EQ(link_.am_pack(1, PatternMessage::pack, &message, &packed), Status::ok);
+    ASSERT_EQ(connection_.am_short(1, 0, bytes, 80), Status::ok);
+    ASSERT_EQ(connection_.am_pack(1, PatternMessage::pack, &message, &packed), Status::ok);
     settle({&a_, &b_});
     expect_calls({0, 0, 0});
     const Piece pieces[] = {{bytes, 1000}, {bytes + 1000, 1000}};
@@ -182,8 +183,8 @@ TEST_F(PortGpuCalls, ChunksOfOneTransferEndOneByOne) {
     const Registration registration(target.data(), kLength);
     Outcome outcome;
     reset_calls();
-    ASSERT_EQ(sender.link(receiver).put(source.data(), kLength, registration.at(), nullptr,
-                                        outcome.completion()),
+    ASSERT_EQ(sender.connection(receiver).put(source.data(), kLength, registration.at(), nullptr,
+                                              outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&sender, &receiver}, [&] { return outcome.done(); }));
     EXPECT_EQ(calls("cuEventRecord"), 2 * kChunks) << "both sides";
@@ -204,7 +205,7 @@ TEST_F(PortGpuCalls, LongTransfersUnderWayTogether) {
     TestPort sender(config);
     TestPort receiver(config);
     make_ring_ready(sender, receiver);
-    Link &link = sender.link(receiver);
+    Connection &connection = sender.connection(receiver);
     Buffer source(MemoryKind::device, kCount * kLength);
     Buffer target(MemoryKind::device, kCount * kLength);
     source.fill(1);
@@ -214,8 +215,8 @@ TEST_F(PortGpuCalls, LongTransfersUnderWayTogether) {
     set_simulation("SIMCUDA_DELAY_US", "3000");
     reset_calls();
     for (size_t i = 0; i < kCount; ++i) {
-        ASSERT_EQ(link.put(source.data() + i * kLength, kLength, registration.at(i * kLength),
-                           nullptr, outcomes[i].completion()),
+        ASSERT_EQ(connection.put(source.data() + i * kLength, kLength, registration.at(i * kLength),
+                                 nullptr, outcomes[i].completion()),
                   Status::in_progress);
     }
     ASSERT_TRUE(progress_until({&sender, &receiver}, [&] {

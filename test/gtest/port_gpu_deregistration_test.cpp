@@ -67,14 +67,14 @@ TEST_P(PortGpuDeregistration, NothingIsWrittenAfterIt) {
     Registration registration(target.data(), kBytes);
     TestPort a(config());
     TestPort b(config());
-    Link &link = a.link(b);
+    Connection &connection = a.connection(b);
     make_ring_ready(a, b);
     const void *from = is_mapped() ? gpu_source.data() : source.data();
     Outcome outcome;
     const auto begin = [&] {
         reset_calls();
         set_simulation("SIMCUDA_DELAY_US", kSlow);
-        EXPECT_EQ(link.put(from, kBytes, registration.named(), nullptr, outcome.completion()),
+        EXPECT_EQ(connection.put(from, kBytes, registration.named(), nullptr, outcome.completion()),
                   Status::in_progress);
         EXPECT_TRUE(progress_until({&a, &b}, [&] { return copies() != 0; }));
     };
@@ -166,8 +166,8 @@ FreshProcess both_put("both-deregister-during-puts", [] {
     pair.peer.simulate("SIMCUDA_DELAY_US", kSlow);
     set_simulation("SIMCUDA_DELAY_US", kSlow);
     Outcome outcome;
-    CHECK(pair.peer.link().put(source.data(), kMapped, remote, nullptr, outcome.completion()) ==
-          Status::in_progress);
+    CHECK(pair.peer.connection().put(source.data(), kMapped, remote, nullptr,
+                                     outcome.completion()) == Status::in_progress);
     pair.peer.begin_put_and_deregister(registration.named(), kMapped);
     while (!is_written(*pair.port, registration.at().registration)) {  // and progresses nothing
         std::this_thread::yield();

@@ -36,10 +36,10 @@ protected:
         const Registration registration(remote.data(), length + (put ? target_at : source_at));
         const RemoteMemory memory = registration.named(put ? target_at : source_at);
         Outcome outcome;
-        const Status status = put ? link_.put(source.data() + source_at, length, memory, nullptr,
-                                              outcome.completion())
-                                  : link_.get(target.data() + target_at, length, memory, nullptr,
-                                              outcome.completion());
+        const Status status = put ? connection_.put(source.data() + source_at, length, memory,
+                                                    nullptr, outcome.completion())
+                                  : connection_.get(target.data() + target_at, length, memory,
+                                                    nullptr, outcome.completion());
         if (status != Status::in_progress) {
             EXPECT_FALSE(outcome.done());
             return status;
@@ -50,7 +50,7 @@ protected:
 
     TestPort a_{kMappingPort};
     TestPort b_{kMappingPort};
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
 };
 
 class PortGpuDirectKinds
@@ -99,9 +99,10 @@ TEST_F(PortGpuDirect, OneCopyAndThePeerDoesNothing) {
         const RemoteMemory remote = registration.named();
         Outcome outcome;
         reset_calls();
-        ASSERT_EQ(put ? link_.put(source.data(), kBytes, remote, nullptr, outcome.completion())
-                      : link_.get(target.data(), kBytes, remote, nullptr, outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            put ? connection_.put(source.data(), kBytes, remote, nullptr, outcome.completion())
+                : connection_.get(target.data(), kBytes, remote, nullptr, outcome.completion()),
+            Status::in_progress);
         ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         // One that takes long is asked after, by another cuMemcpyAsync.
@@ -123,17 +124,18 @@ TEST_F(PortGpuDirect, MemoryThatIsNotRegisteredIsNotTouched) {
         gone = registration.named();
         for (const bool put : {true, false}) {  // more than is registered
             Outcome outcome;
-            ASSERT_EQ(put ? link_.put(local.data(), kBytes, gone, nullptr, outcome.completion())
-                          : link_.get(local.data(), kBytes, gone, nullptr, outcome.completion()),
-                      Status::in_progress);
+            ASSERT_EQ(
+                put ? connection_.put(local.data(), kBytes, gone, nullptr, outcome.completion())
+                    : connection_.get(local.data(), kBytes, gone, nullptr, outcome.completion()),
+                Status::in_progress);
             ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
             EXPECT_EQ(outcome.status, Status::gpu_error);
         }
     }
     for (const bool put : {true, false}) {
         Outcome outcome;
-        ASSERT_EQ(put ? link_.put(local.data(), 100, gone, nullptr, outcome.completion())
-                      : link_.get(local.data(), 100, gone, nullptr, outcome.completion()),
+        ASSERT_EQ(put ? connection_.put(local.data(), 100, gone, nullptr, outcome.completion())
+                      : connection_.get(local.data(), 100, gone, nullptr, outcome.completion()),
                   Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::gpu_error);
@@ -155,19 +157,19 @@ TEST_F(PortGpuDirect, FlushAndFenceWaitForIt) {
     set_simulation("SIMCUDA_DELAY_US", "20000");
     Outcome put;
     Outcome flush;
-    ASSERT_EQ(link_.put(source.data(), kBytes, remote, nullptr, put.completion()),
+    ASSERT_EQ(connection_.put(source.data(), kBytes, remote, nullptr, put.completion()),
               Status::in_progress);
-    ASSERT_EQ(link_.flush(nullptr, flush.completion()), Status::in_progress);
-    link_.fence();
+    ASSERT_EQ(connection_.flush(nullptr, flush.completion()), Status::in_progress);
+    connection_.fence();
     a_->progress();
     b_->progress();
     EXPECT_FALSE(put.done() || flush.done());
-    EXPECT_EQ(link_.am_short(1, 0, nullptr, 0), Status::no_resource) << "behind the fence";
+    EXPECT_EQ(connection_.am_short(1, 0, nullptr, 0), Status::no_resource) << "behind the fence";
     EXPECT_FALSE(a_->arm());
     ASSERT_TRUE(progress_until({&a_}, [&] { return flush.done(); }));
     EXPECT_TRUE(put.done());
     EXPECT_EQ(put.status, Status::ok);
-    EXPECT_EQ(link_.am_short(1, 0, nullptr, 0), Status::ok);
+    EXPECT_EQ(connection_.am_short(1, 0, nullptr, 0), Status::ok);
     set_simulation("SIMCUDA_DELAY_US", "5");
     EXPECT_EQ(target.check(0, kBytes, 1, 0), "");
 }
@@ -187,8 +189,9 @@ TEST_F(PortGpuDirect, PutsToManyRegistrationsAllArrive) {
         const RemoteMemory remote = registrations.back().named();
         ASSERT_EQ(send_when_possible(a_, b_,
                                      [&] {
-                                         return link_.put(source.data() + i * kPart, kPart, remote,
-                                                          nullptr, outcomes[i].completion());
+                                         return connection_.put(source.data() + i * kPart, kPart,
+                                                                remote, nullptr,
+                                                                outcomes[i].completion());
                                      }),
                   Status::in_progress);
     }
@@ -207,7 +210,7 @@ TEST_F(PortGpuDirect, WhatIsDeregisteredMeanwhileDoesNotCount) {
     const RemoteMemory remote = registration.named();
     for (const bool at_once : {false, true}) {
         Outcome outcome;
-        ASSERT_EQ(link_.get(target.data(), kBytes, remote, nullptr, outcome.completion()),
+        ASSERT_EQ(connection_.get(target.data(), kBytes, remote, nullptr, outcome.completion()),
                   Status::in_progress);
         if (!at_once) {
             registration.end();
@@ -223,14 +226,15 @@ TEST_F(PortGpuDirect, WhatIsWrittenToNoRegistrationIsAnError) {
     Buffer target(MemoryKind::device, kBytes);
     Registration registration(target.data(), kBytes);
     Outcome outcome;
-    ASSERT_EQ(link_.put(source.data(), kBytes, registration.named(), nullptr, outcome.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection_.put(source.data(), kBytes, registration.named(), nullptr, outcome.completion()),
+        Status::in_progress);
     registration.end();
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
     EXPECT_EQ(outcome.status, Status::gpu_error);
 }
 
-/** What ends it: cancel, a failure of the link, the end of the port. */
+/** What ends it: cancel, a failure of the connection, the end of the port. */
 enum class End { cancel, fail, destroy };
 
 class PortGpuDirectEnds : public PortGpuDirect, public testing::WithParamInterface<End> {};
@@ -247,18 +251,19 @@ TEST_P(PortGpuDirectEnds, LeavesTheMemoryAlone) {
     set_simulation("SIMCUDA_DELAY_US", "20000");
     Outcome outcome;
     Outcome put;
-    ASSERT_EQ(link_.get(local.data(), kHalf, registration.named(), &kOwner, outcome.completion()),
-              Status::in_progress);
-    ASSERT_EQ(link_.put(local.data() + kHalf, kHalf, registration.named(kHalf), &kOwner,
-                        put.completion()),
+    ASSERT_EQ(
+        connection_.get(local.data(), kHalf, registration.named(), &kOwner, outcome.completion()),
+        Status::in_progress);
+    ASSERT_EQ(connection_.put(local.data() + kHalf, kHalf, registration.named(kHalf), &kOwner,
+                              put.completion()),
               Status::in_progress);
     a_->progress();
     switch (GetParam()) {
         case End::cancel:
-            link_.cancel(&kOwner);
+            connection_.cancel(&kOwner);
             break;
         case End::fail:
-            link_.fail();
+            connection_.fail();
             break;
         case End::destroy:
             a_.destroy();
@@ -293,8 +298,8 @@ TEST_F(PortGpuDirect, PortWithoutMappingTakesTheRing) {
     if (simulated()) {
         reset_calls();
     }
-    ASSERT_EQ(plain.link(b_).get(target.data(), kBytes, registration.named(), nullptr,
-                                 outcome.completion()),
+    ASSERT_EQ(plain.connection(b_).get(target.data(), kBytes, registration.named(), nullptr,
+                                       outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&plain, &b_}, [&] { return outcome.done(); }));
     EXPECT_EQ(target.check(0, kBytes, 1, 0), "");

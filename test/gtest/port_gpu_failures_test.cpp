@@ -96,7 +96,7 @@ int run_message(const std::string &describe, TestPort &a, TestPort &b, Buffer &s
     Outcome outcome;
     const Piece pieces[] = {{source.data(), 3000}, {source.data() + 3000, 4000}};
     Status status = send_when_possible(a, b, [&] {
-        return a.link(b).am_pieces(1, nullptr, 0, pieces, 2, nullptr, outcome.completion());
+        return a.connection(b).am_pieces(1, nullptr, 0, pieces, 2, nullptr, outcome.completion());
     });
     if (status == Status::in_progress) {
         CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
@@ -117,9 +117,10 @@ int run_transfer(const std::string &describe, bool put, TestPort &a, TestPort &b
     Outcome outcome;
     const Registration registration(put ? target.data() : source.data(), kBytes);
     const RemoteMemory remote = registration.named();
-    CHECK_CASE((put ? a.link(b).put(source.data(), kBytes, remote, nullptr, outcome.completion())
-                    : a.link(b).get(target.data(), kBytes, remote, nullptr,
-                                    outcome.completion())) == Status::in_progress);
+    CHECK_CASE(
+        (put ? a.connection(b).put(source.data(), kBytes, remote, nullptr, outcome.completion())
+             : a.connection(b).get(target.data(), kBytes, remote, nullptr, outcome.completion())) ==
+        Status::in_progress);
     CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
     settle({&a, &b});
     CHECK_CASE(outcome.calls == 1);
@@ -160,7 +161,7 @@ int run(Scenario scenario, const std::string &rule) {
                                    scenario != Scenario::get && scenario != Scenario::mapped_get, a,
                                    b, source, target, &errors);
             CHECK_CASE(status == 0);
-            CHECK_CASE(!a.link(b).failed());
+            CHECK_CASE(!a.connection(b).failed());
         }
         CHECK_CASE(!must_be_told(scenario, rule) || is_mapped(scenario) || errors == 1);
         CHECK_CASE(!(has_another_way(scenario, rule) || is_mapped(scenario)) || errors == 0 ||
@@ -170,8 +171,8 @@ int run(Scenario scenario, const std::string &rule) {
         target.fill(2);
         Outcome outcome;
         const Registration registration(target.data(), kBytes);
-        CHECK_CASE(a.link(b).put(source.data(), kBytes, registration.at(), nullptr,
-                                 outcome.completion()) == Status::in_progress);
+        CHECK_CASE(a.connection(b).put(source.data(), kBytes, registration.at(), nullptr,
+                                       outcome.completion()) == Status::in_progress);
         CHECK_CASE(progress_until({&a, &b}, [&] { return outcome.done(); }));
         CHECK_CASE(outcome.status == Status::ok);
         CHECK_CASE(target.check(0, kBytes, 1, 0).empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Head starts: copies into the ring that begin before the peer asks for them.
+// Speculative copies: copies into the ring that begin before the peer asks for them.
 #include "core_gpu_support.hpp"
 #include "port_support.hpp"
 
@@ -17,31 +17,31 @@ constexpr size_t kLongAlone = 256 << 10;
 struct Announcement {
     const void *address;
     size_t length;
-    uint64_t head_start;
+    uint64_t speculative_copy;
 
     static size_t pack(void *destination, void *argument) {
         auto *self = static_cast<Announcement *>(argument);
-        Link *link = Link::packing();
-        self->head_start =
-            link != nullptr
-                ? link->plan_head_start(self->address, self->length,
-                                        query_memory(self->address).kind == MemoryKind::device)
-                : 0;
+        MessageSender *sender = MessageSender::packing();
+        self->speculative_copy = sender != nullptr
+                                     ? sender->plan_speculative_copy(
+                                           self->address, self->length,
+                                           query_memory(self->address).kind == MemoryKind::device)
+                                     : 0;
         memcpy(destination, self, sizeof(*self));
         return sizeof(*self);
     }
 };
 
-/** The number of the head start; 0: none. */
-uint64_t announce(Link &owner, const unsigned char *address, size_t length) {
+/** The number of the speculative copy; 0: none. */
+uint64_t announce(Connection &owner, const unsigned char *address, size_t length) {
     Announcement announcement = {address, length, 0};
     size_t packed = 0;
     EXPECT_EQ(owner.am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
-    return announcement.head_start;
+    return announcement.speculative_copy;
 }
 
 /** a owns device memory and tells b of it, b gets it into host memory. */
-class PortGpuHeadStart : public GpuTest {
+class PortGpuSpeculativeCopy : public GpuTest {
 protected:
     void SetUp() override {
         source_.fill(0);
@@ -49,7 +49,7 @@ protected:
             exchange(1000);
         }
     }
-    ~PortGpuHeadStart() override {
+    ~PortGpuSpeculativeCopy() override {
         a_.destroy();
         b_.destroy();
     }
@@ -57,10 +57,10 @@ protected:
     uint64_t announce(size_t length, size_t offset = 0) {
         return gpushm::announce(owner_, source_.data() + offset, length);
     }
-    void get(size_t length, uint64_t head_start, uint64_t pattern, size_t offset = 0) {
+    void get(size_t length, uint64_t speculative_copy, uint64_t pattern, size_t offset = 0) {
         target_.fill(1000 + pattern);
         RemoteMemory remote = registration_.at(offset);
-        remote.head_start = head_start;
+        remote.speculative_copy = speculative_copy;
         Outcome outcome;
         ASSERT_EQ(
             reader_.get(target_.data() + offset, length, remote, nullptr, outcome.completion()),
@@ -72,18 +72,18 @@ protected:
         memcpy(expected_.data() + offset, bytes_.data() + offset, length);
         ASSERT_EQ(memcmp(target_.data(), expected_.data(), kRoom), 0);
     }
-    /** One message with fresh bytes; whether it had a head start. */
+    /** One message with fresh bytes; whether it had a speculative copy. */
     bool exchange(size_t length) {
         source_.fill(++pattern_);
-        const uint64_t head_start = announce(length);
-        get(length, head_start, pattern_);
-        return head_start != 0;
+        const uint64_t speculative_copy = announce(length);
+        get(length, speculative_copy, pattern_);
+        return speculative_copy != 0;
     }
 
     TestPort a_;
     TestPort b_;
-    Link &owner_ = a_.link(b_);
-    Link &reader_ = b_.link(a_);
+    Connection &owner_ = a_.connection(b_);
+    Connection &reader_ = b_.connection(a_);
     Buffer source_{MemoryKind::device, kRoom};
     Buffer target_{MemoryKind::host, kRoom};
     Buffer bytes_{MemoryKind::host, kRoom};     // what the source holds
@@ -94,11 +94,11 @@ protected:
 
 /** Of two processes on one GPU, one copies for both: what the other would copy out of the ring
  * waits for a time slice. */
-TEST_F(PortGpuHeadStart, IsNotTakenWhereOneProcessCopiesForTheGpu) {
+TEST_F(PortGpuSpeculativeCopy, IsNotTakenWhereOneProcessCopiesForTheGpu) {
     Buffer destination(MemoryKind::device, kRoom);
     GetRequest request = {};
-    request.head_start = announce(1000);
-    ASSERT_NE(request.head_start, 0u);
+    request.speculative_copy = announce(1000);
+    ASSERT_NE(request.speculative_copy, 0u);
     const RemoteMemory remote = registration_.at(0);
     request.transfer_id = 1u << 20;  // of nobody
     request.address = remote.address;
@@ -106,26 +106,26 @@ TEST_F(PortGpuHeadStart, IsNotTakenWhereOneProcessCopiesForTheGpu) {
     request.registration = remote.registration;
     request.buffer = name_buffer(query_memory(destination.data()));
     request.shared = {0, 1};
-    owner_.receive_get_request(request);
+    owner_.transfers().receive_get_request(request);
     EXPECT_EQ(announce(1000), 0u) << "the ring is not the way of this pair";
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return !owner_.busy(); }));
 }
 
-TEST_F(PortGpuHeadStart, CopyBeginsWithTheMessage) {
+TEST_F(PortGpuSpeculativeCopy, CopyBeginsWithTheMessage) {
     if (!simulated()) {
         GTEST_SKIP() << "counts calls";
     }
     source_.fill(++pattern_);
     reset_calls();
-    const uint64_t head_start = announce(1000);
-    EXPECT_NE(head_start, 0u);
+    const uint64_t speculative_copy = announce(1000);
+    EXPECT_NE(speculative_copy, 0u);
     EXPECT_EQ(calls("cuMemcpyAsync"), 1u) << "at once";
-    get(1000, head_start, pattern_);
+    get(1000, speculative_copy, pattern_);
     EXPECT_EQ(calls("cuMemcpyAsync"), 1u) << "and not again";
 }
 
 /** Several would fill the ring. */
-TEST_F(PortGpuHeadStart, OneThatIsAloneMayBeLonger) {
+TEST_F(PortGpuSpeculativeCopy, OneThatIsAloneMayBeLonger) {
     PortConfig config = kSmallPort;
     config.ring_bytes = 2 << 20;
     config.gpu_chunk_bytes = kLongAlone;
@@ -135,17 +135,17 @@ TEST_F(PortGpuHeadStart, OneThatIsAloneMayBeLonger) {
     Buffer target(MemoryKind::host, kLongAlone + 1);
     const Registration registration(source.data(), kLongAlone + 1);
     const auto announced = [&](size_t length) {
-        return gpushm::announce(owner.link(reader), source.data(), length);
+        return gpushm::announce(owner.connection(reader), source.data(), length);
     };
-    const auto get = [&](size_t length, uint64_t head_start, uint64_t pattern) {
+    const auto get = [&](size_t length, uint64_t speculative_copy, uint64_t pattern) {
         source.fill(pattern);
         target.fill(pattern + 1000);
         RemoteMemory remote = registration.at(0);
-        remote.head_start = head_start;
+        remote.speculative_copy = speculative_copy;
         Outcome outcome;
-        EXPECT_EQ(
-            reader.link(owner).get(target.data(), length, remote, nullptr, outcome.completion()),
-            Status::in_progress);
+        EXPECT_EQ(reader.connection(owner).get(target.data(), length, remote, nullptr,
+                                               outcome.completion()),
+                  Status::in_progress);
         EXPECT_TRUE(progress_until({&owner, &reader}, [&] { return outcome.done(); }));
         EXPECT_EQ(target.check(0, length, pattern, pattern + 1000), "");
     };
@@ -162,31 +162,31 @@ TEST_F(PortGpuHeadStart, OneThatIsAloneMayBeLonger) {
     reader.destroy();
 }
 
-TEST_F(PortGpuHeadStart, FreshBytesEachTime) {
+TEST_F(PortGpuSpeculativeCopy, FreshBytesEachTime) {
     for (size_t length = 1; length <= kRoom; length += 97) {
         ASSERT_TRUE(exchange(length));
     }
 }
 
-TEST_F(PortGpuHeadStart, ManyAreUnderWayAndAskedForInAnyOrder) {
+TEST_F(PortGpuSpeculativeCopy, ManyAreUnderWayAndAskedForInAnyOrder) {
     constexpr size_t kCount = 4;
     constexpr size_t kEach = kRoom / kCount;
     for (const bool reversed : {false, true}) {
         source_.fill(++pattern_);
-        uint64_t head_starts[kCount];
+        uint64_t speculative_copies[kCount];
         for (size_t i = 0; i < kCount; ++i) {
-            head_starts[i] = announce(kEach, i * kEach);
-            EXPECT_NE(head_starts[i], 0u);
+            speculative_copies[i] = announce(kEach, i * kEach);
+            EXPECT_NE(speculative_copies[i], 0u);
         }
         for (size_t i = 0; i < kCount; ++i) {
             const size_t which = reversed ? kCount - 1 - i : i;
-            get(kEach, head_starts[which], pattern_, which * kEach);
+            get(kEach, speculative_copies[which], pattern_, which * kEach);
         }
     }
 }
 
 /** Host memory that a GPU gets: in the ring when the request comes. */
-TEST_F(PortGpuHeadStart, HostMemoryIsCopiedWithTheMessage) {
+TEST_F(PortGpuSpeculativeCopy, HostMemoryIsCopiedWithTheMessage) {
     Buffer source(MemoryKind::host, kRoom);
     Buffer target(MemoryKind::device, kRoom);
     Registration registration(source.data(), kRoom);
@@ -200,14 +200,14 @@ TEST_F(PortGpuHeadStart, HostMemoryIsCopiedWithTheMessage) {
             source.fill(2000 + pattern);  // no sender may, but it shows when the bytes were read
         }
         RemoteMemory remote = registration.at(0);
-        remote.head_start = announcement.head_start;
+        remote.speculative_copy = announcement.speculative_copy;
         Outcome outcome;
         EXPECT_EQ(reader_.get(target.data(), length, remote, nullptr, outcome.completion()),
                   Status::in_progress);
         EXPECT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_EQ(target.check(0, length, pattern, 1000 + pattern), "") << length;
-        return announcement.head_start != 0;
+        return announcement.speculative_copy != 0;
     };
     uint64_t pattern = 100;
     EXPECT_FALSE(exchange_of_host_memory(1000, ++pattern, false))
@@ -220,7 +220,7 @@ TEST_F(PortGpuHeadStart, HostMemoryIsCopiedWithTheMessage) {
 }
 
 /** Nobody asks for it, and its memory is freed before the copy is given to the driver. */
-TEST_F(PortGpuHeadStart, MemoryThatIsFreedMeanwhileIsNotRead) {
+TEST_F(PortGpuSpeculativeCopy, MemoryThatIsFreedMeanwhileIsNotRead) {
     SKIP_UNLESS_SIMULATED();
     const LogCapture log;
     set_simulation("SIMCUDA_DELAY_US", "20000");
@@ -232,7 +232,7 @@ TEST_F(PortGpuHeadStart, MemoryThatIsFreedMeanwhileIsNotRead) {
         Announcement announcement = {freed.data(), 1000, 0};
         size_t packed = 0;
         EXPECT_EQ(owner_.am_pack(7, Announcement::pack, &announcement, &packed), Status::ok);
-        EXPECT_NE(announcement.head_start, 0u);
+        EXPECT_NE(announcement.speculative_copy, 0u);
         EXPECT_EQ(calls("cuMemcpyAsync"), 2u) << "not submitted yet";
     }
     settle({&a_, &b_});
@@ -244,7 +244,7 @@ TEST_F(PortGpuHeadStart, MemoryThatIsFreedMeanwhileIsNotRead) {
 }
 
 /** Another message at the same address: the bytes of the earlier one must never come for it. */
-TEST_F(PortGpuHeadStart, EarlierBytesAreNotForALaterMessage) {
+TEST_F(PortGpuSpeculativeCopy, EarlierBytesAreNotForALaterMessage) {
     source_.fill(++pattern_);
     const uint64_t unused = announce(1000);
     EXPECT_NE(unused, 0u);
@@ -258,11 +258,11 @@ TEST_F(PortGpuHeadStart, EarlierBytesAreNotForALaterMessage) {
 }
 
 /** Part of it, or more: what was copied is not what is asked for. */
-TEST_F(PortGpuHeadStart, OtherRangesAreCopiedAnew) {
+TEST_F(PortGpuSpeculativeCopy, OtherRangesAreCopiedAnew) {
     for (const size_t length : {size_t{999}, size_t{1001}}) {
         source_.fill(++pattern_);
-        const uint64_t head_start = announce(1000);
-        get(length, head_start, pattern_);
+        const uint64_t speculative_copy = announce(1000);
+        get(length, speculative_copy, pattern_);
         exchange(1000);
         exchange(1000);
         exchange(1000);
@@ -275,7 +275,7 @@ TEST_F(PortGpuHeadStart, OtherRangesAreCopiedAnew) {
 
 /** Those that nobody asks for hold up nothing: neither what is sent through the ring later, nor
  * sleep, and they do not fill the ring. */
-TEST_F(PortGpuHeadStart, UnusedOnesHoldUpNothing) {
+TEST_F(PortGpuSpeculativeCopy, UnusedOnesHoldUpNothing) {
     unsigned wasted = 0;
     for (int round = 0; round < 400; ++round) {
         wasted += announce(kRoom) != 0;
@@ -301,7 +301,7 @@ TEST_F(PortGpuHeadStart, UnusedOnesHoldUpNothing) {
     EXPECT_TRUE(exchange(1000));
 }
 
-TEST_F(PortGpuHeadStart, CancelWaitsForTheCopy) {
+TEST_F(PortGpuSpeculativeCopy, CancelWaitsForTheCopy) {
     if (!simulated()) {
         GTEST_SKIP() << "needs slow copies";
     }
@@ -313,7 +313,7 @@ TEST_F(PortGpuHeadStart, CancelWaitsForTheCopy) {
     EXPECT_TRUE(a_->idle()) << "the source may be freed now";
 }
 
-TEST_F(PortGpuHeadStart, PeerMayClose) {
+TEST_F(PortGpuSpeculativeCopy, PeerMayClose) {
     EXPECT_NE(announce(1000), 0u);
     b_.destroy();
     settle({&a_});
@@ -321,7 +321,7 @@ TEST_F(PortGpuHeadStart, PeerMayClose) {
 }
 
 /** The 44th peer of a port has such a ring. */
-TEST_F(GpuTest, NothingWaitsForRoomThatAHeadStartTakes) {
+TEST_F(GpuTest, NothingWaitsForRoomThatASpeculativeCopyTakes) {
     PortConfig config = kSmallPort;
     config.ring_bytes = 4 * kSlotBytes;
     for (const bool is_message : {false, true}) {
@@ -332,19 +332,20 @@ TEST_F(GpuTest, NothingWaitsForRoomThatAHeadStartTakes) {
         const Registration memory(source.data(), 65536);
         const auto get = [&](size_t length) {
             Outcome end;
-            EXPECT_EQ(b.link(a).get(target.data(), length, memory.at(), nullptr, end.completion()),
-                      Status::in_progress);
+            EXPECT_EQ(
+                b.connection(a).get(target.data(), length, memory.at(), nullptr, end.completion()),
+                Status::in_progress);
             EXPECT_TRUE(progress_until({&a, &b}, [&] { return end.done(); })) << length;
         };
         for (int i = 0; i < 10; ++i) {
             get(8000);  // the ring stands at 80000 of 131584
         }
-        EXPECT_NE(announce(a.link(b), source.data(), 65536), 0u);  // at the ring's beginning
+        EXPECT_NE(announce(a.connection(b), source.data(), 65536), 0u);  // at the ring's beginning
         settle({&a, &b});
         if (is_message) {
             const Piece piece = {source.data(), 20000};
             const auto send = [&] {
-                return a.link(b).am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}) ==
+                return a.connection(b).am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}) ==
                        Status::in_progress;
             };
             EXPECT_TRUE(progress_until({&a, &b}, send));
@@ -358,25 +359,25 @@ TEST_F(GpuTest, NothingWaitsForRoomThatAHeadStartTakes) {
 }
 
 /** What a peer gets after its message was given up may have been written over. */
-TEST_F(PortGpuHeadStart, AReplyWhoseMemoryIsNoLongerRegisteredHasFailed) {
+TEST_F(PortGpuSpeculativeCopy, AReplyWhoseMemoryIsNoLongerRegisteredHasFailed) {
     SKIP_UNLESS_SIMULATED();
     const LogCapture log;
-    for (const bool head_start : {false, true}) {
+    for (const bool speculative_copy : {false, true}) {
         source_.fill(++pattern_);
         set_simulation("SIMCUDA_DELAY_US", "20000");
         Outcome outcome;
         {
             const Registration given_up(source_.data(), 4096);
             RemoteMemory remote = given_up.at();
-            remote.head_start = head_start ? announce(4096) : 0;
-            EXPECT_EQ(remote.head_start != 0, head_start);
+            remote.speculative_copy = speculative_copy ? announce(4096) : 0;
+            EXPECT_EQ(remote.speculative_copy != 0, speculative_copy);
             ASSERT_EQ(reader_.get(target_.data(), 4096, remote, nullptr, outcome.completion()),
                       Status::in_progress);
             a_->progress();
             owner_.cancel(this);
         }
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
-        EXPECT_EQ(outcome.status, Status::gpu_error) << head_start;
+        EXPECT_EQ(outcome.status, Status::gpu_error) << speculative_copy;
         set_simulation("SIMCUDA_DELAY_US", "5");
         settle({&a_, &b_});
     }
@@ -394,14 +395,14 @@ TEST_F(GpuTest, AShortReplyPassesALongOne) {
     const Registration memory(source.data(), kLong);
     source.fill(1);
     Outcome ends[2];
-    ASSERT_EQ(b.link(a).get(target.data(), kLong, memory.at(), nullptr, ends[0].completion()),
+    ASSERT_EQ(b.connection(a).get(target.data(), kLong, memory.at(), nullptr, ends[0].completion()),
               Status::in_progress);
     for (int i = 0; i < 20; ++i) {
         a->progress();
         b->progress();
     }
     ASSERT_FALSE(ends[0].done());
-    ASSERT_EQ(b.link(a).get(small.data(), 8, memory.at(), nullptr, ends[1].completion()),
+    ASSERT_EQ(b.connection(a).get(small.data(), 8, memory.at(), nullptr, ends[1].completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&a, &b}, [&] { return ends[1].done(); }));
     EXPECT_FALSE(ends[0].done());

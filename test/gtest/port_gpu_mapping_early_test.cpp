@@ -74,7 +74,7 @@ FreshProcess no_peer("nobody-to-offer-to", [] {
     TestPort port(kMappingPort);
     reset_calls();
     keep_house(port);
-    port.link(port);  // maps nothing of itself
+    port.connection(port);  // maps nothing of itself
     keep_house(port);
     CHECK(calls("cuMemAlloc") == 0);
     return 0;

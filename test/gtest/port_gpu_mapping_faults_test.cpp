@@ -205,18 +205,18 @@ int outlive(int moment) {
     const bool copying = moment == 1 || moment == 2;
     if (copying) {
         set_simulation("SIMCUDA_DELAY_US", "30000");
-        CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
-              Status::in_progress);
-        CHECK(pair.peer.link().flush(nullptr, flushed.completion()) == Status::in_progress);
+        CHECK(pair.peer.connection().get(local.data(), kBytes, remote, nullptr,
+                                         outcome.completion()) == Status::in_progress);
+        CHECK(pair.peer.connection().flush(nullptr, flushed.completion()) == Status::in_progress);
     }
     pair.peer.kill();
     if (moment != 3) {
-        pair.peer.link().check_peer_soon();
+        pair.peer.connection().check_peer_soon();
     }
     if (moment == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds(60));  // the copy is over, unseen
     }
-    CHECK(progress_until({&*pair.port}, [&] { return pair.port->failed_links.size() == 1; }));
+    CHECK(progress_until({&*pair.port}, [&] { return pair.port->failed_connections.size() == 1; }));
     set_simulation("SIMCUDA_DELAY_US", "5");
     if (copying) {
         CHECK(outcome.calls == 1 && flushed.calls == 1);
@@ -280,7 +280,7 @@ FreshProcess closed_pushing("closed-during-its-push", [] {
     pair.peer.reset_calls();
     pair.peer.simulate("SIMCUDA_DELAY_US", "500000");
     Outcome outcome;
-    CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
+    CHECK(pair.peer.connection().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
           Status::in_progress);
     CHECK(progress_until({&*pair.port}, [&] {
         return pair.peer.calls("cuMemcpyAsync") + pair.peer.calls("cuMemcpyBatchAsync") != 0;
@@ -310,7 +310,7 @@ FreshProcess destroyed("own-port-ends", [] {
     CHECK(pull(pair, remote, local, 0, kUntilMapped) == 0);
     set_simulation("SIMCUDA_DELAY_US", "20000");
     Outcome outcome;
-    CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
+    CHECK(pair.peer.connection().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
           Status::in_progress);
     pair.port->destroy();
     CHECK(await_background_calls("cuIpcCloseMemHandle", 1));
@@ -340,10 +340,10 @@ int cancel_at(CUdevice peer_device, int moment) {
         set_simulation("SIMCUDA_DELAY_US", "3000");
         pair.peer.simulate("SIMCUDA_DELAY_US", "3000");
         Outcome outcome;
-        CHECK(pair.peer.link().get(local.data(), kBytes, remote, &kOwner, outcome.completion()) ==
-              Status::in_progress);
+        CHECK(pair.peer.connection().get(local.data(), kBytes, remote, &kOwner,
+                                         outcome.completion()) == Status::in_progress);
         std::this_thread::sleep_for(std::chrono::milliseconds(moment));
-        pair.peer.link().cancel(&kOwner);
+        pair.peer.connection().cancel(&kOwner);
         CHECK(outcome.calls == 0);
         set_simulation("SIMCUDA_DELAY_US", "5");
         local.fill(2);
@@ -369,18 +369,18 @@ FreshProcess cancelled_again("cancelled-again", [] {
     for (const bool stopped : {true, false}) {
         Outcome outcome;
         const unsigned long copies = pair.peer.calls("cuMemcpyAsync");
-        CHECK(pair.peer.link().get(local.data(), kBytes, remote, &kOwner, outcome.completion()) ==
-              Status::in_progress);
+        CHECK(pair.peer.connection().get(local.data(), kBytes, remote, &kOwner,
+                                         outcome.completion()) == Status::in_progress);
         const Deadline deadline;
         while (pair.peer.calls("cuMemcpyAsync") == copies && !deadline.passed()) {
         }
         if (stopped) {
-            ::kill(pair.peer.link().peer().pid, SIGSTOP);
+            ::kill(pair.peer.connection().peer().pid, SIGSTOP);
         }
-        pair.peer.link().cancel(&kOwner);
+        pair.peer.connection().cancel(&kOwner);
         if (stopped) {
             CHECK(log.count("does not end a copy") == 1);
-            ::kill(pair.peer.link().peer().pid, SIGCONT);
+            ::kill(pair.peer.connection().peer().pid, SIGCONT);
             std::this_thread::sleep_for(std::chrono::milliseconds(600));
             settle({&*pair.port});
         }

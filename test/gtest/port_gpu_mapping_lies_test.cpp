@@ -47,7 +47,7 @@ struct Liar {
     TestPort victim{kMappingPort};
     std::optional<MailboxReceiver> mailbox = MailboxReceiver::create(16, kSlotBytes);
     std::optional<MailboxSender> sender;
-    Link &link = victim.link(mailbox->address());
+    Connection &connection = victim.connection(mailbox->address());
 };
 
 FreshProcess unasked("handles-nobody-asked-for", [] {
@@ -62,7 +62,7 @@ FreshProcess unasked("handles-nobody-asked-for", [] {
     RemoteMemory remote = registration.at();
     remote.buffer = {
         kOwnerName, 1, 1, kBytes, 0, MemoryKind::device, BufferKey::Sharing::file_descriptor};
-    CHECK(liar.link.get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
+    CHECK(liar.connection.get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
           Status::in_progress);
     CHECK(liar.drain(CellKind::map_request) == 1);
     const UniqueFd given(dup(0));
@@ -77,7 +77,7 @@ FreshProcess unasked("handles-nobody-asked-for", [] {
     }
     CHECK(open_descriptors() == before);
     CHECK(log.count("was not asked for") == 1);
-    CHECK(!liar.link.failed());
+    CHECK(!liar.connection.failed());
     return 0;
 });
 
@@ -87,11 +87,11 @@ FreshProcess flooded("requests-without-an-end", [] {
     Liar liar;
     Buffer local(MemoryKind::device, kBytes);
     const MapRequest request = {name_buffer(query_memory(local.data()))};
-    for (int i = 0; i < 1000 && !liar.link.failed(); ++i) {  // nobody receives the answers
+    for (int i = 0; i < 1000 && !liar.connection.failed(); ++i) {  // nobody receives the answers
         CHECK(liar.send(CellKind::map_request, request));
         liar.victim->progress();
     }
-    CHECK(liar.link.failed());
+    CHECK(liar.connection.failed());
     CHECK(log.count("without waiting for answers") == 1);
     return 0;
 });

@@ -70,9 +70,9 @@ int map_at_first(bool put) {
         local.fill(2 * buffers + 1);
         OpenedAtEnd end;
         const Completion completion = {OpenedAtEnd::complete, &end};
-        Link &link = pair.peer.link();
-        CHECK((put ? link.put(local.data(), kBytes, remote, nullptr, completion)
-                   : link.get(local.data(), kBytes, remote, nullptr, completion)) ==
+        Connection &connection = pair.peer.connection();
+        CHECK((put ? connection.put(local.data(), kBytes, remote, nullptr, completion)
+                   : connection.get(local.data(), kBytes, remote, nullptr, completion)) ==
               Status::in_progress);
         CHECK(progress_until({&*pair.port}, [&] { return end.status != Status::in_progress; }));
         CHECK(end.status == Status::ok && end.count == buffers - 1);
@@ -224,8 +224,8 @@ int hold_gets(size_t length, bool has_ring) {
     pair.peer.reset_calls();
     for (Outcome &outcome : outcomes) {
         Buffer &local = locals.emplace_back(MemoryKind::device, length);
-        CHECK(pair.peer.link().get(local.data(), length, remote, nullptr, outcome.completion()) ==
-              Status::in_progress);
+        CHECK(pair.peer.connection().get(local.data(), length, remote, nullptr,
+                                         outcome.completion()) == Status::in_progress);
     }
     CHECK(progress_until({&*pair.port}, [&] { return outcomes.back().done(); }));
     settle({&*pair.port});
@@ -242,7 +242,7 @@ FreshProcess held_long("long-messages-wait", [] { return hold_gets(kLong, true);
 FreshProcess held_without_ring("messages-without-a-ring-wait",
                                [] { return hold_gets(kBytes, false); });
 
-/** Of several at a time each but the first waits for the one before it (Link::put). */
+/** Of several at a time each but the first waits for the one before it (Connection::put). */
 int hold_put(size_t length, bool has_ring) {
     Pair pair(1);
     CHECK(pair.start());
@@ -334,10 +334,10 @@ FreshProcess cancelled_put("long-put-cancelled", [] {
     Outcome never;
     given_up.fill(7);
     pair.peer.fill(8);
-    CHECK(pair.peer.link().put(given_up.data(), kLong, remote, &kOwner, never.completion()) ==
+    CHECK(pair.peer.connection().put(given_up.data(), kLong, remote, &kOwner, never.completion()) ==
           Status::in_progress);
     std::vector<Completion> ended;
-    pair.peer.link().cancel(&kOwner, &ended);
+    pair.peer.connection().cancel(&kOwner, &ended);
     settle({&*pair.port});
     CHECK(ended.size() == 1 && never.calls == 0 && (*pair.port)->idle());
     CHECK(pair.peer.holds(8));
@@ -353,12 +353,12 @@ FreshProcess cancelled("long-messages-cancelled", [] {
     pair.peer.fill(7);
     Outcome never;
     Outcome outcome;
-    Link &link = pair.peer.link();
-    CHECK(link.get(given_up.data(), kLong, remote, &kOwner, never.completion()) ==
+    Connection &connection = pair.peer.connection();
+    CHECK(connection.get(given_up.data(), kLong, remote, &kOwner, never.completion()) ==
           Status::in_progress);
-    CHECK(link.get(local.data(), kLong, remote, nullptr, outcome.completion()) ==
+    CHECK(connection.get(local.data(), kLong, remote, nullptr, outcome.completion()) ==
           Status::in_progress);
-    link.cancel(&kOwner);
+    connection.cancel(&kOwner);
     given_up.fill(9);
     CHECK(progress_until({&*pair.port}, [&] { return outcome.done(); }));
     settle({&*pair.port});
@@ -431,13 +431,13 @@ int outlive(size_t length) {
     pair.peer.sleep();
     for (Outcome &outcome : outcomes) {
         Buffer &local = locals.emplace_back(MemoryKind::device, kLong);
-        CHECK(pair.peer.link().get(local.data(), length, remote, nullptr, outcome.completion()) ==
-              Status::in_progress);
+        CHECK(pair.peer.connection().get(local.data(), length, remote, nullptr,
+                                         outcome.completion()) == Status::in_progress);
         (*pair.port)->progress();
     }
     CHECK(opened() == 0);
     pair.peer.kill();
-    CHECK(progress_until({&*pair.port}, [&] { return pair.port->failed_links.size() == 1; }));
+    CHECK(progress_until({&*pair.port}, [&] { return pair.port->failed_connections.size() == 1; }));
     for (const Outcome &outcome : outcomes) {
         CHECK(outcome.calls == 1 && outcome.status == Status::peer_failed);
     }
@@ -458,14 +458,14 @@ FreshProcess killed_given("killed-after-its-answer", [] {
     const RemoteMemory remote = pair.peer.allocate(kBytes);
     pair.peer.simulate("SIMCUDA_DELAY_US", "5000000");
     Outcome outcome;
-    CHECK(pair.peer.link().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
+    CHECK(pair.peer.connection().get(local.data(), kBytes, remote, nullptr, outcome.completion()) ==
           Status::in_progress);
     const std::chrono::milliseconds kUntilAnswered{100};
     const auto end = std::chrono::steady_clock::now() + kUntilAnswered;
     CHECK(progress_until({&*pair.port}, [&] { return std::chrono::steady_clock::now() > end; }));
     CHECK(!outcome.done() && opened() == 0);
     pair.peer.kill();
-    CHECK(progress_until({&*pair.port}, [&] { return pair.port->failed_links.size() == 1; }));
+    CHECK(progress_until({&*pair.port}, [&] { return pair.port->failed_connections.size() == 1; }));
     CHECK(outcome.calls == 1 && outcome.status == Status::peer_failed);
     settle({&*pair.port});
     CHECK(opened() == 0);

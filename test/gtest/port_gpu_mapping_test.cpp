@@ -417,9 +417,9 @@ TEST(PortGpuMapping, PushFromPageLockedMemory) {
     EXPECT_EQ(pinned_push.run(), 0);
 }
 
-/** Head starts, through the ring, until the buffer is locked and the peer's memory mapped; then one
- * copy. */
-FreshProcess push_after_head_starts("push-after-head-starts", [] {
+/** Speculative copies, through the ring, until the buffer is locked and the peer's memory mapped;
+ * then one copy. */
+FreshProcess push_after_speculative_copies("push-after-head-starts", [] {
     constexpr size_t kLong = 64 << 10;
     Pair pair(1);
     CHECK(pair.start());
@@ -427,39 +427,42 @@ FreshProcess push_after_head_starts("push-after-head-starts", [] {
     pair.peer.allocate(kLong);
     Buffer local(MemoryKind::host, kLong);
     const Registration registration(local.data(), kLong);
-    unsigned head_starts = 0;
+    unsigned speculative_copies = 0;
     bool pushed = false;
     for (uint64_t i = 0; i < 1000 && !pushed; ++i) {
         local.fill(i);
-        uint64_t head_start = 0;
+        uint64_t speculative_copy = 0;
         pair.peer.reset_calls();
-        CHECK(pair.peer.get_announced(registration.named(), kLong, &head_start) == Status::ok);
+        CHECK(pair.peer.get_announced(registration.named(), kLong, &speculative_copy) ==
+              Status::ok);
         pushed = pair.peer.calls("cuMemcpyAsync") == 0;
         CHECK(pair.peer.holds(i));
-        head_starts += head_start != 0;
-        CHECK(!pushed || head_start != 0);  // the first push, which the request decides
+        speculative_copies += speculative_copy != 0;
+        CHECK(!pushed || speculative_copy != 0);  // the first push, which the request decides
     }
-    CHECK(pushed && head_starts > 2);
+    CHECK(pushed && speculative_copies > 2);
     for (uint64_t i = 0; i < 10; ++i) {
         local.fill(5000 + i);
-        uint64_t head_start = 0;
+        uint64_t speculative_copy = 0;
         reset_calls();
         pair.peer.reset_calls();
-        CHECK(pair.peer.get_announced(registration.named(), kLong, &head_start) == Status::ok);
-        CHECK(head_start == 0);
+        CHECK(pair.peer.get_announced(registration.named(), kLong, &speculative_copy) ==
+              Status::ok);
+        CHECK(speculative_copy == 0);
         CHECK(calls("cuMemcpyAsync") == 1 && pair.peer.calls("cuMemcpyAsync") == 0);
         CHECK(pair.peer.holds(5000 + i));
     }
     return pair.peer.finish();
 });
 
-TEST(PortGpuMapping, APushTakesThePlaceOfHeadStarts) {
+TEST(PortGpuMapping, APushTakesThePlaceOfSpeculativeCopys) {
     SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(push_after_head_starts.run(), 0);
+    EXPECT_EQ(push_after_speculative_copies.run(), 0);
 }
 
-/** Where two CPUs copy, chunks are as quick: only for a GPU is a head start longer than 32 KiB. */
-FreshProcess head_starts_to("head-starts-to", [] {
+/** Where two CPUs copy, chunks are as quick: only for a GPU is a speculative copy longer than 32
+ * KiB. */
+FreshProcess speculative_copies_to("head-starts-to", [] {
     constexpr size_t kLong = 64 << 10;
     PortConfig config = kMappingPort;
     config.peer_mapping = false;
@@ -468,7 +471,7 @@ FreshProcess head_starts_to("head-starts-to", [] {
     CHECK(pair.start(config));
     Buffer local(MemoryKind::host, kLong);
     const Registration registration(local.data(), kLong);
-    const auto has_head_start = [&](size_t length) {
+    const auto has_speculative_copy = [&](size_t length) {
         uint64_t number = 0;
         return pair.peer.get_announced(registration.named(), length, &number) == Status::ok &&
                number != 0;
@@ -477,16 +480,16 @@ FreshProcess head_starts_to("head-starts-to", [] {
         pair.peer.allocate(kLong, Buffer::Allocator::host);
         for (int i = 0; i < 6; ++i) {
             local.fill(i);
-            CHECK(has_head_start(kLong / 2) || (round == 0 && i < 3));
-            CHECK(!has_head_start(kLong) || (round != 0 && i == 0));
+            CHECK(has_speculative_copy(kLong / 2) || (round == 0 && i < 3));
+            CHECK(!has_speculative_copy(kLong) || (round != 0 && i == 0));
             CHECK(pair.peer.holds(i));
         }
         pair.peer.release();
         pair.peer.allocate(kLong, Buffer::Allocator::device);
         for (int i = 0; i < 6; ++i) {
             local.fill(100 + i);
-            CHECK(has_head_start(kLong / 2));
-            CHECK(has_head_start(kLong));
+            CHECK(has_speculative_copy(kLong / 2));
+            CHECK(has_speculative_copy(kLong));
             CHECK(pair.peer.holds(100 + i));
         }
         pair.peer.release();
@@ -494,9 +497,9 @@ FreshProcess head_starts_to("head-starts-to", [] {
     return pair.peer.finish();
 });
 
-TEST(PortGpuMapping, HeadStartsToAGpuMayBeLonger) {
+TEST(PortGpuMapping, SpeculativeCopysToAGpuMayBeLonger) {
     SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(head_starts_to.run(), 0);
+    EXPECT_EQ(speculative_copies_to.run(), 0);
 }
 
 /** Without HostRegistrationCache a pageable buffer goes through the ring, whatever is mapped. */

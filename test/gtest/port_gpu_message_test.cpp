@@ -63,7 +63,7 @@ protected:
     Status send(uint8_t id, const Piece *pieces, size_t count, const Completion &completion,
                 const void *owner = nullptr) {
         return send_when_possible(a_, b_, [&] {
-            return link_.am_pieces(id, nullptr, 0, pieces, count, owner, completion);
+            return connection_.am_pieces(id, nullptr, 0, pieces, count, owner, completion);
         });
     }
     void make_slow(const char *delay_us) {
@@ -81,7 +81,7 @@ protected:
     TestPort a_;
     TestPort b_;
     TestPort c_;
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
 };
 
 TEST_F(PortGpuMessages, PiecesOfAllKindsArriveExactly) {
@@ -126,8 +126,8 @@ TEST_F(PortGpuMessages, RingThatIsTooSmallIsNoObstacle) {
         const Piece pieces[] = {piece(2, 0, length)};
         Outcome outcome;
         const Status status = send_when_possible(small, b_, [&] {
-            return small.link(b_).am_pieces(1, nullptr, 0, pieces, 1, nullptr,
-                                            outcome.completion());
+            return small.connection(b_).am_pieces(1, nullptr, 0, pieces, 1, nullptr,
+                                                  outcome.completion());
         });
         ASSERT_TRUE(status == Status::ok || status == Status::in_progress);
         ASSERT_TRUE(progress_until({&small, &b_}, [&] { return !b_.messages.empty(); }));
@@ -193,19 +193,20 @@ TEST_F(PortGpuMessages, NothingOvertakesAMessageThatAGpuReads) {
     PatternMessage packed = {1000, 1};
     size_t length;
     ASSERT_EQ(send(1, device, 1, {}), Status::in_progress);
-    ASSERT_EQ(link_.am_pieces(2, nullptr, 0, device, 1, nullptr, {}), Status::in_progress)
+    ASSERT_EQ(connection_.am_pieces(2, nullptr, 0, device, 1, nullptr, {}), Status::in_progress)
         << "several may be on their way";
     if (simulated()) {
-        EXPECT_FALSE(link_.can_send());
-        EXPECT_EQ(link_.am_short(9, 0, nullptr, 0), Status::no_resource);
-        EXPECT_EQ(link_.am_pack(9, PatternMessage::pack, &packed, &length), Status::no_resource);
-        EXPECT_EQ(link_.am_pieces(9, nullptr, 0, host, 1, nullptr, {}), Status::no_resource);
+        EXPECT_EQ(connection_.am_short(9, 0, nullptr, 0), Status::no_resource);
+        EXPECT_EQ(connection_.am_pack(9, PatternMessage::pack, &packed, &length),
+                  Status::no_resource);
+        EXPECT_EQ(connection_.am_pieces(9, nullptr, 0, host, 1, nullptr, {}), Status::no_resource);
     }
     ASSERT_EQ(send(3, host, 1, {}), Status::ok);
     ASSERT_EQ(send(4, device, 1, {}), Status::in_progress);
-    ASSERT_EQ(send_when_possible(
-                  a_, b_, [&] { return link_.am_pack(5, PatternMessage::pack, &packed, &length); }),
-              Status::ok);
+    ASSERT_EQ(
+        send_when_possible(
+            a_, b_, [&] { return connection_.am_pack(5, PatternMessage::pack, &packed, &length); }),
+        Status::ok);
     for (uint8_t id = 1; id <= 5; ++id) {
         expect_message(id, 1000, 1);
     }
@@ -219,7 +220,7 @@ TEST_F(PortGpuMessages, OtherSendersAreNotDelayed) {
     Outcome outcome;
     ASSERT_EQ(send(1, device, 1, outcome.completion()), Status::in_progress);
     a_->progress();
-    ASSERT_EQ(c_.link(b_).am_short(2, 0, nullptr, 0), Status::ok);
+    ASSERT_EQ(c_.connection(b_).am_short(2, 0, nullptr, 0), Status::ok);
     b_->progress();
     // A real GPU may have copied by now; then the first message is there, too.
     ASSERT_FALSE(b_.messages.empty());
@@ -266,9 +267,10 @@ TEST_F(PortGpuMessages, OrderHoldsInARandomMixture) {
         Sequenced message = {sequence};
         size_t packed;
         const Status status = send_when_possible(a_, b_, [&] {
-            return way == 4   ? link_.am_short(1, sequence, nullptr, 0)
-                   : way == 5 ? link_.am_pack(1, Sequenced::pack, &message, &packed)
-                              : link_.am_pieces(1, &sequence, 8, pieces, 2, nullptr, completion);
+            return way == 4 ? connection_.am_short(1, sequence, nullptr, 0)
+                   : way == 5
+                       ? connection_.am_pack(1, Sequenced::pack, &message, &packed)
+                       : connection_.am_pieces(1, &sequence, 8, pieces, 2, nullptr, completion);
         });
         ASSERT_TRUE(status == Status::ok || status == Status::in_progress);
         started += status == Status::in_progress;
@@ -294,7 +296,7 @@ TEST_F(PortGpuMessages, CancelledOwnersMemoryIsFreeAndItsMessageWhole) {
     Outcome outcome;
     const Piece pieces[] = {piece(2, 0, 3000), piece(3, 3000, 6000)};
     ASSERT_EQ(send(1, pieces, 2, outcome.completion(), &kOwner), Status::in_progress);
-    link_.cancel(&kOwner);
+    connection_.cancel(&kOwner);
     make_slow("5");
     fill(9);
     expect_message(1, 6000, 8);
@@ -311,18 +313,18 @@ TEST_F(PortGpuMessages, NonsenseInTheRingIsNoticedByWhoeverHasNothingUnderWay) {
     ASSERT_NE(ring, nullptr);
     const Piece pieces[] = {piece(2, 0, 3000)};
     Outcome outcome;
-    for (int i = 0; i < 1000 && !link_.failed(); ++i) {
+    for (int i = 0; i < 1000 && !connection_.failed(); ++i) {
         ring->released.store(uint64_t{1} << 60);  // where the receiver has written anew
-        if (link_.am_pieces(3, nullptr, 0, pieces, 1, nullptr, outcome.completion()) ==
+        if (connection_.am_pieces(3, nullptr, 0, pieces, 1, nullptr, outcome.completion()) ==
             Status::in_progress) {
             settle({&a_, &b_});
         } else {
-            link_.check_peer();
+            connection_.check_peer();
         }
     }
-    EXPECT_TRUE(link_.failed());
+    EXPECT_TRUE(connection_.failed());
     EXPECT_EQ(log.count("nonsense into the staging ring"), 1u);
-    EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_links.size() == 1; }));
+    EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_connections.size() == 1; }));
 }
 
 TEST_F(PortGpuMessages, RingLiesNextToTheGpuThatWritesIt) {
@@ -361,7 +363,7 @@ FreshProcess slots_read_ahead("slots-are-read-ahead", [] {
     Buffer destination(MemoryKind::device, kBytes);
     TestPort from;
     TestPort to;
-    Link &link = from.link(to);
+    Connection &connection = from.connection(to);
     std::vector<unsigned char> payload(kBytes);
     bool copied = true;
     to.on_message = [&](uint8_t id, const unsigned char *data, size_t length) {
@@ -382,7 +384,7 @@ FreshProcess slots_read_ahead("slots-are-read-ahead", [] {
         for (const uint8_t id : {1, 2}) {
             fill_pattern(payload.data(), kBytes, id);
             const Piece piece = {payload.data(), kBytes};
-            CHECK(link.am_pieces(id, nullptr, 0, &piece, 1, nullptr, {}) == Status::ok);
+            CHECK(connection.am_pieces(id, nullptr, 0, &piece, 1, nullptr, {}) == Status::ok);
         }
         to->progress();
         // It may leave at any time: then the slot is read, in which there is something else by now.

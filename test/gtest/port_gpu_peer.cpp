@@ -74,7 +74,7 @@ public:
         channel.send(port_->address());
         channel.send(process_cookie().low);
         CHECK(channel.receive(&other));
-        link_ = &port_.link(other);
+        connection_ = &port_.connection(other);
         for (;;) {
             // Without an end: who waits for a command must outlive slow tests.
             while (port_.messages.empty()) {
@@ -91,7 +91,8 @@ public:
             memcpy(&command, message.bytes.data() + sizeof(operation), sizeof(command));
             const Answer answer = obey(operation, command);
             CHECK(send_when_possible(port_, port_, [&] {
-                      return link_->am_short(kAnswerId, answer.value, &answer.memory, kRemoteBytes);
+                      return connection_->am_short(kAnswerId, answer.value, &answer.memory,
+                                                   kRemoteBytes);
                   }) == Status::ok);
             if (operation == Operation::close_port) {
                 port_.destroy();
@@ -124,11 +125,11 @@ private:
             case Operation::holds:
                 return {buffer_->check(0, length_, command.number, 0).empty(), {}};
             case Operation::get:
-                return {static_cast<uint64_t>(await_get(port_, *link_, buffer_->data(),
+                return {static_cast<uint64_t>(await_get(port_, *connection_, buffer_->data(),
                                                         command.number, command.remote())),
                         {}};
             case Operation::put:
-                return {static_cast<uint64_t>(await_put(port_, *link_, buffer_->data(),
+                return {static_cast<uint64_t>(await_put(port_, *connection_, buffer_->data(),
                                                         command.number, command.remote())),
                         {}};
             case Operation::put_and_deregister:
@@ -160,8 +161,8 @@ private:
     /** How many lines say that somebody does not end a copy. */
     uint64_t put_and_deregister(const Command &command) {
         Outcome outcome;
-        link_->put(buffer_->data(), command.number, command.remote(), nullptr,
-                   outcome.completion());
+        connection_->put(buffer_->data(), command.number, command.remote(), nullptr,
+                         outcome.completion());
         registration_->end();
         const uint64_t lines = log_.count("does not end a copy");
         progress_until({&port_}, [&] { return outcome.done(); });
@@ -170,7 +171,7 @@ private:
 
     LogCapture log_;  // errors that a test provokes are not to be read
     TestPort port_;
-    Link *link_ = nullptr;
+    Connection *connection_ = nullptr;
     std::optional<Buffer> buffer_;
     size_t length_ = 0;
     std::optional<Registration> registration_;
@@ -197,8 +198,8 @@ void Peer::command(Operation operation, uint64_t number, const std::string &text
     command.number = number;
     memcpy(command.text, text.data(), std::min(text.size(), sizeof(command.text) - 1));
     send_when_possible(*port_, *port_, [&] {
-        return link().am_short(kCommandId, static_cast<uint64_t>(operation), &command,
-                               sizeof(command));
+        return connection().am_short(kCommandId, static_cast<uint64_t>(operation), &command,
+                                     sizeof(command));
     });
 }
 
@@ -239,17 +240,18 @@ Status Peer::get(const RemoteMemory &remote, size_t length) {
     return static_cast<Status>(ask(Operation::get, length, bytes_of(remote)).value);
 }
 
-/** The command that asks for memory of its sender, with the head start that this memory gets. */
+/** The command that asks for memory of its sender, with the speculative copy that this memory gets.
+ */
 struct Peer::Announcement {
     RemoteMemory memory;
     size_t length;
 
     static size_t pack(void *destination, void *argument) {
         auto *self = static_cast<Announcement *>(argument);
-        Link *link = Link::packing();
+        MessageSender *sender = MessageSender::packing();
         const auto *address = reinterpret_cast<const void *>(self->memory.address);
-        self->memory.head_start =
-            link != nullptr ? link->plan_head_start(address, self->length, false) : 0;
+        self->memory.speculative_copy =
+            sender != nullptr ? sender->plan_speculative_copy(address, self->length, false) : 0;
         const Operation operation = Operation::get;
         Command command;
         command.number = self->length;
@@ -261,13 +263,13 @@ struct Peer::Announcement {
     }
 };
 
-Status Peer::get_announced(const RemoteMemory &remote, size_t length, uint64_t *head_start) {
+Status Peer::get_announced(const RemoteMemory &remote, size_t length, uint64_t *speculative_copy) {
     Announcement announcement = {remote, length};
     send_when_possible(*port_, *port_, [&] {
         size_t packed = 0;
-        return link().am_pack(kCommandId, Announcement::pack, &announcement, &packed);
+        return connection().am_pack(kCommandId, Announcement::pack, &announcement, &packed);
     });
-    *head_start = announcement.memory.head_start;
+    *speculative_copy = announcement.memory.speculative_copy;
     return static_cast<Status>(await_answer().value);
 }
 
@@ -327,28 +329,28 @@ int Peer::finish() {
 
 // ---------------------------------------------------------------- operations
 
-Status await_get(TestPort &port, Link &link, void *local, size_t length,
+Status await_get(TestPort &port, Connection &connection, void *local, size_t length,
                  const RemoteMemory &remote) {
     Outcome outcome;
-    const Status status = link.get(local, length, remote, nullptr, outcome.completion());
+    const Status status = connection.get(local, length, remote, nullptr, outcome.completion());
     if (status != Status::in_progress) {
         return status;
     }
     if (!progress_until({&port}, [&] { return outcome.done(); })) {
-        link.cancel(nullptr);  // a fault; nothing may come when the outcome is gone
+        connection.cancel(nullptr);  // a fault; nothing may come when the outcome is gone
     }
     return outcome.status;
 }
 
-Status await_put(TestPort &port, Link &link, const void *local, size_t length,
+Status await_put(TestPort &port, Connection &connection, const void *local, size_t length,
                  const RemoteMemory &remote) {
     Outcome outcome;
-    const Status status = link.put(local, length, remote, nullptr, outcome.completion());
+    const Status status = connection.put(local, length, remote, nullptr, outcome.completion());
     if (status != Status::in_progress) {
         return status;
     }
     if (!progress_until({&port}, [&] { return outcome.done(); })) {
-        link.cancel(nullptr);
+        connection.cancel(nullptr);
     }
     return outcome.status;
 }

@@ -22,7 +22,7 @@ public:
 
     /** Connects it with a port of this process; false when it is gone. */
     bool connect(TestPort &port);
-    Link &link() { return port_->link(mailbox_); }
+    Connection &connection() { return port_->connection(mailbox_); }
     uint64_t owner() const { return owner_; }  // BufferKey::owner of its memory
 
     // Each waits until it is done, and progresses the port meanwhile.
@@ -41,8 +41,8 @@ public:
     void begin_put_and_deregister(const RemoteMemory &remote, size_t length);
     uint64_t end_put_and_deregister();
     /** As get() of host memory of this process; the message that asks for it announces the memory,
-     * so that there may be a head start: its number, 0 for none. */
-    Status get_announced(const RemoteMemory &remote, size_t length, uint64_t *head_start);
+     * so that there may be a speculative copy: its number, 0 for none. */
+    Status get_announced(const RemoteMemory &remote, size_t length, uint64_t *speculative_copy);
     unsigned long calls(const char *function);
     /** All but those of `function`, counted at one moment. */
     unsigned long calls_besides(const char *function);
@@ -76,9 +76,9 @@ private:
 };
 
 /** Starts an operation of this process and waits for its end. */
-Status await_get(TestPort &port, Link &link, void *local, size_t length,
+Status await_get(TestPort &port, Connection &connection, void *local, size_t length,
                  const RemoteMemory &remote);
-Status await_put(TestPort &port, Link &link, const void *local, size_t length,
+Status await_put(TestPort &port, Connection &connection, const void *local, size_t length,
                  const RemoteMemory &remote);
 
 /** This process on device 0 and another one. */
@@ -94,10 +94,10 @@ struct Pair {
         return peer.connect(*port);
     }
     Status get(void *local, size_t length, const RemoteMemory &remote) {
-        return await_get(*port, peer.link(), local, length, remote);
+        return await_get(*port, peer.connection(), local, length, remote);
     }
     Status put(const void *local, size_t length, const RemoteMemory &remote) {
-        return await_put(*port, peer.link(), local, length, remote);
+        return await_put(*port, peer.connection(), local, length, remote);
     }
     /** Progresses until this process has called a function so often; false when it does not. */
     bool await_calls(const char *function, unsigned long count) {

@@ -24,11 +24,12 @@ int serve(const Channel &channel) {
     channel.send(PeerAddress{port->address(), registration.at()});
     MailboxAddress other;
     CHECK(channel.receive(&other));
-    Link &link = port.link(other);
+    Connection &connection = port.connection(other);
     CHECK(progress_until({&port}, [&] { return !port.messages.empty(); }));
     const Piece piece = {memory.data(), 8000};
     Outcome outcome;
-    const Status status = link.am_pieces(2, nullptr, 0, &piece, 1, nullptr, outcome.completion());
+    const Status status =
+        connection.am_pieces(2, nullptr, 0, &piece, 1, nullptr, outcome.completion());
     CHECK(status == Status::ok || status == Status::in_progress);
     CHECK(progress_until({&port}, [&] { return port.messages.size() == 2; }));
     CHECK(memory.check(0, kBytes, 8, 0).empty());
@@ -44,22 +45,22 @@ FreshProcess exchange("exchange", [] {
     Buffer local(MemoryKind::device, kBytes);
     TestPort port;
     child.channel().send(port->address());
-    Link &link = port.link(peer.mailbox);
+    Connection &connection = port.connection(peer.mailbox);
     Outcome get;
-    CHECK(link.get(local.data(), kBytes, peer.memory, nullptr, get.completion()) ==
+    CHECK(connection.get(local.data(), kBytes, peer.memory, nullptr, get.completion()) ==
           Status::in_progress);
     CHECK(progress_until({&port}, [&] { return get.done(); }));
     CHECK(get.status == Status::ok && local.check(0, kBytes, 7, 0).empty());
-    CHECK(link.am_short(1, 0, nullptr, 0) == Status::ok);
+    CHECK(connection.am_short(1, 0, nullptr, 0) == Status::ok);
     CHECK(progress_until({&port}, [&] { return !port.messages.empty(); }));
     CHECK(check_message(port.messages.front(), 2, 8000, 7).empty());
     local.fill(8);
     Outcome put;
-    CHECK(link.put(local.data(), kBytes, peer.memory, nullptr, put.completion()) ==
+    CHECK(connection.put(local.data(), kBytes, peer.memory, nullptr, put.completion()) ==
           Status::in_progress);
     CHECK(progress_until({&port}, [&] { return put.done(); }));
     CHECK(put.status == Status::ok);
-    CHECK(link.am_short(1, 0, nullptr, 0) == Status::ok);
+    CHECK(connection.am_short(1, 0, nullptr, 0) == Status::ok);
     return child.reap();
 });
 
@@ -90,15 +91,15 @@ int outlive(int moment) {
     {
         TestPort port;
         child.channel().send(port->address());
-        Link &link = port.link(peer.mailbox);
+        Connection &connection = port.connection(peer.mailbox);
         Outcome outcomes[3];
         RemoteMemory behind = peer.memory;
         behind.address += kBytes / 2;
-        CHECK(link.put(source.data(), kBytes / 2, peer.memory, nullptr, outcomes[0].completion()) ==
-              Status::in_progress);
-        CHECK(link.get(target.data(), kBytes / 2, behind, nullptr, outcomes[1].completion()) ==
-              Status::in_progress);
-        CHECK(link.flush(nullptr, outcomes[2].completion()) == Status::in_progress);
+        CHECK(connection.put(source.data(), kBytes / 2, peer.memory, nullptr,
+                             outcomes[0].completion()) == Status::in_progress);
+        CHECK(connection.get(target.data(), kBytes / 2, behind, nullptr,
+                             outcomes[1].completion()) == Status::in_progress);
+        CHECK(connection.flush(nullptr, outcomes[2].completion()) == Status::in_progress);
         const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(300 * moment);
         while (std::chrono::steady_clock::now() < end) {
             port->progress();
@@ -108,7 +109,7 @@ int outlive(int moment) {
         }
         port->progress();
         child.kill_hard();
-        CHECK(progress_until({&port}, [&] { return port.failed_links.size() == 1; }));
+        CHECK(progress_until({&port}, [&] { return port.failed_connections.size() == 1; }));
         settle({&port});
         for (const Outcome &outcome : outcomes) {
             CHECK(outcome.calls == 1);

@@ -49,9 +49,10 @@ int get_and_give_up(const Channel &channel) {
     channel.send(Shown{(*port)->address(), registration.named()});
     Shown next = {};
     CHECK(channel.receive(&next));
-    Link &link = port->link(next.mailbox);
+    Connection &connection = port->connection(next.mailbox);
     const auto get = [&](Outcome &outcome) {
-        return link.get(destination.data(), kBytes, next.memory, &link, outcome.completion());
+        return connection.get(destination.data(), kBytes, next.memory, &connection,
+                              outcome.completion());
     };
     for (int i = 0; i < kRounds; ++i) {
         Outcome outcome;
@@ -71,7 +72,7 @@ int get_and_give_up(const Channel &channel) {
     int nothing = 0;
     CHECK(channel.receive(&nothing));
     const LogCapture log;
-    link.cancel(&link);
+    connection.cancel(&connection);
     CHECK(!outcome.done() && log.count("does not end a copy") == 0);
     set_simulation("SIMCUDA_DELAY_US", "5");
     CHECK(await_all(*port, channel));

@@ -56,15 +56,16 @@ protected:
 
     Status get(const RemoteMemory &remote) {
         Outcome outcome;
-        EXPECT_EQ(link_.get(block_.data(), kVector.bytes(), remote, nullptr, outcome.completion()),
-                  Status::in_progress);
+        EXPECT_EQ(
+            connection_.get(block_.data(), kVector.bytes(), remote, nullptr, outcome.completion()),
+            Status::in_progress);
         EXPECT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         return outcome.status;
     }
 
     TestPort a_{kMappingPort};
     TestPort b_{kMappingPort};
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
     Buffer block_{MemoryKind::device, kVector.bytes()};  // where a get says that it wants the data
 };
 

@@ -29,10 +29,10 @@ protected:
     Status start(bool put, Buffer &source, size_t source_at, Buffer &target, size_t target_at,
                  size_t length, const Registration &registration, const Completion &completion,
                  const void *owner = nullptr) {
-        return put ? link_.put(source.data() + source_at, length, registration.at(target_at), owner,
-                               completion)
-                   : link_.get(target.data() + target_at, length, registration.at(source_at), owner,
-                               completion);
+        return put ? connection_.put(source.data() + source_at, length, registration.at(target_at),
+                                     owner, completion)
+                   : connection_.get(target.data() + target_at, length, registration.at(source_at),
+                                     owner, completion);
     }
     void make_slow(const char *delay_us) {
         if (simulated()) {
@@ -42,7 +42,7 @@ protected:
 
     TestPort a_;
     TestPort b_;
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
 };
 
 class PortGpuKinds : public PortGpuTransfers, public testing::WithParamInterface<Kinds> {
@@ -109,13 +109,13 @@ TEST_P(PortGpuKinds, WithoutARingTheyArriveToo) {
         Outcome put;
         Outcome get;
         target.fill(2);
-        ASSERT_EQ(a.link(b).put(source.data(), length, to.at(), nullptr, put.completion()),
+        ASSERT_EQ(a.connection(b).put(source.data(), length, to.at(), nullptr, put.completion()),
                   Status::in_progress);
         ASSERT_TRUE(progress_until({&a, &b}, [&] { return put.done(); }));
         EXPECT_EQ(put.status, Status::ok);
         EXPECT_EQ(target.check(0, length, 1, 2), "");
         target.fill(3);
-        ASSERT_EQ(a.link(b).get(target.data(), length, from.at(), nullptr, get.completion()),
+        ASSERT_EQ(a.connection(b).get(target.data(), length, from.at(), nullptr, get.completion()),
                   Status::in_progress);
         ASSERT_TRUE(progress_until({&a, &b}, [&] { return get.done(); }));
         EXPECT_EQ(get.status, Status::ok);
@@ -161,11 +161,12 @@ TEST_F(PortGpuTransfers, ManyAtOnceInBothDirections) {
         One &one = all.emplace_back(kAllKinds[i % 4], kAllKinds[i / 4 % 4], length);
         one.source.fill(i);
         TestPort &from = i % 3 == 0 ? b_ : a_;
-        Link &link = i % 3 == 0 ? b_.link(a_) : link_;
-        const Status status = i % 2 == 0 ? link.put(one.source.data(), length, one.to_target.at(),
-                                                    nullptr, one.outcome.completion())
-                                         : link.get(one.target.data(), length, one.to_source.at(),
-                                                    nullptr, one.outcome.completion());
+        Connection &connection = i % 3 == 0 ? b_.connection(a_) : connection_;
+        const Status status = i % 2 == 0
+                                  ? connection.put(one.source.data(), length, one.to_target.at(),
+                                                   nullptr, one.outcome.completion())
+                                  : connection.get(one.target.data(), length, one.to_source.at(),
+                                                   nullptr, one.outcome.completion());
         ASSERT_EQ(status, Status::in_progress);
         from->progress();
     }
@@ -198,17 +199,17 @@ TEST_F(PortGpuTransfers, CancelledOwnersMemoryIsLeftAlone) {
             make_ring_ready(b_, a_);
             make_slow("3000");
             Outcome outcome;
-            ASSERT_EQ(put ? link_.put(local.data(), kBytes, registration.at(), &kOwner,
-                                      outcome.completion())
-                          : link_.get(local.data(), kBytes, registration.at(), &kOwner,
-                                      outcome.completion()),
+            ASSERT_EQ(put ? connection_.put(local.data(), kBytes, registration.at(), &kOwner,
+                                            outcome.completion())
+                          : connection_.get(local.data(), kBytes, registration.at(), &kOwner,
+                                            outcome.completion()),
                       Status::in_progress);
             for (int i = 0; i < moment; ++i) {
                 a_->progress();
                 b_->progress();
                 std::this_thread::sleep_for(std::chrono::milliseconds(moment % 2 * 2));
             }
-            link_.cancel(&kOwner);
+            connection_.cancel(&kOwner);
             make_slow("5");
             local.fill(3);
             if (put) {
@@ -233,12 +234,12 @@ TEST_F(PortGpuTransfers, NoCopyRunsAfterTheLinkFailed) {
     const Registration registration(remote.data(), 4096);
     make_ring_ready(b_, a_);
     Outcome outcome;
-    ASSERT_EQ(link_.get(local.data(), 4096, registration.at(), nullptr, outcome.completion()),
+    ASSERT_EQ(connection_.get(local.data(), 4096, registration.at(), nullptr, outcome.completion()),
               Status::in_progress);
     b_->progress();  // the data lies in the ring
     make_slow("20000");
     a_->progress();  // the copy out of it runs
-    link_.fail();
+    connection_.fail();
     EXPECT_EQ(outcome.calls, 1u);
     EXPECT_EQ(outcome.status, Status::peer_failed);
     make_slow("5");
@@ -259,16 +260,16 @@ TEST_F(PortGpuTransfers, MemoryMayBeFreedAtOnceAfterACancel) {
             Outcome outcome;
             {
                 Buffer local(MemoryKind::device, kBytes);
-                ASSERT_EQ(put ? link_.put(local.data(), kBytes, registration.at(), &kOwner,
-                                          outcome.completion())
-                              : link_.get(local.data(), kBytes, registration.at(), &kOwner,
-                                          outcome.completion()),
+                ASSERT_EQ(put ? connection_.put(local.data(), kBytes, registration.at(), &kOwner,
+                                                outcome.completion())
+                              : connection_.get(local.data(), kBytes, registration.at(), &kOwner,
+                                                outcome.completion()),
                           Status::in_progress);
                 for (int i = 0; i < moment; ++i) {
                     a_->progress();
                     b_->progress();
                 }
-                link_.cancel(&kOwner);
+                connection_.cancel(&kOwner);
             }
             settle({&a_, &b_});
             EXPECT_EQ(outcome.calls, 0u);
@@ -284,9 +285,9 @@ TEST_F(PortGpuTransfers, ThreadWithoutAContextMayProgress) {
     const Registration registration(target.data(), 300000);
     std::thread other([&] {
         Outcome outcome;
-        EXPECT_EQ(
-            link_.put(source.data(), 300000, registration.at(), nullptr, outcome.completion()),
-            Status::in_progress);
+        EXPECT_EQ(connection_.put(source.data(), 300000, registration.at(), nullptr,
+                                  outcome.completion()),
+                  Status::in_progress);
         EXPECT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_EQ(current_context(), nullptr);

@@ -29,7 +29,7 @@ protected:
     TestPort victim_;
     std::optional<MailboxReceiver> mailbox_ = MailboxReceiver::create(16, kSlotBytes);
     std::optional<MailboxSender> sender_;
-    Link &link_ = victim_.link(mailbox_->address());
+    Connection &connection_ = victim_.connection(mailbox_->address());
 };
 
 TEST_F(PortLies, PutIsNotOverBeforeItsSourceWasRead) {
@@ -43,15 +43,16 @@ TEST_F(PortLies, PutIsNotOverBeforeItsSourceWasRead) {
             ++source->calls;
         }
     } put;
-    ASSERT_EQ(link_.put(put.memory.get(), 100000, {1, 1}, nullptr, {Source::free_at_end, &put}),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection_.put(put.memory.get(), 100000, {1, 1}, nullptr, {Source::free_at_end, &put}),
+        Status::in_progress);
     send(CellKind::transfer_done, TransferDone{1, 0});
     victim_->progress();
-    EXPECT_TRUE(link_.failed());
+    EXPECT_TRUE(connection_.failed());
     send(CellKind::ring_answer, RingAnswer{1});
     settle({&victim_});  // AddressSanitizer sees an access to what is freed
     EXPECT_EQ(put.calls, 1u);
-    EXPECT_EQ(victim_.failed_links.size(), 1u);
+    EXPECT_EQ(victim_.failed_connections.size(), 1u);
     EXPECT_EQ(log.count("under way"), 1u);
 }
 
@@ -59,7 +60,7 @@ TEST_F(PortLies, GetIsNotOverBeforeItsDataCame) {
     const LogCapture log;
     unsigned char local[10];
     Outcome get;
-    ASSERT_EQ(link_.get(local, sizeof(local), {1, 1}, nullptr, get.completion()),
+    ASSERT_EQ(connection_.get(local, sizeof(local), {1, 1}, nullptr, get.completion()),
               Status::in_progress);
     send(CellKind::transfer_done, TransferDone{1, 0});
     settle({&victim_});
@@ -80,8 +81,8 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     RemoteMemory remote = registration.at();
     remote.buffer.owner = process_cookie().low;  // the kernel copies it, in pieces
     Outcome get;
-    Link &link = victim.link(mailbox_->address());
-    ASSERT_EQ(link.get(local.data(), local.size(), remote, nullptr, get.completion()),
+    Connection &connection = victim.connection(mailbox_->address());
+    ASSERT_EQ(connection.get(local.data(), local.size(), remote, nullptr, get.completion()),
               Status::in_progress);
     const TransferChunk chunk = {1, 0, 1, 0, 0, {}, 1, 0};  // of a total that is not the get's
     for (size_t sent = 0; sent < local.size(); sent += kSlotBytes) {
@@ -91,7 +92,7 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
         sender->publish(cell, CellKind::chunk_slot, 0, kSlotBytes);
     }
     settle({&victim});
-    EXPECT_TRUE(link.failed());
+    EXPECT_TRUE(connection.failed());
     EXPECT_EQ(get.calls, 1u);
     EXPECT_EQ(get.status, Status::peer_failed);
     EXPECT_EQ(log.count("under way"), 1u);
@@ -158,14 +159,15 @@ TEST_F(PortLies, PeerOfALinkThatIsGivenUpIsTold) {
         auto liar = MailboxSender::attach(victim_->address(), other->address(), &why);
         unsigned char bytes[10];
         const Registration memory(bytes, sizeof(bytes));
-        Link &link = victim_.link(other);
+        Connection &connection = victim_.connection(other);
         Outcome put;
         Outcome get;
         const auto ask = [&] {
-            EXPECT_EQ(other.link(victim_).get(bytes, 1, memory.at(), nullptr, get.completion()),
-                      Status::in_progress);
+            EXPECT_EQ(
+                other.connection(victim_).get(bytes, 1, memory.at(), nullptr, get.completion()),
+                Status::in_progress);
         };
-        ASSERT_EQ(link.put(bytes, sizeof(bytes), memory.at(), nullptr, put.completion()),
+        ASSERT_EQ(connection.put(bytes, sizeof(bytes), memory.at(), nullptr, put.completion()),
                   Status::in_progress);
         if (before) {
             ask();
@@ -176,14 +178,14 @@ TEST_F(PortLies, PeerOfALinkThatIsGivenUpIsTold) {
         memcpy(cell.cell->payload, &done, sizeof(done));
         liar->publish(cell, CellKind::transfer_done, 0, sizeof(done));
         settle({&victim_});
-        ASSERT_TRUE(link.failed());
+        ASSERT_TRUE(connection.failed());
         if (!before) {
             ask();
         }
         EXPECT_TRUE(progress_until({&victim_, &other}, [&] { return get.done(); }));
         EXPECT_EQ(get.status, Status::peer_failed);
         settle({&other});
-        EXPECT_EQ(other.failed_links.size(), 1u);
+        EXPECT_EQ(other.failed_connections.size(), 1u);
     }
 }
 
@@ -224,12 +226,12 @@ TEST_F(PortLies, SenderThatCannotBeAnsweredDoesNotWaitForIt) {
 TEST_F(PortLies, GoodbyeInTheNameOfAnotherTakesNothingFromHim) {
     const LogCapture log;
     TestPort other;
-    Link &link = victim_.link(other);
-    ASSERT_EQ(other.link(victim_).am_short(1, 0, nullptr, 0), Status::ok);
+    Connection &connection = victim_.connection(other);
+    ASSERT_EQ(other.connection(victim_).am_short(1, 0, nullptr, 0), Status::ok);
     for (uint64_t seed = 0; seed < 10; ++seed) {
         PatternMessage message = {5000, seed};
         size_t packed;
-        ASSERT_EQ(link.am_pack(2, PatternMessage::pack, &message, &packed), Status::ok);
+        ASSERT_EQ(connection.am_pack(2, PatternMessage::pack, &message, &packed), Status::ok);
     }
     ReservedCell cell;
     ASSERT_TRUE(sender_->reserve(&cell));
@@ -243,14 +245,15 @@ TEST_F(PortLies, GoodbyeInTheNameOfAnotherTakesNothingFromHim) {
     for (uint64_t seed = 0; seed < 10; ++seed) {
         EXPECT_EQ(check_message(other.messages[seed], 2, 5000, seed), "");
     }
-    EXPECT_TRUE(link.peer_alive());
+    EXPECT_TRUE(connection.peer_alive());
     // His own goodbye is believed.
     const size_t mailboxes = mappings_named("gpushm-mailbox");
     other.destroy();
-    link.remove_user();
+    connection.remove_user();
     settle({&victim_});
     victim_->progress();
-    EXPECT_EQ(mappings_named("gpushm-mailbox"), mailboxes - 3) << "his own, and of both links";
+    EXPECT_EQ(mappings_named("gpushm-mailbox"), mailboxes - 3)
+        << "his own, and of both connections";
     EXPECT_EQ(log.count("has not closed"), 1u);
 }
 
@@ -258,7 +261,7 @@ TEST_F(PortLies, NonsenseInTheRingHeaderEndsTheLink) {
     const LogCapture log;
     std::vector<unsigned char> local(1 << 20);
     Outcome put;
-    ASSERT_EQ(link_.put(local.data(), local.size(), {1, 1}, nullptr, put.completion()),
+    ASSERT_EQ(connection_.put(local.data(), local.size(), {1, 1}, nullptr, put.completion()),
               Status::in_progress);
     victim_->progress();
     ReceivedCell cell;
@@ -274,7 +277,7 @@ TEST_F(PortLies, NonsenseInTheRingHeaderEndsTheLink) {
     EXPECT_TRUE(progress_until({&victim_}, [&] { return put.done(); }));
     EXPECT_EQ(put.status, Status::peer_failed);
     settle({&victim_});
-    EXPECT_EQ(victim_.failed_links.size(), 1u);
+    EXPECT_EQ(victim_.failed_connections.size(), 1u);
     EXPECT_EQ(log.count("nonsense"), 1u);
 }
 
@@ -286,7 +289,7 @@ TEST_F(PortLies, NonsenseInTheMailboxEndsTheLink) {
     const LogCapture log;
     unsigned char local[10];
     Outcome get;
-    ASSERT_EQ(link_.get(local, sizeof(local), {1, 1}, nullptr, get.completion()),
+    ASSERT_EQ(connection_.get(local, sizeof(local), {1, 1}, nullptr, get.completion()),
               Status::in_progress);
     EXPECT_TRUE(progress_until({&victim_}, [&] { return get.done(); })) << "it waits for room";
     EXPECT_EQ(get.status, Status::peer_failed);
@@ -304,7 +307,7 @@ TEST_F(PortLies, HandleThatNobodyAskedForIsNotOpened) {
         send(CellKind::unmap_notice, UnmapNotice{answer.owner, answer.buffer_id});
         settle({&victim_});
     }
-    EXPECT_FALSE(link_.failed());
+    EXPECT_FALSE(connection_.failed());
 }
 
 TEST_F(PortLies, RequestForMemoryThatIsNotThereGetsNoHandle) {

@@ -20,12 +20,12 @@ constexpr size_t kBytes = 300000;
 struct Transfer {
     explicit Transfer(size_t length = kBytes) : local(length), remote(length) {}
 
-    Status put(Link &link) {
-        return link.put(local.data(), local.size(), registration.at(), nullptr,
-                        outcome.completion());
+    Status put(Connection &connection) {
+        return connection.put(local.data(), local.size(), registration.at(), nullptr,
+                              outcome.completion());
     }
-    Status get(Link &link) {
-        return link.get(local.data(), local.size(), memory(), nullptr, outcome.completion());
+    Status get(Connection &connection) {
+        return connection.get(local.data(), local.size(), memory(), nullptr, outcome.completion());
     }
     /** Also for a port that reads by the kernel. */
     RemoteMemory memory() const {
@@ -46,8 +46,8 @@ struct Ports {
         for (TestPort *port : {&a, &b}) {
             port->on_message = [this](uint8_t, const unsigned char *, size_t) { ++messages; };
         }
-        to_b = &a.link(b);
-        b.link(a);
+        to_b = &a.connection(b);
+        b.connection(a);
     }
 
     /** A transfer in each direction, and a message. */
@@ -70,7 +70,7 @@ struct Ports {
     unsigned messages = 0;
     TestPort a;
     TestPort b;
-    Link *to_b = nullptr;
+    Connection *to_b = nullptr;
 };
 
 /** Calls `body` while one allocation after the other fails, until there are no more; `body` says
@@ -84,7 +84,7 @@ void for_each_failing_allocation(unsigned at_least, Body body) {
     EXPECT_GE(n, at_least) << "allocations that can fail";
 }
 
-using StartOperation = Status (Transfer::*)(Link &link);
+using StartOperation = Status (Transfer::*)(Connection &connection);
 
 void expect_whole_or_nothing(const PortConfig &config, StartOperation begin, unsigned at_least) {
     for_each_failing_allocation(at_least, [&](unsigned n) {
@@ -224,10 +224,10 @@ TEST(PortMemory, ALinkIsMadeAsAWholeOrNotAtAll) {
         {
             const FailingHeap heap(n);
             const char *why = "";
-            as_possible([&] { a->link(b->address(), &why); });
+            as_possible([&] { a->connect(b->address(), &why); });
             failed = heap.has_failed();
         }
-        EXPECT_EQ(a.link(b).am_short(1, 5, nullptr, 0), Status::ok);
+        EXPECT_EQ(a.connection(b).am_short(1, 5, nullptr, 0), Status::ok);
         EXPECT_TRUE(progress_until({&a, &b}, [&] { return b.messages.size() == 1; })) << n;
         return failed;
     });
@@ -240,7 +240,7 @@ double seconds_of_this_thread() {
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/** For so many that are under way at once, on one link. */
+/** For so many that are under way at once, on one connection. */
 double seconds_for(size_t count, StartOperation begin) {
     Ports ports;
     std::vector<std::unique_ptr<Transfer>> transfers;

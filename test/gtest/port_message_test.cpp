@@ -27,7 +27,7 @@ protected:
     Status pack(PatternMessage message, uint8_t id) {
         size_t packed = ~size_t{0};
         const Status status = send_when_possible(sender_, receiver_, [&] {
-            return link_.am_pack(id, PatternMessage::pack, &message, &packed);
+            return connection_.am_pack(id, PatternMessage::pack, &message, &packed);
         });
         EXPECT_EQ(packed, message.length);
         return status;
@@ -42,7 +42,7 @@ protected:
                                {bytes + cuts[1], cuts[2] - cuts[1]},
                                {bytes + cuts[2], length - cuts[2]}};
         return send_when_possible(sender_, receiver_, [&] {
-            return link_.am_pieces(id, bytes, cuts[0], piece, 3, nullptr, {});
+            return connection_.am_pieces(id, bytes, cuts[0], piece, 3, nullptr, {});
         });
     }
 
@@ -56,7 +56,7 @@ protected:
 
     TestPort receiver_;
     TestPort sender_;
-    Link &link_ = sender_.link(receiver_);
+    Connection &connection_ = sender_.connection(receiver_);
 };
 
 TEST_P(PortMessages, ShortOfEverySizeArrivesExactly) {
@@ -65,9 +65,10 @@ TEST_P(PortMessages, ShortOfEverySizeArrivesExactly) {
         unsigned char payload[kMax];
         fill_pattern(payload, length, length + 1);
         const uint64_t header = 0x0123456789abcdefull * (length + 1);
-        ASSERT_EQ(send_when_possible(sender_, receiver_,
-                                     [&] { return link_.am_short(7, header, payload, length); }),
-                  Status::ok);
+        ASSERT_EQ(
+            send_when_possible(sender_, receiver_,
+                               [&] { return connection_.am_short(7, header, payload, length); }),
+            Status::ok);
         ASSERT_TRUE(progress_until({&receiver_}, [&] { return !receiver_.messages.empty(); }));
         Message message = receiver_.messages.front();
         receiver_.messages.pop_front();
@@ -86,7 +87,7 @@ TEST_P(PortMessages, ShortPiecesOfEverySizeArriveExactly) {
         const size_t cut = random.below(length + 1);
         const Piece pieces[] = {{bytes, cut}, {nullptr, 0}, {bytes + cut, length - cut}};
         ASSERT_EQ(send_when_possible(sender_, receiver_,
-                                     [&] { return link_.am_short_pieces(8, pieces, 3); }),
+                                     [&] { return connection_.am_short_pieces(8, pieces, 3); }),
                   Status::ok);
         expect_next(8, length, length + 2);
     }
@@ -94,11 +95,11 @@ TEST_P(PortMessages, ShortPiecesOfEverySizeArriveExactly) {
 
 TEST_P(PortMessages, TooLongOnesAreInvalidAndNothingIsSent) {
     const std::vector<unsigned char> bytes(kSlotBytes + 1);
-    EXPECT_EQ(link_.am_short(1, 0, bytes.data(), Cell::kInlineBytes - 7), Status::invalid);
+    EXPECT_EQ(connection_.am_short(1, 0, bytes.data(), Cell::kInlineBytes - 7), Status::invalid);
     const Piece halves[] = {{bytes.data(), 56}, {bytes.data(), Cell::kInlineBytes - 55}};
-    EXPECT_EQ(link_.am_short_pieces(1, halves, 2), Status::invalid);
+    EXPECT_EQ(connection_.am_short_pieces(1, halves, 2), Status::invalid);
     const Piece pieces[] = {{bytes.data(), kSlotBytes - 7}};
-    EXPECT_EQ(link_.am_pieces(1, bytes.data(), 8, pieces, 1, nullptr, {}), Status::invalid);
+    EXPECT_EQ(connection_.am_pieces(1, bytes.data(), 8, pieces, 1, nullptr, {}), Status::invalid);
     settle({&receiver_, &sender_});
     EXPECT_TRUE(receiver_.messages.empty());
 }
@@ -115,8 +116,9 @@ TEST_P(PortMessages, PackedOfEverySizeArrivesExactly) {
     std::vector<unsigned char> target(source.size());
     const Registration registration(target.data(), target.size());
     Outcome put;
-    ASSERT_EQ(link_.put(source.data(), source.size(), registration.at(), nullptr, put.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection_.put(source.data(), source.size(), registration.at(), nullptr, put.completion()),
+        Status::in_progress);
     EXPECT_TRUE(progress_until({&sender_, &receiver_}, [&] { return put.done(); }));
 }
 
@@ -165,10 +167,10 @@ TEST_P(PortMessages, NoneOvertakesAnother) {
         const size_t short_length = std::min(message.length, size_t{96});
         const Piece short_pieces[] = {{&sequence, 8}, {bytes, short_length}};
         const Status status = send_when_possible(sender_, receiver_, [&] {
-            return way == 0   ? link_.am_short(1, sequence, bytes, short_length)
-                   : way == 3 ? link_.am_short_pieces(4, short_pieces, 2)
-                   : way == 1 ? link_.am_pack(2, Sequenced::pack, &message, &packed)
-                              : link_.am_pieces(3, &sequence, 8, &piece, 1, nullptr, {});
+            return way == 0   ? connection_.am_short(1, sequence, bytes, short_length)
+                   : way == 3 ? connection_.am_short_pieces(4, short_pieces, 2)
+                   : way == 1 ? connection_.am_pack(2, Sequenced::pack, &message, &packed)
+                              : connection_.am_pieces(3, &sequence, 8, &piece, 1, nullptr, {});
         });
         ASSERT_EQ(status, Status::ok) << "way " << way;
         if (random.below(40) == 0) {
@@ -185,25 +187,22 @@ TEST_P(PortMessages, FullMailboxSaysSoAndRecovers) {
         unsigned char bytes[200];
         Status status;
         do {
-            const bool can_send = link_.can_send();
             fill_pattern(bytes, sizeof(bytes), sent);
             const Piece piece = {bytes, sizeof(bytes)};
             PatternMessage message = {sizeof(bytes), sent};
             size_t packed;
-            status = sent % 2 == 0 ? link_.am_pieces(1, nullptr, 0, &piece, 1, nullptr, {})
-                                   : link_.am_pack(1, PatternMessage::pack, &message, &packed);
+            status = sent % 2 == 0
+                         ? connection_.am_pieces(1, nullptr, 0, &piece, 1, nullptr, {})
+                         : connection_.am_pack(1, PatternMessage::pack, &message, &packed);
             sent += status == Status::ok;
-            EXPECT_TRUE(!can_send || status == Status::ok);
         } while (status == Status::ok && sent < 1000);
         ASSERT_EQ(status, Status::no_resource);
         // Every cell but, with a ring, one message that waits for a cell in it.
         EXPECT_GE(sent, kSmallPort.cell_count);
         EXPECT_LE(sent, kSmallPort.cell_count + 1);
-        EXPECT_FALSE(link_.can_send());
-        EXPECT_EQ(link_.am_short(1, 0, nullptr, 0), Status::no_resource);
+        EXPECT_EQ(connection_.am_short(1, 0, nullptr, 0), Status::no_resource);
         receiver_->progress();
         sender_->progress();
-        EXPECT_TRUE(link_.can_send());
         for (uint64_t seed = 0; seed < sent; ++seed) {
             expect_next(1, sizeof(bytes), seed);
         }
@@ -215,19 +214,20 @@ TEST_P(PortMessages, FullMailboxSaysSoAndRecovers) {
 INSTANTIATE_TEST_SUITE_P(Ways, PortMessages, testing::Bool(),
                          [](const auto &info) { return info.param ? "Ring" : "Slots"; });
 
-/** By what the link says afterwards: that a message was answered. */
+/** By what the connection says afterwards: that a message was answered. */
 TEST(PortAnswers, AreExpectedOfWhoeverHasALink) {
     TestPort here, peer, other;
-    Link &to_here = peer.link(here);
-    const auto come = [&](Link &link, TestPort &from) {
-        ASSERT_EQ(send_when_possible(from, here, [&] { return link.am_short(3, 0, nullptr, 0); }),
-                  Status::ok);
+    Connection &to_here = peer.connection(here);
+    const auto come = [&](Connection &connection, TestPort &from) {
+        ASSERT_EQ(
+            send_when_possible(from, here, [&] { return connection.am_short(3, 0, nullptr, 0); }),
+            Status::ok);
         ASSERT_TRUE(progress_until({&here}, [&] { return !here.messages.empty(); }));
         here.messages.clear();
     };
-    come(to_here, peer);  // there is no link back yet
-    Link &to_peer = here.link(peer);
-    Link &to_other = here.link(other);
+    come(to_here, peer);  // there is no connection back yet
+    Connection &to_peer = here.connection(peer);
+    Connection &to_other = here.connection(other);
     ASSERT_EQ(to_other.am_short(3, 0, nullptr, 0), Status::ok);
     come(to_here, peer);
     ASSERT_EQ(to_peer.am_short(3, 0, nullptr, 0), Status::ok);
@@ -237,11 +237,11 @@ TEST(PortAnswers, AreExpectedOfWhoeverHasALink) {
 
 TEST(PortMessagesToItself, LoopbackWorks) {
     TestPort port;
-    Link &link = port.link(port);
+    Connection &connection = port.connection(port);
     PatternMessage message = {3000, 9};
     size_t packed;
-    ASSERT_EQ(link.am_short(1, 42, nullptr, 0), Status::ok);
-    ASSERT_EQ(link.am_pack(2, PatternMessage::pack, &message, &packed), Status::ok);
+    ASSERT_EQ(connection.am_short(1, 42, nullptr, 0), Status::ok);
+    ASSERT_EQ(connection.am_pack(2, PatternMessage::pack, &message, &packed), Status::ok);
     ASSERT_TRUE(progress_until({&port}, [&] { return port.messages.size() == 2; }));
     EXPECT_EQ(check_message(port.messages[1], 2, 3000, 9), "");
 }
@@ -249,7 +249,7 @@ TEST(PortMessagesToItself, LoopbackWorks) {
 // ---------------------------------------------------------------- many senders
 
 /** Sends `count` numbered messages of `mark`; 0 when it could. */
-int send_many(Port &port, Link &link, uint64_t mark, uint64_t count) {
+int send_many(Port &port, Connection &connection, uint64_t mark, uint64_t count) {
     Random random(mark);
     for (uint64_t i = 0; i < count; ++i) {
         unsigned char bytes[3000];
@@ -258,7 +258,7 @@ int send_many(Port &port, Link &link, uint64_t mark, uint64_t count) {
         const uint64_t header[] = {mark, i};
         const Piece piece = {bytes, length};
         const Deadline deadline;
-        while (link.am_pieces(1, header, sizeof(header), &piece, 1, nullptr, {}) ==
+        while (connection.am_pieces(1, header, sizeof(header), &piece, 1, nullptr, {}) ==
                Status::no_resource) {
             port.progress();
             std::this_thread::yield();
@@ -303,7 +303,7 @@ TEST(PortTraffic, ManyProcessesSendToOne) {
     for (uint64_t mark = 0; mark < 4; ++mark) {
         children.emplace_back([&, mark](const Channel &) {
             TestPort sender;
-            return send_many(*sender, sender.link(address), mark, kCount);
+            return send_many(*sender, sender.connection(address), mark, kCount);
         });
     }
     EXPECT_TRUE(progress_until({&receiver}, [&] { return check.received == 4 * kCount; }));
@@ -317,10 +317,10 @@ TEST(PortTraffic, TwoThreadsBothWays) {
     const OneMappingPerFile one_mapping;
     TestPort ports[2];
     ManySenders checks[] = {{ports[0], kCount}, {ports[1], kCount}};
-    Link *links[] = {&ports[0].link(ports[1]), &ports[1].link(ports[0])};
+    Connection *connections[] = {&ports[0].connection(ports[1]), &ports[1].connection(ports[0])};
     std::atomic<unsigned> finished{0};
     const auto run = [&](unsigned self) {
-        EXPECT_EQ(send_many(*ports[self], *links[self], self, kCount), 0);
+        EXPECT_EQ(send_many(*ports[self], *connections[self], self, kCount), 0);
         const auto all = [&] { return checks[self].received == kCount; };
         EXPECT_TRUE(progress_until({&ports[self]}, all));
         ++finished;

@@ -22,14 +22,15 @@ protected:
     }
 
     Status put(Outcome &outcome, size_t length, const void *owner = nullptr) {
-        return link_.put(source_.data(), length, registration_.at(), owner, outcome.completion());
+        return connection_.put(source_.data(), length, registration_.at(), owner,
+                               outcome.completion());
     }
     /** One of kParts parts, which do not overlap. */
     Status put_part(Outcome &outcome, size_t part, const void *owner = nullptr,
                     const unsigned char *from = nullptr) {
         const unsigned char *source = from != nullptr ? from : source_.data();
-        return link_.put(source + part * kPart, kPart, registration_.at(part * kPart), owner,
-                         outcome.completion());
+        return connection_.put(source + part * kPart, kPart, registration_.at(part * kPart), owner,
+                               outcome.completion());
     }
     bool run_until(const Outcome &outcome) {
         return progress_until({&a_, &b_}, [&] { return outcome.done(); });
@@ -44,7 +45,7 @@ protected:
 
     TestPort a_;
     TestPort b_;
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
     std::vector<unsigned char> target_;
     Registration registration_;
     std::vector<unsigned char> source_;
@@ -52,9 +53,9 @@ protected:
 
 TEST_F(PortOrder, FlushOfNothingIsDone) {
     Outcome flush;
-    EXPECT_EQ(link_.flush(nullptr, flush.completion()), Status::ok);
-    ASSERT_EQ(link_.am_short(1, 0, nullptr, 0), Status::ok);
-    EXPECT_EQ(link_.flush(nullptr, flush.completion()), Status::ok);
+    EXPECT_EQ(connection_.flush(nullptr, flush.completion()), Status::ok);
+    ASSERT_EQ(connection_.am_short(1, 0, nullptr, 0), Status::ok);
+    EXPECT_EQ(connection_.flush(nullptr, flush.completion()), Status::ok);
     settle({&a_, &b_});
     EXPECT_EQ(flush.calls, 0u);
 }
@@ -63,9 +64,9 @@ TEST_F(PortOrder, FlushWaitsForWhatWasStartedAndNothingElse) {
     Outcome puts[3];
     Outcome flushes[2];
     ASSERT_EQ(put_part(puts[0], 0), Status::in_progress);
-    ASSERT_EQ(link_.flush(nullptr, flushes[0].completion()), Status::in_progress);
+    ASSERT_EQ(connection_.flush(nullptr, flushes[0].completion()), Status::in_progress);
     ASSERT_EQ(put_part(puts[1], 1), Status::in_progress);
-    ASSERT_EQ(link_.flush(nullptr, flushes[1].completion()), Status::in_progress);
+    ASSERT_EQ(connection_.flush(nullptr, flushes[1].completion()), Status::in_progress);
     ASSERT_EQ(put_part(puts[2], 2), Status::in_progress);
     for (unsigned i = 0; i < 2; ++i) {
         ASSERT_TRUE(run_until(flushes[i]));
@@ -82,25 +83,25 @@ TEST_F(PortOrder, FenceHoldsBackUntilTheDataIsThere) {
     b_.on_message = [&](uint8_t, const unsigned char *, size_t) {
         data_was_there = pattern_mismatch(target_.data(), kLong, 1) == kLong;
     };
-    link_.fence();  // of nothing: no effect
+    connection_.fence();  // of nothing: no effect
     Outcome outcome;
     ASSERT_EQ(put(outcome, kLong), Status::in_progress);
-    ASSERT_EQ(link_.am_short(9, 0, nullptr, 0), Status::ok) << "without a fence it may overtake";
+    ASSERT_EQ(connection_.am_short(9, 0, nullptr, 0), Status::ok)
+        << "without a fence it may overtake";
     settle({&b_});
-    link_.fence();
+    connection_.fence();
     const Piece piece = {source_.data(), 10};
     PatternMessage message = {10, 1};
     size_t packed;
     unsigned char byte;
     run_a_little();
     ASSERT_FALSE(outcome.done());
-    EXPECT_FALSE(link_.can_send());
-    EXPECT_EQ(link_.am_short(1, 0, nullptr, 0), Status::no_resource);
-    EXPECT_EQ(link_.am_pack(1, PatternMessage::pack, &message, &packed), Status::no_resource);
-    EXPECT_EQ(link_.am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}), Status::no_resource);
-    EXPECT_EQ(link_.put(&byte, 1, registration_.at(), nullptr, {}), Status::no_resource);
-    EXPECT_EQ(link_.get(&byte, 1, registration_.at(), nullptr, {}), Status::no_resource);
-    ASSERT_EQ(send_when_possible(a_, b_, [&] { return link_.am_short(1, 0, nullptr, 0); }),
+    EXPECT_EQ(connection_.am_short(1, 0, nullptr, 0), Status::no_resource);
+    EXPECT_EQ(connection_.am_pack(1, PatternMessage::pack, &message, &packed), Status::no_resource);
+    EXPECT_EQ(connection_.am_pieces(1, nullptr, 0, &piece, 1, nullptr, {}), Status::no_resource);
+    EXPECT_EQ(connection_.put(&byte, 1, registration_.at(), nullptr, {}), Status::no_resource);
+    EXPECT_EQ(connection_.get(&byte, 1, registration_.at(), nullptr, {}), Status::no_resource);
+    ASSERT_EQ(send_when_possible(a_, b_, [&] { return connection_.am_short(1, 0, nullptr, 0); }),
               Status::ok);
     EXPECT_TRUE(outcome.done());
     data_was_there = false;
@@ -115,19 +116,20 @@ TEST_F(PortOrder, APutWaitsForGetsOfTheSameMemoryOnly) {
         fill_pattern(target_.data(), kLong, 7);
         std::vector<unsigned char> local(length);
         Outcome get;
-        ASSERT_EQ(link_.get(local.data(), length, registration_.named(), nullptr, get.completion()),
-                  Status::in_progress);
-        Outcome beside;
-        EXPECT_EQ(
-            link_.put(source_.data(), 4, registration_.named(length), nullptr, beside.completion()),
+        ASSERT_EQ(
+            connection_.get(local.data(), length, registration_.named(), nullptr, get.completion()),
             Status::in_progress);
+        Outcome beside;
+        EXPECT_EQ(connection_.put(source_.data(), 4, registration_.named(length), nullptr,
+                                  beside.completion()),
+                  Status::in_progress);
         Outcome overlapping;
-        EXPECT_EQ(link_.put(source_.data(), 4, registration_.named(length - 1), nullptr,
-                            overlapping.completion()),
+        EXPECT_EQ(connection_.put(source_.data(), 4, registration_.named(length - 1), nullptr,
+                                  overlapping.completion()),
                   Status::no_resource);
         ASSERT_EQ(send_when_possible(a_, b_,
                                      [&] {
-                                         const Status status = link_.put(
+                                         const Status status = connection_.put(
                                              source_.data(), 4, registration_.named(length - 1),
                                              nullptr, overlapping.completion());
                                          return status == Status::in_progress ? Status::ok : status;
@@ -144,7 +146,7 @@ TEST_F(PortOrder, APutWaitsForGetsOfTheSameMemoryOnly) {
 TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
     struct Chain {
         PortOrder *test;
-        Link *link;
+        Connection *connection;
         RemoteMemory remote;
         const unsigned char *source;
         unsigned left;
@@ -153,16 +155,16 @@ TEST_F(PortOrder, CompletionsMayStartOperationsAndFlush) {
             auto *chain = static_cast<Chain *>(self);
             EXPECT_EQ(status, Status::ok);
             if (--chain->left != 0) {
-                EXPECT_EQ(
-                    chain->link->put(chain->source, 40000, chain->remote, nullptr, {next, chain}),
-                    Status::in_progress);
-                EXPECT_EQ(chain->link->am_short(1, 0, nullptr, 0), Status::ok);
+                EXPECT_EQ(chain->connection->put(chain->source, 40000, chain->remote, nullptr,
+                                                 {next, chain}),
+                          Status::in_progress);
+                EXPECT_EQ(chain->connection->am_short(1, 0, nullptr, 0), Status::ok);
             } else {
-                EXPECT_EQ(chain->link->flush(nullptr, chain->flush.completion()), Status::ok);
+                EXPECT_EQ(chain->connection->flush(nullptr, chain->flush.completion()), Status::ok);
             }
         }
     };
-    Chain chain = {this, &link_, registration_.at(), source_.data(), 51, {}};
+    Chain chain = {this, &connection_, registration_.at(), source_.data(), 51, {}};
     Chain::next(&chain, Status::ok);
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return chain.left == 0; }));
     settle({&a_, &b_});
@@ -184,11 +186,11 @@ TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
         const size_t length = offset == kPart ? 1 : kPart;
         RemoteMemory of_gpu = registration_.at(offset);
         of_gpu.buffer.kind = MemoryKind::device;
-        EXPECT_EQ(link_.put(source_.data(), length, of_gpu, nullptr, refused.completion()),
+        EXPECT_EQ(connection_.put(source_.data(), length, of_gpu, nullptr, refused.completion()),
                   Status::no_resource);
-        EXPECT_EQ(
-            link_.get(got.data(), length, registration_.at(offset), nullptr, refused.completion()),
-            Status::no_resource);
+        EXPECT_EQ(connection_.get(got.data(), length, registration_.at(offset), nullptr,
+                                  refused.completion()),
+                  Status::no_resource);
     }
     ASSERT_EQ(put_part(beside, 0), Status::in_progress);
     ASSERT_TRUE(run_until(first));
@@ -197,9 +199,9 @@ TEST_F(PortOrder, PutsAndGetsWaitForAPutOfTheSameMemory) {
     Outcome third;
     ASSERT_EQ(put_part(second, 1), Status::in_progress);
     fill_pattern(&source_[2 * kPart], kPart, 7);
-    ASSERT_EQ(
-        link_.put(&source_[2 * kPart], kPart, registration_.at(kPart), nullptr, third.completion()),
-        Status::in_progress);
+    ASSERT_EQ(connection_.put(&source_[2 * kPart], kPart, registration_.at(kPart), nullptr,
+                              third.completion()),
+              Status::in_progress);
     ASSERT_TRUE(run_until(third));
     EXPECT_TRUE(second.done());
     EXPECT_EQ(pattern_mismatch(&target_[kPart], kPart, 7), kPart);
@@ -218,7 +220,7 @@ TEST_F(PortOrder, CancelEndsAnOwnersPutsAndItsMemoryIsFree) {
     ASSERT_EQ(put_part(kept, 2, &kOwner[1]), Status::in_progress);
     run_a_little();
     ASSERT_EQ(cancelled[0].calls, 0u);
-    link_.cancel(&kOwner[0]);
+    connection_.cancel(&kOwner[0]);
     source.reset();
     ASSERT_TRUE(run_until(kept));
     EXPECT_EQ(kept.status, Status::ok);
@@ -235,14 +237,15 @@ TEST_F(PortOrder, CancelEndsAnOwnersGetsAndItsMemoryIsFree) {
     std::vector<unsigned char> other(kLong);
     fill_pattern(target_.data(), kLong, 5);
     for (Outcome &outcome : cancelled) {
-        ASSERT_EQ(
-            link_.get(local.get(), kLong, registration_.at(), &kOwner[0], outcome.completion()),
-            Status::in_progress);
+        ASSERT_EQ(connection_.get(local.get(), kLong, registration_.at(), &kOwner[0],
+                                  outcome.completion()),
+                  Status::in_progress);
     }
-    ASSERT_EQ(link_.get(other.data(), kLong, registration_.at(), &kOwner[1], kept.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection_.get(other.data(), kLong, registration_.at(), &kOwner[1], kept.completion()),
+        Status::in_progress);
     run_a_little();
-    link_.cancel(&kOwner[0]);
+    connection_.cancel(&kOwner[0]);
     local.reset();
     ASSERT_TRUE(run_until(kept));
     settle({&a_, &b_});
@@ -257,10 +260,10 @@ TEST_F(PortOrder, CancelEndsFlushesOfItsOwnerOnly) {
     Outcome flush_of_cancelled;
     Outcome flush_of_other;
     ASSERT_EQ(put(cancelled, kLong, &kOwner[0]), Status::in_progress);
-    ASSERT_EQ(link_.flush(&kOwner[0], flush_of_cancelled.completion()), Status::in_progress);
-    ASSERT_EQ(link_.flush(&kOwner[1], flush_of_other.completion()), Status::in_progress);
+    ASSERT_EQ(connection_.flush(&kOwner[0], flush_of_cancelled.completion()), Status::in_progress);
+    ASSERT_EQ(connection_.flush(&kOwner[1], flush_of_other.completion()), Status::in_progress);
     run_a_little();
-    link_.cancel(&kOwner[0]);
+    connection_.cancel(&kOwner[0]);
     EXPECT_TRUE(run_until(flush_of_other)) << "nothing is left that it could wait for";
     settle({&a_, &b_});
     EXPECT_EQ(cancelled.calls + flush_of_cancelled.calls, 0u);
@@ -272,11 +275,12 @@ TEST_F(PortOrder, GetThatWasCancelledDoesNotReadMemoryThatIsGone) {
     auto registration = std::make_unique<Registration>(memory.get(), kLong);
     std::vector<unsigned char> local(kLong);
     Outcome outcome;
-    ASSERT_EQ(link_.get(local.data(), kLong, registration->at(), &kOwner[0], outcome.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection_.get(local.data(), kLong, registration->at(), &kOwner[0], outcome.completion()),
+        Status::in_progress);
     run_a_little();
-    link_.cancel(&kOwner[0]);
-    // b learns from its user, not from the link, that nobody reads it any more.
+    connection_.cancel(&kOwner[0]);
+    // b learns from its user, not from the connection, that nobody reads it any more.
     registration.reset();
     memory.reset();
     settle({&a_, &b_});
@@ -288,17 +292,18 @@ TEST_F(PortOrder, GetThatWasCancelledDoesNotReadMemoryThatIsGone) {
 TEST_F(PortOrder, CancelledPutsLeaveNothingBehind) {
     // Chunks of a kilobyte; each put ends after a few of them.
     TestPort sender({4096, 4096, 4096, 64});
-    Link &link = sender.link(b_);
+    Connection &connection = sender.connection(b_);
     for (unsigned i = 0; i < 70000; ++i) {
-        ASSERT_EQ(link.put(source_.data(), 8192, registration_.at(), &kOwner[0], {}),
+        ASSERT_EQ(connection.put(source_.data(), 8192, registration_.at(), &kOwner[0], {}),
                   Status::in_progress);
         sender->progress();
         b_->progress();
-        link.cancel(&kOwner[0]);
+        connection.cancel(&kOwner[0]);
     }
     Outcome outcome;
-    ASSERT_EQ(link.put(source_.data(), 8192, registration_.at(), nullptr, outcome.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection.put(source_.data(), 8192, registration_.at(), nullptr, outcome.completion()),
+        Status::in_progress);
     EXPECT_TRUE(progress_until({&sender, &b_}, [&] { return outcome.done(); }));
     EXPECT_EQ(outcome.status, Status::ok);
 }
@@ -306,17 +311,17 @@ TEST_F(PortOrder, CancelledPutsLeaveNothingBehind) {
 TEST_F(PortOrder, OwnerThatIsCancelledWhileTheLinkFailsGetsNoCompletion) {
     Outcome cancelled;
     struct Canceller {
-        Link *link;
+        Connection *connection;
         static void run(void *self, Status status) {
             EXPECT_EQ(status, Status::peer_failed);
-            static_cast<Canceller *>(self)->link->cancel(&kOwner[1]);
+            static_cast<Canceller *>(self)->connection->cancel(&kOwner[1]);
         }
-    } canceller = {&link_};
-    ASSERT_EQ(link_.put(source_.data(), kPart, registration_.at(), &kOwner[0],
-                        {Canceller::run, &canceller}),
+    } canceller = {&connection_};
+    ASSERT_EQ(connection_.put(source_.data(), kPart, registration_.at(), &kOwner[0],
+                              {Canceller::run, &canceller}),
               Status::in_progress);
     ASSERT_EQ(put_part(cancelled, 1, &kOwner[1]), Status::in_progress);
-    link_.fail();
+    connection_.fail();
     EXPECT_EQ(cancelled.calls, 0u);
 }
 

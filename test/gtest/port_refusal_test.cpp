@@ -33,8 +33,8 @@ protected:
             const LogCapture log;
             Outcome outcome;
             const Status status =
-                put ? link_.put(local_.data(), length, remote, nullptr, outcome.completion())
-                    : link_.get(local_.data(), length, remote, nullptr, outcome.completion());
+                put ? connection_.put(local_.data(), length, remote, nullptr, outcome.completion())
+                    : connection_.get(local_.data(), length, remote, nullptr, outcome.completion());
             ASSERT_EQ(status, Status::in_progress);
             ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
             settle({&a_, &b_});
@@ -50,8 +50,9 @@ protected:
     void expect_works() {
         Outcome outcome;
         std::vector<unsigned char> back(1000);
-        ASSERT_EQ(link_.get(back.data(), 1000, registration_.at(), nullptr, outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            connection_.get(back.data(), 1000, registration_.at(), nullptr, outcome.completion()),
+            Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_TRUE(all_are(back, 0x5a));
@@ -59,7 +60,7 @@ protected:
 
     TestPort a_;
     TestPort b_;
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
     std::vector<unsigned char> memory_;
     std::vector<unsigned char> local_;
     Registration registration_;
@@ -109,9 +110,10 @@ TEST_P(PortRefusals, MemoryThatGoesAwayDuringATransferIsNotTouchedAnyMore) {
         auto registration = std::make_unique<Registration>(memory.get(), kBytes);
         Outcome outcome;
         const RemoteMemory remote = registration->at();
-        ASSERT_EQ(put ? link_.put(local_.data(), kBytes, remote, nullptr, outcome.completion())
-                      : link_.get(local_.data(), kBytes, remote, nullptr, outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            put ? connection_.put(local_.data(), kBytes, remote, nullptr, outcome.completion())
+                : connection_.get(local_.data(), kBytes, remote, nullptr, outcome.completion()),
+            Status::in_progress);
         for (int i = 0; i < 3; ++i) {
             a_->progress();
             b_->progress();
@@ -138,24 +140,24 @@ TEST(PortConnecting, RefusesWhatIsNoPeer) {
     MailboxAddress address = good;
     const char *why = nullptr;
     address.protocol_version += 1;
-    EXPECT_EQ(a->link(address, &why), nullptr);
+    EXPECT_EQ(a->connect(address, &why), nullptr);
     EXPECT_NE(std::string(why).find("version"), std::string::npos);
     address = good;
     address.cookie.low ^= 1;
-    EXPECT_EQ(a->link(address, &why), nullptr);
+    EXPECT_EQ(a->connect(address, &why), nullptr);
     address = good;
     address.segment_fd = -1;
     address.cookie.low ^= 2;
-    EXPECT_EQ(a->link(address, &why), nullptr);
-    ASSERT_NE(a->link(good, &why), nullptr);
-    EXPECT_EQ(a->link(good, &why), a->link(good, &why)) << "one link a peer";
+    EXPECT_EQ(a->connect(address, &why), nullptr);
+    ASSERT_NE(a->connect(good, &why), nullptr);
+    EXPECT_EQ(a->connect(good, &why), a->connect(good, &why)) << "one connection a peer";
 }
 
 TEST(PortConnecting, MailboxWithOtherSlotsIsNoPeer) {
     TestPort a;
     const auto mailbox = MailboxReceiver::create(16, 4096);
     const char *why = nullptr;
-    EXPECT_EQ(a->link(mailbox->address(), &why), nullptr);
+    EXPECT_EQ(a->connect(mailbox->address(), &why), nullptr);
     EXPECT_NE(std::string(why).find("slots"), std::string::npos);
 }
 
@@ -174,17 +176,18 @@ protected:
 };
 
 TEST_F(PortLeaving, WhatWaitsForThePeerEndsInBoundedTime) {
-    Link &link = a_.link(b_);
-    b_.link(a_);
+    Connection &connection = a_.connection(b_);
+    b_.connection(a_);
     Outcome put;
     Outcome get;
     Outcome flush;
-    ASSERT_EQ(link.put(local_.data(), kBytes / 2, registration_.at(), nullptr, put.completion()),
+    ASSERT_EQ(
+        connection.put(local_.data(), kBytes / 2, registration_.at(), nullptr, put.completion()),
+        Status::in_progress);
+    ASSERT_EQ(connection.get(local_.data(), kBytes / 2, registration_.at(kBytes / 2), nullptr,
+                             get.completion()),
               Status::in_progress);
-    ASSERT_EQ(link.get(local_.data(), kBytes / 2, registration_.at(kBytes / 2), nullptr,
-                       get.completion()),
-              Status::in_progress);
-    ASSERT_EQ(link.flush(nullptr, flush.completion()), Status::in_progress);
+    ASSERT_EQ(connection.flush(nullptr, flush.completion()), Status::in_progress);
     for (int i = 0; i < 3; ++i) {
         a_->progress();
         b_->progress();
@@ -194,14 +197,14 @@ TEST_F(PortLeaving, WhatWaitsForThePeerEndsInBoundedTime) {
     EXPECT_EQ(put.status, Status::peer_failed);
     EXPECT_EQ(get.status, Status::peer_failed);
     EXPECT_EQ(flush.status, Status::peer_failed);
-    EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_links.size() == 1; }));
+    EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_connections.size() == 1; }));
     settle({&a_});
-    EXPECT_EQ(a_.failed_links.size(), 1u);
+    EXPECT_EQ(a_.failed_connections.size(), 1u);
     EXPECT_EQ(mappings_named("gpushm-ring"), 0u) << "nobody needs the rings any more";
 }
 
 TEST_F(PortLeaving, LinkWithNothingUnderWayDoesNotFail) {
-    Link &link = a_.link(b_);
+    Connection &connection = a_.connection(b_);
     make_ring_ready(a_, b_);
     make_ring_ready(b_, a_);
     b_.destroy();
@@ -209,17 +212,18 @@ TEST_F(PortLeaving, LinkWithNothingUnderWayDoesNotFail) {
     for (int i = 0; i < 10000; ++i) {
         a_->progress();
     }
-    EXPECT_TRUE(a_.failed_links.empty());
+    EXPECT_TRUE(a_.failed_connections.empty());
     Outcome flush;
-    EXPECT_EQ(link.flush(nullptr, flush.completion()), Status::ok);
+    EXPECT_EQ(connection.flush(nullptr, flush.completion()), Status::ok);
     EXPECT_TRUE(a_->idle());
 }
 
 TEST_F(PortLeaving, ReplyThatNobodyWaitsForEndsQuietly) {
-    Link &link = b_.link(a_);
+    Connection &connection = b_.connection(a_);
     Outcome outcome;
-    ASSERT_EQ(link.get(local_.data(), kBytes, registration_.at(), nullptr, outcome.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection.get(local_.data(), kBytes, registration_.at(), nullptr, outcome.completion()),
+        Status::in_progress);
     for (int i = 0; i < 3; ++i) {
         a_->progress();
         b_->progress();
@@ -227,25 +231,25 @@ TEST_F(PortLeaving, ReplyThatNobodyWaitsForEndsQuietly) {
     ASSERT_FALSE(outcome.done());
     b_.destroy();
     EXPECT_TRUE(progress_until({&a_}, [&] { return a_->idle(); }));
-    EXPECT_TRUE(a_.failed_links.empty());
+    EXPECT_TRUE(a_.failed_connections.empty());
 }
 
 TEST_F(PortLeaving, SenderThatFindsNoRoomIsToldInBoundedTime) {
-    Link &link = a_.link(b_);
-    b_.link(a_);
+    Connection &connection = a_.connection(b_);
+    b_.connection(a_);
     b_.destroy();
     a_->progress();
     Status status = Status::ok;
     EXPECT_TRUE(progress_until({&a_}, [&] {
-        status = link.am_short(1, 0, nullptr, 0);
+        status = connection.am_short(1, 0, nullptr, 0);
         if (status == Status::no_resource) {
-            link.check_peer();
+            connection.check_peer();
         }
         return status != Status::ok && status != Status::no_resource;
     }));
     EXPECT_EQ(status, Status::peer_failed);
     settle({&a_});
-    EXPECT_EQ(a_.failed_links.size(), 1u);
+    EXPECT_EQ(a_.failed_connections.size(), 1u);
 }
 
 }  // namespace

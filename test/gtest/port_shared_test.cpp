@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gets between hosts that both processes copy by the kernel (link_shared.cpp): where the kernel
+// Gets between hosts that both processes copy by CMA (HostReads): where the operating system
 // refuses, and where the helper dies or stops with a piece of the transfer in its hands.
 #include "port_support.hpp"
 
@@ -37,8 +37,8 @@ protected:
     /** Starts a get of fresh data. */
     void start(TestPort &reader, Outcome &outcome) {
         fill_pattern(source_.data(), kBytes, ++seed_);
-        ASSERT_EQ(reader.link(b_).get(local_.data(), kBytes, host_memory(registration_), nullptr,
-                                      outcome.completion()),
+        ASSERT_EQ(reader.connection(b_).get(local_.data(), kBytes, host_memory(registration_),
+                                            nullptr, outcome.completion()),
                   Status::in_progress);
     }
     void expect_data(const Outcome &outcome) {
@@ -85,8 +85,9 @@ TEST_F(PortShared, WhatIsNotRegisteredAnyMoreIsNotRead) {
         const RemoteMemory remote = host_memory(source);
         source.end();
         Outcome outcome;
-        ASSERT_EQ(a_.link(b_).get(local_.data(), length, remote, nullptr, outcome.completion()),
-                  Status::in_progress);
+        ASSERT_EQ(
+            a_.connection(b_).get(local_.data(), length, remote, nullptr, outcome.completion()),
+            Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::gpu_error);
     }
@@ -96,7 +97,7 @@ TEST_F(PortShared, WhatIsDeregisteredMeanwhileDoesNotCount) {
     Registration source(source_.data(), kBytes);
     const RemoteMemory remote = host_memory(source);
     Outcome outcome;
-    ASSERT_EQ(a_.link(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion()),
+    ASSERT_EQ(a_.connection(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(a_->shared_transfer(0).claim_last(1));
     for (int i = 0; i < 100; ++i) {
@@ -127,8 +128,8 @@ TEST_F(PortShared, LittleIsReadWithinTheCallThatEndsLater) {
         memset(local_.data(), 0, kBytes);
         const unsigned before = copies.reads();
         Outcome outcome;
-        EXPECT_EQ(a_.link(b_).get(local_.data(), length, host_memory(registration_), nullptr,
-                                  outcome.completion()),
+        EXPECT_EQ(a_.connection(b_).get(local_.data(), length, host_memory(registration_), nullptr,
+                                        outcome.completion()),
                   Status::in_progress);
         EXPECT_EQ(copies.reads(), before + 1);
         EXPECT_EQ(pattern_mismatch(local_.data(), length, seed_), length);
@@ -140,10 +141,10 @@ TEST_F(PortShared, LittleIsReadWithinTheCallThatEndsLater) {
         EXPECT_EQ(outcome.status, Status::ok);
         EXPECT_EQ(copies.reads(), before + 1);
     }
-    EXPECT_FALSE(a_.link(b_).busy());
+    EXPECT_FALSE(a_.connection(b_).busy());
     Outcome outcome;
-    EXPECT_EQ(a_.link(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
-                              outcome.completion()),
+    EXPECT_EQ(a_.connection(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
+                                    outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
 }
@@ -151,28 +152,28 @@ TEST_F(PortShared, LittleIsReadWithinTheCallThatEndsLater) {
 TEST_F(PortShared, LittleThatIsReadEndsBeforeAFlushBehindIt) {
     Outcome get;
     Outcome flush;
-    ASSERT_EQ(
-        a_.link(b_).get(local_.data(), 8192, host_memory(registration_), nullptr, get.completion()),
-        Status::in_progress);
-    ASSERT_EQ(a_.link(b_).flush(nullptr, flush.completion()), Status::in_progress);
+    ASSERT_EQ(a_.connection(b_).get(local_.data(), 8192, host_memory(registration_), nullptr,
+                                    get.completion()),
+              Status::in_progress);
+    ASSERT_EQ(a_.connection(b_).flush(nullptr, flush.completion()), Status::in_progress);
     EXPECT_FALSE(get.done() || flush.done());
     a_->progress();
     EXPECT_EQ(get.calls, 1u);
     EXPECT_EQ(flush.calls, 1u);
-    EXPECT_EQ(a_.link(b_).flush(nullptr, flush.completion()), Status::ok);
+    EXPECT_EQ(a_.connection(b_).flush(nullptr, flush.completion()), Status::ok);
 }
 
 TEST_F(PortShared, LittleThatIsReadForAnOwnerThatGoesEndsSilently) {
     Outcome gone;
     Outcome other;
     const int owners[2] = {};
-    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[0],
-                              gone.completion()),
+    ASSERT_EQ(a_.connection(b_).get(local_.data(), 8192, host_memory(registration_), &owners[0],
+                                    gone.completion()),
               Status::in_progress);
-    ASSERT_EQ(a_.link(b_).get(local_.data(), 8192, host_memory(registration_), &owners[1],
-                              other.completion()),
+    ASSERT_EQ(a_.connection(b_).get(local_.data(), 8192, host_memory(registration_), &owners[1],
+                                    other.completion()),
               Status::in_progress);
-    a_.link(b_).cancel(&owners[0]);
+    a_.connection(b_).cancel(&owners[0]);
     a_->progress();
     EXPECT_FALSE(gone.done());
     EXPECT_EQ(other.calls, 1u);
@@ -185,8 +186,8 @@ TEST_F(PortShared, LeastThatIsHelpedWithHasTwoPieces) {
         memset(local_.data(), 0, kBytes);
         const RefusedCopies copies(kAlways, kAlways);
         Outcome outcome;
-        ASSERT_EQ(a_.link(b_).get(local_.data(), length, host_memory(registration_), nullptr,
-                                  outcome.completion()),
+        ASSERT_EQ(a_.connection(b_).get(local_.data(), length, host_memory(registration_), nullptr,
+                                        outcome.completion()),
                   Status::in_progress);
         // Before the reader begins.
         ASSERT_TRUE(progress_until({&b_}, [&] { return copies.writes() != 0; }));
@@ -204,8 +205,8 @@ TEST_F(PortShared, EachSideCopiesItsHalf) {
     fill_pattern(source_.data(), kBytes, ++seed_);
     const RefusedCopies copies(kAlways, kAlways);
     Outcome outcome;
-    ASSERT_EQ(a_.link(b_).get(local_.data(), kLength, host_memory(registration_), nullptr,
-                              outcome.completion()),
+    ASSERT_EQ(a_.connection(b_).get(local_.data(), kLength, host_memory(registration_), nullptr,
+                                    outcome.completion()),
               Status::in_progress);
     SharedTransfer &transfer = a_->shared_transfer(0);
     ASSERT_EQ(transfer.claim_last(1), 1u);  // as the peer does
@@ -225,14 +226,14 @@ TEST_F(PortShared, EachSideCopiesItsHalf) {
 
 TEST_F(PortShared, GetThatWaitsForItsHelperHoldsUpNoOther) {
     Outcome slow;
-    ASSERT_EQ(a_.link(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
-                              slow.completion()),
+    ASSERT_EQ(a_.connection(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
+                                    slow.completion()),
               Status::in_progress);
     ASSERT_TRUE(a_->shared_transfer(0).claim_last(1));  // by a helper that is not scheduled then
     std::vector<unsigned char> other(kMinHelped);
     Outcome quick;
-    ASSERT_EQ(a_.link(b_).get(other.data(), other.size(), host_memory(registration_), nullptr,
-                              quick.completion()),
+    ASSERT_EQ(a_.connection(b_).get(other.data(), other.size(), host_memory(registration_), nullptr,
+                                    quick.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&a_}, [&] { return quick.done(); }));
     EXPECT_FALSE(slow.done());
@@ -243,12 +244,12 @@ TEST_F(PortShared, GetThatWaitsForItsHelperHoldsUpNoOther) {
 TEST_F(PortShared, PeerThatMakesNoProgressIsAskedForHelpOnlyWhileItsMailboxHasRoom) {
     std::vector<Outcome> outcomes(4 * kCmaPort.cell_count);
     for (Outcome &outcome : outcomes) {
-        ASSERT_EQ(a_.link(b_).get(local_.data(), kMinHelped, host_memory(registration_), nullptr,
-                                  outcome.completion()),
+        ASSERT_EQ(a_.connection(b_).get(local_.data(), kMinHelped, host_memory(registration_),
+                                        nullptr, outcome.completion()),
                   Status::in_progress);
         ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
     }
-    EXPECT_FALSE(a_.link(b_).busy()) << "nothing waits to be sent";
+    EXPECT_FALSE(a_.connection(b_).busy()) << "nothing waits to be sent";
 }
 
 TEST_F(PortShared, LittleThatTheKernelRefusesTakesTheRing) {
@@ -256,8 +257,8 @@ TEST_F(PortShared, LittleThatTheKernelRefusesTakesTheRing) {
     for (int i = 0; i < 2; ++i) {
         fill_pattern(source_.data(), kBytes, ++seed_);
         Outcome outcome;
-        EXPECT_EQ(a_.link(b_).get(local_.data(), 1000, host_memory(registration_), nullptr,
-                                  outcome.completion()),
+        EXPECT_EQ(a_.connection(b_).get(local_.data(), 1000, host_memory(registration_), nullptr,
+                                        outcome.completion()),
                   Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
@@ -286,8 +287,8 @@ TEST_F(PortShared, HelpThatComesLateMeetsNoTransferOfAnotherPeer) {
     TestPort other(kCmaPort);
     std::vector<unsigned char> second_local(kBytes);
     Outcome second;
-    ASSERT_EQ(a_.link(other).get(second_local.data(), kBytes, host_memory(registration_), nullptr,
-                                 second.completion()),
+    ASSERT_EQ(a_.connection(other).get(second_local.data(), kBytes, host_memory(registration_),
+                                       nullptr, second.completion()),
               Status::in_progress);
     settle({&b_});  // finds the request of the first transfer, and the words of the second
     EXPECT_EQ(copies.writes(), 0u);
@@ -304,8 +305,8 @@ TEST_F(PortShared, RequestsThatWaitLongerThanTheirTransfersAreNoNonsense) {
     size_t begun = 0;
     const auto begin = [&](size_t count) {
         for (const size_t end = begun + count; begun < end; ++begun) {
-            ASSERT_EQ(a_.link(b_).get(local_.data(), kLength, host_memory(registration_), nullptr,
-                                      outcomes[begun].completion()),
+            ASSERT_EQ(a_.connection(b_).get(local_.data(), kLength, host_memory(registration_),
+                                            nullptr, outcomes[begun].completion()),
                       Status::in_progress);
         }
     };
@@ -338,7 +339,7 @@ TEST_F(PortShared, HelperWritesOnlyMemoryThatIsRegistered) {
     gone.reset();
     const RefusedCopies copies(kAlways, kAlways);
     Outcome outcome;
-    a_.link(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion());
+    a_.connection(b_).get(local_.data(), kBytes, remote, nullptr, outcome.completion());
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
     settle({&a_, &b_});
     EXPECT_EQ(copies.writes(), 0u);
@@ -441,9 +442,10 @@ protected:
           }),
           local_(kBytes) {
         EXPECT_TRUE(helper_.channel().receive(&address_));
-        link_ = &port_.link(address_.mailbox);
-        EXPECT_EQ(link_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()),
-                  Status::in_progress);
+        connection_ = &port_.connection(address_.mailbox);
+        EXPECT_EQ(
+            connection_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()),
+            Status::in_progress);
         helper_.channel().send('c');
         bool claimed = false;
         EXPECT_TRUE(helper_.channel().receive(&claimed) && claimed);
@@ -454,8 +456,9 @@ protected:
 
     /** Another get of the owner, whose last piece is claimed, too. */
     SharedUse begin_claimed_get() {
-        EXPECT_EQ(link_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()),
-                  Status::in_progress);
+        EXPECT_EQ(
+            connection_->get(local_.data(), kBytes, address_.memory, this, outcome_.completion()),
+            Status::in_progress);
         for (uint32_t index = 0; index < kSharedTransfers; ++index) {
             for (uint32_t id = 1; id < 10; ++id) {
                 if (port_->shared_transfer(index).claim_last(id)) {
@@ -469,7 +472,7 @@ protected:
 
     std::chrono::duration<double> time_of_cancel() {
         const auto begin = std::chrono::steady_clock::now();
-        link_->cancel(this);
+        connection_->cancel(this);
         return std::chrono::steady_clock::now() - begin;
     }
 
@@ -485,12 +488,12 @@ protected:
     Child helper_;
     HelperAddress address_;
     std::vector<unsigned char> local_;
-    Link *link_ = nullptr;
+    Connection *connection_ = nullptr;
     Outcome outcome_;
 };
 
 TEST_F(PortHelper, ThatIsSlowIsWaitedFor) {
-    EXPECT_TRUE(port_.failed_links.empty());
+    EXPECT_TRUE(port_.failed_connections.empty());
     helper_.channel().send('w');
     ASSERT_TRUE(progress_until({&port_}, [&] { return outcome_.done(); }));
     EXPECT_EQ(outcome_.status, Status::ok);
@@ -504,7 +507,7 @@ TEST_F(PortHelper, ThatDiesWithItsPieceFailsTheGet) {
     ASSERT_TRUE(progress_until({&port_}, [&] { return outcome_.done(); }));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
     EXPECT_EQ(outcome_.status, Status::peer_failed);
-    EXPECT_TRUE(progress_until({&port_}, [&] { return port_.failed_links.size() == 1; }));
+    EXPECT_TRUE(progress_until({&port_}, [&] { return port_.failed_connections.size() == 1; }));
 }
 
 TEST_F(PortHelper, ThatHangsDoesNotHoldUpACancelForEver) {

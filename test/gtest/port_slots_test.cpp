@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gets between hosts whose bytes come in slots of the reader's mailbox (link_shared.cpp), as every
+// Gets between hosts whose bytes come in slots of the reader's mailbox (HostReads), as every
 // first one of its length is tried after sixteen by the kernel (HostTransferWays).
 #include "port_support.hpp"
 
@@ -52,7 +52,7 @@ protected:
         fill_pattern(source_.data(), length, ++seed_);
         memset(local_.data(), 0xee, kBytes);
         a_->progress();  // those of one call are taken together
-        return link().get(local_.data(), length, remote(), this, outcome.completion());
+        return connection().get(local_.data(), length, remote(), this, outcome.completion());
     }
     void expect_data(size_t length) const {
         EXPECT_EQ(pattern_mismatch(local_.data(), length, seed_), length);
@@ -87,7 +87,7 @@ protected:
         settle({&a_, &b_});
         EXPECT_EQ(local_, std::vector<unsigned char>(kBytes, 0x11));
     }
-    Link &link() { return a_.link(b_); }
+    Connection &connection() { return a_.connection(b_); }
 
     LogCapture log_;
     TestPort a_{kCmaPort};
@@ -124,15 +124,15 @@ TEST_F(PortSlots, SeveralAtATime) {
         memset(local_.data(), 0xee, kBytes);
         Outcome outcomes[kCount + 1];
         // One that takes time, or nothing is under way together.
-        ASSERT_EQ(
-            link().get(local_.data(), 64 << 10, remote(), this, outcomes[kCount].completion()),
-            Status::in_progress);
+        ASSERT_EQ(connection().get(local_.data(), 64 << 10, remote(), this,
+                                   outcomes[kCount].completion()),
+                  Status::in_progress);
         for (size_t i = 0; i < kCount; ++i) {
-            link().get(local_.data() + i * kLength, kLength, remote(i * kLength), this,
-                       outcomes[i].completion());
+            connection().get(local_.data() + i * kLength, kLength, remote(i * kLength), this,
+                             outcomes[i].completion());
         }
         settle({&b_});
-        ASSERT_TRUE(progress_until({&a_}, [&] { return !link().busy(); }));
+        ASSERT_TRUE(progress_until({&a_}, [&] { return !connection().busy(); }));
         a_->progress();
         EXPECT_EQ(pattern_mismatch(local_.data(), kCount * kLength, seed_), kCount * kLength);
         EXPECT_EQ(local_[kCount * kLength], 0xee);
@@ -169,7 +169,7 @@ TEST_F(PortSlots, WhatIsCancelledIsNotWritten) {
     start(1 << 20, outcome);
     b_->progress();
     a_->progress();
-    link().cancel(this);
+    connection().cancel(this);
     expect_nothing_later();
     EXPECT_EQ(outcome.calls, 0u);
 }
@@ -200,7 +200,7 @@ TEST_F(PortSlots, TheyLeaveHalfOfAMailboxToOthers) {
     Outcome outcome;
     start(1 << 20, outcome);
     TestPort c{kCmaPort};
-    Link &other = c.link(a_);
+    Connection &other = c.connection(a_);
     const uint64_t before = a_->reserved_tickets();
     for (unsigned i = 0; i < 24; ++i) {
         ASSERT_EQ(other.am_short(1, 0, "", 0), Status::ok);
@@ -219,7 +219,7 @@ TEST_F(PortSlots, MessagesOfOthersThatWereReceivedAreNotInTheWay) {
     Outcome outcome;
     use_kernel(64 << 10);
     for (unsigned i = 0; i < 200; ++i) {
-        ASSERT_EQ(send_when_possible(c, a_, [&] { return c.link(a_).am_short(1, 0, "", 0); }),
+        ASSERT_EQ(send_when_possible(c, a_, [&] { return c.connection(a_).am_short(1, 0, "", 0); }),
                   Status::ok);
         a_->progress();
     }
@@ -235,7 +235,7 @@ TEST_F(PortSlots, MessagesOfOthersThatWereReceivedAreNotInTheWay) {
 TEST_F(PortSlots, AHelperDoesNotWaitForAReaderThatTakesNothingOut) {
     Outcome outcome;
     start(1 << 20, outcome);
-    ASSERT_TRUE(progress_until({&b_}, [&] { return !b_.link(a_).busy(); }));
+    ASSERT_TRUE(progress_until({&b_}, [&] { return !b_.connection(a_).busy(); }));
     ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
     EXPECT_EQ(outcome.status, Status::ok);
     expect_data(1 << 20);
@@ -254,10 +254,10 @@ TEST_F(PortSlots, WindowsOfLittleAreMeasured) {
         fill_pattern(source_.data(), kCount * kLength, ++seed_);
         Outcome outcomes[kCount];
         for (size_t i = 0; i < kCount; ++i) {
-            link().get(local_.data() + i * kLength, kLength, remote(i * kLength), this,
-                       outcomes[i].completion());
+            connection().get(local_.data() + i * kLength, kLength, remote(i * kLength), this,
+                             outcomes[i].completion());
         }
-        while (link().busy()) {
+        while (connection().busy()) {
             a_->progress();
             b_->progress();
         }
@@ -280,7 +280,7 @@ TEST_F(PortSlots, MemoryOfAnotherKindIsNotRead) {
     request.by_slots = 1;
     request.shared = a_->take_shared_transfer();
     a_->shared_transfer(request.shared.index).open(request.shared.id, 4);
-    b_.link(a_).receive_help_request(request);
+    b_.connection(a_).helper().receive_request(request);
     settle({&b_, &a_});
     EXPECT_EQ(a_->shared_transfer(request.shared.index).helper(request.shared.id, 1),
               SharedTransfer::Helper::failed);
@@ -290,16 +290,19 @@ TEST_F(PortSlots, MemoryOfAnotherKindIsNotRead) {
 TEST_F(PortSlots, PiecesThatNobodyAskedForAreDropped) {
     const unsigned char byte = 1;
     for (const uint32_t id : {0u, 1u, 17u, UINT32_MAX}) {
-        link().receive_help_piece({{0, id}, 0}, &byte, 1);
+        connection().transfers().host_reads().receive_piece({{0, id}, 0}, &byte, 1);
     }
     Outcome outcome;
     start(256 << 10, outcome);
     std::vector<unsigned char> wrong(kSlotBytes, 0x22);
     for (uint32_t id = 0; id < 64; ++id) {
-        link().receive_help_piece({{0, id}, 8}, wrong.data(), 32 << 10);  // there are 8
-        link().receive_help_piece({{0, id}, UINT32_MAX}, wrong.data(), 32 << 10);
-        link().receive_help_piece({{0, id}, 0}, wrong.data(), (32 << 10) - 1);
-        link().receive_help_piece({{0, id}, 0}, wrong.data(), kSlotBytes);
+        connection().transfers().host_reads().receive_piece({{0, id}, 8}, wrong.data(),
+                                                            32 << 10);  // there are 8
+        connection().transfers().host_reads().receive_piece({{0, id}, UINT32_MAX}, wrong.data(),
+                                                            32 << 10);
+        connection().transfers().host_reads().receive_piece({{0, id}, 0}, wrong.data(),
+                                                            (32 << 10) - 1);
+        connection().transfers().host_reads().receive_piece({{0, id}, 0}, wrong.data(), kSlotBytes);
     }
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
     expect_data(256 << 10);
@@ -348,17 +351,17 @@ TEST(PortSlotsDeath, WithAPieceInHandFailsTheGet) {
         [own = port->address()](const Channel &channel) { return claim_only(channel, own); });
     OwnerAddress address;
     ASSERT_TRUE(owner.channel().receive(&address));
-    Link &link = port.link(address.mailbox);
+    Connection &connection = port.connection(address.mailbox);
     std::vector<unsigned char> local(kBytes);
     for (unsigned i = 0; i < kGetsBeforeTrial; ++i) {
         Outcome outcome;
-        if (link.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()) ==
+        if (connection.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()) ==
             Status::in_progress) {
             ASSERT_TRUE(progress_until({&port}, [&] { return outcome.done(); }));
         }
     }
     Outcome outcome;
-    ASSERT_EQ(link.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()),
+    ASSERT_EQ(connection.get(local.data(), 64 << 10, address.memory, nullptr, outcome.completion()),
               Status::in_progress);
     bool claimed = false;
     ASSERT_TRUE(owner.channel().receive(&claimed) && claimed);

@@ -8,21 +8,21 @@ namespace gpushm::test {
 // ---------------------------------------------------------------- ports
 
 TestPort::TestPort(const PortConfig &config)
-    : port_(Port::create(config, {this, receive, link_failed})) {
+    : port_(Port::create(config, {this, receive, connection_failed})) {
     if (!port_) {
         abort();
     }
 }
 
-Link &TestPort::link(const MailboxAddress &peer) {
+Connection &TestPort::connection(const MailboxAddress &peer) {
     const char *why = "";
-    Link *link = port_->link(peer, &why);
-    if (link == nullptr) {
-        fprintf(stderr, "no link: %s\n", why);
+    Connection *connection = port_->connect(peer, &why);
+    if (connection == nullptr) {
+        fprintf(stderr, "no connection: %s\n", why);
         abort();
     }
-    link->add_user();
-    return *link;
+    connection->add_user();
+    return *connection;
 }
 
 void TestPort::receive(void *self, uint8_t id, void *data, size_t length) {
@@ -35,8 +35,8 @@ void TestPort::receive(void *self, uint8_t id, void *data, size_t length) {
     }
 }
 
-void TestPort::link_failed(void *self, Link &link) {
-    static_cast<TestPort *>(self)->failed_links.push_back(&link);
+void TestPort::connection_failed(void *self, Connection &connection) {
+    static_cast<TestPort *>(self)->failed_connections.push_back(&connection);
 }
 
 void settle(std::initializer_list<TestPort *> ports) {
@@ -58,7 +58,7 @@ void make_ring_ready(TestPort &from, TestPort &to) {
     unsigned char target = 0;
     const Registration registration(&target, 1);
     Outcome outcome;
-    ASSERT_EQ(from.link(to).put(&source, 1, registration.at(), nullptr, outcome.completion()),
+    ASSERT_EQ(from.connection(to).put(&source, 1, registration.at(), nullptr, outcome.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&from, &to}, [&] { return outcome.done(); }));
     ASSERT_EQ(outcome.status, Status::ok);

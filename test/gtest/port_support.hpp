@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tests of ports and links share: ports that keep what they receive, ends of operations.
+// What the tests of ports and connections share: ports that keep what they receive, ends of
+// operations.
 #pragma once
 
 #include "core/memory/registration_table.hpp"
-#include "core/transport/link.hpp"
+#include "core/transport/connection.hpp"
 #include "core/transport/port.hpp"
 
 #include "core_support.hpp"
@@ -61,18 +62,18 @@ public:
     Port &operator*() { return *port_; }
     Port *operator->() { return port_.get(); }
     /** Stays until the port is destroyed: this is its user. */
-    Link &link(const MailboxAddress &peer);
-    Link &link(TestPort &peer) { return link(peer->address()); }
+    Connection &connection(const MailboxAddress &peer);
+    Connection &connection(TestPort &peer) { return connection(peer->address()); }
     void destroy() { port_.reset(); }
 
     std::deque<Message> messages;
-    std::vector<Link *> failed_links;
+    std::vector<Connection *> failed_connections;
     /** Called instead of keeping the message. */
     std::function<void(uint8_t id, const unsigned char *data, size_t length)> on_message;
 
 private:
     static void receive(void *self, uint8_t id, void *data, size_t length);
-    static void link_failed(void *self, Link &link);
+    static void connection_failed(void *self, Connection &connection);
 
     std::unique_ptr<Port> port_;
 };
@@ -113,7 +114,7 @@ bool progress_until(std::initializer_list<TestPort *> ports, Condition condition
 /** Progresses the ports until nothing happens any more. */
 void settle(std::initializer_list<TestPort *> ports);
 
-/** Makes the ring of a link ready by a transfer over it. */
+/** Makes the ring of a connection ready by a transfer over it. */
 void make_ring_ready(TestPort &from, TestPort &to);
 
 /** Memory that peers may use while the object lives. */
@@ -168,7 +169,7 @@ Status send_when_possible(TestPort &from, TestPort &to, Send send) {
 struct PatternMessage {
     size_t length;
     uint64_t seed;
-    /** A Link::Pack. */
+    /** A Connection::Pack. */
     static size_t pack(void *destination, void *self);
 };
 

@@ -63,13 +63,13 @@ public:
         source_.fill(seed);
     }
 
-    /** Over the link of the port that starts it. */
-    Status start(Link &link, const void *owner = nullptr) {
+    /** Over the connection of the port that starts it. */
+    Status start(Connection &connection, const void *owner = nullptr) {
         return direction_ == Direction::put
-                   ? link.put(source_.data(), source_.length(), registration_.at(), owner,
-                              outcome.completion())
-                   : link.get(target_.data(), target_.length(), registration_.at(), owner,
-                              outcome.completion());
+                   ? connection.put(source_.data(), source_.length(), registration_.at(), owner,
+                                    outcome.completion())
+                   : connection.get(target_.data(), target_.length(), registration_.at(), owner,
+                                    outcome.completion());
     }
     /** "" when it ended well. */
     std::string check() {
@@ -106,14 +106,14 @@ protected:
     void run(Direction direction, size_t length, size_t source_shift = 0, size_t target_shift = 0) {
         SCOPED_TRACE(to_text(direction, length));
         Transfer transfer(direction, length, length + 1, source_shift, target_shift);
-        ASSERT_EQ(transfer.start(link_), Status::in_progress);
+        ASSERT_EQ(transfer.start(connection_), Status::in_progress);
         ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return transfer.outcome.done(); }));
         ASSERT_EQ(transfer.check(), "");
     }
 
     TestPort a_{GetParam().config};
     TestPort b_{GetParam().config};
-    Link &link_ = a_.link(b_);
+    Connection &connection_ = a_.connection(b_);
 };
 
 TEST_P(PortTransfers, EveryLengthArrivesExactly) {
@@ -147,8 +147,8 @@ TEST_P(PortTransfers, LargeOnesArriveExactly) {
 
 TEST_P(PortTransfers, NoLengthIsDoneAtOnce) {
     Outcome outcome;
-    EXPECT_EQ(link_.put(nullptr, 0, {0, 0}, nullptr, outcome.completion()), Status::ok);
-    EXPECT_EQ(link_.get(nullptr, 0, {0, 0}, nullptr, outcome.completion()), Status::ok);
+    EXPECT_EQ(connection_.put(nullptr, 0, {0, 0}, nullptr, outcome.completion()), Status::ok);
+    EXPECT_EQ(connection_.get(nullptr, 0, {0, 0}, nullptr, outcome.completion()), Status::ok);
     settle({&a_, &b_});
     EXPECT_EQ(outcome.calls, 0u);
 }
@@ -162,7 +162,7 @@ TEST_P(PortTransfers, ManyAtOnceInBothDirections) {
         transfers.emplace_back(direction, length, i + 1, random.below(9), random.below(9));
         TestPort &from = i % 2 == 0 ? a_ : b_;
         TestPort &to = i % 2 == 0 ? b_ : a_;
-        ASSERT_EQ(transfers.back().start(from.link(to)), Status::in_progress);
+        ASSERT_EQ(transfers.back().start(from.connection(to)), Status::in_progress);
         if (random.below(4) == 0) {
             from->progress();
         }
@@ -182,8 +182,8 @@ TEST_P(PortTransfers, ManyAtOnceInBothDirections) {
 TEST_P(PortTransfers, MessagesGoOnBesideThem) {
     Transfer put(Direction::put, 1 << 20, 1);
     Transfer get(Direction::get, 1 << 20, 2);
-    ASSERT_EQ(put.start(link_), Status::in_progress);
-    ASSERT_EQ(get.start(b_.link(a_)), Status::in_progress);
+    ASSERT_EQ(put.start(connection_), Status::in_progress);
+    ASSERT_EQ(get.start(b_.connection(a_)), Status::in_progress);
     uint64_t sent = 0;
     uint64_t received = 0;
     b_.on_message = [&](uint8_t, const unsigned char *data, size_t length) {
@@ -194,7 +194,7 @@ TEST_P(PortTransfers, MessagesGoOnBesideThem) {
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] {
         PatternMessage message = {2000, sent};
         size_t packed;
-        sent += link_.am_pack(1, PatternMessage::pack, &message, &packed) == Status::ok;
+        sent += connection_.am_pack(1, PatternMessage::pack, &message, &packed) == Status::ok;
         return put.outcome.done() && get.outcome.done();
     }));
     EXPECT_EQ(put.check(), "");
@@ -212,11 +212,11 @@ INSTANTIATE_TEST_SUITE_P(Ways, PortTransfers,
 TEST(PortTransferWays, PeerThatCannotMapTheRingGetsSlots) {
     TestPort a;
     TestPort b;
-    Link &link = a.link(b);
-    b.link(a);
+    Connection &connection = a.connection(b);
+    b.connection(a);
     const LogCapture log;
     Transfer put(Direction::put, 200001, 1);
-    ASSERT_EQ(put.start(link), Status::in_progress);
+    ASSERT_EQ(put.start(connection), Status::in_progress);
     a->progress();  // makes the ring and offers it
     {
         const NoMappings none;
@@ -228,7 +228,7 @@ TEST(PortTransferWays, PeerThatCannotMapTheRingGetsSlots) {
     EXPECT_EQ(mappings_named("gpushm-ring"), 0u) << "the refused ring is kept";
     // The other direction has a ring of its own.
     Transfer get(Direction::get, 200001, 2);
-    ASSERT_EQ(get.start(link), Status::in_progress);
+    ASSERT_EQ(get.start(connection), Status::in_progress);
     ASSERT_TRUE(progress_until({&a, &b}, [&] { return get.outcome.done(); }));
     EXPECT_EQ(get.check(), "");
     EXPECT_EQ(mappings_named("gpushm-ring"), 2u);
@@ -239,7 +239,7 @@ TEST(PortTransferWays, NoRingIsMadeForMessages) {
     TestPort b;
     PatternMessage message = {5000, 1};
     size_t packed;
-    ASSERT_EQ(a.link(b).am_pack(1, PatternMessage::pack, &message, &packed), Status::ok);
+    ASSERT_EQ(a.connection(b).am_pack(1, PatternMessage::pack, &message, &packed), Status::ok);
     settle({&a, &b});
     EXPECT_EQ(b.messages.size(), 1u);
     EXPECT_EQ(mappings_named("gpushm-ring"), 0u);
@@ -248,15 +248,15 @@ TEST(PortTransferWays, NoRingIsMadeForMessages) {
 TEST(PortTraffic, TwoThreadsTransferBothWays) {
     const OneMappingPerFile one_mapping;
     TestPort ports[2];
-    Link *links[] = {&ports[0].link(ports[1]), &ports[1].link(ports[0])};
+    Connection *connections[] = {&ports[0].connection(ports[1]), &ports[1].connection(ports[0])};
     std::atomic<unsigned> finished{0};
     const auto run = [&](unsigned self) {
         Random random(self + 1);
         for (uint64_t i = 0; i < 60; ++i) {
             Transfer put(Direction::put, 1 + random.below(200000), 2 * i + self, i % 5);
             Transfer get(Direction::get, 1 + random.below(200000), 2 * i + self + 1000);
-            EXPECT_EQ(put.start(*links[self]), Status::in_progress);
-            EXPECT_EQ(get.start(*links[self]), Status::in_progress);
+            EXPECT_EQ(put.start(*connections[self]), Status::in_progress);
+            EXPECT_EQ(get.start(*connections[self]), Status::in_progress);
             EXPECT_TRUE(progress_until({&ports[self]},
                                        [&] { return put.outcome.done() && get.outcome.done(); }));
             EXPECT_EQ(put.check(), "");
@@ -313,17 +313,17 @@ TEST(PortTraffic, TransfersBetweenProcesses) {
     constexpr size_t kBytes = 3000001;
     RemoteBuffer remote(kBytes);
     TestPort port;
-    Link &link = port.link(remote.address);
+    Connection &connection = port.connection(remote.address);
     std::vector<unsigned char> local(kBytes);
     Outcome get;
-    ASSERT_EQ(link.get(local.data(), kBytes, remote.memory, nullptr, get.completion()),
+    ASSERT_EQ(connection.get(local.data(), kBytes, remote.memory, nullptr, get.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&port}, [&] { return get.done(); }));
     EXPECT_EQ(get.status, Status::ok);
     EXPECT_EQ(pattern_mismatch(local.data(), kBytes, 7), kBytes);
     fill_pattern(local.data(), kBytes, 8);
     Outcome put;
-    ASSERT_EQ(link.put(local.data(), kBytes, remote.memory, nullptr, put.completion()),
+    ASSERT_EQ(connection.put(local.data(), kBytes, remote.memory, nullptr, put.completion()),
               Status::in_progress);
     ASSERT_TRUE(progress_until({&port}, [&] { return put.done(); }));
     EXPECT_EQ(put.status, Status::ok);

@@ -42,15 +42,16 @@ bool sleep_until(TestPort &port, Condition condition, uint64_t *sleeps) {
 TEST(PortWake, ArmIsRefusedWhileWorkIsUnderWay) {
     TestPort a;
     TestPort b;
-    Link &link = a.link(b);
+    Connection &connection = a.connection(b);
     std::vector<unsigned char> local(500000);
     std::vector<unsigned char> memory(500000);
     const Registration registration(memory.data(), memory.size());
     EXPECT_TRUE(a->arm());
     EXPECT_TRUE(b->arm());
     Outcome put;
-    ASSERT_EQ(link.put(local.data(), local.size(), registration.at(), nullptr, put.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection.put(local.data(), local.size(), registration.at(), nullptr, put.completion()),
+        Status::in_progress);
     while (!put.done()) {
         EXPECT_FALSE(a->arm());
         a->progress();
@@ -60,14 +61,15 @@ TEST(PortWake, ArmIsRefusedWhileWorkIsUnderWay) {
     EXPECT_TRUE(a->arm());
     // The peer that replies has work as long as chunks are left.
     Outcome get;
-    ASSERT_EQ(link.get(local.data(), local.size(), registration.at(), nullptr, get.completion()),
-              Status::in_progress);
+    ASSERT_EQ(
+        connection.get(local.data(), local.size(), registration.at(), nullptr, get.completion()),
+        Status::in_progress);
     b->progress();
     EXPECT_FALSE(b->arm());
     ASSERT_TRUE(progress_until({&a, &b}, [&] { return get.done(); }));
     settle({&a, &b});
     EXPECT_TRUE(b->arm());
-    ASSERT_EQ(link.am_short(1, 0, nullptr, 0), Status::ok);
+    ASSERT_EQ(connection.am_short(1, 0, nullptr, 0), Status::ok);
     EXPECT_TRUE(readable(*b, 0));
     EXPECT_FALSE(b->arm()) << "a message waits";
     settle({&b});
@@ -89,7 +91,8 @@ struct Echo {
     uint64_t sleeps = 0;
 };
 
-bool play(Echo &self, Link &link, const RemoteMemory &remote, uint64_t rounds, bool first) {
+bool play(Echo &self, Connection &connection, const RemoteMemory &remote, uint64_t rounds,
+          bool first) {
     for (uint64_t round = 0; round < rounds; ++round) {
         const auto received = [&] { return self.received > round; };
         if (!first && !sleep_until(self.port, received, &self.sleeps)) {
@@ -98,7 +101,7 @@ bool play(Echo &self, Link &link, const RemoteMemory &remote, uint64_t rounds, b
         if (round % 7 == 3) {
             unsigned char bytes[20000];
             Outcome get;
-            if (link.get(bytes, sizeof(bytes), remote, nullptr, get.completion()) !=
+            if (connection.get(bytes, sizeof(bytes), remote, nullptr, get.completion()) !=
                     Status::in_progress ||
                 !sleep_until(
                     self.port, [&] { return get.done(); }, &self.sleeps) ||
@@ -107,7 +110,7 @@ bool play(Echo &self, Link &link, const RemoteMemory &remote, uint64_t rounds, b
                 return false;
             }
         }
-        if (link.am_short(1, round, nullptr, 0) != Status::ok) {
+        if (connection.am_short(1, round, nullptr, 0) != Status::ok) {
             return false;
         }
         if (first && (!sleep_until(self.port, received, &self.sleeps) || self.last != round)) {
@@ -131,7 +134,7 @@ TEST(PortWake, NoWakeUpIsLostBetweenProcesses) {
         TestPort other;
         channel.send(other->address());
         Echo echo(other);
-        const bool right = play(echo, other.link(own), remote, rounds, false);
+        const bool right = play(echo, other.connection(own), remote, rounds, false);
         channel.send(right);
         char end;
         channel.receive(&end);
@@ -139,7 +142,7 @@ TEST(PortWake, NoWakeUpIsLostBetweenProcesses) {
     });
     MailboxAddress address;
     ASSERT_TRUE(peer.channel().receive(&address));
-    EXPECT_TRUE(play(self, port.link(address), remote, rounds, true));
+    EXPECT_TRUE(play(self, port.connection(address), remote, rounds, true));
     EXPECT_GT(self.sleeps, rounds / 100) << "nobody ever slept: the test shows nothing";
     // Its last transfer may need an answer.
     bool right = false;

@@ -66,7 +66,7 @@ struct Talker {
     SharedArea area;
     std::optional<Segment> mailbox;
     std::optional<Segment> ring;
-    Link *link = nullptr;  // to the other one
+    Connection *connection = nullptr;  // to the other one
     std::vector<std::unique_ptr<LocalTransfer>> transfers;
 };
 
@@ -93,15 +93,16 @@ public:
             *restored_ = right_;
             restored_ = nullptr;
         }
-        return !talkers_[0].link->failed() && !talkers_[1].link->failed() && refused_ < 100;
+        return !talkers_[0].connection->failed() && !talkers_[1].connection->failed() &&
+               refused_ < 100;
     }
 
 private:
     void connect(Talker &from, Talker &to) {
-        from.link = &from.port.link(to.port);
+        from.connection = &from.port.connection(to.port);
         unsigned char byte = 0;
         Outcome outcome;
-        from.link->put(&byte, 1, to.area.remote(), nullptr, outcome.completion());
+        from.connection->put(&byte, 1, to.area.remote(), nullptr, outcome.completion());
         from.port->progress();
         from.ring = offered_ring();
         ASSERT_TRUE(from.ring);
@@ -122,9 +123,10 @@ private:
     void send(Talker &from) {
         PatternMessage message = {random_.below(400), random_.next()};
         size_t packed;
-        const Status status = random_.below(2) == 0
-                                  ? from.link->am_short(1, 0, nullptr, 0)
-                                  : from.link->am_pack(1, PatternMessage::pack, &message, &packed);
+        const Status status =
+            random_.below(2) == 0
+                ? from.connection->am_short(1, 0, nullptr, 0)
+                : from.connection->am_pack(1, PatternMessage::pack, &message, &packed);
         refused_ = status == Status::no_resource ? refused_ + 1 : 0;
     }
 
@@ -139,11 +141,11 @@ private:
         const size_t length = 1 + random_.below(SharedArea::kRegistered);
         auto started = std::make_unique<LocalTransfer>(length, effects);
         const RemoteMemory remote = to.area.remote();
-        const Status status =
-            random_.below(2) == 0
-                ? from.link->put(started->memory.get(), length, remote, this, started->completion())
-                : from.link->get(started->memory.get(), length, remote, this,
-                                 started->completion());
+        const Status status = random_.below(2) == 0
+                                  ? from.connection->put(started->memory.get(), length, remote,
+                                                         this, started->completion())
+                                  : from.connection->get(started->memory.get(), length, remote,
+                                                         this, started->completion());
         if (status == Status::in_progress) {
             all.push_back(std::move(started));
         }

@@ -28,7 +28,7 @@ HostTransferRounds::Way HostTransferRounds::choose(size_t length, bool others, u
     }
     if (!round_ || !HostTransferWays::are_alike(length, round_->length)) {
         round_.reset();
-        return Way::kernel;
+        return Way::cma;
     }
     round_->bytes += length;
     ++round_->gets;

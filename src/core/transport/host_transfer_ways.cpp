@@ -38,7 +38,7 @@ constexpr double kBetter = 0.95;
 constexpr double kChange = 1.5;
 
 Way other_than(Way way) {
-    return way == Way::kernel ? Way::slots : Way::kernel;
+    return way == Way::cma ? Way::slots : Way::cma;
 }
 size_t index_of(Way way) {
     return static_cast<size_t>(way);

@@ -20,7 +20,7 @@ class HostTransferWays {
 public:
     /** kernel: the reader has the kernel copy (CMA). slots: the owner copies into slots of the
      * reader's mailbox. */
-    enum class Way : uint8_t { kernel, slots };
+    enum class Way : uint8_t { cma, slots };
 
     /** Whether a transfer is the only one of its link, or several are under way. */
     enum class Load : uint8_t { alone, crowd };
@@ -59,7 +59,7 @@ private:
     struct State {
         double seconds_per_byte[kWays] = {};  // 0: not known
         double least = 0;                     // of the best way, since the last change
-        Way best = Way::kernel;
+        Way best = Way::cma;
         uint32_t choices = 0;      // until the clock is looked at
         uint32_t interval = 0;     // choices between trials; 0: before the first one
         uint32_t until_trial = 0;  // choices

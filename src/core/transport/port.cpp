@@ -13,11 +13,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 
 namespace gpushm {
 namespace {
 
-// Enough to amortise a call, few enough that links are served between.
+// Enough to amortise a call, few enough that connections are served between.
 constexpr unsigned kMessagesPerProgress = 16;
 
 // Where more come at once there are others behind them, most likely.
@@ -44,7 +45,7 @@ std::unique_ptr<Port> Port::create(const PortConfig &config, const PortCallbacks
 }
 
 Port::Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox)
-    : config_(config), callbacks_(callbacks), mailbox_(std::move(mailbox)) {
+    : PortServices(config, std::move(mailbox)), callbacks_(callbacks) {
     RegistrationTable::instance().publish(mailbox_.registrations(), this);
 }
 
@@ -54,68 +55,50 @@ Port::~Port() {
     }
     RegistrationTable::instance().cancel(mailbox_.registrations(), this);
     mailbox_.close();
-    for (const std::unique_ptr<Link> &link : links_) {
-        link->send_close();
+    for (const std::unique_ptr<Connection> &connection : connections_) {
+        connection->send_close();
     }
-    while (!links_.empty()) {  // they end what peers still write by a SharedTransfer, and ask the
-                               // others to do so
-        const std::unique_ptr<Link> last = std::move(links_.back());
-        links_.pop_back();
+    while (!connections_.empty()) {  // they end what peers still write by a SharedTransfer, and ask
+                                     // the others to do so
+        const std::unique_ptr<Connection> last = std::move(connections_.back());
+        connections_.pop_back();
     }
     StandbyKernels::instance().log_use();
     mailbox_.discard();
 }
 
-Link *Port::find_link(const MailboxAddress &peer) const {
-    for (const std::unique_ptr<Link> &link : links_) {
-        if (link->peer().cookie == peer.cookie) {
-            return link.get();
+Connection *Port::find_connection(const MailboxAddress &peer) const {
+    for (const std::unique_ptr<Connection> &connection : connections_) {
+        if (connection->peer().cookie == peer.cookie) {
+            return connection.get();
         }
     }
     return nullptr;
 }
 
-Link *Port::link(const MailboxAddress &peer, const char **why) {
+Connection *Port::connect(const MailboxAddress &peer, const char **why) {
     enter();
-    if (Link *known = find_link(peer)) {
+    if (Connection *known = find_connection(peer)) {
         return known;
     }
-    std::unique_ptr<Link> link = Link::connect(*this, peer, why);
-    if (!link) {
+    std::unique_ptr<Connection> connection = Connection::connect(*this, peer, why);
+    if (!connection) {
         return nullptr;
     }
-    if (active_.capacity() <= links_.size()) {
-        active_.reserve(2 * links_.size() + 1);  // activate() allocates nothing
+    if (active_.capacity() <= connections_.size()) {
+        active_.reserve(2 * connections_.size() + 1);  // activate() allocates nothing
     }
-    links_.push_back(std::move(link));
+    connections_.push_back(std::move(connection));
     strangers_.reset();
-    if (links_.size() >= links_to_look_at_) {
-        look_for_finished_links();
+    if (connections_.size() >= connections_to_look_at_) {
+        look_for_finished_connections();
     }
-    return links_.back().get();
-}
-
-size_t Port::next_ring_bytes() const {
-    // Four fragments of eager messages, so that they are copied side by side.
-    constexpr size_t kSmallestRing = 4 * kSlotBytes;
-    const size_t left = config_.ring_limit - std::min(config_.ring_limit, ring_bytes_in_use_);
-    const size_t bytes = std::min(config_.ring_bytes, left / 4);
-    return bytes < std::min(kSmallestRing, config_.ring_bytes) ? 0 : bytes;
-}
-
-SharedUse Port::take_shared_transfer() {
-    if (~shared_in_use_ == 0) {
-        return SharedUse();
-    }
-    const auto index = static_cast<uint32_t>(__builtin_ctzll(~shared_in_use_));
-    shared_in_use_ |= uint64_t{1} << index;
-    last_shared_id_ += last_shared_id_ == UINT32_MAX ? 2 : 1;  // 0 is nobody's
-    return {index, last_shared_id_};
+    return connections_.back().get();
 }
 
 void Port::end_own_pushes() {
-    for (const std::unique_ptr<Link> &link : links_) {
-        link->end_own_pushes();
+    for (const std::unique_ptr<Connection> &connection : connections_) {
+        connection->end_own_pushes();
     }
 }
 
@@ -143,8 +126,8 @@ bool Port::is_written(uint64_t registration) {
 
 void Port::end_copies(uint64_t registration) {
     thread_.act_if_own([&] {
-        for (const std::unique_ptr<Link> &link : links_) {
-            as_possible([&] { link->end_copies(registration); });
+        for (const std::unique_ptr<Connection> &connection : connections_) {
+            as_possible([&] { connection->end_copies(registration); });
         }
     });
 }
@@ -162,26 +145,20 @@ void Port::stop_waiting(uint64_t registration) {
     }
 }
 
-void Port::activate(Link &link) {
-    if (std::find(active_.begin(), active_.end(), &link) == active_.end()) {
-        active_.push_back(&link);
-    }
-}
-
-/** The link to a sender, if there is one. */
-inline Link *Port::known_link(uint16_t sender) {
-    Link *&link = link_of_sender_[sender];
-    if (link == nullptr && !strangers_[sender]) {
+/** The connection to a sender, if there is one. */
+inline Connection *Port::known_connection(uint16_t sender) {
+    Connection *&connection = connection_of_sender_[sender];
+    if (connection == nullptr && !strangers_[sender]) {
         const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
-        link = address ? find_link(*address) : nullptr;
-        strangers_[sender] = link == nullptr;
+        connection = address ? find_connection(*address) : nullptr;
+        strangers_[sender] = connection == nullptr;
     }
-    return link;
+    return connection;
 }
 
 inline void Port::expect_answer(uint16_t sender) {
-    if (Link *link = known_link(sender)) {
-        link->expect_answer();
+    if (Connection *connection = known_connection(sender)) {
+        connection->expect_answer();
     }
 }
 
@@ -244,13 +221,13 @@ unsigned Port::advance() {
         check_exports();
     }
     if (!active_.empty()) {
-        count += progress_links();
+        count += progress_connections();
     }
     if (count == 0) {
         keep_house_in_time();
     }
-    if (links_may_be_finished_) {
-        forget_finished_links();
+    if (connections_may_be_finished_) {
+        forget_finished_connections();
     }
     standby_kernels_.tend(count == 0 && engine_.idle() ? StandbyKernel::Moment::idle
                                                        : StandbyKernel::Moment::busy);
@@ -281,19 +258,19 @@ void Port::dispatch(const ReceivedCell &message) {
             receive_close(message.sender);
             break;
         default:
-            dispatch_to_link(message);
+            dispatch_to_connection(message);
     }
 }
 
 /** A port closes its mailbox before it says so. What a broken peer says in the name of another is
  * not believed, where the other can be asked. */
 void Port::receive_close(uint16_t sender) {
-    const Link *link = known_link(sender);
-    if (link != nullptr && !link->peer_ended()) {
+    const Connection *connection = known_connection(sender);
+    if (connection != nullptr && !connection->peer_ended()) {
         GPUSHM_LOG(error,
                    "process %d is said to be at its end, but has not closed its mailbox: ignored; "
                    "look for memory corruption in the job's processes",
-                   link->peer().pid);
+                   connection->peer().pid);
         return;
     }
     forget_sender(sender);
@@ -301,104 +278,119 @@ void Port::receive_close(uint16_t sender) {
 
 /** Nothing follows of a sender; its record may serve another. */
 void Port::forget_sender(uint16_t sender) {
-    if (Link *link = known_link(sender)) {
-        link->receive_close();
+    if (Connection *connection = known_connection(sender)) {
+        connection->receive_close();
     }
-    link_of_sender_[sender] = nullptr;
+    connection_of_sender_[sender] = nullptr;
     strangers_[sender] = false;
     unanswered_[sender] = false;
     mailbox_.free_sender(sender);
-    look_for_finished_links();
+    look_for_finished_connections();
 }
 
-void Port::dispatch_to_link(const ReceivedCell &message) {
-    Link *link = sender_link(message.sender);
+void Port::dispatch_to_connection(const ReceivedCell &message) {
+    Connection *connection = sender_connection(message.sender);
     // Of a peer that is dead or broken only messages count.
-    if (link == nullptr || (link->failed() && message.kind != CellKind::am_ring)) {
+    if (connection == nullptr || (connection->failed() && message.kind != CellKind::am_ring)) {
         mailbox_.give_up(message.sender);  // else it might wait for ever
         return;
     }
-    if (!as_possible([&] { hand_to(*link, message); })) {
-        link->fail_for_want_of_memory();
+    if (!as_possible([&] { hand_to(*connection, message); })) {
+        connection->fail_for_want_of_memory();
     }
 }
 
-void Port::report_wrong_length(const Link &link) {
+void Port::report_wrong_length(const Connection &connection) {
     GPUSHM_LOG_ONCE(error,
                     "process %d sent a control message of a wrong kind or length: it is dropped; "
                     "look for memory "
                     "corruption in the job's processes",
-                    link.peer().pid);
+                    connection.peer().pid);
 }
 
-void Port::hand_to(Link &link, const ReceivedCell &message) {
+void Port::hand_to(Connection &connection, const ReceivedCell &message) {
     const auto with = [&](auto payload, auto &&receive) {
         if (read_payload(message, &payload)) {
             receive(payload);
         } else {
-            report_wrong_length(link);
+            report_wrong_length(connection);
         }
     };
     switch (message.kind) {
         case CellKind::am_ring:
             return with(RingSpan(), [&](const RingSpan &span) {
-                unsigned char *const data =
-                    span.length <= kSlotBytes ? link.open_span(span) : nullptr;
+                unsigned char *const data = span.length <= kSlotBytes
+                                                ? connection.ring_receiver().open_span(span)
+                                                : nullptr;
                 if (data != nullptr) {
                     deliver(message.am_id, data, span.length);
-                    link.close_span(span);
+                    connection.ring_receiver().close_span(span);
                 } else if (span.length > kSlotBytes) {
-                    report_wrong_length(link);
+                    report_wrong_length(connection);
                 }
             });
         case CellKind::ring_offer:
-            return with(RingOffer(), [&](const auto &offer) { link.receive_ring_offer(offer); });
+            return with(RingOffer(), [&](const auto &offer) {
+                connection.ring_receiver().receive_offer(offer);
+            });
         case CellKind::ring_answer:
-            return with(RingAnswer(),
-                        [&](const auto &answer) { link.receive_ring_answer(answer); });
+            return with(RingAnswer(), [&](const auto &answer) {
+                connection.ring_sender().receive_answer(answer);
+            });
         case CellKind::chunk_slot:
             return with(TransferChunk(), [&](const auto &chunk) {
-                link.receive_chunk(chunk, message.slot, message.length);
+                connection.ring_receiver().receive_chunk(chunk, message.slot, message.length);
             });
         case CellKind::chunk_ring:
-            return with(TransferChunk(),
-                        [&](const auto &chunk) { link.receive_chunk(chunk, nullptr, 0); });
+            return with(TransferChunk(), [&](const auto &chunk) {
+                connection.ring_receiver().receive_chunk(chunk, nullptr, 0);
+            });
         case CellKind::get_request:
-            return with(GetRequest(), [&](const auto &get) { link.receive_get_request(get); });
+            return with(GetRequest(),
+                        [&](const auto &get) { connection.transfers().receive_get_request(get); });
         case CellKind::transfer_done:
             return with(TransferDone(),
-                        [&](const auto &done) { link.receive_transfer_done(done); });
+                        [&](const auto &done) { connection.transfers().receive_done(done); });
         case CellKind::map_request:
-            return with(MapRequest(), [&](const auto &map) { link.receive_map_request(map); });
+            return with(MapRequest(),
+                        [&](const auto &map) { connection.exports().receive_request(map); });
         case CellKind::map_answer:
-            return with(MapAnswer(), [&](const auto &map) { link.receive_map_answer(map); });
+            return with(MapAnswer(), [&](const auto &map) {
+                connection.transfers().memory().receive_answer(map);
+            });
         case CellKind::map_offer:
-            return with(MapOffer(), [&](const auto &map) { link.receive_map_offer(map); });
+            return with(MapOffer(), [&](const auto &map) {
+                connection.transfers().memory().receive_offer(map);
+            });
         case CellKind::unmap_notice:
-            return with(UnmapNotice(),
-                        [&](const auto &notice) { link.receive_unmap_notice(notice); });
+            return with(UnmapNotice(), [&](const auto &notice) {
+                connection.transfers().memory().receive_notice(notice);
+            });
         case CellKind::help_request:
-            return with(HelpRequest(), [&](const auto &help) { link.receive_help_request(help); });
+            return with(HelpRequest(),
+                        [&](const auto &help) { connection.helper().receive_request(help); });
         case CellKind::help_piece:
             return with(HelpPiece(), [&](const auto &piece) {
-                link.receive_help_piece(piece, message.slot, message.length);
+                connection.transfers().host_reads().receive_piece(piece, message.slot,
+                                                                  message.length);
             });
         case CellKind::am_inline:
         case CellKind::am_slot:
         case CellKind::close:
             break;  // dispatch()
     }
-    report_wrong_length(link);
+    report_wrong_length(connection);
 }
 
-/** The link to the process that sent a message; made when it is the first that needs an answer. */
-Link *Port::sender_link(uint16_t sender) {
-    if (link_of_sender_[sender] != nullptr) {
-        return link_of_sender_[sender];
+/** The connection to the process that sent a message; made when it is the first that needs an
+ * answer. */
+Connection *Port::sender_connection(uint16_t sender) {
+    if (connection_of_sender_[sender] != nullptr) {
+        return connection_of_sender_[sender];
     }
     const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
     const char *why = "its record in our mailbox is empty";
-    Link *found = address ? link(*address, &why) : nullptr;
+    Connection *found = address ? connect(*address, &why) : nullptr;
     if (found == nullptr && !unanswered_[sender]) {
         GPUSHM_LOG(error,
                    "cannot answer process %d: %s; until that changes, its transfers and its "
@@ -406,62 +398,67 @@ Link *Port::sender_link(uint16_t sender) {
                    address ? address->pid : -1, why);
     }
     unanswered_[sender] = found == nullptr;
-    link_of_sender_[sender] = found;
+    connection_of_sender_[sender] = found;
     return found;
 }
 
-unsigned Port::progress_links() {
+unsigned Port::progress_connections() {
     unsigned count = 0;
-    // By index: a completion may start work on another link.
+    // By index: a completion may start work on another connection.
     for (size_t i = 0; i < active_.size(); ++i) {
-        Link &link = *active_[i];
-        if (!as_possible([&] { count += link.progress(); })) {
-            link.fail_for_want_of_memory();
+        Connection &connection = *active_[i];
+        if (!as_possible([&] { count += connection.progress(); })) {
+            connection.fail_for_want_of_memory();
         }
-        if (link.take_failure()) {
-            report_failure(link);
+        if (connection.take_failure()) {
+            report_failure(connection);
         }
     }
     active_.erase(std::remove_if(active_.begin(), active_.end(),
-                                 [](const Link *link) { return !link->busy(); }),
+                                 [](const Connection *connection) { return !connection->busy(); }),
                   active_.end());
     return count;
 }
 
 /** To the user, and to the peer, who may live. */
-void Port::report_failure(Link &link) {
+void Port::report_failure(Connection &connection) {
     for (uint16_t sender = 0; sender < kMaxSenders; ++sender) {
-        if (link_of_sender_[sender] == &link) {
+        if (connection_of_sender_[sender] == &connection) {
             mailbox_.give_up(sender);
         }
     }
-    callbacks_.link_failed(callbacks_.argument, link);
-    look_for_finished_links();
+    callbacks_.connection_failed(callbacks_.argument, connection);
+    look_for_finished_connections();
 }
 
 /** Peers come and go as long as the port is there. */
-void Port::forget_finished_links() {
-    links_may_be_finished_ = false;
-    const auto forgotten = [this](const std::unique_ptr<Link> &link) {
-        if (!link->finished()) {
+void Port::forget_finished_connections() {
+    connections_may_be_finished_ = false;
+    const auto forgotten = [this](const std::unique_ptr<Connection> &connection) {
+        if (!connection->finished()) {
             return false;
         }
-        // Of a dead peer messages may be left in the mailbox that lead to its link.
-        if (link->has_memory() && !mailbox_.has_sender(link->peer().cookie)) {
-            link->release_memory();
+        // Of a dead peer messages may be left in the mailbox that lead to its connection.
+        if (connection->has_memory() && !mailbox_.has_sender(connection->peer().cookie)) {
+            connection->release_memory();
         }
-        return !link->has_memory() && !link->has_user();
+        return !connection->has_memory() && !connection->has_user();
     };
-    const auto first = std::stable_partition(links_.begin(), links_.end(),
-                                             [&](const auto &link) { return !forgotten(link); });
-    for (auto link = first; link != links_.end(); ++link) {
-        active_.erase(std::remove(active_.begin(), active_.end(), link->get()), active_.end());
-        std::replace(link_of_sender_.begin(), link_of_sender_.end(), link->get(),
-                     static_cast<Link *>(nullptr));
+    const auto first =
+        std::stable_partition(connections_.begin(), connections_.end(),
+                              [&](const auto &connection) { return !forgotten(connection); });
+    for (auto connection = first; connection != connections_.end(); ++connection) {
+        active_.erase(std::remove(active_.begin(), active_.end(), connection->get()),
+                      active_.end());
+        std::replace(connection_of_sender_.begin(), connection_of_sender_.end(), connection->get(),
+                     static_cast<Connection *>(nullptr));
     }
-    links_.erase(first, links_.end());
-    // Twice as many as now: so that looking costs each new link the same.
-    links_to_look_at_ = std::max<size_t>(16, 2 * links_.size());
+    // They end at last: the end of a connection looks at all that the port has.
+    const std::vector<std::unique_ptr<Connection>> ended(
+        std::make_move_iterator(first), std::make_move_iterator(connections_.end()));
+    connections_.erase(first, connections_.end());
+    // Twice as many as now: so that looking costs each new connection the same.
+    connections_to_look_at_ = std::max<size_t>(16, 2 * connections_.size());
 }
 
 void Port::housekeeping() {
@@ -470,9 +467,10 @@ void Port::housekeeping() {
                         "a peer died while it wrote into our mailbox: its message is dropped");
     }
     while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
-        Link *link = known_link(*dead);
-        if (link != nullptr && !link->peer_closed()) {  // else it found no room to say so
-            link->fail();
+        Connection *connection = known_connection(*dead);
+        if (connection != nullptr &&
+            !connection->peer_closed()) {  // else it found no room to say so
+            connection->fail();
         }
         forget_sender(*dead);
     }
@@ -485,21 +483,22 @@ void Port::housekeeping() {
 
 /** Peers are told of memory that they may map, and what they told of is mapped. */
 void Port::map_early() {
-    const bool is_awaited = std::any_of(links_.begin(), links_.end(),
-                                        [](const auto &link) { return link->awaits_offer(); });
+    const bool is_awaited =
+        std::any_of(connections_.begin(), connections_.end(),
+                    [](const auto &connection) { return connection->awaits_offer(); });
     const NoEndOfContext lives;
     if (!lives) {
         return;  // later
     }
     const std::optional<BufferKey> own = is_awaited ? announced_memory() : std::nullopt;
-    for (const std::unique_ptr<Link> &link : links_) {
-        as_possible([&] { link->map_early(own); });
+    for (const std::unique_ptr<Connection> &connection : connections_) {
+        as_possible([&] { connection->map_early(own); });
     }
 }
 
 void Port::check_exports() {
-    for (const std::unique_ptr<Link> &link : links_) {
-        link->check_exports();
+    for (const std::unique_ptr<Connection> &connection : connections_) {
+        connection->check_exports();
     }
 }
 
@@ -508,7 +507,7 @@ bool Port::arm() {
     if (mailbox_.skip_dead_sender()) {
         return false;
     }
-    return active_.empty() && !links_may_be_finished_ && mailbox_.arm();
+    return active_.empty() && !connections_may_be_finished_ && mailbox_.arm();
 }
 
 }  // namespace gpushm

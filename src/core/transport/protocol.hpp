@@ -67,8 +67,7 @@ struct GetRequest {
     BufferKey buffer;      // where `destination` lies
     SharedUse shared;  // of one piece, in the sender's mailbox: permits the receiver of the request
                        // to write there
-    uint64_t
-        head_start;  // 0, or what the receiver said when it told of the memory: it may have copied
+    uint64_t speculative_copy;  // 0, or its number, which came with the message (SpeculativeCopies)
 };
 static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");
 
@@ -98,6 +97,9 @@ struct HelpPiece {
 struct MapOffer {
     BufferKey buffer;
 };
+
+/** Map requests of one process without an answer. A peer that sends more is broken. */
+constexpr size_t kMaxMapRequests = 128;
 
 /** Asks for a handle of an allocation of the receiver. */
 struct MapRequest {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Control messages of a connection, in the order in which they are sent.
+#pragma once
+
+#include "core/shm/mailbox.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+namespace gpushm {
+
+/** Keeps what finds no room in the peer's mailbox. One thread at a time. */
+class ControlQueue {
+public:
+    explicit ControlQueue(MailboxSender &mailbox) : mailbox_(mailbox) {}
+
+    /** Sends a message of protocol.hpp, or keeps it for flush(). */
+    template <typename Payload>
+    void send(CellKind kind, const Payload &payload) {
+        static_assert(sizeof(payload) <= Cell::kInlineBytes, "a control message fits a cell");
+        queue(kind, &payload, sizeof(payload));
+    }
+
+    /** Sends what is kept, as far as there is room; the number of messages. */
+    unsigned flush();
+
+    /** Whether nothing is kept. */
+    bool empty() const { return messages_.empty(); }
+
+    void clear() { messages_.clear(); }
+    /** Clears it for good: the peer is gone. */
+    void close() {
+        closed_ = true;
+        clear();
+    }
+
+private:
+    struct Message {
+        CellKind kind;
+        unsigned char payload[Cell::kInlineBytes];
+        uint32_t length;
+    };
+
+    void queue(CellKind kind, const void *payload, size_t length);
+
+    MailboxSender &mailbox_;
+    std::deque<Message> messages_;
+    bool closed_ = false;
+};
+
+}  // namespace gpushm

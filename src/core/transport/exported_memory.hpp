@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPU memory of this process that the peer maps: handles that it asks for, and their end.
+#pragma once
+
+#include "core/memory/buffer_key.hpp"
+#include "core/transport/peer_channel.hpp"
+#include "core/transport/protocol.hpp"
+
+#include <deque>
+#include <vector>
+
+namespace gpushm {
+
+/** One thread at a time. */
+class ExportedMemory {
+public:
+    explicit ExportedMemory(PeerChannel &channel) : channel_(channel) {}
+    ExportedMemory(const ExportedMemory &) = delete;
+    ExportedMemory &operator=(const ExportedMemory &) = delete;
+
+    /** A peer that does not wait for answers is broken: then the connection fails. */
+    void receive_request(const MapRequest &request);
+    /** Answers behind the copies that the peer has asked for meanwhile, because it waits for these.
+     * Not while the peer has no room for answers. The number of answers. */
+    unsigned answer_requests();
+    bool busy() const { return !requests_.empty(); }
+
+    /** Tells the peer, once, of memory that it may map. */
+    void offer(const BufferKey &buffer);
+    bool has_offered() const { return has_offered_; }
+
+    /** Tells the peer of buffers that were freed. Looks each one up. */
+    void check();
+
+    /** The peer asks for nothing any more. */
+    void forget_requests() { requests_.clear(); }
+    /** The peer has nothing mapped any more. */
+    void forget() {
+        forget_requests();
+        exported_.clear();
+    }
+
+private:
+    void answer(const MapRequest &request);
+    void remember(const BufferKey &buffer);
+    std::vector<BufferKey>::iterator take_back(std::vector<BufferKey>::iterator buffer);
+
+    PeerChannel &channel_;
+    std::deque<MapRequest> requests_;
+    std::vector<BufferKey> exported_;  // what the peer may have mapped
+    bool has_offered_ = false;
+};
+
+}  // namespace gpushm

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/transport/host_reads.hpp"
+
+#include "core/base/cma.hpp"
+#include "core/base/log.hpp"
+#include "core/base/monotonic_clock.hpp"
+#include "core/transport/host_pieces.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace gpushm {
+namespace {
+
+constexpr uint64_t kUsualPiece = 64u << 10;
+
+// In slots: so that both sides copy at the same time. A piece costs a cell and a claim.
+constexpr uint64_t kSmallestSlotPiece = 8u << 10;
+constexpr uint64_t kLargestSlotPiece = 32u << 10;
+static_assert(kLargestSlotPiece <= kSlotBytes, "it fits a slot");
+
+constexpr uint64_t kPageBytes = 4096;
+
+// Between pieces in slots. A helper that waits, too, sees the request within 2 us and copies a
+// piece in 1 to 6; one that does something else may do so for long, and CMA needs no helper.
+constexpr uint64_t kPiecePatienceNs = 20'000;
+
+uint64_t whole_pages(uint64_t bytes) {
+    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+/** Equal pieces, at least two of what is helped with, whose number fits a SharedTransfer. */
+uint64_t choose_piece_bytes(uint64_t length) {
+    const uint64_t pieces = std::clamp<uint64_t>((length + kUsualPiece - 1) / kUsualPiece, 2, 32);
+    return whole_pages((length + pieces - 1) / pieces);
+}
+
+uint64_t choose_slot_piece(uint64_t length) {
+    return std::clamp(whole_pages(length / 4), kSmallestSlotPiece, kLargestSlotPiece);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- start
+
+/** Whether this process may read what the CPU copies on both sides. */
+bool HostReads::may_read(const RemoteMemory &remote, bool local_on_gpu) const {
+    const BufferKey &buffer = remote.buffer;
+    return channel_.port.config().cma && !refused_ && buffer.owner != 0 && buffer.cpu_copies() &&
+           !local_on_gpu && channel_.is_current(remote);
+}
+
+std::optional<HostReads::Way> HostReads::choose(const RemoteMemory &remote,
+                                                const LocalMemory &local) {
+    HostTransferRounds &rounds = operations_.rounds();
+    const bool may_be_read = may_read(remote, local.on_gpu);
+    // Managed memory may move while the CPU copies it.
+    const bool has_choice = may_be_read && HostTransferWays::covers(local.extent) &&
+                            local.info.kind != MemoryKind::managed &&
+                            remote.buffer.kind != MemoryKind::managed;
+    if (!has_choice) {
+        rounds.forget();
+        return may_be_read ? std::optional<Way>(Way::cma) : std::nullopt;
+    }
+    const Way way =
+        rounds.choose(local.extent, !operations_.empty(), channel_.port.progress_number());
+    if (way == Way::slots && !(can_ask_for_help() && channel_.port.has_many_shared_transfers())) {
+        rounds.take_back();
+        return Way::cma;
+    }
+    return way;
+}
+
+bool HostReads::read_now(void *local, size_t length, const RemoteMemory &remote) {
+    if (!read_memory(channel_.peer.pid, local, remote.address, length)) {
+        note_refused(remote.buffer);
+        return false;
+    }
+    if (!channel_.is_current(remote)) {
+        return false;
+    }
+    operations_.rounds().note_end(operations_.empty());
+    return true;
+}
+
+bool HostReads::start(uint64_t id, Way way) {
+    const Operation &operation = operations_.at(id);
+    if (!may_read(operation.remote, operation.local_on_gpu)) {
+        return false;
+    }
+    permissions_.prepare();
+    Read &read = reads_.emplace_back();  // first: whoever takes the operation back finds it
+    read.id = id;
+    operations_.count_part(id, 1);
+    read.by_slots = way == Way::slots;
+    if (read.by_slots || (operation.length >= kSmallestHelped && can_ask_for_help())) {
+        read.shared = channel_.port.take_shared_transfer();
+    }
+    read.piece_bytes =
+        read.by_slots ? choose_slot_piece(operation.length) : choose_piece_bytes(operation.length);
+    read.pieces =
+        static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
+    if (read.shared.exists()) {
+        ask_for_help(read);
+    }
+    read.waits = read.by_slots;  // at last: ask_for_help() looks whether others wait
+    return true;
+}
+
+void HostReads::ask_for_help(const Read &read) {
+    const Operation &operation = operations_.at(read.id);
+    const uint64_t now = monotonic_nanoseconds();
+    if (read.by_slots) {
+        channel_.port.expect_slots();
+        if (!waits_for_pieces()) {
+            piece_heard_ = now;
+        }
+    }
+    channel_.port.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
+    channel_.send(
+        CellKind::help_request,
+        HelpRequest{operation.remote.address, operation.length, operation.remote.registration,
+                    reinterpret_cast<uint64_t>(operation.local), read.piece_bytes, read.shared, now,
+                    read.by_slots ? 1u : 0u, 0});
+}
+
+// ---------------------------------------------------------------- progress
+
+bool HostReads::waits_for_pieces() const {
+    return std::any_of(reads_.begin(), reads_.end(), [](const Read &read) { return read.waits; });
+}
+
+/** When the helper is late. */
+void HostReads::stop_waiting_for_pieces() {
+    if (waits_for_pieces() && monotonic_nanoseconds() - piece_heard_ >= kPiecePatienceNs) {
+        for (Read &read : reads_) {
+            read.waits = false;
+        }
+    }
+}
+
+/** The next piece to read; empty when none is left. */
+std::optional<uint32_t> HostReads::next_piece(Read &read) {
+    if (read.shared.exists()) {
+        return channel_.port.shared_transfer(read.shared.index).claim_first(read.shared.id);
+    }
+    return read.next < read.pieces ? std::optional<uint32_t>(read.next++) : std::nullopt;
+}
+
+unsigned HostReads::progress() {
+    stop_waiting_for_pieces();
+    unsigned count = 0;
+    size_t index = 0;  // those before it wait for their helpers
+    while (index < reads_.size() && count < kPiecesPerProgress) {
+        Read &read = reads_[index];
+        const Operation &operation = operations_.at(read.id);
+        const std::optional<uint32_t> piece = read.waits ? std::nullopt : next_piece(read);
+        if (!piece) {
+            if (finish(index)) {
+                ++count;
+            } else {
+                ++index;
+            }
+            continue;
+        }
+        const uint64_t offset = *piece * read.piece_bytes;
+        if (!read_memory(channel_.peer.pid, operation.local + offset,
+                         operation.remote.address + offset,
+                         length_of_piece(offset, read.piece_bytes, operation.length))) {
+            give_up(index, true);
+        }
+        ++count;
+    }
+    return count;
+}
+
+/** This process has no piece to claim: true when the helper has copied all of its pieces and the
+ * get has ended. */
+bool HostReads::finish(size_t index) {
+    const Read read = reads_[index];
+    if (read.waits && read.arrived < read.pieces) {
+        return false;  // and does not look at words that the helper writes
+    }
+    if (read.shared.exists()) {
+        const uint32_t use = read.shared.id;
+        const SharedTransfer &transfer = channel_.port.shared_transfer(read.shared.index);
+        const uint32_t helped = read.pieces - transfer.first_of_helper(use, read.pieces);
+        const SharedTransfer::Helper state = transfer.helper(use, helped);
+        if (state == SharedTransfer::Helper::failed && helped != 0) {
+            give_up(index, !read.by_slots);
+            return true;
+        }
+        if (state == SharedTransfer::Helper::busy || (read.by_slots && read.arrived < helped)) {
+            return false;
+        }
+    }
+    if (!channel_.is_current(operations_.at(read.id).remote)) {
+        give_up(index, false);
+        return true;
+    }
+    permissions_.revoke(read.shared, read.pieces);
+    reads_.erase(reads_.begin() + static_cast<ptrdiff_t>(index));
+    operations_.count_part(read.id, -1);
+    operations_.end(read.id, Status::ok);
+    return true;
+}
+
+/** A piece that is not of a read that waits for it comes too late, or makes no sense. */
+void HostReads::receive_piece(const HelpPiece &piece, const unsigned char *data, size_t length) {
+    const auto read = std::find_if(reads_.begin(), reads_.end(), [&](const Read &candidate) {
+        return candidate.by_slots && candidate.shared.id == piece.shared.id;
+    });
+    if (read == reads_.end() || piece.piece >= read->pieces) {
+        return;
+    }
+    const Operation &operation = operations_.at(read->id);
+    const uint64_t offset = piece.piece * read->piece_bytes;
+    if (length != length_of_piece(offset, read->piece_bytes, operation.length)) {
+        return;
+    }
+    memcpy(operation.local + offset, data, length);
+    ++read->arrived;
+    piece_heard_ = monotonic_nanoseconds();
+}
+
+// ---------------------------------------------------------------- the end
+
+/** Later transfers go through the ring. */
+void HostReads::note_refused(const BufferKey &buffer) {
+    // Managed memory is one buffer's matter: its pages may have moved to the GPU.
+    refused_ |= buffer.kind != MemoryKind::managed;
+    GPUSHM_LOG(debug,
+               "the operating system does not let this process read the memory of process %d (%s): "
+               "large messages between hosts go through the staging ring",
+               channel_.peer.pid, strerror(errno));
+}
+
+/** The get goes through the ring. `refused`: the operating system does not copy for this process,
+ * or for the helper. */
+void HostReads::give_up(size_t index, bool refused) {
+    const Read read = reads_[index];
+    reads_.erase(reads_.begin() + static_cast<ptrdiff_t>(index));
+    operations_.count_part(read.id, -1);
+    if (refused) {
+        note_refused(operations_.at(read.id).remote.buffer);
+    }
+    operations_.rounds().forget();
+    permissions_.revoke(read.shared, read.pieces);
+    requests_.send(read.id, false);
+}
+
+void HostReads::take_back(uint64_t id) {
+    const auto read = std::find_if(reads_.begin(), reads_.end(),
+                                   [id](const Read &candidate) { return candidate.id == id; });
+    if (read != reads_.end()) {
+        permissions_.close(read->shared, read->pieces);
+        reads_.erase(read);
+    }
+}
+
+void HostReads::cancel(const Operations::Cancellation &cancellation) {
+    for (auto read = reads_.begin(); read != reads_.end();) {
+        if (cancellation.owns(read->id)) {
+            permissions_.close(read->shared, read->pieces);
+            read = reads_.erase(read);
+        } else {
+            ++read;
+        }
+    }
+}
+
+void HostReads::clear() {
+    for (const Read &read : reads_) {
+        permissions_.close(read.shared, read.pieces);
+    }
+    reads_.clear();
+}
+
+}  // namespace gpushm

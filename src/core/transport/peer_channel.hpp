@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the parts of a connection share: the peer, the way to it, and whether both still live.
+#pragma once
+
+#include "core/base/process.hpp"
+#include "core/shm/mailbox.hpp"
+#include "core/transport/control_queue.hpp"
+#include "core/transport/port_services.hpp"
+#include "core/transport/protocol.hpp"
+#include "core/transport/transfer_types.hpp"
+
+#include <optional>
+#include <utility>
+
+namespace gpushm {
+
+/** A connection as its parts see it. */
+class PeerFailure {
+public:
+    /** The peer is dead or broken: everything ends with peer_failed. The parts are empty on
+     * return. */
+    virtual void fail() = 0;
+
+protected:
+    ~PeerFailure() = default;
+};
+
+/** One thread at a time. */
+class PeerChannel {
+public:
+    PeerChannel(PortServices &services, Connection &connection, PeerFailure &failure,
+                const MailboxAddress &address, MailboxSender sender)
+        : port(services),
+          peer(address),
+          mailbox(std::move(sender)),
+          control(mailbox),
+          connection_(connection),
+          failure_(failure),
+          watch_(ProcessWatch(address.pid)) {}
+    PeerChannel(const PeerChannel &) = delete;
+    PeerChannel &operator=(const PeerChannel &) = delete;
+
+    /** Asks the operating system; a few hundred nanoseconds. */
+    bool peer_alive() const { return watch_ && watch_->alive(); }
+    /** Whether the peer's port is closed, by its own word. */
+    bool peer_closed() const { return mailbox.closed(); }
+    /** Whether the peer's port is closed or its process is dead. */
+    bool peer_ended() const { return peer_closed() || !peer_alive(); }
+    /** peer_ended(), or the peer's last message was received. */
+    bool peer_gone() const { return closed || peer_ended(); }
+    /** From now on peer_alive() is false. */
+    void stop_watching() { watch_.reset(); }
+    bool is_watching() const { return watch_.has_value(); }
+
+    /** The connection has work. */
+    void activate() { port.activate(connection_); }
+
+    /** Sends a control message, now or in a later progress(). */
+    template <typename Payload>
+    void send(CellKind kind, const Payload &payload) {
+        control.send(kind, payload);
+        if (!control.empty()) {
+            activate();
+        }
+    }
+
+    /** Whether the registration lives in the peer. If not, the memory may be something else by now:
+     * what this process read there, or would read, does not count, and the peer is to look
+     * itself. */
+    bool is_current(const RemoteMemory &remote) const {
+        return mailbox.registrations().contains(remote.registration);
+    }
+
+    /** The peer did what no correct peer does to a transfer that is under way: logged, and the
+     * connection fails. */
+    void give_up_broken_transfer();
+    /** PeerFailure::fail(). */
+    void fail() { failure_.fail(); }
+
+    PortServices &port;
+    const MailboxAddress peer;
+    MailboxSender mailbox;
+    ControlQueue control;
+    bool failed = false;
+    bool closed = false;  // the peer's port is gone; what waits for the peer fails
+
+private:
+    Connection &connection_;
+    PeerFailure &failure_;
+    std::optional<ProcessWatch> watch_;
+};
+
+/** Whether the source of a reply is not registered any more. The peer may have given up what it
+ * asked for, and the memory may be freed. Always false for a put. */
+bool source_is_gone(ChunkedTransfer &transfer, const PeerChannel &channel);
+
+}  // namespace gpushm

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a port gives its connections.
+#pragma once
+
+#include "core/copy/copy_engine.hpp"
+#include "core/shm/descriptor_channel.hpp"
+#include "core/shm/mailbox.hpp"
+#include "core/shm/shared_transfer.hpp"
+#include "core/transport/port_thread.hpp"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace gpushm {
+
+class Connection;
+
+struct PortConfig {
+    size_t ring_bytes;               // of a staging ring, at most
+    size_t gpu_chunk_bytes;          // of a transfer that a GPU reads or writes
+    size_t host_chunk_bytes;         // of a transfer that both CPUs copy; fits their cache
+    uint32_t cell_count;             // of the mailbox, a power of two
+    bool peer_mapping = true;        // whether peers' GPU memory is mapped, and ours by peers
+    bool cma = true;                 // whether process_vm_readv and process_vm_writev may be used
+    size_t ring_limit = 256u << 20;  // bytes of all rings of a port together
+};
+
+/** The resources of a port that its connections use. One thread at a time. */
+class PortServices {
+public:
+    PortServices(const PortServices &) = delete;
+    PortServices &operator=(const PortServices &) = delete;
+
+    /** Whether this is a forked child's copy. */
+    bool is_inherited() const { return getpid() != created_by_; }
+
+    MailboxAddress address() const { return mailbox_.address(); }
+    const PortConfig &config() const { return config_; }
+    CopyEngine &engine() { return engine_; }
+
+    /** A thread uses the port, or one of its connections, now. */
+    void enter() { thread_.enter(); }
+
+    /** A connection has work; it is progressed until it has none. */
+    void activate(Connection &connection);
+
+    /** The next progress() gives back what belongs to peers that are gone. */
+    void look_for_finished_connections() { connections_may_be_finished_ = true; }
+
+    /** Messages with tickets below it may be in the mailbox or on their way there. */
+    uint64_t reserved_tickets() const { return mailbox_.reserved_tickets(); }
+    /** Whether every message with a ticket below `ticket` was received. */
+    bool has_received(uint64_t ticket) const { return mailbox_.head() >= ticket; }
+
+    /** Bytes that the next staging ring may have: a quarter of what is left of the limit, so that
+     * many peers get smaller ones; 0 when that is too little for one. */
+    size_t next_ring_bytes() const;
+    /** A ring of that size was made, or, if it is negative, is gone. */
+    void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
+
+    /** A mapping was given up. The driver takes 0.2 ms to close it, least while the peer frees
+     * memory too. */
+    void keep_house_soon() { house_is_due_ = true; }
+
+    /** How often progress() was called. */
+    uint64_t progress_number() const { return progress_number_; }
+
+    /** Peers will send much in slots. */
+    void expect_slots() {
+        if (!expects_slots_) {
+            expects_slots_ = true;
+            mailbox_.populate();
+        }
+    }
+
+    /** A SharedTransfer that nobody uses; none when all are used. */
+    SharedUse take_shared_transfer();
+    /** Whether many are left, for uses that can do without. */
+    bool has_many_shared_transfers() const { return __builtin_popcountll(~shared_in_use_) > 8; }
+    void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
+    SharedTransfer &shared_transfer(uint32_t index) const {
+        return mailbox_.shared_transfer(index);
+    }
+
+    /** Tells the peers of all connections of copies into their memory that are over. A peer may
+     * wait for that while this process waits. */
+    virtual void end_own_pushes() = 0;
+
+    /** Makes what receive_descriptor() needs; false when that fails. */
+    bool open_descriptor_receiver() { return descriptors_.open(address().cookie); }
+    /** The descriptor that a peer has sent to this port with `tag`. */
+    UniqueFd receive_descriptor(const DescriptorTag &tag) { return descriptors_.receive(tag); }
+
+protected:
+    PortServices(const PortConfig &config, MailboxReceiver mailbox)
+        : config_(config), mailbox_(std::move(mailbox)) {}
+    ~PortServices() = default;
+
+    const pid_t created_by_ = getpid();
+    PortThread thread_;
+    PortConfig config_;
+    MailboxReceiver mailbox_;
+    CopyEngine engine_;
+    DescriptorReceiver descriptors_;
+    std::vector<Connection *> active_;  // connections that have work
+    bool connections_may_be_finished_ = false;
+    bool house_is_due_ = false;
+    uint64_t progress_number_ = 1;
+
+private:
+    size_t ring_bytes_in_use_ = 0;
+    bool expects_slots_ = false;
+    uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
+    uint32_t last_shared_id_ = 0;
+    static_assert(kSharedTransfers == 64, "a bit for each");
+};
+
+}  // namespace gpushm

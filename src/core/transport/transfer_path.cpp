@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/transport/transfer_path.hpp"
+
+#include "core/memory/page_residency.hpp"
+
+#include <utility>
+
+namespace gpushm {
+namespace {
+
+/** Whether the path is still to be tried. */
+bool is_left(const PathQuery &query, TransferPath path) {
+    return !query.failed || path > *query.failed;
+}
+
+/** `by_gpu`: whether a GPU copies it, where that is known. */
+ChunkedTransfer describe_reply(const GetRequest &request, std::optional<bool> by_gpu) {
+    const auto *source = reinterpret_cast<const unsigned char *>(request.address);
+    const MemoryInfo info = query_memory(source);
+    return {request.transfer_id,
+            true,
+            nullptr,
+            source,
+            info,
+            by_gpu ? *by_gpu : gpu_copies(info, source, request.length),
+            request.length,
+            0,
+            RemoteMemory{0, 0},
+            request.registration};
+}
+
+PathChoice choose_for_get(PathParts &parts, const PathQuery &query) {
+    const Operation &get = *query.get;
+    if (is_left(query, TransferPath::host_read) && query.is_new) {
+        const LocalMemory local = {get.local, get.local_info, get.local_on_gpu, get.length};
+        if (const std::optional<HostReads::Way> way = parts.host_reads.choose(get.remote, local)) {
+            const bool now = *way == HostReads::Way::cma && HostReads::is_short(get.length);
+            return {now ? TransferPath::read_now : TransferPath::host_read, *way};
+        }
+    }
+    if (is_left(query, TransferPath::direct)) {
+        if (auto plan = parts.direct.plan_get(get, query.is_new)) {
+            return {TransferPath::direct, HostReads::Way::cma, std::move(plan)};
+        }
+    }
+    const bool waits = query.is_new && get.local_on_gpu &&
+                       parts.memory.is_worth_waiting(get.remote.buffer, get.length,
+                                                     parts.receiver.has_ring(), query.awaited);
+    return {waits ? TransferPath::wait : TransferPath::request};
+}
+
+PathChoice choose_for_put(PathParts &parts, const PathQuery &query) {
+    const ChunkedTransfer &put = *query.put;
+    if (is_left(query, TransferPath::direct)) {
+        if (auto plan = parts.direct.plan_put(put, query.is_new)) {
+            return {TransferPath::direct, HostReads::Way::cma, std::move(plan)};
+        }
+    }
+    const bool waits = query.is_new && put.by_gpu &&
+                       parts.memory.is_worth_waiting(put.remote.buffer, put.total,
+                                                     parts.sender.is_ready(), query.awaited);
+    return {waits ? TransferPath::wait : TransferPath::ring};
+}
+
+/** A copy that has begun is not used where a GPU of this process is quicker than the CPU that made
+ * it, nor where the peer's copy out of the ring would wait for a time slice of the shared GPU. */
+PathChoice choose_for_reply(PathParts &parts, const PathQuery &query) {
+    const GetRequest &request = *query.request;
+    PathChoice choice = {TransferPath::ring};
+    choice.copied = parts.sender.find_copy(request);
+    const bool by_gpu = choice.copied != nullptr && choice.copied->by_gpu;
+    if (choice.copied != nullptr && !parts.direct.may_replace_copy(request, by_gpu)) {
+        choice.path = TransferPath::copied;
+        return choice;
+    }
+    choice.reply = describe_reply(
+        request, choice.copied != nullptr ? std::optional<bool>(by_gpu) : std::nullopt);
+    const bool for_both =
+        by_gpu && parts.direct.copies_for_both(request.buffer, choice.reply->source_info);
+    if (is_left(query, TransferPath::direct) && (!by_gpu || for_both)) {
+        choice.plan = parts.direct.plan_push(*choice.reply, request);
+    }
+    choice.path = choice.plan                             ? TransferPath::direct
+                  : choice.copied != nullptr && !for_both ? TransferPath::copied
+                                                          : TransferPath::ring;
+    return choice;
+}
+
+}  // namespace
+
+PathChoice choose_path(PathParts &parts, const PathQuery &query) {
+    if (query.get != nullptr) {
+        return choose_for_get(parts, query);
+    }
+    return query.put != nullptr ? choose_for_put(parts, query) : choose_for_reply(parts, query);
+}
+
+}  // namespace gpushm

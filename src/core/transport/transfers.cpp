@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/transport/transfers.hpp"
+
+#include "core/base/log.hpp"
+#include "core/memory/page_residency.hpp"
+#include "core/memory/registration_table.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpushm {
+
+class Transfers::Start {
+public:
+    Start(Transfers &transfers, uint64_t id) : transfers_(transfers), id_(id) {}
+    Start(const Start &) = delete;
+    Start &operator=(const Start &) = delete;
+    ~Start() {
+        if (!done_) {
+            transfers_.take_back(id_);
+        }
+    }
+    Status done() {
+        done_ = true;
+        return Status::in_progress;
+    }
+
+private:
+    Transfers &transfers_;
+    const uint64_t id_;
+    bool done_ = false;
+};
+
+Transfers::Transfers(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
+                     RingSender &sender, RingReceiver &receiver)
+    : channel_(channel),
+      operations_(operations),
+      sender_(sender),
+      requests_(channel, operations, permissions),
+      host_reads_(channel, operations, permissions, requests_),
+      memory_(channel, operations),
+      direct_(channel, operations, memory_),
+      parts_{host_reads_, direct_, memory_, sender, receiver} {}
+
+// ---------------------------------------------------------------- start
+
+Status Transfers::put(const void *local, size_t length, const RemoteMemory &remote,
+                      const void *owner, const Completion &completion) {
+    const Status status = operations_.check_startable();
+    if (status != Status::ok || length == 0) {
+        return status;
+    }
+    // A CPU copies to host memory, in the order of the ring.
+    const bool in_order = remote.buffer.is_host_memory();
+    if (operations_.read().overlaps(remote.address, length) ||
+        (!in_order && operations_.written().overlaps(remote.address, length)) ||
+        !direct_.has_room(remote.registration)) {
+        return Status::no_resource;
+    }
+    Operation operation = {owner, completion};
+    operation.held = operations_.written().hold(remote.address, length);
+    const uint64_t id = operations_.start(std::move(operation));
+    Start start(*this, id);
+    const MemoryInfo info = query_memory(local);
+    memory_.begin_transfer();
+    start_put({id, false, owner, static_cast<const unsigned char *>(local), info,
+               gpu_copies(info, local, length), length, 0, remote},
+              true);
+    return start.done();
+}
+
+Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
+                      const Completion &completion) {
+    const Status status = operations_.check_startable();
+    if (status != Status::ok || length == 0) {
+        return status;
+    }
+    if (operations_.written().overlaps(remote.address, length)) {
+        return Status::no_resource;
+    }
+    Operation operation = {owner, completion};
+    operation.local = static_cast<unsigned char *>(local);
+    operation.local_info = query_memory(local);
+    operation.local_on_gpu = gpu_copies(operation.local_info, local, length);
+    operation.length = length;
+    operation.remote = remote;
+    memory_.begin_transfer();
+    PathQuery query;
+    query.get = &operation;
+    query.awaited = is_awaited(remote.buffer.buffer_id);
+    PathChoice choice = choose_path(parts_, query);
+    if (choice.path == TransferPath::read_now) {
+        if (host_reads_.read_now(local, length, remote)) {
+            return operations_.end_get_soon(owner, completion);
+        }
+        query.failed = TransferPath::host_read;
+        choice = choose_path(parts_, query);
+    }
+    operation.held = operations_.read().hold(remote.address, length);
+    const uint64_t id = operations_.start_in_round(std::move(operation));
+    Start start(*this, id);
+    start_get(id, std::move(choice), true);
+    return start.done();
+}
+
+/** Nobody is told of the operation's end. The peer's data for it is dropped. */
+void Transfers::take_back(uint64_t id) {
+    host_reads_.take_back(id);
+    operations_.take_back(id);
+}
+
+/** Along the path, or the next one when that cannot be taken. */
+void Transfers::start_get(uint64_t id, PathChoice choice, bool is_new) {
+    const Operation &operation = operations_.at(id);
+    PathQuery query;
+    query.get = &operation;
+    query.is_new = is_new;
+    query.awaited = is_awaited(operation.remote.buffer.buffer_id);
+    if (choice.path == TransferPath::host_read && !host_reads_.start(id, choice.way)) {
+        query.failed = choice.path;
+        choice = choose_path(parts_, query);
+    }
+    if (choice.path == TransferPath::direct) {
+        choice.plan->copy.transfer.id = id;
+        if (!direct_.start(std::move(*choice.plan))) {
+            query.failed = choice.path;
+            choice = choose_path(parts_, query);
+        }
+    }
+    if (choice.path == TransferPath::wait) {
+        hold({id, operation.remote.buffer.buffer_id, std::nullopt});
+    } else if (choice.path == TransferPath::request) {
+        requests_.send(id, channel_.port.config().peer_mapping);
+    }
+}
+
+void Transfers::start_put(const ChunkedTransfer &transfer, bool is_new) {
+    const uint64_t buffer_id = transfer.remote.buffer.buffer_id;
+    PathQuery query;
+    query.put = &transfer;
+    query.is_new = is_new;
+    query.awaited = is_awaited(buffer_id);
+    PathChoice choice = choose_path(parts_, query);
+    if (choice.path == TransferPath::direct && !direct_.start(std::move(*choice.plan))) {
+        query.failed = choice.path;
+        choice = choose_path(parts_, query);
+    }
+    if (choice.path == TransferPath::wait) {
+        hold({transfer.id, buffer_id, transfer});
+        operations_.count_part(transfer.id, 1);
+    } else if (choice.path == TransferPath::ring) {
+        sender_.add_put(transfer);
+    }
+}
+
+// ---------------------------------------------------------------- transfers of the peer
+
+void Transfers::receive_get_request(const GetRequest &request) {
+    if (request.length == 0 || !RegistrationTable::instance().covers(
+                                   request.registration, request.address, request.length)) {
+        // Not an error of this process: after a forced close it is the usual end, and the peer says
+        // more if it cares.
+        GPUSHM_LOG(debug, "process %d asked for %llu bytes that are not registered for it: refused",
+                   channel_.peer.pid, static_cast<unsigned long long>(request.length));
+        channel_.send(CellKind::transfer_done, TransferDone{request.transfer_id, 1});
+        return;
+    }
+    sender_.note_request(!request.buffer.cpu_copies());
+    PathQuery query;
+    query.request = &request;
+    PathChoice choice = choose_path(parts_, query);
+    if (choice.path == TransferPath::direct && !direct_.start(std::move(*choice.plan))) {
+        query.failed = choice.path;
+        choice = choose_path(parts_, query);
+    }
+    if (choice.path == TransferPath::copied) {
+        sender_.answer_by_copy(*choice.copied, request);
+        return;
+    }
+    if (choice.copied != nullptr) {
+        sender_.give_up_copy(*choice.copied);
+    }
+    channel_.activate();
+    if (choice.path == TransferPath::ring) {
+        sender_.add_reply(*choice.reply);
+        sender_.issue_chunks();
+    }
+}
+
+void Transfers::receive_done(const TransferDone &done) {
+    const Operation *operation = operations_.find(done.transfer_id);
+    if (operation == nullptr) {
+        return;  // it was cancelled
+    }
+    const bool pushed = operation->shared.exists() && operation->arrived == 0;
+    if (operation->is_message || operation->parts != 0 ||
+        (operation->is_get() && done.failed == 0 && !pushed)) {
+        channel_.give_up_broken_transfer();
+        return;
+    }
+    if (done.failed != 0) {
+        GPUSHM_LOG(error,
+                   "process %d could not complete a transfer: its log says why, with "
+                   "UCX_LOG_LEVEL=debug",
+                   channel_.peer.pid);
+    }
+    operations_.end(done.transfer_id, done.failed != 0 ? Status::gpu_error : Status::ok);
+}
+
+// ---------------------------------------------------------------- waiting for mappings
+
+bool Transfers::is_awaited(uint64_t buffer_id) const {
+    return std::any_of(held_.begin(), held_.end(),
+                       [&](const Held &held) { return held.buffer_id == buffer_id; });
+}
+
+void Transfers::hold(Held held) {
+    held_.push_back(std::move(held));
+}
+
+/** The peer has answered. */
+void Transfers::release_held(uint64_t buffer_id) {
+    const auto first = std::stable_partition(
+        held_.begin(), held_.end(), [&](const Held &held) { return held.buffer_id != buffer_id; });
+    const std::vector<Held> ended(first, held_.end());
+    held_.erase(first, held_.end());
+    for (const Held &held : ended) {
+        if (operations_.find(held.id) != nullptr) {  // else it was given up
+            release(held);
+        }
+    }
+}
+
+void Transfers::release(const Held &held) {
+    if (held.put) {
+        operations_.count_part(held.id, -1);
+        start_put(*held.put, false);
+        return;
+    }
+    PathQuery query;
+    query.get = &operations_.at(held.id);
+    query.is_new = false;
+    start_get(held.id, choose_path(parts_, query), false);
+}
+
+unsigned Transfers::open_handles() {
+    const PeerMemory::Opened opened = memory_.open_handle(!held_.empty());
+    if (opened.buffer_id != 0) {
+        release_held(opened.buffer_id);
+    }
+    return opened.count;
+}
+
+// ---------------------------------------------------------------- progress and end
+
+unsigned Transfers::progress() {
+    unsigned count = finish_direct_copies();
+    count += host_reads_.progress();
+    return count + open_handles();
+}
+
+unsigned Transfers::finish_direct_copies() {
+    std::list<DirectCopy> ended = direct_.take_ended();
+    for (DirectCopy &copy : ended) {
+        end_direct_copy(copy);
+    }
+    return static_cast<unsigned>(ended.size());
+}
+
+/** Whatever this calls may start copies or cancel some, also the operation of `copy`. */
+void Transfers::end_direct_copy(DirectCopy &copy) {
+    if (copy.purpose == DirectCopy::Purpose::push) {
+        if (copy.status == Status::ok) {
+            channel_.send(CellKind::transfer_done, TransferDone{copy.transfer.id, 0});
+        } else if (!channel_.failed && !channel_.closed) {
+            take_other_path(copy);
+        }
+        return;
+    }
+    const Operation *operation = operations_.find(copy.transfer.id);
+    if (operation == nullptr) {
+        return;
+    }
+    const bool is_get = copy.purpose == DirectCopy::Purpose::get;
+    if (!channel_.is_current(is_get ? operation->remote : copy.transfer.remote)) {
+        copy.status = Status::gpu_error;
+    }
+    if (copy.status != Status::ok) {
+        take_other_path(copy);
+        return;
+    }
+    if (copy.filled != nullptr) {
+        RowViews::instance().set_filled(copy.filled);
+    }
+    operations_.end(copy.transfer.id, Status::ok);
+}
+
+/** A direct copy failed, or what it has read does not count: the data goes through the ring. */
+void Transfers::take_other_path(DirectCopy &copy) {
+    switch (copy.purpose) {
+        case DirectCopy::Purpose::get:
+            requests_.send(copy.transfer.id, false);
+            break;
+        case DirectCopy::Purpose::put:
+            sender_.add_put(copy.transfer);
+            break;
+        case DirectCopy::Purpose::push:
+            sender_.add_failed_reply(copy.transfer);
+            break;
+    }
+}
+
+void Transfers::cancel(Operations::Cancellation &cancellation) {
+    direct_.cancel(cancellation);
+    for (const Held &held : held_) {
+        if (held.put && held.put->owner == cancellation.owner()) {
+            cancellation.erase(held.id);
+        }
+    }
+    host_reads_.cancel(cancellation);
+}
+
+void Transfers::forget_mappings() {
+    memory_.forget();
+    held_.clear();
+}
+
+}  // namespace gpushm

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Puts and gets of a connection: each takes the path that choose_path() names, and another one when
+// that fails.
+#pragma once
+
+#include "core/transport/data_requests.hpp"
+#include "core/transport/direct_transfers.hpp"
+#include "core/transport/host_reads.hpp"
+#include "core/transport/operations.hpp"
+#include "core/transport/peer_channel.hpp"
+#include "core/transport/peer_memory.hpp"
+#include "core/transport/ring_receiver.hpp"
+#include "core/transport/ring_sender.hpp"
+#include "core/transport/transfer_path.hpp"
+#include "core/transport/transfer_types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <vector>
+
+namespace gpushm {
+
+/** One thread at a time. */
+class Transfers {
+public:
+    Transfers(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
+              RingSender &sender, RingReceiver &receiver);
+    Transfers(const Transfers &) = delete;
+    Transfers &operator=(const Transfers &) = delete;
+
+    /** Connection::put(). */
+    Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
+               const Completion &completion);
+    /** Connection::get(). */
+    Status get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
+               const Completion &completion);
+
+    void receive_get_request(const GetRequest &request);
+    void receive_done(const TransferDone &done);
+
+    DirectTransfers &direct() { return direct_; }
+    PeerMemory &memory() { return memory_; }
+    HostReads &host_reads() { return host_reads_; }
+
+    /** The number of things that happened. */
+    unsigned progress();
+    bool busy() const { return direct_.busy() || host_reads_.busy() || memory_.busy(); }
+
+    /** After the copies of the owner have ended. */
+    void cancel(Operations::Cancellation &cancellation);
+    /** The peer's memory is not mapped any more, and nobody tells when it is freed. */
+    void forget_mappings();
+
+private:
+    /** A transfer that waits for the mapping of the peer's buffer. */
+    struct Held {
+        uint64_t id;
+        uint64_t buffer_id;
+        std::optional<ChunkedTransfer> put;  // else a get
+    };
+
+    /** Takes an operation back whose start was given up by an exception. */
+    class Start;
+
+    void take_back(uint64_t id);
+    bool is_awaited(uint64_t buffer_id) const;
+    void start_get(uint64_t id, PathChoice choice, bool is_new);
+    void start_put(const ChunkedTransfer &transfer, bool is_new);
+    void hold(Held held);
+    void release_held(uint64_t buffer_id);
+    void release(const Held &held);
+    unsigned finish_direct_copies();
+    void end_direct_copy(DirectCopy &copy);
+    void take_other_path(DirectCopy &copy);
+    unsigned open_handles();
+
+    PeerChannel &channel_;
+    Operations &operations_;
+    RingSender &sender_;
+    DataRequests requests_;
+    HostReads host_reads_;
+    PeerMemory memory_;
+    DirectTransfers direct_;
+    PathParts parts_;
+    std::vector<Held> held_;
+};
+
+}  // namespace gpushm
