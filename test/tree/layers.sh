@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Each source includes headers of its own folder and of those above it in src/layers, and
-# doc/architecture.md has the table of src/layers. Of the tree at $1, or of this one.
+# doc/overview.md has the table of src/layers. Of the tree at $1, or of this one.
 here=$(cd "$(dirname "$0")" && pwd)
 src=${1:-$here/../..}/src
 
@@ -39,9 +39,9 @@ find . -name '*.[ch]pp' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
 
 # The rows of the table, in their order.
 expected=$(sed -n 's/^\([a-z][a-z_\/]*\)  *\(.*\)/| `src\/\1` | \2 |/p' layers)
-written=$(sed -n '/^| `src\/[a-z_\/]*` | [^|]* |$/p' ../doc/architecture.md)
+written=$(sed -n '/^| `src\/[a-z_\/]*` | [^|]* |$/p' ../doc/overview.md)
 [ "$expected" = "$written" ] || {
-    echo "FAILED: the table of folders in doc/architecture.md is not this one:"
+    echo "FAILED: the table of folders in doc/overview.md is not this one:"
     echo "$expected"
     exit 1
 }

@@ -21,7 +21,7 @@ namespace gpushm {
  * synchronization behavior"). A program need not wait before it sends what they write, or receives
  * into what they read. So hooks note each such call here, and whoever uses GPU memory for a message
  * waits for what is noted of it. CU_POINTER_ATTRIBUTE_SYNC_MEMOPS would make the calls themselves
- * wait, which costs the program 5 us for each of them (doc/early_returns.md).
+ * wait, which costs the program 5 us for each of them (doc/design/early-returns.md).
  *
  * A message must not wait for what the program starts behind such a copy: that may be a kernel
  * which waits for the message. Where it starts something, an event is recorded first, if none is

@@ -9,6 +9,7 @@
 #include "core/reclaim/background.hpp"
 #include "core/reclaim/idle_context.hpp"
 #include "core/shm/message_in_hand.hpp"
+#include "core/transport/control_dispatch.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -23,15 +24,6 @@ constexpr unsigned kMessagesPerProgress = 16;
 
 // Where more come at once there are others behind them, most likely.
 constexpr unsigned kFewMessages = 4;
-
-template <typename Payload>
-bool read_payload(const ReceivedCell &message, Payload *payload) {
-    if (!carries_slot(message.kind) && message.length != sizeof(Payload)) {
-        return false;
-    }
-    memcpy(payload, message.payload, sizeof(Payload));
-    return true;
-}
 
 }  // namespace
 
@@ -295,91 +287,29 @@ void Port::dispatch_to_connection(const ReceivedCell &message) {
         mailbox_.give_up(message.sender);  // else it might wait for ever
         return;
     }
-    if (!as_possible([&] { hand_to(*connection, message); })) {
+    const bool handled = as_possible([&] {
+        if (message.kind == CellKind::am_ring) {
+            deliver_span(*connection, message);
+        } else {
+            hand_to(*connection, message);
+        }
+    });
+    if (!handled) {
         connection->fail_for_want_of_memory();
     }
 }
 
-void Port::report_wrong_length(const Connection &connection) {
-    GPUSHM_LOG_ONCE(error,
-                    "process %d sent a control message of a wrong kind or length: it is dropped; "
-                    "look for memory "
-                    "corruption in the job's processes",
-                    connection.peer().pid);
-}
-
-void Port::hand_to(Connection &connection, const ReceivedCell &message) {
-    const auto with = [&](auto payload, auto &&receive) {
-        if (read_payload(message, &payload)) {
-            receive(payload);
-        } else {
-            report_wrong_length(connection);
-        }
-    };
-    switch (message.kind) {
-        case CellKind::am_ring:
-            return with(RingSpan(), [&](const RingSpan &span) {
-                unsigned char *const data = span.length <= kSlotBytes
-                                                ? connection.ring_receiver().open_span(span)
-                                                : nullptr;
-                if (data != nullptr) {
-                    deliver(message.am_id, data, span.length);
-                    connection.ring_receiver().close_span(span);
-                } else if (span.length > kSlotBytes) {
-                    report_wrong_length(connection);
-                }
-            });
-        case CellKind::ring_offer:
-            return with(RingOffer(), [&](const auto &offer) {
-                connection.ring_receiver().receive_offer(offer);
-            });
-        case CellKind::ring_answer:
-            return with(RingAnswer(), [&](const auto &answer) {
-                connection.ring_sender().receive_answer(answer);
-            });
-        case CellKind::chunk_slot:
-            return with(TransferChunk(), [&](const auto &chunk) {
-                connection.ring_receiver().receive_chunk(chunk, message.slot, message.length);
-            });
-        case CellKind::chunk_ring:
-            return with(TransferChunk(), [&](const auto &chunk) {
-                connection.ring_receiver().receive_chunk(chunk, nullptr, 0);
-            });
-        case CellKind::get_request:
-            return with(GetRequest(),
-                        [&](const auto &get) { connection.transfers().receive_get_request(get); });
-        case CellKind::transfer_done:
-            return with(TransferDone(),
-                        [&](const auto &done) { connection.transfers().receive_done(done); });
-        case CellKind::map_request:
-            return with(MapRequest(),
-                        [&](const auto &map) { connection.exports().receive_request(map); });
-        case CellKind::map_answer:
-            return with(MapAnswer(), [&](const auto &map) {
-                connection.transfers().memory().receive_answer(map);
-            });
-        case CellKind::map_offer:
-            return with(MapOffer(), [&](const auto &map) {
-                connection.transfers().memory().receive_offer(map);
-            });
-        case CellKind::unmap_notice:
-            return with(UnmapNotice(), [&](const auto &notice) {
-                connection.transfers().memory().receive_notice(notice);
-            });
-        case CellKind::help_request:
-            return with(HelpRequest(),
-                        [&](const auto &help) { connection.helper().receive_request(help); });
-        case CellKind::help_piece:
-            return with(HelpPiece(), [&](const auto &piece) {
-                connection.transfers().host_reads().receive_piece(piece, message.slot,
-                                                                  message.length);
-            });
-        case CellKind::am_inline:
-        case CellKind::am_slot:
-        case CellKind::close:
-            break;  // dispatch()
+/** A message in the peer's ring. */
+void Port::deliver_span(Connection &connection, const ReceivedCell &message) {
+    RingSpan span;
+    if (!read_payload(message, &span) || span.length > kSlotBytes) {
+        report_wrong_length(connection);
+        return;
     }
-    report_wrong_length(connection);
+    if (unsigned char *const data = connection.ring_receiver().open_span(span)) {
+        deliver(message.am_id, data, span.length);
+        connection.ring_receiver().close_span(span);
+    }
 }
 
 /** The connection to the process that sent a message; made when it is the first that needs an

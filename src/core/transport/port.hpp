@@ -94,8 +94,7 @@ private:
     inline void deliver_slot(const ReceivedCell &message);
     static void report_impossible_id(uint8_t am_id);
     void dispatch_to_connection(const ReceivedCell &message);
-    void hand_to(Connection &connection, const ReceivedCell &message);
-    static void report_wrong_length(const Connection &connection);
+    void deliver_span(Connection &connection, const ReceivedCell &message);
     void receive_close(uint16_t sender);
     void forget_sender(uint16_t sender);
     Connection *find_connection(const MailboxAddress &peer) const;

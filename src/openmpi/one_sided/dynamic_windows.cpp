@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_Win_create_dynamic, MPI_Win_attach and MPI_Win_detach (doc/dynamic_windows.md).
+// MPI_Win_create_dynamic, MPI_Win_attach and MPI_Win_detach (doc/design/dynamic-windows.md).
 #include "openmpi/one_sided/dynamic_windows.hpp"
 
 #include "core/base/log.hpp"

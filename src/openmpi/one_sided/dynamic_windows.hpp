@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Dynamic windows of osc/ucx with any number of attached regions (doc/dynamic_windows.md).
+// Dynamic windows of osc/ucx with any number of attached regions (doc/design/dynamic-windows.md).
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, and their forms with a request
-// (doc/one_sided.md).
+// (doc/design/one-sided.md).
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"

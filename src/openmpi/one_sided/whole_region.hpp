@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What osc/ucx takes for one attached region that holds every address (doc/dynamic_windows.md): the
-// memory that is really attached, and the redirected functions of UCP that osc/ucx reaches it by.
+// What osc/ucx takes for one attached region that holds every address
+// (doc/design/dynamic-windows.md): the memory that is really attached, and the redirected functions
+// of UCP that osc/ucx reaches it by.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"

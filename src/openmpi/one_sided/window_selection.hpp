@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which component of Open MPI serves a window: osc/ucx, and so gpushm, where one of its processes
-// uses CUDA, otherwise the one that Open MPI takes without gpushm (doc/one_sided.md).
+// uses CUDA, otherwise the one that Open MPI takes without gpushm (doc/design/one-sided.md).
 #pragma once
 
 #include "openmpi/binding/open_mpi_library.hpp"
