@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What gets between hosts take, measured for HostTransferWays.
+// The times of gets between host memory, for HostTransferWays.
 #pragma once
 
 #include "core/transport/host_transfer_ways.hpp"
@@ -10,20 +10,21 @@
 
 namespace gpushm {
 
-/** Those that begin together, in one call of progress or while others are under way, are measured
- * together, as one round; one that begins by itself alone. One thread at a time. */
+/** Gets that begin together, in one call of progress or while others are under way, are one round
+ * and are timed together. A get that begins by itself is a round of its own. One thread at a time.
+ */
 class HostTransferRounds {
 public:
     using Way = HostTransferWays::Way;
 
-    /** For a get that begins now, of a length that is covered. `others`: some are under way;
-     * `call`: of progress. */
+    /** For a get that begins now; the length is covered. `others`: some are under way. `call`:
+     * PortServices::progress_number(). */
     Way choose(size_t length, bool others, uint64_t call);
-    /** The get that was begun last takes another way than that. */
+    /** The last get takes another way than choose() said. */
     void take_back();
-    /** One has ended well; `all`: nothing is under way now. */
+    /** A get has ended well. `all`: nothing is under way now. */
     void note_end(bool all);
-    /** Of what is under way nothing can be learnt. */
+    /** The time of what is under way tells nothing. */
     void forget() { round_.reset(); }
 
 private:
@@ -34,7 +35,7 @@ private:
         HostTransferWays::Choice choice;
         size_t length;       // of each, or nearly
         uint64_t started;    // monotonic_nanoseconds(), if it is timed
-        uint64_t ended = 0;  // the same, when nothing was under way last; 0: not yet
+        uint64_t ended = 0;  // monotonic_nanoseconds() when nothing was under way last; 0: not yet
         uint64_t bytes = 0;
         uint32_t gets = 0;
     };

@@ -8,7 +8,8 @@ namespace {
 
 using Way = HostTransferWays::Way;
 
-/** Of trials, in choices. A slower way takes up to three times as long. */
+/** When and how long the other way is tried, in choices. A slower way takes up to three times as
+ * long. */
 struct Plan {
     uint32_t first_interval;  // few transfers do not pay for a trial
     uint32_t last_interval;
@@ -18,23 +19,23 @@ struct Plan {
 constexpr Plan kPlans[] = {{16, 1024, 8, 2},  // Load::alone
                            {4, 128, 2, 1}};   // Load::crowd
 
-// So many choices of a trial may be given back, or a trial would never end where transfers are
-// hardly ever alone.
+// Choices of a trial that may be given back. Without a limit a trial would never end where
+// transfers are hardly ever alone.
 constexpr uint32_t kMaxGivenBack = 16;
 
-// The clock is not looked at for all of a way that is known, but for the first ones after a change.
+// Only some transfers by a known way are timed, and the first ones after a change.
 constexpr uint32_t kChoicesPerLook = 4;
 constexpr uint32_t kChoicesAfterChange = 8;
 
-// Of an estimate: what is new counts for so much. What takes much longer was held up by something
-// else.
+// The share of a new time in the estimate. A time that is much longer than the estimate counts as
+// kMaxGrowth of it, because something else held the transfer up.
 constexpr double kWeight = 0.25;
 constexpr double kMaxGrowth = 2;
 
-// Times vary, so a way has to be better by so much.
+// Times vary, so a way has to be better by this factor.
 constexpr double kBetter = 0.95;
 
-// What the program does, or where its processes run, has changed.
+// By this factor: what the program does, or where its processes run, has changed.
 constexpr double kChange = 1.5;
 
 Way other_than(Way way) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// By which way bytes go from host memory to host memory, chosen by what it takes here and now.
+// The way of gets between host memory, chosen by how long each way has taken.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,21 @@
 
 namespace gpushm {
 
-/** Which way is quicker depends on what no process knows: where its core lies, how quickly the
- * kernel copies here, and whether the bytes are in the cache of the core that has just written
- * them. Those the kernel (process_vm_readv) fetches slowly from there, where the core that has them
- * copies them to shared memory in no time; but bytes that lie far away it copies once instead of
- * twice. So for each peer and length the way is taken that was quicker before, and now and then the
- * other one is tried: after 16 transfers, then ever less often, down to twice in 1024. With a peer
- * that gets little nothing is tried.
+/** CMA copies once instead of twice, but fetches bytes slowly from the cache of the core that has
+ * just written them. That core copies them quickly to shared memory. Which way is quicker depends
+ * on where the cores lie and on the operating system, which no process knows. So the way is taken
+ * that was quicker before with this peer and length. The other way is tried after 16 transfers,
+ * then ever less often, down to twice in 1024. With a peer that gets little nothing is tried.
+ * doc/decisions/host-transfers.md has the measurements.
  *
  * One thread at a time. */
 class HostTransferWays {
 public:
-    /** kernel: the reader has the kernel copy (CMA). slots: the owner copies into slots of the
-     * reader's mailbox. */
+    /** cma: the reader calls process_vm_readv. slots: the owner copies into slots of the reader's
+     * mailbox. */
     enum class Way : uint8_t { cma, slots };
 
-    /** Whether a transfer is the only one of its link, or several are under way. */
+    /** Whether a transfer is the only one of its connection, or several are under way. */
     enum class Load : uint8_t { alone, crowd };
 
     struct Choice {
@@ -30,24 +29,24 @@ public:
         bool is_timed;  // note() is to be told what it takes
     };
 
-    /** Of other lengths the kernel copies. */
+    /** Bytes. Other lengths take CMA. */
     static constexpr size_t kMin = 16u << 10;
     static constexpr size_t kMax = 1u << 20;
     static constexpr bool covers(size_t length) { return length >= kMin && length <= kMax; }
-    /** Whether what one takes says something of the other. */
+    /** Whether the time of one length says something of the other. */
     static constexpr bool are_alike(size_t one, size_t other) {
         return class_of(one) == class_of(other);
     }
 
-    /** For a transfer, or all of a crowd that begins now, of a length that is covered. */
+    /** For a transfer, or all of a crowd that begins now. The length is covered. */
     Choice choose(Load load, size_t length);
-    /** What choose() said was of no use: the transfer was not alone after all. */
+    /** The last choice does not count: the transfer was not alone after all. */
     void give_back(Load load, size_t length);
-    /** The one that is taken when nothing is tried. */
+    /** The way that is taken when nothing is tried. */
     Way best(Load load, size_t length) const { return state(load, length).best; }
 
-    /** What was chosen has ended: `bytes` took so many nanoseconds, in transfers of this length,
-     * while nothing else was under way. */
+    /** Transfers of this length have ended: `bytes` in all took so many nanoseconds, while nothing
+     * else was under way. */
     void note(Load load, size_t length, Way way, uint64_t bytes, uint64_t nanoseconds);
 
 private:
@@ -63,9 +62,9 @@ private:
         uint32_t choices = 0;      // until the clock is looked at
         uint32_t interval = 0;     // choices between trials; 0: before the first one
         uint32_t until_trial = 0;  // choices
-        uint32_t trial = 0;        // choices of the one that is on; 0: none is
-        uint32_t trial_left = 0;   // of them
-        uint32_t given_back = 0;   // of them
+        uint32_t trial = 0;        // choices of the present trial; 0: there is none
+        uint32_t trial_left = 0;   // choices of it that are left
+        uint32_t given_back = 0;   // choices of it
         double trial_sum = 0;      // seconds per byte
         uint32_t trial_count = 0;
     };

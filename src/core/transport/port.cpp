@@ -19,10 +19,10 @@
 namespace gpushm {
 namespace {
 
-// Enough to amortise a call, few enough that connections are served between.
+// Messages: enough to amortise a call, few enough that connections are served between.
 constexpr unsigned kMessagesPerProgress = 16;
 
-// Where more come at once there are others behind them, most likely.
+// Messages. Where more come at once, most likely others follow.
 constexpr unsigned kFewMessages = 4;
 
 }  // namespace
@@ -50,8 +50,9 @@ Port::~Port() {
     for (const std::unique_ptr<Connection> &connection : connections_) {
         connection->send_close();
     }
-    while (!connections_.empty()) {  // they end what peers still write by a SharedTransfer, and ask
-                                     // the others to do so
+    // One by one, because each ends what peers still write by a SharedTransfer, and asks the others
+    // to do so.
+    while (!connections_.empty()) {
         const std::unique_ptr<Connection> last = std::move(connections_.back());
         connections_.pop_back();
     }
@@ -94,8 +95,8 @@ void Port::end_own_pushes() {
     }
 }
 
-/** A peer that writes to a registration which has ended. What it has written for too long already
- * does not count: it does nothing, most likely, or the place would be another's. */
+/** A peer that writes to a registration that has ended. A write that was given up for its length
+ * does not count: most likely the peer does nothing, or its place would be another sender's. */
 std::optional<MailboxReceiver::Writer> Port::find_writer(uint64_t registration) {
     std::optional<MailboxReceiver::Writer> writer = mailbox_.find_writer(registration, 0);
     while (writer) {
@@ -154,7 +155,7 @@ inline void Port::expect_answer(uint16_t sender) {
     }
 }
 
-/** The id is an index to whoever receives the message. */
+/** The receiver of a message uses the id as an index. */
 inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
     if (am_id < kActiveMessageIds) {
         callbacks_.active_message(callbacks_.argument, am_id, data, length);
@@ -163,7 +164,7 @@ inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
     }
 }
 
-/** What is copied to a GPU by a standby kernel is copied with what follows in mind. */
+/** A standby kernel that copies a message to a GPU may read the next one ahead. */
 inline void Port::deliver_slot(const ReceivedCell &message) {
     if (standby_kernels_.wanted()) {
         const MessageInHand in_hand(mailbox_);
@@ -180,7 +181,7 @@ void Port::report_impossible_id(uint8_t am_id) {
                     am_id);
 }
 
-/** Most are short: a few instructions for these. */
+/** Most messages are short and take a few instructions here. */
 inline unsigned Port::receive_messages() {
     unsigned count = 0;
     CellLabel label;
@@ -188,7 +189,7 @@ inline unsigned Port::receive_messages() {
     uint64_t reserved_end = 0;
     for (; count < kMessagesPerProgress; ++count) {
         if (count == kFewMessages && !mailbox_.empty()) {
-            // Not for fewer: a sender has the line of that word taken from him.
+            // Not for fewer, because the sender loses the cache line of that word.
             reserved_end = mailbox_.reserved_tickets();
         }
         mailbox_.fetch_backlog(reserved_end);
@@ -268,7 +269,7 @@ void Port::receive_close(uint16_t sender) {
     forget_sender(sender);
 }
 
-/** Nothing follows of a sender; its record may serve another. */
+/** The sender sends nothing more; its record may serve another one. */
 void Port::forget_sender(uint16_t sender) {
     if (Connection *connection = known_connection(sender)) {
         connection->receive_close();
@@ -282,7 +283,7 @@ void Port::forget_sender(uint16_t sender) {
 
 void Port::dispatch_to_connection(const ReceivedCell &message) {
     Connection *connection = sender_connection(message.sender);
-    // Of a peer that is dead or broken only messages count.
+    // Messages of a peer that is dead or broken still count.
     if (connection == nullptr || (connection->failed() && message.kind != CellKind::am_ring)) {
         mailbox_.give_up(message.sender);  // else it might wait for ever
         return;
@@ -312,8 +313,8 @@ void Port::deliver_span(Connection &connection, const ReceivedCell &message) {
     }
 }
 
-/** The connection to the process that sent a message; made when it is the first that needs an
- * answer. */
+/** The connection to the process that sent a message; made when the message is the first that needs
+ * an answer. */
 Connection *Port::sender_connection(uint16_t sender) {
     if (connection_of_sender_[sender] != nullptr) {
         return connection_of_sender_[sender];
@@ -350,7 +351,7 @@ unsigned Port::progress_connections() {
     return count;
 }
 
-/** To the user, and to the peer, who may live. */
+/** Tells the user, and the peer, which may live. */
 void Port::report_failure(Connection &connection) {
     for (uint16_t sender = 0; sender < kMaxSenders; ++sender) {
         if (connection_of_sender_[sender] == &connection) {
@@ -368,7 +369,7 @@ void Port::forget_finished_connections() {
         if (!connection->finished()) {
             return false;
         }
-        // Of a dead peer messages may be left in the mailbox that lead to its connection.
+        // The mailbox may still have messages of a dead peer, which lead to its connection.
         if (connection->has_memory() && !mailbox_.has_sender(connection->peer().cookie)) {
             connection->release_memory();
         }
@@ -399,7 +400,7 @@ void Port::housekeeping() {
     while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
         Connection *connection = known_connection(*dead);
         if (connection != nullptr &&
-            !connection->peer_closed()) {  // else it found no room to say so
+            !connection->peer_closed()) {  // else it had no room for CellKind::close
             connection->fail();
         }
         forget_sender(*dead);
@@ -411,7 +412,7 @@ void Port::housekeeping() {
     }
 }
 
-/** Peers are told of memory that they may map, and what they told of is mapped. */
+/** Tells peers of memory that they may map, and maps what they told of. */
 void Port::map_early() {
     const bool is_awaited =
         std::any_of(connections_.begin(), connections_.end(),

@@ -26,8 +26,8 @@ namespace gpushm {
 /** What a port tells its user; called from progress(). */
 struct PortCallbacks {
     void *argument;
-    /** `am_id` < kActiveMessageIds; `data` is valid during the call. What of it is copied to a GPU
-     * is not written before: it may have been read already (StandbyJob::next). */
+    /** `am_id` < kActiveMessageIds; `data` is valid during the call. Bytes that are copied to a GPU
+     * must not be written before: the GPU may have read them already (StandbyJob::next). */
     void (*active_message)(void *argument, uint8_t am_id, void *data, size_t length);
     void (*connection_failed)(void *argument, Connection &connection);
 };
@@ -37,8 +37,8 @@ class Port final : public PortServices, private RegistrationUser {
 public:
     /** Null, logged, when there is no memory or no descriptor. */
     static std::unique_ptr<Port> create(const PortConfig &config, const PortCallbacks &callbacks);
-    /** In a forked child it ends the child's copy only: the segments are its parent's (Segment),
-     * and so are the copies that are under way. */
+    /** In a forked child it ends the child's copy only: the segments and the copies that are under
+     * way belong to the parent (Segment). */
     ~Port();
 
     /** The connection to a peer, made at the first call. It belongs to the port and lives at least
@@ -70,7 +70,7 @@ public:
 
 private:
     Port(const PortConfig &config, const PortCallbacks &callbacks, MailboxReceiver mailbox);
-    /** Short: what a process that waits polls is what a message finds it in the midst of. */
+    /** Short, because a message that arrives finds a waiting process in the midst of it. */
     bool something_to_do() const {
         return !mailbox_.empty() || !engine_.idle() || !active_.empty() ||
                connections_may_be_finished_ || allocations_.generation() != freed_seen_;
@@ -107,7 +107,7 @@ private:
     void check_exports();
     void map_early();
 
-    /** Senders, and the registration that each did not end to write. */
+    /** By sender: the registration into which it has not ended a write. */
     std::map<uint16_t, uint64_t> given_up_writes_;
     PortCallbacks callbacks_;
     std::vector<std::unique_ptr<Connection>> connections_;
