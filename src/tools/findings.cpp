@@ -2,7 +2,7 @@
 // What follows from what gpushm-info finds: see findings.hpp.
 #include "tools/findings.hpp"
 
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 #include "tools/user_settings.hpp"
 
 #include <cuda.h>

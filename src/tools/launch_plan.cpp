@@ -4,7 +4,7 @@
 
 #include "openmpi/binding/first_rank.hpp"
 #include "openmpi/settings/mca_defaults.hpp"
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 #include "tools/user_settings.hpp"
 
 namespace gpushm::tools {

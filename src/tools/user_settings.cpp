@@ -2,7 +2,7 @@
 // What the user set: see user_settings.hpp.
 #include "tools/user_settings.hpp"
 
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 
 #include <fnmatch.h>
 

@@ -14,7 +14,7 @@
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/collectives/predefined_operations.hpp"
 #include "openmpi/collectives/small_collectives.hpp"
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -86,7 +86,7 @@ private:
 void *allocate(size_t bytes) {
     const CurrentReduction *reduction = CurrentReduction::get();
     void *block =
-        reduction != nullptr && staging_limit() != kNoStaging ? reduction->take(bytes) : nullptr;
+        reduction != nullptr && limits().host_collectives != kUnlimited ? reduction->take(bytes) : nullptr;
     return block != nullptr ? block : malloc(bytes);
 }
 

@@ -8,7 +8,7 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/memory/page_residency.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 
 #include <cstdint>
 
@@ -35,7 +35,7 @@ bool is_at_most(size_t most, const OwnBuffers &own) {
 
 /** So that the limits below do not overflow. */
 size_t limit() {
-    return std::min(staging_limit(), kMax);
+    return std::min(limits().host_collectives, kMax);
 }
 
 /** Without the questions about both addresses that copy_any() asks, which has more ways to go on if
@@ -97,7 +97,7 @@ size_t small_count(ptrdiff_t count) {
     return std::min(static_cast<size_t>(count), kMax + 1);
 }
 
-// Where both ways take as long on H200 (Open MPI 4.1.6; staging_limit() 64 KiB): by GPU memory each
+// Where both ways take as long on H200 (Open MPI 4.1.6; host_collectives 64 KiB): by GPU memory each
 // step of an algorithm takes a message and a launch or copy, and there are more of them the more
 // ranks there are; an Alltoall has its messages under way at once. Two ranks, by GPU and by host
 // memory: Allreduce of 32 KiB 46 and 42 us, of 64 KiB 48 and 55; Allgather and Alltoall of 8 bytes

@@ -58,7 +58,7 @@ struct OwnBuffers {
     }
 };
 
-/** Whether the way by host memory is the quicker one: up to about staging_limit(), and never for
+/** Whether the way by host memory is the quicker one: up to about Limits::host_collectives, and never for
  * more than a block of PinnedBufferPool. Not so for a call that MPI refuses because its buffers are
  * the same. */
 bool is_small_reduction(const OwnBuffers &own, const Group &group);

@@ -15,9 +15,8 @@
 #include "openmpi/datatypes/generic_datatypes.hpp"
 #include "openmpi/datatypes/staged_message.hpp"
 #include "openmpi/settings/first_protocols.hpp"
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 
-#include <atomic>
 #include <memory>
 #include <new>
 #include <utility>
@@ -77,7 +76,8 @@ void on_sent(void *request, ucs_status_t status, void *message) {
 
 /** Where a derived datatype may fail on its way to another host, it never leaves as one. */
 size_t limit_of_sends() {
-    return staging_limit() != kNoStaging && first_protocols_between_hosts() ? 1 : staging_limit();
+    const size_t staging = limits().staging;
+    return staging != kUnlimited && first_protocols_between_hosts() ? 1 : staging;
 }
 
 /** Null: it goes as it is. */
@@ -110,8 +110,6 @@ Completion completion_of_send(const ucp_request_param_t *parameters) {
     };
 }
 
-std::atomic<size_t> buffered_limit{4u << 10};
-
 /** How a contiguous message from GPU memory goes that UCP is asked to complete fast
  * (UCP_OP_ATTR_FLAG_FAST_CMPL), as Open MPI does in MPI_Send and in its collective operations
  * (mca_pml_ucx_send_nbr). UCP copies such a one out of the way first, up to about 30 KB: 8 bytes
@@ -139,7 +137,7 @@ FastSend way_of_send(const void *buffer, size_t count, ucp_tag_t tag,
         return FastSend::as_it_is;
     }
     const bool is_short =
-        bytes_of(datatype, count) < buffered_limit.load(std::memory_order_relaxed);
+        bytes_of(datatype, count) < limits().buffered;
     return (tag & kNegative) == 0 && is_short ? FastSend::buffered : FastSend::awaited;
 }
 
@@ -234,7 +232,7 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
 
 /** Nor is one received as anything else there: a message from host memory may be one. */
 size_t limit_of_receives() {
-    return first_protocols_between_hosts() ? kNoStaging : staging_limit();
+    return first_protocols_between_hosts() ? kUnlimited : limits().staging;
 }
 
 std::unique_ptr<StagedMessage> make_room(void *buffer, size_t count, ucp_datatype_t datatype) {
@@ -340,10 +338,6 @@ void dt_destroy(ucp_datatype_t datatype) {
 }
 
 }  // namespace
-
-void set_buffered_limit(size_t bytes) {
-    buffered_limit.store(bytes, std::memory_order_relaxed);
-}
 
 void redirect_message_calls(CallRedirection *redirection) {
     if (!find_ucp_functions()) {

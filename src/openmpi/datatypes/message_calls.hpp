@@ -4,19 +4,13 @@
 
 #include "openmpi/binding/call_redirection.hpp"
 
-#include <cstddef>
-
 namespace gpushm::openmpi {
 
 /** Open MPI hands UCX a message of a derived datatype as callbacks that pack and unpack, which UCX
- * calls for each 32 KiB, in host memory. From staging_limit() on, one in device memory is packed
+ * calls for each 32 KiB, in host memory. From Limits::staging on, one in device memory is packed
  * into a block of device memory at once, and UCX gets that; or it arrives in one, and is unpacked
  * when it is complete. What is sent stays the same: the peer may do otherwise. Nothing happens,
  * with a line of debug output, where UCX has not the functions. */
 void redirect_message_calls(CallRedirection *redirection);
-
-/** From so many bytes on, MPI_Send of device memory may wait until the receive is posted; below, it
- * sends a copy in host memory. What collective operations send may always wait. Thread safe. */
-void set_buffered_limit(size_t bytes);
 
 }  // namespace gpushm::openmpi

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From which size on Open MPI's data are collected in GPU memory.
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 
 #include <atomic>
 
 namespace gpushm::openmpi {
 namespace {
 
-std::atomic<size_t> limit{64u << 10};
+std::atomic<size_t> staging{Limits().staging};
+std::atomic<size_t> host_collectives{Limits().host_collectives};
+std::atomic<size_t> buffered{Limits().buffered};
 
 }  // namespace
 
-size_t staging_limit() {
-    return limit.load(std::memory_order_relaxed);
+Limits limits() {
+    return {staging.load(std::memory_order_relaxed),
+            host_collectives.load(std::memory_order_relaxed),
+            buffered.load(std::memory_order_relaxed)};
 }
 
-void set_staging_limit(size_t bytes) {
-    limit.store(bytes, std::memory_order_relaxed);
+void set_limits(const Limits &limits) {
+    staging.store(limits.staging, std::memory_order_relaxed);
+    host_collectives.store(limits.host_collectives, std::memory_order_relaxed);
+    buffered.store(limits.buffered, std::memory_order_relaxed);
 }
 
 }  // namespace gpushm::openmpi

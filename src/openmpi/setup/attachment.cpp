@@ -26,7 +26,7 @@
 #include "openmpi/settings/mca_parameters.hpp"
 #include "openmpi/settings/mca_settings.hpp"
 #include "openmpi/settings/pml_ucx.hpp"
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 #include "openmpi/setup/accelerator_table.hpp"
 #include "openmpi/setup/sessions.hpp"
 
