@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "uct_gpushm/endpoint.hpp"
+#include "uct_gpushm/endpoint_ops.hpp"
 
 #include "core/base/log.hpp"
 #include "uct_gpushm/addresses.hpp"
-#include "uct_gpushm/domains.hpp"
+#include "uct_gpushm/endpoint.hpp"
+#include "uct_gpushm/shared_memory_domain.hpp"
 #include "uct_gpushm/shared_memory_interface.hpp"
 #include "uct_gpushm/status.hpp"
 #include "uct_gpushm/ucx_callback.hpp"
@@ -17,9 +18,9 @@
 namespace gpushm::uct {
 namespace {
 
-// UCP_AM_ID_WIREUP (src/ucp/core/ucp_types.h, 1.13 to 1.23). Where UCP knows the remote endpoint it
-// probes the peer by such a message instead of ep_check (ucp_ep_is_am_keepalive,
-// src/ucp/core/ucp_ep.c), and the mailbox of a dead process takes it.
+// UCP_AM_ID_WIREUP (UCX 1.13 to 1.23, src/ucp/core/ucp_types.h). If UCP knows the remote endpoint,
+// it probes the peer by such a message instead of ep_check (ucp_ep_is_am_keepalive,
+// src/ucp/core/ucp_ep.c). The message alone proves nothing: the mailbox of a dead process takes it.
 constexpr uint8_t kWireupMessage = 1;
 
 Endpoint *self(uct_ep_h ep) {
@@ -30,16 +31,15 @@ SharedMemoryInterface *interface_of(const Endpoint *ep) {
     return shared_memory_interface(ep->super.iface);
 }
 
-/** Whether an operation that begins now would overtake requests that wait. The one whose turn it is
- * may do so, once: what its completion begins is no part of it, and must not pass what that has
- * begun before (pending_add). */
+/** Whether an operation that begins now would overtake waiting requests. The request that is being
+ * tried may begin one operation. Operations that its completion begins wait like all others. */
 bool must_wait(Endpoint *ep) {
     return !ep->pending.empty() && !std::exchange(ep->in_turn, false);
 }
 
 // ---------------------------------------------------------------- active messages
 
-/** False, with a line in the log, where the program uses an id that no interface has. */
+/** False, logged, for an id that no interface has. */
 bool is_message_id(uint8_t id) {
     const bool exists = id < kActiveMessageIds;
     if (!exists) {
@@ -49,11 +49,11 @@ bool is_message_id(uint8_t id) {
     return exists;
 }
 
-/** What became of a message that the core refuses when it is too long. */
-ucs_status_t to_ucs_of(const char *operation, Status status, size_t length, size_t most) {
+/** The status of a message for UCX. Logs the length if the core refuses it as too long. */
+ucs_status_t report_length(const char *operation, Status status, size_t length, size_t max) {
     if (status == Status::invalid) {
-        GPUSHM_LOG(error, "%s of the invalid length %zu: %zu bytes at most", operation, length,
-                   most);
+        GPUSHM_LOG(error, "%s of %zu bytes was refused: send at most %zu bytes (uct_iface_attr_t)",
+                   operation, length, max);
     }
     return to_ucs(status);
 }
@@ -62,7 +62,7 @@ bool is_traced(const Endpoint *ep) {
     return __builtin_expect(abi::traces_messages(&interface_of(ep)->super), false);
 }
 
-/** A short message as it goes, for its line. */
+/** The bytes of a short message, for its line in the trace. */
 struct ShortMessage {
     unsigned char bytes[Cell::kInlineBytes];
     size_t length = 0;
@@ -101,10 +101,10 @@ ucs_status_t am_short(uct_ep_h handle, uint8_t id, uint64_t header, const void *
     }
     return status == Status::ok
                ? UCS_OK
-               : to_ucs_of("am_short", status, length, Cell::kInlineBytes - sizeof(header));
+               : report_length("am_short", status, length, Cell::kInlineBytes - sizeof(header));
 }
 
-/** UCS_OK: the message may be sent, and its pieces are in `pieces`, which has kMaxPieces. */
+/** Fills `pieces`, which has room for kMaxPieces. UCS_OK: the message may be sent. */
 ucs_status_t take_pieces(Endpoint *ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt,
                          Piece *pieces) {
     if (!is_message_id(id)) {
@@ -123,8 +123,8 @@ ucs_status_t take_pieces(Endpoint *ep, uint8_t id, const uct_iov_t *iov, size_t 
     return UCS_OK;
 }
 
-// Not UCX's own (uct_base_ep_am_short_iov, src/uct/base/uct_iface.c): it gathers into a buffer and
-// calls am_short, which costs a seventh of the rate of small active messages.
+// Without UCX's own uct_base_ep_am_short_iov (src/uct/base/uct_iface.c), which gathers into a
+// buffer and calls am_short: see doc/decisions/uct_gpushm-short-messages.md.
 ucs_status_t am_short_iov(uct_ep_h handle, uint8_t id, const uct_iov_t *iov, size_t iovcnt) {
     Endpoint *ep = self(handle);
     Piece pieces[kMaxPieces];
@@ -140,12 +140,12 @@ ucs_status_t am_short_iov(uct_ep_h handle, uint8_t id, const uct_iov_t *iov, siz
         message.trace(ep, id);
     }
     return status == Status::ok ? UCS_OK
-                                : to_ucs_of("am_short_iov", status, total_length(pieces, iovcnt),
-                                            Cell::kInlineBytes);
+                                : report_length("am_short_iov", status,
+                                                total_length(pieces, iovcnt), Cell::kInlineBytes);
 }
 
-/** A user's pack function, and the line for what it writes, which the peer may take as soon as it
- * is there. */
+/** The user's pack function with what the trace needs. The line is written inside of it: the peer
+ * may take the message as soon as it is packed. */
 struct TracedPack {
     const Endpoint *ep;
     uint8_t id;
@@ -196,16 +196,15 @@ ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned 
         ep->link->am_pieces(id, header, header_length, pieces, iovcnt, ep, to_core(completion));
     const size_t length = header_length + total_length(pieces, iovcnt);
     if (is_traced(ep) && (status == Status::ok || status == Status::in_progress)) {
-        // A GPU may have the rest.
+        // The rest may be in GPU memory.
         abi::trace_sent_am(&interface_of(ep)->super, id, header, header_length, length);
     }
-    return to_ucs_of("am_zcopy", status, length, kSlotBytes);
+    return report_length("am_zcopy", status, length, kSlotBytes);
 }
 
 // ---------------------------------------------------------------- transfers
 
-/** UCS_INPROGRESS: it may be started. UCS_OK: nothing is to be transferred, and the key is not
- * looked at. */
+/** UCS_INPROGRESS: the transfer may start. UCS_OK: its length is 0, and `rkey` may be invalid. */
 ucs_status_t check_transfer(Endpoint *ep, const char *operation, const uct_iov_t *iov,
                             size_t iovcnt, uct_rkey_t rkey) {
     if (iovcnt > 1) {
@@ -248,14 +247,11 @@ ucs_status_t get_zcopy(uct_ep_h handle, const uct_iov_t *iov, size_t iovcnt, uin
 
 // ---------------------------------------------------------------- waiting and order
 
-/** Always takes the request. UCX would try again at once if it were told that there is room, and
- * the ring may be full where the mailbox is not. */
+/** Always takes the request. UCS_ERR_BUSY would make UCX try again at once, and the ring may be
+ * full although the mailbox has room. */
 ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t *request, unsigned) {
     Endpoint *ep = self(handle);
-    std::vector<Endpoint *> &waiting = interface_of(ep)->waiting;
-    if (std::find(waiting.begin(), waiting.end(), ep) == waiting.end()) {
-        waiting.push_back(ep);
-    }
+    interface_of(ep)->add_waiting(ep);
     ep->pending.push_back(request);
     ep->in_turn = false;
     return UCS_OK;
@@ -268,8 +264,7 @@ void pending_purge(uct_ep_h handle, uct_pending_purge_callback_t callback, void 
     }
 }
 
-/** What is under way ends now, as if the peer had gone: the user of a forced close waits for
- * nobody. */
+/** Ends all operations now, as if the peer had died: a forced close must not wait for the peer. */
 void cancel_all(Endpoint *ep) {
     std::vector<Completion> ended;
     ep->link->cancel(ep, &ended);
@@ -305,13 +300,6 @@ ucs_status_t ep_check(uct_ep_h handle, unsigned, uct_completion_t *) {
 
 // ---------------------------------------------------------------- life
 
-/** So that so many can be in it without another allocation. */
-void make_room(std::vector<Endpoint *> &endpoints, size_t count) {
-    if (endpoints.capacity() < count) {
-        endpoints.reserve(std::max(count, 2 * endpoints.capacity()));
-    }
-}
-
 ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
     SharedMemoryInterface *iface = shared_memory_interface(params->iface);
     InterfaceAddress address;
@@ -325,13 +313,10 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
         GPUSHM_LOG(error, "cannot connect to process %d: %s", address.mailbox.pid, why);
         return UCS_ERR_UNREACHABLE;
     }
-    if (link->failed()) {  // another endpoint holds it still; of this one nobody would be told
+    if (link->failed()) {  // UCX has been told before this endpoint existed
         return UCS_ERR_UNREACHABLE;
     }
-    make_room(iface->endpoints, iface->endpoints.size() + 1);
-    // For each once, and for those that dispatch_pending() drops later: pending_add() allocates
-    // nothing.
-    make_room(iface->waiting, iface->waiting.size() + iface->endpoints.size() + 1);
+    iface->make_room_for_endpoint();
     auto *ep = new Endpoint{};
     ep->super.iface = params->iface;
     ep->link = link;
@@ -339,10 +324,6 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
     iface->endpoints.push_back(ep);
     *handle = &ep->super;
     return UCS_OK;
-}
-
-void remove(std::vector<Endpoint *> &endpoints, Endpoint *ep) {
-    endpoints.erase(std::remove(endpoints.begin(), endpoints.end(), ep), endpoints.end());
 }
 
 void ep_destroy(uct_ep_h handle) {
@@ -353,48 +334,11 @@ void ep_destroy(uct_ep_h handle) {
     }
     ep->link->cancel(ep);
     ep->link->remove_user();
-    remove(iface->endpoints, ep);
-    // dispatch_pending() may be walking over it: emptied here, dropped there.
-    std::replace(iface->waiting.begin(), iface->waiting.end(), ep,
-                 static_cast<Endpoint *>(nullptr));
+    iface->remove(ep);
     delete ep;
 }
 
 }  // namespace
-
-void Endpoint::fence() {
-    if (pending.empty() || in_turn) {  // of a request's own fence the others know nothing
-        link->fence();
-    } else {
-        pending.fence();
-    }
-}
-
-unsigned Endpoint::dispatch() {
-    unsigned count = 0;
-    bool gone = false;
-    destroyed = &gone;
-    while (!pending.empty()) {
-        // Taken out before: what it completes may purge the others, or close the endpoint.
-        const PendingQueue::Taken taken = pending.pop_front();
-        in_turn = true;
-        const ucs_status_t status = taken.request->func(taken.request);
-        if (gone) {
-            return count + 1;
-        }
-        in_turn = false;
-        if (status != UCS_OK) {
-            pending.push_front(taken);
-            break;
-        }
-        if (taken.fence) {
-            link->fence();
-        }
-        ++count;
-    }
-    destroyed = nullptr;
-    return count;
-}
 
 void set_endpoint_ops(uct_iface_ops_t &ops) {
     ops.ep_am_short = ucx_callback<am_short>;

@@ -259,8 +259,6 @@ ucs_status_t event_arm(uct_iface_h iface, unsigned) {
 
 void close(uct_iface_h handle) {
     CopyInterface *copy = self(handle);
-    // UCP may close an interface that it still polls; UCX complains of callbacks that are left.
-    abi::symbols().progress_disable(handle, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     abi::iface_cleanup(&copy->super);
     delete copy;
 }
@@ -280,8 +278,6 @@ uct_iface_ops_t make_ops() {
     ops.ep_destroy = ucx_callback<ep_destroy>;
     ops.iface_flush = ucx_callback<iface_flush>;
     ops.iface_fence = ucx_callback<iface_fence>;
-    ops.iface_progress_enable = abi::symbols().progress_enable;
-    ops.iface_progress_disable = abi::symbols().progress_disable;
     ops.iface_progress = ucx_callback<progress>;
     ops.iface_event_fd_get = ucx_callback<event_fd_get>;
     ops.iface_event_arm = ucx_callback<event_arm>;

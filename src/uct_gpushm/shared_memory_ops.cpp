@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "uct_gpushm/shared_memory_interface.hpp"
+#include "uct_gpushm/shared_memory_ops.hpp"
 
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -9,21 +9,20 @@
 #include "core/pinning/segment_table.hpp"
 #include "core/reclaim/context_preparation.hpp"
 #include "core/standby/standby_kernel.hpp"
-#include "openmpi/datatypes/message_calls.hpp"
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/config.hpp"
 #include "uct_gpushm/cost_model.hpp"
-#include "uct_gpushm/endpoint.hpp"
+#include "uct_gpushm/endpoint_ops.hpp"
+#include "uct_gpushm/shared_memory_interface.hpp"
 #include "uct_gpushm/status.hpp"
 #include "uct_gpushm/ucx_callback.hpp"
 
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
+#include <memory>
 
 namespace gpushm::uct {
 namespace {
@@ -43,8 +42,8 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
                       UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_PENDING |
                       UCT_IFACE_FLAG_EP_CHECK | UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
     if (self(iface)->port != nullptr) {
-        // Without a port there is no descriptor either, and UCP fails the whole worker when a
-        // promised one cannot be had (ucp_worker_iface_init, src/ucp/core/ucp_worker.c).
+        // Without a port there is no descriptor. UCP fails the whole worker if an interface
+        // promises one and has none (ucp_worker_iface_init, src/ucp/core/ucp_worker.c).
         attr->cap.event_flags =
             UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
     }
@@ -58,8 +57,8 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     attr->cap.put.max_iov = attr->cap.get.max_iov = 1;
     attr->cap.put.opt_zcopy_align = attr->cap.get.opt_zcopy_align = 1;
     attr->cap.put.align_mtu = attr->cap.get.align_mtu = 1;
-    // As UCX's own shared memory says of itself (src/uct/sm/mm/base/mm_iface.c); the bandwidth
-    // above it (12179 MB/s) and the priority decide for us where both are there.
+    // The latency and overhead of UCX's own shared memory (src/uct/sm/mm/base/mm_iface.c). A higher
+    // bandwidth than its 12179 MB/s, and the priority, make UCP prefer this interface.
     attr->latency.c = 80e-9;
     attr->latency.m = 0;
     attr->overhead = 10e-9;
@@ -89,8 +88,8 @@ ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t *addr) {
     return UCS_OK;
 }
 
-/** UCX needs both ways: it ends the process when a peer that was reached cannot answer ("endpoint
- * reconfiguration not supported yet", src/ucp/wireup/wireup.c). */
+/** UCX needs a connection that works in both directions. It ends the process when a reachable peer
+ * cannot answer ("endpoint reconfiguration not supported yet", src/ucp/wireup/wireup.c). */
 bool peers_can_answer() {
     if (Segment::peers_may_attach()) {
         return true;
@@ -111,7 +110,7 @@ bool peers_can_answer() {
     return false;
 }
 
-/** Connects, so that what UCX is told to be reachable has been reached. */
+/** Connects: a peer is reported as reachable only after it has been reached. */
 bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
                   const void *iface_addr, size_t iface_addr_length) {
     Port *port = self(iface)->port.get();
@@ -187,7 +186,7 @@ ucs_status_t event_fd_get(uct_iface_h handle, int *fd) {
 
 ucs_status_t event_arm(uct_iface_h handle, unsigned) {
     SharedMemoryInterface *iface = self(handle);
-    // What waits for a GPU or for room in a peer's memory is polled: nothing signals it.
+    // Nothing signals the end of GPU work or room in a peer's memory: both are polled.
     const bool armed = iface->port == nullptr || (iface->waiting.empty() && iface->port->arm());
     return armed ? UCS_OK : UCS_ERR_BUSY;
 }
@@ -206,8 +205,6 @@ void on_link_failed(void *argument, Link &link) {
 
 void close(uct_iface_h handle) {
     SharedMemoryInterface *iface = self(handle);
-    // UCP may close an interface that it still polls; UCX complains of callbacks that are left.
-    abi::symbols().progress_disable(handle, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     abi::iface_cleanup(&iface->super);
     delete iface;
 }
@@ -217,8 +214,6 @@ uct_iface_ops_t make_ops() {
     set_endpoint_ops(ops);
     ops.iface_flush = ucx_callback<iface_flush>;
     ops.iface_fence = ucx_callback<iface_fence>;
-    ops.iface_progress_enable = abi::symbols().progress_enable;
-    ops.iface_progress_disable = abi::symbols().progress_disable;
     ops.iface_progress = ucx_callback<progress>;
     ops.iface_event_fd_get = ucx_callback<event_fd_get>;
     ops.iface_event_arm = ucx_callback<event_arm>;
@@ -231,50 +226,7 @@ uct_iface_ops_t make_ops() {
 
 const abi::IfaceCallbacks callbacks = {estimate_perf, is_reachable, is_connected};
 
-/** The nearest power of two that a mailbox can have. */
-uint32_t usable_cell_count(unsigned wanted) {
-    uint32_t count = 16;
-    while (count < wanted && count < (1u << 16)) {
-        count *= 2;
-    }
-    if (count != wanted) {
-        GPUSHM_LOG_ONCE(warn,
-                        "UCX_GPUSHM_MAILBOX_CELLS=%u is not a power of two between 16 and 65536:"
-                        " %u is used",
-                        wanted, count);
-    }
-    return count;
-}
-
-PortConfig port_config(const InterfaceConfig &config) {
-    constexpr size_t kMinChunk = 4096;
-    PortConfig port = {};
-    port.ring_bytes = config.ring_size == 0 ? 0 : std::max(config.ring_size, 8 * kMinChunk);
-    port.ring_limit = config.ring_limit;
-    port.gpu_chunk_bytes = std::max(config.gpu_chunk, kMinChunk);
-    port.host_chunk_bytes = std::max(config.host_chunk, kMinChunk);
-    port.cell_count = usable_cell_count(config.mailbox_cells);
-    port.peer_mapping = config.peer_mapping != 0;
-    port.cma = config.cma != 0;
-    return port;
-}
-
-/** In nanoseconds, as a setting of the standby kernel. */
-uint32_t to_nanoseconds(double seconds) {
-    return static_cast<uint32_t>(std::clamp(seconds * 1e9, 0.0, 1e9));
-}
-
-StandbyConfig standby_config(const InterfaceConfig &config) {
-    using Mode = StandbyConfig::Mode;
-    constexpr int kNo = 0;   // UCS_NO
-    constexpr int kYes = 1;  // UCS_YES
-    return {config.standby == kNo    ? Mode::off
-            : config.standby == kYes ? Mode::whenever_possible
-                                     : Mode::when_it_pays,
-            to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life)};
-}
-
-/** Page-locking of the application's buffers, where it does not notice. */
+/** Page-locks the application's buffers, if gpushm sees all calls that unmap or discard memory. */
 void enable_host_registration_cache(size_t limit_bytes) {
     static const bool watched =
         CudaDriver::get() != nullptr && abi::subscribe_unmap([](void *address, size_t length) {
@@ -286,47 +238,6 @@ void enable_host_registration_cache(size_t limit_bytes) {
 
 }  // namespace
 
-unsigned SharedMemoryInterface::dispatch_pending() {
-    unsigned count = 0;
-    for (size_t i = 0; i < waiting.size(); ++i) {
-        Endpoint *ep = waiting[i];
-        if (ep == nullptr) {
-            continue;
-        }
-        Link *link = ep->link;
-        const unsigned sent = ep->dispatch();
-        count += sent;
-        if (sent == 0 && waiting[i] == ep) {
-            link->check_peer();
-            if (waiting[i] == ep && link->failed()) {
-                report_failure(*link);
-            }
-        }
-    }
-    waiting.erase(
-        std::remove_if(waiting.begin(), waiting.end(),
-                       [](const Endpoint *ep) { return ep == nullptr || ep->pending.empty(); }),
-        waiting.end());
-    // The next round begins with another endpoint, so that a busy one starves nobody.
-    if (waiting.size() > 1) {
-        std::rotate(waiting.begin(), waiting.begin() + 1, waiting.end());
-    }
-    return count;
-}
-
-void SharedMemoryInterface::report_failure(Link &link) {
-    const auto is_untold = [&link](const Endpoint *ep) {
-        return ep->link == &link && !ep->failure_reported;
-    };
-    // From the beginning each time: UCX may close endpoints when it is told.
-    for (auto ep = endpoints.begin();
-         (ep = std::find_if(endpoints.begin(), endpoints.end(), is_untold)) != endpoints.end();) {
-        (*ep)->failure_reported = true;
-        GPUSHM_LOG(debug, "telling UCX that process %d is gone", link.peer().pid);
-        abi::symbols().handle_ep_error(&super.super, &(*ep)->super, to_ucs(Status::peer_failed));
-    }
-}
-
 ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
                                           const uct_iface_params_t *params,
                                           const uct_iface_config_t *config, uct_iface_h *handle) {
@@ -337,11 +248,10 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     enable_host_registration_cache(settings.pin != 0 ? settings.host_pin_limit : 0);
     StandbyKernels::instance().configure(standby_config(settings));
     prepare_contexts();
-    openmpi::set_staging_limit(settings.openmpi_staging);
-    openmpi::set_buffered_limit(settings.openmpi_buffered);
+    openmpi::set_limits(openmpi_limits(settings));
     iface->port =
         Port::create(port_config(settings), {iface.get(), on_active_message, on_link_failed});
-    // At last: nothing that follows can fail, so that it need not be undone.
+    // Last, so that no later failure has to undo it.
     const ucs_status_t status =
         abi::iface_init(&iface->super, &ops, &callbacks, md, worker, params, config);
     if (status == UCS_OK) {

@@ -175,7 +175,7 @@ else
     try "no driver" 0 0 '' gpushm UCX_TLS=gpushm $host
     if command -v ucx_info >/dev/null; then
         try "no driver, nothing is detected" 1 0 '' sh -c \
-            "LD_PRELOAD=$preload ucx_info -d | grep gpucpy"
+            "LD_PRELOAD=$preload ucx_info -d | grep 'Memory domain: gpucopy'"
         try "no driver, the transport is there" 0 0 '' sh -c \
             "LD_PRELOAD=$preload ucx_info -d | grep 'Device: gpushm' >/dev/null"
     fi

@@ -203,8 +203,6 @@ struct ComponentDescription {
  * has no DT_NEEDED on UCX and never brings a second UCX into a process. */
 struct Symbols {
     ucs_status_t (*handle_ep_error)(uct_iface_h iface, uct_ep_h ep, ucs_status_t status);
-    void (*progress_enable)(uct_iface_h iface, unsigned flags);
-    void (*progress_disable)(uct_iface_h iface, unsigned flags);
     ucs_status_t (*global_opts_set_value)(const char *name, const char *value);
     void **memtype_cache_global_instance;
     void (*memtype_cache_update)(const void *address, size_t size, int mem_type, int sys_dev,

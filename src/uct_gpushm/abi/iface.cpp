@@ -225,6 +225,8 @@ ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks
     iface->log_level = log_level();
     uct_iface_ops_t complete = *ops;  // UCX copies it, too
     complete.iface_is_reachable = is_reachable_v1;
+    complete.iface_progress_enable = functions.progress_enable;
+    complete.iface_progress_disable = functions.progress_disable;
     int init_count = 1;  // as UCS_CLASS_INIT, src/ucs/type/class.h
     const ucs_status_t status =
         functions.base_iface_init(iface, functions.base_iface_class, &init_count, &complete,
@@ -237,6 +239,8 @@ ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks
 
 void iface_cleanup(Iface *iface) {
     const Functions &functions = running().functions;
+    // UCP may close an interface that it still polls, and UCX logs callbacks that are left.
+    functions.progress_disable(&iface->super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     functions.class_cleanup(functions.base_iface_class, iface, -1);
 }
 

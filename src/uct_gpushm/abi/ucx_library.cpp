@@ -176,8 +176,8 @@ bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std:
     functions.base_iface_query_v2 = ucx.symbol("uct_iface_base_query_v2");
 
     need("uct_iface_handle_ep_err", symbols.handle_ep_error);
-    need("uct_base_iface_progress_enable", symbols.progress_enable);
-    need("uct_base_iface_progress_disable", symbols.progress_disable);
+    need("uct_base_iface_progress_enable", functions.progress_enable);
+    need("uct_base_iface_progress_disable", functions.progress_disable);
     need("ucs_global_opts_set_value", symbols.global_opts_set_value);
     need_variable("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
     need("ucs_memtype_cache_update", symbols.memtype_cache_update);

@@ -58,6 +58,8 @@ struct Functions {
                                     const uct_iface_config_t *config);
     void (*class_cleanup)(void *ucs_class, void *object, int limit);
     void (*base_iface_query)(void *iface, uct_iface_attr_t *attributes);
+    void (*progress_enable)(uct_iface_h iface, unsigned flags);
+    void (*progress_disable)(uct_iface_h iface, unsigned flags);
     ucs_status_t (*base_iface_estimate_perf)(uct_iface_h iface, void *perf_attr);
     void *iface_config_table;
     void *md_config_table;
