@@ -321,7 +321,7 @@ TEST_F(PortGpuMessages, NonsenseInTheRingIsNoticedByWhoeverHasNothingUnderWay) {
         }
     }
     EXPECT_TRUE(link_.failed());
-    EXPECT_EQ(log.count("nonsense into the staging ring"), 1u);
+    EXPECT_EQ(log.count("invalid data into the staging ring"), 1u);
     EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_links.size() == 1; }));
 }
 

@@ -275,7 +275,7 @@ TEST_F(PortLies, NonsenseInTheRingHeaderEndsTheLink) {
     EXPECT_EQ(put.status, Status::peer_failed);
     settle({&victim_});
     EXPECT_EQ(victim_.failed_links.size(), 1u);
-    EXPECT_EQ(log.count("nonsense"), 1u);
+    EXPECT_EQ(log.count("invalid "), 1u);
 }
 
 TEST_F(PortLies, NonsenseInTheMailboxEndsTheLink) {
@@ -290,7 +290,7 @@ TEST_F(PortLies, NonsenseInTheMailboxEndsTheLink) {
               Status::in_progress);
     EXPECT_TRUE(progress_until({&victim_}, [&] { return get.done(); })) << "it waits for room";
     EXPECT_EQ(get.status, Status::peer_failed);
-    EXPECT_EQ(log.count("nonsense"), 1u);
+    EXPECT_EQ(log.count("invalid "), 1u);
 }
 
 TEST_F(PortLies, HandleThatNobodyAskedForIsNotOpened) {

@@ -218,8 +218,8 @@ void Link::check_peer() {
     }
     if (tx_ring_ && tx_ring_->broken()) {
         GPUSHM_LOG(error,
-                   "process %d wrote nonsense into the staging ring: the connection is given "
-                   "up; look for memory corruption in the job's processes",
+                   "process %d wrote invalid data into the staging ring: the connection is closed; "
+                   "look for memory corruption in the job's processes",
                    peer_.pid);
         fail();
         return;
@@ -230,13 +230,13 @@ void Link::check_peer() {
             last_words_ = port_.reserved_tickets();
             port_.activate(*this);
         } else if (mailbox_.is_given_up()) {
-            GPUSHM_LOG(error, "process %d has given the connection up: its log says why",
+            GPUSHM_LOG(error, "process %d has closed the connection after an error: see its log",
                        peer_.pid);
             fail();
         } else if (!mailbox_.makes_sense()) {
             GPUSHM_LOG(error,
-                       "somebody wrote nonsense into the mailbox of process %d: the connection "
-                       "is given up; look for memory corruption in the job's processes",
+                       "the mailbox of process %d has invalid data: the connection is closed; look "
+                       "for memory corruption in the job's processes",
                        peer_.pid);
             fail();
         }
@@ -398,9 +398,8 @@ void Link::fail() {
 
 void Link::fail_for_want_of_memory() {
     GPUSHM_LOG(error,
-               "there is no memory for what process %d sent or is to be sent: the connection is "
-               "given up; look at "
-               "the limits of this process (ulimit -v) and of its control group",
+               "memory allocation failed for messages from or to process %d: the connection is "
+               "closed; raise the limits of this process (ulimit -v) or of its control group",
                peer_.pid);
     fail();
 }

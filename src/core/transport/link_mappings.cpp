@@ -106,9 +106,8 @@ bool Link::is_of_peer(const BufferKey &buffer) {
     const bool is_known = buffer.owner == owner_;
     if (!is_known) {
         GPUSHM_LOG_ONCE(error,
-                        "process %d names memory of another process as its own: it is not mapped; "
-                        "look for memory "
-                        "corruption in the job's processes",
+                        "process %d names memory of another process as its own: the memory is not "
+                        "mapped; look for memory corruption in the job's processes",
                         peer_.pid);
     }
     return is_known;
@@ -127,9 +126,8 @@ bool Link::take_request(uint64_t owner, uint64_t buffer_id) {
 void Link::receive_map_answer(const MapAnswer &answer) {
     if (!take_request(answer.owner, answer.buffer_id)) {
         GPUSHM_LOG_ONCE(error,
-                        "process %d gives GPU memory that it was not asked for: it is not mapped; "
-                        "look for memory "
-                        "corruption in the job's processes",
+                        "process %d sent a handle of GPU memory that it was not asked for: the "
+                        "memory is not mapped; look for memory corruption in the job's processes",
                         peer_.pid);
         return;
     }
@@ -283,9 +281,8 @@ void Link::forget_mappings() {
 void Link::receive_map_request(const MapRequest &request) {
     if (map_requests_.size() == kMaxRequests) {
         GPUSHM_LOG(error,
-                   "process %d asks for GPU memory without waiting for answers: the connection is "
-                   "given up; look for "
-                   "memory corruption in the job's processes",
+                   "process %d asks for handles of GPU memory without waiting for answers: the "
+                   "connection is closed; look for memory corruption in the job's processes",
                    peer_.pid);
         fail();
         return;

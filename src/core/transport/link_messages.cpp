@@ -268,7 +268,10 @@ void Link::drop_ring() {
 
 void Link::receive_ring_offer(const RingOffer &offer) {
     if (rx_ring_) {
-        GPUSHM_LOG(error, "process %d broke the protocol: it offered a second ring", peer_.pid);
+        GPUSHM_LOG(error,
+                   "process %d offered a second ring: the ring is refused; look for memory "
+                   "corruption in the job's processes",
+                   peer_.pid);
         send_control(CellKind::ring_answer, RingAnswer{0});  // it would wait for ever
         return;
     }

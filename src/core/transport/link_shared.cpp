@@ -124,8 +124,8 @@ void Link::await_closed_uses() {
         if (waits && std::chrono::steady_clock::now() > end) {
             waits = false;
             GPUSHM_LOG(error,
-                       "process %d does not end a copy into this process's memory that it has "
-                       "begun: it was stopped, or hangs",
+                       "process %d does not end a copy into memory of this process: see whether it "
+                       "is stopped or hangs",
                        peer_.pid);
         }
     }
@@ -333,8 +333,8 @@ void Link::note_refused_read(const BufferKey &buffer) {
     // Managed memory is one buffer's matter: its pages may have moved to the GPU.
     cma_refused_ |= buffer.kind != MemoryKind::managed;
     GPUSHM_LOG(debug,
-               "the kernel does not let this process read the memory of process %d (%s): large "
-               "messages between hosts go through the staging ring",
+               "process_vm_readv cannot read the memory of process %d (%s): large messages between "
+               "host buffers go through the staging ring",
                peer_.pid, strerror(errno));
 }
 
@@ -372,8 +372,8 @@ void Link::receive_help_request(const HelpRequest &request) {
     if (request.shared.index >= kSharedTransfers || request.length == 0 || pieces == 0 ||
         pieces > SharedTransfer::kMaxPieces || help_.size() >= kSharedTransfers) {
         GPUSHM_LOG(error,
-                   "process %d asked for nonsense: ignored; look for memory corruption in the "
-                   "job's processes",
+                   "process %d sent an invalid request for help with a copy: the request is "
+                   "ignored; look for memory corruption in the job's processes",
                    peer_.pid);
         return;
     }

@@ -204,8 +204,8 @@ void Link::count_leading() {
 
 void Link::give_up_broken_transfer() {
     GPUSHM_LOG(error,
-               "process %d ended a transfer that is under way: the connection is given up; "
-               "look for memory corruption in the job's processes",
+               "process %d reported the end of a transfer that has not ended: the connection is "
+               "closed; look for memory corruption in the job's processes",
                peer_.pid);
     fail();
 }
@@ -223,10 +223,10 @@ void Link::receive_transfer_done(const TransferDone &done) {
         return;
     }
     if (done.failed != 0) {
-        GPUSHM_LOG(error,
-                   "process %d could not complete a transfer: its log says why, with "
-                   "UCX_LOG_LEVEL=debug",
-                   peer_.pid);
+        GPUSHM_LOG(
+            error,
+            "process %d could not complete a transfer: see its log, with UCX_LOG_LEVEL=debug",
+            peer_.pid);
     }
     end_operation(done.transfer_id, done.failed != 0 ? Status::gpu_error : Status::ok);
 }

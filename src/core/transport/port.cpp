@@ -152,9 +152,8 @@ void Port::end_copies(uint64_t registration) {
 void Port::stop_waiting(uint64_t registration) {
     while (const std::optional<MailboxReceiver::Writer> writer = find_writer(registration)) {
         GPUSHM_LOG(error,
-                   "process %d does not end a copy into memory that this process has deregistered: "
-                   "it was stopped, "
-                   "or hangs; what it has begun to write may still be written",
+                   "process %d does not end a copy into memory that this process has deregistered, "
+                   "and may still write there: see whether it is stopped or hangs",
                    writer->pid);
         if (!as_possible([&] { given_up_writes_[writer->sender] = registration; })) {
             return;
@@ -206,8 +205,8 @@ inline void Port::deliver_slot(const ReceivedCell &message) {
 
 void Port::report_impossible_id(uint8_t am_id) {
     GPUSHM_LOG_ONCE(error,
-                    "a peer sent a message with the impossible id %u: it is dropped; look for "
-                    "memory corruption in the job's processes",
+                    "a peer sent a message with the impossible id %u: the message is dropped; look "
+                    "for memory corruption in the job's processes",
                     am_id);
 }
 
@@ -291,8 +290,8 @@ void Port::receive_close(uint16_t sender) {
     const Link *link = known_link(sender);
     if (link != nullptr && !link->peer_ended()) {
         GPUSHM_LOG(error,
-                   "process %d is said to be at its end, but has not closed its mailbox: ignored; "
-                   "look for memory corruption in the job's processes",
+                   "process %d is reported to have ended, but has not closed its mailbox: the "
+                   "report is ignored; look for memory corruption in the job's processes",
                    link->peer().pid);
         return;
     }
@@ -325,9 +324,8 @@ void Port::dispatch_to_link(const ReceivedCell &message) {
 
 void Port::report_wrong_length(const Link &link) {
     GPUSHM_LOG_ONCE(error,
-                    "process %d sent a control message of a wrong kind or length: it is dropped; "
-                    "look for memory "
-                    "corruption in the job's processes",
+                    "process %d sent a control message of a wrong kind or length: the message is "
+                    "dropped; look for memory corruption in the job's processes",
                     link.peer().pid);
 }
 
@@ -467,7 +465,8 @@ void Port::forget_finished_links() {
 void Port::housekeeping() {
     if (mailbox_.skip_dead_sender()) {
         GPUSHM_LOG_ONCE(warn,
-                        "a peer died while it wrote into our mailbox: its message is dropped");
+                        "a peer died while it wrote a message into the mailbox of this process: "
+                        "the message is dropped");
     }
     while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
         Link *link = known_link(*dead);
