@@ -43,8 +43,8 @@ bool must_wait(Endpoint *ep) {
 bool is_message_id(uint8_t id) {
     const bool exists = id < kActiveMessageIds;
     if (!exists) {
-        GPUSHM_LOG(error, "%u is no active message id (0 to %u)", static_cast<unsigned>(id),
-                   kActiveMessageIds - 1);
+        GPUSHM_LOG(error, "an active message has the id %u, which does not exist: use 0 to %u",
+                   static_cast<unsigned>(id), kActiveMessageIds - 1);
     }
     return exists;
 }
@@ -111,7 +111,8 @@ ucs_status_t take_pieces(Endpoint *ep, uint8_t id, const uct_iov_t *iov, size_t 
         return UCS_ERR_INVALID_PARAM;
     }
     if (iovcnt > kMaxPieces) {
-        GPUSHM_LOG(error, "an active message of %zu pieces: %zu at most", iovcnt, kMaxPieces);
+        GPUSHM_LOG(error, "an active message of %zu pieces was refused: send at most %zu pieces",
+                   iovcnt, kMaxPieces);
         return UCS_ERR_INVALID_PARAM;
     }
     if (must_wait(ep)) {
@@ -184,7 +185,7 @@ ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned 
     Endpoint *ep = self(handle);
     Piece pieces[kMaxPieces];
     if (header_length > kMaxHeader) {
-        GPUSHM_LOG(error, "am_zcopy with a header of the invalid length %u: %zu bytes at most",
+        GPUSHM_LOG(error, "am_zcopy with a header of %u bytes was refused: send at most %zu bytes",
                    header_length, kMaxHeader);
         return UCS_ERR_INVALID_PARAM;
     }
@@ -208,12 +209,13 @@ ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned 
 ucs_status_t check_transfer(Endpoint *ep, const char *operation, const uct_iov_t *iov,
                             size_t iovcnt, uct_rkey_t rkey) {
     if (iovcnt > 1) {
-        GPUSHM_LOG(error, "%s of %zu pieces: one at most", operation, iovcnt);
+        GPUSHM_LOG(error, "%s of %zu pieces was refused: use one piece", operation, iovcnt);
         return UCS_ERR_INVALID_PARAM;
     }
     const size_t length = iovcnt == 0 ? 0 : iov->length * iov->count;
     if (length != 0 && rkey == UCT_INVALID_RKEY) {
-        GPUSHM_LOG(error, "%s of %zu bytes without a key of the remote memory", operation, length);
+        GPUSHM_LOG(error, "%s of %zu bytes was refused: it has no key of the remote memory",
+                   operation, length);
         return UCS_ERR_INVALID_PARAM;
     }
     if (must_wait(ep)) {

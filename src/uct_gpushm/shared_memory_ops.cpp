@@ -97,15 +97,16 @@ bool peers_can_answer() {
     const auto *const program = reinterpret_cast<const char *>(getauxval(AT_EXECFN));
     if (program != nullptr && access(program, R_OK) != 0) {
         GPUSHM_LOG_ONCE(warn,
-                        "peers may not open the memory of this process, since its user may not "
-                        "read the program: "
-                        "chmod a+r %s; UCX uses other transports, which take no GPU memory",
+                        "peers cannot open the memory of this process, because its user may not "
+                        "read the program: chmod a+r %s; UCX uses other transports, without GPU "
+                        "memory",
                         program);
     } else {
-        GPUSHM_LOG_ONCE(warn,
-                        "peers may not open the memory of this process: its user was changed, or "
-                        "see PR_SET_DUMPABLE "
-                        "in prctl(2); UCX uses other transports, which take no GPU memory");
+        GPUSHM_LOG_ONCE(
+            warn,
+            "peers cannot open the memory of this process, because its user was changed "
+            "or it is not dumpable (PR_SET_DUMPABLE in prctl(2)): UCX uses other "
+            "transports, without GPU memory; start it as the user that it runs as");
     }
     return false;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The inside of uct_base_iface_t: construction, internal operations, active-message dispatch.
+// uct_base_iface_t: its construction, its internal operations, and the dispatch of active messages.
 #include "uct_gpushm/abi/callbacks.hpp"
 #include "uct_gpushm/abi/message_trace.hpp"
 #include "uct_gpushm/abi/running.hpp"
@@ -32,7 +32,7 @@ int is_reachable_v1(const uct_iface_h iface, const uct_device_addr_t *device_add
     return is_reachable(iface, device_addr, 0, iface_addr, 0);
 }
 
-/** A field of uct_iface_is_reachable_params_t, zero when it is not given. */
+/** A field of uct_iface_is_reachable_params_t; zero if the caller did not set it. */
 template <typename T>
 T reachable_param(const void *params, ReachableField field) {
     const StructLayout<ReachableField> &fields = running().layout->reachable;
@@ -86,7 +86,7 @@ Operation neutral_operation(unsigned operation) {
                                                                : Operation::other;
 }
 
-/** A field that the caller gave, or `otherwise`. */
+/** A field of uct_perf_attr_t; `otherwise` if the caller did not set it. */
 template <typename T>
 T perf_input(const void *perf_attr, PerfAttrField field, T otherwise) {
     const StructLayout<PerfAttrField> &fields = running().layout->perf_attr;
@@ -111,8 +111,8 @@ constexpr PerfOutput kPerfOutputs[] = {
     {PerfAttrField::flags, sizeof(uint64_t)},
 };
 
-/** UCX asks for some fields at a time; the transport is given all of them, so the base estimate is
- * taken into a struct of our own with every output asked for. */
+/** UCX asks for some fields, but the transport corrects the complete estimate. So UCX's base
+ * estimate is requested with all outputs, into a struct of its own. */
 ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
     using F = PerfAttrField;
     const StructLayout<F> &fields = running().layout->perf_attr;
@@ -171,7 +171,8 @@ CallbackTable<InternalOp> build_internal_ops() {
     table.set(InternalOp::iface_vfs_refresh, do_nothing);
     table.set(InternalOp::iface_is_reachable_v2, is_reachable_v2);
     table.set(InternalOp::ep_is_connected, is_connected);
-    // Where the slot exists, UCX exports what fills it; register_component has checked that.
+    // If the layout has the callback, UCX exports its function: register_component has checked
+    // that.
     if (ucx.functions.base_iface_query_v2 != nullptr) {
         table.set(InternalOp::iface_query_v2,
                   reinterpret_cast<AnyFunction>(ucx.functions.base_iface_query_v2));
@@ -184,31 +185,30 @@ void *internal_ops() {
     return table.data();
 }
 
-/** As UCX's own do (uct_iface_param_am_alignment, src/uct/base/uct_iface.c, and ucs_mpool_init).
- * What is possible needs nothing more: only data that the receiver may keep
- * (UCT_CB_PARAM_FLAG_DESC) is to be aligned, and ours may not be kept. */
+/** The checks of uct_iface_param_am_alignment (src/uct/base/uct_iface.c) and ucs_mpool_init. A
+ * possible alignment needs no action: it is for data that the receiver may keep
+ * (UCT_CB_PARAM_FLAG_DESC), which gpushm does not offer. */
 bool alignment_makes_sense(const uct_iface_params_t &params) {
     if ((params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) == 0) {
         const bool has_offset = (params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET) != 0;
         if (has_offset) {
             log_line(UCS_LOG_LEVEL_ERROR,
-                     "gpushm: am_align_offset has no meaning without am_alignment");
+                     "gpushm: am_align_offset has no meaning without am_alignment: set both");
         }
         return !has_offset;
     }
     const size_t alignment = params.am_alignment;
     const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
     if (!is_power_of_two) {
-        log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_alignment is %zu, which is no power of two",
-                 alignment);
+        log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_alignment is %zu: use a power of two", alignment);
     }
     return is_power_of_two;
 }
 
-/** Of the running UCX; may change while it runs. */
+/** The log level of the running UCX, which may change. */
 const int *log_level() {
     static constexpr int kUnknown = UCS_LOG_LEVEL_ERROR;
-    const void *options = running().global_opts;  // begins with it
+    const void *options = running().global_opts;  // begins with the level
     return options != nullptr ? static_cast<const int *>(options) : &kUnknown;
 }
 
@@ -223,11 +223,11 @@ ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks
     }
     iface->callbacks = callbacks;
     iface->log_level = log_level();
-    uct_iface_ops_t complete = *ops;  // UCX copies it, too
+    uct_iface_ops_t complete = *ops;  // UCX makes its own copy
     complete.iface_is_reachable = is_reachable_v1;
     complete.iface_progress_enable = functions.progress_enable;
     complete.iface_progress_disable = functions.progress_disable;
-    int init_count = 1;  // as UCS_CLASS_INIT, src/ucs/type/class.h
+    int init_count = 1;  // like UCS_CLASS_INIT, src/ucs/type/class.h
     const ucs_status_t status =
         functions.base_iface_init(iface, functions.base_iface_class, &init_count, &complete,
                                   internal_ops(), md, worker, params, config);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process may hold several UCX: the system's and one that came with a Python wheel or a private
-// Open MPI, each loaded with RTLD_LOCAL. Hence no symbol is looked up globally, and the plugin is
-// not linked to any UCX library.
+// A process may have several UCX: that of the system, and one of a Python wheel or a private Open
+// MPI, each loaded with RTLD_LOCAL. So no symbol is looked up globally, and the plugin is not
+// linked to any UCX library.
 #include "uct_gpushm/abi/ucx_library.hpp"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ struct CloseHandle {
 };
 using Handle = std::unique_ptr<void, CloseHandle>;
 
-/** A handle of a loaded object; "" is the program. */
+/** A handle of a loaded object. "": the program. */
 Handle open_loaded(const char *name) {
     return Handle{dlopen(*name == '\0' ? nullptr : name, RTLD_LAZY | RTLD_NOLOAD)};
 }
@@ -42,7 +42,7 @@ int collect_name(dl_phdr_info *info, size_t, void *names) {
 template <typename Predicate>
 Handle find_object(Predicate is_it) {
     std::vector<std::string> names;
-    dl_iterate_phdr(collect_name, &names);  // its lock forbids dlopen inside of the callback
+    dl_iterate_phdr(collect_name, &names);  // dlopen would deadlock inside of the callback
     for (const std::string &name : names) {
         Handle handle = open_loaded(name.c_str());
         if (handle && is_it(handle.get())) {
@@ -88,7 +88,7 @@ std::optional<UcxLibrary> UcxLibrary::find(const void *asking_code) {
     Handle handle = open_loaded(asking->l_name);
     void *uct = handle ? dlsym(handle.get(), kUctSymbol) : nullptr;
     if (uct == nullptr) {
-        // A libucs does not know the libuct above it.
+        // A libucs is not linked to the libuct that uses it.
         handle = find_object([asking](void *candidate) {
             void *ucs = dlsym(candidate, kUcsSymbol);
             return dlsym(candidate, kUctSymbol) != nullptr && ucs != nullptr &&
@@ -104,7 +104,8 @@ std::optional<UcxLibrary> UcxLibrary::find(const void *asking_code) {
     if (!handle) {
         return std::nullopt;
     }
-    return UcxLibrary{handle.release(), uct};  // stays open: we hand our code to this libuct
+    return UcxLibrary{handle.release(),
+                      uct};  // stays open: this libuct gets pointers to the plugin
 }
 
 void *UcxLibrary::symbol(const char *name) const {
@@ -112,7 +113,7 @@ void *UcxLibrary::symbol(const char *name) const {
 }
 
 void *UcxLibrary::variable(const char *name) const {
-    // As the dynamic linker binds: first the global scope, then that of the library.
+    // Like the dynamic linker: first the global scope, then that of the library.
     void *const global = dlsym(RTLD_DEFAULT, name);
     return global != nullptr ? global : symbol(name);
 }
