@@ -85,8 +85,9 @@ private:
 
 void *allocate(size_t bytes) {
     const CurrentReduction *reduction = CurrentReduction::get();
-    void *block =
-        reduction != nullptr && limits().host_collectives != kUnlimited ? reduction->take(bytes) : nullptr;
+    void *block = reduction != nullptr && limits().host_collectives != kUnlimited
+                      ? reduction->take(bytes)
+                      : nullptr;
     return block != nullptr ? block : malloc(bytes);
 }
 
@@ -254,15 +255,7 @@ private:
 
 // ---------------------------------------------------------------- redirection
 
-struct Target {
-    const OpenMpiLibrary &library;
-    CallRedirection *redirection;
-
-    template <typename Call>
-    void redirect(const std::string &name) const {
-        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
-    }
-
+struct Target : MpiTarget {
     /** A function, its nonblocking form, and those of both with large counts (MPI 4). */
     template <Name kName, typename Count, typename LargeCount, typename... Last>
     void redirect_reductions(const std::string &name) const {
@@ -287,7 +280,7 @@ void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *r
     if (!prepare_small_collectives(library)) {
         return;
     }
-    const Target target = {library, redirection};
+    const Target target = {{library, redirection}};
     target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
     target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");
     target.redirect_reductions<Name::reduce_scatter, const int *, const Large *, Handle>(

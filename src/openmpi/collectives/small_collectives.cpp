@@ -97,11 +97,11 @@ size_t small_count(ptrdiff_t count) {
     return std::min(static_cast<size_t>(count), kMax + 1);
 }
 
-// Where both ways take as long on H200 (Open MPI 4.1.6; host_collectives 64 KiB): by GPU memory each
-// step of an algorithm takes a message and a launch or copy, and there are more of them the more
-// ranks there are; an Alltoall has its messages under way at once. Two ranks, by GPU and by host
-// memory: Allreduce of 32 KiB 46 and 42 us, of 64 KiB 48 and 55; Allgather and Alltoall of 8 bytes
-// 21 and 18, of 8 KiB a rank 23 and 30.
+// Where both ways take as long on H200 (Open MPI 4.1.6; host_collectives 64 KiB): by GPU memory
+// each step of an algorithm takes a message and a launch or copy, and there are more of them the
+// more ranks there are; an Alltoall has its messages under way at once. Two ranks, by GPU and by
+// host memory: Allreduce of 32 KiB 46 and 42 us, of 64 KiB 48 and 55; Allgather and Alltoall of 8
+// bytes 21 and 18, of 8 KiB a rank 23 and 30.
 
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
     return is_at_most(limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1)), own);

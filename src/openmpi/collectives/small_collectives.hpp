@@ -58,9 +58,9 @@ struct OwnBuffers {
     }
 };
 
-/** Whether the way by host memory is the quicker one: up to about Limits::host_collectives, and never for
- * more than a block of PinnedBufferPool. Not so for a call that MPI refuses because its buffers are
- * the same. */
+/** Whether the way by host memory is the quicker one: up to about Limits::host_collectives, and
+ * never for more than a block of PinnedBufferPool. Not so for a call that MPI refuses because its
+ * buffers are the same. */
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
 bool is_small_alltoall(const OwnBuffers &own);

@@ -266,15 +266,7 @@ struct End {
 
 // ---------------------------------------------------------------- redirection
 
-struct Target {
-    const OpenMpiLibrary &library;
-    CallRedirection *redirection;
-
-    template <typename Call>
-    void redirect(const std::string &name) const {
-        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
-    }
-
+struct Target : MpiTarget {
     /** All operations of a table, with their forms for large counts (MPI 4). */
     template <template <const auto &, size_t, typename, typename...> class Call, const auto &kTable,
               typename... Place>
@@ -306,7 +298,7 @@ void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirec
         !library.mpi("PMPI_Wait", &mpi.wait)) {
         return;
     }
-    const Target target = {library, redirection};
+    const Target target = {{library, redirection}};
     target.redirect_table<Blocking, kAtPointer>();
     target.redirect_table<Blocking, kAtOffset, Offset>();
     target.redirect_table<Nonblocking, kStartAtPointer>();
