@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided operations whose buffers lie in GPU memory, and which work on copies in host memory
-// until they are complete.
 #include "openmpi/one_sided/staged_transfer.hpp"
 
 #include <list>
