@@ -18,8 +18,9 @@ constexpr int kUsageError = 2;
 
 constexpr const char *kUsage =
     "Usage: gpushm-info [OPTION]...\n"
-    "Says what gpushm finds on this machine and what it will do with it: UCX, Open MPI, the CUDA\n"
-    "driver and the GPUs, and the limits of this node; with advice where something is missing.\n"
+    "Prints what gpushm finds on this machine, and what it will do with it: UCX, Open MPI, the "
+    "CUDA\n"
+    "driver and the GPUs, and the limits of this node, with advice about problems.\n"
     "\n"
     "      --json            print one JSON object, for programs\n"
     "      --plugin-dir=DIR  the folder of gpushm's libraries, if not where it was installed\n"

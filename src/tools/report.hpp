@@ -8,7 +8,7 @@
 
 namespace gpushm::tools {
 
-/** For people; no colours, so that it reads the same in a file. */
+/** For people. Without colours, so that it can be written to a file. */
 std::string text_report(const Findings &findings, const Verdict &verdict);
 
 /** For programs: the same as one JSON object, sizes in bytes, null for what is absent or unknown.
