@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gpushm-info: says what gpushm finds on this machine, what it will do with it, and what is
-// missing.
+// gpushm-info: prints what gpushm finds on this machine, what it will do with it, and problems.
 #include "config.h"
 #include "tools/report.hpp"
 

@@ -315,7 +315,7 @@ ucs_status_t ep_create(const uct_ep_params_t *params, uct_ep_h *handle) {
         GPUSHM_LOG(error, "cannot connect to process %d: %s", address.mailbox.pid, why);
         return UCS_ERR_UNREACHABLE;
     }
-    if (link->failed()) {  // UCX has been told before this endpoint existed
+    if (link->failed()) {  // UCX was told before this endpoint existed
         return UCS_ERR_UNREACHABLE;
     }
     iface->make_room_for_endpoint();

@@ -58,8 +58,8 @@ public:
     }
     size_t rkey_packed_size() const override { return sizeof(PackedKey); }
 
-    /** Notes the range only. What lies there is looked up for each operation, because UCP's
-     * registration cache keeps handles of memory that was freed. */
+    /** Notes the range only. Each operation looks the allocation up, because UCP's registration
+     * cache keeps handles of memory that was freed. */
     ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) override {
         memh = memh_of(RegistrationTable::instance().add(address, length));
         return UCS_OK;

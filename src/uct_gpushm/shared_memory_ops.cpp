@@ -31,7 +31,7 @@ SharedMemoryInterface *self(uct_iface_h iface) {
     return shared_memory_interface(iface);
 }
 
-// ---------------------------------------------------------------- what it is
+// ---------------------------------------------------------------- properties
 
 ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     abi::iface_query_defaults(&self(iface)->super, attr);

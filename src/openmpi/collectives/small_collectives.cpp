@@ -77,7 +77,7 @@ bool find_group(Handle communicator, Group *group) {
            mpi.comm_rank(communicator, &group->rank) == kMpiSuccess;
 }
 
-/** MPI_IN_PLACE of Open MPI (ompi/include/mpi.h.in), the same in all versions. */
+/** MPI_IN_PLACE (ompi/include/mpi.h.in of Open MPI 4.1, 5.0 and 6.0). */
 bool is_in_place(const void *send) {
     return reinterpret_cast<uintptr_t>(send) == 1;
 }

@@ -301,7 +301,7 @@ ucs_status_t request_test(void *request, ucp_tag_recv_info_t *info) {
                                                 : ucp().request_test(request, info);
 }
 
-/** UCP would forget the callback of a request that is freed while its message is under way. */
+/** UCP would forget the callback of a request that is freed while its message is in progress. */
 void request_free(void *request) {
     if (!StagedMessage::free_later(request)) {
         ucp().request_free(request);

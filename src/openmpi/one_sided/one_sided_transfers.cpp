@@ -133,39 +133,29 @@ Requested requested_of_accumulate(void *window) {
     return is_left_to_others(window) ? Requested::started : Requested::complete;
 }
 
-template <typename Count, typename... Request>
-int put(const void *origin, Count origin_count, void *origin_type, Rank target,
-        Displacement displacement, Count target_count, void *target_type, void *window,
-        Request... request) {
-    Operand local{origin, static_cast<size_t>(origin_count), origin_type};
-    const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
-    StagedTransfer transfer(window, target);
-    if (is_proper(target, local) && is_proper(target, remote) &&
-        wants_copy(window, local, remote) && !transfer.copy_source(&local)) {
-        return kMpiErrorOther;
-    }
-    const int result = Functions<Count, Request...>::mpi().put(
-        local.address, origin_count, origin_type, target, displacement, target_count, target_type,
-        window, request...);
-    return end_call(std::move(transfer), Requested::started, target, displacement, window, result,
-                    request...);
-}
+enum class Direction { put, get };
 
-template <typename Count, typename... Request>
-int get(const void *origin, Count origin_count, void *origin_type, Rank target,
-        Displacement displacement, Count target_count, void *target_type, void *window,
-        Request... request) {
+/** MPI_Put and MPI_Get, and their forms with a request. */
+template <Direction kDirection, typename Count, typename... Request>
+int transfer(const void *origin, Count origin_count, void *origin_type, Rank target,
+             Displacement displacement, Count target_count, void *target_type, void *window,
+             Request... request) {
     Operand local{origin, static_cast<size_t>(origin_count), origin_type};
     const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
-    StagedTransfer transfer(window, target);
+    StagedTransfer staged(window, target);
     if (is_proper(target, local) && is_proper(target, remote) &&
         wants_copy(window, local, remote)) {
-        transfer.copy_destination(&local);
+        if (kDirection == Direction::get) {
+            staged.copy_destination(&local);
+        } else if (!staged.copy_source(&local)) {
+            return kMpiErrorOther;
+        }
     }
-    const int result = Functions<Count, Request...>::mpi().get(
+    const auto &mpi = Functions<Count, Request...>::mpi();
+    const int result = (kDirection == Direction::put ? mpi.put : mpi.get)(
         local.address, origin_count, origin_type, target, displacement, target_count, target_type,
         window, request...);
-    return end_call(std::move(transfer), Requested::started, target, displacement, window, result,
+    return end_call(std::move(staged), Requested::started, target, displacement, window, result,
                     request...);
 }
 
@@ -241,8 +231,8 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
                          remote_given);
     Operand fetched{result_address, static_cast<size_t>(result_count), result_type};
     StagedTransfer transfer(window, target);
-    // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order
-    // only where both take the same way (osc_ucx_comm.c).
+    // osc/ucx does this with a get and a put without a fence in between (osc_ucx_comm.c), and UCX
+    // keeps their order only if both use one transport: so both buffers are in host memory then.
     const bool in_host = operation == common.replace;
     if (!operands.prepare(&transfer, in_host)) {
         return kMpiErrorOther;
@@ -273,8 +263,10 @@ void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, c
         }
         return prefix + name + suffix;
     };
-    redirect_mpi_call<put<Count, Request...>>(library, redirection, full("put"), &mpi.put);
-    redirect_mpi_call<get<Count, Request...>>(library, redirection, full("get"), &mpi.get);
+    redirect_mpi_call<transfer<Direction::put, Count, Request...>>(library, redirection,
+                                                                   full("put"), &mpi.put);
+    redirect_mpi_call<transfer<Direction::get, Count, Request...>>(library, redirection,
+                                                                   full("get"), &mpi.get);
     redirect_mpi_call<accumulate<Count, Request...>>(library, redirection, full("accumulate"),
                                                      &mpi.accumulate);
     redirect_mpi_call<get_accumulate<Count, Request...>>(

@@ -125,7 +125,7 @@ ucs_status_t RemoteRegions::catch_up() {
     return status;
 }
 
-// ---------------------------------------------------------------- what is attached
+// ---------------------------------------------------------------- attached regions
 
 /** Keeps the keys of memory that is still attached, because operations may be using them. */
 void RemoteRegions::begin_epoch() {

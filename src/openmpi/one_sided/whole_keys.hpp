@@ -14,7 +14,7 @@ namespace gpushm::openmpi {
 /** From now on keys of these processes can be unpacked. Thread safe. */
 void add_indexes(const std::vector<RemoteIndex> &indexes);
 
-/** Ends what was unpacked of their keys; nobody uses it any more. Thread safe. */
+/** Releases their unpacked keys, which are no longer used. Thread safe. */
 void remove_indexes(const std::vector<uint64_t> &ids);
 
 /** After find_rma_functions(). */

@@ -22,7 +22,7 @@ struct MdAttributes {
     double reg_overhead = 0;  // seconds that a registration takes
 };
 
-/** The allocation in which an address lies; dmabuf is never reported. */
+/** The allocation that contains an address. dmabuf is never reported. */
 struct MemoryAttributes {
     ucs_memory_type_t mem_type = UCS_MEMORY_TYPE_HOST;
     ucs_sys_device_t sys_dev = UCS_SYS_DEVICE_ID_UNKNOWN;
