@@ -52,7 +52,7 @@ TEST_F(PortLies, PutIsNotOverBeforeItsSourceWasRead) {
     settle({&victim_});  // AddressSanitizer sees an access to what is freed
     EXPECT_EQ(put.calls, 1u);
     EXPECT_EQ(victim_.failed_links.size(), 1u);
-    EXPECT_EQ(log.count("under way"), 1u);
+    EXPECT_EQ(log.count("a transfer that has not ended"), 1u);
 }
 
 TEST_F(PortLies, GetIsNotOverBeforeItsDataCame) {
@@ -94,7 +94,7 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     EXPECT_TRUE(link.failed());
     EXPECT_EQ(get.calls, 1u);
     EXPECT_EQ(get.status, Status::peer_failed);
-    EXPECT_EQ(log.count("under way"), 1u);
+    EXPECT_EQ(log.count("a transfer that has not ended"), 1u);
 }
 
 TEST_F(PortLies, MessageLongerThanAnyMayBeIsDropped) {
