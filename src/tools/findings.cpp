@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What follows from what gpushm-info finds: see findings.hpp.
 #include "tools/findings.hpp"
 
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 #include "tools/user_settings.hpp"
 
 #include <cuda.h>
@@ -16,7 +15,7 @@ namespace {
 
 using Advice = std::vector<std::string>;
 
-const std::vector<std::string> kNoCommand;  // of mpirun's command line nothing is known here
+const std::vector<std::string> kNoCommand;  // gpushm-info does not know mpirun's command line
 
 /** Whether there is a UCX that gpushm serves. */
 bool check_ucx(const Findings &findings, Advice &advice) {
@@ -61,20 +60,19 @@ void check_open_mpi(const OpenMpiInstallation &open_mpi, Advice &advice) {
     }
 }
 
-/** What to do about a driver that refuses to work; the numbers are of cuda.h. */
+/** What to do about a driver that refuses to work. */
 std::string advice_on_refusal(const GpuSurvey &survey) {
     const std::string refusal = survey.library + " cannot be used, " + survey.driver_error + ": ";
     switch (survey.driver_result) {
         case CUDA_ERROR_STUB_LIBRARY:
             return survey.library +
-                   " is the CUDA toolkit's stub, which only serves to link programs, and no "
-                   "driver: "
+                   " is the CUDA toolkit's stub, which is for linking programs, and no driver: "
                    "take its folder out of LD_LIBRARY_PATH";
         case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
             return refusal +
-                   "it and the kernel's NVIDIA module are of two releases: reboot the machine, or "
-                   "start "
-                   "the container anew, after an update of the driver";
+                   "it and the NVIDIA module of the operating system are of two releases: reboot "
+                   "the "
+                   "machine, or start the container again, after an update of the driver";
         case CUDA_ERROR_SYSTEM_NOT_READY:
             return refusal + "start NVIDIA's service nvidia-fabricmanager";
         default:
@@ -93,7 +91,7 @@ void check_driver(const GpuSurvey &survey, Advice &advice) {
     } else if (survey.driver == GpuSurvey::Driver::not_loadable) {
         advice.push_back(
             "the CUDA driver cannot be loaded (" + survey.driver_error +
-            "): take what is wrong out of LD_LIBRARY_PATH, or reinstall the NVIDIA driver");
+            "): remove the wrong folder from LD_LIBRARY_PATH, or reinstall the NVIDIA driver");
     } else if (survey.driver == GpuSurvey::Driver::usable && survey.gpus.empty()) {
         advice.push_back(
             std::string("the CUDA driver sees no GPU: look at CUDA_VISIBLE_DEVICES; ") +
@@ -109,7 +107,7 @@ void check_driver(const GpuSurvey &survey, Advice &advice) {
     }
 }
 
-/** "0,2" as nvidia-smi takes them; empty: none is in that mode. */
+/** The GPUs in that mode, as nvidia-smi takes them: "0,2". Empty: none. */
 std::string gpus_in_mode(const GpuSurvey &survey, int mode) {
     std::string list;
     for (size_t i = 0; i < survey.gpus.size(); ++i) {
@@ -164,8 +162,8 @@ void check_cma(const NodeLimits &limits, Advice &advice) {
             std::string("a process cannot read another one's memory (process_vm_readv: ") +
             strerror(limits.cma_error) +
             "), so large messages between host buffers go through shared memory, more slowly: "
-            "sysctl "
-            "kernel.yama.ptrace_scope=0, or a seccomp profile of the container that allows it");
+            "sysctl kernel.yama.ptrace_scope=0, or a seccomp profile of the container that allows "
+            "it");
     }
 }
 
@@ -192,11 +190,10 @@ bool check_sharing(const NodeLimits &limits, Advice &advice) {
     return false;
 }
 
-/** posix, which the user may want all the same (src/uct_gpushm/abi/posix_component.hpp), takes
- * /dev/shm. */
+/** Checks /dev/shm if the user has selected posix (src/uct_gpushm/abi/posix_component.hpp). */
 void check_shm(const NodeLimits &limits, const Environment &environment, Advice &advice) {
     constexpr uint64_t kBytesOfProcess =
-        4292720;  // what uct_mm_iface_t receives into, with default settings
+        4292720;  // the receive memory of uct_mm_iface_t with default settings
     const auto transports = find_variable({environment, kNoCommand}, "UCX_TLS");
     if (!transports || !ucx_list_allows(transports->value, "gpushm") ||
         limits.shm_free_bytes.value_or(0) >= kBytesOfProcess) {
@@ -229,8 +226,7 @@ void check_settings(const Findings &findings, const Environment &environment, Ad
     }
 }
 
-/** Whether gpushm's component makes Open MPI use gpushm: what the user set stays, and so do forced
- * settings. */
+/** Whether plain mpirun uses gpushm: its component is enabled, and no setting prevents it. */
 bool plain_mpirun_is_enough(const Findings &findings, const Environment &environment) {
     if (!findings.open_mpi || findings.open_mpi->enabled_in.empty() ||
         !findings.open_mpi->has_pml_ucx.value_or(true) ||

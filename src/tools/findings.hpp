@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All that gpushm-info finds, and what follows from it.
+// The findings of gpushm-info, and its verdict.
 #pragma once
 
 #include "tools/environment.hpp"
@@ -17,7 +17,7 @@ namespace gpushm::tools {
 
 struct Findings {
     GpushmFiles files;
-    std::optional<UcxInstallation> ucx;  // the one that the dynamic loader finds by default
+    std::optional<UcxInstallation> ucx;  // the UCX that the dynamic loader finds by default
     std::optional<OpenMpiInstallation> open_mpi;
     GpuSurvey gpu_survey;
     NodeLimits limits;
@@ -27,7 +27,7 @@ struct Verdict {
     bool can_run = false;
     bool plain_mpirun = false;        // the mpirun in PATH uses gpushm without gpushm-run
     std::string summary;              // one line: what gpushm will do here
-    std::vector<std::string> advice;  // one line each: what is amiss and what to do
+    std::vector<std::string> advice;  // one line each: a problem and what to do
 };
 
 Verdict judge(const Findings &findings, const Environment &environment);
@@ -35,7 +35,7 @@ Verdict judge(const Findings &findings, const Environment &environment);
 /** Whether Open MPI loads another UCX than `findings.ucx`. */
 bool open_mpi_has_other_ucx(const Findings &findings);
 
-/** The name that nvidia-smi has for a CUcomputemode. */
+/** nvidia-smi's name of a CUcomputemode. */
 const char *compute_mode_name(int compute_mode);
 
 }  // namespace gpushm::tools

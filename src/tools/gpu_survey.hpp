@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The CUDA driver and the GPUs of this node, seen without making a CUDA context.
+// The CUDA driver and the GPUs of this node, examined without a CUDA context.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct Gpu {
     std::string uuid;  // "GPU-..." as nvidia-smi prints it
     std::string pci_id;
     size_t memory_bytes = 0;
-    std::optional<unsigned> numa_node;  // by hwloc; empty: not known, or local to several
+    std::optional<unsigned> numa_node;  // from hwloc; empty: unknown, or several
     int compute_mode = 0;               // CUcomputemode
     /** Whether this GPU reaches the memory of GPU i; true for itself. */
     std::vector<bool> reaches;
@@ -23,14 +23,14 @@ struct Gpu {
 struct GpuSurvey {
     enum class Driver {
         absent,        // no libcuda.so.1
-        not_loadable,  // there is one, which the dynamic loader refuses
-        too_old,       // it lacks functions
-        unusable,      // it refuses cuInit
+        not_loadable,  // the dynamic loader refuses libcuda.so.1
+        too_old,       // libcuda.so.1 lacks functions
+        unusable,      // cuInit fails
         usable,
     };
     Driver driver = Driver::absent;
-    std::string library;                // the file that was opened; empty: none was
-    std::string driver_error;           // what is wrong, if it is there and not usable
+    std::string library;                // the file that was opened; empty: none
+    std::string driver_error;           // why an existing driver is not usable
     int driver_result = 0;              // CUresult of cuInit
     std::optional<int> driver_version;  // of CUDA, 1000 * major + 10 * minor
     std::vector<Gpu> gpus;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where gpushm's own libraries lie.
+// Finds gpushm's own libraries.
 #pragma once
 
 #include <string>
@@ -12,9 +12,10 @@ inline constexpr const char *kPreloadName = "libgpushm_preload.so";
 
 struct GpushmFiles {
     std::string directory;  // empty: not found
-    /** Where it was looked for, in this order. */
+    /** The folders that were searched, in their order. */
     std::vector<std::string> searched;
-    /** Why the last one, which has one of the libraries, cannot be used: "PATH: Permission denied".
+    /** Why the last folder, which has one of the libraries, cannot be used: "PATH: Permission
+     * denied".
      */
     std::string obstacle = {};
 
@@ -22,18 +23,18 @@ struct GpushmFiles {
     std::string preload() const { return directory + "/" + kPreloadName; }
 };
 
-/** Finds the first folder that holds one of the libraries, which has to hold both: `chosen` if not
- * empty, otherwise beside this program as it was installed or moved (BINDIR/../lib*), otherwise
- * where it was configured to be. */
+/** Finds the first folder with one of the libraries; it has to have both. Searches `chosen` if that
+ * is not empty; otherwise the folder beside this program (BINDIR/../lib*), which may have been
+ * moved, then the configured folder. */
 GpushmFiles find_gpushm_files(const std::string &chosen);
 
-/** The same for a program in the folder `program_directory`. */
+/** find_gpushm_files() of a program in the folder `program_directory`. */
 GpushmFiles find_gpushm_files(const std::string &chosen, const std::string &program_directory);
 
 /** Whether `path` is a library that can be loaded, or a folder with gpushm's plugin. */
 bool holds_gpushm(const std::string &path);
 
-/** One line that says what is missing and what to do. */
+/** One line: what is missing, and what to do. */
 std::string missing_files_message(const GpushmFiles &files);
 
 }  // namespace gpushm::tools

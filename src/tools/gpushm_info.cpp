@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gpushm-info: says what gpushm finds on this machine, what it will do with it, and what is
-// missing.
+// gpushm-info: prints what gpushm finds on this machine, what it will do with it, and problems.
 #include "config.h"
 #include "tools/report.hpp"
 
@@ -18,8 +17,9 @@ constexpr int kUsageError = 2;
 
 constexpr const char *kUsage =
     "Usage: gpushm-info [OPTION]...\n"
-    "Says what gpushm finds on this machine and what it will do with it: UCX, Open MPI, the CUDA\n"
-    "driver and the GPUs, and the limits of this node; with advice where something is missing.\n"
+    "Prints what gpushm finds on this machine, and what it will do with it: UCX, Open MPI, the "
+    "CUDA\n"
+    "driver and the GPUs, and the limits of this node, with advice about problems.\n"
     "\n"
     "      --json            print one JSON object, for programs\n"
     "      --plugin-dir=DIR  the folder of gpushm's libraries, if not where it was installed\n"

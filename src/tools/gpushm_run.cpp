@@ -13,7 +13,7 @@
 namespace gpushm::tools {
 namespace {
 
-// As env(1) and nohup(1) do.
+// The exit statuses of env(1) and nohup(1).
 constexpr int kOwnError = 125;
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
@@ -22,10 +22,9 @@ constexpr const char *kUsage =
     "Usage: gpushm-run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
     "Runs PROGRAM with the environment in which its UCX and Open MPI use gpushm, so that it can\n"
     "send GPU memory between processes of one node. Variables that are set and mpirun's options "
-    "stay\n"
-    "as they are (lists get one entry more), Open MPI's parameter files are overridden.\n"
+    "stay\nas they are (lists get one entry more), Open MPI's parameter files are overridden.\n"
     "\n"
-    "  -v, --verbose         say on standard error what is set, and why\n"
+    "  -v, --verbose         print on standard error which variables are set, and why\n"
     "      --print           print the variables as export lines for a shell and run nothing;\n"
     "                        PROGRAM may be left out\n"
     "      --plugin-dir=DIR  the folder of gpushm's libraries, if not where it was installed\n"
@@ -33,7 +32,7 @@ constexpr const char *kUsage =
     "      --version         print the version and exit\n"
     "\n"
     "Exit status: PROGRAM's; 127 if it is not found, 126 if it cannot be run, 125 if gpushm-run\n"
-    "itself fails. gpushm-info says what gpushm finds on this machine.\n";
+    "itself fails. gpushm-info prints what gpushm finds on this machine.\n";
 
 struct Options {
     bool verbose = false;

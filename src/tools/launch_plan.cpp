@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What gpushm-run changes in a program's environment: see launch_plan.hpp.
 #include "tools/launch_plan.hpp"
 
 #include "openmpi/binding/first_rank.hpp"
 #include "openmpi/settings/mca_defaults.hpp"
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 #include "tools/user_settings.hpp"
 
 namespace gpushm::tools {
@@ -39,7 +38,7 @@ void add_plugin_path(const LaunchFacts &facts, const GpushmFiles &files, const s
                                             facts.is_there, reason));
 }
 
-/** How gpushm gets into UCX. False when the program's UCX is known to be one it does not serve. */
+/** Plans how UCX loads gpushm. False: gpushm does not serve the program's UCX. */
 bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environment &environment,
                   LaunchPlan &plan) {
     const std::string obstacle = facts.ucx ? why_not_served(*facts.ucx) : std::string();
@@ -48,7 +47,7 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
             plan.warnings.push_back(obstacle + "; the program runs without gpushm");
             return false;
         }
-        // The program says so itself where it uses this one.
+        // A program that uses this UCX gets a message from gpushm.
         plan.notes.push_back(obstacle + "; only a program with another UCX gets gpushm");
     }
     const bool reads_plugin_path =
@@ -58,7 +57,8 @@ bool plan_loading(const LaunchFacts &facts, const GpushmFiles &files, Environmen
             add_plugin_path(facts, files, "the program links " + describe(*facts.ucx), environment,
                             plan);
             if (facts.links_mpi) {
-                add_preload(facts, files, "Open MPI does without UCX where it must (sessions)",
+                add_preload(facts, files,
+                            "Open MPI sends without UCX in jobs that UCX cannot serve (sessions)",
                             environment, plan);
             }
         } else {
@@ -95,7 +95,7 @@ void set_mca(const openmpi::McaDefault &parameter, const std::string &reason,
         environment, std::string("OMPI_MCA_") + parameter.name, parameter.value, reason));
 }
 
-/** The processes of Open MPI are told which parameters they may take back
+/** Notes the parameters that a process of Open MPI may remove again
  * (openmpi/settings/mca_settings.hpp). */
 void note_as_ours(Environment &environment, LaunchPlan &plan) {
     const std::string prefix = "OMPI_MCA_";
@@ -112,13 +112,13 @@ void note_as_ours(Environment &environment, LaunchPlan &plan) {
                             "a process that cannot send through UCX and gpushm takes these back"});
 }
 
-/** As far as is known beforehand. */
+/** Whether the program may use Open MPI. */
 bool uses_open_mpi(const LaunchFacts &facts) {
     return !facts.links_ucx || facts.links_mpi;
 }
 
-/** Whether gpushm decides in the program which component of Open MPI serves a window
- * (openmpi/one_sided/window_selection.hpp): only then may all of them be there. */
+/** Whether gpushm will decide in the program which component of Open MPI serves a window
+ * (openmpi/one_sided/window_selection.hpp). Otherwise the components are limited here. */
 bool decides_for_windows(const LaunchFacts &facts, const Environment &environment) {
     const UserSettings user{environment, facts.command};
     const auto in_open_mpi = find_variable(user, "UCX_GPUSHM_OPENMPI");
@@ -144,7 +144,7 @@ void plan_windows(const LaunchFacts &facts, Environment &environment, LaunchPlan
     }
 }
 
-/** openmpi/settings/mca_defaults.hpp says why. */
+/** Sets the parameters of openmpi/settings/mca_defaults.hpp, which has the reasons. */
 void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPlan &plan) {
     set_mca(openmpi::kPml, "Open MPI sends messages through UCX", facts, environment, plan);
     plan_windows(facts, environment, plan);
@@ -155,7 +155,7 @@ void plan_open_mpi(const LaunchFacts &facts, Environment &environment, LaunchPla
     note_as_ours(environment, plan);
 }
 
-/** A program of many ranks that each start by gpushm-run is warned once. */
+/** Whether another rank of the job logs the warnings. */
 bool is_later_rank(const Environment &environment) {
     return openmpi::is_later_rank([&](const char *name) { return environment.find(name); });
 }
@@ -171,7 +171,7 @@ void report(const Exclusion &exclusion, const Environment &environment, LaunchPl
         .push_back(exclusion.line);
 }
 
-/** What the user set that keeps gpushm out. */
+/** Reports the user's settings that keep gpushm out. */
 void report_exclusions(const LaunchFacts &facts, const Environment &environment, LaunchPlan &plan) {
     const UserSettings user{environment, facts.command};
     const bool ucx_has_cuda = facts.ucx && facts.ucx->own_cuda;
@@ -199,13 +199,13 @@ LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
     }
     LaunchFacts known = facts;
     if (!facts.command.empty() && is_mpirun(facts.command[0])) {
-        known.links_ucx =
-            false;  // an Open MPI with its components built in links UCX into mpirun, too
+        // mpirun is linked to UCX if Open MPI has its components built in.
+        known.links_ucx = false;
     }
     if (!plan_loading(known, files, environment, plan)) {
         return plan;
     }
-    // With an unserved UCX a process finds out itself whether it has another one.
+    // If gpushm does not serve this UCX, the process itself finds out whether it uses another one.
     if (uses_open_mpi(known) && (!known.ucx || why_not_served(*known.ucx).empty())) {
         plan_open_mpi(known, environment, plan);
     }

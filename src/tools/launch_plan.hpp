@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What gpushm-run changes in a program's environment: rules only, no look at the system.
+// Decides what gpushm-run changes in a program's environment. Does not examine the system itself.
 #pragma once
 
 #include "tools/environment.hpp"
@@ -13,19 +13,18 @@
 
 namespace gpushm::tools {
 
-/** What is known of the program to start. */
+/** Facts about the program to start. */
 struct LaunchFacts {
     std::vector<std::string> command;  // may be empty: the environment for any program
-    /** What libraries the program loads is known beforehand; not so for a script, an interpreter or
-     * a launcher, which may bring a UCX of their own. */
+    /** Whether the program is linked to UCX. Scripts, interpreters and launchers are not, and may
+     * load any UCX. */
     bool links_ucx = false;
     bool links_mpi = false;
-    /** The one linked, otherwise the one that the dynamic loader finds by default. */
+    /** The UCX that the program is linked to, otherwise the one that the dynamic loader finds. */
     std::optional<UcxInstallation> ucx;
-    /** Why a preload library has no effect on this program itself; empty when it has. */
+    /** Why a preload library has no effect on the program itself. Empty: it has. */
     std::string preload_obstacle;
-    /** The MPI that the program links or starts, where that is known not to be Open MPI; else
-     * empty. */
+    /** The MPI that the program is linked to or starts, if it is not Open MPI. Otherwise empty. */
     std::string other_mpi;
     /** Whether a file or folder that a variable names can be loaded. */
     std::function<bool(const std::string &path)> is_there;
@@ -33,11 +32,11 @@ struct LaunchFacts {
 
 struct LaunchPlan {
     std::vector<Change> changes;
-    std::vector<std::string> warnings;  // said in any case, one line each
-    std::vector<std::string> notes;     // said by --verbose, one line each
+    std::vector<std::string> warnings;  // always printed, one line each
+    std::vector<std::string> notes;     // printed with --verbose, one line each
 };
 
-/** Decides, and changes `environment` accordingly. */
+/** Makes the plan and changes `environment` accordingly. */
 LaunchPlan plan_launch(const LaunchFacts &facts, const GpushmFiles &files,
                        Environment &environment);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What this node allows processes of one user to share.
+// What the operating system lets processes of one user share on this node.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 namespace gpushm::tools {
 
 struct NodeLimits {
-    /** Of /dev/shm; empty where it is absent. */
+    /** The size of /dev/shm. Empty: there is none. */
     std::optional<uint64_t> shm_size_bytes;
     std::optional<uint64_t> shm_free_bytes;
     /** Soft limits; empty: unlimited. */
     std::optional<uint64_t> locked_memory_bytes;
     std::optional<uint64_t> open_files;
-    /** errno of memfd_create(2), which makes the memory that is shared; 0: works. What follows is
-     * then not tried. */
+    /** errno of memfd_create(2), which makes shared memory; 0: it works. If it fails, the tests
+     * below are not made. */
     int memory_file_error = 0;
-    /** errno of a process that opens another one's memory file by /proc/PID/fd/N, which is how
-     * peers attach; 0: works. */
+    /** errno of a process that opens another process's memory file as /proc/PID/fd/N, as peers do
+     * to attach; 0: it works. */
     int attach_error = 0;
-    /** The same for process_vm_readv(2), UCX's "cma". */
+    /** errno of process_vm_readv(2) of another process, UCX's "cma"; 0: it works. */
     int cma_error = 0;
-    /** "pid:[4026531836]"; peers must be in the same. Empty without /proc. */
+    /** The PID namespace, "pid:[4026531836]", which peers must share. Empty: there is no /proc. */
     std::string pid_namespace;
 };
 
-/** Tries what it reports, with two child processes; the caller must have one thread only. */
+/** Tests with two child processes. The caller must have one thread only. */
 NodeLimits look_at_node();
 
 }  // namespace gpushm::tools

@@ -29,30 +29,29 @@ struct McaSetting {
 
 struct OpenMpiInstallation {
     std::string mpirun;
-    std::optional<Version> version;   // empty: this mpirun is of another MPI
-    std::optional<bool> has_pml_ucx;  // empty: ompi_info did not tell
+    std::optional<Version> version;   // empty: this mpirun belongs to another MPI
+    std::optional<bool> has_pml_ucx;  // empty: unknown, because ompi_info failed
     std::vector<McaSetting> pml_settings;
-    std::optional<UcxInstallation> ucx;  // the one that its ranks load
-    std::string
-        enabled_in;  // the folder where gpushm's component was put (gpushm-openmpi); empty: none
+    std::optional<UcxInstallation> ucx;  // the UCX that its ranks load
+    std::string enabled_in;  // the folder with gpushm's component (gpushm-openmpi); empty: none
 };
 
-/** Empty when no mpirun is in PATH. */
+/** Empty: no mpirun is in PATH. */
 std::optional<OpenMpiInstallation> find_open_mpi();
 
-/** What says that a program links or starts an MPI other than Open MPI: "MPICH (libmpich.so.12)".
- * Empty where nothing says so. */
+/** The MPI other than Open MPI that a program is linked to or starts: "MPICH (libmpich.so.12)".
+ * Empty: none is found. */
 std::string other_mpi_of(const ProgramFile &program);
 
-/** The first of the folders in which gpushm's component is; empty when it is in none. */
+/** The first of the folders that has gpushm's component. Empty: none. */
 std::string find_enabled_component(const std::vector<std::string> &folders);
 
-/** Values in what `ompi_info --parsable` prints: "path:libdir:/usr/lib" is the value "/usr/lib" of
- * the key "path:libdir". Empty when the key is not there. */
+/** A value in the output of `ompi_info --parsable`: "path:libdir:/usr/lib" has the value "/usr/lib"
+ * for the key "path:libdir". Empty: the key is missing. */
 std::string ompi_info_value(const std::string &text, const std::string &key);
 
-/** The value of `parameter` in an MCA parameter file ("name = value" lines, '#' comments); the last
- * one counts. */
+/** The last value of `parameter` in an MCA parameter file (lines "name = value", comments with
+ * '#'). */
 std::optional<std::string> mca_file_value(const std::string &text, const std::string &parameter);
 
 }  // namespace gpushm::tools

@@ -8,10 +8,11 @@
 
 namespace gpushm::tools {
 
-/** For people; no colours, so that it reads the same in a file. */
+/** For people. Without colours, so that it can be written to a file. */
 std::string text_report(const Findings &findings, const Verdict &verdict);
 
-/** For programs: the same as one JSON object, sizes in bytes, null for what is absent or unknown.
+/** For programs: the findings as one JSON object, sizes in bytes, null for what is absent or
+ * unknown.
  */
 std::string json_report(const Findings &findings, const Verdict &verdict);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Asking another process: a program whose output is read, or a function run in a child, where a
-// foreign library may be loaded without harm to the caller.
+// Asks another process: runs a program and reads its output, or runs a function in a child process,
+// which may load a foreign library without harm to the caller.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@ inline constexpr std::chrono::seconds kSubprocessTimeout{10};
 std::optional<std::string> output_of(const std::vector<std::string> &argv,
                                      const std::vector<std::string> &extra_entries = {});
 
-/** What `function` returned in a child process whose output is dropped; empty when the child died
- * or took longer than kSubprocessTimeout. The caller must have one thread only. */
+/** The result of `function` in a child process whose output is dropped. Empty: the child died or
+ * took longer than kSubprocessTimeout. The caller must have one thread only. */
 std::optional<std::string> call_in_child(const std::function<std::string()> &function);
 
 }  // namespace gpushm::tools

@@ -50,7 +50,7 @@ std::string describe(const std::vector<std::string> &libraries) {
     if (libucp == nullptr) {
         return {};
     }
-    // A handle's symbols include those of what it needs: libucs is found through libucp.
+    // dlsym with a handle also searches the libraries that it needs, so libucp finds libucs.
     const auto get_version = reinterpret_cast<void (*)(unsigned *, unsigned *, unsigned *)>(
         dlsym(libucp, "ucp_get_version"));
     void *const libucs_symbol = dlsym(libucp, "ucs_global_opts_init");

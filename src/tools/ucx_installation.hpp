@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which UCX a program will run on, and what gpushm can do with it.
+// The UCX that a program will use, and whether gpushm serves it.
 #pragma once
 
 #include "tools/linked_libraries.hpp"
@@ -14,28 +14,27 @@ struct UcxInstallation {
     std::string libucp_path;  // with symbolic links resolved
     Version version;
     bool statistics = false;  // built with --enable-stats
-    bool own_cuda = false;    // a CUDA transport module lies beside it
+    bool own_cuda = false;    // it has a CUDA transport module
 };
 
-/** How gpushm gets into a UCX. */
+/** How a UCX loads gpushm. */
 enum class Loading {
     plugin_path,  // UCX_PLUGIN_PATH
     preload,      // LD_PRELOAD
 };
 
-/** UCX reads UCX_PLUGIN_PATH since 1.22; earlier releases load only modules that were listed when
- * they were built (src/ucs/sys/module.c of 1.21 and of 1.22). */
+/** UCX reads UCX_PLUGIN_PATH from 1.22 on. Earlier releases load only modules that were listed when
+ * they were built (src/ucs/sys/module.c of 1.21 and 1.22). */
 Loading loading_of(const Version &ucx);
 
-/** Empty when gpushm can serve this UCX, otherwise what hinders it and what to do, without a final
- * full stop. */
+/** Why gpushm cannot serve this UCX and what to do, without a final full stop. Empty: it can. */
 std::string why_not_served(const UcxInstallation &ucx);
 
 /** The range of releases that gpushm serves, "1.13 to 1.23". */
 std::string served_versions();
 
-/** The UCX that `program` links, directly or through other libraries. Empty when it links none, or
- * when it cannot be loaded. */
+/** The UCX that `program` is linked to, directly or through other libraries. Empty: none, or it
+ * cannot be loaded. */
 std::optional<UcxInstallation> find_linked_ucx(const ProgramFile &program);
 
 /** The UCX that dlopen("libucp.so.0") finds: LD_LIBRARY_PATH, then the system's cache. */

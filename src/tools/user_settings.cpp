@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the user set: see user_settings.hpp.
 #include "tools/user_settings.hpp"
 
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 
 #include <fnmatch.h>
 
@@ -31,7 +30,7 @@ std::string consequence(bool ucx_has_cuda) {
                         : "GPU buffers do not work with it";
 }
 
-/** Nothing when the list `name` allows all of `needed`. */
+/** Empty: the list `name` allows all of `needed`, or is not set. */
 std::optional<Exclusion> excluding_list(const UserSettings &user, const std::string &name,
                                         const std::vector<std::string> &needed,
                                         const std::string &result) {
@@ -69,7 +68,7 @@ std::optional<UserSetting> find_variable(const UserSettings &user, const std::st
 std::optional<UserSetting> find_mca_parameter(const UserSettings &user, const std::string &name) {
     const std::string variable = "OMPI_MCA_" + name;
     const auto argument = mca_argument(user.command, name);
-    // mpirun makes a variable of --mca, over which -x goes.
+    // mpirun makes a variable of --mca, which -x overrides.
     if (argument && !export_argument(user.command, variable)) {
         return UserSetting{*argument, "--mca " + name + " " + *argument, kInCommandLine};
     }
@@ -82,7 +81,7 @@ std::vector<Exclusion> excluding_ucx_settings(const UserSettings &user, bool ucx
     if (auto exclusion = excluding_list(user, "UCX_TLS", {"gpushm"}, result)) {
         found.push_back(std::move(*exclusion));
     }
-    // The device of messages, and the one by which UCX recognises GPU memory.
+    // The device for messages, and the device with which UCX recognises GPU memory.
     if (auto exclusion = excluding_list(user, "UCX_SHM_DEVICES", {"gpushm", "gpucopy"}, result)) {
         found.push_back(std::move(*exclusion));
     }

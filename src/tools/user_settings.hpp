@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the user set, in the environment or in the command line of mpirun, and what of it keeps
+// The user's settings in the environment and in the command line of mpirun, and those that keep
 // gpushm out.
 #pragma once
 
@@ -24,35 +24,35 @@ struct UserSetting {
     std::string words() const { return text + " " + place; }
 };
 
-/** The value that the program sees: -x in the command line of mpirun wins over the environment. */
+/** The value that the program gets: -x in mpirun's command line overrides the environment. */
 std::optional<UserSetting> find_variable(const UserSettings &user, const std::string &name);
 
-/** The same for a parameter of Open MPI. */
+/** The value of a parameter of Open MPI that the program gets. */
 std::optional<UserSetting> find_mca_parameter(const UserSettings &user, const std::string &name);
 
 /** A setting that keeps gpushm out. */
 struct Exclusion {
-    std::string line;    // what it is, what follows, and what to do
-    bool meant = false;  // the user named gpushm, or switched it off
+    std::string line;    // the setting, its consequence, and what to do
+    bool meant = false;  // on purpose: the user excluded gpushm, or switched it off
 };
 
-/** UCX_TLS and UCX_SHM_DEVICES. `ucx_has_cuda`: GPU buffers need not have gpushm. */
+/** In UCX_TLS and UCX_SHM_DEVICES. `ucx_has_cuda`: GPU buffers work without gpushm. */
 std::vector<Exclusion> excluding_ucx_settings(const UserSettings &user, bool ucx_has_cuda);
 
-/** UCX_MODULES, which matters where nothing but UCX_PLUGIN_PATH brings gpushm. */
+/** In UCX_MODULES, which matters if gpushm is loaded by UCX_PLUGIN_PATH alone. */
 std::optional<Exclusion> excluding_modules(const UserSettings &user);
 
-/** Open MPI's pml. */
+/** In Open MPI's parameter pml. */
 std::optional<Exclusion> excluding_pml(const UserSettings &user, bool ucx_has_cuda);
 
 bool is_mpirun(const std::string &program);
 
-/** The value of `--mca NAME VALUE` in the command line of Open MPI's mpirun; empty when the command
- * is no mpirun or does not have it. The last one counts. */
+/** The last value of `--mca NAME VALUE` in the command line of Open MPI's mpirun. Empty: the
+ * command is no mpirun or does not have it. */
 std::optional<std::string> mca_argument(const std::vector<std::string> &command,
                                         const std::string &name);
 
-/** The same for `-x NAME=VALUE`. */
+/** The last value of `-x NAME=VALUE` in such a command line. */
 std::optional<std::string> export_argument(const std::vector<std::string> &command,
                                            const std::string &name);
 
@@ -60,8 +60,9 @@ std::optional<std::string> export_argument(const std::vector<std::string> &comma
  */
 bool mca_list_allows(const std::string &list, const std::string &component);
 
-/** The same for UCX's lists, in which "all" names everything. Patterns, which only UCX_MODULES may
- * have, and a backslash before a name, which UCX_TLS may have, are understood in all. */
+/** Whether a list of UCX allows `component`; "all" allows everything. Patterns, which only
+ * UCX_MODULES may have, and a backslash before a name, which UCX_TLS may have, are understood in
+ * all lists. */
 bool ucx_list_allows(const std::string &list, const std::string &name);
 
 }  // namespace gpushm::tools

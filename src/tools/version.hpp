@@ -13,13 +13,13 @@ struct Version {
     unsigned release = 0;
 };
 
-/** Reads the first "A.B" or "A.B.C" in `text`; what follows the number ("rc2", ".post1") is
- * ignored. Empty when there is none. */
+/** Reads the first "A.B" or "A.B.C" in `text`, and ignores a suffix ("rc2", ".post1"). Empty: there
+ * is none. */
 std::optional<Version> parse_version(const std::string &text);
 
 std::string to_string(const Version &version);
 
-/** Compares major and minor; the release number never decides what gpushm does. */
+/** Compares major and minor. The release number never decides what gpushm does. */
 bool older_than(const Version &version, unsigned major, unsigned minor);
 
 }  // namespace gpushm::tools

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lets a ucx_perftest that was built without CUDA accept -m cuda and -m cuda-managed. The program
+// Makes a ucx_perftest that was built without CUDA accept -m cuda and -m cuda-managed. The program
 // exports an array of allocators, one for each memory type (src/tools/perf/lib/libperf_int.h and
-// libperf_memory.c, UCX 1.13 to 1.23); this library fills the two entries when it is loaded, by
+// libperf_memory.c, UCX 1.13 to 1.23). This library fills two entries when it is loaded, by
 // libgpushm_preload.so or, from UCX 1.22 on, by ucx_perftest's own plugin loader.
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -15,8 +15,8 @@
 namespace gpushm {
 namespace {
 
-/** struct ucx_perf_allocator; the context and uct_allocated_memory_t stay opaque, as they differ
- * from version to version. */
+/** struct ucx_perf_allocator. The context and uct_allocated_memory_t are opaque, because they
+ * differ between versions. */
 struct PerfAllocator {
     ucs_memory_type_t mem_type;
     ucs_status_t (*init)(void *perf);
@@ -31,7 +31,7 @@ CUdeviceptr device_address(const void *address) {
     return reinterpret_cast<CUdeviceptr>(address);
 }
 
-/** Logs what failed, unless nothing did. */
+/** False, logged: `what` failed. */
 bool succeeded(const char *what, CUresult result) {
     if (result == CUDA_SUCCESS) {
         return true;
@@ -43,8 +43,8 @@ bool succeeded(const char *what, CUresult result) {
     return false;
 }
 
-/** The primary context of the first visible GPU; null when there is none. Kept until the program
- * ends. */
+/** The primary context of the first visible GPU, retained until the program ends. Null: there is
+ * none. */
 CUcontext primary_context() {
     static const CUcontext context = [] {
         const CudaDriver &cuda = *CudaDriver::get();
@@ -59,7 +59,7 @@ CUcontext primary_context() {
     return context;
 }
 
-/** Makes the context current in the calling thread, as an application on this GPU has it. */
+/** Makes the context current in the calling thread, like an application on this GPU. */
 ucs_status_t init(void *) {
     const CudaDriver &cuda = *CudaDriver::get();
     const CUcontext context = primary_context();
@@ -73,8 +73,8 @@ ucs_status_t init(void *) {
     return UCS_OK;
 }
 
-/** The UCT tests must register what they allocate with a memory domain that only ucx_perftest's
- * private context knows; the UCP tests allocate by ucp_mem_map. */
+/** Fails: the UCT tests have to register the memory with a memory domain that only ucx_perftest's
+ * private context knows. The UCP tests allocate with ucp_mem_map instead. */
 ucs_status_t uct_alloc(const void *, size_t, unsigned, void *) {
     GPUSHM_LOG(error,
                "ucx_perftest: tests of a single transport cannot use GPU memory with "
@@ -84,8 +84,8 @@ ucs_status_t uct_alloc(const void *, size_t, unsigned, void *) {
 
 void uct_free(const void *, void *) {}
 
-/** Runs a synchronous operation in the context, from whichever thread, and waits for it: copies
- * within a device return early. */
+/** Runs an operation in the context, in any thread, and waits for its end: copies within a device
+ * return early. */
 template <typename Operation>
 void in_context(const char *what, Operation operation) {
     const CudaDriver &cuda = *CudaDriver::get();
@@ -119,8 +119,8 @@ PerfAllocator our_allocators[] = {
     {UCS_MEMORY_TYPE_CUDA_MANAGED, init, uct_alloc, uct_free, copy, fill},
 };
 
-/** A ucx_perftest with CUDA fills the entries itself, and without a driver they stay empty: it then
- * says that the memory type is not supported. */
+/** Leaves entries that a ucx_perftest with CUDA has filled. Without a driver they stay empty, and
+ * ucx_perftest prints that the memory type is not supported. */
 __attribute__((constructor)) void fill_allocators() {
     auto **allocators =
         static_cast<PerfAllocator **>(dlsym(RTLD_DEFAULT, "ucx_perf_mem_type_allocators"));

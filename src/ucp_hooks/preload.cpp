@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// LD_PRELOAD library that brings gpushm into UCX 1.13 ... 1.21, whose list of plugins is fixed when
-// they are built (src/ucs/sys/module.c). It is in every process of a job, so it needs nothing but
-// libc, does nothing until a UCX lists its components or an Open MPI chooses its own, and serves
-// whichever that is.
+// The LD_PRELOAD library with which UCX 1.13 to 1.21 load gpushm: their list of plugins is fixed
+// when they are built (src/ucs/sys/module.c). It is in every process of a job, so it depends on
+// libc only, and does nothing until a UCX lists its components or an Open MPI selects its own.
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -18,8 +17,8 @@ using QueryComponents = Status (*)(void **components, unsigned *count);
 using Register = void (*)(const void *asking_code);
 using BecomeDefault = void (*)();
 
-/** How mca_base_framework_t begins (opal/mca/base/mca_base_framework.h), in Open MPI 4.1, 5.0
- * and 6.0. */
+/** The first members of mca_base_framework_t (opal/mca/base/mca_base_framework.h of Open
+ * MPI 4.1, 5.0 and 6.0). */
 struct Framework {
     const char *project;
     const char *name;
@@ -34,14 +33,14 @@ constexpr char kPerftestAllocators[] = "ucx_perf_mem_type_allocators";
 
 pthread_mutex_t plugin_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/** Opens a library that is installed beside this one; an error is one line on stderr. */
+/** Opens a library in the folder of this one. Null: an error, which was printed in one line. */
 void *open_sibling(const char *name) {
     Dl_info self;
     char path[PATH_MAX];
     if (dladdr(reinterpret_cast<void *>(&open_sibling), &self) == 0 ||
         strlen(self.dli_fname) + strlen(name) + 2 > sizeof(path)) {
         fprintf(stderr,
-                "gpushm: cannot tell the folder of the preload library: install gpushm "
+                "gpushm: cannot find the folder of the preload library: install gpushm "
                 "under a shorter path\n");
         return nullptr;
     }
@@ -64,12 +63,12 @@ void *loaded_symbol(const char *library, const char *name) {
         return nullptr;
     }
     void *const symbol = dlsym(handle, name);
-    dlclose(handle);  // whoever has loaded it keeps it
+    dlclose(handle);  // its user keeps it loaded
     return symbol;
 }
 
-/** The function that the caller would have reached without us: that of the library on which the
- * caller depends, which may be loaded RTLD_LOCAL beside another one. */
+/** The function that the caller would have called without this library. It is in a library that the
+ * caller depends on, which may be loaded with RTLD_LOCAL beside another copy. */
 void *next_function(const char *name, const void *caller) {
     Dl_info info;
     link_map *object = nullptr;
@@ -78,8 +77,7 @@ void *next_function(const char *name, const void *caller) {
         object->l_name[0] != '\0') {
         symbol = loaded_symbol(object->l_name, name);
     }
-    return symbol != nullptr ? symbol
-                             : dlsym(RTLD_NEXT, name);  // the program itself is linked to it
+    return symbol != nullptr ? symbol : dlsym(RTLD_NEXT, name);  // the caller is the program
 }
 
 QueryComponents next_query_components(const void *caller) {
@@ -88,7 +86,7 @@ QueryComponents next_query_components(const void *caller) {
         symbol != nullptr ? symbol : loaded_symbol("libuct.so.0", kQueryComponents));
 }
 
-/** A function of the plugin; null when that cannot be opened, which is said once. */
+/** A function of the plugin. Null: the plugin cannot be opened, which is printed once. */
 void *in_plugin(const char *name) {
     static bool tried = false;
     static void *plugin = nullptr;
@@ -101,25 +99,26 @@ void *in_plugin(const char *name) {
     return plugin != nullptr ? dlsym(plugin, name) : nullptr;
 }
 
-/** Allocators for GPU memory where the program is ucx_perftest, which looks for them before it
+/** Loads the allocators for GPU memory if the program is ucx_perftest, which needs them before it
  * loads any plugin. */
 __attribute__((constructor)) void help_perftest() {
     if (dlsym(RTLD_DEFAULT, kPerftestAllocators) != nullptr) {
         open_sibling("libucx_perftest_gpushm.so.0");
     }
-    dlerror();  // the program must not meet an error of ours
+    dlerror();  // the program must not see an error of this library
 }
 
 }  // namespace
 
-/** Stands before libuct's function of this name; libucp calls it in every ucp_init. */
+/** Interposes libuct's function, which libucp calls in every ucp_init. */
 extern "C" __attribute__((visibility("default"))) Status uct_query_components(void **components,
                                                                               unsigned *count) {
     const QueryComponents next = next_query_components(__builtin_return_address(0));
     if (next == nullptr) {
-        fprintf(stderr,
-                "gpushm: no libuct.so.0 is loaded, but its function is called: run without "
-                "the preload library of gpushm\n");
+        fprintf(
+            stderr,
+            "gpushm: uct_query_components was called, but no libuct.so.0 is loaded: run without "
+            "the preload library of gpushm\n");
         return kNoDevice;
     }
     if (void *const enter = in_plugin("gpushm_register")) {
@@ -128,8 +127,8 @@ extern "C" __attribute__((visibility("default"))) Status uct_query_components(vo
     return next(components, count);
 }
 
-/** Stands before libopen-pal's function of this name. The hook framework is opened whenever MPI is
- * initialised, as the first one of MPI, when nothing is chosen yet. */
+/** Interposes libopen-pal's function. Open MPI opens the hook framework whenever MPI is
+ * initialised, as the first framework of MPI, before it selects components. */
 extern "C" __attribute__((visibility("default"))) int mca_base_framework_open(Framework *framework,
                                                                               int flags) {
     const auto next =

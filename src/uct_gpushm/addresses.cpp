@@ -30,17 +30,17 @@ bool same_node(InterfaceKind kind, const void *device_addr, size_t length) {
         return false;
     }
     if (peer.protocol_version != local.protocol_version) {
-        GPUSHM_LOG_ONCE(warn,
-                        "a peer on this node runs another version of gpushm (protocol %u, ours "
-                        "is %u): UCX uses another transport for it; install the same version for "
-                        "both",
-                        peer.protocol_version, local.protocol_version);
+        GPUSHM_LOG_ONCE(
+            warn,
+            "a peer on this node runs another version of gpushm (protocol %u, here %u): "
+            "UCX uses another transport for it; install one version for both",
+            peer.protocol_version, local.protocol_version);
         return false;
     }
     if (peer.user_id != local.user_id) {
         GPUSHM_LOG_ONCE(warn,
-                        "a peer on this node runs as user %u, we as %u: UCX uses another "
-                        "transport for it; run both as the same user",
+                        "a peer on this node runs as user %u, this process as user %u: UCX uses "
+                        "another transport for it; run both as the same user",
                         peer.user_id, local.user_id);
         return false;
     }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What UCX carries to the peer for us: device and interface addresses.
-//
-// UCX asks about the address of any device of a transport with our name, so both begin with what
-// kind of interface made them; lengths are limited to 31 and 63 bytes (UCX
-// src/ucp/wireup/address.c).
+// The device and interface addresses that UCX carries to the peer. Both begin with the kind of
+// interface, because UCX asks each interface about the addresses of all devices of its transport.
+// They may have 31 and 63 bytes at most (UCX src/ucp/wireup/address.c).
 #pragma once
 
 #include "core/shm/mailbox.hpp"
@@ -27,19 +25,18 @@ struct __attribute__((packed)) DeviceAddress {
 struct InterfaceAddress {
     InterfaceKind kind;
     uint8_t unused[7];
-    MailboxAddress mailbox;  // memory_copy: only the cookie, which tells the process
+    MailboxAddress mailbox;  // memory_copy: only the cookie, which identifies the process
 };
 static_assert(sizeof(DeviceAddress) <= 31 && sizeof(InterfaceAddress) <= 63, "limits of UCP");
 
-/** What both kinds of interface ask first of a device address. */
 DeviceAddress local_device_address(InterfaceKind kind);
 
-/** Reads a device address of `length` bytes (0: not known) and says whether it is one of this kind
- * from this node. False with one line in the log where the user can do something about it. */
+/** Whether a device address of `length` bytes (0: unknown) comes from an interface of this kind on
+ * this node. Logs a peer of another version or user once. */
 bool same_node(InterfaceKind kind, const void *device_addr, size_t length);
 
-/** Reads an interface address of `length` bytes (0: not known), which UCX may hand over unaligned.
- * False when it is none of this kind. */
+/** Reads an interface address of `length` bytes (0: unknown), which may be unaligned. False: it is
+ * not from an interface of this kind. */
 bool read_interface_address(InterfaceKind kind, const void *iface_addr, size_t length,
                             InterfaceAddress *address);
 

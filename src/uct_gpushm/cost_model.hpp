@@ -6,26 +6,27 @@
 
 namespace gpushm::uct {
 
-/** Corrects UCX's estimate, which knows neither that a "zero-copy" message is copied into shared
- * memory nor what a GPU costs. Proto v2 of UCX (default from 1.16 on) chooses by it. */
+/** Corrects UCX's estimate, which knows neither that a zero-copy message is copied into shared
+ * memory nor what a copy by a GPU costs. The second generation of protocols, the default from
+ * UCX 1.16 on, chooses by it. */
 void estimate_shared_memory_cost(abi::PerfEstimate &estimate);
 
-/** Bytes a second that the interface is said to move. The first generation of protocols divides a
- * transfer between transports by it. */
+/** The bandwidth that the interface reports, in bytes per second. The first generation of protocols
+ * divides a transfer between transports by it. */
 double interface_bandwidth();
 
-/** For the first generation of protocols: seconds that a registration is said to take, so that UCP
- * has host memory of up to a slot's size copied. 0 where there may be GPU memory: UCX before 1.16
- * takes lists of buffers (UCP_DATATYPE_IOV) for host memory, and copies them by memcpy where it
- * does not send them zero-copy (1.13.1 src/ucp/tag/tag_send.c, ucp_tag_send_req_init(), and
+/** The seconds that a registration is reported to take, with which the first generation of
+ * protocols copies host memory of up to a slot's size. 0 if the process may use a GPU: UCX
+ * before 1.16 takes lists of buffers (UCP_DATATYPE_IOV) for host memory and copies them by memcpy
+ * unless it sends them zero-copy (1.13.1 src/ucp/tag/tag_send.c, ucp_tag_send_req_init(), and
  * src/ucp/proto/proto_am.inl). */
 double registration_overhead();
 
-/** Into how many paths the device is said to be divided. One, unless the first generation of
- * protocols is told to send eager messages by several lanes (UCX_MAX_EAGER_RAILS): it then calls
- * am_zcopy of all of them if that of the first lane exists, and the shared memory of UCX has none
- * (1.13.1 src/ucp/proto/proto_am.inl, ucp_do_am_zcopy_multi()). With enough paths all of these
- * lanes are ours. */
+/** Into how many paths the device is reported to be divided. One, unless the first generation of
+ * protocols may send eager messages on several lanes (UCX_MAX_EAGER_RAILS): it then calls am_zcopy
+ * of all lanes if the first lane has one, and UCX's own shared memory has none (1.13.1
+ * src/ucp/proto/proto_am.inl, ucp_do_am_zcopy_multi()). With enough paths all of these lanes belong
+ * to this transport. */
 unsigned device_paths();
 
 }  // namespace gpushm::uct

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Atomic operations of UCP on GPU memory: the word is brought to the CPU, changed and brought back.
-// They are atomic among themselves, as MPI and UCP promise, and not with what kernels do to the
-// word.
+// The word is copied to the CPU, changed, and copied back. The operations are atomic among
+// themselves, as MPI and UCP promise. They are not atomic with accesses of kernels.
 #include "uct_gpushm/gpu_atomics.hpp"
 
 #include "core/base/log.hpp"
@@ -20,7 +19,7 @@ bool is_gpu_memory(const abi::AtomicRequest &request) {
 }
 
 void serve(const abi::AtomicRequest &request, abi::AtomicHandler &handler) {
-    // Of all words: several workers may serve requests at the same time.
+    // One mutex for all words, because several workers may serve requests at the same time.
     static std::mutex mutex;
     const std::lock_guard<std::mutex> lock(mutex);
     alignas(8) uint64_t word = 0;
@@ -31,11 +30,11 @@ void serve(const abi::AtomicRequest &request, abi::AtomicHandler &handler) {
             return;
         }
     }
-    GPUSHM_LOG(error,
-               "an atomic operation of a peer on %zu bytes of GPU memory at %p failed: see the "
-               "message before "
-               "this one; the peer may wait for ever",
-               request.length, request.address);
+    GPUSHM_LOG(
+        error,
+        "an atomic operation of a peer on %zu bytes of GPU memory at %p failed, and the peer "
+        "may wait for ever: see the message before this one",
+        request.length, request.address);
 }
 
 }  // namespace

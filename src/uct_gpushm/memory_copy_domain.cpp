@@ -44,14 +44,14 @@ void forget_known_host_pages(void *address, size_t length) {
     KnownHostPages::instance().forget(address, length);
 }
 
-/** A UCX with CUDA does for the process what is done here, and both would be in each other's way:
- * its memory-type cache would be lost, and neither can patch a function that the other has
- * patched. */
+/** Turns UCX's memory-type cache off and installs the hooks, unless UCX was built with CUDA. Such a
+ * UCX needs its cache, and hooks the same functions of the driver: neither can patch a function
+ * that the other has patched. */
 void prepare_process() {
     static std::once_flag once;
     std::call_once(once, [] {
         serve_atomics_on_gpu_memory();
-        // First, for it makes libucm load what it has for CUDA.
+        // First, because it makes libucm load its module for CUDA.
         const bool has_events = abi::subscribe_unmap(forget_known_host_pages);
         const bool is_watched = has_events && watch_system_calls(abi::patch_function);
         if (abi::ucx_watches_cuda()) {
@@ -62,9 +62,10 @@ void prepare_process() {
         }
         disable_memtype_cache();
         if (!has_events) {
-            GPUSHM_LOG(debug,
-                       "UCX has no memory events (UCX_MEM_EVENTS): the driver is asked for "
-                       "the kind of memory in each message");
+            GPUSHM_LOG(
+                debug,
+                "UCX has no memory events (UCX_MEM_EVENTS=n): gpushm asks the driver for the "
+                "memory type of each message, which takes longer");
         } else if (install_driver_hooks(abi::patch_function, report_freed) && is_watched) {
             KnownHostPages::instance().trust();
             watch_stream_captures(abi::patch_function);
@@ -75,11 +76,10 @@ void prepare_process() {
     });
 }
 
-/** Blocks too small to be missed stay allocated when UCX frees them. cuMemFree waits for all work
- * of the GPU, and that may be a kernel of the application that waits for a message; UCX 1.18 and
- * newer allocate a byte and free it when they first choose a way for GPU memory
- * (ucp_mm_get_alloc_md_index). The driver gets the blocks back with the end of the domain, and
- * nobody waits for that. Thread safe. */
+/** Keeps small blocks allocated that UCX frees. cuMemFree waits for all work of the GPU, which may
+ * be a kernel of the application that waits for a message. UCX 1.18 and newer allocate a byte of
+ * GPU memory and free it when they first choose a protocol for it (ucp_mm_get_alloc_md_index). The
+ * destructor gives the blocks back to the driver later, when their context is idle. Thread safe. */
 class SmallBlocks {
 public:
     SmallBlocks() = default;
@@ -96,13 +96,13 @@ public:
         const bool is_small = length <= kMaxBytes;
         const MemoryInfo block = is_small ? query_memory(address) : MemoryInfo();
         const std::lock_guard<std::mutex> lock(mutex_);
-        used_.erase(address);  // of one that went with its context
+        used_.erase(address);  // of a block that was freed with its context
         if (is_small) {
             used_[address] = block;
         }
     }
 
-    /** False: it is to be given back to the driver. */
+    /** False: the caller has to free the block. */
     bool keep(const void *address) {
         const std::lock_guard<std::mutex> lock(mutex_);
         const auto block = used_.find(address);
@@ -118,12 +118,12 @@ public:
     }
 
 private:
-    static constexpr size_t kMaxBytes = 512;  // the driver's own unit
+    static constexpr size_t kMaxBytes = 512;  // the granularity of the driver's allocations
     static constexpr size_t kMaxKept = 64;
 
-    /** Unless it went with its context (cudaDeviceReset): something else may be at its address by
-     * now. That is not seen if another thread resets the device, and allocates, between this look
-     * and the driver's call, where run_when_idle() cannot prevent it. */
+    /** Frees the block unless its context has ended (cudaDeviceReset): other memory may have its
+     * address then. A reset and an allocation by another thread between query_memory() and
+     * mem_free() are not seen; run_when_idle() cannot prevent them. */
     static void give_back(const MemoryInfo &block) {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
@@ -149,7 +149,7 @@ public:
     const char *device_name() const override { return "gpucopy"; }
 
     void query(abi::MdAttributes &attributes) const override {
-        // Also beside cuda_copy: UCX_TLS may leave that out, which is not to be seen here.
+        // Also in a UCX with cuda_copy, because UCX_TLS may exclude that, which is not known here.
         attributes.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC;
         attributes.reg_mem_types = kAllMemoryTypes;
         attributes.access_mem_types = kAllMemoryTypes;
@@ -160,7 +160,7 @@ public:
     ucs_status_t mem_alloc(size_t &length, void *&address, ucs_memory_type_t mem_type,
                            uct_mem_h &memh) override {
         const CudaDriver *driver = CudaDriver::get();
-        const RelaxedCapture relaxed(driver);  // UCX 1.23 tries it in the middle of a message
+        const RelaxedCapture relaxed(driver);  // UCX 1.23 may allocate during a stream capture
         CUdeviceptr allocated = 0;
         CUresult result = CUDA_ERROR_NOT_SUPPORTED;
         if (mem_type == UCS_MEMORY_TYPE_CUDA) {
@@ -185,7 +185,7 @@ public:
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
         const CUcontext context = query_memory(memh).context;
-        std::optional<CurrentContext> current;  // the thread may have none
+        std::optional<CurrentContext> current;  // the thread may have no context
         if (context != nullptr) {
             current.emplace(driver, context);
         }
@@ -203,14 +203,14 @@ public:
 
     ucs_status_t mem_query(const void *address, size_t length,
                            abi::MemoryAttributes &attributes) override {
-        // Most buffers. What was here before was found to be gone when the page was added, or hooks
-        // have said so.
+        // The common case. Memory that was at this address before was reported as freed when the
+        // page was added, or by hooks.
         if (KnownHostPages::instance().contains(address)) {
             return UCS_ERR_INVALID_ADDR;
         }
         const MemoryInfo info = query_memory(address);
         std::vector<MemoryInfo> gone;
-        // UCP takes for host memory what this does not answer.
+        // UCP takes memory for host memory if this fails, so it must not fail without memory.
         bool fresh = true;
         as_possible([&] { fresh = history_.observe(address, info, &gone); });
         std::for_each(gone.begin(), gone.end(), report_freed);
@@ -218,14 +218,14 @@ public:
             return UCS_ERR_INVALID_ADDR;
         }
         if (fresh) {
-            // Page-locked memory may have been there, which is host memory to UCP and which the
-            // driver may unmap without libucm seeing it.
+            // Page-locked memory may have been at this address. It is host memory for UCP, and the
+            // driver may unmap it without libucm seeing that.
             abi::report_memory_freed(info.base, info.length, UCS_MEMORY_TYPE_HOST);
         }
         attributes.mem_type = to_memory_type(info.kind);
         attributes.sys_dev = system_device_of(info);
-        // The buffer may span several mappings of virtual memory management, and UCP registers what
-        // it is told here instead of the buffer.
+        // UCP registers the range that it is told here. The buffer may span several mappings of
+        // virtual memory management, so the range has to reach to its end.
         const auto *end = std::max(static_cast<const unsigned char *>(info.base) + info.length,
                                    static_cast<const unsigned char *>(address) + length);
         attributes.base_address = info.base;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory domain gpucpy: what lies at an address, GPU memory for UCP, and the copies that
-// memory_copy_interface does.
+// The memory domain "gpucopy": tells UCP the kind of memory at an address and allocates GPU memory
+// for it. Its interface copies between memory kinds (memory_copy_interface.hpp).
 #pragma once
 
-#include "uct_gpushm/domains.hpp"
+#include "uct_gpushm/domain.hpp"
 
 #include <memory>
 
 namespace gpushm::uct {
 
-/** There is a CUDA driver. The first one prepares the process: UCX's memory-type cache, the
- * driver's hooks. */
+/** Requires a CUDA driver. The first domain of a process turns UCX's memory-type cache off and
+ * installs the hooks of driver functions. */
 std::unique_ptr<Domain> make_memory_copy_domain();
 
 }  // namespace gpushm::uct

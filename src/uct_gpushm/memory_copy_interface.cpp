@@ -20,7 +20,7 @@
 namespace gpushm::uct {
 namespace {
 
-/** A zero-copy operation, or a flush behind some. */
+/** A zero-copy operation, or a flush that waits for the operations before it. */
 struct PendingCopy {
     CopyTicket ticket;
     Completion completion;
@@ -31,8 +31,8 @@ struct CopyInterface {
     uct_worker_h worker;
     CopyEngine engine;
     std::deque<PendingCopy> pending;  // completed in this order
-    // Never signalled: while a copy is under way, event_arm says that the worker must not sleep.
-    // UCP wants a descriptor of its own for every interface of a worker that can.
+    // Never signalled: event_arm refuses to let the worker sleep while a copy is in progress. UCP
+    // wants a descriptor from every interface of a worker that may sleep.
     UniqueFd event_fd;
 };
 
@@ -64,9 +64,9 @@ ucs_status_t get_short(uct_ep_h ep, void *buffer, unsigned length, uint64_t remo
     return to_ucs(copy_any(buffer, pointer(remote_addr), length));
 }
 
-/** Completes in a later progress(), also what is done at once: UCP 1.13 with PROTO_ENABLE=y does
- * not bear a copy that ends inside of the call (rndv_put.c:448,
- * ucp_proto_rndv_put_mtype_copy_progress).*/
+/** Completes in a later progress(), even if the copy is complete at once: UCP 1.13 with
+ * UCX_PROTO_ENABLE=y fails if a copy completes inside of the call
+ * (ucp_proto_rndv_put_mtype_copy_progress, src/ucp/rndv/rndv_put.c). */
 ucs_status_t start_copy(uct_ep_h ep, const char *operation, void *destination, const void *source,
                         size_t length, uct_completion_t *completion) {
     trace(ep, operation, length);
@@ -137,7 +137,7 @@ void ep_destroy(uct_ep_h ep) {
     delete ep;
 }
 
-// There is always room, so nothing waits.
+// There is always room, so no request waits.
 ucs_status_t ep_pending_add(uct_ep_h, uct_pending_req_t *, unsigned) {
     return UCS_ERR_BUSY;
 }
@@ -162,7 +162,7 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
                       UCT_IFACE_FLAG_GET_SHORT | UCT_IFACE_FLAG_PUT_ZCOPY |
                       UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING |
                       UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
-    // What UCP wants of both lanes of a worker that sleeps (ucp_worker_mem_type_eps_create).
+    // UCP requires these of both lanes of a worker that sleeps (ucp_worker_mem_type_eps_create).
     attr->cap.event_flags =
         UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
     attr->cap.put.max_short = UINT_MAX;
@@ -172,7 +172,7 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     attr->cap.put.max_iov = attr->cap.get.max_iov = 1;
     attr->cap.put.opt_zcopy_align = attr->cap.get.opt_zcopy_align = 1;
     attr->cap.put.align_mtu = attr->cap.get.align_mtu = 1;
-    // One copy between pinned memory and an H200: 5.5 to 7 us, 50 GB/s.
+    // One copy between pinned memory and a GPU: doc/decisions/uct_gpushm-cost-model.md.
     attr->latency.c = 2e-6;
     attr->latency.m = 0;
     attr->overhead = 4e-6;
@@ -181,14 +181,14 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     return UCS_OK;
 }
 
-// What UCP is told of a copy between a GPU and a bounce buffer of UCP's own (rendezvous
-// fragments): a little less than memory bandwidth, so that it leaves GPU buffers to transfers of
-// gpushm, which stage them with both copies at once. Over a network there is nothing else, and it
-// is taken all the same.
+// The reported bandwidth of copies between a GPU and UCP's own bounce buffers (rendezvous
+// fragments). It is a little less than memory bandwidth, so that UCP leaves GPU buffers to
+// transfers of gpushm, which overlap both copies. Over a network UCP has no other choice and uses
+// them in any case.
 constexpr double kBounceBandwidth = 5e9;
 
 void estimate_perf(uct_iface_h, abi::PerfEstimate &estimate) {
-    // A copy has no other side; UCP asserts it (ucp_proto_init_buffer_copy_time).
+    // UCP asserts that a copy has no receiver (ucp_proto_init_buffer_copy_time).
     estimate.recv_overhead = 0;
     if (estimate.operation == abi::Operation::put_zcopy ||
         estimate.operation == abi::Operation::get_zcopy) {
@@ -212,8 +212,8 @@ ucs_status_t get_address(uct_iface_h, uct_iface_addr_t *addr) {
 bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
                   const void *iface_addr, size_t iface_addr_length) {
     InterfaceAddress peer;
-    // UCP would choose both, and bears no more lanes than its own components make (ucp_ep.c,
-    // ucp_worker_mem_type_eps_create of UCX 1.21 and later asserts it).
+    // UCP would choose cuda_copy as well, but it allows no more lanes than its own components have
+    // (src/ucp/core/ucp_ep.c; asserted by ucp_worker_mem_type_eps_create from UCX 1.21 on).
     if (abi::has_cuda_copy(self(iface)->worker) ||
         !same_node(InterfaceKind::memory_copy, device_addr, device_addr_length)) {
         return false;
@@ -226,7 +226,7 @@ bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr
            peer.mailbox.cookie == process_cookie();
 }
 
-/** There is nothing but this process to be connected to. */
+/** Every endpoint leads to this process. */
 bool is_connected(uct_ep_h ep, const void *device_addr, const void *iface_addr) {
     return iface_addr != nullptr && is_reachable(ep->iface, device_addr, 0, iface_addr, 0);
 }
@@ -259,8 +259,6 @@ ucs_status_t event_arm(uct_iface_h iface, unsigned) {
 
 void close(uct_iface_h handle) {
     CopyInterface *copy = self(handle);
-    // UCP may close an interface that it still polls; UCX complains of callbacks that are left.
-    abi::symbols().progress_disable(handle, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     abi::iface_cleanup(&copy->super);
     delete copy;
 }
@@ -280,8 +278,6 @@ uct_iface_ops_t make_ops() {
     ops.ep_destroy = ucx_callback<ep_destroy>;
     ops.iface_flush = ucx_callback<iface_flush>;
     ops.iface_fence = ucx_callback<iface_fence>;
-    ops.iface_progress_enable = abi::symbols().progress_enable;
-    ops.iface_progress_disable = abi::symbols().progress_disable;
     ops.iface_progress = ucx_callback<progress>;
     ops.iface_event_fd_get = ucx_callback<event_fd_get>;
     ops.iface_event_arm = ucx_callback<event_arm>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory kinds in UCX's terms.
+// UCX's memory types that gpushm serves, as bit masks.
 #pragma once
 
 #include <ucs/memory/memory_type.h>
@@ -12,7 +12,7 @@ constexpr uint64_t memory_type_bit(ucs_memory_type_t type) {
     return uint64_t{1} << type;
 }
 
-/** Pinned host memory is host memory to UCX. */
+/** For UCX, pinned host memory is host memory. */
 constexpr uint64_t kGpuMemoryTypes =
     memory_type_bit(UCS_MEMORY_TYPE_CUDA) | memory_type_bit(UCS_MEMORY_TYPE_CUDA_MANAGED);
 constexpr uint64_t kAllMemoryTypes = memory_type_bit(UCS_MEMORY_TYPE_HOST) | kGpuMemoryTypes;

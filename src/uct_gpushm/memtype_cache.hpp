@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// UCX's memory-type cache, and why it must not be believed.
+// Turns UCX's memory-type cache off.
 #pragma once
 
 namespace gpushm::uct {
 
-/** A UCX built without CUDA installs no allocation hooks; its memory-type cache therefore stays
- * empty, and an empty cache means "host memory" to UCP, so that device pointers would reach memcpy.
- * Makes UCP ask our memory domain for every buffer instead, in this process, for all of UCX. Call
- * it when the domain that detects memory types is opened; again does no harm. */
+/** Makes UCP ask gpushm's memory domain about every buffer, for all of UCX in this process. A UCX
+ * built without CUDA hooks no allocations of GPU memory, so its cache stays empty; UCP takes that
+ * for "host memory", and device pointers would reach memcpy. Call it when the domain that detects
+ * memory types is opened. Later calls do no harm. */
 void disable_memtype_cache();
 
 }  // namespace gpushm::uct

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Requests of UCX that wait for resources.
+// Requests of UCX that wait for resources, in the order in which they came.
 #pragma once
 
 #include <uct/api/uct.h>
@@ -9,9 +9,9 @@
 
 namespace gpushm::uct {
 
-/** In the order in which they came. Lies in the room that UCX leaves in each request
- * (uct_pending_req_t::priv), so nothing is allocated: UCP ends the process when a request is
- * refused (ucp_request_pending_add, src/ucp/core/ucp_request.c). */
+/** Uses the room that UCX leaves in each request (uct_pending_req_t::priv) and allocates nothing:
+ * UCP ends the process if a request is refused (ucp_request_pending_add,
+ * src/ucp/core/ucp_request.c). */
 class PendingQueue {
 public:
     PendingQueue() = default;
@@ -20,8 +20,7 @@ public:
           last_(std::exchange(other.last_, nullptr)) {}
     PendingQueue &operator=(PendingQueue &&) = delete;
 
-    /** One that was taken out. What is behind it takes effect after what was before where `fence`
-     * says so. */
+    /** A request that was taken out. `fence`: requests behind it take effect after those before. */
     struct Taken {
         uct_pending_req_t *request;
         bool fence;
@@ -39,13 +38,13 @@ public:
         last_ = empty() ? taken.request : last_;
         first_ = taken.request;
     }
-    /** Of one that is not empty. */
+    /** The queue must not be empty. */
     Taken pop_front() {
         const Taken taken = {first_, link(first_).fence};
         first_ = link(first_).next;
         return taken;
     }
-    /** Behind all that wait; there are some. */
+    /** Adds a fence behind all waiting requests. The queue must not be empty. */
     void fence() { link(last_).fence = true; }
 
 private:
@@ -61,7 +60,7 @@ private:
     }
 
     uct_pending_req_t *first_ = nullptr;
-    uct_pending_req_t *last_ = nullptr;  // means nothing while it is empty
+    uct_pending_req_t *last_ = nullptr;  // invalid while the queue is empty
 };
 
 }  // namespace gpushm::uct

@@ -2,289 +2,38 @@
 #include "uct_gpushm/shared_memory_interface.hpp"
 
 #include "core/base/log.hpp"
-#include "core/cuda/cuda_driver.hpp"
-#include "core/hooks/driver_hooks.hpp"
-#include "core/hooks/system_call_watch.hpp"
-#include "core/pinning/host_registration_cache.hpp"
-#include "core/pinning/segment_table.hpp"
-#include "core/reclaim/context_preparation.hpp"
-#include "core/standby/standby_kernel.hpp"
-#include "openmpi/datatypes/message_calls.hpp"
-#include "openmpi/settings/staging_limit.hpp"
-#include "uct_gpushm/addresses.hpp"
-#include "uct_gpushm/config.hpp"
-#include "uct_gpushm/cost_model.hpp"
-#include "uct_gpushm/endpoint.hpp"
 #include "uct_gpushm/status.hpp"
-#include "uct_gpushm/ucx_callback.hpp"
-
-#include <sys/auxv.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 
 namespace gpushm::uct {
 namespace {
 
-SharedMemoryInterface *self(uct_iface_h iface) {
-    return shared_memory_interface(iface);
-}
-
-// ---------------------------------------------------------------- what it is
-
-ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
-    abi::iface_query_defaults(&self(iface)->super, attr);
-    attr->iface_addr_len = sizeof(InterfaceAddress);
-    attr->device_addr_len = sizeof(DeviceAddress);
-    attr->cap.flags = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_AM_SHORT |
-                      UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY | UCT_IFACE_FLAG_PUT_ZCOPY |
-                      UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_PENDING |
-                      UCT_IFACE_FLAG_EP_CHECK | UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
-    if (self(iface)->port != nullptr) {
-        // Without a port there is no descriptor either, and UCP fails the whole worker when a
-        // promised one cannot be had (ucp_worker_iface_init, src/ucp/core/ucp_worker.c).
-        attr->cap.event_flags =
-            UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
+void make_room(std::vector<Endpoint *> &endpoints, size_t count) {
+    if (endpoints.capacity() < count) {
+        endpoints.reserve(std::max(count, 2 * endpoints.capacity()));
     }
-    attr->cap.am.max_short = Cell::kInlineBytes;
-    attr->cap.am.max_bcopy = kSlotBytes;
-    attr->cap.am.max_zcopy = kSlotBytes;
-    attr->cap.am.max_hdr = kMaxHeader;
-    attr->cap.am.max_iov = kMaxPieces;
-    attr->cap.am.opt_zcopy_align = attr->cap.am.align_mtu = 1;
-    attr->cap.put.max_zcopy = attr->cap.get.max_zcopy = SIZE_MAX;
-    attr->cap.put.max_iov = attr->cap.get.max_iov = 1;
-    attr->cap.put.opt_zcopy_align = attr->cap.get.opt_zcopy_align = 1;
-    attr->cap.put.align_mtu = attr->cap.get.align_mtu = 1;
-    // As UCX's own shared memory says of itself (src/uct/sm/mm/base/mm_iface.c); the bandwidth
-    // above it (12179 MB/s) and the priority decide for us where both are there.
-    attr->latency.c = 80e-9;
-    attr->latency.m = 0;
-    attr->overhead = 10e-9;
-    attr->bandwidth.dedicated = interface_bandwidth();
-    attr->bandwidth.shared = 0;
-    attr->priority = 1;
-    attr->dev_num_paths = device_paths();
-    return UCS_OK;
-}
-
-void estimate_perf(uct_iface_h, abi::PerfEstimate &estimate) {
-    estimate_shared_memory_cost(estimate);
-}
-
-ucs_status_t get_device_address(uct_iface_h, uct_device_addr_t *addr) {
-    const DeviceAddress address = local_device_address(InterfaceKind::shared_memory);
-    memcpy(addr, &address, sizeof(address));
-    return UCS_OK;
-}
-
-ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t *addr) {
-    InterfaceAddress address = {InterfaceKind::shared_memory, {}, {}};
-    if (self(iface)->port != nullptr) {
-        address.mailbox = self(iface)->port->address();
-    }
-    memcpy(addr, &address, sizeof(address));
-    return UCS_OK;
-}
-
-/** UCX needs both ways: it ends the process when a peer that was reached cannot answer ("endpoint
- * reconfiguration not supported yet", src/ucp/wireup/wireup.c). */
-bool peers_can_answer() {
-    if (Segment::peers_may_attach()) {
-        return true;
-    }
-    const auto *const program = reinterpret_cast<const char *>(getauxval(AT_EXECFN));
-    if (program != nullptr && access(program, R_OK) != 0) {
-        GPUSHM_LOG_ONCE(warn,
-                        "peers may not open the memory of this process, since its user may not "
-                        "read the program: "
-                        "chmod a+r %s; UCX uses other transports, which take no GPU memory",
-                        program);
-    } else {
-        GPUSHM_LOG_ONCE(warn,
-                        "peers may not open the memory of this process: its user was changed, or "
-                        "see PR_SET_DUMPABLE "
-                        "in prctl(2); UCX uses other transports, which take no GPU memory");
-    }
-    return false;
-}
-
-/** Connects, so that what UCX is told to be reachable has been reached. */
-bool is_reachable(uct_iface_h iface, const void *device_addr, size_t device_addr_length,
-                  const void *iface_addr, size_t iface_addr_length) {
-    Port *port = self(iface)->port.get();
-    if (port == nullptr ||
-        !same_node(InterfaceKind::shared_memory, device_addr, device_addr_length)) {
-        return false;
-    }
-    if (iface_addr == nullptr) {
-        return true;
-    }
-    InterfaceAddress peer;
-    if (!read_interface_address(InterfaceKind::shared_memory, iface_addr, iface_addr_length,
-                                &peer) ||
-        peer.mailbox.segment_fd < 0 || (peer.mailbox.pid != getpid() && !peers_can_answer())) {
-        return false;
-    }
-    const char *why = "";
-    const Connection *link = port->connect(peer.mailbox, &why);
-    if (link == nullptr) {
-        GPUSHM_LOG_ONCE(warn,
-                        "process %d of this node cannot be reached (%s): UCX uses another "
-                        "transport for it",
-                        peer.mailbox.pid, why);
-    }
-    return link != nullptr && !link->failed();
-}
-
-bool is_connected(uct_ep_h ep, const void *device_addr, const void *iface_addr) {
-    InterfaceAddress peer;
-    return same_node(InterfaceKind::shared_memory, device_addr, 0) && iface_addr != nullptr &&
-           read_interface_address(InterfaceKind::shared_memory, iface_addr, 0, &peer) &&
-           peer.mailbox.cookie == reinterpret_cast<const Endpoint *>(ep)->link->peer().cookie;
-}
-
-// ---------------------------------------------------------------- progress
-
-unsigned progress(uct_iface_h handle) {
-    SharedMemoryInterface *iface = self(handle);
-    if (iface->port == nullptr) {
-        return 0;
-    }
-    unsigned count = iface->port->progress();
-    if (!iface->waiting.empty()) {
-        count += iface->dispatch_pending();
-    }
-    return count;
-}
-
-ucs_status_t iface_flush(uct_iface_h handle, unsigned, uct_completion_t *completion) {
-    if (completion != nullptr) {
-        return UCS_ERR_UNSUPPORTED;  // as in UCX's own (src/uct/base/uct_iface.c,
-                                     // uct_base_iface_flush)
-    }
-    const SharedMemoryInterface *iface = self(handle);
-    const bool idle = iface->port == nullptr || (iface->port->idle() && iface->waiting.empty());
-    return idle ? UCS_OK : UCS_INPROGRESS;
-}
-
-ucs_status_t iface_fence(uct_iface_h handle, unsigned) {
-    for (Endpoint *ep : self(handle)->endpoints) {
-        ep->fence();
-    }
-    return UCS_OK;
-}
-
-ucs_status_t event_fd_get(uct_iface_h handle, int *fd) {
-    if (self(handle)->port == nullptr) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-    *fd = self(handle)->port->event_fd();
-    return UCS_OK;
-}
-
-ucs_status_t event_arm(uct_iface_h handle, unsigned) {
-    SharedMemoryInterface *iface = self(handle);
-    // What waits for a GPU or for room in a peer's memory is polled: nothing signals it.
-    const bool armed = iface->port == nullptr || (iface->waiting.empty() && iface->port->arm());
-    return armed ? UCS_OK : UCS_ERR_BUSY;
-}
-
-static_assert(kActiveMessageIds <= UCT_AM_ID_MAX, "as many handlers as an interface has");
-
-void on_active_message(void *argument, uint8_t am_id, void *data, size_t length) {
-    abi::invoke_am(&static_cast<SharedMemoryInterface *>(argument)->super, am_id, data, length, 0);
-}
-
-void on_link_failed(void *argument, Connection &link) {
-    static_cast<SharedMemoryInterface *>(argument)->report_failure(link);
-}
-
-// ---------------------------------------------------------------- life
-
-void close(uct_iface_h handle) {
-    SharedMemoryInterface *iface = self(handle);
-    // UCP may close an interface that it still polls; UCX complains of callbacks that are left.
-    abi::symbols().progress_disable(handle, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
-    abi::iface_cleanup(&iface->super);
-    delete iface;
-}
-
-uct_iface_ops_t make_ops() {
-    uct_iface_ops_t ops = {};
-    set_endpoint_ops(ops);
-    ops.iface_flush = ucx_callback<iface_flush>;
-    ops.iface_fence = ucx_callback<iface_fence>;
-    ops.iface_progress_enable = abi::symbols().progress_enable;
-    ops.iface_progress_disable = abi::symbols().progress_disable;
-    ops.iface_progress = ucx_callback<progress>;
-    ops.iface_event_fd_get = ucx_callback<event_fd_get>;
-    ops.iface_event_arm = ucx_callback<event_arm>;
-    ops.iface_close = ucx_callback<close>;
-    ops.iface_query = ucx_callback<iface_query>;
-    ops.iface_get_device_address = ucx_callback<get_device_address>;
-    ops.iface_get_address = ucx_callback<get_address>;
-    return ops;
-}
-
-const abi::IfaceCallbacks callbacks = {estimate_perf, is_reachable, is_connected};
-
-/** The nearest power of two that a mailbox can have. */
-uint32_t usable_cell_count(unsigned wanted) {
-    uint32_t count = 16;
-    while (count < wanted && count < (1u << 16)) {
-        count *= 2;
-    }
-    if (count != wanted) {
-        GPUSHM_LOG_ONCE(warn,
-                        "UCX_GPUSHM_MAILBOX_CELLS=%u is not a power of two between 16 and 65536:"
-                        " %u is used",
-                        wanted, count);
-    }
-    return count;
-}
-
-PortConfig port_config(const InterfaceConfig &config) {
-    constexpr size_t kMinChunk = 4096;
-    PortConfig port = {};
-    port.ring_bytes = config.ring_size == 0 ? 0 : std::max(config.ring_size, 8 * kMinChunk);
-    port.ring_limit = config.ring_limit;
-    port.gpu_chunk_bytes = std::max(config.gpu_chunk, kMinChunk);
-    port.host_chunk_bytes = std::max(config.host_chunk, kMinChunk);
-    port.cell_count = usable_cell_count(config.mailbox_cells);
-    port.peer_mapping = config.peer_mapping != 0;
-    port.cma = config.cma != 0;
-    return port;
-}
-
-/** In nanoseconds, as a setting of the standby kernel. */
-uint32_t to_nanoseconds(double seconds) {
-    return static_cast<uint32_t>(std::clamp(seconds * 1e9, 0.0, 1e9));
-}
-
-StandbyConfig standby_config(const InterfaceConfig &config) {
-    using Mode = StandbyConfig::Mode;
-    constexpr int kNo = 0;   // UCS_NO
-    constexpr int kYes = 1;  // UCS_YES
-    return {config.standby == kNo    ? Mode::off
-            : config.standby == kYes ? Mode::whenever_possible
-                                     : Mode::when_it_pays,
-            to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life)};
-}
-
-/** Page-locking of the application's buffers, where it does not notice. */
-void enable_host_registration_cache(size_t limit_bytes) {
-    static const bool watched =
-        CudaDriver::get() != nullptr && abi::subscribe_unmap([](void *address, size_t length) {
-            HostRegistrationCache::instance().invalidate(address, length);
-        });
-    HostRegistrationCache::instance().enable(
-        watched && host_memory_is_watched() && system_calls_are_watched() ? limit_bytes : 0);
 }
 
 }  // namespace
+
+void SharedMemoryInterface::make_room_for_endpoint() {
+    make_room(endpoints, endpoints.size() + 1);
+    // `waiting` may have each endpoint once, and null pointers that dispatch_pending() drops later.
+    make_room(waiting, waiting.size() + endpoints.size() + 1);
+}
+
+void SharedMemoryInterface::add_waiting(Endpoint *ep) {
+    if (std::find(waiting.begin(), waiting.end(), ep) == waiting.end()) {
+        waiting.push_back(ep);
+    }
+}
+
+void SharedMemoryInterface::remove(Endpoint *ep) {
+    endpoints.erase(std::remove(endpoints.begin(), endpoints.end(), ep), endpoints.end());
+    // Not erased, because dispatch_pending() may be walking over it.
+    std::replace(waiting.begin(), waiting.end(), ep, static_cast<Endpoint *>(nullptr));
+}
 
 unsigned SharedMemoryInterface::dispatch_pending() {
     unsigned count = 0;
@@ -293,13 +42,13 @@ unsigned SharedMemoryInterface::dispatch_pending() {
         if (ep == nullptr) {
             continue;
         }
-        Connection *link = ep->link;
+        Connection *connection = ep->connection;
         const unsigned sent = ep->dispatch();
         count += sent;
         if (sent == 0 && waiting[i] == ep) {
-            link->check_peer();
-            if (waiting[i] == ep && link->failed()) {
-                report_failure(*link);
+            connection->check_peer();
+            if (waiting[i] == ep && connection->failed()) {
+                report_failure(*connection);
             }
         }
     }
@@ -307,47 +56,24 @@ unsigned SharedMemoryInterface::dispatch_pending() {
         std::remove_if(waiting.begin(), waiting.end(),
                        [](const Endpoint *ep) { return ep == nullptr || ep->pending.empty(); }),
         waiting.end());
-    // The next round begins with another endpoint, so that a busy one starves nobody.
+    // The next round begins with another endpoint, so that no busy one starves the others.
     if (waiting.size() > 1) {
         std::rotate(waiting.begin(), waiting.begin() + 1, waiting.end());
     }
     return count;
 }
 
-void SharedMemoryInterface::report_failure(Connection &link) {
-    const auto is_untold = [&link](const Endpoint *ep) {
-        return ep->link == &link && !ep->failure_reported;
+void SharedMemoryInterface::report_failure(Connection &connection) {
+    const auto must_be_told = [&connection](const Endpoint *ep) {
+        return ep->connection == &connection && !ep->failure_reported;
     };
-    // From the beginning each time: UCX may close endpoints when it is told.
-    for (auto ep = endpoints.begin();
-         (ep = std::find_if(endpoints.begin(), endpoints.end(), is_untold)) != endpoints.end();) {
+    // Searched from the beginning each time, because UCX may close endpoints when it is told.
+    for (auto ep = endpoints.begin(); (ep = std::find_if(endpoints.begin(), endpoints.end(),
+                                                         must_be_told)) != endpoints.end();) {
         (*ep)->failure_reported = true;
-        GPUSHM_LOG(debug, "telling UCX that process %d is gone", link.peer().pid);
+        GPUSHM_LOG(debug, "telling UCX that process %d is gone", connection.peer().pid);
         abi::symbols().handle_ep_error(&super.super, &(*ep)->super, to_ucs(Status::peer_failed));
     }
-}
-
-ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
-                                          const uct_iface_params_t *params,
-                                          const uct_iface_config_t *config, uct_iface_h *handle) {
-    static uct_iface_ops_t ops = make_ops();
-    const auto &settings = *reinterpret_cast<const InterfaceConfig *>(config);
-    auto iface = std::make_unique<SharedMemoryInterface>();
-    SegmentTable::instance().set_pinning_enabled(settings.pin != 0);
-    enable_host_registration_cache(settings.pin != 0 ? settings.host_pin_limit : 0);
-    StandbyKernels::instance().configure(standby_config(settings));
-    prepare_contexts();
-    openmpi::set_staging_limit(settings.openmpi_staging);
-    openmpi::set_buffered_limit(settings.openmpi_buffered);
-    iface->port =
-        Port::create(port_config(settings), {iface.get(), on_active_message, on_link_failed});
-    // At last: nothing that follows can fail, so that it need not be undone.
-    const ucs_status_t status =
-        abi::iface_init(&iface->super, &ops, &callbacks, md, worker, params, config);
-    if (status == UCS_OK) {
-        *handle = &iface.release()->super.super;
-    }
-    return status;
 }
 
 }  // namespace gpushm::uct

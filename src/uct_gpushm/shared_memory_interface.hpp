@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The interface that reaches other processes of the node: a port of the core, seen as UCX sees it.
+// The interface that reaches other processes of the node: a port of the core and its endpoints.
 #pragma once
 
 #include "core/transport/port.hpp"
 #include "uct_gpushm/abi/abi.hpp"
+#include "uct_gpushm/endpoint.hpp"
 
 #include <uct/api/uct.h>
 
@@ -12,29 +13,27 @@
 
 namespace gpushm::uct {
 
-struct Endpoint;
-
 struct SharedMemoryInterface {
     abi::Iface super;
-    /** Null when there was no memory or descriptor for it (logged): the interface then reaches
-     * nobody and UCX uses other transports. An interface that fails to open would fail the whole
-     * worker. */
+    /** Null, logged, when the system has no memory or descriptor for it. The interface then reaches
+     * no peer, and UCX uses other transports; if it failed to open, the whole worker would fail. */
     std::unique_ptr<Port> port;
     std::vector<Endpoint *> endpoints;
-    std::vector<Endpoint *> waiting;  // with requests that wait for resources; served in turn
+    std::vector<Endpoint *> waiting;  // endpoints with waiting requests, in turn; null: removed
 
-    /** Serves requests that wait; the number of those that went out. */
+    /** So that neither push_back() of one more endpoint nor add_waiting() allocates. */
+    void make_room_for_endpoint();
+    void add_waiting(Endpoint *ep);
+    void remove(Endpoint *ep);
+
+    /** Tries waiting requests. Returns how many were sent. */
     unsigned dispatch_pending();
-    /** Tells UCX of every endpoint of a failed link. */
-    void report_failure(Connection &link);
+    /** Tells UCX of every endpoint of a failed connection. */
+    void report_failure(Connection &connection);
 };
 
 inline SharedMemoryInterface *shared_memory_interface(uct_iface_h iface) {
     return reinterpret_cast<SharedMemoryInterface *>(iface);
 }
-
-ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
-                                          const uct_iface_params_t *params,
-                                          const uct_iface_config_t *config, uct_iface_h *iface);
 
 }  // namespace gpushm::uct

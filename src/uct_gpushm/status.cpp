@@ -22,14 +22,15 @@ ucs_status_t failure_to_ucs(Status status) {
         case Status::canceled:
             return UCS_ERR_CANCELED;
         case Status::peer_failed:
-            return UCS_ERR_ENDPOINT_TIMEOUT;  // as the transports of src/uct/sm
+            return UCS_ERR_ENDPOINT_TIMEOUT;  // like the transports of src/uct/sm
     }
     return UCS_ERR_IO_ERROR;
 }
 
 namespace {
 
-/** uct_invoke_completion and uct_completion_update_status of UCX (src/uct/base/uct_iface.h). */
+/** Does what uct_invoke_completion and uct_completion_update_status of UCX do
+ * (src/uct/base/uct_iface.h). */
 void count_down(void *argument, Status status) {
     auto *completion = static_cast<uct_completion_t *>(argument);
     if (status != Status::ok && completion->status == UCS_OK) {

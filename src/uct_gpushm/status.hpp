@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Status of the core in UCX's terms, and UCX completions in the core's.
+// Converts the core's Status to UCX's, and UCX's completions to the core's.
 #pragma once
 
 #include "core/base/status.hpp"
@@ -9,14 +9,14 @@
 
 namespace gpushm::uct {
 
-/** Of all but ok. */
+/** For all values but ok. */
 ucs_status_t failure_to_ucs(Status status);
 
 inline ucs_status_t to_ucs(Status status) {
     return status == Status::ok ? UCS_OK : failure_to_ucs(status);
 }
 
-/** Counts down `completion` when it is called; nothing for null. */
+/** A completion that counts `completion` down. Null: a completion that does nothing. */
 Completion to_core(uct_completion_t *completion);
 
 }  // namespace gpushm::uct

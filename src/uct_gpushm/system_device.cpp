@@ -11,7 +11,7 @@ namespace gpushm::uct {
 namespace {
 
 constexpr size_t kMaxGpus = 64;
-constexpr int kNotAsked = 0;  // what is known is one more than the number
+constexpr int kNotAsked = 0;  // known numbers are stored plus one
 
 std::optional<int> attribute(CUdevice_attribute which, CUdevice device) {
     int value = 0;
@@ -36,7 +36,7 @@ ucs_sys_device_t ask(CUdevice device) {
 }  // namespace
 
 ucs_sys_device_t system_device_of(const MemoryInfo &info) {
-    // Relaxed: whoever finds nothing asks, and gets the same answer.
+    // Relaxed: a thread that reads kNotAsked asks the driver and gets the same answer.
     static std::array<std::atomic<int>, kMaxGpus> known = {};
     const auto index = static_cast<size_t>(info.device);
     if (info.kind != MemoryKind::device || index >= kMaxGpus) {

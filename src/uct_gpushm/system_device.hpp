@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The number by which UCX knows a GPU: it finds the network devices next to it by that.
+// UCX's number of a GPU, with which it finds the network devices next to the GPU.
 #pragma once
 
 #include "core/memory/memory_info.hpp"
@@ -7,8 +7,8 @@
 
 namespace gpushm::uct {
 
-/** That of the GPU on which device memory lies; UCS_SYS_DEVICE_ID_UNKNOWN for other memory: managed
- * memory moves. The driver is asked once for each GPU. Thread safe. */
+/** The number of the GPU that has the device memory. UCS_SYS_DEVICE_ID_UNKNOWN for other memory;
+ * managed memory moves between devices. Asks the driver once for each GPU. Thread safe. */
 ucs_sys_device_t system_device_of(const MemoryInfo &info);
 
 }  // namespace gpushm::uct

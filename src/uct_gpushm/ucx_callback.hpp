@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions of ours in UCX's tables.
+// Makes functions fit for UCX's tables: no exception may reach UCX.
 #pragma once
 
 #include "core/base/no_throw.hpp"
@@ -11,7 +11,7 @@
 
 namespace gpushm::uct {
 
-/** A status says that there is no memory; a count is 0, as if nothing had happened. */
+/** The result when memory is short: a status of UCS_ERR_NO_MEMORY, a count of 0. */
 struct UcxFailure {
     template <typename Result>
     static Result of() {
@@ -23,7 +23,7 @@ struct UcxFailure {
     }
 };
 
-/** What UCX calls instead of `function`. */
+/** The function that UCX calls in place of `function`. */
 template <auto function>
 constexpr auto ucx_callback = &NoThrow<function, UcxFailure>::call;
 

@@ -196,8 +196,6 @@ ucs_status_t iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params
     ops.iface_flush = iface_flush;
     ops.iface_fence = iface_fence;
     ops.iface_progress = iface_progress;
-    ops.iface_progress_enable = symbols().progress_enable;
-    ops.iface_progress_disable = symbols().progress_disable;
     ops.iface_close = iface_close;
     ops.iface_query = iface_query;
     ops.iface_get_device_address = get_device_address;

@@ -323,7 +323,7 @@ TEST_F(PortGpuMessages, NonsenseInTheRingIsNoticedByWhoeverHasNothingUnderWay) {
         }
     }
     EXPECT_TRUE(connection_.failed());
-    EXPECT_EQ(log.count("nonsense into the staging ring"), 1u);
+    EXPECT_EQ(log.count("invalid data into the staging ring"), 1u);
     EXPECT_TRUE(progress_until({&a_}, [&] { return a_.failed_connections.size() == 1; }));
 }
 

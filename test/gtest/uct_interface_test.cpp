@@ -154,7 +154,7 @@ TEST_F(Uct, transfer_of_nothing_needs_no_key) {
 }
 
 TEST_F(Uct, copy_of_nothing_between_memory_kinds_is_one) {
-    const OpenMd md(ucx_.component("gpushm"), "gpucpy");
+    const OpenMd md(ucx_.component("gpushm"), "gpucopy");
     ASSERT_NE(md.get(), nullptr);
     const OpenIface iface(md.get(), "gpushm");
     ASSERT_NE(iface.get(), nullptr);
@@ -231,7 +231,7 @@ TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
     if (driver == nullptr) {
         GTEST_SKIP() << "no CUDA driver";
     }
-    const OpenMd md(ucx_.component("gpushm"), "gpucpy");
+    const OpenMd md(ucx_.component("gpushm"), "gpucopy");
     ASSERT_NE(md.get(), nullptr);
     const auto get_attribute =
         reinterpret_cast<int (*)(int *, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));

@@ -53,7 +53,7 @@ ucs_status_t finish_request(uct_pending_req_t *) {
 /** An endpoint of the interface that copies within a process. */
 class Copier {
 public:
-    Copier() : md_(Ucx::get().component("gpushm"), "gpucpy"), iface_(md_.get(), "gpushm") {
+    Copier() : md_(Ucx::get().component("gpushm"), "gpucopy"), iface_(md_.get(), "gpushm") {
         uct_ep_params_t params{};
         params.field_mask = UCT_EP_PARAM_FIELD_IFACE;
         params.iface = iface_.get();

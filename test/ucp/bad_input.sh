@@ -175,7 +175,7 @@ else
     try "no driver" 0 0 '' gpushm UCX_TLS=gpushm $host
     if command -v ucx_info >/dev/null; then
         try "no driver, nothing is detected" 1 0 '' sh -c \
-            "LD_PRELOAD=$preload ucx_info -d | grep gpucpy"
+            "LD_PRELOAD=$preload ucx_info -d | grep 'Memory domain: gpucopy'"
         try "no driver, the transport is there" 0 0 '' sh -c \
             "LD_PRELOAD=$preload ucx_info -d | grep 'Device: gpushm' >/dev/null"
     fi
@@ -236,7 +236,7 @@ for left in 0 1 4; do
 done
 
 # Peers
-try "another version" 0 2 'runs another version of gpushm .*; install the same version for both' \
+try "another version" 0 2 'runs another version of gpushm .*; install one version for both' \
     gpushm $peer foreign --what=version
 try "another user, by the address" 0 2 'runs as user .*: UCX uses another transport.*; run both' \
     gpushm $peer foreign --what=user
@@ -244,7 +244,7 @@ if setpriv --reuid=65534 --clear-groups test -r "$preload" 2>/dev/null; then
     try "another user" 0 2 'runs as user .*: UCX uses another transport for it; run both as the same' \
         gpushm $host --user1=65534
     try "a process that others may not look into" 0 2 \
-        'may not open the memory of this process\|/proc does not let this process open' \
+        'cannot open the memory of this process\|/proc does not let this process open' \
         setpriv --reuid=65534 --clear-groups env LD_PRELOAD="$preload" $host --hidden1=y
 else
     skip "another user" "needs root, and a build directory that others may read"

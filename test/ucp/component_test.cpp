@@ -35,7 +35,7 @@ TEST_F(UcxInfo, ListsBothDevices) {
     // Without a CUDA driver there is nothing to copy.
     if (run_command({program_folder() + "/ucp_peer", "cuda-before"}, {{"UCX_TLS", "self"}})
             .status != 77) {
-        expect_contains(result.output, "Memory domain: gpucpy");
+        expect_contains(result.output, "Memory domain: gpucopy");
         expect_contains(result.output, "Device: gpucopy");
     }
 }

@@ -7,9 +7,8 @@ namespace gpushm {
 
 void report_want_of_memory() noexcept {
     GPUSHM_LOG_ONCE(error,
-                    "there is no memory left (malloc fails): operations end with an error; look at "
-                    "the limits of "
-                    "the process (ulimit -v) and of its control group");
+                    "memory allocation failed: operations end with an error; raise the limits of "
+                    "the process (ulimit -v) or of its control group");
 }
 
 }  // namespace gpushm

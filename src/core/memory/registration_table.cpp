@@ -120,10 +120,10 @@ void RegistrationTable::await_writes(uint64_t id) {
         }
         if (is_late) {
             if (is_used(id)) {
-                GPUSHM_LOG(error,
-                           "memory was deregistered into which another thread of this process has "
-                           "copied for 2 "
-                           "seconds what a peer has sent: let that thread progress its worker");
+                GPUSHM_LOG(
+                    error,
+                    "another thread of this process has been copying a peer's data into "
+                    "deregistered memory for 2 seconds: let that thread progress its worker");
             }
             return;
         }

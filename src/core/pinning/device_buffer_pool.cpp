@@ -77,7 +77,7 @@ bool DeviceBufferPool::allocate(size_t bytes, CUcontext context, Block *block) {
                                 ? current.result()
                                 : driver->mem_alloc(&address, rounded(bytes));
     if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(debug, "no %zu bytes of GPU memory (%s)", rounded(bytes),
+        GPUSHM_LOG(debug, "cannot allocate %zu bytes of temporary GPU memory (%s)", rounded(bytes),
                    driver->error_name(result));
         return false;
     }

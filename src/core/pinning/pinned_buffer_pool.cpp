@@ -38,11 +38,10 @@ unsigned char *PinnedBufferPool::make_memory() {
                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                                     : MAP_FAILED;
     if (made == MAP_FAILED) {
-        GPUSHM_LOG_ONCE(
-            debug,
-            "no %zu bytes of memory to page-lock for small copies (%s): they go by pageable "
-            "memory",
-            kBytes, strerror(watched == 0 ? errno : watched));
+        GPUSHM_LOG_ONCE(debug,
+                        "cannot map %zu bytes of memory to page-lock for small copies (%s): they "
+                        "use pageable memory",
+                        kBytes, strerror(watched == 0 ? errno : watched));
         return nullptr;
     }
     madvise(made, kBytes, MADV_DONTFORK);

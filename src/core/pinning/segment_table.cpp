@@ -40,9 +40,8 @@ void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, uns
     }
     if (!no_kernel.complete()) {
         GPUSHM_LOG(warn,
-                   "%zu bytes of shared memory stay page-locked for good: a standby kernel has not "
-                   "left its GPU for "
-                   "a minute, look for a process that keeps that GPU busy",
+                   "%zu bytes of shared memory stay page-locked: a standby kernel has not left its "
+                   "GPU for a minute; look for a process that keeps that GPU busy",
                    length);
         return;
     }

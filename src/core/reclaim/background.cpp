@@ -102,8 +102,8 @@ private:
             running_ = true;
         } catch (const std::system_error &) {
             GPUSHM_LOG_ONCE(debug,
-                            "cannot start a thread: memory of the driver is freed at once, or "
-                            "by those that wait for messages");
+                            "cannot start a thread: memory of the driver is freed at once, or by "
+                            "threads that wait for messages");
         }
         return running_;
     }

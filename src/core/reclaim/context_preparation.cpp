@@ -55,7 +55,7 @@ void prepare_if_idle(const CudaDriver *driver, CUcontext context) {
     if (driver->ctx_record_event == nullptr || context_is_idle(context, kIdleProofNs)) {
         prepare(context);
     } else {
-        GPUSHM_LOG(debug, "the GPU is at work while UCX starts: no kernels");
+        GPUSHM_LOG(debug, "the GPU is busy while UCX starts: no kernels are loaded");
     }
 }
 

@@ -127,9 +127,8 @@ UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
         keep(received_tag, std::move(attached.descriptor));
     }
     GPUSHM_LOG_ONCE(warn,
-                    "somebody sends to this process's socket for descriptors of GPU memory without "
-                    "an end: such "
-                    "memory is copied through host memory; look who sends to "
+                    "the socket for descriptors of GPU memory of this process never becomes empty: "
+                    "such memory is copied through host memory; find the process that sends to "
                     "@gpushm-descriptors-... (ss -xap)");
     return UniqueFd();
 }

@@ -99,7 +99,7 @@ std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint
     const MailboxGeometry geometry = {cell_count, slot_bytes};
     if (!geometry.possible()) {
         GPUSHM_LOG(warn,
-                   "a mailbox of %u cells with %llu bytes each cannot be: take a power of two "
+                   "a mailbox of %u cells with %llu bytes each is not possible: use a power of two "
                    "up to 1048576, and a multiple of 64 up to 67108864",
                    cell_count, static_cast<unsigned long long>(slot_bytes));
         return std::nullopt;
@@ -167,8 +167,8 @@ MessagePayload MailboxReceiver::payload_behind(const MessagePayload &payload) co
 void MailboxReceiver::drop_broken(const ReceivedCell &message) {
     GPUSHM_LOG_ONCE(
         error,
-        "a peer wrote a broken message (kind %u, %u bytes, sender %u) into our mailbox: it is "
-        "dropped; look for memory corruption in the job's processes",
+        "a peer wrote a broken message (kind %u, %u bytes, sender %u) into the mailbox of this "
+        "process: the message is dropped; look for memory corruption in the job's processes",
         static_cast<unsigned>(message.kind), message.length, message.sender);
     release();
 }

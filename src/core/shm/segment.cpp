@@ -122,11 +122,11 @@ void Segment::discard() {
 /** For good: peers need not fear SIGBUS. */
 std::optional<Segment> Segment::seal(Segment segment) {
     if (fcntl(segment.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        GPUSHM_LOG(warn,
-                   "cannot seal shared memory (%s), which peers insist on: gpushm does without it, "
-                   "messages take "
-                   "another way",
-                   strerror(errno));
+        GPUSHM_LOG(
+            warn,
+            "cannot seal shared memory (%s), which peers require: UCX uses other transports; allow "
+            "fcntl(F_ADD_SEALS) in the container's filter on system calls (seccomp)",
+            strerror(errno));
         return std::nullopt;
     }
     return segment;

@@ -52,8 +52,8 @@ std::optional<WakeSocket> WakeSocket::create(const Cookie &cookie) {
     UniqueFd made = can_wake() ? bind_abstract(kPurpose, cookie) : UniqueFd();
     if (!made) {
         GPUSHM_LOG(warn,
-                   "cannot make a socket to be woken by (%s): raise the limit of open files "
-                   "(ulimit -n)",
+                   "cannot make the socket that wakes this process (%s): raise the limit of open "
+                   "files (ulimit -n)",
                    strerror(errno));
         return std::nullopt;
     }

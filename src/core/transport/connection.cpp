@@ -108,7 +108,7 @@ void Connection::check_peer() {
     }
     if (ring_sender_.is_broken()) {
         GPUSHM_LOG(error,
-                   "process %d wrote nonsense into the staging ring: the connection is given up; "
+                   "process %d wrote invalid data into the staging ring: the connection is closed; "
                    "look for memory corruption in the job's processes",
                    peer().pid);
         fail();
@@ -130,12 +130,13 @@ void Connection::check_mailbox() {
         last_words_ = channel_.port.reserved_tickets();
         channel_.activate();
     } else if (channel_.mailbox.is_given_up()) {
-        GPUSHM_LOG(error, "process %d has given the connection up: its log says why", peer().pid);
+        GPUSHM_LOG(error, "process %d has closed the connection after an error: see its log",
+                   peer().pid);
         fail();
     } else if (!channel_.mailbox.makes_sense()) {
         GPUSHM_LOG(error,
-                   "somebody wrote nonsense into the mailbox of process %d: the connection is "
-                   "given up; look for memory corruption in the job's processes",
+                   "the mailbox of process %d has invalid data: the connection is closed; look for "
+                   "memory corruption in the job's processes",
                    peer().pid);
         fail();
     }
@@ -214,8 +215,8 @@ void Connection::fail() {
 
 void Connection::fail_for_want_of_memory() {
     GPUSHM_LOG(error,
-               "there is no memory for what process %d sent or is to be sent: the connection is "
-               "given up; look at the limits of this process (ulimit -v) and of its control group",
+               "memory allocation failed for messages from or to process %d: the connection is "
+               "closed; raise the limits of this process (ulimit -v) or of its control group",
                peer().pid);
     fail();
 }

@@ -8,8 +8,8 @@ namespace gpushm {
 
 void report_wrong_length(const Connection &connection) {
     GPUSHM_LOG_ONCE(error,
-                    "process %d sent a control message of a wrong kind or length: it is dropped; "
-                    "look for memory corruption in the job's processes",
+                    "process %d sent a control message of a wrong kind or length: the message is "
+                    "dropped; look for memory corruption in the job's processes",
                     connection.peer().pid);
 }
 

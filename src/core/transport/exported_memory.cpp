@@ -21,8 +21,8 @@ constexpr size_t kMaxExports = 1024;
 void ExportedMemory::receive_request(const MapRequest &request) {
     if (requests_.size() == kMaxMapRequests) {
         GPUSHM_LOG(error,
-                   "process %d asks for GPU memory without waiting for answers: the connection is "
-                   "given up; look for memory corruption in the job's processes",
+                   "process %d asks for handles of GPU memory without waiting for answers: the "
+                   "connection is closed; look for memory corruption in the job's processes",
                    channel_.peer.pid);
         channel_.fail();
         return;

@@ -54,8 +54,8 @@ void HostReadHelper::receive_request(const HelpRequest &request) {
     if (request.shared.index >= kSharedTransfers || request.length == 0 || pieces == 0 ||
         pieces > SharedTransfer::kMaxPieces || requests_.size() >= kSharedTransfers) {
         GPUSHM_LOG(error,
-                   "process %d asked for nonsense: ignored; look for memory corruption in the "
-                   "job's processes",
+                   "process %d sent an invalid request for help with a copy: the request is "
+                   "ignored; look for memory corruption in the job's processes",
                    channel_.peer.pid);
         return;
     }

@@ -231,8 +231,8 @@ void HostReads::note_refused(const BufferKey &buffer) {
     // Managed memory is one buffer's matter: its pages may have moved to the GPU.
     refused_ |= buffer.kind != MemoryKind::managed;
     GPUSHM_LOG(debug,
-               "the operating system does not let this process read the memory of process %d (%s): "
-               "large messages between hosts go through the staging ring",
+               "process_vm_readv cannot read the memory of process %d (%s): large messages between "
+               "host buffers go through the staging ring",
                channel_.peer.pid, strerror(errno));
 }
 

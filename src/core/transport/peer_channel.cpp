@@ -8,8 +8,8 @@ namespace gpushm {
 
 void PeerChannel::give_up_broken_transfer() {
     GPUSHM_LOG(error,
-               "process %d ended a transfer that is under way: the connection is given up; look "
-               "for memory corruption in the job's processes",
+               "process %d reported the end of a transfer that has not ended: the connection is "
+               "closed; look for memory corruption in the job's processes",
                peer.pid);
     fail();
 }

@@ -82,8 +82,8 @@ bool PeerMemory::owns(const BufferKey &buffer) {
     const bool is_known = buffer.owner == owner_;
     if (!is_known) {
         GPUSHM_LOG_ONCE(error,
-                        "process %d names memory of another process as its own: it is not mapped; "
-                        "look for memory corruption in the job's processes",
+                        "process %d names memory of another process as its own: the memory is not "
+                        "mapped; look for memory corruption in the job's processes",
                         pid);
     }
     return is_known;
@@ -108,8 +108,8 @@ bool PeerMemory::take_request(uint64_t owner, uint64_t buffer_id) {
 void PeerMemory::receive_answer(const MapAnswer &answer) {
     if (!take_request(answer.owner, answer.buffer_id)) {
         GPUSHM_LOG_ONCE(error,
-                        "process %d gives GPU memory that it was not asked for: it is not mapped; "
-                        "look for memory corruption in the job's processes",
+                        "process %d sent a handle of GPU memory that it was not asked for: the "
+                        "memory is not mapped; look for memory corruption in the job's processes",
                         channel_.peer.pid);
         return;
     }

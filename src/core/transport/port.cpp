@@ -128,9 +128,8 @@ void Port::end_copies(uint64_t registration) {
 void Port::stop_waiting(uint64_t registration) {
     while (const std::optional<MailboxReceiver::Writer> writer = find_writer(registration)) {
         GPUSHM_LOG(error,
-                   "process %d does not end a copy into memory that this process has deregistered: "
-                   "it was stopped, "
-                   "or hangs; what it has begun to write may still be written",
+                   "process %d does not end a copy into memory that this process has deregistered, "
+                   "and may still write there: see whether it is stopped or hangs",
                    writer->pid);
         if (!as_possible([&] { given_up_writes_[writer->sender] = registration; })) {
             return;
@@ -176,8 +175,8 @@ inline void Port::deliver_slot(const ReceivedCell &message) {
 
 void Port::report_impossible_id(uint8_t am_id) {
     GPUSHM_LOG_ONCE(error,
-                    "a peer sent a message with the impossible id %u: it is dropped; look for "
-                    "memory corruption in the job's processes",
+                    "a peer sent a message with the impossible id %u: the message is dropped; look "
+                    "for memory corruption in the job's processes",
                     am_id);
 }
 
@@ -261,8 +260,8 @@ void Port::receive_close(uint16_t sender) {
     const Connection *connection = known_connection(sender);
     if (connection != nullptr && !connection->peer_ended()) {
         GPUSHM_LOG(error,
-                   "process %d is said to be at its end, but has not closed its mailbox: ignored; "
-                   "look for memory corruption in the job's processes",
+                   "process %d is reported to have ended, but has not closed its mailbox: the "
+                   "report is ignored; look for memory corruption in the job's processes",
                    connection->peer().pid);
         return;
     }
@@ -395,7 +394,8 @@ void Port::forget_finished_connections() {
 void Port::housekeeping() {
     if (mailbox_.skip_dead_sender()) {
         GPUSHM_LOG_ONCE(warn,
-                        "a peer died while it wrote into our mailbox: its message is dropped");
+                        "a peer died while it wrote a message into the mailbox of this process: "
+                        "the message is dropped");
     }
     while (const std::optional<uint16_t> dead = mailbox_.find_dead_sender()) {
         Connection *connection = known_connection(*dead);

@@ -21,7 +21,10 @@ constexpr size_t kMaxIncomingPuts = 1u << 16;
 void RingReceiver::receive_offer(const RingOffer &offer) {
     const int pid = channel_.peer.pid;
     if (ring_) {
-        GPUSHM_LOG(error, "process %d broke the protocol: it offered a second ring", pid);
+        GPUSHM_LOG(error,
+                   "process %d offered a second ring: the ring is refused; look for memory "
+                   "corruption in the job's processes",
+                   pid);
         channel_.send(CellKind::ring_answer, RingAnswer{0});  // it would wait for ever
         return;
     }

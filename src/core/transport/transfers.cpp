@@ -199,10 +199,10 @@ void Transfers::receive_done(const TransferDone &done) {
         return;
     }
     if (done.failed != 0) {
-        GPUSHM_LOG(error,
-                   "process %d could not complete a transfer: its log says why, with "
-                   "UCX_LOG_LEVEL=debug",
-                   channel_.peer.pid);
+        GPUSHM_LOG(
+            error,
+            "process %d could not complete a transfer: see its log, with UCX_LOG_LEVEL=debug",
+            channel_.peer.pid);
     }
     operations_.end(done.transfer_id, done.failed != 0 ? Status::gpu_error : Status::ok);
 }

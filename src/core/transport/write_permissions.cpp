@@ -49,8 +49,8 @@ void WritePermissions::await() {
         if (waits && std::chrono::steady_clock::now() > end) {
             waits = false;
             GPUSHM_LOG(error,
-                       "process %d does not end a copy into this process's memory that it has "
-                       "begun: it was stopped, or hangs",
+                       "process %d does not end a copy into memory of this process: see whether it "
+                       "is stopped or hangs",
                        channel_.peer.pid);
         }
     }

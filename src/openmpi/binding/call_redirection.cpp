@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes calls from one library of the process into another go to functions of ours.
 #include "openmpi/binding/call_redirection.hpp"
 
 #include "core/base/log.hpp"
@@ -39,14 +38,14 @@ bool is_in_table(const ElfW(Rela) & entry) {
     return type == kJumpSlot || type == kTableEntry;
 }
 
-/** A pointer among initialised data. In packed structures it may lie anywhere: then it is none for
- * us. */
+/** A pointer in initialised data. Pointers in packed structures may be unaligned: they are ignored.
+ */
 bool is_pointer(const ElfW(Rela) & entry) {
     return ELF64_R_TYPE(entry.r_info) == kPointer && entry.r_addend == 0 &&
            entry.r_offset % sizeof(void *) == 0;
 }
 
-/** What the dynamic section of an object says of its relocations. */
+/** The relocations of an object, from its dynamic section. */
 struct Relocations {
     const ElfW(Sym) *symbols = nullptr;
     const char *names = nullptr;
@@ -54,7 +53,7 @@ struct Relocations {
     size_t bytes[2] = {};
 };
 
-/** glibc writes addresses into the dynamic section, but not into that of the vDSO. */
+/** glibc turns offsets in the dynamic section into addresses, except in the vDSO. */
 template <typename T>
 const T *pointer_in(const dl_phdr_info &object, ElfW(Addr) value) {
     return reinterpret_cast<const T *>(value < object.dlpi_addr ? object.dlpi_addr + value : value);
@@ -94,8 +93,8 @@ uintptr_t page_of(uintptr_t address) {
     return address & ~(static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) - 1);
 }
 
-/** The tables of a library that is bound at once are read-only (PT_GNU_RELRO), as far as they fill
- * whole pages: what lies behind them is written to (glibc, _dl_protect_relro). */
+/** Whether the loader has made the table read-only (PT_GNU_RELRO of a library that is bound at
+ * once). It protects whole pages only (glibc, _dl_protect_relro). */
 bool is_read_only(const dl_phdr_info &object, const void *place) {
     const auto address = reinterpret_cast<uintptr_t>(place);
     return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
@@ -106,7 +105,7 @@ bool is_read_only(const dl_phdr_info &object, const void *place) {
                        });
 }
 
-/** False for what the loader has changed in code (DT_TEXTREL). */
+/** False: the loader has changed code there (DT_TEXTREL). */
 bool is_in_data(const dl_phdr_info &object, const void *place) {
     const auto offset = reinterpret_cast<ElfW(Addr)>(place) - object.dlpi_addr;
     return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
@@ -156,12 +155,11 @@ const char *file_name(const dl_phdr_info &object) {
     return slash != nullptr ? slash + 1 : object.dlpi_name;
 }
 
-/** An object of the process that stays loaded while this lives. Where another thread is loading it,
- * this waits: it may be listed before the loader has resolved its addresses, which has to come
- * first. */
+/** Keeps an object of the process loaded. The constructor waits if another thread is loading the
+ * object: it may be listed before the loader has resolved its addresses. */
 class HeldObject {
 public:
-    /** A name as dl_iterate_phdr() tells it; that of the program is empty. */
+    /** A name from dl_iterate_phdr(); empty: the program. */
     explicit HeldObject(const std::string &name)
         : handle_(dlopen(name.empty() ? nullptr : name.c_str(), RTLD_LAZY | RTLD_NOLOAD)) {
         const link_map *object = nullptr;
@@ -178,7 +176,7 @@ public:
         : handle_(std::exchange(other.handle_, nullptr)), dynamic_(other.dynamic_) {}
     HeldObject &operator=(HeldObject &&) = delete;
 
-    /** Null: it is gone. */
+    /** Null: the object was unloaded. */
     const ElfW(Dyn) * dynamic() const { return dynamic_; }
 
 private:
@@ -188,8 +186,9 @@ private:
 
 }  // namespace
 
-/** Two walks over the objects of the process, in a lock of the loader that does not keep it from
- * relocating: the first finds those to be changed, the second changes them while they are held. */
+/** Walks over the objects of the process twice: the first walk finds the objects to change, the
+ * second changes them while they are held. The loader's lock during a walk does not prevent
+ * relocations. */
 struct ObjectVisit {
     CallRedirection &redirection;
     std::vector<std::string> found = {};
@@ -236,7 +235,7 @@ struct ObjectVisit {
 private:
     using Target = CallRedirection::Target;
 
-    /** What was loaded since may lie where something lay that is gone. */
+    /** After an unload, a new object may have the address of the old one. */
     void forget_unloaded(const dl_phdr_info &object) {
         if (object.dlpi_subs != redirection.unloads_) {
             redirection.unloads_ = object.dlpi_subs;
@@ -276,7 +275,7 @@ private:
         }
     }
 
-    /** Null: nobody wants to change `entry`. */
+    /** Null: `entry` stays. */
     const Target *find_target(const dl_phdr_info &object, const Relocations &relocations,
                               const ElfW(Rela) & entry) const {
         if (!is_in_table(entry) && !is_pointer(entry)) {
@@ -303,7 +302,7 @@ private:
         }
     }
 
-    /** What the program has set meanwhile stays. */
+    /** False: the program has changed the pointer, which then stays. */
     static bool points_to(const void *original, const dl_phdr_info &object, void *const *place) {
         return original != nullptr && is_in_data(object, place) &&
                __atomic_load_n(place, __ATOMIC_RELAXED) == original;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes calls from one library of the process into another go to functions of ours.
+// Redirects calls between libraries of the process to gpushm's functions.
 #pragma once
 
 #include <cstddef>
@@ -9,35 +9,36 @@
 
 namespace gpushm::openmpi {
 
-/** Changes what the loader has resolved: the entries of global offset tables (System V ABI, AMD64
- * supplement, "Global Offset Table") that hold the address of a function which other libraries
- * define, and pointers to it among initialised data. Calls within the defining library are not
- * reached. Nothing of it is undone: the replacements must stay for the life of the process. Not
- * thread safe. */
+/** Changes addresses that the loader has resolved: entries of global offset tables (System V ABI,
+ * AMD64 supplement, "Global Offset Table") for functions of other libraries, and pointers to such
+ * functions in initialised data. It does not reach calls within the library that defines the
+ * function. No change is undone: the replacements must exist until the process ends. Not thread
+ * safe. */
 class CallRedirection {
 public:
-    /** Calls of `symbol` go to `replacement`; `only_in`, if not empty: those from libraries whose
-     * file name begins with one of these. */
+    /** Redirects calls of `symbol` to `replacement`. `only_in`: in libraries whose file name begins
+     * with one of these; empty: in all. */
     void add(const char *symbol, void *replacement, const std::vector<std::string> &only_in = {});
 
-    /** As add() from everywhere, and by pointers among initialised data, too, where they still are
-     * `original`. */
+    /** Redirects calls of `symbol` in all libraries, and calls by pointers in initialised data that
+     * still are `original`. */
     void add_function(const char *symbol, const void *original, void *replacement);
 
-    /** Changes the objects that were loaded since the last time, our own excepted, or all of them
-     * after add(); the number of entries written. Waits for what other threads are loading. */
+    /** Changes the objects that were loaded since the last call, or all objects after add(), but
+     * not the plugin itself. Waits for objects that other threads are loading. Returns the number
+     * of entries written. */
     size_t apply();
 
 private:
     struct Target {
-        const void *original;  // null: pointers are left alone
+        const void *original;  // null: pointers in data stay
         void *replacement;
         std::vector<std::string> only_in;
     };
 
     std::unordered_map<std::string, Target> targets_;
     std::vector<const void *> done_;  // dynamic sections of the objects that were changed
-    unsigned long long unloads_ = 0;  // of which the loader had told then
+    unsigned long long unloads_ = 0;  // the loader's count at the last apply()
 
     friend struct ObjectVisit;
 };

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which predefined datatypes are numbers that a GPU can reduce.
 #include "openmpi/binding/element_types.hpp"
 
 #include "core/copy/reduction.hpp"
@@ -18,8 +17,8 @@ struct Known {
     Numbers numbers;
 };
 
-// Not MPI_UNSIGNED_LONG, which Open MPI compares as if it had a sign, nor MPI_OFFSET, which it
-// compares as if it had none (ompi/op/op.c of 4.1 and 5.0).
+// Without MPI_UNSIGNED_LONG, which Open MPI compares as signed, and MPI_OFFSET, which it compares
+// as unsigned (ompi/op/op.c of 4.1 and 5.0).
 constexpr Known kKnown[] = {{"ompi_mpi_signed_char", Numbers::with_sign},
                             {"ompi_mpi_unsigned_char", Numbers::without_sign},
                             {"ompi_mpi_byte", Numbers::without_sign},
@@ -68,7 +67,7 @@ Types &types() {
     return *instance;
 }
 
-/** None for a size that is not among those of GPUs, as a compiler may choose for Fortran. */
+/** Empty: no type of GPUs has this size. A Fortran compiler may choose such a size. */
 std::optional<ElementType> with_size(Numbers numbers, size_t bytes) {
     const bool sign = numbers == Numbers::with_sign;
     if (numbers == Numbers::floating || numbers == Numbers::complex) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which predefined datatypes are numbers that a GPU can reduce.
+// The predefined datatypes whose elements a GPU can reduce.
 #pragma once
 
 #include "core/kernels/reduction_kernel.hpp"
@@ -10,17 +10,17 @@
 
 namespace gpushm::openmpi {
 
-/** Notes the datatypes of `library`; to be called once, before the others. */
+/** Finds the datatypes of `library`. Call once, before the other function. */
 void find_element_types(const OpenMpiLibrary &library);
 
-/** Of what an element consists. */
+/** The numbers that an element consists of. */
 struct ElementNumbers {
     ElementType type;
     size_t count;  // 2: a complex number
 };
 
-/** None for what GPUs do not compute: datatypes that were derived, long double, and complex numbers
- * but for their sums, which are those of their parts. */
+/** Empty: GPUs do not compute the operation. They do not for derived datatypes, for long double,
+ * and for complex numbers except sums, which are sums of their parts. */
 std::optional<ElementNumbers> numbers_to_reduce(ReductionOperation operation, const void *datatype);
 
 }  // namespace gpushm::openmpi

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which process of a job speaks for all.
+// Which process of a job logs a line that concerns the whole job.
 #pragma once
 
 #include <cstring>
 
 namespace gpushm::openmpi {
 
-/** Whether the environment names another rank than the first. `find` is getenv or the like. */
+/** Whether the environment names a rank other than the first. `find` has the contract of getenv. */
 template <typename Find>
 bool is_later_rank(const Find &find) {
     for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {

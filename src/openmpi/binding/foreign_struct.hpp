@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Members of a structure of which only offsets are known.
+// Access to the members of a structure by their offsets.
 #pragma once
 
+#include "uct_gpushm/abi/struct_layout.hpp"
+
 #include <cstddef>
-#include <cstring>
 
 namespace gpushm::openmpi {
 
-/** A structure of Open MPI, owned by Open MPI. */
+/** A structure of Open MPI, which owns it. */
 class ForeignStruct {
 public:
     explicit ForeignStruct(const void *handle)
@@ -18,13 +19,11 @@ public:
 protected:
     template <typename T>
     T get(size_t offset) const {
-        T value;
-        memcpy(&value, handle_ + offset, sizeof(value));
-        return value;
+        return abi::load<T>(handle_, offset);
     }
     template <typename T>
     void set(size_t offset, const T &value) {
-        memcpy(handle_ + offset, &value, sizeof(value));
+        abi::store(handle_, offset, value);
     }
     char *at(size_t offset) const { return handle_ + offset; }
 

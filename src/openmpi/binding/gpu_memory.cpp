@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the replaced functions of Open MPI ask about buffers.
 #include "openmpi/binding/gpu_memory.hpp"
 
 #include "core/base/log.hpp"
@@ -12,7 +11,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** A driver that is there but was never initialised knows no memory. */
+/** A driver that the process has not initialised knows no memory. */
 bool process_uses_cuda() {
     const CudaDriver *driver = CudaDriver::get();
     CUcontext context;
@@ -24,7 +23,7 @@ int (*is_initialized)(int *flag) = nullptr;
 int (*is_finalized)(int *flag) = nullptr;
 void *comm_world = nullptr;
 
-/** Open MPI 6.0 makes it in MPI_Init; a program may have sessions only. */
+/** Open MPI 6.0 creates MPI_COMM_WORLD in MPI_Init. A program may use sessions only. */
 bool has_comm_world() {
     int initialized = 0;
     int finalized = 0;
@@ -59,7 +58,10 @@ void call_error_handler(int code) {
 }  // namespace
 
 int report_no_memory(const char *operation) {
-    GPUSHM_LOG(error, "no host memory for %s a buffer in GPU memory, its data are lost", operation);
+    GPUSHM_LOG(error,
+               "cannot allocate host memory for %s a buffer in GPU memory, whose data are lost: "
+               "use smaller messages or raise the memory limit",
+               operation);
     call_error_handler(kMpiErrorNoMemory);
     return -2;  // OPAL_ERR_OUT_OF_RESOURCE
 }
@@ -72,7 +74,7 @@ int report_want_of_memory_to_mpi() {
 
 void report_lost(const char *operation) {
     GPUSHM_LOG(error,
-               "%s of a buffer in GPU memory failed, its data are lost: see the message before "
+               "%s of a buffer in GPU memory failed, and its data are lost: see the message before "
                "this one",
                operation);
     call_error_handler(kMpiErrorOther);

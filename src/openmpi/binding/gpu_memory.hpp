@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the replaced functions of Open MPI ask about buffers, and how they tell of a GPU that fails.
+// Used by the functions that replace those of Open MPI: whether a buffer is in GPU memory, copies,
+// and how a failure reaches MPI's error handler.
 #pragma once
 
 #include "core/copy/copy_pieces.hpp"
@@ -10,31 +11,31 @@
 
 namespace gpushm::openmpi {
 
-/** Whether a GPU has to copy the memory at `address`: device memory, and managed memory that is not
- * on the CPU. No for null. */
+/** Whether a GPU has to copy the memory at `address`: device memory, or managed memory whose pages
+ * are not on the CPU. False for null. */
 bool is_gpu_memory(const void *address);
 
-/** As above, of elements of `datatype` at `base`, by the first byte of theirs. A null base means
- * absolute addresses (MPI_BOTTOM), which may be of several kinds: then yes, when the process uses
- * CUDA at all. */
+/** Whether a GPU has to copy elements of `datatype` at `base`, judged by the first byte. A null
+ * base means absolute addresses (MPI_BOTTOM), which may be in several kinds of memory: true if the
+ * process uses CUDA. */
 bool is_gpu_memory(const OpalDatatype &datatype, const void *base);
 
-/** Copies; when a GPU fails, MPI's error handler is called, since Open MPI takes these copies for
- * something that cannot fail. `operation` is for the message. False then. */
+/** Copies. False: a GPU failed; the failure is logged with the name `operation`, and MPI's error
+ * handler was called, because Open MPI assumes that these copies cannot fail. */
 bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation);
 
-/** Calls MPI's error handler for such a copy that has failed elsewhere. */
+/** Logs a failed copy and calls MPI's error handler. */
 void report_lost(const char *operation);
 
-/** The same for host memory that cannot be had; an error of OPAL. */
+/** Logs that host memory is short, and calls MPI's error handler. Returns an error code of OPAL. */
 int report_no_memory(const char *operation);
 
-/** Tells of it where memory is short for anything else, and calls that handler; an error class of
- * MPI. */
+/** Logs that memory is short, outside of a copy, and calls MPI's error handler. Returns an error
+ * class of MPI. */
 int report_want_of_memory_to_mpi();
 
-/** Whether this thread has reported such a failure since the watch began: MPI's error handler may
- * have returned, and what Open MPI then returns says nothing of it. */
+/** Whether this thread has reported a failure since the object was made. MPI's error handler may
+ * return, and the result of Open MPI's function then does not show the failure. */
 class FailureWatch {
 public:
     FailureWatch() : begin_(reported_) {}
@@ -46,7 +47,7 @@ private:
     const unsigned begin_;
 };
 
-/** To be called once, before the others. */
+/** Call once, before the other functions. */
 void set_error_reporting(const OpenMpiLibrary &library);
 
 }  // namespace gpushm::openmpi

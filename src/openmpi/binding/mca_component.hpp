@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a component describes itself to Open MPI's MCA 2.1, which Open MPI 4.1, 5.0 and 6.0 share.
+// The structures with which a component describes itself to MCA 2.1 of Open MPI 4.1, 5.0 and 6.0.
 #pragma once
 
 #include <stddef.h>
@@ -26,7 +26,7 @@ struct McaComponent {
 static_assert(sizeof(McaComponent) == 224 && offsetof(McaComponent, component_name) == 84,
               "MCA 2.1");
 
-/** mca_base_component_data_t, which follows it. */
+/** mca_base_component_data_t (opal/mca/mca.h), which follows McaComponent. */
 struct McaComponentData {
     uint32_t checkpoint;
     char reserved[32];

@@ -16,7 +16,9 @@ bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redir
         return false;
     }
     const auto redirect_callers = [&](const std::string &symbol, void *function) {
-        GPUSHM_LOG(debug, "%s itself cannot be changed: its callers are", symbol.c_str());
+        GPUSHM_LOG(debug,
+                   "%s cannot be changed: its callers are changed, except those that use dlsym",
+                   symbol.c_str());
         if (library.as_called(symbol.c_str()) == function) {
             redirection->add_function(symbol.c_str(), function, replacement);
         }
@@ -26,7 +28,7 @@ bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redir
     if (!is_changed) {
         redirect_callers(profiled_name, profiled);
     }
-    // The same function in all Open MPI that can make two names for one.
+    // Both names are one function unless the compiler that built Open MPI has no aliases.
     void *original_of_plain = nullptr;
     const bool is_plain_changed =
         plain == profiled ? is_changed : redirect_function(plain, replacement, &original_of_plain);

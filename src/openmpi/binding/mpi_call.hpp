@@ -9,16 +9,16 @@
 
 namespace gpushm::openmpi {
 
-// Error classes of Open MPI (ompi/include/mpi.h.in), the same in all versions.
+// Error classes (ompi/include/mpi.h.in of Open MPI 4.1, 5.0 and 6.0).
 constexpr int kMpiSuccess = 0;
 constexpr int kMpiErrorOther = 16;
 constexpr int kMpiErrorNoMemory = 39;
 
-/** Has calls of Open MPI's PMPI_<name> and MPI_<name> go to `replacement`, however they come to it;
- * `*original` is what does the work then. A profiling tool that stands before either keeps its
- * place, and what it calls comes to us. Where the function itself cannot be changed
- * (core/patching/function_redirection.hpp), `redirection` changes its callers: those that look it
- * up by dlsym are not reached then. False when this Open MPI has no such function. */
+/** Redirects all calls of Open MPI's PMPI_<name> and MPI_<name> to `replacement`. `*original`
+ * becomes a function that does the original work. Profiling tools keep their place, and their calls
+ * are redirected. If the function itself cannot be changed
+ * (core/patching/function_redirection.hpp), `redirection` changes its callers, except those that
+ * find it with dlsym. False: this Open MPI has no such function. */
 bool redirect_mpi_function(const OpenMpiLibrary &library, CallRedirection *redirection,
                            const std::string &name, void **original, void *replacement);
 

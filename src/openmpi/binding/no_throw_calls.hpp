@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions of ours that Open MPI and MPI programs call: memory that is short is an error there,
-// not an exception.
+// Wrappers of functions that Open MPI and MPI programs call. They turn std::bad_alloc into an
+// error.
 #pragma once
 
 #include "core/base/no_throw.hpp"
@@ -16,7 +16,7 @@
 
 namespace gpushm::openmpi {
 
-/** Of a function of MPI: its error handler is called, and the error class returned. */
+/** For a function of MPI: calls the error handler and returns the error class. */
 struct MpiFailure {
     template <typename Result>
     static Result of() {
@@ -24,7 +24,8 @@ struct MpiFailure {
     }
 };
 
-/** Of a function of UCP: its caller tells MPI. A pointer is a ucs_status_ptr_t. */
+/** For a function of UCP, whose caller reports the error to MPI. A pointer is a ucs_status_ptr_t.
+ */
 struct UcpFailure {
     template <typename Result>
     static Result of() {
@@ -39,8 +40,8 @@ struct UcpFailure {
     }
 };
 
-/** Of a function of OPAL, or of an operation of MPI: some of its callers take it for something that
- * cannot fail, so MPI's error handler is called. */
+/** For a function of OPAL or of a reduction operation. Some of their callers ignore the result, so
+ * MPI's error handler is called. */
 struct OpalFailure {
     template <typename Result>
     static Result of() {
@@ -64,12 +65,12 @@ struct NoThrowCall<function, Failure> {
     }
 };
 
-/** What Open MPI, or a program, calls instead of `function`. What the program's own functions
- * throw, an error handler of MPI for instance, passes as without us. */
+/** The function that Open MPI or a program calls in place of `function`. Other exceptions, which
+ * only functions of the program throw (its error handler of MPI, for instance), pass through. */
 template <auto function, typename Failure>
 constexpr auto no_throw_call = &NoThrowCall<function, Failure>::call;
 
-/** CallRedirection::add(). */
+/** CallRedirection::add() with a wrapper of `replacement`. */
 template <auto replacement, typename Failure>
 void redirect_call(CallRedirection *redirection, const char *symbol,
                    const std::vector<std::string> &only_in = {}) {
@@ -77,16 +78,28 @@ void redirect_call(CallRedirection *redirection, const char *symbol,
                      only_in);
 }
 
-/** redirect_mpi_function() of a function whose result is an error class. */
+/** redirect_mpi_function() with a wrapper of `replacement`, whose result is an error class. */
 template <auto replacement, typename Function>
 bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection,
                        const std::string &name, Function *original) {
     static_assert(
         std::is_same_v<Function,
                        std::remove_const_t<decltype(no_throw_call<replacement, MpiFailure>)>>,
-        "it stands in the place of that");
+        "the replacement has the type of the original");
     return redirect_mpi_function(library, redirection, name, reinterpret_cast<void **>(original),
                                  reinterpret_cast<void *>(no_throw_call<replacement, MpiFailure>));
 }
+
+/** An Open MPI whose calls are redirected. */
+struct MpiTarget {
+    const OpenMpiLibrary &library;
+    CallRedirection *redirection;
+
+    /** Call::call replaces MPI_<name>. Call::original becomes the function that it replaces. */
+    template <typename Call>
+    void redirect(const std::string &name) const {
+        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
+    }
+};
 
 }  // namespace gpushm::openmpi

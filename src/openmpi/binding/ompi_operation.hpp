@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Open MPI's description of a reduction operation, as far as we read and change it: ompi_op_t of
-// ompi/op/op.h, the same in Open MPI 4.1, 5.0 and 6.0 but for the number of types.
+// The members of Open MPI's reduction operation that gpushm reads and changes: ompi_op_t of
+// ompi/op/op.h, equal in Open MPI 4.1, 5.0 and 6.0 except for the number of types.
 #pragma once
 
 #include "openmpi/binding/foreign_struct.hpp"
@@ -10,28 +10,29 @@
 
 namespace gpushm::openmpi {
 
-/** An ompi_op_t, to which every MPI_Op handle of Open MPI points. */
+/** An ompi_op_t. Every MPI_Op handle of Open MPI points to one. */
 class OmpiOperation : public ForeignStruct {
 public:
     using ForeignStruct::ForeignStruct;
 
-    /** Of opal_object_t: 1 when the next release destroys it. */
+    /** The reference count of opal_object_t; 1: the next release destroys the operation. */
     int32_t references() const { return __atomic_load_n(reference_count(), __ATOMIC_ACQUIRE); }
     void add_reference() const { __atomic_fetch_add(reference_count(), 1, __ATOMIC_ACQ_REL); }
     bool is_predefined() const { return (flags() & 0x01) != 0; }  // OMPI_OP_FLAGS_INTRINSIC
-    /** What its function gets: Fortran handles, and counts of 64 bits (Open MPI 6.0). */
+    /** Whether its function gets Fortran handles, and counts of 64 bits (Open MPI 6.0). */
     bool takes_fortran_handles() const {
         return (flags() & 0x02) != 0;
     }                                                                // OMPI_OP_FLAGS_FORTRAN_FUNC
     bool takes_big_counts() const { return (flags() & 0x80) != 0; }  // OMPI_OP_FLAGS_BIGCOUNT
-    /** A function that is not called as C or Fortran would: of Java, or of the C++ bindings. */
+    /** Whether its function is called by the Java or C++ bindings. */
     bool has_other_language() const { return (flags() & 0x0c) != 0; }
 
     /** The function of an operation that is not predefined. */
     void **user_function() const { return words(); }
 
-    /** Of a predefined operation with `types` types: functions and their modules, with two buffers
-     * and with three. The function of a type that the operation does not permit is null. */
+    /** The tables of a predefined operation with `types` types: functions with two and with three
+     * buffers, and their modules. The function of a type that the operation does not permit is
+     * null. */
     void **functions() const { return words(); }
     void **modules(size_t types) const { return words() + types; }
     void **three_buffer_functions(size_t types) const { return words() + 2 * types; }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OPAL's description of a datatype and its convertor.
 #include "openmpi/binding/opal_datatype.hpp"
 
 #include "core/base/log.hpp"
@@ -55,7 +54,7 @@ bool find_functions(const OpenMpiLibrary &library, Opal *opal) {
            library.opal("opal_convertor_prepare_for_send", &opal->prepare_for_send);
 }
 
-/** Whether a convertor of three integers at `buffer` reads so. */
+/** Whether the convertor, prepared for three integers at `buffer`, shows that in this layout. */
 bool reads_as_prepared(const OpalConvertor &convertor, const void *integers, const char *buffer,
                        const ConvertorLayout &layout) {
     return convertor.datatype().handle() == integers && convertor.count() == 3 &&
@@ -66,10 +65,9 @@ bool reads_as_prepared(const OpalConvertor &convertor, const void *integers, con
            convertor.stack_size() < 100;
 }
 
-/** Has Open MPI prepare and use up a convertor, and looks whether `layout` shows that. */
+/** Whether `layout` fits: prepares and runs a convertor of Open MPI and reads it. */
 bool fits(const Opal &opal, const void *integers, const ConvertorLayout &layout) {
-    // Owned by nobody afterwards: only headers of Open MPI can release it, and it happens once a
-    // process.
+    // Never released, because only inline functions of Open MPI can release it. Once in a process.
     void *handle = opal.create(opal.architecture, 0);
     char buffer[12] = {};
     if (handle == nullptr || opal.prepare_for_send(handle, integers, 3, buffer) != 0) {
@@ -97,12 +95,12 @@ bool datatype_fits(const OpalDatatype &integers) {
 bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
     const void *integers = library.as_bound("opal_datatype_int4");
     if (integers == nullptr || !find_functions(library, opal)) {
-        GPUSHM_LOG(debug, "Open MPI %s does not export all of its datatype functions",
+        GPUSHM_LOG(debug, "Open MPI %s does not export all datatype functions that gpushm needs",
                    library.version());
         return false;
     }
     for (const ConvertorLayout *layout : {&kLayout60, &kLayout41}) {
-        // A convertor that exports the position function is the older one.
+        // A library that exports the position function has the older layout.
         const bool is_older = opal->set_position != nullptr;
         if (is_older == (layout->set_position == 0) && datatype_fits(OpalDatatype(integers)) &&
             fits(*opal, integers, *layout)) {
@@ -111,7 +109,7 @@ bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
             return true;
         }
     }
-    GPUSHM_LOG(debug, "Open MPI %s keeps its datatypes in a way of its own", library.version());
+    GPUSHM_LOG(debug, "Open MPI %s has datatypes of an unknown layout", library.version());
     return false;
 }
 

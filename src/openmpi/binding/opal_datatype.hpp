@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OPAL's description of a datatype and its convertor, as far as we read them. The offsets are those
-// of opal/datatype/opal_datatype.h and opal_convertor.h of Open MPI 4.1, 5.0 and 6.0, built without
-// OPAL_ENABLE_DEBUG as all distributions do; they are tried out on the Open MPI that runs before
-// anything uses them.
+// The members of OPAL's datatype and convertor that gpushm uses. The offsets are those of
+// opal/datatype/opal_datatype.h and opal_convertor.h of Open MPI 4.1, 5.0 and 6.0, built without
+// OPAL_ENABLE_DEBUG as in all distributions. find_opal() tests them on the running Open MPI first.
 #pragma once
 
 #include "openmpi/binding/foreign_struct.hpp"
@@ -15,13 +14,12 @@
 
 namespace gpushm::openmpi {
 
-/** An opal_datatype_t, which every MPI_Datatype handle of Open MPI points to. */
+/** An opal_datatype_t. Every MPI_Datatype handle of Open MPI points to one. */
 class OpalDatatype : public ForeignStruct {
 public:
     using ForeignStruct::ForeignStruct;
 
-    /** Ready for use; nothing else may be asked of one that is not (null, too), which MPI refuses.
-     */
+    /** False also for null. No other member may be used then; MPI refuses such a datatype. */
     bool is_committed() const {
         return handle() != nullptr &&
                (get<uint16_t>(16) & 0x04) != 0;  // OPAL_DATATYPE_FLAG_COMMITTED
@@ -29,7 +27,7 @@ public:
     size_t size() const { return get<size_t>(24); }  // bytes of data
     ptrdiff_t true_lower_bound() const { return get<ptrdiff_t>(32); }
     ptrdiff_t extent() const { return get<ptrdiff_t>(56) - get<ptrdiff_t>(48); }
-    /** Elements follow each other without gaps. */
+    /** Whether elements follow each other without gaps. */
     bool is_dense() const {
         return true_lower_bound() == 0 && get<ptrdiff_t>(48) == 0 &&
                extent() == static_cast<ptrdiff_t>(size()) &&
@@ -37,7 +35,7 @@ public:
     }
 };
 
-/** Where opal_convertor_t keeps what we need, in bytes from its beginning. */
+/** The offsets of members of opal_convertor_t, in bytes, and flags. */
 struct ConvertorLayout {
     size_t datatype;      // const opal_datatype_t *pDesc
     size_t description;   // const dt_type_desc_t *use_desc
@@ -49,13 +47,12 @@ struct ConvertorLayout {
     size_t stack;         // dt_stack_t *pStack
     size_t stack_size;    // uint32_t
     size_t set_position;  // function pointer fPosition; 0: the library exports the function instead
-    uint32_t completed;   // of flags, CONVERTOR_COMPLETED
-    uint32_t
-        contiguous;  // of flags, CONVERTOR_NO_OP: one block, which has no position but `converted`
-    uint32_t homogeneous;  // of flags, CONVERTOR_HOMOGENEOUS
+    uint32_t completed;   // flag CONVERTOR_COMPLETED
+    uint32_t contiguous;  // flag CONVERTOR_NO_OP: one block, whose only position is `converted`
+    uint32_t homogeneous;  // flag CONVERTOR_HOMOGENEOUS
 };
 
-/** The functions of OPAL that we call, and the layout that goes with them. */
+/** The functions of OPAL that gpushm calls, and the layout of its convertor. */
 struct Opal {
     using Convert = int32_t (*)(void *convertor, iovec *iov, uint32_t *count, size_t *bytes);
     using CopyContent = int32_t (*)(const void *datatype, int32_t count, char *destination,
@@ -69,16 +66,16 @@ struct Opal {
     void *(*create)(int32_t architecture, int32_t mode);
     int32_t (*prepare_for_send)(void *convertor, const void *datatype, size_t count,
                                 const void *buffer);
-    SetPosition set_position;  // null where the convertor has it
+    SetPosition set_position;  // null: the convertor has a pointer to it
     int32_t architecture;
     ConvertorLayout layout;
 };
 
-/** Fills in what `library` has; false, with one line of debug output, when it has not all of it or
- * keeps it elsewhere. */
+/** Finds the functions in `library` and tests the layout. False, logged as debug, if a function is
+ * missing or no known layout fits. */
 bool find_opal(const OpenMpiLibrary &library, Opal *opal);
 
-/** The one that find_opal() found last. */
+/** The result of the last successful find_opal(). */
 const Opal &opal();
 
 /** An opal_convertor_t. */
@@ -95,20 +92,19 @@ public:
     size_t converted() const { return get<size_t>(layout_.converted); }
     bool is_completed() const { return (flags() & layout_.completed) != 0; }
 
-    /** Elements of another representation than this machine's (MPI_Pack_external), which are
-     * converted on the way. */
+    /** Whether elements are converted to or from another representation (MPI_Pack_external). */
     bool is_converting() const { return (flags() & layout_.homogeneous) == 0; }
-    /** Where the elements are; for the time of a call only. */
+    /** Sets the address of the elements. The caller restores it before it returns. */
     void set_base(void *base) { set(layout_.base, base); }
 
-    /** Notes that everything before `position` is done. Where Open MPI itself would go on in the
-     * datatype is not kept up to date: it does not ask, since every byte of GPU memory passes
-     * through us, and if it has to go back it begins anew. Moving its own position again and again
-     * is out of the question: it forgets to take loops off its stack, and divides by zero within
-     * elements (opal_convertor_generic_simple_position, 4.1.4). */
+    /** Marks all bytes before `position` as done. Open MPI's own position in the datatype stays:
+     * Open MPI does not use it, because gpushm converts every byte of GPU memory, and starts again
+     * from the beginning if it has to go back. Moving that position for each piece would fail:
+     * opal_convertor_generic_simple_position (4.1.4) leaves loops on its stack, and divides by zero
+     * within elements. */
     void advance(size_t position);
-    /** The beginning of the element in which `position` lies. To be asked once, of a convertor that
-     * was just prepared for sending, which is used up by that. */
+    /** The begin of the element that contains `position`. The convertor must have been prepared for
+     * sending, and cannot be used afterwards. */
     size_t find_element(size_t position);
 
     uint32_t flags() const { return get<uint32_t>(layout_.flags); }

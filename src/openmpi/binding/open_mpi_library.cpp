@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The Open MPI in this process.
 #include "openmpi/binding/open_mpi_library.hpp"
 
 #include <dlfcn.h>
@@ -35,7 +34,7 @@ void *open_loaded(const std::string &path) {
     return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/** A function's address as a program for a fixed place knows it: a stub of its own that calls the
+/** Whether an address of a function is that of a stub in a program without PIE, which calls the
  * function. */
 bool is_stub(void *function) {
     Dl_info info;
@@ -53,8 +52,8 @@ bool is_defined_in(const link_map *object, void *symbol) {
            defining == object;
 }
 
-/** What the first library that defines `name` has; null when none does. A handle finds also what
- * the libraries define that its own one needs, of which another may come before. */
+/** The symbol `name` of the first library behind the program that defines it; null: none does.
+ * dlsym also searches the libraries that `library` needs, one of which may come first. */
 void *find_behind_program(void *library, const char *name) {
     link_map *object = nullptr;
     if (dlinfo(library, RTLD_DI_LINKMAP, &object) != 0) {
@@ -93,7 +92,7 @@ void *OpenMpiLibrary::mpi(const char *name) const {
 }
 
 void *OpenMpiLibrary::as_bound(const char *name) const {
-    // In the order in which the loader looks, unless the libraries were loaded for somebody alone.
+    // The loader's order, unless the libraries were loaded with RTLD_LOCAL.
     void *found = dlsym(RTLD_DEFAULT, name);
     found = found != nullptr ? found : dlsym(mpi_, name);
     return found != nullptr ? found : dlsym(opal_, name);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The Open MPI in this process: its libraries, and where their internal structures keep what we
-// need.
+// The Open MPI in this process: its libraries and their symbols.
 #pragma once
 
 #include "core/patching/function_redirection.hpp"
@@ -13,26 +12,25 @@ namespace gpushm::openmpi {
 /** The libraries of the Open MPI that is loaded. */
 class OpenMpiLibrary {
 public:
-    /** Whether there is one; `*library` is it then. Opens nothing that is not loaded. */
+    /** Finds the loaded Open MPI; false: there is none. Loads no library. */
     static bool find(OpenMpiLibrary *library);
 
-    /** A function of libopen-pal, or of libmpi; null when it is not exported. */
+    /** A function of libopen-pal or of libmpi; null: it is not exported. */
     void *opal(const char *name) const;
     void *mpi(const char *name) const;
 
-    /** A symbol of either as the loader binds it for everybody; null when it is not exported. A
-     * variable that the program names (MPI_SUM, MPI_COMM_WORLD) may lie in the program itself, and
-     * all libraries use that one (R_X86_64_COPY of the System V ABI, AMD64 supplement). */
+    /** A symbol of either library as the loader binds it for all objects; null: it is not exported.
+     * A variable that the program names (MPI_SUM, MPI_COMM_WORLD) may be in the program itself, and
+     * all libraries use that copy (R_X86_64_COPY of the System V ABI, AMD64 supplement). */
     void *as_bound(const char *name) const;
 
-    /** A function as calls of it are bound: a profiling tool may stand before Open MPI's. Where a
-     * program that is not loaded anywhere (no PIE) has taken its address, as_bound() is a stub in
-     * the program ("Function Addresses" in that supplement); this is what lies behind it. */
+    /** The function that calls of `name` reach, which may be that of a profiling tool. Unlike
+     * as_bound() it is never a stub in the program: as_bound() is one if a program without PIE has
+     * taken the function's address ("Function Addresses" in that supplement). */
     void *as_called(const char *name) const;
 
-    /** As opal() and mpi(), with the type of the function pointer to be filled. What is called by
-     * that pointer is Open MPI's function also where its calls are redirected to one of ours
-     * (core/patching/function_redirection.hpp). */
+    /** opal() and mpi() for a typed function pointer. The pointer calls Open MPI's own function,
+     * also if calls of that are redirected to gpushm (core/patching/function_redirection.hpp). */
     template <typename Function>
     bool opal(const char *name, Function *function) const {
         *function = reinterpret_cast<Function>(opal(name));

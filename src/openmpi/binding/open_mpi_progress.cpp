@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Open MPI's progress.
 #include "openmpi/binding/open_mpi_progress.hpp"
 
 namespace gpushm::openmpi {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Open MPI's progress, for what waits inside one of its calls.
+// Open MPI's progress function, for code that waits inside of a call of MPI.
 #pragma once
 
 #include "openmpi/binding/open_mpi_library.hpp"
 
 namespace gpushm::openmpi {
 
-/** To be called once, before make_progress(). False when this Open MPI has no such function. */
+/** Call once, before make_progress(). False: this Open MPI has no such function. */
 bool find_progress(const OpenMpiLibrary &library);
 
-/** Everything that Open MPI waits for goes on, that of other processes with this one included. */
+/** Makes progress in all of Open MPI, including operations of other processes with this one. */
 void make_progress();
 
 }  // namespace gpushm::openmpi

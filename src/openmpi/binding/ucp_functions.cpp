@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of UCP that Open MPI sends and receives with.
 #include "openmpi/binding/ucp_functions.hpp"
 
 #include "core/base/log.hpp"
@@ -14,7 +13,7 @@ namespace {
 
 UcpFunctions functions;
 
-/** The packages of Python's index call it libucp-<number>.so.0. */
+/** Also finds libucp-<number>.so.0, the name in packages of Python's index. */
 int note_path(dl_phdr_info *object, size_t, void *argument) {
     const char *slash = strrchr(object->dlpi_name, '/');
     if (slash != nullptr &&
@@ -49,7 +48,8 @@ bool find_ucp_functions() {
         find_function(library, "ucp_dt_destroy", &functions.dt_destroy);
     if (!found) {
         GPUSHM_LOG(debug,
-                   "a function of libucp is missing: derived datatypes are packed piece by piece");
+                   "libucp lacks a function that gpushm needs: derived datatypes are packed in "
+                   "pieces, in host memory");
     }
     return found;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of UCP that Open MPI sends and receives with.
+// The functions of UCP with which Open MPI sends and receives.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -8,18 +8,18 @@
 
 namespace gpushm::openmpi {
 
-/** The libucp in this process, as dlopen() returns it; null when there is none. */
+/** A dlopen() handle of the libucp in this process; null: there is none. */
 void *open_loaded_libucp();
 
-/** Whether `library`, which open_loaded_libucp() returned, or one that it is linked to has the
- * function. */
+/** Finds a function in `library`, which open_loaded_libucp() returned, or in the libraries that it
+ * is linked to. False: there is none. */
 template <typename Function>
 bool find_function(void *library, const char *name, Function *function) {
     *function = reinterpret_cast<Function>(library != nullptr ? dlsym(library, name) : nullptr);
     return *function != nullptr;
 }
 
-/** Public functions (UCX's ucp/api/ucp.h), of the UCX in this process; we are linked to none. */
+/** Public functions (ucp/api/ucp.h) of the UCX in this process. gpushm is linked to no UCX. */
 struct UcpFunctions {
     decltype(&ucp_tag_send_nbx) tag_send_nbx;
     decltype(&ucp_tag_send_sync_nbx) tag_send_sync_nbx;
@@ -35,8 +35,7 @@ struct UcpFunctions {
     decltype(&ucp_dt_destroy) dt_destroy;
 };
 
-/** False, with a line of debug output, when no libucp is loaded that has all of them. To be called
- * once, before ucp(). */
+/** Call once, before ucp(). False, logged as debug: no loaded libucp has all functions. */
 bool find_ucp_functions();
 
 const UcpFunctions &ucp();

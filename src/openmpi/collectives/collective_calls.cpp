@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collective operations on buffers in GPU memory: reductions, and small exchanges.
-//
-// Open MPI's algorithms (ompi/mca/coll/base/coll_base_allreduce.c and others) allocate by malloc()
-// what they receive into, and touch it by functions only that know GPU memory (convertor_calls.cpp,
-// predefined_operations.cpp, user_operations.cpp) and by messages.
+// Open MPI's algorithms (ompi/mca/coll/base/coll_base_allreduce.c and others) allocate temporary
+// receive buffers with malloc(). They access them only with messages and with functions that gpushm
+// replaces (convertor_calls.cpp, predefined_operations.cpp, user_operations.cpp), so GPU memory may
+// stand in.
 #include "openmpi/collectives/collective_calls.hpp"
 
 #include "core/copy/reduction.hpp"
@@ -14,7 +13,7 @@
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/collectives/predefined_operations.hpp"
 #include "openmpi/collectives/small_collectives.hpp"
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -27,17 +26,16 @@
 namespace gpushm::openmpi {
 namespace {
 
-// Parts of what is too large for the way by host memory. What else a collective operation allocates
-// are lists, of 24 bytes a rank at most (MPI_Status).
+// Smaller allocations during a reduction stay in host memory. Lists have at most 24 bytes a rank
+// (MPI_Status).
 constexpr size_t kMinBytes = 8u << 10;
 constexpr size_t kBytesOfRank = 64;
 
-/** The reduction that this thread calls; it costs nothing until something large is allocated for
- * it. */
+/** The reduction that this thread is in. MPI gives malloc() no context, so the thread has it. Costs
+ * nothing until Open MPI allocates a large block. */
 class CurrentReduction {
 public:
-    /** Either buffer may be something else (MPI_IN_PLACE, or of no meaning at all but at the root).
-     */
+    /** Either buffer may be MPI_IN_PLACE, or an invalid address on other ranks than the root. */
     CurrentReduction(const void *send, const void *receive, const void *datatype,
                      const void *operation, Handle communicator)
         : outer_(current_),
@@ -54,8 +52,8 @@ public:
 
     static const CurrentReduction *get() { return current_; }
 
-    /** GPU memory for a part of it; null: host memory is better, or all that there is, or this is a
-     * list. */
+    /** GPU memory for a temporary buffer. Null: host memory is better, there is no GPU memory, or
+     * the allocation may be a list. */
     void *take(size_t bytes) const {
         Group group;
         if (bytes < kMinBytes || !find_group(communicator_, &group) ||
@@ -66,7 +64,7 @@ public:
         if (info.kind != MemoryKind::device) {
             info = query_memory(send_);
         }
-        // What the CPU computes is better off in host memory.
+        // Host memory is better if the CPU computes the reduction.
         return gpus_compute(operation_, datatype_) && gpu_can_reduce(info)
                    ? DeviceBufferPool::instance().take(bytes, info)
                    : nullptr;
@@ -75,7 +73,7 @@ public:
 private:
     static inline thread_local const CurrentReduction *current_ = nullptr;
 
-    const CurrentReduction *outer_;  // within which an operation of the user calls MPI
+    const CurrentReduction *outer_;  // a user's operation in this reduction may call MPI
     const void *send_;
     const void *receive_;
     const void *datatype_;
@@ -85,8 +83,9 @@ private:
 
 void *allocate(size_t bytes) {
     const CurrentReduction *reduction = CurrentReduction::get();
-    void *block =
-        reduction != nullptr && staging_limit() != kNoStaging ? reduction->take(bytes) : nullptr;
+    void *block = reduction != nullptr && limits().host_collectives != kUnlimited
+                      ? reduction->take(bytes)
+                      : nullptr;
     return block != nullptr ? block : malloc(bytes);
 }
 
@@ -97,7 +96,7 @@ void release(void *address) {
     }
 }
 
-/** What MPI returns, but an error where a GPU failed. */
+/** MPI's result, or an error if a GPU has failed. */
 template <typename Call>
 int checked(Call call) {
     const FailureWatch watch;
@@ -121,13 +120,14 @@ enum class Name {
 using Requests = void **;
 using Large = ptrdiff_t;  // MPI_Count
 
-/** Elements of a rank. */
+/** The numbers of elements of a rank. */
 struct Share {
     size_t input;
     size_t result;  // 0: MPI writes nothing to the receive buffer
 };
 
-/** `count` as the call has it: a list for MPI_Reduce_scatter. `root` is of MPI_Reduce. */
+/** `count` is the parameter of the call, a list for MPI_Reduce_scatter. `root` is for MPI_Reduce.
+ */
 template <Name kName, typename Count>
 Share share_of(const Group &group, Count count, int root) {
     if constexpr (kName == Name::reduce_scatter) {
@@ -146,7 +146,7 @@ Share share_of(const Group &group, Count count, int root) {
     }
 }
 
-/** What follows the operation in a blocking reduction. */
+/** The parameters behind the operation of a blocking reduction. */
 struct LastParameters {
     explicit LastParameters(Handle of_communicator) : communicator(of_communicator) {}
     LastParameters(int root_rank, Handle of_communicator)
@@ -164,7 +164,7 @@ Handle communicator_of(int, Handle communicator, Rest...) {
     return communicator;
 }
 
-/** Whether it goes by way of host memory; then `*own` says what of it. */
+/** Whether the reduction runs in host memory; `*own` then describes its buffers. */
 template <Name kName, typename Count>
 bool is_small_reduction(const void *send, void *receive, Count count, Handle datatype,
                         const LastParameters &last, OwnBuffers *own) {
@@ -180,7 +180,7 @@ bool is_small_reduction(const void *send, void *receive, Count count, Handle dat
     return is_small_reduction(*own, group);
 }
 
-/** A function of MPI that begins with these parameters. */
+/** Replaces a reduction of MPI. */
 template <Name kName, typename Count, typename... Last>
 struct Reduction {
     using Function = int (*)(const void *, void *, Count, Handle, Handle, Last...);
@@ -205,7 +205,7 @@ struct Reduction {
 
 // ---------------------------------------------------------------- exchanges
 
-/** MPI_Allgather or MPI_Alltoall, of which only small ones are of interest. */
+/** Replaces MPI_Allgather or MPI_Alltoall, of which only small ones change. */
 template <Name kName, typename Count>
 struct Exchange {
     using Function = int (*)(const void *, Count, Handle, void *, Count, Handle, Handle);
@@ -223,8 +223,7 @@ struct Exchange {
         if (!concern_gpu(send, receive) || !find_group(communicator, &group)) {
             return run(send, receive);
         }
-        // In place, the first count and type have no meaning. Elements with gaps stay where they
-        // are.
+        // In place, the first count and type have no meaning. Elements with gaps run in GPU memory.
         const size_t to_rank =
             is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
         const size_t from_rank = small_count(receive_count) * small_element(receive_type);
@@ -237,7 +236,7 @@ private:
     static bool is_small(const OwnBuffers &own, const Group &group) {
         return kName == Name::allgather ? is_small_allgather(own, group) : is_small_alltoall(own);
     }
-    /** `to_rank` and `from_rank` are bytes for one rank, and from one. */
+    /** `to_rank` and `from_rank`: bytes for one rank, and from one rank. */
     static OwnBuffers own_buffers(const Group &group, const void *send, size_t to_rank,
                                   void *receive, size_t from_rank) {
         const auto rank = static_cast<size_t>(group.rank);
@@ -254,16 +253,9 @@ private:
 
 // ---------------------------------------------------------------- redirection
 
-struct Target {
-    const OpenMpiLibrary &library;
-    CallRedirection *redirection;
-
-    template <typename Call>
-    void redirect(const std::string &name) const {
-        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
-    }
-
-    /** A function, its nonblocking form, and those of both with large counts (MPI 4). */
+struct Target : MpiTarget {
+    /** Redirects a function, its nonblocking form, and the forms of both with large counts (MPI 4).
+     */
     template <Name kName, typename Count, typename LargeCount, typename... Last>
     void redirect_reductions(const std::string &name) const {
         const std::string nonblocking =
@@ -287,7 +279,7 @@ void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *r
     if (!prepare_small_collectives(library)) {
         return;
     }
-    const Target target = {library, redirection};
+    const Target target = {{library, redirection}};
     target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
     target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");
     target.redirect_reductions<Name::reduce_scatter, const int *, const Large *, Handle>(
@@ -298,7 +290,7 @@ void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *r
     target.redirect_reductions<Name::exscan, int, Large, Handle>("Exscan");
     target.redirect_exchanges<Name::allgather>("Allgather");
     target.redirect_exchanges<Name::alltoall>("Alltoall");
-    // Open MPI 6.0 has its collectives in libopen_mpi, some are components of their own.
+    // Open MPI 6.0 has its collectives in libopen_mpi; some are components in files of their own.
     const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
     redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);
     redirection->add("free", reinterpret_cast<void *>(&release), collectives);

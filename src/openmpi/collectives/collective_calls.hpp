@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collective operations on buffers in GPU memory: reductions, and small exchanges.
+// Replacements of MPI's collective operations, for buffers in GPU memory: reductions and small
+// exchanges.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
@@ -7,11 +8,11 @@
 
 namespace gpushm::openmpi {
 
-/** Small blocking reductions, MPI_Allgather and MPI_Alltoall go by way of host memory
- * (small_collectives.hpp). While other reductions work on GPU memory, what Open MPI allocates for
- * parts of the result is GPU memory, too, from 8 KiB on: those parts come from other GPUs and are
- * combined there, and never pass through the host. Which messages are sent does not change in
- * either case, so that each rank decides for itself. */
+/** Runs small blocking reductions, MPI_Allgather and MPI_Alltoall in host memory
+ * (small_collectives.hpp). During other reductions of GPU memory, temporary buffers of 8 KiB and
+ * more that Open MPI allocates are in GPU memory as well, so that parts of the result never pass
+ * through the host. The messages that are sent do not change in either case, so each rank decides
+ * for itself. */
 void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_SUM and the other predefined reduction operations, for GPU memory too.
 #include "openmpi/collectives/predefined_operations.hpp"
 
 #include "core/base/log.hpp"
@@ -18,12 +17,12 @@
 namespace gpushm::openmpi {
 namespace {
 
-// As ompi_op_base_handler_fn_1_0_0_t and its form with three buffers (ompi/mca/op/op.h).
+// ompi_op_base_handler_fn_1_0_0_t, and its form with three buffers (ompi/mca/op/op.h).
 using TwoBuffers = void (*)(const void *in, void *inout, int *count, void **datatype, void *module);
 using ThreeBuffers = void (*)(const void *first, const void *second, void *out, int *count,
                               void **datatype, void *module);
 
-// Those that the GPU computes come first, as ReductionOperation has them.
+// In the order of ReductionOperation. Operations that the GPU does not compute follow.
 constexpr std::array<const char *, 12> kSymbols = {
     "ompi_mpi_op_max",  "ompi_mpi_op_min",  "ompi_mpi_op_sum",    "ompi_mpi_op_prod",
     "ompi_mpi_op_land", "ompi_mpi_op_band", "ompi_mpi_op_lor",    "ompi_mpi_op_bor",
@@ -33,7 +32,7 @@ constexpr std::array<const char *, 12> kSymbols = {
 constexpr std::array<size_t, 3> kTypes = {41, 43, 44};
 constexpr size_t kMaxTypes = 44;
 
-/** What Open MPI had. */
+/** The functions of Open MPI that were replaced. */
 struct Originals {
     TwoBuffers two[kMaxTypes];
     ThreeBuffers three[kMaxTypes];
@@ -45,7 +44,7 @@ char *bytes(const void *address) {
     return static_cast<char *>(const_cast<void *>(address));
 }
 
-/** Elements of a predefined type in host memory. Padding within elements is copied along. */
+/** Elements of a predefined type in host memory, with the padding in them. */
 class HostElements {
 public:
     HostElements(const OpalDatatype &type, int count, const void *buffer)
@@ -73,8 +72,8 @@ private:
     std::unique_ptr<char[]> memory_;
 };
 
-/** False: the CPU is to do it, which it must not where the GPU may have done so: that is reported.
- */
+/** False: the CPU has to reduce. True also if the GPU failed after it may have changed the result,
+ * which the CPU must not do again; that is reported. */
 template <size_t Operation>
 bool reduced_by_gpu(void *result, const void *first, const void *second, int count,
                     const void *datatype) {
@@ -133,7 +132,7 @@ void reduce_three(const void *first, const void *second, void *out, int *count, 
     }
 }
 
-/** A function that knows which one it stands for, as Open MPI does not tell it. */
+/** A function for each operation and type, because Open MPI does not pass them. */
 template <size_t Operation, size_t... Type>
 constexpr std::array<TwoBuffers, sizeof...(Type)> two_of(std::index_sequence<Type...>) {
     return {no_throw_call<reduce_two<Operation, Type>, OpalFailure>...};
@@ -160,8 +159,9 @@ bool all_there(void *const *modules, size_t types) {
     return std::find(modules, modules + types, nullptr) == modules + types;
 }
 
-/** Every type has a module, also one that the operation does not permit. With a wrong number of
- * types what is taken for modules would contain functions, of which every operation lacks some. */
+/** Whether the tables have `types` types. Every type has a module, even if the operation does not
+ * permit it. With a wrong number of types, the range of modules would contain functions, and every
+ * operation lacks some of those. */
 bool has_types(const OmpiOperation &operation, size_t types) {
     return operation.is_predefined() && all_there(operation.modules(types), types) &&
            all_there(operation.three_buffer_modules(types), types);
@@ -171,7 +171,7 @@ using Operations = std::array<void *, kSymbols.size()>;
 
 Operations handles;  // of those that were replaced
 
-/** 0 when they fit no number that we know. */
+/** 0: the tables fit no known number of types. */
 size_t number_of_types(const Operations &operations) {
     for (const size_t types : kTypes) {
         if (std::all_of(operations.begin(), operations.end(), [types](void *handle) {
@@ -183,7 +183,7 @@ size_t number_of_types(const Operations &operations) {
     return 0;
 }
 
-/** Null: the operation does not permit the type. */
+/** Leaves a null pointer: the operation does not permit the type. */
 template <typename Function>
 void replace(void **place, Function replacement, Function *original) {
     void *const ours = reinterpret_cast<void *>(replacement);
@@ -228,8 +228,8 @@ void replace_predefined_operations(const OpenMpiLibrary &library) {
     if (types == 0) {
         GPUSHM_LOG_ONCE(
             warn,
-            "does not know the reduction operations of Open MPI %s: reductions of GPU buffers do "
-            "not work",
+            "the reduction operations of Open MPI %s have an unknown layout: reductions of GPU "
+            "buffers do not work; use a release build of Open MPI 4.1, 5.0 or 6.0",
             library.version());
         return;
     }

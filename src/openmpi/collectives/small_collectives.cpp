@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small collective operations on GPU memory, by way of host memory.
 #include "openmpi/collectives/small_collectives.hpp"
 
 #include "core/base/log.hpp"
@@ -8,7 +7,7 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/memory/page_residency.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 
 #include <cstdint>
 
@@ -33,13 +32,13 @@ bool is_at_most(size_t most, const OwnBuffers &own) {
     return bytes <= std::min(most, kMax) && !refused;
 }
 
-/** So that the limits below do not overflow. */
+/** At most kMax, so that products with it do not overflow. */
 size_t limit() {
-    return std::min(staging_limit(), kMax);
+    return std::min(limits().host_collectives, kMax);
 }
 
-/** Without the questions about both addresses that copy_any() asks, which has more ways to go on if
- * this fails. */
+/** Copies without a query of the memory kinds. copy_any(), which has them queried and more ways to
+ * copy, is the fallback. */
 bool copy(void *destination, const void *source, size_t bytes, const MemoryInfo &gpu_side,
           CopyDirection direction) {
     const auto run = [&] {
@@ -51,7 +50,10 @@ bool copy(void *destination, const void *source, size_t bytes, const MemoryInfo 
         return copy_any(destination, source, bytes) == Status::ok;
     };
     return unless_short(run, [bytes] {
-        GPUSHM_LOG(error, "no host memory to copy %zu bytes of GPU memory", bytes);
+        GPUSHM_LOG(
+            error,
+            "cannot allocate host memory to copy %zu bytes of GPU memory: raise the memory limit",
+            bytes);
         return false;
     });
 }
@@ -75,7 +77,7 @@ bool find_group(Handle communicator, Group *group) {
            mpi.comm_rank(communicator, &group->rank) == kMpiSuccess;
 }
 
-/** MPI_IN_PLACE of Open MPI (ompi/include/mpi.h.in), the same in all versions. */
+/** MPI_IN_PLACE (ompi/include/mpi.h.in of Open MPI 4.1, 5.0 and 6.0). */
 bool is_in_place(const void *send) {
     return reinterpret_cast<uintptr_t>(send) == 1;
 }
@@ -97,11 +99,8 @@ size_t small_count(ptrdiff_t count) {
     return std::min(static_cast<size_t>(count), kMax + 1);
 }
 
-// Where both ways take as long on H200 (Open MPI 4.1.6; staging_limit() 64 KiB): by GPU memory each
-// step of an algorithm takes a message and a launch or copy, and there are more of them the more
-// ranks there are; an Alltoall has its messages under way at once. Two ranks, by GPU and by host
-// memory: Allreduce of 32 KiB 46 and 42 us, of 64 KiB 48 and 55; Allgather and Alltoall of 8 bytes
-// 21 and 18, of 8 KiB a rank 23 and 30.
+// The sizes at which GPU memory and host memory take the same time:
+// doc/decisions/openmpi-small-collectives.md.
 
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
     return is_at_most(limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1)), own);
@@ -131,8 +130,8 @@ HostSide::HostSide(const void *buffer, size_t bytes)
         return;
     }
     address_ = block_->address();
-    GPUSHM_LOG_ONCE(
-        debug, "small collective operations of Open MPI on GPU memory go by way of host memory");
+    GPUSHM_LOG_ONCE(debug,
+                    "small collective operations of Open MPI on GPU memory run in host memory");
 }
 
 bool HostSide::load(size_t begin, size_t bytes) const {
@@ -148,8 +147,7 @@ bool HostSide::store(size_t bytes) const {
 int report_gpu_failure(Handle communicator) {
     GPUSHM_LOG(error,
                "a collective operation of Open MPI on a buffer in GPU memory failed: see the "
-               "message before "
-               "this one");
+               "message before this one");
     mpi.call_errhandler(communicator, kMpiErrorOther);
     return kMpiErrorOther;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small collective operations on GPU memory, by way of host memory.
+// Small collective operations on GPU memory, which run in host memory.
 #pragma once
 
 #include "core/memory/memory_info.hpp"
@@ -16,10 +16,10 @@ namespace gpushm::openmpi {
 /** MPI_Datatype, MPI_Op, MPI_Comm of Open MPI. */
 using Handle = void *;
 
-/** What is said below of communicators works from then on; false: not with this Open MPI. */
+/** Call once, before the other functions. False: this Open MPI lacks a function that they need. */
 bool prepare_small_collectives(const OpenMpiLibrary &library);
 
-/** Of an intracommunicator; `rank` is this process's. */
+/** The size of an intracommunicator, and the rank of this process in it. */
 struct Group {
     int size;
     int rank;
@@ -30,37 +30,36 @@ bool find_group(Handle communicator, Group *group);
 
 bool is_in_place(const void *send);
 
-/** Whether one of them is in GPU memory, be it of no meaning for the call. To be asked first: calls
- * on host memory cost the least then. */
+/** Whether one of the buffers is in GPU memory, even one that the call does not use. Ask this
+ * first, so that calls on host memory stay cheap. */
 bool concern_gpu(const void *send, const void *receive);
 
-/** Bytes of an element of a datatype whose elements follow each other without gaps, the first one
- * where the buffer begins; 0: of another one, one that is not small, or null. */
+/** The bytes of an element of a datatype without gaps that begins at the buffer. 0: another
+ * datatype, a large one, or null. */
 size_t small_element(Handle datatype);
 
-/** `count` itself, or more than any small operation has for one that is negative or so large: what
- * is computed with it does not overflow. */
+/** `count`, or one more than any small operation has if `count` is negative or larger. Products
+ * with it do not overflow. */
 size_t small_count(ptrdiff_t count);
 
-/** What a collective call of this rank reads and writes, in bytes. A buffer of which nothing is
- * said here stays as it is. */
+/** The bytes that a collective call reads and writes in the buffers of this rank. A buffer with 0
+ * bytes is not replaced. */
 struct OwnBuffers {
     const void *send;  // may be MPI_IN_PLACE
     void *receive;
-    size_t send_bytes;   // read at `send`; in place none
-    size_t input_begin;  // in place, of the receive buffer: what is read there
-    size_t input_bytes;
-    size_t result_bytes;  // written from the beginning of the receive buffer on, when the call
-                          // succeeds
+    size_t send_bytes;    // read at `send`; 0 in place
+    size_t input_begin;   // in place: where the call reads in the receive buffer
+    size_t input_bytes;   // in place: how much it reads there
+    size_t result_bytes;  // written from the begin of the receive buffer on, if the call succeeds
 
     size_t receive_bytes() const {
         return std::max(input_bytes > 0 ? input_begin + input_bytes : 0, result_bytes);
     }
 };
 
-/** Whether the way by host memory is the quicker one: up to about staging_limit(), and never for
- * more than a block of PinnedBufferPool. Not so for a call that MPI refuses because its buffers are
- * the same. */
+/** Whether the operation is faster in host memory: up to a part of Limits::host_collectives, and at
+ * most a block of PinnedBufferPool. False for a call that MPI refuses because its buffers are
+ * equal. */
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
 bool is_small_alltoall(const OwnBuffers &own);
@@ -68,14 +67,14 @@ bool is_small_alltoall(const OwnBuffers &own);
 /** One of a rank's buffers, replaced by host memory if a GPU has to copy it. */
 class HostSide {
 public:
-    /** `bytes`: all that is read or written; 0: it is not looked at. Where there is no host memory,
-     * as where none is needed, it stays the buffer itself, and nothing is copied. */
+    /** `bytes`: how much is read and written; 0: the buffer may be invalid. The buffer is used
+     * itself if it needs no replacement, or if there is no host memory. */
     HostSide(const void *buffer, size_t bytes);
 
-    /** In place of the buffer. */
+    /** The address to use instead of the buffer. */
     void *address() const { return address_; }
 
-    /** From the buffer, and back to it; false when the GPU fails, logged. */
+    /** Copies from the buffer, and back to it. False, logged: the GPU failed. */
     bool load(size_t begin, size_t bytes) const;
     bool store(size_t bytes) const;
 
@@ -83,22 +82,22 @@ private:
     void *buffer_;
     void *address_;
     MemoryInfo info_;
-    std::optional<HostBlock> block_;  // null: it is not replaced
+    std::optional<HostBlock> block_;  // empty: the buffer is not replaced
 };
 
-/** Has `communicator`'s error handler called, and returns the error of MPI. */
+/** Calls the error handler of `communicator` and returns the error class. */
 int report_gpu_failure(Handle communicator);
 
-/** Calls `run(send, receive)`, which is MPI's function, with host memory in place of what a GPU has
- * to copy, and returns what that returns. One copy for each buffer and direction; what MPI did not
- * write is not written.
+/** Calls MPI's function `run(send, receive)` with host memory in place of buffers that a GPU has to
+ * copy, and returns its result. Copies each buffer once in each direction, and only bytes that MPI
+ * has written.
  *
- * Ranks need not agree: which messages Open MPI's algorithms send depends on sizes, operation and
- * communicator, and not on addresses. Its own components for GPUs rely on that and replace buffers
- * in the same way (coll/cuda of 4.1 and 5.0, coll_cuda_allreduce.c; coll/accelerator of 6.0,
- * coll_accelerator_allreduce.c). What does look at addresses in 6.0 expects that all ranks have GPU
- * buffers or none: acoll, which has to be asked for (priority 0), and MPI_Alltoall of han between
- * nodes whose processes map each other's memory (xpmem; coll_han_alltoall.c). */
+ * Ranks need not agree: the messages of Open MPI's algorithms depend on sizes, operation and
+ * communicator, not on addresses. Open MPI's own components for GPUs rely on that as well
+ * (coll/cuda of 4.1 and 5.0, coll_cuda_allreduce.c; coll/accelerator of 6.0,
+ * coll_accelerator_allreduce.c). Two algorithms of 6.0 depend on addresses, and expect GPU buffers
+ * on all ranks or on none: acoll, which the user has to select (priority 0), and MPI_Alltoall of
+ * han between nodes with xpmem (coll_han_alltoall.c). */
 template <typename Run>
 int run_by_host_memory(const OwnBuffers &own, Handle communicator, Run run) {
     const HostSide send(own.send, own.send_bytes);

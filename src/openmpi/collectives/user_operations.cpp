@@ -18,24 +18,24 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** MPI_User_function; `count` and `datatype` are of the types that the operation's flags say. */
+/** MPI_User_function. The types of `count` and `datatype` depend on the operation's flags. */
 using UserFunction = void (*)(void *in, void *inout, void *count, void *datatype);
 using CreateFunction = int (*)(UserFunction function, int commutes, void **operation);
 using FreeFunction = int (*)(void **operation);
 
-constexpr size_t kSlots = 256;  // operations of the application at a time
+constexpr size_t kSlots = 256;  // operations of the application at the same time
 
-/** Of one operation that lives. Written before its function is put into the operation, and not
- * changed until nobody can call that any more. */
+/** One operation. It is filled before the replacement is put into the operation, and changed only
+ * when that can no longer be called. */
 struct Slot {
     void *operation = nullptr;  // null: free
     UserFunction function = nullptr;
-    bool is_ours = false;  // the application has freed it, and we hold a reference until its last
-                           // request has ended
+    bool is_ours = false;  // the application has freed it; gpushm has a reference until its last
+                           // request ends
 };
 
 struct State {
-    std::mutex mutex;  // of the choice of slots
+    std::mutex mutex;  // for taking and freeing slots
     std::array<Slot, kSlots> slots;
     CreateFunction create = nullptr;
     CreateFunction create_big = nullptr;
@@ -92,8 +92,8 @@ Slot *find_slot(const void *operation) {
     return found != slots.end() ? &*found : nullptr;
 }
 
-/** An operation that was freed while a nonblocking reduction used it, where that has ended; its
- * slot is free then. Null: there is none. */
+/** Frees the slot of an operation that was freed while nonblocking reductions used it, if those
+ * have ended, and returns the operation. Null: there is none. */
 void *take_ended() {
     State &known = state();
     const std::lock_guard<std::mutex> lock(known.mutex);
@@ -107,7 +107,8 @@ void *take_ended() {
     return nullptr;
 }
 
-/** Not in the mutex: what MPI calls, an error handler of the application, may come back here. */
+/** Without the mutex, because MPI may call an error handler of the application, which may call MPI.
+ */
 void free_ended() {
     while (void *operation = take_ended()) {
         state().free(&operation);
@@ -119,7 +120,7 @@ void take_slot(const OmpiOperation &operation) {
     State &known = state();
     const std::lock_guard<std::mutex> lock(known.mutex);
     if (Slot *const stale = find_slot(operation.handle())) {
-        *stale = Slot();  // it was freed by a library whose calls do not come here
+        *stale = Slot();  // a library whose calls are not redirected has freed it
     }
     for (size_t i = 0; i < kSlots; ++i) {
         if (known.slots[i].operation == nullptr) {
@@ -131,7 +132,7 @@ void take_slot(const OmpiOperation &operation) {
     }
     GPUSHM_LOG_ONCE(
         warn,
-        "more than %zu MPI operations of the application: further ones do not work on GPU "
+        "the application has more than %zu MPI operations: further ones do not work on GPU "
         "buffers; free (MPI_Op_free) those that are not needed",
         kSlots);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reduction operations of the application (MPI_Op_create), whose functions expect host memory.
+// Reduction operations of the application (MPI_Op_create). Their functions expect host memory.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
@@ -7,8 +7,8 @@
 
 namespace gpushm::openmpi {
 
-/** Has the functions of operations that are created from now on called with copies in host memory
- * where a buffer is in GPU memory. */
+/** From now on, functions of created operations are called with copies in host memory in place of
+ * buffers in GPU memory. */
 void redirect_user_operations(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

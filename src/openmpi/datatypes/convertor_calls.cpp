@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OPAL's functions that gather and scatter the elements of a datatype, for GPU memory too. Derived
-// datatypes of messages, MPI_Pack, MPI_Bsend, MPI_Sendrecv_replace and the copies that collectives
-// make of a rank's own block come through here.
+// Messages of derived datatypes, MPI_Pack, MPI_Bsend, MPI_Sendrecv_replace, and the copies that
+// collective operations make of a rank's own block use these functions.
 #include "openmpi/datatypes/convertor_calls.hpp"
 
 #include "openmpi/binding/gpu_memory.hpp"
@@ -26,8 +25,7 @@ CopyPiece piece(Way way, char *packed, const Block &block) {
                             : CopyPiece{block.address, packed, block.length};
 }
 
-/** The copies between `packed` and bytes [begin, begin + length) of what the convertor describes.
- */
+/** The copies between `packed` and bytes [begin, begin + length) of the convertor's packed data. */
 std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t begin, size_t length,
                                       char *packed, Way way) {
     BorrowedWalk walk = walk_at(convertor, begin);
@@ -45,8 +43,8 @@ std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t beg
     return pieces;
 }
 
-/** Open MPI sends no part of an element; should it have to pack again what a network did not take,
- * it begins with a whole element, too. */
+/** Where a piece that is packed ends: after a whole element, as in Open MPI, which can then begin
+ * again with a whole element if a network does not take the piece. */
 size_t end_of_packing(const OpalConvertor &convertor, size_t end) {
     return end == convertor.local_size()
                ? end
@@ -60,10 +58,9 @@ bool concerns_gpu(const OpalConvertor &convertor, const iovec &packed) {
             is_gpu_memory(packed.iov_base));
 }
 
-/** What opal_convertor_pack and _unpack do, and with the same results: 1 when all is done, else 0,
- * negative when it failed; in `iov` and `*bytes` how much. A piece that failed counts as done, so
- * that who takes piece after piece and does not look at the results comes to an end: UCP asks for
- * the same one again until it gets something. */
+/** Does what opal_convertor_pack and _unpack do. Returns 1: all is done; 0: more is left; negative:
+ * a failure. `iov` and `*bytes` say how much was done. A piece that failed counts as done, because
+ * UCP ignores the result and asks for a piece again until it gets data. */
 int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes, Way way) {
     *bytes = 0;
     uint32_t used = 0;
@@ -86,7 +83,7 @@ int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *by
     return convertor.is_completed() ? 1 : 0;
 }
 
-/** Lets Open MPI convert between copies in host memory. */
+/** Lets Open MPI convert between representations, on copies in host memory. */
 int32_t convert_in_host_memory(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *bytes,
                                Way way) {
     char *const base = convertor.base();
@@ -130,7 +127,7 @@ int32_t unpack(void *handle, iovec *iov, uint32_t *count, size_t *bytes) {
                                          : opal().unpack(handle, iov, count, bytes);
 }
 
-/** The memory between the first and the last byte of pieces. */
+/** The range from the first to the last byte of all pieces. */
 struct Span {
     uintptr_t begin = UINTPTR_MAX;
     uintptr_t end = 0;
@@ -153,8 +150,8 @@ bool may_overlap(const std::vector<CopyPiece> &pieces) {
     return to.overlaps(from);
 }
 
-/** Pieces that are copied in any order, or onto each other, go by way of host memory: Bruck's
- * allgather moves blocks down in the receive buffer (ompi_coll_base_allgather_intra_bruck). */
+/** Copies pieces through host memory, because their sources and destinations overlap: the Bruck
+ * algorithm moves blocks within the receive buffer (ompi_coll_base_allgather_intra_bruck). */
 bool move_pieces(const std::vector<CopyPiece> &pieces) {
     size_t bytes = 0;
     for (const CopyPiece &piece : pieces) {
@@ -184,7 +181,7 @@ int32_t copy_gpu_content(const void *datatype, size_t count, char *destination, 
     return copied ? 0 : -1;
 }
 
-/** From one place to another, both of the same datatype. */
+/** Copies elements between two buffers of one datatype. */
 int32_t copy_content(const void *datatype, int32_t count, char *destination, char *source) {
     const OpalDatatype type(datatype);
     if (count <= 0 || (!is_gpu_memory(type, destination) && !is_gpu_memory(type, source))) {

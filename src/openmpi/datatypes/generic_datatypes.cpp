@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which MPI_Datatype is behind a generic datatype of UCP, and where its elements are.
 #include "openmpi/datatypes/generic_datatypes.hpp"
 
 #include "openmpi/datatypes/type_walk.hpp"

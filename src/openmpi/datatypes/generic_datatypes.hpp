@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which MPI_Datatype is behind a generic datatype of UCP, and where its elements are.
+// Finds the MPI_Datatype of a generic datatype of UCP, and the places of its elements.
 #pragma once
 
 #include "core/copy/copy_pieces.hpp"
@@ -14,16 +14,16 @@
 
 namespace gpushm::openmpi {
 
-/** How `count` elements are packed. Addresses begin at 0: the sources' where the buffer begins, the
- * destinations' where the packed bytes begin. */
+/** How `count` elements are packed. Sources are offsets from the begin of the buffer, destinations
+ * offsets from the begin of the packed bytes. */
 struct PackedLayout {
     size_t count;
     std::vector<CopyPiece> pieces;
-    ptrdiff_t first_byte;  // of the elements, from the buffer's beginning
-    ptrdiff_t end;         // behind their last byte
+    ptrdiff_t first_byte;  // offset of the first byte of the elements
+    ptrdiff_t end;         // offset behind their last byte
 };
 
-/** Those that Open MPI has made. Thread safe. */
+/** The generic datatypes that Open MPI has created. Thread safe. */
 class GenericDatatypes {
 public:
     static GenericDatatypes &instance();
@@ -31,11 +31,12 @@ public:
     void add(ucp_datatype_t generic, const void *datatype);
     void remove(ucp_datatype_t generic);
 
-    /** Null for one that is not generic, and for somebody else's. */
+    /** Null: the datatype is not generic, or Open MPI has not created it. */
     const void *find(ucp_datatype_t datatype) const;
 
-    /** Of a datatype that find() knows. To go through its elements takes 40 ns a block, so the last
-     * layout of each is kept, unless it is large. Throws std::bad_alloc. */
+    /** The layout of `count` elements of a datatype that find() knows. The last layout of each
+     * datatype is kept, unless it is large: doc/decisions/openmpi-datatype-layouts.md. Throws
+     * std::bad_alloc. */
     std::shared_ptr<const PackedLayout> layout(ucp_datatype_t datatype, size_t count);
 
 private:

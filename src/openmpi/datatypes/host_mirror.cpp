@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A copy in host memory of elements that lie in GPU memory.
 #include "openmpi/datatypes/host_mirror.hpp"
 
 #include "openmpi/binding/gpu_memory.hpp"
@@ -15,12 +14,11 @@
 namespace gpushm::openmpi {
 namespace {
 
-// What separates a mirror from its allocation's beginning: as the original, so that elements stay
-// as aligned.
+// A mirror has the alignment of the original: it begins at the original's offset from this.
 constexpr uintptr_t kAlignment = 64;
 
-// More is mapped, and takes memory only where there are elements: absolute addresses of the stack
-// and of the heap are 40 TB apart.
+// Larger mirrors are mapped, and use memory only for their elements: absolute addresses of the
+// stack and of the heap are 40 TB apart.
 constexpr size_t kMaxOnHeap = 1u << 20;
 
 bool is_any_in_gpu(const std::vector<CopyPiece> &pieces) {
@@ -73,7 +71,7 @@ HostMirror::HostMirror(const void *datatype, size_t count, void *base) : base_(b
     for (CopyPiece &piece : to_mirror_) {
         piece.destination = memory_.get() + (reinterpret_cast<uintptr_t>(piece.source) - begin);
     }
-    // Wraps around where the elements lie far from their base.
+    // Wraps around if the elements are far from their base.
     base_ = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(base) - begin +
                                      reinterpret_cast<uintptr_t>(memory_.get()));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A copy in host memory of elements that lie in GPU memory, for code that only the CPU can run.
+// A copy in host memory of elements in GPU memory, for code that only the CPU can run.
 #pragma once
 
 #include "core/copy/copy_pieces.hpp"
@@ -10,9 +10,9 @@
 
 namespace gpushm::openmpi {
 
-/** Holds `count` elements of `datatype`, with the gaps between them, which are never copied. Where
- * none of it is in GPU memory the mirror is that memory itself, and nothing is copied. A type of
- * absolute addresses (MPI_BOTTOM) may join memory of all kinds. */
+/** Has `count` elements of `datatype` with the gaps between them, which are not copied. If no
+ * element is in GPU memory the mirror is the original memory, and nothing is copied. A datatype of
+ * absolute addresses (MPI_BOTTOM) may use several kinds of memory. */
 class HostMirror {
 public:
     /** Throws std::bad_alloc. */
@@ -21,15 +21,15 @@ public:
     HostMirror(HostMirror &&) = default;
     HostMirror &operator=(HostMirror &&) = default;
 
-    /** In place of `base`. */
+    /** The address to use instead of `base`. */
     void *base() const { return base_; }
 
-    /** From GPU memory, and back to it; false when the GPU fails, which has been reported then. */
+    /** Copies from GPU memory, and back to it. False, reported to MPI: the GPU failed. */
     bool load(const char *operation) const;
     bool store(const char *operation) const;
 
 private:
-    /** Of an allocation by malloc, or of a mapping of so many bytes. */
+    /** Frees memory of malloc, or unmaps `mapped` bytes. */
     struct Free {
         Free() {}
         explicit Free(size_t bytes) : mapped(bytes) {}

@@ -8,7 +8,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** An ompi_request_t (ompi/request/request.h), the same in Open MPI 4.1, 5.0 and 6.0. */
+/** An ompi_request_t (ompi/request/request.h of Open MPI 4.1, 5.0 and 6.0). */
 class Request : public ForeignStruct {
 public:
     using ForeignStruct::ForeignStruct;
@@ -20,12 +20,12 @@ private:
     static constexpr size_t kCommunicator = 152;
 };
 
-/** An ompi_message_t (ompi/message/message.h). It begins as a request does. */
+/** An ompi_message_t (ompi/message/message.h of Open MPI 4.1, 5.0 and 6.0). */
 class Message : public ForeignStruct {
 public:
     using ForeignStruct::ForeignStruct;
 
-    /** Null of MPI_MESSAGE_NO_PROC. */
+    /** Null for MPI_MESSAGE_NO_PROC. */
     void *communicator() const { return get<void *>(64); }
 };
 
@@ -39,8 +39,8 @@ struct State {
 };
 State known;
 
-/** Whether a request has its communicator where we look for it: a build for debugging has more
- * before it. */
+/** Whether requests have the expected layout. In a debug build of Open MPI more members come before
+ * the communicator. */
 bool knows_requests() {
     void *request = nullptr;
     if (known.recv_init(nullptr, 0, known.byte, 0, 0, known.comm_self, &request) != kMpiSuccess) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of derived datatypes in GPU memory, and sends that are to complete fast.
-//
-// In place of the functions of UCP that Open MPI's pml/ucx calls (ompi/mca/pml/ucx/pml_ucx.c, the
-// same in 4.1, 5.0 and 6.0). Other messages of contiguous data, and all of host memory, pass as
-// they are.
+// Replaces the functions of UCP that Open MPI's pml/ucx calls (ompi/mca/pml/ucx/pml_ucx.c; equal in
+// 4.1, 5.0 and 6.0). Two kinds of messages are changed: derived datatypes in GPU memory, and
+// contiguous sends from device memory that are to complete fast. All others are forwarded.
 #include "openmpi/datatypes/message_calls.hpp"
 
 #include "core/base/no_throw.hpp"
@@ -15,9 +13,8 @@
 #include "openmpi/datatypes/generic_datatypes.hpp"
 #include "openmpi/datatypes/staged_message.hpp"
 #include "openmpi/settings/first_protocols.hpp"
-#include "openmpi/settings/staging_limit.hpp"
+#include "openmpi/settings/settings.hpp"
 
-#include <atomic>
 #include <memory>
 #include <new>
 #include <utility>
@@ -25,7 +22,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** What is left of the parameters of a message whose buffer is one of ours. */
+/** The parameters that still apply when gpushm's buffer replaces that of a message. */
 ucp_request_param_t parameters_of(const ucp_request_param_t *original) {
     constexpr uint32_t kKept = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FLAG_NO_IMM_CMPL |
                                UCP_OP_ATTR_FLAG_FAST_CMPL | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL |
@@ -43,7 +40,7 @@ ucp_datatype_t datatype_of(const ucp_request_param_t *parameters) {
                                                                         : ucp_dt_make_contig(1);
 }
 
-/** Of a contiguous datatype. */
+/** `datatype` is contiguous. */
 size_t bytes_of(ucp_datatype_t datatype, size_t count) {
     return (datatype >> UCP_DATATYPE_SHIFT) * count;
 }
@@ -57,7 +54,7 @@ bool has_callback(const ucp_request_param_t *parameters) {
     return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0;
 }
 
-/** Hands UCX a message, by `post`; `parameters` have the callback that ends it. */
+/** Hands a message to UCX by calling `post`. The caller has set the callback in `parameters`. */
 template <typename Post>
 ucs_status_ptr_t submit(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
                         Completion completion, Post post) {
@@ -75,12 +72,13 @@ void on_sent(void *request, ucs_status_t status, void *message) {
     static_cast<StagedMessage *>(message)->end(request, status, nullptr);
 }
 
-/** Where a derived datatype may fail on its way to another host, it never leaves as one. */
+/** 1 where a derived datatype may fail on its way to another host: then all are packed. */
 size_t limit_of_sends() {
-    return staging_limit() != kNoStaging && first_protocols_between_hosts() ? 1 : staging_limit();
+    const size_t staging = limits().staging;
+    return staging != kUnlimited && first_protocols_between_hosts() ? 1 : staging;
 }
 
-/** Null: it goes as it is. */
+/** Null: the message is sent as it is. */
 std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_datatype_t datatype) {
     std::unique_ptr<StagedMessage> message =
         StagedMessage::create(const_cast<void *>(buffer), count, datatype, limit_of_sends());
@@ -110,27 +108,25 @@ Completion completion_of_send(const ucp_request_param_t *parameters) {
     };
 }
 
-std::atomic<size_t> buffered_limit{4u << 10};
-
-/** How a contiguous message from GPU memory goes that UCP is asked to complete fast
- * (UCP_OP_ATTR_FLAG_FAST_CMPL), as Open MPI does in MPI_Send and in its collective operations
- * (mca_pml_ucx_send_nbr). UCP copies such a one out of the way first, up to about 30 KB: 8 bytes
- * between two H200 take 12.7 us instead of 7.8, 16 KB 18.8 instead of 9.0. */
+/** How gpushm sends a contiguous message from device memory if Open MPI asks UCP to complete it
+ * fast (UCP_OP_ATTR_FLAG_FAST_CMPL), as it does in MPI_Send and in collective operations
+ * (mca_pml_ucx_send_nbr). UCP would copy messages up to about 30 KB before it sends them:
+ * see doc/decisions/openmpi-fast-completion.md. */
 enum class FastSend {
-    as_it_is,  // any other
-    awaited,   // UCP may wait for the receiver
+    as_it_is,  // all other messages
+    awaited,   // without the flag: UCP may wait for the receiver
     buffered,  // from a copy in host memory
 };
 
-/** Collective operations, which have negative tags, need not complete before the receive is posted;
- * nor need an MPI_Send, but programs rely on it for little data. UCP does not promise it: to the
- * process itself UCX 1.19 waits. */
-FastSend way_of_send(const void *buffer, size_t count, ucp_tag_t tag,
-                     const ucp_request_param_t *parameters) {
+/** Sends of collective operations have negative tags and may wait for the receive. MPI_Send may
+ * wait as well, but programs rely on short ones to return. UCP does not promise that it returns: a
+ * UCX 1.19 waits if a process sends to itself. */
+FastSend choose_fast_send(const void *buffer, size_t count, ucp_tag_t tag,
+                          const ucp_request_param_t *parameters) {
     constexpr uint32_t kUnderstood =
         UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FLAG_FAST_CMPL;
-    constexpr ucp_tag_t kNegative = ucp_tag_t{1}
-                                    << 63;  // PML_UCX_MAKE_SEND_TAG (pml_ucx_request.h)
+    // The sign of MPI's tag: PML_UCX_MAKE_SEND_TAG (pml_ucx_request.h).
+    constexpr ucp_tag_t kNegative = ucp_tag_t{1} << 63;
     const ucp_datatype_t datatype = datatype_of(parameters);
     if ((parameters->op_attr_mask & UCP_OP_ATTR_FLAG_FAST_CMPL) == 0 ||
         (parameters->op_attr_mask & ~kUnderstood) != 0 ||
@@ -138,8 +134,7 @@ FastSend way_of_send(const void *buffer, size_t count, ucp_tag_t tag,
         query_memory(buffer).kind != MemoryKind::device) {
         return FastSend::as_it_is;
     }
-    const bool is_short =
-        bytes_of(datatype, count) < buffered_limit.load(std::memory_order_relaxed);
+    const bool is_short = bytes_of(datatype, count) < limits().buffered;
     return (tag & kNegative) == 0 && is_short ? FastSend::buffered : FastSend::awaited;
 }
 
@@ -156,7 +151,7 @@ void on_copy_sent(void *, ucs_status_t, void *copy) {
     delete static_cast<HostBlock *>(copy);
 }
 
-/** As it is where there is no memory for a copy, or the GPU fails. */
+/** Sends the message as it is if there is no memory for a copy, or the GPU fails. */
 ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                                const ucp_request_param_t *parameters) {
     const size_t bytes = bytes_of(datatype_of(parameters), count);
@@ -180,7 +175,7 @@ ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, uc
 
 ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
-    switch (way_of_send(buffer, count, tag, parameters)) {
+    switch (choose_fast_send(buffer, count, tag, parameters)) {
         case FastSend::awaited:
             return send_awaited(ep, buffer, count, tag, parameters);
         case FastSend::buffered:
@@ -198,28 +193,19 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
                 });
 }
 
-ucs_status_ptr_t tag_send_nb(ucp_ep_h ep, const void *buffer, size_t count, ucp_datatype_t datatype,
-                             ucp_tag_t tag, ucp_send_callback_t callback) {
+/** ucp_tag_send_nb and ucp_tag_send_sync_nb. `kOriginal` sends a message as it is, and `kSend` one
+ * that was packed. */
+template <auto kOriginal, auto kSend>
+ucs_status_ptr_t send_or_pack(ucp_ep_h ep, const void *buffer, size_t count,
+                              ucp_datatype_t datatype, ucp_tag_t tag,
+                              ucp_send_callback_t callback) {
     auto message = pack(buffer, count, datatype);
     if (message == nullptr) {
-        return ucp().tag_send_nb(ep, buffer, count, datatype, tag, callback);
+        return (ucp().*kOriginal)(ep, buffer, count, datatype, tag, callback);
     }
     return send(std::move(message), {}, completion_of(callback),
                 [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
-                    return ucp().tag_send_nbx(ep, block, bytes, tag, ours);
-                });
-}
-
-ucs_status_ptr_t tag_send_sync_nb(ucp_ep_h ep, const void *buffer, size_t count,
-                                  ucp_datatype_t datatype, ucp_tag_t tag,
-                                  ucp_send_callback_t callback) {
-    auto message = pack(buffer, count, datatype);
-    if (message == nullptr) {
-        return ucp().tag_send_sync_nb(ep, buffer, count, datatype, tag, callback);
-    }
-    return send(std::move(message), {}, completion_of(callback),
-                [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
-                    return ucp().tag_send_sync_nbx(ep, block, bytes, tag, ours);
+                    return (ucp().*kSend)(ep, block, bytes, tag, ours);
                 });
 }
 
@@ -232,16 +218,17 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
     message->end(request, lost ? UCS_ERR_IO_ERROR : status, info);
 }
 
-/** Nor is one received as anything else there: a message from host memory may be one. */
+/** None are staged where derived datatypes may fail between hosts: the sender may be a host buffer,
+ * whose derived datatype then arrives for a contiguous receive. */
 size_t limit_of_receives() {
-    return first_protocols_between_hosts() ? kNoStaging : staging_limit();
+    return first_protocols_between_hosts() ? kUnlimited : limits().staging;
 }
 
 std::unique_ptr<StagedMessage> make_room(void *buffer, size_t count, ucp_datatype_t datatype) {
     return StagedMessage::create(buffer, count, datatype, limit_of_receives());
 }
 
-/** Its callback is called in any case, also when it is complete at once. */
+/** UCX calls back in any case, also if the message is complete at once. */
 template <typename Receive>
 ucs_status_ptr_t receive(std::unique_ptr<StagedMessage> message, ucp_request_param_t parameters,
                          Completion completion, Receive receive) {
@@ -306,15 +293,15 @@ ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count
                    });
 }
 
-/** UCP takes a request for complete before it calls back (ucp_request_complete,
- * src/ucp/core/ucp_request.inl), which another thread may be doing: there the elements are
- * unpacked. */
+/** UCP marks a request as complete before it calls back (ucp_request_complete,
+ * src/ucp/core/ucp_request.inl). The callback unpacks the elements, perhaps in another thread, so
+ * the request is in progress until the callback ends. */
 ucs_status_t request_test(void *request, ucp_tag_recv_info_t *info) {
     return StagedMessage::is_under_way(request) ? UCS_INPROGRESS
                                                 : ucp().request_test(request, info);
 }
 
-/** Of one that is under way, UCP would forget the callback. */
+/** UCP would forget the callback of a request that is freed while its message is in progress. */
 void request_free(void *request) {
     if (!StagedMessage::free_later(request)) {
         ucp().request_free(request);
@@ -329,7 +316,7 @@ ucs_status_t dt_create_generic(const ucp_generic_dt_ops_t *operations, void *dat
     if (status == UCS_OK) {
         as_possible([&] {
             GenericDatatypes::instance().add(*generic, datatype);
-        });  // else its messages go as they are
+        });  // out of memory: its messages are sent as they are
     }
     return status;
 }
@@ -341,19 +328,18 @@ void dt_destroy(ucp_datatype_t datatype) {
 
 }  // namespace
 
-void set_buffered_limit(size_t bytes) {
-    buffered_limit.store(bytes, std::memory_order_relaxed);
-}
-
 void redirect_message_calls(CallRedirection *redirection) {
     if (!find_ucp_functions()) {
         return;
     }
-    // pml/ucx is a component, or in the library of Open MPI.
+    // pml/ucx is a component, or built into the library of Open MPI.
     const std::vector<std::string> senders = {"mca_pml_ucx.so", "libmpi.so", "libopen_mpi.so"};
     redirect_call<tag_send_nbx, UcpFailure>(redirection, "ucp_tag_send_nbx", senders);
-    redirect_call<tag_send_nb, UcpFailure>(redirection, "ucp_tag_send_nb", senders);
-    redirect_call<tag_send_sync_nb, UcpFailure>(redirection, "ucp_tag_send_sync_nb", senders);
+    using Ucp = UcpFunctions;
+    redirect_call<send_or_pack<&Ucp::tag_send_nb, &Ucp::tag_send_nbx>, UcpFailure>(
+        redirection, "ucp_tag_send_nb", senders);
+    redirect_call<send_or_pack<&Ucp::tag_send_sync_nb, &Ucp::tag_send_sync_nbx>, UcpFailure>(
+        redirection, "ucp_tag_send_sync_nb", senders);
     redirect_call<tag_recv_nbx, UcpFailure>(redirection, "ucp_tag_recv_nbx", senders);
     redirect_call<tag_recv_nb, UcpFailure>(redirection, "ucp_tag_recv_nb", senders);
     redirect_call<tag_msg_recv_nb, UcpFailure>(redirection, "ucp_tag_msg_recv_nb", senders);

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of derived datatypes in GPU memory, and sends that are to complete fast.
+// Messages of derived datatypes in GPU memory, and sends that Open MPI wants to complete fast.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
 
-#include <cstddef>
-
 namespace gpushm::openmpi {
 
-/** Open MPI hands UCX a message of a derived datatype as callbacks that pack and unpack, which UCX
- * calls for each 32 KiB, in host memory. From staging_limit() on, one in device memory is packed
- * into a block of device memory at once, and UCX gets that; or it arrives in one, and is unpacked
- * when it is complete. What is sent stays the same: the peer may do otherwise. Nothing happens,
- * with a line of debug output, where UCX has not the functions. */
+/** Replaces the functions of UCP with which Open MPI sends and receives. Open MPI gives UCX a
+ * message of a derived datatype as callbacks that pack and unpack; UCX calls them for each 32 KiB,
+ * in host memory. From Limits::staging on, a message in device memory is packed into one block of
+ * device memory, which UCX sends; a message that is received arrives in such a block and is
+ * unpacked when it is complete. The bytes on the way are equal, so each side decides for itself.
+ * Changes nothing, logged as debug, if UCX lacks one of the functions. */
 void redirect_message_calls(CallRedirection *redirection);
-
-/** From so many bytes on, MPI_Send of device memory may wait until the receive is posted; below, it
- * sends a copy in host memory. What collective operations send may always wait. Thread safe. */
-void set_buffered_limit(size_t bytes);
 
 }  // namespace gpushm::openmpi

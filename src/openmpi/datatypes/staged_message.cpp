@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A message whose elements are packed in one block of GPU memory while UCX has it.
 #include "openmpi/datatypes/staged_message.hpp"
 
 #include "core/base/log.hpp"
@@ -22,7 +21,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Messages under way, by their requests. */
+/** The messages in progress, by their requests. */
 struct UnderWay {
     std::mutex mutex;
     std::unordered_map<void *, StagedMessage *> messages;
@@ -82,7 +81,7 @@ StagedMessage::~StagedMessage() {
 
 // ---------------------------------------------------------------- contents
 
-/** The elements, where they are rows that copy engines of all processes reach. */
+/** The elements as equal rows; empty unless copy engines of all processes can access them. */
 std::optional<StridedRows> StagedMessage::rows() const {
     if (layout_->pieces.size() != 1 || others_reach_gpu_memory()) {
         return std::nullopt;
@@ -107,7 +106,7 @@ bool StagedMessage::pack() const {
     return is_shown || copy(Way::pack, bytes_);
 }
 
-/** Else it arrives in the block. */
+/** Without rows, the data arrive in the block. */
 void StagedMessage::expect() const {
     as_possible([this] {
         if (const std::optional<StridedRows> elements = rows()) {
@@ -123,7 +122,7 @@ bool StagedMessage::unpack(size_t length) const {
 
 namespace {
 
-/** Those of the first `length` packed bytes, which rows follow one another in. */
+/** The rows of the first `length` packed bytes. */
 std::vector<CopyPiece> beginning(const PackedLayout &layout, size_t length) {
     std::vector<CopyPiece> pieces;
     for (const CopyPiece &piece : layout.pieces) {
@@ -151,7 +150,8 @@ bool StagedMessage::copy(Way way, size_t length) const {
     return unless_short([=] { return copy_elements(way, length); },
                         [] {
                             GPUSHM_LOG(error,
-                                       "no host memory for the elements of a derived datatype");
+                                       "cannot allocate host memory for the elements of a derived "
+                                       "datatype: use smaller messages or raise the memory limit");
                             return false;
                         });
 }
@@ -199,7 +199,7 @@ void StagedMessage::end(void *request, ucs_status_t status, const ucp_tag_recv_i
     }
 }
 
-/** Whether anybody waits for the request. */
+/** Whether Open MPI still waits for the request. */
 bool StagedMessage::retire(void *request) {
     std::unique_ptr<StagedMessage> last;
     bool freed = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A message whose elements are packed in one block of GPU memory while UCX has it.
+// A message of a derived datatype, whose elements are in one block of GPU memory while UCX
+// transfers it.
 #pragma once
 
 #include "core/copy/row_views.hpp"
@@ -16,18 +17,17 @@
 
 namespace gpushm::openmpi {
 
-/** What Open MPI wants to be called when a message is over; `info` is null for a send. May be
- * empty. */
+/** Open MPI's callback at the end of a message. `info` is null for a send. May be empty. */
 using Completion =
     std::function<void(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info)>;
 
-/** Lives from create() until UCX has completed it and submitted() was called, in either order: UCX
- * may complete a message before it returns the request. Static functions are thread safe, a message
- * belongs to one thread at a time. */
+/** Lives from create() until UCX has completed the message and submitted() was called, in either
+ * order: UCX may complete a message before it returns the request. Static functions are thread
+ * safe. An object belongs to one thread at a time. */
 class StagedMessage {
 public:
-    /** Null when it goes as it is: no derived datatype, fewer than `limit` bytes, not in device
-     * memory; or when there is no block. Nothing is in the block yet. */
+    /** Null: the message is not staged, because it has no derived datatype, fewer than `limit`
+     * bytes or no device memory, or because no block can be allocated. The block is empty. */
     static std::unique_ptr<StagedMessage> create(void *buffer, size_t count,
                                                  ucp_datatype_t datatype, size_t limit);
     ~StagedMessage();
@@ -38,26 +38,25 @@ public:
     size_t bytes() const { return bytes_; }
     void set_completion(Completion completion) { completion_ = std::move(completion); }
 
-    /** Before it is sent: the elements are in the block, or will be when it is read (RowViews).
-     * False when the GPU fails, logged. */
+    /** Before a send: packs the elements into the block, or arranges that they are packed when the
+     * block is read (RowViews). False, logged: the GPU failed. */
     bool pack() const;
-    /** Before it is received: where what arrives may go at once. */
+    /** Before a receive: lets the data arrive in the elements directly, if that is possible. */
     void expect() const;
-    /** The first `length` bytes have arrived: they go where the elements are. False when the GPU
-     * fails, logged. */
+    /** After a receive of `length` bytes: unpacks them. False, logged: the GPU failed. */
     bool unpack(size_t length) const;
 
-    /** UCX has returned `request`, which may be no request: null, or an error. */
+    /** UCX has returned `request`, which may also be null or an error. */
     static void submitted(std::unique_ptr<StagedMessage> message, ucs_status_ptr_t request);
 
-    /** UCX calls back: the message is over. Calls the completion; or frees the request, if
-     * free_later() was called. Ends the life of the message, if submitted() was called. */
+    /** UCX has completed the message. Calls the completion, or frees the request if free_later()
+     * was called. Deletes the object if submitted() was called. */
     void end(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info);
 
-    /** Whether the message of `request` is not over, as end() will say. */
+    /** Whether end() has still to be called for the message of `request`. */
     static bool is_under_way(const void *request);
 
-    /** Open MPI does not wait for `request` any more. False: UCX may have it back now. */
+    /** Open MPI frees `request`. False: the caller has to free it with UCX now. */
     static bool free_later(void *request);
 
 private:
@@ -79,7 +78,7 @@ private:
     const DeviceBlock block_;
     Completion completion_;
 
-    // What submitted(), end() and free_later() tell each other, in the lock of all messages.
+    // Protected by the lock of all messages.
     bool submitted_ = false;
     bool ended_ = false;
     bool freed_ = false;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Walks over datatypes of messages that are packed or unpacked piece by piece.
 #include "openmpi/datatypes/suspended_walks.hpp"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace gpushm::openmpi {
 namespace {
 
-constexpr size_t kMaxSuspended = 256;  // messages under way; more cost time only
+constexpr size_t kMaxSuspended = 256;  // messages in progress; more take more time
 
 struct Suspended {
     const void *convertor;
@@ -67,9 +66,8 @@ BorrowedWalk walk_at(const OpalConvertor &convertor, size_t begin) {
 }
 
 void suspend(const OpalConvertor &convertor, BorrowedWalk walk) {
-    // What began in the middle is a convertor for one piece that came out of order
-    // (pml_ucx_datatype.c): another one may lie at its address later, for a datatype that looks the
-    // same and is not.
+    // A convertor that began in the middle is for one piece that came out of order
+    // (pml_ucx_datatype.c). A later convertor may have its address and a different datatype.
     if (walk->has_skipped() || convertor.is_completed()) {
         return;
     }

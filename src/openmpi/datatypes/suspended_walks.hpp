@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Walks over datatypes of messages that are packed or unpacked piece by piece.
+// Keeps the walks over datatypes of messages that are packed or unpacked in pieces.
 #pragma once
 
 #include "openmpi/datatypes/type_walk.hpp"
@@ -8,14 +8,12 @@
 
 namespace gpushm::openmpi {
 
-/** A walk over what `convertor` describes, standing at byte `begin`: the one that was suspended
- * there, so that a message in n pieces is not walked over n times from its beginning, or a new one.
- * Thread safe. */
+/** A walk over the elements of `convertor`, at byte `begin`: the walk that was suspended there, or
+ * a new one. So a message of n pieces is not walked over n times from its begin. Thread safe. */
 BorrowedWalk walk_at(const OpalConvertor &convertor, size_t begin);
 
-/** Keeps a walk of walk_at() for the next piece, if it is the kind that will have one: of a
- * convertor that was used from its first byte on. A new message in the same convertor starts at 0
- * again, and forgets it. */
+/** Keeps a walk of walk_at() for the next piece, if the convertor was used from its first byte on.
+ * A new message with this convertor starts at byte 0 and drops the walk. Thread safe. */
 void suspend(const OpalConvertor &convertor, BorrowedWalk walk);
 
 }  // namespace gpushm::openmpi

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocks of memory that `count` elements of a datatype consist of.
 #include "openmpi/datatypes/type_walk.hpp"
 
 #include <algorithm>
@@ -16,14 +15,14 @@ TypeWalk::TypeWalk() : convertor_(opal().create(opal().architecture, 0)) {
     own_stack_size_ = convertor.stack_size();
 }
 
-// The convertor stays: how it is released is only said in headers of Open MPI. The pool below makes
-// as many as are in use at once.
+// Convertors are never released, because only inline functions of Open MPI can do that. The pool
+// below makes as many as are in use at the same time.
 TypeWalk::~TypeWalk() {
     clean();
 }
 
-/** opal_convertor_cleanup(), which is an inline function: a deep datatype has a stack from malloc.
- */
+/** Does what the inline function opal_convertor_cleanup() does: a deep datatype has a stack from
+ * malloc. */
 void TypeWalk::clean() {
     OpalConvertor convertor(convertor_, opal().layout);
     if (convertor.stack() != own_stack_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocks of memory that `count` elements of a datatype consist of.
+// Walks over the blocks of memory that the elements of a datatype consist of.
 #pragma once
 
 #include "openmpi/binding/opal_datatype.hpp"
@@ -15,9 +15,9 @@ struct Block {
     size_t length;  // bytes
 };
 
-/** Goes through the blocks in the order in which they are packed; neighbours in memory that are
- * also neighbours in that order come as one. A convertor of Open MPI does the work, and is used
- * again by the next start(). One thread at a time. */
+/** Returns the blocks in the order in which they are packed. Adjacent blocks that follow each other
+ * in that order are one. Uses a convertor of Open MPI, which start() uses again. One thread at a
+ * time. */
 class TypeWalk {
 public:
     TypeWalk();
@@ -25,43 +25,42 @@ public:
     TypeWalk(const TypeWalk &) = delete;
     TypeWalk &operator=(const TypeWalk &) = delete;
 
-    /** Stands before `count` elements at `base` then. The datatype must live while the walk goes
-     * on. */
+    /** Begins a walk over `count` elements at `base`. The datatype must exist during the walk. */
     void start(const void *datatype, size_t count, const void *base);
 
-    /** The beginning of the element in which byte `position` of them lies; ends a walk that was
+    /** The position of the begin of the element that contains byte `position`. Ends a walk that was
      * started. */
     size_t find_element(const void *datatype, size_t count, size_t position);
 
-    /** Bytes that were passed. */
+    /** The number of bytes that were passed. */
     size_t position() const { return position_; }
 
-    /** Passes blocks until position() is `bytes`, right after start(). */
+    /** Passes blocks until position() is `bytes`. Only directly after start(). */
     void skip(size_t bytes);
     bool has_skipped() const { return has_skipped_; }
 
-    /** The next block, or the beginning of it, of at most `most` bytes; length 0 at the end. */
+    /** The next block, or its first `most` bytes. Length 0: the end. */
     Block next(size_t most);
 
 private:
-    static constexpr size_t kBlocks = 64;  // asked for at a time
+    static constexpr size_t kBlocks = 64;  // requested from the convertor at a time
 
     bool refill();
     void clean();
 
     void *convertor_;
-    void *own_stack_;  // what the convertor had when it was made
+    void *own_stack_;  // the stack with which the convertor was made
     uint32_t own_stack_size_;
     iovec blocks_[kBlocks];
-    uint32_t count_ = 0;    // of blocks_ that are filled
-    uint32_t current_ = 0;  // of them
-    size_t used_ = 0;       // bytes of the current one
+    uint32_t count_ = 0;    // filled blocks_
+    uint32_t current_ = 0;  // index of the next block
+    size_t used_ = 0;       // bytes of that block that were passed
     size_t position_ = 0;
-    bool at_end_ = true;  // for the convertor
+    bool at_end_ = true;  // the convertor has no more blocks
     bool has_skipped_ = false;
 };
 
-/** An idle walk of a common pool, given back by the destructor. Thread safe. */
+/** A walk from a pool. The destructor returns it. Thread safe. */
 class BorrowedWalk {
 public:
     BorrowedWalk();

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI's file operations with buffers in GPU memory.
 #include "openmpi/files/file_calls.hpp"
 
 #include "core/base/log.hpp"
@@ -42,23 +41,26 @@ struct Operation {
     Access access;
 };
 
-// ---------------------------------------------------------------- what all have in common
+// ---------------------------------------------------------------- common to all operations
 
 int fail(File file, int code);
 
 int fail_for_memory(const Operation &operation, File file, size_t count) {
-    GPUSHM_LOG(error, "no host memory for MPI_%s of %zu elements in GPU memory: use smaller pieces",
+    GPUSHM_LOG(error,
+               "cannot allocate host memory for MPI_%s of %zu elements in GPU memory: use fewer "
+               "elements at a time",
                operation.name, count);
     return fail(file, kMpiErrorNoMemory);
 }
 
-/** Runs `with_memory` on host memory that stands for the buffer. */
+/** Runs `with_memory` on a copy of the buffer in host memory. */
 template <typename Run>
 int run_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
                        Datatype datatype, Run with_memory) {
     const auto run = [&] {
         const HostMirror mirror(datatype, count, buffer);
-        // A read may end before the last element, and leaves alone what comes after.
+        // Loaded for a read as well: it may end before the last element and leave the others as
+        // they are.
         if (!mirror.load(operation.name)) {
             return fail(file, kMpiErrorOther);
         }
@@ -123,7 +125,7 @@ constexpr Operation kAtOffset[] = {{"File_read_at", Access::read},
                                    {"File_read_at_all", Access::read},
                                    {"File_write_at_all", Access::write}};
 
-/** The operation kTable[kIndex] of MPI. `Place` is nothing, or an Offset. */
+/** Replaces the operation kTable[kIndex] of MPI. `Place` is nothing, or an Offset. */
 template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
 struct Blocking {
     static int call(File file, Place... place, void *buffer, Count count, Datatype datatype,
@@ -141,9 +143,9 @@ struct Blocking {
 
 // ---------------------------------------------------------------- nonblocking
 
-// They end before they return. Open MPI's own collective ones do what each rank asks for without
-// waiting for the others (common_ompio_file_read.c, mca_common_ompio_file_iread_all), so nobody
-// waits for a rank that waits here.
+// Nonblocking operations on GPU memory complete before they return. Open MPI's collective ones
+// serve each rank without waiting for the others (common_ompio_file_read.c,
+// mca_common_ompio_file_iread_all), so no rank waits for a rank that waits here.
 constexpr Operation kStartAtPointer[] = {
     {"File_iread", Access::read},        {"File_iwrite", Access::write},
     {"File_iread_all", Access::read},    {"File_iwrite_all", Access::write},
@@ -153,7 +155,7 @@ constexpr Operation kStartAtOffset[] = {{"File_iread_at", Access::read},
                                         {"File_iread_at_all", Access::read},
                                         {"File_iwrite_at_all", Access::write}};
 
-/** `start` starts the operation on the memory that it gets. */
+/** Runs a nonblocking operation to its end. `start` starts it on the given memory. */
 template <typename Start>
 int run_to_its_end(const Operation &operation, File file, void *buffer, size_t count,
                    Datatype datatype, Request *request, Start start) {
@@ -198,7 +200,8 @@ constexpr Operation kEnd[] = {
     {"File_read_ordered_end", Access::read}, {"File_write_ordered_end", Access::write},
     {"File_read_at_all_end", Access::read},  {"File_write_at_all_end", Access::write}};
 
-/** Mirrors of operations that have begun; a file has one at a time (MPI 3.1, section 13.4.5). */
+/** The mirrors of operations that have begun. A file has one at a time (MPI 3.1, section 13.4.5).
+ */
 struct Begun {
     std::mutex mutex;
     std::map<File, HostMirror> mirrors;
@@ -217,7 +220,7 @@ int begin_in_host_memory(const Operation &operation, File file, void *buffer, si
         if (!mirror.load(operation.name)) {
             return fail(file, kMpiErrorOther);
         }
-        std::map<File, HostMirror> node;  // so that nothing can fail any more once it has begun
+        std::map<File, HostMirror> node;  // allocated before: no failure after the begin
         void *const memory = node.emplace(file, std::move(mirror)).first->second.base();
         const int result = begin(memory);
         if (result == kMpiSuccess) {
@@ -266,16 +269,8 @@ struct End {
 
 // ---------------------------------------------------------------- redirection
 
-struct Target {
-    const OpenMpiLibrary &library;
-    CallRedirection *redirection;
-
-    template <typename Call>
-    void redirect(const std::string &name) const {
-        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
-    }
-
-    /** All operations of a table, with their forms for large counts (MPI 4). */
+struct Target : MpiTarget {
+    /** Redirects all operations of a table, and their forms for large counts (MPI 4). */
     template <template <const auto &, size_t, typename, typename...> class Call, const auto &kTable,
               typename... Place>
     void redirect_table() const {
@@ -306,7 +301,7 @@ void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirec
         !library.mpi("PMPI_Wait", &mpi.wait)) {
         return;
     }
-    const Target target = {library, redirection};
+    const Target target = {{library, redirection}};
     target.redirect_table<Blocking, kAtPointer>();
     target.redirect_table<Blocking, kAtOffset, Offset>();
     target.redirect_table<Nonblocking, kStartAtPointer>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI's file operations with buffers in GPU memory.
+// Replacements of MPI's file operations, for buffers in GPU memory.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
@@ -7,8 +7,8 @@
 
 namespace gpushm::openmpi {
 
-/** Gives MPI-IO copies in host memory, since files are read and written by system calls, which know
- * nothing of GPU memory. Nonblocking operations on GPU memory end before they return. */
+/** Passes copies in host memory to MPI-IO, whose system calls cannot access GPU memory. Nonblocking
+ * operations on GPU memory are complete when they return. */
 void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that this process has attached to one dynamic window.
 #include "openmpi/one_sided/attached_regions.hpp"
 
 #include <sys/mman.h>
@@ -122,13 +121,13 @@ ucs_status_t AttachedRegions::detach(const void *address) {
     if (region == regions_.end()) {
         return UCS_ERR_NO_ELEM;
     }
-    auto gone = regions_.extract(region);  // a new log would not have it
+    auto gone = regions_.extract(region);  // a new log begins with regions_
     const ucs_status_t status =
         gone.mapped().length > 0 ? tell({gone.key(), std::move(gone.mapped())}, false) : UCS_OK;
     return status;
 }
 
-/** Of a region that is attached and in regions_, or is not attached any more and not there. */
+/** Logs a region that was attached and is in regions_, or that was detached and is not. */
 ucs_status_t AttachedRegions::tell(const Regions::value_type &region, bool is_attached) {
     const size_t size = record_size(is_attached ? region.second.registration->key().size() : 0);
     if (header_.bytes + size > log_size(header_.log)) {
@@ -139,8 +138,8 @@ ucs_status_t AttachedRegions::tell(const Regions::value_type &region, bool is_at
     return UCS_OK;
 }
 
-/** A log that begins with what is attached, of which it fills at most half; `more` is room for what
- * comes. */
+/** Begins a log with all attached regions, which fill at most half of it. `more`: bytes for a
+ * further record. */
 ucs_status_t AttachedRegions::begin_log(size_t more) {
     size_t needed = more;
     for (const auto &region : regions_) {
@@ -158,8 +157,8 @@ ucs_status_t AttachedRegions::begin_log(size_t more) {
     if (status != UCS_OK) {
         return status;
     }
-    __atomic_thread_fence(__ATOMIC_RELEASE);  // who reads this log's last records finds the epoch
-                                              // that followed theirs
+    // A reader that copies records of this log while they are overwritten then sees the new epoch.
+    __atomic_thread_fence(__ATOMIC_RELEASE);
     for (const auto &region : regions_) {
         if (region.second.length > 0) {
             append(region, true, &header);
@@ -200,7 +199,7 @@ void AttachedRegions::append(const Regions::value_type &region, bool is_attached
     header->bytes += record_size(record.key_bytes);
 }
 
-/** The records of `header` are in their log. */
+/** Writes the header for readers. The records that it counts must be in their log. */
 void AttachedRegions::publish(const LogHeader &header) {
     LogHeader &published = shared_index().header;
     const uint64_t sequence = published.sequence;

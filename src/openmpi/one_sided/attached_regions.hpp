@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that this process has attached to one dynamic window, registered with UCX and told to
-// the others.
+// The memory that this process has attached to one dynamic window: registered with UCX, and in the
+// log that the other processes read.
 #pragma once
 
 #include "openmpi/one_sided/region_log.hpp"
@@ -15,7 +15,7 @@
 
 namespace gpushm::openmpi {
 
-/** Memory that UCX has registered, for as long as this lives. */
+/** A registration of memory with UCX. The destructor ends it. */
 class Registration {
 public:
     static ucs_status_t create(ucp_context_h context, void *address, size_t length,
@@ -35,7 +35,7 @@ private:
     std::vector<unsigned char> key_;
 };
 
-/** Whole pages of our own, registered. */
+/** Pages that gpushm allocates and registers. */
 class RegisteredPages {
 public:
     static ucs_status_t create(ucp_context_h context, size_t bytes,
@@ -62,20 +62,20 @@ class AttachedRegions {
 public:
     static ucs_status_t create(ucp_context_h context, std::unique_ptr<AttachedRegions> *regions);
 
-    /** Where the others find the RegionIndex. */
+    /** The place of the RegionIndex, for the other processes. */
     const PackedRegion &index() const { return index_region_; }
 
-    /** `length` may be 0. Memory that is attached already may be attached again. */
+    /** `length` may be 0. Memory may be attached several times. */
     ucs_status_t attach(void *address, size_t length);
 
-    /** UCS_ERR_NO_ELEM: nothing is attached that begins at `address`. */
+    /** UCS_ERR_NO_ELEM: no attached memory begins at `address`. */
     ucs_status_t detach(const void *address);
 
 private:
     struct Region {
         uint64_t id;
         size_t length;
-        std::unique_ptr<Registration> registration;  // null: of no length
+        std::unique_ptr<Registration> registration;  // null: the length is 0
     };
     using Regions = std::multimap<uintptr_t, Region>;
 
@@ -94,7 +94,7 @@ private:
     std::unique_ptr<RegisteredPages> index_pages_;
     std::unique_ptr<RegisteredPages> log_pages_[kLogs];
     PackedRegion index_region_;
-    LogHeader header_;  // the header in the index, but for `sequence`
+    LogHeader header_;  // the header in the index, except `sequence`
     Regions regions_;
     uint64_t last_id_ = 0;
 };

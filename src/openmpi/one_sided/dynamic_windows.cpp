@@ -56,8 +56,8 @@ void forget_window(void *window) {
     state().windows.erase(window);
 }
 
-/** Tells every process of the window where the others have their logs. Collective, also where `own`
- * is null because it could not be had. */
+/** Exchanges the places of the processes' logs. Collective: every process calls it, also with null
+ * after a failure. */
 int exchange_indexes(WholeRegion *own, void *communicator) {
     const Functions &mpi = state().mpi;
     int size = 0;
@@ -75,7 +75,7 @@ int exchange_indexes(WholeRegion *own, void *communicator) {
     return result;
 }
 
-/** Has osc/ucx attach all addresses as one region, which is the only one that it sees. */
+/** Makes osc/ucx attach all addresses as one region, the only one that it sees. */
 int attach_everything(void *communicator, void *window) {
     const int attached = state().mpi.attach(window, WholeRegion::base(), WholeRegion::kLength);
     WholeRegion *const whole = attached == kMpiSuccess ? WholeRegion::take_new() : nullptr;
@@ -91,8 +91,8 @@ int attach_everything(void *communicator, void *window) {
 int create_dynamic(void *info, void *communicator, void **window) {
     const WholeRegion::Watch watch;
     const int result = state().mpi.create_dynamic(info, communicator, window);
-    if (result != kMpiSuccess ||
-        !watch.has_mapped()) {  // another component does not map memory with UCP
+    // Only osc/ucx maps memory with UCP.
+    if (result != kMpiSuccess || !watch.has_mapped()) {
         return result;
     }
     return attach_everything(communicator, *window);
@@ -107,9 +107,9 @@ int attach(void *window, void *base, Size size) {
     WholeRegion *const whole = find_window(window);
     if (whole == nullptr && is_left_to_others(window) && is_gpu_memory(base)) {
         GPUSHM_LOG(error,
-                   "MPI_Win_attach of %td bytes of GPU memory at %p to a window that was created "
-                   "before any of its "
-                   "processes used CUDA: create the window after the first call of CUDA",
+                   "MPI_Win_attach of %td bytes of GPU memory at %p failed, because none of the "
+                   "window's processes had used CUDA when it was created: create the window after "
+                   "the first call of CUDA",
                    size, base);
         return fail(window, kMpiErrorRmaAttach);
     }
@@ -120,9 +120,8 @@ int attach(void *window, void *base, Size size) {
         size >= 0 ? whole->attach(base, static_cast<size_t>(size)) : UCS_ERR_INVALID_PARAM;
     if (status != UCS_OK) {
         GPUSHM_LOG(error,
-                   "MPI_Win_attach of %td bytes at %p: UCX cannot register them or there is no "
-                   "memory (%d); "
-                   "attach memory that is allocated, and not more at a time",
+                   "MPI_Win_attach of %td bytes at %p failed, because UCX cannot register them or "
+                   "memory is short (%d): attach allocated memory, and less at a time",
                    size, base, status);
         return fail(window, kMpiErrorRmaAttach);
     }
@@ -138,8 +137,8 @@ int detach(void *window, const void *base) {
     if (status != UCS_OK) {
         GPUSHM_LOG(
             error,
-            "MPI_Win_detach: nothing that begins at %p is attached to the window: detach what "
-            "MPI_Win_attach was given",
+            "MPI_Win_detach of %p failed, because no attached memory begins there: use the address "
+            "that MPI_Win_attach got",
             base);
         return fail(window, kMpiErrorBase);
     }
@@ -161,7 +160,10 @@ void redirect_dynamic_windows(const OpenMpiLibrary &library, CallRedirection *re
     Functions &mpi = state().mpi;
     if (!find_progress(library) || !find_functions(library, &mpi) ||
         !redirect_window_memory(redirection)) {
-        GPUSHM_LOG(debug, "dynamic windows are as Open MPI %s makes them", library.version());
+        GPUSHM_LOG(debug,
+                   "dynamic windows of Open MPI %s stay as they are: a function that gpushm needs "
+                   "is missing",
+                   library.version());
         return;
     }
     redirect_mpi_call<create_dynamic>(library, redirection, "Win_create_dynamic",

@@ -40,7 +40,7 @@ EquivalentType::~EquivalentType() {
     }
 }
 
-/** Where a type could not be made the operand stays, and Open MPI says what is wrong with it. */
+/** Leaves the operand if the datatype was not made. Open MPI then reports the error. */
 void EquivalentType::take(int result, Operand *operand) {
     if (result == kMpiSuccess && mpi.commit(&type_) == kMpiSuccess) {
         operand->type = type_;

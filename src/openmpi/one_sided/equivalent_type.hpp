@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Datatypes that describe the same elements in another way, one that Open MPI's components for
-// windows get right.
+// Datatypes that describe given elements in a way that Open MPI's components for windows handle
+// correctly.
 #pragma once
 
 #include "openmpi/binding/open_mpi_library.hpp"
@@ -8,7 +8,7 @@
 
 namespace gpushm::openmpi {
 
-/** A committed datatype, freed by the destructor: operations under way keep what they need of it.
+/** A committed datatype. The destructor frees it; operations in progress keep what they need of it.
  */
 class EquivalentType {
 public:
@@ -17,11 +17,11 @@ public:
     EquivalentType(const EquivalentType &) = delete;
     EquivalentType &operator=(const EquivalentType &) = delete;
 
-    /** Has the elements of `*operand` begin at its address: Open MPI 4.1 and 5.0 take the address
-     * itself for that of contiguous elements that they accumulate (osc_ucx_comm.c). */
+    /** Moves the address of `*operand` to its first element: Open MPI 4.1 and 5.0 accumulate
+     * contiguous elements from the address itself (osc_ucx_comm.c). */
     void begin_at_address(Operand *operand);
 
-    /** Makes one element of several: Open MPI 4.1 counts the numbers of the first only
+    /** Combines several elements to one: Open MPI 4.1 counts only the numbers of the first element
      * (osc_ucx_comm.c). */
     void make_one(Operand *operand);
 
@@ -31,7 +31,7 @@ private:
     void *type_ = nullptr;
 };
 
-/** To be called once, before the others; false when this Open MPI lacks a function. */
+/** Call once, before the other functions. False: this Open MPI lacks a function. */
 bool find_type_functions(const OpenMpiLibrary &library);
 
 }  // namespace gpushm::openmpi

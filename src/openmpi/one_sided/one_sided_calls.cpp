@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_Fetch_and_op and MPI_Compare_and_swap with buffers in GPU memory, and the calls that complete
-// operations.
 #include "openmpi/one_sided/one_sided_calls.hpp"
 
 #include "openmpi/binding/element_types.hpp"
@@ -51,13 +49,13 @@ struct Functions {
 
 constexpr size_t kMaxElementBytes = 64;
 
-/** An operation under way: Open MPI reads and writes these elements until it is complete. */
+/** An operation in progress. Open MPI reads and writes these elements until it is complete. */
 struct Pending {
     void *window;
     Rank target;
-    void *result;  // in GPU memory; null: somewhere else, and Open MPI has written it
+    void *result;  // in GPU memory; null: in host memory, which Open MPI writes
     size_t length;
-    uint64_t posted = 0;  // the how-manieth; 0: Open MPI has not accepted it yet
+    uint64_t posted = 0;  // counts operations, from 1 on; 0: Open MPI has not accepted it yet
     alignas(16) unsigned char origin[kMaxElementBytes];
     alignas(16) unsigned char compare[kMaxElementBytes];
     alignas(16) unsigned char fetched[kMaxElementBytes];
@@ -65,8 +63,8 @@ struct Pending {
 
 struct State {
     Functions mpi;
-    std::mutex mutex;  // also while results are copied: who returns from MPI_Win_flush finds all of
-                       // them there
+    std::mutex mutex;  // also held while results are copied, so that MPI_Win_flush of another
+                       // thread returns after that
     std::list<Pending> pending;
     uint64_t posts = 0;
 };
@@ -78,7 +76,7 @@ State &state() {
 
 constexpr char kOperation[] = "an atomic one-sided operation";
 
-/** `element` in host memory, at `room` if it is not there; null when the GPU failed. */
+/** `element` if it is in host memory, otherwise its copy in `room`. Null: the GPU failed. */
 const void *in_host_memory(const void *element, unsigned char *room, size_t length) {
     if (!is_gpu_memory(element)) {
         return element;
@@ -86,8 +84,8 @@ const void *in_host_memory(const void *element, unsigned char *room, size_t leng
     return copy_or_report({{room, element, length}}, kOperation) ? room : nullptr;
 }
 
-/** The record of an operation that is being started. It stays until the operation is complete, or
- * goes with this object where it was not posted. */
+/** Adds the record of an operation that is being started. The record stays until the operation is
+ * complete; the destructor removes it if the operation was not posted. */
 class Starting {
 public:
     Starting(void *window, Rank target, void *datatype, void *result) {
@@ -109,7 +107,7 @@ public:
 
     Pending &operator*() const { return *pending_; }
 
-    /** What MPI returned. From a success on the record may be gone. */
+    /** Takes and returns MPI's result. After a success another thread may remove the record. */
     int posted(int result) {
         const std::lock_guard<std::mutex> lock(state().mutex);
         is_posted_ = result == kMpiSuccess;
@@ -122,8 +120,9 @@ private:
     bool is_posted_ = false;
 };
 
-/** Ends the operations on `target`, all targets if kEveryTarget, that were the first `posts` to be
- * posted, and are complete now: those of other threads that came later may not be. */
+/** Delivers the results of the operations on `target`, or on all targets for kEveryTarget, among
+ * the first `posts`. The caller knows that these are complete; later ones of other threads may not
+ * be. */
 void deliver(void *window, Rank target, uint64_t posts) {
     State &known = state();
     bool delivered = true;
@@ -149,14 +148,14 @@ void deliver(void *window, Rank target, uint64_t posts) {
     }
 }
 
-/** An operation on MPI_PROC_NULL, which is negative, touches no buffer. */
+/** False for MPI_PROC_NULL, which is negative: the operation accesses no buffer. */
 bool can_serve(Rank target, void *datatype) {
     const OpalDatatype type(datatype);
     return target >= 0 && type.is_committed() && type.extent() > 0 &&
            static_cast<size_t>(type.extent()) <= kMaxElementBytes;
 }
 
-/** Whether UCX's atomic operations, which are those of whole numbers of 4 and 8 bytes, do it. */
+/** Whether UCX's atomic operations can do it: they are for integers of 4 and 8 bytes. */
 bool is_atomic_of_ucx(void *datatype, void *operation) {
     const OpalDatatype type(datatype);
     if (type.is_committed() && type.size() != 4 && type.size() != 8) {
@@ -167,7 +166,8 @@ bool is_atomic_of_ucx(void *datatype, void *operation) {
            (numbers->type != ElementType::float32 && numbers->type != ElementType::float64);
 }
 
-/** osc/ucx of Open MPI 4.1 takes all elements for such numbers. */
+/** Uses MPI_Get_accumulate for other elements, which osc/ucx of Open MPI 4.1 takes for integers in
+ * MPI_Fetch_and_op. */
 int fetch(const void *origin, void *result, void *datatype, Rank target, Displacement displacement,
           void *operation, void *window) {
     const Functions &mpi = state().mpi;
@@ -184,7 +184,7 @@ int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
     }
     Starting starting(window, target, datatype, result);
     Pending &pending = *starting;
-    // Null is permitted with MPI_NO_OP, which reads nothing.
+    // Null is permitted with MPI_NO_OP, which reads no element.
     const void *element =
         origin != nullptr ? in_host_memory(origin, pending.origin, pending.length) : origin;
     if (element == nullptr && origin != nullptr) {
@@ -221,9 +221,9 @@ uint64_t posts() {
     return state().posts;
 }
 
-/** A call that completes what was posted before it. Programs poll their own memory by such calls,
- * which osc/ucx ends at once when it has nothing to do; what others want of this process needs its
- * progress. */
+/** A call that completes the operations before it. Programs poll their own memory with such calls,
+ * which osc/ucx ends at once if it has nothing to complete. So this makes progress, which
+ * operations of other processes on this one may need. */
 template <typename Function, typename... Arguments>
 int completing(void *window, Rank target, Function function, Arguments... arguments) {
     const uint64_t before = posts();
@@ -262,7 +262,7 @@ int flush_local_all(void *window) {
     return completing(window, kEveryTarget, state().mpi.flush_local_all, window);
 }
 int free_window(void **window) {
-    forget_window(*window);  // before another one has this handle
+    forget_window(*window);  // before another window gets this handle
     return completing(*window, kEveryTarget, state().mpi.free, window);
 }
 int sync_window(void *window) {
@@ -270,16 +270,15 @@ int sync_window(void *window) {
     return state().mpi.sync(window);
 }
 
-// ---------------------------------------------------------------- UCX's newer protocols for
-// windows
+// ---------------------------------------------------------------- UCP's protocols for windows
 
 bool is_set(const char *variable) {
     return getenv(variable) != nullptr;
 }
 
-/** In place of ucp_config_read in osc/ucx, the component that serves windows and makes a UCP
- * context of its own for them. The older protocols of UCX take every local buffer of put and get
- * for host memory (1.13, src/ucp/rma/rma_send.c); before 1.16 they are the default. */
+/** Replaces ucp_config_read in osc/ucx, which creates a UCP context for windows. Selects UCP's
+ * second generation of protocols: the first one, the default before UCX 1.16, takes every local
+ * buffer of put and get for host memory (1.13, src/ucp/rma/rma_send.c). */
 ucs_status_t read_config_of_windows(const char *prefix, const char *file, ucp_config_t **config) {
     void *const library = open_loaded_libucp();
     decltype(&ucp_config_read) read;
@@ -302,7 +301,7 @@ ucs_status_t read_config_of_windows(const char *prefix, const char *file, ucp_co
     return status;
 }
 
-/** Only where osc/ucx is a file of its own, as in Debian's and Ubuntu's Open MPI 4.1, which have
+/** Only if osc/ucx is in a file of its own, as in Open MPI 4.1 of Debian and Ubuntu, which have
  * such a UCX. */
 void redirect_config_of_windows(CallRedirection *redirection) {
     redirect_call<read_config_of_windows, UcpFailure>(redirection, "ucp_config_read",

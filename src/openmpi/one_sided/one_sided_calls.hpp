@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_Fetch_and_op and MPI_Compare_and_swap with origin, compare and result buffers in GPU memory.
+// Replacements of MPI_Fetch_and_op and MPI_Compare_and_swap, for buffers in GPU memory, and of the
+// calls that complete one-sided operations.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
@@ -7,8 +8,8 @@
 
 namespace gpushm::openmpi {
 
-/** Open MPI reads and writes these single elements by the CPU; the application's calls get elements
- * in host memory instead, and results go to the GPU with the call that completes the operation. */
+/** Open MPI reads and writes the elements of these operations with the CPU. The replacements pass
+ * elements in host memory, and copy results to the GPU in the call that completes the operation. */
 void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

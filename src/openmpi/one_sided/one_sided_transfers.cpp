@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, and their forms with a request.
 #include "openmpi/one_sided/one_sided_transfers.hpp"
 
 #include "openmpi/binding/gpu_memory.hpp"
@@ -22,8 +21,8 @@ namespace {
 using Rank = int;
 using Displacement = ptrdiff_t;  // MPI_Aint
 
-/** Of Open MPI; `Count` is int, or long long for the forms with MPI_Count. `Request`, void ** or
- * nothing, comes last. */
+/** Functions of Open MPI. `Count` is int, or long long in the forms with MPI_Count. `Request` is
+ * void ** or nothing. */
 template <typename Count, typename... Request>
 struct Functions {
     using Transfer = int(const void *, Count, void *, Rank, Displacement, Count, void *, void *,
@@ -34,7 +33,7 @@ struct Functions {
                               Displacement, Count, void *, void *operation, void *window,
                               Request...);
     Transfer *put;
-    Transfer *get;  // the address is of what is written
+    Transfer *get;  // writes to the first argument
     Accumulate *accumulate;
     GetAccumulate *get_accumulate;
 
@@ -53,12 +52,12 @@ struct Common {
 
 Common common;
 
-// A GPU copies fewer or larger blocks one by one sooner than all of them together and then by the
-// CPU.
+// A GPU copies fewer or larger blocks one by one in less time than it takes to copy all of them to
+// host memory and to pack them with the CPU.
 constexpr size_t kFewBlocks = 8;
 constexpr size_t kSmallBlock = 4096;
 
-/** Whether the first elements are many small blocks. `few`: how many are not many. */
+/** Whether the elements begin with more than `few` small blocks. */
 bool is_scattered(const Operand &operand, size_t few) {
     const OpalDatatype type(operand.type);
     if (operand.count == 0 || !type.is_committed() || type.is_dense()) {
@@ -73,29 +72,31 @@ bool is_scattered(const Operand &operand, size_t few) {
     return blocks > few && walk->position() < blocks * kSmallBlock;
 }
 
-/** Open MPI refuses other arguments, and MPI_PROC_NULL, which is negative, touches no buffer. */
+/** False: Open MPI refuses the arguments, or the target is MPI_PROC_NULL, which is negative, and no
+ * buffer is accessed. */
 bool is_proper(Rank target, const Operand &operand) {
     return target >= 0 && operand.count > 0 && operand.count <= PTRDIFF_MAX &&
            OpalDatatype(operand.type).is_committed();
 }
 
-/** Whether a put or get has its local elements in host memory: a component that copies by the CPU
- * needs that; osc/ucx has one message for each block, which costs a copy of the GPU's at this end,
- * too. */
+/** Whether a put or get uses a copy of its local elements in host memory. A component that copies
+ * with the CPU needs that. osc/ucx sends a message for each block, which costs a copy by the GPU
+ * for each block at this end as well. */
 bool wants_copy(void *window, const Operand &local, const Operand &remote) {
     return is_left_to_others(window) || is_scattered(local, kFewBlocks) ||
            is_scattered(remote, kFewBlocks);
 }
 
-/** The same of what is accumulated, block by block by the CPU. */
+/** Whether an accumulate uses a copy of its origin in host memory: the CPU reads it block by block.
+ */
 bool wants_copy_to_accumulate(void *window, const Operand &origin) {
     return is_left_to_others(window) || is_scattered(origin, 1);
 }
 
-/** When the request of an operation with one is handed to the program. */
+/** When the program gets the request of an operation. */
 enum class Requested { started, complete };
 
-/** A call without a request has been started, or failed. */
+/** Ends a call without a request. */
 int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, int result) {
     if (result == kMpiSuccess && transfer.has_copies()) {
         StagedTransfer::keep(std::move(transfer));
@@ -103,13 +104,13 @@ int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, i
     return result;
 }
 
-/** One with a request. What it wrote has to be in place when MPI_Wait returns, which we do not see:
- * it waits here, and the program gets the request of an operation that does nothing. Open MPI does
- * not flush MPI_PROC_NULL: it crashes. */
+/** Ends a call with a request. The results have to be in GPU memory when MPI_Wait returns, which
+ * gpushm does not see. So an operation with copies completes here, and the program gets the request
+ * of an operation that does nothing. MPI_PROC_NULL must not be flushed: Open MPI crashes. */
 int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement,
              void *window, int result, void **request) {
-    // Operations on the own memory are complete at once: who polls it by them and MPI_Wait makes no
-    // other progress.
+    // Operations on the process's own memory are complete at once. A program that polls its memory
+    // with them makes no other progress.
     make_progress();
     const bool is_over = target < 0 || (!transfer.has_copies() && requested == Requested::started);
     if (result != kMpiSuccess || is_over) {
@@ -121,56 +122,45 @@ int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displa
         return result;
     }
     transfer.deliver();
-    // Of a dynamic window osc/ucx looks for what is attached there.
+    // In a dynamic window osc/ucx looks the displacement up even for no elements.
     return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, displacement, 0,
                                               common.int_type, window, request);
 }
 
-/** The request of osc/ucx in Open MPI 4.1 is complete while the put or get of MPI_REPLACE or
- * MPI_NO_OP is under way (ompi_osc_ucx_raccumulate() and ompi_osc_ucx_rget_accumulate(),
- * osc_ucx_comm.c). */
+/** In Open MPI 4.1 the request of osc/ucx may be complete before the put or get of MPI_REPLACE or
+ * MPI_NO_OP is (ompi_osc_ucx_raccumulate() and ompi_osc_ucx_rget_accumulate(), osc_ucx_comm.c). */
 Requested requested_of_accumulate(void *window) {
     return is_left_to_others(window) ? Requested::started : Requested::complete;
 }
 
-template <typename Count, typename... Request>
-int put(const void *origin, Count origin_count, void *origin_type, Rank target,
-        Displacement displacement, Count target_count, void *target_type, void *window,
-        Request... request) {
-    Operand local{origin, static_cast<size_t>(origin_count), origin_type};
-    const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
-    StagedTransfer transfer(window, target);
-    if (is_proper(target, local) && is_proper(target, remote) &&
-        wants_copy(window, local, remote) && !transfer.copy_source(&local)) {
-        return kMpiErrorOther;
-    }
-    const int result = Functions<Count, Request...>::mpi().put(
-        local.address, origin_count, origin_type, target, displacement, target_count, target_type,
-        window, request...);
-    return end_call(std::move(transfer), Requested::started, target, displacement, window, result,
-                    request...);
-}
+enum class Direction { put, get };
 
-template <typename Count, typename... Request>
-int get(const void *origin, Count origin_count, void *origin_type, Rank target,
-        Displacement displacement, Count target_count, void *target_type, void *window,
-        Request... request) {
+/** MPI_Put and MPI_Get, and their forms with a request. */
+template <Direction kDirection, typename Count, typename... Request>
+int transfer(const void *origin, Count origin_count, void *origin_type, Rank target,
+             Displacement displacement, Count target_count, void *target_type, void *window,
+             Request... request) {
     Operand local{origin, static_cast<size_t>(origin_count), origin_type};
     const Operand remote{nullptr, static_cast<size_t>(target_count), target_type};
-    StagedTransfer transfer(window, target);
+    StagedTransfer staged(window, target);
     if (is_proper(target, local) && is_proper(target, remote) &&
         wants_copy(window, local, remote)) {
-        transfer.copy_destination(&local);
+        if (kDirection == Direction::get) {
+            staged.copy_destination(&local);
+        } else if (!staged.copy_source(&local)) {
+            return kMpiErrorOther;
+        }
     }
-    const int result = Functions<Count, Request...>::mpi().get(
+    const auto &mpi = Functions<Count, Request...>::mpi();
+    const int result = (kDirection == Direction::put ? mpi.put : mpi.get)(
         local.address, origin_count, origin_type, target, displacement, target_count, target_type,
         window, request...);
-    return end_call(std::move(transfer), Requested::started, target, displacement, window, result,
+    return end_call(std::move(staged), Requested::started, target, displacement, window, result,
                     request...);
 }
 
-/** What is accumulated, as osc/ucx gets it right; components of Open MPI get everything else as it
- * is. */
+/** The operands of an accumulate in a form that osc/ucx handles correctly. Other components of Open
+ * MPI get the operands unchanged. */
 class Accumulated {
 public:
     Accumulated(void *window, Rank target, const Operand &origin, const Operand &remote)
@@ -179,8 +169,7 @@ public:
           origin_(origin),
           remote_(remote) {}
 
-    /** `in_host`: what is accumulated is to lie in host memory. False when the GPU fails, reported.
-     */
+    /** `in_host`: the origin has to be in host memory. False, reported to MPI: the GPU failed. */
     bool prepare(StagedTransfer *transfer, bool in_host = false) {
         if (!is_proper_) {
             return true;
@@ -242,8 +231,8 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
                          remote_given);
     Operand fetched{result_address, static_cast<size_t>(result_count), result_type};
     StagedTransfer transfer(window, target);
-    // osc/ucx makes it a get and a put without a fence between them, and UCX keeps those in order
-    // only where both take the same way (osc_ucx_comm.c).
+    // osc/ucx does this with a get and a put without a fence in between (osc_ucx_comm.c), and UCX
+    // keeps their order only if both use one transport: so both buffers are in host memory then.
     const bool in_host = operation == common.replace;
     if (!operands.prepare(&transfer, in_host)) {
         return kMpiErrorOther;
@@ -274,8 +263,10 @@ void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, c
         }
         return prefix + name + suffix;
     };
-    redirect_mpi_call<put<Count, Request...>>(library, redirection, full("put"), &mpi.put);
-    redirect_mpi_call<get<Count, Request...>>(library, redirection, full("get"), &mpi.get);
+    redirect_mpi_call<transfer<Direction::put, Count, Request...>>(library, redirection,
+                                                                   full("put"), &mpi.put);
+    redirect_mpi_call<transfer<Direction::get, Count, Request...>>(library, redirection,
+                                                                   full("get"), &mpi.get);
     redirect_mpi_call<accumulate<Count, Request...>>(library, redirection, full("accumulate"),
                                                      &mpi.accumulate);
     redirect_mpi_call<get_accumulate<Count, Request...>>(

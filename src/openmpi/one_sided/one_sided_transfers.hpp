@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, and their forms with a request
-// (doc/design/one-sided.md).
+// Replacements of MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, and their forms with a
+// request (doc/design/one-sided.md).
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
@@ -8,7 +8,7 @@
 
 namespace gpushm::openmpi {
 
-/** Needs that calls which complete operations call deliver_staged(). */
+/** The calls that complete operations must call deliver_staged(). */
 void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a process tells the others of the memory that it has attached to a dynamic window: a log of
-// attachments and detachments in its memory, which the others read by ucp_get.
+// How a process tells the others what memory it has attached to a dynamic window: a log of
+// attachments and detachments in its memory, which the others read with ucp_get.
 //
-// One process writes, any number read at any time, and a get is not atomic: a copy may be of
-// several moments. So:
-//   - the writer makes `sequence` odd, changes the header, and makes it even; it never goes back
-//   - records lie in the current log before `bytes` counts them, and stay unchanged while `epoch`
-//   is the same
-//   - a log that is full is followed by another one, which begins with what is attached then;
-//   `epoch` counts them,
-//     and a log that was left may be written over in a later epoch. A log's descriptor is written
-//     before the header names the log, and never again
-//   - two copies of the header, the second begun when the first was complete, are of one moment if
-//   they are equal
-//     and even; a copy that equals such a pair is also
-//   - records that were copied are good if `epoch` is the same afterwards
+// One process writes and any number of processes read at any time. A get is not atomic: what it
+// copies may be a mixture of several moments. The protocol:
+//
+// - The writer makes `sequence` odd, changes the header, and makes `sequence` even. The sequence
+//   never goes back.
+// - Records lie in the current log before `bytes` counts them. They do not change while `epoch`
+//   does not.
+// - After a full log the writer begins another one, with all that is attached at that moment.
+//   `epoch` counts the logs. A log that was left may be written again in a later epoch.
+// - The descriptor of a log is written once, before a header names the log.
+// - Two copies of the header are consistent if they are equal and even, and the second was begun
+//   after the first was complete. A later copy that equals such a pair is consistent, too.
+// - Copied records are valid if `epoch` is unchanged afterwards.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace gpushm::openmpi {
 
 constexpr size_t kMaxKeyBytes = 2032;  // of a packed remote key of UCX
 
-/** A remote key of UCX, packed, for memory at `address` of the process that it comes from. */
+/** A packed remote key of UCX for memory at `address` of the process that packed it. */
 struct PackedRegion {
     uint64_t address = 0;
     uint64_t key_bytes = 0;
@@ -38,26 +38,27 @@ struct LogHeader {
     uint64_t bytes = 0;  // of records in it
 };
 
-/** The logs of a window come in pairs of the same size, which follow each other until what is
- * attached needs more. */
+/** The logs of a window come in pairs of equal size. The writer alternates between the two until it
+ * needs a larger pair. */
 constexpr uint64_t kLogs = 16;
 constexpr size_t log_size(uint64_t log) {
     return static_cast<size_t>(16 << 10) << (2 * (log / 2));
 }
 
-/** What readers find; its address and remote key are exchanged when the window is made. */
+/** The memory that readers get first. Its address and remote key are exchanged when the window is
+ * made. */
 struct RegionIndex {
     LogHeader header;
     PackedRegion logs[kLogs];
 };
 
-/** `key_bytes` bytes of a packed remote key follow, and what fills the last eight. */
+/** A packed remote key of `key_bytes` bytes follows, padded to a multiple of 8. */
 struct LogRecord {
-    uint64_t id;  // of this attachment, never used again in the window
+    uint64_t id;  // of this attachment, unique in the window
     uint64_t address;
     uint64_t length;
     uint32_t key_bytes;
-    uint32_t is_attached;  // 0: not any more; then there is no key
+    uint32_t is_attached;  // 0: it was detached, and no key follows
 };
 
 constexpr size_t record_size(size_t key_bytes) {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that another process has attached to a dynamic window.
 #include "openmpi/one_sided/remote_regions.hpp"
 
 #include "openmpi/binding/open_mpi_progress.hpp"
@@ -53,7 +52,7 @@ ucs_status_t RemoteRegions::get_header(LogHeader *header) const {
                *index_key_);
 }
 
-/** Of one moment: region_log.hpp. */
+/** A consistent header (region_log.hpp). */
 ucs_status_t RemoteRegions::get_steady_header(LogHeader *header) const {
     LogHeader before;
     ucs_status_t status = get_header(header);
@@ -78,7 +77,7 @@ ucs_status_t RemoteRegions::open_log(uint64_t number) {
     return status == UCS_OK ? RemoteKey::unpack(endpoint_, region.key, &log.key) : status;
 }
 
-/** Those of the log from `begin` on; good if the epoch is the same afterwards. */
+/** The records of the log from `begin` on. Valid if the epoch is unchanged afterwards. */
 ucs_status_t RemoteRegions::get_records(const LogHeader &header, uint64_t begin,
                                         std::vector<unsigned char> *records) {
     const ucs_status_t status = open_log(header.log);
@@ -126,9 +125,9 @@ ucs_status_t RemoteRegions::catch_up() {
     return status;
 }
 
-// ---------------------------------------------------------------- what is attached
+// ---------------------------------------------------------------- attached regions
 
-/** Keys of what is still attached stay: operations by them may be under way. */
+/** Keeps the keys of memory that is still attached, because operations may be using them. */
 void RemoteRegions::begin_epoch() {
     for (auto &region : regions_) {
         const uint64_t id = region.second.id;
@@ -175,8 +174,8 @@ void RemoteRegions::remove(const LogRecord &record) {
     }
 }
 
-/** The one that begins nearest before `address`, as a rule: what is attached at a time rarely
- * overlaps. */
+/** The region that contains `address`. Usually the nearest one that begins before it, because
+ * attached regions rarely overlap. */
 RemoteRegions::Regions::iterator RemoteRegions::containing(uint64_t address) {
     auto region = regions_.upper_bound(address);
     while (region != regions_.begin()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that another process has attached to a dynamic window, as its log tells it.
+// The memory that another process has attached to a dynamic window, read from its log.
 #pragma once
 
 #include "openmpi/one_sided/region_log.hpp"
@@ -15,7 +15,7 @@
 
 namespace gpushm::openmpi {
 
-/** A remote key of UCX, unpacked for one endpoint. */
+/** A remote key of UCX that is unpacked for one endpoint. */
 class RemoteKey {
 public:
     static ucs_status_t unpack(ucp_ep_h endpoint, const void *packed,
@@ -32,19 +32,19 @@ private:
     ucp_rkey_h key_;
 };
 
-/** By one endpoint. Keys stay valid until what they are for is detached, or this object ends.
- * Thread safe. */
+/** For one endpoint. A key is valid until its memory is detached or this object ends. Thread safe.
+ */
 class RemoteRegions {
 public:
-    /** `index`: where that process has its RegionIndex. */
+    /** `index`: the place of the process's RegionIndex. */
     RemoteRegions(ucp_ep_h endpoint, const PackedRegion &index)
         : endpoint_(endpoint), index_(index) {}
 
-    /** Reads what has changed. Blocks, while Open MPI makes progress. */
+    /** Reads new records. Blocks, and lets Open MPI make progress meanwhile. */
     ucs_status_t refresh();
 
-    /** A key for `address`, and how many bytes from there on it is good for. UCS_ERR_INVALID_ADDR:
-     * nothing is attached there. */
+    /** The key for `address`, and the number of bytes from there on that it covers.
+     * UCS_ERR_INVALID_ADDR: no memory is attached there. */
     ucs_status_t find(uint64_t address, ucp_rkey_h *key, size_t *bytes);
 
 private:
@@ -52,7 +52,7 @@ private:
         uint64_t id;
         uint64_t length;
         std::vector<unsigned char> packed;
-        std::unique_ptr<RemoteKey> key;  // null: not needed until now
+        std::unique_ptr<RemoteKey> key;  // null: not unpacked yet
     };
     using Regions = std::multimap<uint64_t, Region>;  // by address
 
@@ -79,10 +79,9 @@ private:
     PackedRegion index_;
     std::unique_ptr<RemoteKey> index_key_;
     Log logs_[kLogs];
-    LogHeader header_;  // what regions_ is the state of
+    LogHeader header_;  // regions_ has the records up to this header
     Regions regions_;
-    std::unordered_map<uint64_t, Region>
-        earlier_;  // by id: of the epoch before, while a new one is read
+    std::unordered_map<uint64_t, Region> earlier_;  // regions of the last epoch, by id
 };
 
 }  // namespace gpushm::openmpi

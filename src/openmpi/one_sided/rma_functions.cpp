@@ -37,4 +37,10 @@ const RmaFunctions &rma() {
     return functions;
 }
 
+const std::vector<std::string> &libraries_of_windows() {
+    static const std::vector<std::string> names = {"mca_osc_ucx.so", "libmca_common_ucx.so",
+                                                   "libopen-pal.so", "libmpi.so", "libopen_mpi.so"};
+    return names;
+}
+
 }  // namespace gpushm::openmpi

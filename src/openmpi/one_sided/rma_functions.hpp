@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of UCP that Open MPI's windows communicate by.
+// The functions of UCP with which Open MPI's windows communicate.
 #pragma once
 
 #include <ucp/api/ucp.h>
 
+#include <string>
+#include <vector>
+
 namespace gpushm::openmpi {
 
-/** Public functions (UCX's ucp/api/ucp.h), of the UCX in this process; we are linked to none. */
+/** Public functions (ucp/api/ucp.h) of the UCX in this process. gpushm is linked to no UCX. */
 struct RmaFunctions {
     decltype(&ucp_mem_map) mem_map;
     decltype(&ucp_mem_query) mem_query;
@@ -32,5 +35,9 @@ struct RmaFunctions {
 bool find_rma_functions();
 
 const RmaFunctions &rma();
+
+/** The libraries whose calls are replaced: osc/ucx is in one of them, or its inline functions are.
+ */
+const std::vector<std::string> &libraries_of_windows();
 
 }  // namespace gpushm::openmpi

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One-sided operations whose buffers lie in GPU memory, and which work on copies in host memory
-// until they are complete.
 #include "openmpi/one_sided/staged_transfer.hpp"
 
 #include <list>
@@ -13,9 +11,9 @@ namespace {
 constexpr char kOperation[] = "a one-sided operation";
 
 struct Kept {
-    std::recursive_mutex
-        mutex;  // also while data are copied: who returns from MPI_Win_flush finds all of them
-                // there, and MPI's error handler, which a failed copy calls, may call MPI
+    // Held while data are copied, so that MPI_Win_flush of another thread returns after that.
+    // Recursive, because a failed copy calls MPI's error handler, which may call MPI.
+    std::recursive_mutex mutex;
     std::list<StagedTransfer> transfers;
     uint64_t count = 0;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Remote keys of whole regions.
 #include "openmpi/one_sided/whole_keys.hpp"
 
 #include "core/base/log.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/one_sided/remote_regions.hpp"
+#include "openmpi/one_sided/rma_functions.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -21,8 +21,9 @@ namespace {
 using RegionsPtr = std::unique_ptr<RemoteRegions>;
 using IdAndEndpoint = std::pair<uint64_t, ucp_ep_h>;
 
-/** osc/ucx unpacks and destroys a key for each operation, in 4.1 also while another thread uses the
- * one before. So the handle stands for what is here, and is good for as long as that is. */
+/** osc/ucx unpacks and destroys a key for each operation; in Open MPI 4.1 also while another thread
+ * uses the previous one. So the handle is the address of a RemoteRegions, which lives here as long
+ * as the window and its endpoint. */
 struct State {
     std::mutex mutex;
     std::unordered_map<uint64_t, PackedRegion> indexes;  // by id
@@ -34,7 +35,7 @@ State &state() {
     return *instance;
 }
 
-/** Null: the window is none that this process knows. */
+/** Null: this process does not know the window. */
 RemoteRegions *find_regions(uint64_t id, ucp_ep_h endpoint) {
     const std::lock_guard<std::mutex> lock(state().mutex);
     const auto index = state().indexes.find(id);
@@ -48,8 +49,8 @@ RemoteRegions *find_regions(uint64_t id, ucp_ep_h endpoint) {
     return regions.get();
 }
 
-/** Whoever called has been told by then of what was attached before: one look at the log for each
- * operation is enough. */
+/** Reads the target's log once for each operation. That is enough: a program accesses memory only
+ * after it has learnt from the target that the memory is attached. */
 ucs_status_t unpack_whole(ucp_ep_h endpoint, uint64_t id, ucp_rkey_h *key) {
     RemoteRegions *const regions = find_regions(id, endpoint);
     if (regions == nullptr) {
@@ -79,7 +80,7 @@ ucs_status_t rkey_ptr(ucp_rkey_h key, uint64_t address, void **local) {
     return is_ours(key) ? UCS_ERR_UNREACHABLE : rma().rkey_ptr(key, address, local);
 }
 
-/** The next endpoint may have the same address. */
+/** Forgets the endpoint, because a later one may have its address. */
 void ep_destroy(ucp_ep_h endpoint) {
     {
         const std::lock_guard<std::mutex> lock(state().mutex);
@@ -96,7 +97,7 @@ void ep_destroy(ucp_ep_h endpoint) {
 
 // ---------------------------------------------------------------- operations
 
-/** The key of what is attached at `address`, and how far it reaches. */
+/** The key of the memory at `address`, and how many bytes from there it covers. */
 ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, ucp_rkey_h *key, size_t *bytes) {
     RemoteRegions &regions = *from_handle<RemoteRegions>(whole);
     ucs_status_t status = regions.find(address, key, bytes);
@@ -107,8 +108,7 @@ ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, ucp_rkey_h *key, size_
     if (status == UCS_ERR_INVALID_ADDR) {
         GPUSHM_LOG(error,
                    "a one-sided operation accesses address 0x%lx of a dynamic window, where its "
-                   "target has "
-                   "nothing attached: call MPI_Win_attach there before",
+                   "target has attached no memory: call MPI_Win_attach in the target before",
                    static_cast<unsigned long>(address));
     }
     return status;
@@ -120,16 +120,15 @@ ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, size_t length, ucp_rke
     if (status == UCS_OK && bytes < length) {
         GPUSHM_LOG(error,
                    "a one-sided operation accesses %zu bytes at address 0x%lx of a dynamic window, "
-                   "where its "
-                   "target has attached %zu",
+                   "where its target has attached %zu: attach them with one MPI_Win_attach",
                    length, static_cast<unsigned long>(address), bytes);
         return UCS_ERR_INVALID_ADDR;
     }
     return status;
 }
 
-/** Of memory that may have been attached in several parts. `operate` takes a part of the buffer, of
- * remote memory, and its key. */
+/** Accesses remote memory that may be attached in several parts. `operate` gets a part of the
+ * buffer, its length, the remote address and the key of that. */
 template <typename Byte, typename Operate>
 ucs_status_t for_each_part(Byte *buffer, size_t length, uint64_t address, ucp_rkey_h whole,
                            Operate operate) {
@@ -214,12 +213,6 @@ ucs_status_ptr_t atomic_op_nbx(ucp_ep_h endpoint, ucp_atomic_op_t operation, con
 }
 
 }  // namespace
-
-const std::vector<std::string> &libraries_of_windows() {
-    static const std::vector<std::string> names = {"mca_osc_ucx.so", "libmca_common_ucx.so",
-                                                   "libopen-pal.so", "libmpi.so", "libopen_mpi.so"};
-    return names;
-}
 
 void add_indexes(const std::vector<RemoteIndex> &indexes) {
     const std::lock_guard<std::mutex> lock(state().mutex);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What osc/ucx takes for one attached region that holds every address.
 #include "openmpi/one_sided/whole_region.hpp"
 
 #include "core/base/process.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/one_sided/rma_functions.hpp"
 #include "openmpi/one_sided/whole_keys.hpp"
 
 #include <cstring>

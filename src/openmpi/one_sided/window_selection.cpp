@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Open MPI asks each of its components for windows how much it wants to have one that is being
-// made, in the same order in all processes of the communicator, and takes the one with the highest
-// answer (ompi/mca/osc/base/osc_base_init.c). osc/ucx answers by a parameter; our function stands
-// before it.
+// For a new window Open MPI asks each of its components for a priority, in the same order in all
+// processes of the communicator, and selects the highest (ompi/mca/osc/base/osc_base_init.c).
+// osc/ucx answers with a parameter. gpushm's function replaces that of osc/ucx.
 #include "openmpi/one_sided/window_selection.hpp"
 
 #include "core/base/log.hpp"
@@ -31,18 +30,18 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** component_query of ompi/mca/osc/osc.h. The unit of displacements, which we pass on, is an int
- * before Open MPI 6. */
+/** component_query (ompi/mca/osc/osc.h). `unit`, the unit of displacements, is an int before Open
+ * MPI 6; it is only forwarded. */
 using Query = int (*)(void *window, void **base, size_t size, ptrdiff_t unit, void *communicator,
                       void *info, int flavor);
 
 constexpr char kComponent[] = "mca_osc_ucx_component";
 
-/** component_select: a window is made by the component that was chosen. */
+/** component_select (ompi/mca/osc/osc.h): the selected component makes the window. */
 using Select = int (*)(void *window, void **base, size_t size, ptrdiff_t unit, void *communicator,
                        void *info, int flavor, int *model);
 
-/** ompi_osc_base_component_t of ompi/mca/osc/osc.h, of versions 3 and 4 of the framework. */
+/** ompi_osc_base_component_t (ompi/mca/osc/osc.h, versions 3 and 4 of the framework). */
 struct OscComponent {
     McaComponent description;
     McaComponentData data;
@@ -52,13 +51,13 @@ struct OscComponent {
 };
 
 constexpr int kMadeOfGivenMemory = 1;  // MPI_WIN_FLAVOR_CREATE
-constexpr int kDefaultPriority = 60;   // of osc/ucx; 4.1 does not look at devices
+constexpr int kDefaultPriority = 60;   // of osc/ucx
 
 struct State {
     Query query = nullptr;  // of osc/ucx
     Select select = nullptr;
     bool is_user_set = false;
-    int own_priority = 0;  // at most what osc/ucx has in an Open MPI without gpushm
+    int own_priority = 0;  // the priority of osc/ucx in an Open MPI without gpushm, or less
     int (*allreduce)(const void *send, void *receive, int count, void *datatype, void *operation,
                      void *communicator) = nullptr;
     void *int_type = nullptr;
@@ -67,13 +66,13 @@ struct State {
     std::unordered_set<const void *> left_to_others;
 };
 
-/** Never destroyed: the function stays in its place. */
+/** Never destroyed, because the replaced function stays replaced. */
 State &state() {
     static State *const instance = new State;
     return *instance;
 }
 
-/** What was once seen stays so: this process may have no other component then. */
+/** Stays true once it was true, because this process may then have no other component. */
 bool uses_cuda() {
     static std::atomic<bool> used{false};
     if (!used && process_uses_cuda()) {
@@ -82,7 +81,7 @@ bool uses_cuda() {
     return used;
 }
 
-/** Whether any process of the communicator needs osc/ucx; each asks at the same time. */
+/** Whether any process of the communicator needs osc/ucx. Collective. */
 bool any_uses_cuda(void *communicator, const void *memory) {
     const int own = uses_cuda() || query_memory(memory).needs_gpu() ? 1 : 0;
     int any = 1;
@@ -98,12 +97,12 @@ int query(void *window, void **base, size_t size, ptrdiff_t unit, void *communic
     const bool is_for_ucx = any_uses_cuda(communicator, memory);
     {
         const std::lock_guard<std::shared_mutex> lock(known.mutex);
-        known.left_to_others.insert(window);  // until osc/ucx has it
+        known.left_to_others.insert(window);  // until osc/ucx is selected
     }
     GPUSHM_LOG(debug, "a window %s",
                is_for_ucx ? "goes to osc/ucx" : "of programs without CUDA is left to Open MPI");
     if (!is_for_ucx && known.own_priority == 0) {
-        return 0;  // the last choice; it does not get ready
+        return 0;  // the last choice, which need not prepare anything
     }
     const int priority = known.query(window, base, size, unit, communicator, info, flavor);
     return is_for_ucx ? priority : std::min(priority, known.own_priority);
@@ -115,7 +114,8 @@ int select(void *window, void **base, size_t size, ptrdiff_t unit, void *communi
     return state().select(window, base, size, unit, communicator, info, flavor, model);
 }
 
-/** On which Open MPI 5.0 and later take osc/ucx (opal/mca/common/ucx/common_ucx.c). */
+/** Open MPI 5.0 and later select osc/ucx by themselves if there is one
+ * (opal/mca/common/ucx/common_ucx.c). */
 bool has_mellanox_device() {
     const std::unique_ptr<DIR, int (*)(DIR *)> folder(opendir("/sys/class/infiniband"), closedir);
     bool found = false;
@@ -125,7 +125,7 @@ bool has_mellanox_device() {
     return found;
 }
 
-/** osc/ucx as far as we know it; a newer one is left as it is. */
+/** False: the component is another one, or osc/ucx of an unknown version of the framework. */
 bool is_known(const McaComponent &component) {
     const int version = component.type_version[0];
     return strcmp(component.type_name, "osc") == 0 &&
@@ -139,8 +139,8 @@ bool find_functions(const OpenMpiLibrary &library, State *known) {
            library.mpi("PMPI_Allreduce", &known->allreduce);
 }
 
-/** osc/rdma needs Open MPI's own transports, which 5.0 makes ready for pml/ob1 only; 4.1 and 6.0 do
- * that themselves. To be called before processes tell each other their addresses. */
+/** Opens Open MPI's own transports for osc/rdma. Open MPI 5.0 opens them for pml/ob1 only; 4.1
+ * and 6.0 open them when they are needed. Call it before the processes exchange addresses. */
 void get_own_transports_ready(const OpenMpiLibrary &library) {
     int (*init)(bool progress_threads, bool mpi_threads) = nullptr;
     const auto *threads = static_cast<const bool *>(library.as_bound("ompi_mpi_thread_multiple"));

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which component of Open MPI serves a window: osc/ucx, and so gpushm, where one of its processes
-// uses CUDA, otherwise the one that Open MPI takes without gpushm (doc/design/one-sided.md).
+// Selects the component of Open MPI that serves a window: osc/ucx, and so gpushm, if one of the
+// window's processes uses CUDA; otherwise the component that Open MPI selects without gpushm
+// (doc/design/one-sided.md).
 #pragma once
 
 #include "openmpi/binding/open_mpi_library.hpp"
 
 namespace gpushm::openmpi {
 
-/** To be called before Open MPI opens the components for windows: osc/ucx will be among them,
- * unless the user has chosen otherwise, and before all others where nothing is decided for a
- * window. */
+/** Call before Open MPI opens its components for windows. Makes sure that osc/ucx is one of them,
+ * and the first choice if nothing else is decided, unless the user has set something else. */
 void prepare_window_components(const OpenMpiLibrary &library);
 
-/** The same for an Open MPI in which decide_for_windows() is not called: osc/ucx serves all windows
- * that it can. */
+/** Call instead of prepare_window_components() if decide_for_windows() is not called: osc/ucx then
+ * serves all windows that it can serve. */
 void prefer_ucx_for_windows(const OpenMpiLibrary &library);
 
-/** Decides from now on, if osc/ucx is loaded and the user has not. `component`: what has just been
- * loaded; null: osc/ucx may be a part of Open MPI's library. */
+/** Decides for each window from now on, if osc/ucx is loaded and the user has not decided.
+ * `component`: a component that was just loaded; null: osc/ucx may be built into Open MPI's
+ * library. */
 void decide_for_windows(const OpenMpiLibrary &library, void *component);
 
-/** Whether another component than osc/ucx serves `window`, for none of its processes used CUDA when
- * it was made: one that touches buffers by the CPU. */
+/** Whether a component other than osc/ucx serves `window`, because none of its processes used CUDA
+ * when it was created. That component accesses buffers with the CPU. */
 bool is_left_to_others(const void *window);
 
 /** `window` is about to be freed. */

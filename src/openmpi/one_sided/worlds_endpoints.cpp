@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Endpoints of windows over processes of several worlds.
 #include "openmpi/one_sided/worlds_endpoints.hpp"
 
 #include "core/base/process.hpp"
@@ -20,12 +19,11 @@ namespace gpushm::openmpi {
 namespace {
 
 constexpr int kUndefinedRank = -32766;  // MPI_UNDEFINED of Open MPI
-constexpr int kExchangeFull =
-    0;  // OPAL_COMMON_UCX_WPMEM_ADDR_EXCHANGE_FULL: by all processes of the window
+constexpr int kExchangeFull = 0;        // OPAL_COMMON_UCX_WPMEM_ADDR_EXCHANGE_FULL: collective
 
-/** Of Open MPI's pool of workers (opal/mca/common/ucx/common_ucx_wpool.h), the same from 5.0.0 on.
- * `memory` is of a window; the endpoint that fetch_endpoint() reads, or makes and writes, is
- * osc/ucx's. */
+/** Functions of Open MPI's pool of workers (opal/mca/common/ucx/common_ucx_wpool.h, from 5.0.0 on).
+ * `memory` belongs to a window. fetch_endpoint() reads the entry of osc/ucx's table, or makes an
+ * endpoint and writes it there. */
 struct Pool {
     int (*create_memory)(void *context, void **base, size_t size, int type, void *exchange,
                          int exchange_mode, void *communicator, char **address, int *address_size,
@@ -48,13 +46,13 @@ struct Mpi {
 };
 
 using ProcessId = uint64_t;
-using Members = std::vector<ProcessId>;  // by rank; 0: of this process's own world
+using Members = std::vector<ProcessId>;  // by rank; 0: in the MPI_COMM_WORLD of this process
 
 struct State {
     Pool pool;
     Mpi mpi;
     std::mutex mutex;
-    std::unordered_map<void *, Members> windows;        // by memory; those over several worlds
+    std::unordered_map<void *, Members> windows;  // by memory; only windows over several worlds
     std::unordered_map<ProcessId, ucp_ep_h> endpoints;  // null until osc/ucx has made one
 };
 
@@ -77,7 +75,7 @@ public:
     Group(const Group &) = delete;
     Group &operator=(const Group &) = delete;
 
-    /** The ranks that the members of this one have in `other`; none when MPI fails. */
+    /** The ranks of this group's members in `other`. Empty: MPI failed. */
     std::vector<int> ranks_in(const Group &other) const {
         const Mpi &mpi = state().mpi;
         int size = 0;
@@ -97,8 +95,9 @@ private:
     bool valid_ = false;
 };
 
-/** Empty when all are of one world. Every process of a communicator over several worlds finds one
- * of another world in it, so that all of them take part in the exchange or none. */
+/** The members of a communicator. Empty: all are in one world. In a communicator over several
+ * worlds every process finds a process of another world, so all processes take part in the exchange
+ * or none. */
 Members find_members(void *communicator) {
     const Mpi &mpi = state().mpi;
     int is_initialized = 0;
@@ -147,7 +146,8 @@ void free_memory(void *memory) {
     state().pool.free_memory(memory);
 }
 
-/** Our entry for a process of another world; null for the others. Entries stay where they are. */
+/** gpushm's entry for a process of another world. Null: a process of this world. Its address is
+ * stable. */
 ucp_ep_h *find_entry(void *memory, int target) {
     const std::lock_guard<std::mutex> lock(state().mutex);
     const auto window = state().windows.find(memory);
@@ -156,13 +156,13 @@ ucp_ep_h *find_entry(void *memory, int target) {
     return process != 0 ? &state().endpoints[process] : nullptr;
 }
 
-/** Without `endpoint` each thread and window has endpoints of its own. */
+/** Without `endpoint`, Open MPI has endpoints for each thread and window. */
 int fetch_endpoint(void *memory, int target, ucp_ep_h *endpoint) {
     ucp_ep_h *const entry = endpoint != nullptr ? find_entry(memory, target) : nullptr;
     return state().pool.fetch_endpoint(memory, target, entry != nullptr ? entry : endpoint);
 }
 
-/** Its worker goes, and the endpoints go with the worker. */
+/** Open MPI destroys the worker, and its endpoints with it. */
 void finalize(void *pool) {
     {
         const std::lock_guard<std::mutex> lock(state().mutex);

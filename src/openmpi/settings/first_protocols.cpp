@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether messages of this job may go between hosts by UCP's first generation of protocols.
 #include "openmpi/settings/first_protocols.hpp"
 
 #include "core/base/log.hpp"
@@ -15,17 +14,16 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Open MPI's mpirun says how many ranks there are, and how many of them are on this host; others
- * that start ranks do not. Processes that ranks spawn on other hosts (MPI_Comm_spawn) are not seen.
- */
+/** Open MPI's mpirun sets the numbers of all ranks and of those on this host; other launchers do
+ * not. Processes that ranks spawn on other hosts (MPI_Comm_spawn) are not seen. */
 bool may_span_hosts() {
     const char *ranks = getenv("OMPI_COMM_WORLD_SIZE");
     const char *local_ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     return ranks == nullptr || local_ranks == nullptr || strcmp(ranks, local_ranks) != 0;
 }
 
-/** All settings of the UCX in this process as Open MPI reads them (opal/mca/common/ucx and
- * ompi/mca/pml/ucx/pml_ucx.c), a line each; empty when they cannot be had. */
+/** All settings of the UCX in this process, as Open MPI reads them (opal/mca/common/ucx and
+ * ompi/mca/pml/ucx/pml_ucx.c), one a line. Empty: they cannot be read. */
 std::string ucp_settings() {
     void *const library = open_loaded_libucp();
     decltype(&ucp_config_read) read;
@@ -57,8 +55,8 @@ bool find_out() {
         may_span_hosts() && ucp_settings().find("_PROTO_ENABLE=y") == std::string::npos;
     if (found) {
         GPUSHM_LOG(debug,
-                   "the job may span hosts and UCX has its first protocols: derived datatypes are "
-                   "packed before they are sent, and received piece by piece");
+                   "the job may span hosts and UCX uses its first generation of protocols: derived "
+                   "datatypes are packed before they are sent, and received in pieces");
     }
     return found;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters with which Open MPI sends through UCX: gpushm-run sets them, and so do processes
-// that use MPI.
+// The parameters with which Open MPI sends through UCX. gpushm-run and processes that use MPI set
+// them.
 #pragma once
 
 namespace gpushm::openmpi {
@@ -9,31 +9,32 @@ namespace gpushm::openmpi {
 struct McaDefault {
     const char *name;
     const char *value;
-    /** Other names of the same parameter: setting `name` as well would take the user's value from
-     * him. Null: none. */
+    /** Other names of the parameter, or null. If the user has set one of them, `name` must not be
+     * set, because it would override that value. */
     const char *synonyms[2] = {};
 };
 
-// Open MPI takes pml/ucx by itself only on an InfiniBand device or a known GPU transport
-// (opal/mca/common/ucx/common_ucx.c), and Debian's and Ubuntu's openmpi-mca-params.conf exclude it.
+// By itself Open MPI selects pml/ucx only with an InfiniBand device or a known GPU transport
+// (opal/mca/common/ucx/common_ucx.c). openmpi-mca-params.conf of Debian and Ubuntu excludes it.
 constexpr McaDefault kPml = {"pml", "ucx"};
 constexpr McaDefault kUcxTransports = {
     "opal_common_ucx_tls", "any", {"pml_ucx_tls", "osc_ucx_tls"}};
 constexpr McaDefault kUcxDevices = {
     "opal_common_ucx_devices", "any", {"pml_ucx_devices", "osc_ucx_devices"}};
-// Where gpushm does not decide for each window (window_selection.hpp). osc/ucx refuses
-// MPI_Win_allocate_shared in Open MPI 4.1 (osc_ucx_component.c), so osc/sm must stay for it; but it
-// is to have no other window, since it copies by the CPU. sm's priority is 100.
+// Used if gpushm does not decide for each window (window_selection.hpp). osc/ucx refuses
+// MPI_Win_allocate_shared in Open MPI 4.1 (osc_ucx_component.c), so osc/sm stays for that. It must
+// not serve other windows, because it copies with the CPU; its priority is 100.
 constexpr McaDefault kOsc = {"osc", "ucx,sm"};
 constexpr McaDefault kOscPriority = {"osc_ucx_priority", "200"};
 
-/** The parameters which gpushm has set in the environment, separated by commas: a job that cannot
- * send through UCX takes them back (mca_settings.hpp). No parameter of Open MPI, but mpirun hands
- * it to other nodes with these. */
+/** A variable with the names of the parameters that gpushm has set in the environment, separated by
+ * commas. A job that cannot send through UCX removes them (mca_settings.hpp). The prefix makes
+ * mpirun pass it to other nodes. */
 constexpr const char *kSetByGpushm = "OMPI_MCA_gpushm_defaults";
 
-/** Those that a process has set by itself. MPI_Comm_spawn of Open MPI 5.0 hands variables to the
- * new processes that are new since mpirun, and not those that have changed. */
+/** The parameters that a process has set by itself. A variable of its own, because MPI_Comm_spawn
+ * of Open MPI 5.0 passes variables that were added since mpirun, and not those that were changed.
+ */
 constexpr const char *kSetByProcess = "OMPI_MCA_gpushm_defaults_of_process";
 
 }  // namespace gpushm::openmpi

@@ -10,8 +10,8 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Of a line "name = value", with any white space (mca_base_parse_paramfile_lex.l); "" where there
- * is no such. */
+/** The name in a line "name = value", with any white space (mca_base_parse_paramfile_lex.l). "":
+ * the line is none. */
 std::string name_in(const std::string &line) {
     constexpr char kSpace[] = " \t";
     const size_t begin = line.find_first_not_of(kSpace);
@@ -23,8 +23,8 @@ std::string name_in(const std::string &line) {
     return next != std::string::npos && line[next] == '=' ? line.substr(begin, end - begin) : "";
 }
 
-/** A word stands for a default folder (mca_base_component_repository.c); "" where that is not
- * known. */
+/** The folder that `folder` means, which may be a word for a default folder
+ * (mca_base_component_repository.c). "": unknown. */
 std::string meant_folder(const OpenMpiLibrary &library, const std::string &folder) {
     if (!folder.empty() && folder[0] == '/') {
         return folder;
@@ -42,7 +42,7 @@ std::string value_in(const std::string &line) {
     return begin != std::string::npos ? line.substr(begin, end - begin + 1) : "";
 }
 
-/** The last line counts. */
+/** The value of the last line with `parameter`. */
 std::optional<std::string> value_in_file(const std::string &path, const std::string &parameter) {
     std::optional<std::string> value;
     std::ifstream file(path);
@@ -54,7 +54,7 @@ std::optional<std::string> value_in_file(const std::string &path, const std::str
     return value;
 }
 
-/** Their paths, of which the first goes over the others. */
+/** The paths of the parameter files, in the order of their precedence. */
 std::string parameter_files(const OpenMpiLibrary &library) {
     int (*find)(const char *name, int *index);
     int (*get)(int index, const void *value, void *source, const char **file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the MCA of an Open MPI that initialises has, and what its user has set.
+// The components and parameters of an Open MPI that is initialising, and the user's parameters.
 #pragma once
 
 #include "openmpi/binding/open_mpi_library.hpp"
@@ -10,37 +10,38 @@
 
 namespace gpushm::openmpi {
 
-/** Where a component is. */
+/** The place of a component. */
 struct ComponentPlace {
     enum class Kind { nowhere, built_in, file, unknown };
     Kind kind = Kind::nowhere;
     std::string path;  // of the file
 };
 
-/** Finds mca_<framework>_<name>: built in or in a folder where this Open MPI looks. To be called
- * when the MCA has read its parameters. */
+/** Finds mca_<framework>_<name>, built in or in a folder that this Open MPI searches. Call it when
+ * the MCA has read its parameters. */
 ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &framework,
                               const std::string &name);
 
-/** Whether it is anywhere. True also where that cannot be found out. */
+/** True also if the answer cannot be found. */
 inline bool has_component(const OpenMpiLibrary &library, const std::string &framework,
                           const std::string &name) {
     return find_component(library, framework, name).kind != ComponentPlace::Kind::nowhere;
 }
 
-/** What the first of the files of parameters that this Open MPI reads says; nothing where none has
- * it. To be called when the MCA has read them. */
+/** The parameter's value in the first parameter file that has it, of those that this Open MPI
+ * reads. Call it when the MCA has read them. */
 std::optional<std::string> value_in_files(const OpenMpiLibrary &library,
                                           const std::string &parameter);
 
-/** A list of components ("ucx,sm", or "^ucx,pt2pt" for all others) with one more that it allows. */
+/** A list of components ("ucx,sm", or "^ucx,pt2pt" for all others), changed so that it allows
+ * `component`. */
 std::string allowing(const std::string &list, const std::string &component);
 
-/** What the environment (also by mpirun --mca) and the user's own ~/.openmpi/mca-params.conf set.
- * Not the file of the installation, in which distributions exclude UCX. */
+/** The parameters in the environment (also by mpirun --mca) and in ~/.openmpi/mca-params.conf.
+ * Without the file of the installation, in which distributions exclude UCX. */
 class UserParameters {
 public:
-    /** Reads the file, if there is one. */
+    /** Reads the user's file. */
     UserParameters();
     bool set(const std::string &parameter) const;
 

@@ -29,7 +29,7 @@ bool names(const char *list_variable, const std::string &parameter) {
     return false;
 }
 
-/** Whether gpushm has set it, and nobody has changed it since. */
+/** Whether gpushm has set the parameter, and it was not changed since. */
 bool is_ours(const McaDefault &parameter) {
     const char *value = getenv(variable_of(parameter.name).c_str());
     return value != nullptr && strcmp(value, parameter.value) == 0 &&

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters of mca_defaults.hpp in the environment of this process.
+// Sets and removes the parameters of mca_defaults.hpp in the environment of this process.
 #pragma once
 
 #include "openmpi/settings/mca_defaults.hpp"
 
 namespace gpushm::openmpi {
 
-/** Whether the user has set a parameter, or another process than gpushm has: a process that the job
- * starts finds in its environment what gpushm has set there. */
+/** Whether the user has set the parameter. A value that gpushm has set, perhaps in the process that
+ * started this one, does not count. */
 bool is_the_users(const McaDefault &parameter);
 
-/** Sets it if nobody else has. */
+/** Sets the parameter if it is not set. */
 void set_default(const McaDefault &parameter);
 
-/** Sets those of messages that the user has not set (UserParameters). What serves a window is
- * decided later (window_selection.hpp). */
+/** Sets the parameters for messages that the user has not set (UserParameters). Windows are decided
+ * later (window_selection.hpp). */
 void set_defaults();
 
-/** Takes back those that set_defaults() or gpushm-run has set, so that Open MPI chooses as without
- * gpushm. */
+/** Removes the parameters that set_defaults() or gpushm-run has set: Open MPI then selects its
+ * components as without gpushm. */
 void cancel_defaults();
 
-/** Whether the user has said what Open MPI sends through. */
+/** Whether the user has set the component through which Open MPI sends messages. */
 bool user_chooses_pml();
 
 }  // namespace gpushm::openmpi

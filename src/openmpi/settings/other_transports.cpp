@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether UCX can read GPU memory without us.
 #include "openmpi/settings/other_transports.hpp"
 
 #include "core/base/log.hpp"
@@ -15,14 +14,14 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Public functions (UCX's uct/api/uct.h), of the UCX in this process. */
+/** Public functions (uct/api/uct.h) of the UCX in this process. */
 struct UctFunctions {
     decltype(&uct_query_components) query_components;
     decltype(&uct_release_component_list) release_component_list;
     decltype(&uct_component_query) component_query;
 };
 
-/** libucp is linked to libuct. */
+/** Finds the functions with libucp, which is linked to libuct. */
 bool find_functions(UctFunctions *functions) {
     void *const library = open_loaded_libucp();
     return find_function(library, "uct_query_components", &functions->query_components) &&
@@ -68,10 +67,9 @@ bool find_out() {
     const bool others = !find_functions(&uct) || has_gpu_component(uct) || adapters_reach_gpus();
     GPUSHM_LOG(
         debug,
-        others
-            ? "others than gpushm reach GPU memory: derived datatypes are packed before they are "
-              "sent"
-            : "nobody but gpushm reaches GPU memory: rows of derived datatypes are sent in place");
+        others ? "other transports than gpushm may access GPU memory: derived datatypes are packed "
+                 "before they are sent"
+               : "only gpushm accesses GPU memory: rows of derived datatypes are sent in place");
     return others;
 }
 

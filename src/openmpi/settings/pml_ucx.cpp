@@ -19,12 +19,13 @@ std::string file_of(void *code) {
     return dladdr(code, &info) != 0 ? info.dli_fname : "";
 }
 
-/** `find` looks in what pml/ucx is linked to. */
+/** `find` looks a symbol up in the libraries that pml/ucx is linked to. */
 std::string why_not_served(const Lookup &find) {
     void *const get_version = find("ucp_get_version");
     if (get_version == nullptr) {
-        return "Open MPI has its UCX linked in statically, where gpushm cannot be loaded: use one "
-               "with shared libraries";
+        return "Open MPI has its UCX linked in statically, and gpushm cannot be loaded into it: "
+               "use "
+               "one with shared libraries";
     }
     unsigned major = 0;
     unsigned minor = 0;
@@ -35,11 +36,11 @@ std::string why_not_served(const Lookup &find) {
                                    std::to_string(release) + " (" + file_of(get_version) + ")");
 }
 
-/** Kept open: Open MPI loads it next. */
+/** The component stays open, because Open MPI loads it next. */
 std::string why_not_served_by(const std::string &component) {
     void *const handle = dlopen(component.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (handle == nullptr) {
-        return {};  // Open MPI is going to say why
+        return {};  // Open MPI will log why
     }
     return why_not_served([handle](const char *symbol) { return dlsym(handle, symbol); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The UCX that Open MPI would send through.
+// The UCX through which Open MPI would send messages.
 #pragma once
 
 #include "openmpi/binding/open_mpi_library.hpp"
@@ -8,9 +8,9 @@
 
 namespace gpushm::openmpi {
 
-/** Why Open MPI cannot send through UCX and gpushm: it has no pml/ucx, or one with a UCX that
- * gpushm does not serve; what to do stands behind a colon. Empty when it can, and when that cannot
- * be found out. Loads that UCX. To be called when the MCA has read its parameters. */
+/** Why Open MPI cannot send through UCX and gpushm, with what to do behind a colon: it has no
+ * pml/ucx, or gpushm does not serve its UCX. Empty: it can, or the answer cannot be found. Loads
+ * that UCX. Call it when the MCA has read its parameters. */
 std::string why_not_through_ucx(const OpenMpiLibrary &library);
 
 }  // namespace gpushm::openmpi

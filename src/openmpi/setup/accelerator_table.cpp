@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The accelerator framework of Open MPI 5.0 and later.
 #include "openmpi/setup/accelerator_table.hpp"
 
 #include "core/base/log.hpp"
@@ -19,10 +18,10 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** The places, in pointers, of what we fill in in opal_accelerator_base_module_t
+/** The indexes of functions in opal_accelerator_base_module_t, a table of pointers
  * (opal/mca/accelerator/accelerator.h); 0: there is none. */
 struct TableLayout {
-    size_t functions;  // of which the table consists
+    size_t functions;  // number of functions in the table
     size_t mem_copy_async;
     size_t mem_copy;
     size_t mem_move_async;
@@ -50,7 +49,7 @@ struct Failure {
     }
 };
 
-/** As the table has it. */
+/** An entry of the table. */
 template <auto function>
 void *entry() {
     return reinterpret_cast<void *>(no_throw_call<function, Failure>);
@@ -99,7 +98,7 @@ size_t bytes_of_variable(void *variable) {
                : 0;
 }
 
-/** The name of the component that Open MPI has selected; null where it has no such framework. */
+/** The name of the component that Open MPI has selected. Null: it has no such framework. */
 char *selected_component(const OpenMpiLibrary &library) {
     auto *component =
         static_cast<char *>(library.as_bound("opal_accelerator_base_selected_component"));
@@ -132,7 +131,7 @@ void fill_accelerator_table(const OpenMpiLibrary &library) {
     auto *table = static_cast<void **>(library.as_bound("opal_accelerator"));
     const TableLayout *layout = table != nullptr ? find_layout(table) : nullptr;
     if (name == nullptr || layout == nullptr) {
-        GPUSHM_LOG_ONCE(debug, "Open MPI %s has no accelerator framework that is known",
+        GPUSHM_LOG_ONCE(debug, "Open MPI %s has no accelerator framework that gpushm knows",
                         library.version());
         return;
     }

@@ -6,13 +6,13 @@
 
 namespace gpushm::openmpi {
 
-/** Whether this Open MPI handles GPU memory by itself: built with CUDA or ROCm. */
+/** Whether this Open MPI handles GPU memory itself, because it was built with CUDA or ROCm. */
 bool has_own_accelerator(const OpenMpiLibrary &library);
 
-/** Lets Open MPI 5.0 and 6.0 ask us about addresses and have us copy, which serves the places where
- * it asks (MPI_Pack, files, nonblocking collectives), and makes MPIX_Query_cuda_support() answer 1.
- * Nothing where there is no such framework, or one of another shape, which is said in one line of
- * debug output, and nothing that is done already. */
+/** Puts gpushm's functions into the framework's table: Open MPI 5.0 and 6.0 then use them to
+ * identify and copy GPU memory (MPI_Pack, files, nonblocking collectives), and
+ * MPIX_Query_cuda_support() returns 1. Does nothing, logged as debug, if the framework is missing
+ * or has an unknown layout. May be called again. */
 void fill_accelerator_table(const OpenMpiLibrary &library);
 
 }  // namespace gpushm::openmpi

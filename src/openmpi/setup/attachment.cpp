@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What gpushm does in a process that runs Open MPI.
 #include "openmpi/setup/attachment.hpp"
 
 #include "core/base/log.hpp"
@@ -26,7 +25,7 @@
 #include "openmpi/settings/mca_parameters.hpp"
 #include "openmpi/settings/mca_settings.hpp"
 #include "openmpi/settings/pml_ucx.hpp"
-#include "openmpi/settings/switch.hpp"
+#include "openmpi/settings/settings.hpp"
 #include "openmpi/setup/accelerator_table.hpp"
 #include "openmpi/setup/sessions.hpp"
 
@@ -40,16 +39,16 @@
 namespace gpushm::openmpi {
 namespace {
 
-/** Of the Open MPI in this process: nothing is known yet, it is left alone, it works on GPU
+/** The state of the Open MPI in this process: not examined yet, left as it is, or changed for GPU
  * buffers. */
 enum class Stage { none, left_alone, attached };
 
-/** Never destroyed: the functions stay changed. */
+/** Never destroyed, because the functions stay changed. */
 struct State {
     std::mutex mutex;
     Stage stage = Stage::none;
     CallRedirection redirection;
-    // Calls are redirected once, whatever is chosen next time.
+    // Calls are redirected once, also if Open MPI is initialised again with other components.
     bool session_calls_redirected = false;
     bool window_calls_redirected = false;
     int (*pmix_commit)() = nullptr;
@@ -69,17 +68,17 @@ void redirect_within(void *component) {
     }
 }
 
-/** In place of dlopen in libopen-pal, by which Open MPI loads its components (by their whole path,
- * so that it does not matter whose run path the loader looks at). */
+/** Replaces dlopen in libopen-pal, with which Open MPI loads its components. It passes whole paths,
+ * so the run path of the caller does not matter. */
 void *open_component(const char *file, int mode) {
     void *const component = dlopen(file, mode);
-    if (component != nullptr) {  // else Open MPI asks for dlerror()
+    if (component != nullptr) {  // otherwise dlerror() must stay for Open MPI
         as_possible([component] { redirect_within(component); });
     }
     return component;
 }
 
-/** In place of MPIX_Query_cuda_support, which Open MPI 4.1 answers by how it was built. */
+/** Replaces MPIX_Query_cuda_support, whose answer in Open MPI 4.1 depends on how that was built. */
 int query_cuda_support() {
     return 1;
 }
@@ -112,8 +111,8 @@ void redirect_for_gpu_memory(const OpenMpiLibrary &library, State &attached) {
     redirect_query(library, &attached.redirection);
 }
 
-/** Open MPI's own functions, once they are known. Without a driver, which others of the job may
- * have, only what concerns host memory, too. */
+/** Changes Open MPI's functions, if their structures are known. Without a CUDA driver, which other
+ * processes of the job may have, changes only functions that host memory needs as well. */
 void attach_to(const OpenMpiLibrary &library, State &attached) {
     Opal opal = {};
     attached.stage = Stage::left_alone;
@@ -124,9 +123,9 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     }
     if (!find_opal(library, &opal)) {
         GPUSHM_LOG(warn,
-                   "does not know Open MPI %s well enough: messages of contiguous GPU buffers "
-                   "work, derived "
-                   "datatypes and reductions of them do not",
+                   "Open MPI %s has structures of an unknown layout: messages of contiguous GPU "
+                   "buffers work, derived datatypes and reductions do not; use a release build of "
+                   "Open MPI 4.1, 5.0 or 6.0",
                    library.version());
         prefer_ucx_for_windows(library);
         return;
@@ -146,8 +145,8 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
     }
 }
 
-/** uct_query_components of the preload library, which lies beside us and brings us into the UCX
- * that calls it; null when it cannot be opened, which has been said then. */
+/** uct_query_components of the preload library beside the plugin, which registers gpushm in the UCX
+ * that calls it. Null, logged: the library cannot be opened. */
 void *find_way_into_ucx() {
     Dl_info self;
     if (dladdr(reinterpret_cast<void *>(&attach), &self) == 0) {
@@ -163,19 +162,20 @@ void *find_way_into_ucx() {
     return function;
 }
 
-/** In place of PMIx_Commit, which Open MPI 5.0 and later call when they have chosen what they send
- * through, and have set up their operations. */
+/** Replaces PMIx_Commit, which Open MPI 5.0 and later call after they have selected the component
+ * for messages and set up their operations. */
 int commit_then_attach() {
     const int result = state().pmix_commit();
     if (!as_possible([] { attach(); })) {
         GPUSHM_LOG(error,
-                   "there is no memory left to serve this job with: GPU buffers do not work in it");
+                   "memory allocation failed while gpushm attached to Open MPI: GPU buffers do not "
+                   "work in this process; raise its memory limit");
     }
     return result;
 }
 
-/** Sends by whatever Open MPI takes without us: pml/ucx knows neither sessions nor the failure of
- * processes. Open MPI's pml/ob1 asks the accelerator framework about GPU memory. */
+/** Lets Open MPI send without UCX and gpushm, because pml/ucx supports neither sessions nor the
+ * failure of processes. Open MPI's pml/ob1 asks the accelerator framework about GPU memory. */
 void prepare_without_ucx(const OpenMpiLibrary &library, State &attached) {
     cancel_defaults();
     if (!is_switched_off() && CudaDriver::get() != nullptr &&
@@ -188,15 +188,15 @@ void prepare_without_ucx(const OpenMpiLibrary &library, State &attached) {
     }
 }
 
-/** One line for a job. */
+/** Logs one line for the whole job. */
 void say_why_not(const std::string &obstacle) {
     if (!is_later_rank(getenv)) {
         GPUSHM_LOG(warn, "%s; Open MPI goes on without gpushm", obstacle.c_str());
     }
 }
 
-/** Has this Open MPI, which is going to choose its components, send through UCX and gpushm, or
- * choose as without gpushm where that cannot be. */
+/** Makes an Open MPI that has not selected its components yet send through UCX and gpushm, or
+ * select as without gpushm if that is not possible. */
 void choose_components(const OpenMpiLibrary &library, State &attached) {
     if (begins_with_session(library) || tolerates_faults(library)) {
         prepare_without_ucx(library, attached);
@@ -204,7 +204,7 @@ void choose_components(const OpenMpiLibrary &library, State &attached) {
     }
     const bool was_told = getenv(kSetByGpushm) != nullptr || getenv(kSetByProcess) != nullptr;
     if (!was_told && (is_switched_off() || !has_component(library, "pml", "ucx"))) {
-        return;  // without UCX there is no place for us
+        return;  // without UCX there is nothing to do
     }
     const std::string obstacle = user_chooses_pml() ? "" : why_not_through_ucx(library);
     if (!obstacle.empty()) {
@@ -248,8 +248,9 @@ void attach() {
         attach_to(library, attached);
     }
     if (attached.stage == Stage::attached && CudaDriver::get() != nullptr) {
-        // Open MPI fills these tables whenever it is initialised: 5.0 and later again after the
-        // last session has ended, and that of its operations after UCX has been initialised.
+        // Open MPI fills these tables whenever it is initialised. 5.0 and later do so again after
+        // the last session has ended, and fill the table of operations after they have initialised
+        // UCX.
         fill_accelerator_table(library);
         replace_predefined_operations(library);
     }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A job that begins with MPI_Session_init is left to what Open MPI takes without us
-// (attachment.cpp). One that begins with MPI_Init sends through UCX already when it opens a
-// session; the processes of its groups are in MPI_COMM_WORLD, out of which a communicator can be
-// made without extended context ids.
+// A job that begins with MPI_Session_init does not use UCX (attachment.cpp). A job that begins with
+// MPI_Init uses UCX already when it opens a session. The processes of its groups are in
+// MPI_COMM_WORLD, from which communicators can be created without extended context ids.
 #include "openmpi/setup/sessions.hpp"
 
 #include "core/base/log.hpp"
@@ -22,7 +21,7 @@ namespace {
 
 constexpr int kInitStarted = 1;     // OMPI_MPI_STATE_INIT_STARTED (ompi/runtime/mpiruntime.h)
 constexpr int kUndefined = -32766;  // MPI_UNDEFINED
-constexpr unsigned kTags = 32768;   // any MPI has as many
+constexpr unsigned kTags = 32768;   // tags that every MPI has
 constexpr size_t kComponentName =
     84;  // mca_component_name of mca_base_component_t (opal/mca/mca.h)
 
@@ -52,7 +51,7 @@ struct State {
     void *comm_world;
     const void *group_null;
     const void *info_null;
-    const char *selected_pml;  // which Open MPI fills in when it has chosen
+    const char *selected_pml;  // set by Open MPI when it has selected one
     int (*win_create)(void *base, ptrdiff_t size, int unit, void *info, void *comm, void **window);
     int (*win_attach)(void *window, void *base, ptrdiff_t size);
 };
@@ -62,7 +61,7 @@ bool sends_through_ucx() {
     return std::strcmp(known.selected_pml, "ucx") == 0;
 }
 
-/** Whether MPI_COMM_WORLD is there, and Open MPI makes no communicators of groups. */
+/** Whether MPI_COMM_WORLD exists, and Open MPI cannot create communicators from groups. */
 bool is_to_use_world() {
     int initialized = 0;
     int finalized = 0;
@@ -70,7 +69,7 @@ bool is_to_use_world() {
            initialized != 0 && known.mpi.finalized(&finalized) == kMpiSuccess && finalized == 0;
 }
 
-/** The ranks of a group's processes in MPI_COMM_WORLD; empty unless all are in it. */
+/** The ranks of a group's processes in MPI_COMM_WORLD. Empty: not all are in it. */
 std::vector<int> ranks_in_world(void *group) {
     int size = 0;
     void *world = nullptr;
@@ -92,7 +91,7 @@ std::vector<int> ranks_in_world(void *group) {
     return in_world;
 }
 
-/** Calls with one string get one tag in all processes. */
+/** A tag that is equal in all processes for equal strings. */
 int tag_of(const char *text) {
     return static_cast<int>(std::hash<std::string_view>()(text) % kTags);
 }
@@ -157,16 +156,15 @@ bool find_selected_pml(const OpenMpiLibrary &library) {
     return component != nullptr;
 }
 
-/** Open MPI's own error, which follows, says nothing of GPUs. */
+/** Logs a line, because Open MPI's own error, which follows, does not mention GPUs. */
 void explain_refusal(const void *base) {
     if (!sends_through_ucx() && is_gpu_memory(base)) {
-        GPUSHM_LOG(
-            error,
-            "a job that begins with MPI_Session_init, or tolerates faults (mpirun --with-ft), has "
-            "no windows in GPU memory (%p), since Open MPI sends it without UCX: begin it with "
-            "MPI_Init, and "
-            "without --with-ft",
-            base);
+        GPUSHM_LOG(error,
+                   "Open MPI refuses a window in GPU memory (%p), because the job begins with "
+                   "MPI_Session_init or tolerates faults (mpirun --with-ft) and so does not use "
+                   "UCX: begin "
+                   "it with MPI_Init, and without --with-ft",
+                   base);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs that pml/ucx cannot serve: those with sessions of MPI 4, where it makes no communicator from
-// a group (ompi_comm_nextcid asks for extended context ids), and those that outlive the failure of
+// Jobs that pml/ucx cannot serve: jobs with sessions of MPI 4, because it creates no communicators
+// from groups (ompi_comm_nextcid needs extended context ids), and jobs that survive the failure of
 // a process.
 #pragma once
 
@@ -9,19 +9,20 @@
 
 namespace gpushm::openmpi {
 
-/** While Open MPI initialises: whether MPI_Session_init has it do so, and not MPI_Init. */
+/** Whether MPI_Session_init initialises Open MPI, and not MPI_Init. Call it during the
+ * initialisation. */
 bool begins_with_session(const OpenMpiLibrary &library);
 
-/** While Open MPI initialises: whether the job is to outlive the failure of a process (mpirun
- * --with-ft), which pml/ucx neither notices nor ends communication for. */
+/** Whether the job has to survive the failure of a process (mpirun --with-ft). pml/ucx neither
+ * notices a failure nor ends communication with the process. Call it during the initialisation. */
 bool tolerates_faults(const OpenMpiLibrary &library);
 
-/** Where MPI_Init has chosen UCX, MPI_Comm_create_from_group and MPI_Intercomm_create_from_groups
- * make their communicator out of MPI_COMM_WORLD from now on. To be called once. */
+/** From now on, if MPI_Init has selected UCX, MPI_Comm_create_from_group and
+ * MPI_Intercomm_create_from_groups create their communicators from MPI_COMM_WORLD. Call once. */
 void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
-/** Where Open MPI has not chosen UCX, one line says why Open MPI refuses windows in GPU memory. To
- * be called once. */
+/** From now on, if Open MPI has not selected UCX, logs why it refuses windows in GPU memory. Call
+ * once. */
 void explain_refused_windows(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tables of callbacks in the running layout, and what stands where gpushm has nothing.
+// Tables of callbacks in the layout of the running UCX, and functions for callbacks that gpushm
+// does not implement.
 #pragma once
 
 #include "uct_gpushm/abi/layout.hpp"
@@ -25,8 +26,8 @@ inline int answer_no() {
 }
 inline void do_nothing() {}
 
-/** Runs `function`; no exception may reach UCX, and the only one to expect is a failed
- * allocation. The end of a thread by pthread_cancel(3) passes. */
+/** Runs `function` and returns `failure` if it throws, because no exception may reach UCX. The only
+ * exception to expect is a failed allocation. The end of a thread by pthread_cancel(3) passes. */
 template <typename Function, typename Result = ucs_status_t>
 Result guarded(Function function, Result failure = UCS_ERR_NO_MEMORY) {
     try {
@@ -36,7 +37,7 @@ Result guarded(Function function, Result failure = UCS_ERR_NO_MEMORY) {
     }
 }
 
-/** A table as UCX declares it, with `unsupported` wherever nothing was set. */
+/** A table of callbacks as UCX declares it. Callbacks that are not set are `unsupported`. */
 template <typename Op>
 class CallbackTable {
 public:
@@ -46,7 +47,7 @@ public:
         }
     }
 
-    /** Ignored where the running UCX has no such callback. */
+    /** Does nothing if the running UCX has no such callback. */
     template <typename Function>
     void set(Op op, Function *function) {
         store(slots_, layout_, op, any(function));

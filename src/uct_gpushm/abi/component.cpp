@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// uct_component_t and uct_tl_t over a ComponentDescription.
+// Makes UCX's uct_component_t and uct_tl_t from a ComponentDescription.
 #include "uct_gpushm/abi/component.hpp"
 #include "uct_gpushm/abi/callbacks.hpp"
 #include "uct_gpushm/abi/rkey.hpp"
@@ -13,7 +13,7 @@ const ComponentDescription &description() {
     return *running().description;
 }
 
-/** For an array that UCX releases with its own ucs_free. */
+/** An array that UCX releases with ucs_free. */
 void *ucx_array(size_t bytes) {
     return running().functions.ucs_malloc(bytes, "gpushm");
 }
@@ -21,7 +21,7 @@ void *ucx_array(size_t bytes) {
 ucs_status_t query_md_resources(void *, uct_md_resource_desc_t **resources, unsigned *count) {
     *resources = nullptr;
     *count = 0;
-    // A failure would fail ucp_init as a whole, so whatever goes wrong means no domain.
+    // An error would fail ucp_init as a whole, so every error counts as "no domain".
     guarded([&] {
         const std::vector<std::string> names = description().md_names();
         if (names.empty()) {
@@ -54,8 +54,8 @@ ucs_status_t md_open(void *, const char *md_name, const void *, uct_md_h *md) {
     });
 }
 
-/** Where memory is short the key is none of ours, so that UCP does without: of any other error it
- * releases what it has not unpacked (ucp_ep_rkey_unpack_internal() before 1.22,
+/** Without memory the result is UCT_INVALID_RKEY, and UCP does without the key. After an error UCP
+ * before 1.22 would release keys that it has not unpacked (ucp_ep_rkey_unpack_internal(),
  * src/ucp/core/ucp_rkey.c). */
 ucs_status_t rkey_unpack(void *, const void *buffer, uct_rkey_t *rkey, void **handle) {
     *rkey = UCT_INVALID_RKEY;
@@ -98,7 +98,7 @@ ucs_status_t iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params
     return guarded([&] { return description().iface_open(md, worker, params, config, iface); });
 }
 
-/** A zeroed object of a described size that UCX keeps. */
+/** A zeroed object in the layout of the running UCX, which UCX keeps. */
 template <typename Field>
 class RawObject {
 public:
@@ -117,10 +117,10 @@ public:
 
 private:
     const StructLayout<Field> &layout_;
-    unsigned char *bytes_;  // never released: UCX has no way to take a component back
+    unsigned char *bytes_;  // never released: UCX cannot unregister a component
 };
 
-/** ucs_config_global_list_entry_t inside of a component or transport. */
+/** The ucs_config_global_list_entry_t in a component or transport. */
 void fill_config_entry(void *entry, const char *name, const char *prefix, const void *table,
                        size_t size) {
     using F = ConfigEntryField;

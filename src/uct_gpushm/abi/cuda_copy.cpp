@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A context that uses cuda_copy and one that does not (UCX_TLS) cannot be told apart while their
-// domains are opened: ours comes first in UCX's list, and what UCP selects it tells no transport.
-// But the interfaces of a worker that uses it are opened by UCX through a pointer of cuda_copy's
-// uct_tl_t, so that is where it is seen.
+// Whether a UCP context uses cuda_copy (UCX_TLS) is not known when gpushm's domains are opened:
+// they come first in UCX's list, and UCP tells no transport what it selects. But UCX opens the
+// interfaces of a worker through a pointer in cuda_copy's uct_tl_t. That pointer is replaced here.
 #include "uct_gpushm/abi/cuda_copy.hpp"
 
 #include "uct_gpushm/abi/ucx_objects.hpp"
@@ -70,7 +69,7 @@ ucs_status_t watched_iface_open(uct_md_h md, uct_worker_h worker, const uct_ifac
                                 const uct_iface_config_t *config, uct_iface_h *iface) {
     const ucs_status_t status = original_iface_open(md, worker, params, config, iface);
     if (status == UCS_OK) {
-        // Each interface has a table of its own.
+        // Each interface has its own table of operations.
         OpenInterfaces::instance().add(*iface, worker, (*iface)->ops.iface_close);
         (*iface)->ops.iface_close = watched_iface_close;
     }
@@ -89,7 +88,7 @@ void watch_interfaces(unsigned char *component) {
     }
 }
 
-/** The component's first domain, as it is with default settings; null if it has none. */
+/** Opens the component's first domain with default settings. Null: it has none. */
 uct_md_h open_first_domain(uct_component_h component) {
     const Functions &ucx = running().functions;
     uct_component_attr_t attributes = {};

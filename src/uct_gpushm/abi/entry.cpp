@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the plugin is entered. It has no constructor: both entries know which UCX asks.
+// The entry points of the plugin. It has no constructor, because only these know which UCX asks.
 #include "uct_gpushm/abi/abi.hpp"
 
 #include <exception>
@@ -10,20 +10,19 @@ bool enter(const void *asking_code) noexcept {
     try {
         return gpushm::abi::register_component(gpushm::abi::component_description(), asking_code);
     } catch (const std::exception &) {
-        return false;  // out of memory: UCX goes on without us
+        return false;  // out of memory: UCX goes on without gpushm
     }
 }
 
 }  // namespace
 
-/** Called by the plugin loader of UCX >= 1.22 once it has loaded us (src/ucs/sys/module.c), from
- * its libucs. */
+/** Called by the plugin loader in libucs of UCX 1.22 and later (src/ucs/sys/module.c). */
 extern "C" __attribute__((visibility("default"))) ucs_status_t ucs_module_global_init() {
     return enter(__builtin_return_address(0)) ? UCS_OK : UCS_ERR_UNSUPPORTED;
 }
 
 /** Called by libgpushm_preload.so with an address in the libuct that is about to list its
- * components. Nothing happens for a libuct that has been here. */
+ * components. Does nothing if it was called for that libuct before. */
 extern "C" __attribute__((visibility("default"))) void gpushm_register(const void *asking_code) {
     enter(asking_code);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Changes functions of other libraries, with what libucm has for that.
+// Changes functions of other libraries with libucm's ucm_bistro_patch.
 #include "core/patching/near_code.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
@@ -10,11 +10,10 @@ namespace {
 
 #if defined(__x86_64__)
 
-/** Code near `function` that jumps to `hook`, or `hook` where there is no room. libucm puts a jump
- * of 5 bytes into the function when its hook is less than 2 GB away, otherwise one of 12 bytes, for
- * which it has to move instructions that it did not know before UCX 1.19
- * (src/ucm/bistro/bistro_x86_64.c, ucm_bistro_relocate_one): so the jump goes to a page near the
- * function, and from there to the hook. */
+/** Code near `function` that jumps to `hook`; `hook` itself if there is no room. libucm writes a
+ * jump of 5 bytes into the function if the target is less than 2 GB away, otherwise one of 12
+ * bytes. For the long jump it has to move instructions that it does not know before UCX 1.19
+ * (src/ucm/bistro/bistro_x86_64.c, ucm_bistro_relocate_one). */
 void *reachable(const void *function, void *hook) {
     static NearCode near_code;
     const NearCode::Room room = near_code.take(function, 16);
@@ -27,7 +26,7 @@ void *reachable(const void *function, void *hook) {
 
 #else
 
-/** Elsewhere libucm's jumps reach everywhere. */
+/** On other machines libucm's jumps reach all addresses. */
 void *reachable(const void *, void *hook) {
     return hook;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The inside of uct_base_iface_t: construction, internal operations, active-message dispatch.
+// uct_base_iface_t: its construction, its internal operations, and the dispatch of active messages.
 #include "uct_gpushm/abi/callbacks.hpp"
 #include "uct_gpushm/abi/message_trace.hpp"
 #include "uct_gpushm/abi/running.hpp"
@@ -32,7 +32,7 @@ int is_reachable_v1(const uct_iface_h iface, const uct_device_addr_t *device_add
     return is_reachable(iface, device_addr, 0, iface_addr, 0);
 }
 
-/** A field of uct_iface_is_reachable_params_t, zero when it is not given. */
+/** A field of uct_iface_is_reachable_params_t; zero if the caller did not set it. */
 template <typename T>
 T reachable_param(const void *params, ReachableField field) {
     const StructLayout<ReachableField> &fields = running().layout->reachable;
@@ -86,7 +86,7 @@ Operation neutral_operation(unsigned operation) {
                                                                : Operation::other;
 }
 
-/** A field that the caller gave, or `otherwise`. */
+/** A field of uct_perf_attr_t; `otherwise` if the caller did not set it. */
 template <typename T>
 T perf_input(const void *perf_attr, PerfAttrField field, T otherwise) {
     const StructLayout<PerfAttrField> &fields = running().layout->perf_attr;
@@ -111,56 +111,83 @@ constexpr PerfOutput kPerfOutputs[] = {
     {PerfAttrField::flags, sizeof(uint64_t)},
 };
 
-/** UCX asks for some fields at a time; the transport is given all of them, so the base estimate is
- * taken into a struct of our own with every output asked for. */
-ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
-    using F = PerfAttrField;
-    const StructLayout<F> &fields = running().layout->perf_attr;
-    alignas(16) unsigned char full[256] = {};
-    uint64_t outputs = 0;
-    for (const PerfOutput &output : kPerfOutputs) {
-        outputs |= fields.mask_bit(output.field);
-    }
-    store(full, 0, outputs);
-    const ucs_status_t status = running().functions.base_iface_estimate_perf(iface, full);
-    if (status != UCS_OK) {
-        return status;
+/** A uct_perf_attr_t of the running UCX in which all outputs are requested: UCX asks for some
+ * fields, but the transport corrects the complete estimate. */
+struct FullPerfAttr {
+    const StructLayout<PerfAttrField> &fields = running().layout->perf_attr;
+    alignas(16) unsigned char bytes[256] = {};
+
+    FullPerfAttr() {
+        uint64_t outputs = 0;
+        for (const PerfOutput &output : kPerfOutputs) {
+            outputs |= fields.mask_bit(output.field);
+        }
+        store(bytes, 0, outputs);
     }
 
-    const auto bandwidth = load<uct_ppn_bandwidth_t>(full, fields[F::bandwidth]);
-    auto latency = load<ucs_linear_func_t>(full, fields[F::latency]);
+    template <typename T>
+    T get(PerfAttrField field) const {
+        return load<T>(bytes, fields[field]);
+    }
+    template <typename T>
+    void set(PerfAttrField field, const T &value) {
+        store(bytes, fields, field, value);
+    }
+    /** Copies the outputs that UCX has asked for. */
+    void copy_requested(void *perf_attr) const {
+        const auto asked = load<uint64_t>(perf_attr, 0);
+        for (const PerfOutput &output : kPerfOutputs) {
+            if (asked & fields.mask_bit(output.field)) {
+                const size_t offset = fields[output.field];
+                std::memcpy(static_cast<unsigned char *>(perf_attr) + offset, bytes + offset,
+                            output.size);
+            }
+        }
+    }
+};
+
+/** The outputs in `full`, for the operation and memory types in UCX's `perf_attr`. */
+PerfEstimate read_estimate(const FullPerfAttr &full, const void *perf_attr) {
+    using F = PerfAttrField;
+    const auto bandwidth = full.get<uct_ppn_bandwidth_t>(F::bandwidth);
     PerfEstimate estimate{};
     estimate.operation = neutral_operation(perf_input(perf_attr, F::operation, ~0u));
     estimate.local_memory_type =
         neutral_memory_type(perf_input(perf_attr, F::local_memory_type, ~0u));
     estimate.remote_memory_type =
         neutral_memory_type(perf_input(perf_attr, F::remote_memory_type, ~0u));
-    estimate.send_pre_overhead = load<double>(full, fields[F::send_pre_overhead]);
-    estimate.send_post_overhead = load<double>(full, fields[F::send_post_overhead]);
-    estimate.recv_overhead = load<double>(full, fields[F::recv_overhead]);
+    estimate.send_pre_overhead = full.get<double>(F::send_pre_overhead);
+    estimate.send_post_overhead = full.get<double>(F::send_post_overhead);
+    estimate.recv_overhead = full.get<double>(F::recv_overhead);
     estimate.bandwidth_dedicated = bandwidth.dedicated;
     estimate.bandwidth_shared = bandwidth.shared;
-    estimate.latency = latency.c;
+    estimate.latency = full.get<ucs_linear_func_t>(F::latency).c;
+    return estimate;
+}
 
-    callbacks(iface).estimate_perf(iface, estimate);
-
-    const uct_ppn_bandwidth_t corrected{estimate.bandwidth_dedicated, estimate.bandwidth_shared};
+void write_estimate(const PerfEstimate &estimate, FullPerfAttr &full) {
+    using F = PerfAttrField;
+    const uct_ppn_bandwidth_t bandwidth{estimate.bandwidth_dedicated, estimate.bandwidth_shared};
+    auto latency = full.get<ucs_linear_func_t>(F::latency);
     latency.c = estimate.latency;
-    store(full, fields, F::send_pre_overhead, estimate.send_pre_overhead);
-    store(full, fields, F::send_post_overhead, estimate.send_post_overhead);
-    store(full, fields, F::recv_overhead, estimate.recv_overhead);
-    store(full, fields, F::bandwidth, corrected);
-    store(full, fields, F::path_bandwidth, corrected);
-    store(full, fields, F::latency, latency);
+    full.set(F::send_pre_overhead, estimate.send_pre_overhead);
+    full.set(F::send_post_overhead, estimate.send_post_overhead);
+    full.set(F::recv_overhead, estimate.recv_overhead);
+    full.set(F::bandwidth, bandwidth);
+    full.set(F::path_bandwidth, bandwidth);
+    full.set(F::latency, latency);
+}
 
-    const auto asked = load<uint64_t>(perf_attr, 0);
-    for (const PerfOutput &output : kPerfOutputs) {
-        if (asked & fields.mask_bit(output.field)) {
-            const size_t offset = fields[output.field];
-            std::memcpy(static_cast<unsigned char *>(perf_attr) + offset, full + offset,
-                        output.size);
-        }
+ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
+    FullPerfAttr full;
+    const ucs_status_t status = running().functions.base_iface_estimate_perf(iface, full.bytes);
+    if (status != UCS_OK) {
+        return status;
     }
+    PerfEstimate estimate = read_estimate(full, perf_attr);
+    callbacks(iface).estimate_perf(iface, estimate);
+    write_estimate(estimate, full);
+    full.copy_requested(perf_attr);
     return UCS_OK;
 }
 
@@ -171,7 +198,8 @@ CallbackTable<InternalOp> build_internal_ops() {
     table.set(InternalOp::iface_vfs_refresh, do_nothing);
     table.set(InternalOp::iface_is_reachable_v2, is_reachable_v2);
     table.set(InternalOp::ep_is_connected, is_connected);
-    // Where the slot exists, UCX exports what fills it; register_component has checked that.
+    // If the layout has the callback, UCX exports its function: register_component has checked
+    // that.
     if (ucx.functions.base_iface_query_v2 != nullptr) {
         table.set(InternalOp::iface_query_v2,
                   reinterpret_cast<AnyFunction>(ucx.functions.base_iface_query_v2));
@@ -184,31 +212,30 @@ void *internal_ops() {
     return table.data();
 }
 
-/** As UCX's own do (uct_iface_param_am_alignment, src/uct/base/uct_iface.c, and ucs_mpool_init).
- * What is possible needs nothing more: only data that the receiver may keep
- * (UCT_CB_PARAM_FLAG_DESC) is to be aligned, and ours may not be kept. */
+/** The checks of uct_iface_param_am_alignment (src/uct/base/uct_iface.c) and ucs_mpool_init. A
+ * possible alignment needs no action: it is for data that the receiver may keep
+ * (UCT_CB_PARAM_FLAG_DESC), which gpushm does not offer. */
 bool alignment_makes_sense(const uct_iface_params_t &params) {
     if ((params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) == 0) {
         const bool has_offset = (params.field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGN_OFFSET) != 0;
         if (has_offset) {
             log_line(UCS_LOG_LEVEL_ERROR,
-                     "gpushm: am_align_offset has no meaning without am_alignment");
+                     "gpushm: am_align_offset has no meaning without am_alignment: set both");
         }
         return !has_offset;
     }
     const size_t alignment = params.am_alignment;
     const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
     if (!is_power_of_two) {
-        log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_alignment is %zu, which is no power of two",
-                 alignment);
+        log_line(UCS_LOG_LEVEL_ERROR, "gpushm: am_alignment is %zu: use a power of two", alignment);
     }
     return is_power_of_two;
 }
 
-/** Of the running UCX; may change while it runs. */
+/** The log level of the running UCX, which may change. */
 const int *log_level() {
     static constexpr int kUnknown = UCS_LOG_LEVEL_ERROR;
-    const void *options = running().global_opts;  // begins with it
+    const void *options = running().global_opts;  // begins with the level
     return options != nullptr ? static_cast<const int *>(options) : &kUnknown;
 }
 
@@ -223,9 +250,11 @@ ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks
     }
     iface->callbacks = callbacks;
     iface->log_level = log_level();
-    uct_iface_ops_t complete = *ops;  // UCX copies it, too
+    uct_iface_ops_t complete = *ops;  // UCX makes its own copy
     complete.iface_is_reachable = is_reachable_v1;
-    int init_count = 1;  // as UCS_CLASS_INIT, src/ucs/type/class.h
+    complete.iface_progress_enable = functions.progress_enable;
+    complete.iface_progress_disable = functions.progress_disable;
+    int init_count = 1;  // like UCS_CLASS_INIT, src/ucs/type/class.h
     const ucs_status_t status =
         functions.base_iface_init(iface, functions.base_iface_class, &init_count, &complete,
                                   internal_ops(), md, worker, params, config);
@@ -237,6 +266,8 @@ ucs_status_t iface_init(Iface *iface, uct_iface_ops_t *ops, const IfaceCallbacks
 
 void iface_cleanup(Iface *iface) {
     const Functions &functions = running().functions;
+    // UCP may close an interface that it still polls, and UCX logs callbacks that are left.
+    functions.progress_disable(&iface->super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     functions.class_cleanup(functions.base_iface_class, iface, -1);
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The descriptions, one for each minor release of UCX, each made from its predecessor. They hold
-// for LP64 platforms and builds without statistics. test/gtest/abi_layout_test.cpp holds them
-// against the running library.
+// The layouts of UCX 1.13 to 1.23, one function for each minor release. Each but the first starts
+// from its predecessor and says what that release inserted, appended or removed; layout.hpp names
+// the UCX file of each structure. They are valid for LP64 platforms and builds without statistics.
+// test/gtest/abi_headers_test.cpp compares them with UCX's headers, abi_layout_test.cpp with the
+// running library.
 #include "uct_gpushm/abi/layout.hpp"
 
 #include "uct_gpushm/abi/served_versions.hpp"
@@ -17,7 +19,7 @@ constexpr uint64_t bits_below(unsigned bit) {
     return (uint64_t{1} << bit) - 1;
 }
 
-/** Describes a table of function pointers, in this order. */
+/** The layout of a table of function pointers in this order. */
 template <typename Field, size_t count>
 constexpr StructLayout<Field> words(const Field (&fields)[count]) {
     StructLayout<Field> layout;
@@ -84,6 +86,7 @@ constexpr StructLayout<ReachableField> reachable_1_13() {
     return layout.append(F::info_string).append(F::info_string_length);
 }
 
+// The first release that is served.
 constexpr Layout ucx_1_13() {
     Layout ucx{};
     ucx.minor = 13;
@@ -112,7 +115,7 @@ constexpr Layout ucx_1_13() {
     return ucx;
 }
 
-// uct_md_attr_v2_t replaces uct_md_attr_t.
+// uct_md_attr_v2_t replaces uct_md_attr_t, and uct_md_mem_reg_params_t the flags of mem_reg.
 constexpr Layout ucx_1_14() {
     Layout ucx = ucx_1_13();
     ucx.minor = 14;
@@ -129,6 +132,7 @@ constexpr Layout ucx_1_14() {
     return ucx;
 }
 
+// ucs_config_global_list_entry_t gains flags, which also moves the members behind it.
 constexpr Layout ucx_1_15() {
     Layout ucx = ucx_1_14();
     ucx.minor = 15;
@@ -142,6 +146,7 @@ constexpr Layout ucx_1_15() {
     return ucx;
 }
 
+// uct_component_t gains rkey_compare, and mkey_pack gets the address and length of the memory.
 constexpr Layout ucx_1_16() {
     Layout ucx = ucx_1_15();
     ucx.minor = 16;
@@ -153,6 +158,7 @@ constexpr Layout ucx_1_16() {
     return ucx;
 }
 
+// ucs_config_parser_t gains doc.
 constexpr Layout ucx_1_17() {
     Layout ucx = ucx_1_16();
     ucx.minor = 17;
@@ -161,6 +167,7 @@ constexpr Layout ucx_1_17() {
     return ucx;
 }
 
+// is_reachable gets the lengths of the addresses.
 constexpr Layout ucx_1_18() {
     Layout ucx = ucx_1_17();
     ucx.minor = 18;
@@ -170,6 +177,7 @@ constexpr Layout ucx_1_18() {
     return ucx;
 }
 
+// uct_perf_attr_t gains path_bandwidth; mem_alloc gets a device and rkey_unpack parameters.
 constexpr Layout ucx_1_19() {
     Layout ucx = ucx_1_18();
     ucx.minor = 19;
@@ -180,6 +188,7 @@ constexpr Layout ucx_1_19() {
     return ucx;
 }
 
+// uct_iface_internal_ops_t gains iface_query_v2 and the packing of memory elements.
 constexpr Layout ucx_1_20() {
     Layout ucx = ucx_1_19();
     ucx.minor = 20;
@@ -189,8 +198,8 @@ constexpr Layout ucx_1_20() {
     return ucx;
 }
 
-// 1.21 was branched off without 1.20's iface_query_v2 and moved the packing of memory elements from
-// the interface to the memory domain.
+// 1.21 was branched off without iface_query_v2 of 1.20. It moves the packing of memory elements
+// from the interface to the memory domain.
 constexpr Layout ucx_1_21() {
     Layout ucx = ucx_1_20();
     ucx.minor = 21;
@@ -200,7 +209,8 @@ constexpr Layout ucx_1_21() {
     return ucx;
 }
 
-// After 1.22.0 its branch appends mem_elem_release to uct_md_ops_t, where ours has a stub.
+// iface_query_v2 is back. The branch of 1.22 appends mem_elem_release to uct_md_ops_t after 1.22.0,
+// where gpushm's table has a stub.
 constexpr Layout ucx_1_22() {
     Layout ucx = ucx_1_21();
     ucx.minor = 22;
@@ -212,6 +222,7 @@ constexpr Layout ucx_1_22() {
     return ucx;
 }
 
+// The release of memory elements, and more endpoint operations.
 constexpr Layout ucx_1_23() {
     Layout ucx = ucx_1_22();
     ucx.minor = 23;
@@ -285,8 +296,7 @@ std::string why_not_served(unsigned major, unsigned minor, bool statistics,
     if (statistics) {
         return name +
                " was built with statistics, which gpushm does not serve: use a UCX that was "
-               "configured "
-               "without --enable-stats";
+               "configured without --enable-stats";
     }
     return {};
 }

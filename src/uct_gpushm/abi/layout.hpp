@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one minor release of UCX looks like inside: sizes, offsets and signatures. Data only; the
-// adapters (component.cpp, memory_domain.cpp, iface.cpp) are the same for every release.
+// The internals of one minor release of UCX as data: sizes, offsets and signatures. The adapters
+// (component.cpp, memory_domain.cpp, iface.cpp) serve every release. Paths are those of UCX's
+// sources.
 #pragma once
 
 #include "uct_gpushm/abi/struct_layout.hpp"
@@ -159,7 +160,7 @@ enum class ReachableField {
     field_count
 };
 
-/** Which of two signatures a callback has. */
+/** Which of two signatures a callback has (uct_md_ops_t and uct_component_t). */
 struct Signatures {
     bool mem_reg_takes_params;      // const uct_md_mem_reg_params_t *, before: unsigned flags
     bool mem_alloc_takes_sys_dev;   // ucs_sys_device_t before the flags
@@ -185,9 +186,9 @@ struct Layout {
     size_t iface_ctl_device;  // offset of uct_iface_attr_t::ctl_device
 };
 
-/** What does not change between 1.13 and 1.23 (builds without statistics): uct_base_iface_t and
- * uct_iface_config, src/uct/base/uct_iface.h; uct_md_mem_dereg_params_t,
- * src/uct/api/v2/uct_v2.h. */
+/** Unchanged from 1.13 to 1.23, in builds without statistics: uct_base_iface_t and
+ * uct_iface_config, src/uct/base/uct_iface.h; uct_md_mem_dereg_params_t, src/uct/api/v2/uct_v2.h.
+ */
 inline constexpr size_t kBaseIfaceSize = 1280;
 inline constexpr size_t kBaseIfaceInternalOps = 400;
 inline constexpr size_t kBaseIfaceAm = 424;  // {callback, argument, flags} for each id
@@ -204,20 +205,21 @@ inline constexpr uint64_t kDeregFieldFlags = 1u << 1;
 inline constexpr uint64_t kDeregFieldCompletion = 1u << 2;
 inline constexpr unsigned kDeregFlagInvalidate = 1u << 0;
 
-/** uct_ep_is_connected_params_t, src/uct/api/v2/uct_v2.h, the same from 1.16 on. */
+/** uct_ep_is_connected_params_t, src/uct/api/v2/uct_v2.h, unchanged from 1.16 to 1.23. */
 inline constexpr size_t kConnectedDeviceAddr = 8;
 inline constexpr size_t kConnectedIfaceAddr = 16;
 inline constexpr uint64_t kConnectedFieldDeviceAddr = 1u << 0;
 inline constexpr uint64_t kConnectedFieldIfaceAddr = 1u << 1;
 
-/** No table of callbacks is larger in any release; ours are padded to it, so that a later patch
- * release that appends a callback finds a function there (the branch of 1.22 did so). */
+/** At least the number of callbacks in a table of any release. gpushm's tables have this size, so
+ * that a patch release that appends a callback finds a function there (the branch of 1.22 did so).
+ */
 inline constexpr size_t kMaxCallbacks = 32;
 
-/** The layout of UCX 1.minor, or null when it is not known. */
+/** The layout of UCX major.minor; null: unknown. */
 const Layout *find_layout(unsigned major, unsigned minor);
 
-/** The first release that is known. */
+/** The layout of the first release that is known. */
 const Layout &oldest_layout();
 
 }  // namespace gpushm::abi

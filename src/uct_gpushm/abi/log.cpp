@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lines in the log of the running UCX.
+// Writes to the log of the running UCX.
 #include "uct_gpushm/abi/running.hpp"
 
 #include <cstdarg>
@@ -8,8 +8,8 @@
 namespace gpushm::abi {
 namespace {
 
-// ucs_global_opts begins with the ucs_log_component_config_t of the default component, and that
-// with its level (src/ucs/config/global_opts.h and types.h, 1.13 to 1.23).
+// ucs_global_opts begins with the ucs_log_component_config_t of the default component, which begins
+// with its level (src/ucs/config/global_opts.h and types.h, UCX 1.13 to 1.23).
 bool is_enabled(const Running &ucx, ucs_log_level_t level) {
     return ucx.global_opts == nullptr || static_cast<int>(level) <= load<int>(ucx.global_opts, 0);
 }

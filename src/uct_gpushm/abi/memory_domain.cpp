@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// uct_md_t over a MemoryDomain: one adapter for each signature that a callback has in some UCX.
+// Makes UCX's uct_md_t from a MemoryDomain, with one adapter for each signature that a callback has
+// in any UCX.
 #include "uct_gpushm/abi/callbacks.hpp"
 #include "uct_gpushm/abi/component.hpp"
 #include "uct_gpushm/abi/cuda_copy.hpp"
@@ -24,7 +25,7 @@ ucs_status_t MemoryDomain::mem_query(const void *, size_t, MemoryAttributes &) {
 
 namespace {
 
-/** Begins with the members of struct uct_md (src/uct/base/uct_md.h), the same in every version. */
+/** Begins with the members of struct uct_md (src/uct/base/uct_md.h, UCX 1.13 to 1.23). */
 struct Md {
     void *ops;
     void *component;
@@ -35,7 +36,7 @@ void close(uct_md_h md) {
     delete reinterpret_cast<Md *>(md);
 }
 
-// Memory types that invalidation covers are single flags from 1.15 on
+// The operations that invalidation covers are flags of their own from UCX 1.15 on
 // (uct_md_flags_v2_t, src/uct/api/v2/uct_v2.h).
 constexpr uint64_t kInvalidateRma = uint64_t{1} << 11;
 constexpr uint64_t kInvalidateAmo = uint64_t{1} << 12;
@@ -54,7 +55,7 @@ ucs_status_t query(uct_md_h md, void *md_attr) {
     using F = MdAttrField;
     const Layout &layout = *running().layout;
     const StructLayout<F> &fields = layout.md_attr;
-    // The caller of 1.13 does not clear the struct; field_mask and component_name are the caller's.
+    // UCX 1.13 does not clear the struct before. It sets field_mask and component_name itself.
     for (F field : {F::reg_nonblock_mem_types, F::gva_mem_types, F::dmabuf_mem_types}) {
         store(md_attr, fields, field, uint64_t{0});
     }
@@ -103,7 +104,7 @@ ucs_status_t mem_reg_params(uct_md_h md, void *address, size_t length, const voi
     return mem_reg_flags(md, address, length, 0, memh);
 }
 
-/** uct_invoke_completion of UCX, src/uct/base/uct_iface.h. */
+/** Does what uct_invoke_completion of UCX does (src/uct/base/uct_iface.h). */
 void invoke_completion(uct_completion_t *completion, ucs_status_t status) {
     if (status != UCS_OK && completion->status == UCS_OK) {
         completion->status = status;
@@ -119,7 +120,8 @@ bool can_invalidate(uct_md_h md) {
     return (attributes.flags & UCT_MD_FLAG_INVALIDATE) != 0;
 }
 
-/** Refuses what UCT_MD_MEM_DEREG_CHECK_PARAMS of UCX does (src/uct/base/uct_md.h). */
+/** Refuses the parameters that UCT_MD_MEM_DEREG_CHECK_PARAMS of UCX refuses
+ * (src/uct/base/uct_md.h). */
 ucs_status_t mem_dereg(uct_md_h md, const void *params) {
     const auto mask = load<uint64_t>(params, 0);
     const auto memh = (mask & kDeregFieldMemh) ? load<uct_mem_h>(params, kDeregMemh) : nullptr;
@@ -160,7 +162,7 @@ ucs_status_t mem_query(uct_md_h md, const void *address, size_t length, void *me
     }
     using F = MemAttrField;
     const StructLayout<F> &fields = running().layout->mem_attr;
-    static const MaskBits<F> mask_bits(fields);  // five to seven queries a message
+    static const MaskBits<F> mask_bits(fields);  // UCP queries five to seven times a message
     const auto mask = load<uint64_t>(mem_attr, 0);
     const auto answer = [&](F field, auto value) {
         if (mask & mask_bits[field]) {

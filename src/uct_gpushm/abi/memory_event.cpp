@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Events of libucm, by which UCX learns what happens to memory, and we of host memory.
+// Events of libucm: gpushm reports freed GPU memory to UCX and learns of unmapped host memory.
 #include "uct_gpushm/abi/abi.hpp"
 #include "uct_gpushm/abi/callbacks.hpp"
 
@@ -12,14 +12,14 @@
 namespace gpushm::abi {
 namespace {
 
-/** ucm_event_t with room behind: mem_type grew by two members in UCX 1.22 (src/ucm/api/ucm.h),
- * which nobody reads in an event of freed memory. */
+/** ucm_event_t with room behind it: `mem_type` has two more members from UCX 1.22 on
+ * (src/ucm/api/ucm.h), which UCX does not read in an event of freed memory. */
 union MemoryEvent {
     ucm_event_t event;
     unsigned char room[128];
 };
 
-/** Later than UCX's registration caches, which have 500 to 1000. */
+/** After UCX's registration caches, whose priorities are 500 to 1000. */
 constexpr int kPriority = 2000;
 
 using UnmapCallback = void (*)(void *address, size_t length);
@@ -32,7 +32,7 @@ void on_unmap(int, void *event, void *callback) {
     });
 }
 
-/** ucm_event_installer_t, src/ucm/event/event.h, the same in every version. */
+/** ucm_event_installer_t (src/ucm/event/event.h, UCX 1.13 to 1.23). */
 struct EventInstaller {
     ucs_status_t (*install)(int events);
     void (*get_existing_allocations)(void *handler);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// As uct_iface_trace_am of UCX (src/uct/base/uct_iface.h), which is a macro.
+// Does what uct_iface_trace_am of UCX does (src/uct/base/uct_iface.h), which is a macro.
 #include "uct_gpushm/abi/message_trace.hpp"
 
 #include "uct_gpushm/abi/layout.hpp"

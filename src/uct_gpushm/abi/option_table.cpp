@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The options of the interface as UCX's own parser wants them (ucs_config_field_t,
-// src/ucs/config/parser.h): UCX then reads UCX_GPUSHM_*, rejects bad values and documents them.
+// The options of the interface for UCX's parser (ucs_config_field_t, src/ucs/config/parser.h). UCX
+// reads UCX_GPUSHM_*, rejects bad values and prints the documentation.
 #include "uct_gpushm/abi/component.hpp"
 
 #include <utility>
@@ -8,7 +8,7 @@
 namespace gpushm::abi {
 namespace {
 
-/** The functions of a ucs_config_parser_t, as the UCS_CONFIG_TYPE_* macros name them. */
+/** The functions of a ucs_config_parser_t, as in UCX's macros UCS_CONFIG_TYPE_*. */
 struct Parser {
     const char *read;
     const char *write;  // null: none
@@ -48,7 +48,9 @@ class TableBuilder {
 public:
     TableBuilder(const UcxLibrary &ucx, const StructLayout<ConfigOptionField> &layout,
                  size_t entries)
-        : ucx_(ucx), layout_(layout), bytes_((entries + 1) * layout.size()) {}  // + the empty end
+        : ucx_(ucx),
+          layout_(layout),
+          bytes_((entries + 1) * layout.size()) {}  // with an empty one at the end
 
     void add(const char *name, const char *value, const char *documentation, size_t offset,
              const Parser &parser) {
@@ -95,7 +97,7 @@ std::vector<unsigned char> build_option_table(const UcxLibrary &ucx, const Runni
                                               std::string &missing) {
     const std::vector<Option> &options = target.description->options;
     TableBuilder table{ucx, target.layout->config_option, options.size() + 1};
-    // First the options that every interface has: a table inside of the table.
+    // The first entry is a table in the table: the options that every interface has.
     table.add(
         "", "", nullptr, 0,
         {"ucs_config_sscanf_table", nullptr, "ucs_config_clone_table", "ucs_config_release_table",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A component without a memory domain has no transport. What the list of transports would say
-// (UCX_TLS=^posix) is not set, since it would stand over a list in a configuration file of UCX, and
-// also reach a UCX in which gpushm is not registered.
+// A component without a memory domain has no transport. UCX_TLS=^posix would do it, too, but it
+// would override a list in UCX's configuration file, and apply to a UCX in which gpushm is not
+// registered.
 #include "uct_gpushm/abi/posix_component.hpp"
 
 #include "uct_gpushm/abi/ucx_objects.hpp"
@@ -32,7 +32,7 @@ bool has_element(std::string_view list, std::string_view element) {
     return false;
 }
 
-/** Whether UCX may choose among all transports, by this value of UCX_TLS; null: it is not set. */
+/** Whether this value of UCX_TLS lets UCX choose among all transports. Null: it is not set. */
 bool leaves_the_choice(const char *transports) {
     if (transports == nullptr) {
         return true;
@@ -42,7 +42,7 @@ bool leaves_the_choice(const char *transports) {
 }
 
 ucs_status_t query_domains(void *component, uct_md_resource_desc_t **resources, unsigned *count) {
-    // Open MPI's pml/ucx reads the second name, too (ucp_config_read("MPI")).
+    // Open MPI's pml/ucx also reads the second name (ucp_config_read("MPI")).
     if (!leaves_the_choice(getenv("UCX_TLS")) || !leaves_the_choice(getenv("UCX_MPI_TLS"))) {
         return query_posix_domains(component, resources, count);
     }

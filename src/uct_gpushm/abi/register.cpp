@@ -19,7 +19,7 @@ std::string text(const Version &version) {
            std::to_string(version.release);
 }
 
-/** What a registration came to: empty, or the line to log. */
+/** Why a registration failed, as a line for the log; empty: it succeeded. */
 using Refusal = std::string;
 
 Refusal missing_symbol(const UcxLibrary &ucx, const std::string &name) {
@@ -41,7 +41,7 @@ Refusal choose_layout(const UcxLibrary &ucx, Running &target) {
     return obstacle.empty() ? Refusal{} : "cannot be used: " + obstacle;
 }
 
-/** What the layout has a slot for must be there to fill it. */
+/** Requires all functions that the layout has a member for. */
 Refusal resolve_functions(const UcxLibrary &ucx, Running &target) {
     std::string missing;
     if (!resolve(ucx, target.functions, target.symbols, missing)) {
@@ -60,11 +60,11 @@ Refusal resolve_functions(const UcxLibrary &ucx, Running &target) {
 
 struct Registry {
     std::mutex mutex;
-    std::vector<std::string> decided;  // paths of the libuct that have asked
-    std::string served;                // the one that has our component
+    std::vector<std::string> decided;  // paths of all libuct that have asked
+    std::string served;                // path of the libuct in which the component is registered
 };
 
-/** Without destructor, as UCX may ask while the process ends. */
+/** Never destroyed, because UCX may ask while the process ends. */
 Registry &registry() {
     static Registry *const instance = new Registry;
     return *instance;
@@ -80,7 +80,7 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
         return refusal;
     }
     refusal = resolve_functions(ucx, target);
-    // Another copy of the plugin may have registered a component of our name.
+    // Another copy of the plugin may have registered a component with this name.
     if (!refusal.empty() || find_component(target, target.description->name) != nullptr) {
         return refusal;
     }

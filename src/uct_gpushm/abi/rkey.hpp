@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a remote key of ours begins. UCX unpacks the keys of all domains of a component with one
-// function that is not told the domain, and from 1.19 on (protocol v1, an endpoint to oneself) it
-// also packs and unpacks keys of domains that have none. So a byte in front says which it is.
+// The first byte of a packed remote key, which says whether a key follows. UCX unpacks the keys of
+// all domains of a component with one function, which does not get the domain. From UCX 1.19 on
+// (first generation of protocols, an endpoint to the process itself) it also packs and unpacks keys
+// of domains that have none.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The UCX in which our component is registered; one in a process.
+// The UCX in which gpushm's component is registered; one in a process.
 #pragma once
 
 #include "uct_gpushm/abi/abi.hpp"
@@ -8,14 +8,14 @@
 
 namespace gpushm::abi {
 
-/** Set once, before the component is registered, and constant since. */
+/** Set once, before the component is registered. Constant afterwards. */
 struct Running {
     Version version;
     const Layout *layout;
     const ComponentDescription *description;
     Functions functions;
     Symbols symbols;
-    // Of its libucp; may be null.
+    // Symbols of its libucp; may be null.
     void *am_handlers;        // ucp_am_handlers
     void *rkey_pack;          // ucp_rkey_pack
     void *memh_pack;          // ucp_memh_pack, of UCX 1.14 and later
@@ -24,7 +24,7 @@ struct Running {
 
 const Running &running();
 
-/** The log of a UCX may be written to whatever else of it is unknown. */
+/** The log of a UCX can be used although its version is unknown. */
 void use_log_of(const UcxLibrary &ucx, Running &target);
 void write_log(const Running &target, ucs_log_level_t level, const std::string &line);
 

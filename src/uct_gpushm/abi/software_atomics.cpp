@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The atomic operations that UCP does by the target's CPU, since no transport within a node has
-// them.
+// The atomic operations that UCP does with the CPU of the target, because no transport within a
+// node offers them.
 #include "uct_gpushm/abi/running.hpp"
 
 #include <cstdint>
@@ -9,14 +9,13 @@
 namespace gpushm::abi {
 namespace {
 
-/** The first members of ucp_am_handler_t (src/ucp/core/ucp_context.h), the same in every version.
- */
+/** The first members of ucp_am_handler_t (src/ucp/core/ucp_context.h, UCX 1.13 to 1.23). */
 struct AmHandler {
     uint64_t features;
     uct_am_callback_t callback;
 };
 
-/** ucp_atomic_req_hdr_t; the operands follow. */
+/** ucp_atomic_req_hdr_t (src/ucp/rma/rma.h, UCX 1.13 to 1.23). The operands follow. */
 struct __attribute__((packed)) AtomicHeader {
     uint64_t address;
     uint64_t ep_id;
@@ -34,7 +33,7 @@ struct Interception {
     void (*serve)(const AtomicRequest &request, AtomicHandler &handler);
 };
 
-/** Written before a worker takes the handler out of UCP's table. */
+/** Set before a worker copies the handler from UCP's table. */
 Interception interception;
 
 class UcpAtomicHandler final : public AtomicHandler {
@@ -63,7 +62,7 @@ ucs_status_t on_atomic_request(void *worker, void *message, size_t length, unsig
         if (interception.is_foreign(request)) {
             UcpAtomicHandler handler(worker, message, length);
             interception.serve(request, handler);
-            return UCS_OK;  // as UCP's own handler always does: the message is not kept
+            return UCS_OK;  // like UCP's own handler: the message is not kept
         }
     }
     return interception.original(worker, message, length, flags);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A struct of another program, described by the offsets of its fields, and access to its bytes.
+// The layout of a structure whose declaration is not available, and access to its bytes.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@ namespace gpushm::abi {
 /** Offset of a field that a layout does not have. */
 inline constexpr size_t kAbsent = SIZE_MAX;
 
-/** Size of a struct and the offset of each of its fields that gpushm touches. `Field` is an enum of
- * consecutive values that ends with field_count. A description of a newer release is made from the
- * older one by saying which fields were inserted, appended or removed. */
+/** The size of a struct and the offsets of the fields that gpushm uses. `Field` is an enum of
+ * consecutive values that ends with field_count. The layout of a newer release is made from that of
+ * an older one by inserting, appending and removing fields. */
 template <typename Field>
 class StructLayout {
 public:
@@ -32,19 +32,19 @@ public:
     constexpr size_t operator[](Field field) const { return offsets_[static_cast<size_t>(field)]; }
     constexpr bool has(Field field) const { return (*this)[field] != kAbsent; }
 
-    /** A field inside of the size given so far. */
+    /** Sets the offset of a field. The size does not change. */
     constexpr StructLayout &place(Field field, size_t offset) {
         offsets_[static_cast<size_t>(field)] = offset;
         return *this;
     }
 
-    /** A new field of `width` bytes at `offset`; what lay there and behind moves up. */
+    /** Inserts a field of `width` bytes at `offset`. Fields from there on move up. */
     constexpr StructLayout &insert(Field field, size_t offset, size_t width = sizeof(void *)) {
         insert_gap(offset, width);
         return place(field, offset);
     }
 
-    /** The same for a field that gpushm does not touch. */
+    /** Inserts `width` bytes at `offset` for a field that gpushm does not use. */
     constexpr StructLayout &insert_gap(size_t offset, size_t width) {
         for (size_t i = 0; i < kFieldCount; ++i) {
             if (offsets_[i] != kAbsent && offsets_[i] >= offset) {
@@ -71,8 +71,8 @@ public:
         return *this;
     }
 
-    /** The bit of a field in the field_mask of its struct: UCX numbers them in the order of the
-     * fields (src/uct/api/v2/uct_v2.h). Valid where every field of the mask is described. */
+    /** The bit of a field in the field_mask of its struct. UCX numbers the bits in the order of the
+     * fields (src/uct/api/v2/uct_v2.h). Valid if all fields of the mask are described. */
     constexpr uint64_t mask_bit(Field field) const {
         unsigned rank = 0;
         for (size_t i = 0; i < kFieldCount; ++i) {
@@ -88,7 +88,7 @@ private:
     std::array<size_t, kFieldCount> offsets_{};
 };
 
-/** mask_bit() of every field, counted once: for what each message asks. */
+/** mask_bit() of every field, computed once, for use in each message. */
 template <typename Field>
 class MaskBits {
 public:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Devices of the node, as UCX numbers them.
+// UCX's numbers of the devices of the node.
 #include "uct_gpushm/abi/running.hpp"
 
 namespace gpushm::abi {
 namespace {
 
-/** ucs_sys_bus_id_t, src/ucs/sys/topo/base/topo.h, 1.13 to 1.23. */
+/** ucs_sys_bus_id_t (src/ucs/sys/topo/base/topo.h, UCX 1.13 to 1.23). */
 struct BusId {
     uint16_t domain;
     uint8_t bus;

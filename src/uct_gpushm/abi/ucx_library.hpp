@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the UCX that wants our component among those that a process may hold, and its functions.
+// Finds the UCX that asks for the component, among those that a process may have, and its
+// functions.
 #pragma once
 
 #include "uct_gpushm/abi/abi.hpp"
@@ -9,27 +10,26 @@
 
 namespace gpushm::abi {
 
-/** A loaded UCX: a handle of its libuct, by which the symbols of libuct and of the libucs and
- * libucm beneath it are found. */
+/** A loaded UCX. The handle of its libuct finds the symbols of libuct, libucs and libucm. */
 class UcxLibrary {
 public:
-    /** `asking_code` is an address in a libuct, or in a library or program that uses one (libucp),
-     * or in a libucs. Empty when no loaded libuct belongs to it. */
+    /** `asking_code` is an address in a libuct, in a libucs, or in a library or program that is
+     * linked to a libuct (libucp). Empty: no loaded libuct belongs to it. */
     static std::optional<UcxLibrary> find(const void *asking_code);
 
-    /** Null when this UCX does not export it. */
+    /** Null: this UCX does not export it. */
     void *symbol(const char *name) const;
 
-    /** The same for a variable: where UCX itself sees it, which is in the program when that has a
-     * copy of it (R_X86_64_COPY; ucx_perftest and ucx_info have one of ucs_global_opts). */
+    /** The variable that UCX uses; null: this UCX does not export it. It is in the program if that
+     * has a copy (R_X86_64_COPY; ucx_perftest and ucx_info have a copy of ucs_global_opts). */
     void *variable(const char *name) const;
 
-    /** Asks the libucp of this UCX; opens it where only libuct is in use. Empty when there is none.
-     * libuct itself does not tell its version. */
+    /** Asks the libucp of this UCX, and opens it if only libuct is loaded: libuct has no function
+     * that returns the version. Empty: there is no libucp. */
     std::optional<Version> version() const;
 
-    /** A function or variable of the libucp of this UCX; null when none is loaded or it does not
-     * export it. */
+    /** A function or variable of the libucp of this UCX. Null: no libucp is loaded, or it does not
+     * export the symbol. */
     void *ucp_symbol(const char *name) const;
 
     const std::string &path() const { return path_; }
@@ -41,7 +41,7 @@ private:
     std::string path_;
 };
 
-/** Functions that the adapters need besides those that the transport uses (`symbols()`). Members
+/** The functions that the adapters use. Those that the transport uses, too, are in Symbols. Members
  * that some version lacks are marked "may be null". */
 struct Functions {
     void (*component_register)(void *component);
@@ -58,6 +58,8 @@ struct Functions {
                                     const uct_iface_config_t *config);
     void (*class_cleanup)(void *ucs_class, void *object, int limit);
     void (*base_iface_query)(void *iface, uct_iface_attr_t *attributes);
+    void (*progress_enable)(uct_iface_h iface, unsigned flags);
+    void (*progress_disable)(uct_iface_h iface, unsigned flags);
     ucs_status_t (*base_iface_estimate_perf)(uct_iface_h iface, void *perf_attr);
     void *iface_config_table;
     void *md_config_table;
@@ -71,7 +73,7 @@ struct Functions {
     void *base_iface_query_v2;  // may be null
 };
 
-/** Looks up every symbol; otherwise the name of the first missing one is in `missing`. */
+/** Looks up all symbols. False: `missing` gets the name of the first missing one. */
 bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std::string &missing);
 
 }  // namespace gpushm::abi

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "uct_gpushm/domains.hpp"
+#include "uct_gpushm/shared_memory_domain.hpp"
 
 #include "core/copy/row_views.hpp"
-#include "core/cuda/cuda_driver.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_info.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
-#include "core/transport/connection.hpp"
-#include "openmpi/setup/attachment.hpp"
 #include "uct_gpushm/cost_model.hpp"
-#include "uct_gpushm/memory_copy_domain.hpp"
 #include "uct_gpushm/memory_types.hpp"
 
 #include <cstring>
@@ -26,16 +22,16 @@ uint64_t registration_of(uct_mem_h memh) {
     return reinterpret_cast<uint64_t>(memh);
 }
 
-/** A remote key as it travels. */
+/** A remote key as UCP sends it to the peer. */
 struct PackedKey {
-    uint64_t registration;      // RegistrationTable id in the process that packed it
-    BufferKey buffer;           // in which the registration begins
+    uint64_t registration;      // RegistrationTable id in the process that packed the key
+    BufferKey buffer;           // the GPU allocation in which the registration, or `rows`, begins
     uint64_t speculative_copy;  // RemoteMemory::speculative_copy
-    StridedRows rows;  // instead of the block at the registration's RowViews source; length 0: none
-    uint64_t block;    // that source
+    StridedRows rows;  // where the data of `block` really are; length 0: in the registration
+    uint64_t block;    // address of the block that stands for `rows` (RowViews)
 };
 
-/** Whether the memory of a key is elsewhere: then the key says where. */
+/** Writes the rows that a block stands for into its key. False: it stands for none. */
 bool name_rows(const void *address, size_t length, PackedKey *key) {
     const void *block = nullptr;
     const std::optional<StridedRows> rows =
@@ -62,40 +58,40 @@ public:
     }
     size_t rkey_packed_size() const override { return sizeof(PackedKey); }
 
-    /** Carries nothing of the allocation but its range: UCP keeps handles of freed memory in its
-     * cache, and what lies at an address is looked up for each operation. */
+    /** Notes the range only. Each operation looks the allocation up, because UCP's registration
+     * cache keeps handles of memory that was freed. */
     ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) override {
         memh = memh_of(RegistrationTable::instance().add(address, length));
         return UCS_OK;
     }
-    /** Peers notice each: UCP frees memory of requests that it gives up without a word, too, where
-     * it has no registration cache. */
+    /** Tells peers in any case, not only if UCP asks to invalidate: without a registration cache
+     * UCP also deregisters memory of requests that it has given up. */
     ucs_status_t mem_dereg(uct_mem_h memh, bool) override {
         RegistrationTable::instance().remove(registration_of(memh));
         return UCS_OK;
     }
     ucs_status_t mkey_pack(uct_mem_h memh, const void *announced, size_t announced_length,
                            void *rkey_buffer) override {
-        // The allocation is looked up now: the handle may be older than what lies there.
+        // The allocation may be newer than the handle.
         PackedKey key = {};
         key.registration = registration_of(memh);
         const void *address = nullptr;
         size_t length = 0;
         if (RegistrationTable::instance().find(key.registration, &address, &length)) {
             const bool in_rows = name_rows(address, length, &key);
-            const MemoryInfo info =
-                query_memory(in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
+            const void *source =
+                in_rows ? reinterpret_cast<const void *>(key.rows.address) : address;
+            const MemoryInfo info = query_memory(source);
             if (info.needs_gpu() && abi::packs_for_program()) {
-                be_synchronous(
-                    info, in_rows ? reinterpret_cast<const void *>(key.rows.address) : address);
+                be_synchronous(info, source);
             }
             const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
                                                      : gpu_copies(info, address, length);
             key.buffer = name_buffer(info, by_gpu);
             const bool may_start = announced != nullptr && !in_rows;
-            if (MessageSender *link = may_start ? MessageSender::packing() : nullptr) {
+            if (MessageSender *sender = may_start ? MessageSender::packing() : nullptr) {
                 key.speculative_copy =
-                    link->plan_speculative_copy(announced, announced_length, by_gpu);
+                    sender->plan_speculative_copy(announced, announced_length, by_gpu);
             }
         }
         memcpy(rkey_buffer, &key, sizeof(key));
@@ -105,20 +101,7 @@ public:
 
 }  // namespace
 
-std::vector<std::string> domain_names() {
-    if (CudaDriver::get() == nullptr) {
-        return {kSharedMemoryDomain};
-    }
-    return {kSharedMemoryDomain, kMemoryCopyDomain};
-}
-
-std::unique_ptr<abi::MemoryDomain> open_domain(const std::string &name) {
-    if (name == domain_names().back()) {
-        openmpi::attach();  // once
-    }
-    if (name == kMemoryCopyDomain) {
-        return make_memory_copy_domain();
-    }
+std::unique_ptr<Domain> make_shared_memory_domain() {
     return std::make_unique<SharedMemoryDomain>();
 }
 
@@ -139,7 +122,7 @@ RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address) {
     const auto *key = reinterpret_cast<const PackedKey *>(rkey);
     const bool in_rows = key->rows.length != 0;
     if (in_rows && key->block != address) {
-        return {address, key->registration};  // the buffer that the key names is that of the rows
+        return {address, key->registration};  // `buffer` describes the rows
     }
     return {address, key->registration, key->buffer, key->speculative_copy, key->rows};
 }
