@@ -2,7 +2,7 @@
 #include "core_support.hpp"
 
 #include "core/base/log.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
 
 #include <dirent.h>
 #include <sys/prctl.h>

@@ -11,7 +11,7 @@
 #include "core/memory/registration_table.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/shm/direct_writes.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
 #include "core/shm/staging_ring.hpp"
 #include "core/transport/host_transfer_rounds.hpp"
 #include "core/transport/protocol.hpp"

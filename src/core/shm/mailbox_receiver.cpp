@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
 
 #include "core/base/log.hpp"
 
