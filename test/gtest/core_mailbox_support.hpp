@@ -3,6 +3,8 @@
 #pragma once
 
 #include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_receiver.hpp"
+#include "core/shm/mailbox_sender.hpp"
 
 #include "core_support.hpp"
 

@@ -13,7 +13,7 @@
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/pinning/segment_table.hpp"
 #include "core/reclaim/context_preparation.hpp"
-#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_receiver.hpp"
 #include "core/shm/message_in_hand.hpp"
 
 #include <algorithm>

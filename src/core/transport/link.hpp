@@ -12,6 +12,7 @@
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/shm/direct_writes.hpp"
 #include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_sender.hpp"
 #include "core/shm/staging_ring.hpp"
 #include "core/transport/host_transfer_rounds.hpp"
 #include "core/transport/protocol.hpp"

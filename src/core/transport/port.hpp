@@ -8,6 +8,7 @@
 #include "core/memory/registration_table.hpp"
 #include "core/shm/descriptor_channel.hpp"
 #include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_receiver.hpp"
 #include "core/standby/standby_kernel.hpp"
 #include "core/transport/link.hpp"
 #include "core/transport/port_thread.hpp"
