@@ -10,6 +10,7 @@
 #include "abi_component.hpp"
 #include "hooks_support.hpp"
 #include "test/simcuda/fill_calls.hpp"
+#include "test/simcuda/virtual_memory.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -197,6 +198,71 @@ TEST_F(HooksEarlyMemset, OfMemoryOfAPoolIsDone) {
         EXPECT_EQ(filled_, onlooker.look(memory));
     }
     ASSERT_CU(cu().cuMemFreeAsync(memory, stream));
+}
+
+/** Reserved addresses with two allocations: a call on the whole begins in the first one and ends in
+ * the second one. */
+class HooksEarlyCallsOnTwoAllocations : public HooksEarlyReturns {
+protected:
+    void SetUp() override {
+        HooksEarlyReturns::SetUp();
+        if (IsSkipped() || HasFatalFailure()) {
+            return;
+        }
+        unit_ = granularity();
+        memory_ = std::make_unique<VirtualMemory>(2 * unit_);
+        memory_->add(unit_, true);
+        memory_->add(unit_, true);
+        query_memory(pointer(first()));
+        query_memory(pointer(second()));
+    }
+    void TearDown() override {
+        memory_.reset();
+        HooksEarlyReturns::TearDown();
+    }
+    CUdeviceptr first() const { return memory_->address(); }
+    CUdeviceptr second() const { return memory_->address() + unit_; }
+
+    /** `call` is made while the default stream is held back. */
+    void expect_done_for_the_second(const std::function<CUresult()> &call) {
+        LegacyGate legacy;
+        ASSERT_CU(call());
+        ASSERT_FALSE(legacy.gate.opened()) << "the call waited";
+        legacy.gate.open_later(kSoon);
+        query_memory(pointer(second()));
+        EXPECT_TRUE(legacy.gate.opened()) << "the message did not wait";
+    }
+
+    size_t unit_ = 0;
+    std::unique_ptr<VirtualMemory> memory_;
+};
+
+TEST_F(HooksEarlyCallsOnTwoAllocations, MemsetIsDone) {
+    expect_done_for_the_second([&] { return cu().cuMemsetD8(first(), 1, 2 * unit_); });
+}
+
+TEST_F(HooksEarlyCallsOnTwoAllocations, MemsetOfWordsIsDone) {
+    expect_done_for_the_second([&] { return cu().cuMemsetD32(first(), 1, 2 * unit_ / 4); });
+}
+
+TEST_F(HooksEarlyCallsOnTwoAllocations, MemsetOfRowsIsDone) {
+    expect_done_for_the_second(
+        [&] { return cu().cuMemsetD2D8(first(), 4096, 1, 4096, 2 * unit_ / 4096); });
+}
+
+TEST_F(HooksEarlyCallsOnTwoAllocations, CopyOfSlicesIsDone) {
+    DeviceMemory from(data_);
+    CUDA_MEMCPY3D_PEER rows{};
+    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcDevice = from.address();
+    rows.dstDevice = first();
+    rows.srcContext = rows.dstContext = context_;
+    rows.srcPitch = 4096;
+    rows.dstPitch = unit_;
+    rows.WidthInBytes = 4096;
+    rows.srcHeight = rows.dstHeight = rows.Height = 2;
+    rows.Depth = 1;
+    expect_done_for_the_second([&] { return cu().cuMemcpy3DPeer(&rows); });
 }
 
 TEST_F(HooksEarlyReturns, OfPageableMemoryIsDone) {
