@@ -4,7 +4,7 @@
 #include "core/copy/row_views.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/buffer_key.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/transport/link.hpp"

@@ -4,7 +4,7 @@
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
 #include "core/hooks/driver_hooks.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"

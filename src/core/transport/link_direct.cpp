@@ -18,6 +18,7 @@
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/mapping/memory_export.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/shm/descriptor_channel.hpp"
