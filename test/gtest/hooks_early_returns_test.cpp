@@ -8,10 +8,12 @@
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
+#include "core_gpu_support.hpp"
 #include "hooks_support.hpp"
 #include "test/simcuda/fill_calls.hpp"
 #include "test/simcuda/virtual_memory.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -200,9 +202,9 @@ TEST_F(HooksEarlyMemset, OfMemoryOfAPoolIsDone) {
     ASSERT_CU(cu().cuMemFreeAsync(memory, stream));
 }
 
-/** Reserved addresses with two allocations: a call on the whole begins in the first one and ends in
- * the second one. */
-class HooksEarlyCallsOnTwoAllocations : public HooksEarlyReturns {
+/** Reserved addresses with two mappings: a call on the whole begins in the first one and ends in
+ * the second one. The driver reports the reservation as one allocation. */
+class HooksEarlyCallsOnTwoMappings : public HooksEarlyReturns {
 protected:
     void SetUp() override {
         HooksEarlyReturns::SetUp();
@@ -237,32 +239,39 @@ protected:
     std::unique_ptr<VirtualMemory> memory_;
 };
 
-TEST_F(HooksEarlyCallsOnTwoAllocations, MemsetIsDone) {
+TEST_F(HooksEarlyCallsOnTwoMappings, MemsetIsDone) {
     expect_done_for_the_second([&] { return cu().cuMemsetD8(first(), 1, 2 * unit_); });
 }
 
-TEST_F(HooksEarlyCallsOnTwoAllocations, MemsetOfWordsIsDone) {
-    expect_done_for_the_second([&] { return cu().cuMemsetD32(first(), 1, 2 * unit_ / 4); });
-}
-
-TEST_F(HooksEarlyCallsOnTwoAllocations, MemsetOfRowsIsDone) {
+TEST_F(HooksEarlyCallsOnTwoMappings, MemsetOfRowsIsDone) {
     expect_done_for_the_second(
         [&] { return cu().cuMemsetD2D8(first(), 4096, 1, 4096, 2 * unit_ / 4096); });
 }
 
-TEST_F(HooksEarlyCallsOnTwoAllocations, CopyOfSlicesIsDone) {
+/** One row in each of two allocations. */
+TEST_F(HooksEarlyReturns, OfRowsInTwoAllocationsIsDoneForBoth) {
+    SKIP_UNLESS_SIMULATED();
     DeviceMemory from(data_);
+    DeviceMemory one(before_);
+    DeviceMemory other(before_);
+    const auto [lower, upper] = std::minmax({one.address(), other.address()});
+    meet(one);
+    meet(other);
     CUDA_MEMCPY3D_PEER rows{};
     rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
     rows.srcDevice = from.address();
-    rows.dstDevice = first();
+    rows.dstDevice = lower;
     rows.srcContext = rows.dstContext = context_;
-    rows.srcPitch = 4096;
-    rows.dstPitch = unit_;
+    rows.dstPitch = upper - lower;
     rows.WidthInBytes = 4096;
     rows.srcHeight = rows.dstHeight = rows.Height = 2;
     rows.Depth = 1;
-    expect_done_for_the_second([&] { return cu().cuMemcpy3DPeer(&rows); });
+    LegacyGate legacy;
+    ASSERT_CU(cu().cuMemcpy3DPeer(&rows));
+    ASSERT_FALSE(legacy.gate.opened()) << "the call waited";
+    legacy.gate.open_later(kSoon);
+    query_memory(pointer(upper));
+    EXPECT_TRUE(legacy.gate.opened()) << "the message did not wait";
 }
 
 TEST_F(HooksEarlyReturns, OfPageableMemoryIsDone) {
