@@ -4,7 +4,7 @@
 // They may have 31 and 63 bytes at most (UCX src/ucp/wireup/address.c).
 #pragma once
 
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
 
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 
 #include "core/copy/row_views.hpp"
 #include "core/memory/buffer_key.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
 #include "uct_gpushm/cost_model.hpp"

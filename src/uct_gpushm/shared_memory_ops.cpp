@@ -7,7 +7,7 @@
 #include "core/hooks/system_call_watch.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/pinning/segment_table.hpp"
-#include "core/reclaim/context_preparation.hpp"
+#include "core/reclaim/kernel_preload.hpp"
 #include "core/standby/standby_kernel.hpp"
 #include "openmpi/settings/settings.hpp"
 #include "uct_gpushm/addresses.hpp"
@@ -248,7 +248,7 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     SegmentTable::instance().set_pinning_enabled(settings.pin != 0);
     enable_host_registration_cache(settings.pin != 0 ? settings.host_pin_limit : 0);
     StandbyKernels::instance().configure(standby_config(settings));
-    prepare_contexts();
+    preload_kernels_everywhere();
     openmpi::set_limits(openmpi_limits(settings));
     iface->port =
         Port::create(port_config(settings), {iface.get(), on_active_message, on_connection_failed});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "port_support.hpp"
 
+#include "core/memory/memory_query.hpp"
+
 #include <cstdlib>
 
 namespace gpushm::test {

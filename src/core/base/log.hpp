@@ -6,7 +6,7 @@
 
 namespace gpushm {
 
-enum class LogLevel { error, warn, info, debug };
+enum class LogLevel { error, warn, debug };
 
 /** Receives every message; may be called from any thread. */
 using LogSink = void (*)(LogLevel level, const char *file, unsigned line, const char *function,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/base/process.hpp"
 
+#include "core/base/fork_safe.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -13,7 +14,6 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
-#include <new>
 
 namespace gpushm {
 namespace {
@@ -44,14 +44,7 @@ bool ended(const UniqueFd &pidfd) {
 
 /** The descriptors by which this process watches others. */
 struct Watched {
-    static Watched &instance() {
-        // Never destroyed. A forked child has not the thread that may have had the mutex: there it
-        // is as new.
-        static auto *made = new Watched;
-        [[maybe_unused]] static const int watched =
-            pthread_atfork(nullptr, nullptr, [] { new (made) Watched; });
-        return *made;
-    }
+    static Watched &instance() { return ForkSafe<Watched>::instance(); }
 
     /** The descriptor of `pid` goes: so does its entry, unless that is another one's by now. */
     void forget(pid_t pid) {
@@ -66,8 +59,9 @@ struct Watched {
     std::map<pid_t, std::weak_ptr<const UniqueFd>> pidfds;
 };
 
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] const Watched &made_at_load = Watched::instance();
+struct OwnCookie {
+    const Cookie cookie = Cookie::random();
+};
 
 /** Null when there is none. */
 std::shared_ptr<const UniqueFd> open_pidfd(pid_t pid) {
@@ -132,15 +126,8 @@ Cookie Cookie::random() {
 }
 
 const Cookie &process_cookie() {
-    static Cookie cookie = [] {
-        pthread_atfork(nullptr, nullptr, [] { cookie = Cookie::random(); });
-        return Cookie::random();
-    }();
-    return cookie;
+    return ForkSafe<OwnCookie>::instance().cookie;
 }
-
-// As Watched.
-[[maybe_unused]] static const Cookie &cookie_made_at_load = process_cookie();
 
 ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid), pidfd_(pid > 0 ? pidfd_of(pid) : nullptr) {}
 

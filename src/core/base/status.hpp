@@ -10,7 +10,6 @@ enum class Status {
     in_progress,    // started; its completion will be called
     no_resource,    // nothing happened; try again after progress
     invalid,        // bad argument, or bad data from a peer
-    unreachable,    // no such peer, or a peer that may not be used
     out_of_memory,  // memory or another resource of the system
     gpu_error,      // the CUDA driver refused
     peer_failed,    // the peer process is gone

@@ -9,11 +9,12 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/memory/buffer_key.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/pinning/segment_table.hpp"
-#include "core/reclaim/context_preparation.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/reclaim/kernel_preload.hpp"
+#include "core/shm/mailbox_receiver.hpp"
 #include "core/shm/message_in_hand.hpp"
 
 #include <algorithm>

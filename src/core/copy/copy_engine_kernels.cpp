@@ -4,8 +4,9 @@
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/row_copy_list.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/segment_table.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -87,8 +88,9 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
         means.context->kernels == nullptr) {
         return false;
     }
-    const ContextsLast contexts_last;  // until the list has its own
-    if (!contexts_last) {
+    const ContextLifetimeLock contexts_alive(
+        ContextLifetimeLock::Mode::alive_shared);  // until the list has its own
+    if (!contexts_alive) {
         return false;
     }
     const CurrentContext current(CudaDriver::get(), means.handle);  // for kernels_reach()

@@ -2,6 +2,7 @@
 // Who copies between two buffers.
 #include "core/copy/copy_sides.hpp"
 
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/pinning/segment_table.hpp"
 

@@ -5,7 +5,7 @@
 #include "core/copy/copy_engine.hpp"
 #include "core/kernels/row_copy_kernel.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -27,7 +27,7 @@ public:
     RowCopyList &operator=(const RowCopyList &) = delete;
 
     /** False: there is no memory for it, or a context is about to end; nothing may be added. */
-    bool has_room() const { return copies_ != nullptr && contexts_last_; }
+    bool has_room() const { return copies_ != nullptr && contexts_alive_; }
     void add(const RowCopy &copy);
 
     /** Refers to this list. */
@@ -41,7 +41,9 @@ public:
     }
 
 private:
-    const ContextsLast contexts_last_;  // in which this list, or what is copied, is page-locked
+    const ContextLifetimeLock contexts_alive_{
+        ContextLifetimeLock::Mode::alive_shared};  // in which this list, or what is copied, is
+                                                   // page-locked
     RowCopies parameters_;
     std::optional<HostBlock> block_;
     RowCopy *copies_;

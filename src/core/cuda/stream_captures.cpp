@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/cuda/stream_captures.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/driver_patch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <new>
 #include <vector>
 
 namespace gpushm {
@@ -45,12 +43,7 @@ struct Captures {
 // For so many no memory is needed when one begins.
 constexpr size_t kMaxAtOnce = 64;
 
-/** Never destroyed. As Background: a child may be forked while another thread holds the mutex. */
-Captures *const captures = [] {
-    static Captures *made = new Captures;
-    pthread_atfork(nullptr, nullptr, [] { new (made) Captures; });
-    return made;
-}();
+Captures *const captures = &ForkSafe<Captures>::instance();
 
 std::atomic<bool> known{false};
 

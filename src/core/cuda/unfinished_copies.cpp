@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/cuda/unfinished_copies.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 
-#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace gpushm {
@@ -94,15 +93,8 @@ private:
     CUevent event_ = nullptr;
 };
 
-/** Never destroyed, for the driver is called until the very end. A forked child has no GPU work,
- * and a thread of its parent may have had a mutex. */
 UnfinishedCopies &UnfinishedCopies::instance() {
-    static UnfinishedCopies *const copies = [] {
-        static UnfinishedCopies *made = new UnfinishedCopies;
-        pthread_atfork(nullptr, nullptr, [] { new (made) UnfinishedCopies; });
-        return made;
-    }();
-    return *copies;
+    return ForkSafe<UnfinishedCopies>::instance();
 }
 
 // ---------------------------------------------------------------- places

@@ -2,6 +2,8 @@
 // Copies and memsets of the application that return before they are done.
 #pragma once
 
+#include "core/base/fork_safe.hpp"
+
 #include <cuda.h>
 
 #include <array>
@@ -73,6 +75,7 @@ public:
     class Wait;
 
 private:
+    friend class ForkSafe<UnfinishedCopies>;
     /** Of an event of CUDA. Is destroyed with the context unless that has ended. */
     class Event;
 

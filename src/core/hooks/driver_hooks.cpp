@@ -17,8 +17,8 @@
 #include "core/memory/known_host_pages.hpp"
 #include "core/memory/met_memory.hpp"
 #include "core/pinning/host_registration_cache.hpp"
-#include "core/reclaim/context_preparation.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
+#include "core/reclaim/kernel_preload.hpp"
 #include "core/standby/standby_kernel.hpp"
 
 #include <algorithm>
@@ -165,7 +165,7 @@ struct ContextHook {
         }
         const CUcontext unnumbered =
             CudaDriver::get()->ctx_get_id == nullptr ? named_context(handle) : nullptr;
-        const EndOfContext end;
+        const ContextLifetimeLock end(ContextLifetimeLock::Mode::ending);
         const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
         const CUresult result = Owner::call(handle);
         if (unnumbered != nullptr && result == CUDA_SUCCESS && is_over(handle)) {

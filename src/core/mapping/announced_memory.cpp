@@ -3,8 +3,9 @@
 
 #include "core/base/process.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/reclaim/background.hpp"
-#include "core/reclaim/context_preparation.hpp"
+#include "core/memory/memory_query.hpp"
+#include "core/reclaim/deferred_free.hpp"
+#include "core/reclaim/context_in_use.hpp"
 
 #include <mutex>
 
@@ -15,7 +16,7 @@ constexpr size_t kBytes = 512;
 
 /** Not at once: the driver would wait for all work of the context. */
 void free_later(const ContextInUse &in_use, CUdeviceptr address) {
-    run_when_idle(in_use.context, in_use.id, [in_use, address] {
+    defer_free(in_use.context, in_use.id, [in_use, address] {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
         const CurrentContext current(driver, in_use.context, in_use.id);

@@ -12,7 +12,7 @@ namespace gpushm {
  * driver 580). So a peer is told of memory that it may map while it waits for something else.
  * Allocated at the first call that finds a context of the application's (context_in_use()), and
  * kept as long as that. Empty: there is none, or none yet, or the driver lets nobody map it. The
- * caller has a NoEndOfContext and a peer that waits for it. Thread safe. */
+ * caller has a ContextLifetimeLock and a peer that waits for it. Thread safe. */
 std::optional<BufferKey> announced_memory();
 
 }  // namespace gpushm

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/mapping/ipc_mapping_cache.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/reclaim/background.hpp"
-
-#include <pthread.h>
+#include "core/memory/memory_query.hpp"
+#include "core/reclaim/deferred_free.hpp"
 
 #include <chrono>
 #include <new>
@@ -57,7 +57,7 @@ public:
             return nullptr;
         }
         const std::shared_ptr<PeerMapping> mapping(made, [](IpcMapping *last) {
-            run_when_idle(last->context_, last->context_id_, [last] { delete last; });
+            defer_free(last->context_, last->context_id_, [last] { delete last; });
         });
         // The length is the owner's word; a copy beyond the end would be a fault of the GPU.
         return look_up_memory(pointer(address)).length >= name.length ? mapping : nullptr;
@@ -164,17 +164,8 @@ void PeerMapping::note_use(double seconds, bool is_new) {
 }
 
 IpcMappingCache &IpcMappingCache::instance() {
-    // Never destroyed: at process exit the driver may be gone before us.
-    static IpcMappingCache *mappings = new IpcMappingCache;
-    // A forked child cannot use the driver, and has not the thread that may have had the mutex:
-    // there it is as new.
-    [[maybe_unused]] static const int watched =
-        pthread_atfork(nullptr, nullptr, [] { new (mappings) IpcMappingCache; });
-    return *mappings;
+    return ForkSafe<IpcMappingCache>::instance();
 }
-
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const IpcMappingCache &made_at_load = IpcMappingCache::instance();
 
 IpcMappingCache::IpcMappingCache() : cost_seconds_(kFirstCost) {}
 
@@ -229,7 +220,7 @@ bool IpcMappingCache::missed(const BufferKey &name, CUcontext context, double se
 }
 
 bool IpcMappingCache::is_worth_asking(Entry &entry, bool ready) {
-    if (entry.state != State::counted || waiting_for_idle() >= kMaxWaiting) {
+    if (entry.state != State::counted || deferred_free_count() >= kMaxWaiting) {
         return false;
     }
     if (entry.missed_seconds >= cost_seconds_) {

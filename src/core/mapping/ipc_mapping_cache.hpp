@@ -2,6 +2,7 @@
 // GPU memory of other processes that is mapped into this one, by CUDA IPC or by a file descriptor.
 #pragma once
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/unique_fd.hpp"
 #include "core/mapping/mapping_prior.hpp"
 #include "core/memory/buffer_key.hpp"
@@ -20,7 +21,7 @@
 
 namespace gpushm {
 
-/** One mapped allocation of a peer. Unmapped after its last reference is gone: by run_when_idle()
+/** One mapped allocation of a peer. Unmapped after its last reference is gone: by defer_free()
  * what was opened by CUDA IPC, for the driver takes 0.2 ms and waits for what the GPU does; in the
  * background what came as a descriptor. */
 class PeerMapping {
@@ -82,8 +83,8 @@ public:
      * is once for a buffer and context. */
     bool missed(const BufferKey &name, CUcontext context, double seconds, bool ready);
 
-    /** Opens a handle for every context that asked for it, while the caller has a NoEndOfContext;
-     * without one, the buffer is not asked for again. */
+    /** Opens a handle for every context that asked for it, while the caller has a
+     * ContextLifetimeLock; without one, the buffer is not asked for again. */
     void receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle);
 
     /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named
@@ -95,6 +96,7 @@ public:
     void forget_process(uint64_t owner);
 
 private:
+    friend class ForkSafe<IpcMappingCache>;
     enum class State { counted, requested, mapped, refused };
     using Key = std::tuple<uint64_t, uint64_t, CUcontext>;  // owner, buffer id, context
     struct Entry {

@@ -6,6 +6,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/memory/allocation_table.hpp"
+#include "core/memory/memory_query.hpp"
 
 namespace gpushm {
 namespace {

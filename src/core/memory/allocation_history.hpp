@@ -2,12 +2,12 @@
 // GPU allocations that were seen, to notice when one of them is gone.
 #pragma once
 
+#include "core/base/interval_map.hpp"
 #include "core/memory/buffer_ids.hpp"
 #include "core/memory/memory_info.hpp"
 
 #include <atomic>
-#include <cstddef>
-#include <map>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -25,11 +25,9 @@ public:
     bool observe(const void *address, const MemoryInfo &info, std::vector<MemoryInfo> *gone);
 
 private:
-    using Allocations = std::map<const unsigned char *, MemoryInfo>;  // by base, disjoint
+    using Allocations = IntervalMap<MemoryInfo>;
 
-    Allocations::iterator find(const unsigned char *address);
-    Allocations::iterator remove(Allocations::iterator entry, std::vector<MemoryInfo> *gone);
-    void remove_overlapping(const MemoryInfo &allocation, std::vector<MemoryInfo> *gone);
+    void remove(uintptr_t begin, uintptr_t end, std::vector<MemoryInfo> *gone);
 
     std::mutex mutex_;
     Allocations allocations_;

@@ -2,12 +2,13 @@
 // The driver's allocations that messages have met, to answer without asking the driver again.
 #pragma once
 
+#include "core/base/fork_safe.hpp"
+#include "core/base/interval_map.hpp"
 #include "core/memory/memory_info.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <shared_mutex>
 
 namespace gpushm {
@@ -17,10 +18,8 @@ namespace gpushm {
  * forget may be called inside of any call of the driver. */
 class AllocationTable {
 public:
-    /** Of the process; never destroyed, for the driver is called until the very end. A forked child
-     * has a new one: what the parent knows is not there, and another thread may have had the mutex.
-     */
     static AllocationTable &instance();
+    void begin_in_child();  // for ForkSafe
 
     /** What add() was given for the allocation in which `address` lies; false when there is none.
      * */
@@ -34,7 +33,7 @@ public:
      * memory is short. */
     void add(const MemoryInfo &info, uint64_t generation);
 
-    using Allocations = std::map<uintptr_t, MemoryInfo>;  // by base, disjoint
+    using Allocations = IntervalMap<MemoryInfo>;
 
     /** What lies at an address, or anywhere in a range; returns what was known of it. Allocates
      * nothing. */
@@ -43,11 +42,9 @@ public:
     Allocations forget_all();
 
 private:
+    friend class ForkSafe<AllocationTable>;
     explicit AllocationTable(uint64_t generation = 1)
         : generation_(generation) {}  // one only: threads keep entries by it
-
-    Allocations::iterator first_that_ends_behind(uintptr_t address);
-    Allocations take_overlapping(uintptr_t begin, uintptr_t end);
 
     std::shared_mutex mutex_;
     Allocations allocations_;

@@ -3,7 +3,8 @@
 #include "core/pinning/device_buffer_pool.hpp"
 
 #include "core/base/log.hpp"
-#include "core/reclaim/background.hpp"
+#include "core/memory/memory_query.hpp"
+#include "core/reclaim/deferred_free.hpp"
 
 #include <algorithm>
 
@@ -149,8 +150,8 @@ bool DeviceBufferPool::give_back(void *address) {
     }
     leaving_bytes_ += block.length;
     lock.unlock();
-    run_when_idle(block.context, CudaDriver::get()->context_id(block.context),
-                  [this, block] { free(block); });
+    defer_free(block.context, CudaDriver::get()->context_id(block.context),
+               [this, block] { free(block); });
     return true;
 }
 

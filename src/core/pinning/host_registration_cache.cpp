@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/pinning/host_registration_cache.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/lockable_memory.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/quiescence.hpp"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,20 +97,13 @@ struct HostRegistrationCache::Pinned {
 };
 
 HostRegistrationCache &HostRegistrationCache::instance() {
-    // Never destroyed: at process exit the driver may be gone before us.
-    static HostRegistrationCache *pins = new HostRegistrationCache;
-    // What the parent has locked is not locked in a forked child, where another thread may have had
-    // the mutex: there it is as new, whatever state it was in.
-    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
-        deferred = Deferred();
-        new (pins) HostRegistrationCache;
-    });
-    return *pins;
+    return ForkSafe<HostRegistrationCache>::instance();
 }
 
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const HostRegistrationCache &made_at_load =
-    HostRegistrationCache::instance();
+void HostRegistrationCache::begin_in_child() {
+    deferred = Deferred();
+    new (this) HostRegistrationCache;
+}
 
 void HostRegistrationCache::enable(size_t limit_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -177,20 +171,11 @@ HostRegistrationCache::Hold HostRegistrationCache::find_or_pin(uintptr_t begin, 
     return hold;
 }
 
-HostRegistrationCache::Ranges::iterator HostRegistrationCache::first_that_ends_behind(
-    uintptr_t address) {
-    auto range = ranges_.upper_bound(address);
-    if (range != ranges_.begin() && std::prev(range)->second.end > address) {
-        --range;
-    }
-    return range;
-}
-
 /** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the
  * end of the map when it overlaps memory that is locked and held, or cannot be unlocked now. */
 HostRegistrationCache::Ranges::iterator HostRegistrationCache::merge(uintptr_t begin,
                                                                      uintptr_t end) {
-    auto range = first_that_ends_behind(begin);
+    auto range = ranges_.first_behind(begin);
     if (range != ranges_.end() && range->first <= begin && range->second.end >= end) {
         return range;
     }
@@ -313,7 +298,7 @@ bool HostRegistrationCache::may_erase(const Range &range) {
     // In this order, as ApplicationCopy does the reverse: one of both sees the other.
     std::atomic<bool> &unlocking = range.pinned->slot.unlocking;
     unlocking.store(true);
-    const bool may = application_copies_.load() == 0 && is_free_of_work(range);
+    const bool may = application_copies_.load() == 0 && may_unlock(range);
     if (!may) {
         unlocking.store(false, std::memory_order_release);
     }
@@ -339,15 +324,15 @@ HostRegistrationCache::ApplicationCopy::~ApplicationCopy() {
 }
 
 /** Whether the driver need not wait for a kernel that may wait for the message of this thread. */
-bool HostRegistrationCache::is_free_of_work(const Range &range) {
-    if (!work_is_known()) {
+bool HostRegistrationCache::may_unlock(const Range &range) {
+    if (!quiescence_is_known()) {
         return true;
     }
     const uint64_t now = monotonic_nanoseconds();
     if (now < ask_again_) {
         return false;
     }
-    const bool may = free_of_work(range.pinned->context, range.pinned->context_id);
+    const bool may = is_quiescent(range.pinned->context, range.pinned->context_id);
     ask_pause_ = may ? 0 : std::clamp(2 * ask_pause_, kFirstAskPauseNs, kLongestAskPauseNs);
     ask_again_ = now + ask_pause_;
     return may;
@@ -379,19 +364,16 @@ void HostRegistrationCache::bound(uintptr_t keep) {
 HostRegistrationCache::Ranges HostRegistrationCache::take_overlapping(uintptr_t begin,
                                                                       uintptr_t end) {
     std::lock_guard<std::mutex> lock(mutex_);
-    Ranges taken;
-    auto range = first_that_ends_behind(begin);
-    while (range != ranges_.end() && range->first < end) {
-        if (range->second.pinned) {
-            pinned_bytes_ -= range->second.end - range->first;
-            if (range->second.pinned.use_count() == 1) {
-                range->second.pinned->slot.unlocking.store(true, std::memory_order_release);
+    return ranges_.take_overlapping(begin, end, [this](const auto &range) {
+        const std::shared_ptr<Pinned> &pinned = range.second.pinned;
+        if (pinned != nullptr) {
+            pinned_bytes_ -= range.second.end - range.first;
+            if (pinned.use_count() == 1) {
+                pinned->slot.unlocking.store(true, std::memory_order_release);
             }
         }
-        ages_.erase(range->second.age);
-        taken.insert(ranges_.extract(range++));
-    }
-    return taken;
+        ages_.erase(range.second.age);
+    });
 }
 
 /** On return none of it is locked, but for what is held. Without the mutex, which threads need that
@@ -437,7 +419,7 @@ bool HostRegistrationCache::has_locked(const void *address, size_t length) const
 void HostRegistrationCache::keep(const void *address, size_t length) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto range = first_that_ends_behind(begin);
+    for (auto range = ranges_.first_behind(begin);
          range != ranges_.end() && range->first < begin + length; ++range) {
         range->second.kept = range->second.pinned != nullptr;
     }

@@ -2,6 +2,7 @@
 // Host memory of the application that is page-locked for the GPU.
 #pragma once
 
+#include "core/base/interval_map.hpp"
 #include "core/memory/memory_info.hpp"
 
 #include <cuda.h>
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 
@@ -32,6 +32,7 @@ namespace gpushm {
 class HostRegistrationCache {
 public:
     static HostRegistrationCache &instance();
+    void begin_in_child();  // for ForkSafe
 
     /** `limit_bytes`: how much may be locked at a time; 0: nothing. */
     void enable(size_t limit_bytes);
@@ -115,17 +116,18 @@ private:
         bool kept = false;   // keep()
         uint64_t epoch = 0;  // context_epoch() when the context of `pinned` was last seen alive
         std::list<uintptr_t>::iterator age;
-    };
-    using Ranges = std::map<uintptr_t, Range>;  // by begin, disjoint
 
-    Ranges::iterator first_that_ends_behind(uintptr_t address);
+        uintptr_t range_end() const { return end; }
+    };
+    using Ranges = IntervalMap<Range>;
+
     Ranges::iterator merge(uintptr_t begin, uintptr_t end);
     void pin(Ranges::iterator range, CUcontext context);
     void release(Locked &slot);
     void unpin(Ranges::iterator range);
     void erase(Ranges::iterator range);
     bool may_erase(const Range &range);
-    bool is_free_of_work(const Range &range);
+    bool may_unlock(const Range &range);
     static bool is_locked_still(Range &range);
     Ranges take_overlapping(uintptr_t begin, uintptr_t end);
     void unlock_overlapping(uintptr_t begin, uintptr_t end);

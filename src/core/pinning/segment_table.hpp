@@ -2,12 +2,13 @@
 // Which host memory of this process is shared memory of gpushm, and page-locked for the GPU.
 #pragma once
 
+#include "core/base/interval_map.hpp"
+
 #include <cuda.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 
@@ -19,6 +20,7 @@ namespace gpushm {
 class SegmentTable {
 public:
     static SegmentTable &instance();
+    void begin_in_child();  // for ForkSafe
 
     void add(unsigned char *base, size_t length);
     /** Unlocks and unmaps it; in the background where it is page-locked, for the driver waits for
@@ -41,16 +43,17 @@ public:
 private:
     enum class State { pageable, pinned, refused };
     struct Region {
-        size_t length;
+        uintptr_t end;
         State state;
         CUcontext context;  // in which it was page-locked, which ends with it
         unsigned long long context_id = 0;
         uint64_t epoch = 0;  // context_epoch() when it was last seen alive
+
+        uintptr_t range_end() const { return end; }
     };
 
-    using Regions = std::map<const unsigned char *, Region>;  // by base address
+    using Regions = IntervalMap<Region>;
 
-    Regions::iterator find(const void *address);
     std::optional<Region> take(unsigned char *base);
     static bool still_pinned(Region &region, CUcontext alive, unsigned long long alive_id);
 

@@ -2,14 +2,12 @@
 #include "core/shm/wake_socket.hpp"
 
 #include "core/base/abstract_address.hpp"
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
-
-#include <pthread.h>
 
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <new>
 
 namespace gpushm {
 namespace {
@@ -20,18 +18,13 @@ int make_socket() {
     return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/** Never destroyed. A forked child has not the thread that may have had it. */
-std::mutex *const making = [] {
-    static auto *made = new std::mutex;
-    pthread_atfork(nullptr, nullptr, [] { new (made) std::mutex; });
-    return made;
-}();
+struct SocketMutex : std::mutex {};
 
 /** The socket of this process that wakes others; -1 when there is none. It is never closed: another
  * thread may be about to use it. */
 int sending_socket() {
     static int made = -1;
-    const std::lock_guard<std::mutex> lock(*making);
+    const std::lock_guard<std::mutex> lock(ForkSafe<SocketMutex>::instance());
     if (made < 0) {
         made = make_socket();
     }

@@ -4,8 +4,8 @@
 
 #include "core/base/message_payload.hpp"
 #include "core/base/unique_fd.hpp"
+#include "core/cuda/by_context.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/cuda/ended_contexts.hpp"
 #include "core/kernels/standby_protocol.hpp"
 #include "core/standby/standby_worth.hpp"
 

@@ -18,7 +18,8 @@
 #include "core/base/poll_interval.hpp"
 #include "core/base/status.hpp"
 #include "core/memory/buffer_key.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_sender.hpp"
 #include "core/transport/exported_memory.hpp"
 #include "core/transport/host_read_helper.hpp"
 #include "core/transport/message_sender.hpp"
@@ -148,7 +149,7 @@ public:
     bool awaits_offer() const;
     /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks
      * for what the peer told of, unless this process has mapped any before. The caller has a
-     * NoEndOfContext. */
+     * ContextLifetimeLock. */
     void map_early(const std::optional<BufferKey> &own);
 
     // ---------------------------------------------------------------- end

@@ -2,7 +2,8 @@
 // Which part of a connection a control message is for.
 #pragma once
 
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_receiver.hpp"
 #include "core/transport/connection.hpp"
 
 #include <cstring>

@@ -2,7 +2,8 @@
 // Control messages of a connection, in the order in which they are sent.
 #pragma once
 
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_sender.hpp"
 
 #include <cstddef>
 #include <cstdint>

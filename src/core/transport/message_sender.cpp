@@ -2,6 +2,7 @@
 #include "core/transport/message_sender.hpp"
 
 #include "core/copy/copy_any.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 
 namespace gpushm {

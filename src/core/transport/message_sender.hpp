@@ -6,7 +6,8 @@
 //   GPU memory, without a ring   gathered in this process, then as host memory
 #pragma once
 
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_sender.hpp"
 #include "core/transport/direct_transfers.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/peer_channel.hpp"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/copy/copy_engine.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
 #include "core/transport/protocol.hpp"
 
 #include <cstdint>

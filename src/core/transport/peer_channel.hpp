@@ -3,7 +3,8 @@
 #pragma once
 
 #include "core/base/process.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_sender.hpp"
 #include "core/transport/control_queue.hpp"
 #include "core/transport/port_services.hpp"
 #include "core/transport/protocol.hpp"

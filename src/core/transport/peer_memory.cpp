@@ -4,8 +4,8 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/reclaim/context_preparation.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_in_use.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 
 #include <unistd.h>
 
@@ -136,8 +136,8 @@ PeerMemory::Opened PeerMemory::open_handle(bool held) {
     if (handles_.empty() || !may_open(held)) {
         return {0, 0};
     }
-    const NoEndOfContext lives;
-    if (!lives) {  // later: the end of a context may take long
+    const ContextLifetimeLock alive(ContextLifetimeLock::Mode::alive_exclusive);
+    if (!alive) {  // later: the end of a context may take long
         return {0, handles_.front().buffer_id};
     }
     const Handle given = std::move(handles_.front());

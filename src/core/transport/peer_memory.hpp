@@ -62,7 +62,7 @@ public:
     void receive_offer(const MapOffer &offer) { offered_ = offer.buffer; }
     bool has_offer() const { return offered_.has_value(); }
     /** Asks for what the peer has offered, unless this process has mapped any memory before. The
-     * caller has a NoEndOfContext. */
+     * caller has a ContextLifetimeLock. */
     void map_offered();
 
     /** Opens at most one handle, so that messages are received between; the buffer whose transfers

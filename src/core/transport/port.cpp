@@ -6,8 +6,8 @@
 #include "core/base/spare_descriptor.hpp"
 #include "core/mapping/announced_memory.hpp"
 #include "core/memory/registration_table.hpp"
-#include "core/reclaim/background.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/deferred_free.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 #include "core/shm/message_in_hand.hpp"
 #include "core/transport/control_dispatch.hpp"
 
@@ -406,7 +406,7 @@ void Port::housekeeping() {
         forget_sender(*dead);
     }
     check_exports();
-    free_idle_memory();
+    run_deferred_frees();
     if (config_.peer_mapping) {
         map_early();
     }
@@ -417,8 +417,8 @@ void Port::map_early() {
     const bool is_awaited =
         std::any_of(connections_.begin(), connections_.end(),
                     [](const auto &connection) { return connection->awaits_offer(); });
-    const NoEndOfContext lives;
-    if (!lives) {
+    const ContextLifetimeLock alive(ContextLifetimeLock::Mode::alive_exclusive);
+    if (!alive) {
         return;  // later
     }
     const std::optional<BufferKey> own = is_awaited ? announced_memory() : std::nullopt;

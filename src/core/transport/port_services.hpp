@@ -4,7 +4,8 @@
 
 #include "core/copy/copy_engine.hpp"
 #include "core/shm/descriptor_channel.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_receiver.hpp"
 #include "core/shm/shared_transfer.hpp"
 #include "core/transport/port_thread.hpp"
 

@@ -2,6 +2,7 @@
 #include "core/transport/ring_sender.hpp"
 
 #include "core/copy/copy_any.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/transport/joint_copies.hpp"

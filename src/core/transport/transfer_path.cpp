@@ -2,6 +2,7 @@
 #include "core/transport/transfer_path.hpp"
 
 #include "core/memory/page_residency.hpp"
+#include "core/memory/memory_query.hpp"
 
 #include <utility>
 

@@ -6,6 +6,7 @@
 #include "core/copy/row_views.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 
 #include <cstddef>
 #include <cstdint>

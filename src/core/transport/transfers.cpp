@@ -3,6 +3,7 @@
 
 #include "core/base/log.hpp"
 #include "core/memory/page_residency.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/registration_table.hpp"
 
 #include <algorithm>

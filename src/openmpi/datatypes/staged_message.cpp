@@ -5,7 +5,7 @@
 #include "core/base/no_throw.hpp"
 #include "core/copy/engine_pool.hpp"
 #include "core/memory/buffer_key.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/binding/ucp_functions.hpp"
 #include "openmpi/settings/other_transports.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -61,24 +61,6 @@ MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult re
     }
     return info;
 }
-
-}  // namespace
-
-const char *memory_kind_name(MemoryKind kind) {
-    switch (kind) {
-        case MemoryKind::host:
-            return "host";
-        case MemoryKind::pinned:
-            return "pinned";
-        case MemoryKind::device:
-            return "device";
-        case MemoryKind::managed:
-            return "managed";
-    }
-    return "unknown";
-}
-
-namespace {
 
 /** Whether hooks will tell of its end: what was allocated by cuMemAlloc, cuMemAllocManaged and the
  * like, page-locked memory, and mappings of memory that other processes can open. Memory of pools
