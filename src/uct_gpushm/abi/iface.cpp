@@ -111,56 +111,83 @@ constexpr PerfOutput kPerfOutputs[] = {
     {PerfAttrField::flags, sizeof(uint64_t)},
 };
 
-/** UCX asks for some fields, but the transport corrects the complete estimate. So UCX's base
- * estimate is requested with all outputs, into a struct of its own. */
-ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
-    using F = PerfAttrField;
-    const StructLayout<F> &fields = running().layout->perf_attr;
-    alignas(16) unsigned char full[256] = {};
-    uint64_t outputs = 0;
-    for (const PerfOutput &output : kPerfOutputs) {
-        outputs |= fields.mask_bit(output.field);
-    }
-    store(full, 0, outputs);
-    const ucs_status_t status = running().functions.base_iface_estimate_perf(iface, full);
-    if (status != UCS_OK) {
-        return status;
+/** A uct_perf_attr_t of the running UCX in which all outputs are requested: UCX asks for some
+ * fields, but the transport corrects the complete estimate. */
+struct FullPerfAttr {
+    const StructLayout<PerfAttrField> &fields = running().layout->perf_attr;
+    alignas(16) unsigned char bytes[256] = {};
+
+    FullPerfAttr() {
+        uint64_t outputs = 0;
+        for (const PerfOutput &output : kPerfOutputs) {
+            outputs |= fields.mask_bit(output.field);
+        }
+        store(bytes, 0, outputs);
     }
 
-    const auto bandwidth = load<uct_ppn_bandwidth_t>(full, fields[F::bandwidth]);
-    auto latency = load<ucs_linear_func_t>(full, fields[F::latency]);
+    template <typename T>
+    T get(PerfAttrField field) const {
+        return load<T>(bytes, fields[field]);
+    }
+    template <typename T>
+    void set(PerfAttrField field, const T &value) {
+        store(bytes, fields, field, value);
+    }
+    /** Copies the outputs that UCX has asked for. */
+    void copy_requested(void *perf_attr) const {
+        const auto asked = load<uint64_t>(perf_attr, 0);
+        for (const PerfOutput &output : kPerfOutputs) {
+            if (asked & fields.mask_bit(output.field)) {
+                const size_t offset = fields[output.field];
+                std::memcpy(static_cast<unsigned char *>(perf_attr) + offset, bytes + offset,
+                            output.size);
+            }
+        }
+    }
+};
+
+/** The outputs in `full`, for the operation and memory types in UCX's `perf_attr`. */
+PerfEstimate read_estimate(const FullPerfAttr &full, const void *perf_attr) {
+    using F = PerfAttrField;
+    const auto bandwidth = full.get<uct_ppn_bandwidth_t>(F::bandwidth);
     PerfEstimate estimate{};
     estimate.operation = neutral_operation(perf_input(perf_attr, F::operation, ~0u));
     estimate.local_memory_type =
         neutral_memory_type(perf_input(perf_attr, F::local_memory_type, ~0u));
     estimate.remote_memory_type =
         neutral_memory_type(perf_input(perf_attr, F::remote_memory_type, ~0u));
-    estimate.send_pre_overhead = load<double>(full, fields[F::send_pre_overhead]);
-    estimate.send_post_overhead = load<double>(full, fields[F::send_post_overhead]);
-    estimate.recv_overhead = load<double>(full, fields[F::recv_overhead]);
+    estimate.send_pre_overhead = full.get<double>(F::send_pre_overhead);
+    estimate.send_post_overhead = full.get<double>(F::send_post_overhead);
+    estimate.recv_overhead = full.get<double>(F::recv_overhead);
     estimate.bandwidth_dedicated = bandwidth.dedicated;
     estimate.bandwidth_shared = bandwidth.shared;
-    estimate.latency = latency.c;
+    estimate.latency = full.get<ucs_linear_func_t>(F::latency).c;
+    return estimate;
+}
 
-    callbacks(iface).estimate_perf(iface, estimate);
-
-    const uct_ppn_bandwidth_t corrected{estimate.bandwidth_dedicated, estimate.bandwidth_shared};
+void write_estimate(const PerfEstimate &estimate, FullPerfAttr &full) {
+    using F = PerfAttrField;
+    const uct_ppn_bandwidth_t bandwidth{estimate.bandwidth_dedicated, estimate.bandwidth_shared};
+    auto latency = full.get<ucs_linear_func_t>(F::latency);
     latency.c = estimate.latency;
-    store(full, fields, F::send_pre_overhead, estimate.send_pre_overhead);
-    store(full, fields, F::send_post_overhead, estimate.send_post_overhead);
-    store(full, fields, F::recv_overhead, estimate.recv_overhead);
-    store(full, fields, F::bandwidth, corrected);
-    store(full, fields, F::path_bandwidth, corrected);
-    store(full, fields, F::latency, latency);
+    full.set(F::send_pre_overhead, estimate.send_pre_overhead);
+    full.set(F::send_post_overhead, estimate.send_post_overhead);
+    full.set(F::recv_overhead, estimate.recv_overhead);
+    full.set(F::bandwidth, bandwidth);
+    full.set(F::path_bandwidth, bandwidth);
+    full.set(F::latency, latency);
+}
 
-    const auto asked = load<uint64_t>(perf_attr, 0);
-    for (const PerfOutput &output : kPerfOutputs) {
-        if (asked & fields.mask_bit(output.field)) {
-            const size_t offset = fields[output.field];
-            std::memcpy(static_cast<unsigned char *>(perf_attr) + offset, full + offset,
-                        output.size);
-        }
+ucs_status_t estimate_perf(uct_iface_h iface, void *perf_attr) {
+    FullPerfAttr full;
+    const ucs_status_t status = running().functions.base_iface_estimate_perf(iface, full.bytes);
+    if (status != UCS_OK) {
+        return status;
     }
+    PerfEstimate estimate = read_estimate(full, perf_attr);
+    callbacks(iface).estimate_perf(iface, estimate);
+    write_estimate(estimate, full);
+    full.copy_requested(perf_attr);
     return UCS_OK;
 }
 

@@ -8,7 +8,6 @@
 #include <link.h>
 
 #include <memory>
-#include <type_traits>
 #include <vector>
 
 namespace gpushm::abi {
@@ -141,59 +140,87 @@ void *UcxLibrary::ucp_symbol(const char *name) const {
     return libucp ? dlsym(libucp.get(), name) : nullptr;
 }
 
-bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std::string &missing) {
-    const auto note = [&](const char *name, const void *address) {
-        if (address == nullptr && missing.empty()) {
-            missing = name;
-        }
-    };
-    const auto need = [&](const char *name, auto *&function) {
-        void *const address = ucx.symbol(name);
-        function = reinterpret_cast<std::decay_t<decltype(function)>>(address);
-        note(name, address);
-    };
-    const auto need_variable = [&](const char *name, auto *&variable) {
-        void *const address = ucx.variable(name);
-        variable = static_cast<std::decay_t<decltype(variable)>>(address);
-        note(name, address);
-    };
-    need("uct_component_register", functions.component_register);
-    need("uct_tl_register", functions.tl_register);
-    need_variable("uct_components_list", functions.components_list);
-    need("ucs_malloc", functions.ucs_malloc);
-    need("uct_single_device_resource", functions.single_device_resource);
-    need_variable("uct_base_iface_t_class", functions.base_iface_class);
-    need("uct_base_iface_t_init", functions.base_iface_init);
-    need("ucs_class_call_cleanup_chain", functions.class_cleanup);
-    need("uct_base_iface_query", functions.base_iface_query);
-    need("uct_base_iface_estimate_perf", functions.base_iface_estimate_perf);
-    need_variable("uct_iface_config_table", functions.iface_config_table);
-    need_variable("uct_md_config_table", functions.md_config_table);
-    need("uct_component_query", functions.component_query);
-    need("uct_md_config_read", functions.md_config_read);
-    need("uct_md_open", functions.md_open);
-    need("uct_config_release", functions.config_release);
-    functions.base_rkey_compare = ucx.symbol("uct_base_rkey_compare");
-    functions.base_iface_query_v2 = ucx.symbol("uct_iface_base_query_v2");
+namespace {
 
-    need("uct_iface_handle_ep_err", symbols.handle_ep_error);
-    need("uct_base_iface_progress_enable", functions.progress_enable);
-    need("uct_base_iface_progress_disable", functions.progress_disable);
-    need("ucs_global_opts_set_value", symbols.global_opts_set_value);
-    need_variable("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
-    need("ucs_memtype_cache_update", symbols.memtype_cache_update);
-    need("ucm_event_enter", symbols.ucm_event_enter);
-    need("ucm_event_leave", symbols.ucm_event_leave);
-    need("ucm_event_dispatch", symbols.ucm_event_dispatch);
-    need("ucs_log_dispatch", symbols.log_dispatch);
-    const auto want = [&](const char *name, auto *&function) {
-        function = reinterpret_cast<std::decay_t<decltype(function)>>(ucx.symbol(name));
-    };
-    want("ucm_set_event_handler", symbols.ucm_set_event_handler);
-    want("ucm_bistro_patch", symbols.ucm_bistro_patch);
-    want("ucs_topo_find_device_by_bus_id", symbols.topo_find_device_by_bus_id);
-    symbols.ucm_event_installer_list =
-        static_cast<const ucs_list_link_t *>(ucx.variable("ucm_event_installer_list"));
+/** Looks symbols up, and notes the first missing one. */
+class Resolver {
+public:
+    Resolver(const UcxLibrary &ucx, std::string &missing) : ucx_(ucx), missing_(missing) {}
+
+    template <typename T>
+    void need(const char *name, T *&function) {
+        want(name, function);
+        note(name, function != nullptr);
+    }
+    template <typename T>
+    void need_variable(const char *name, T *&variable) {
+        want_variable(name, variable);
+        note(name, variable != nullptr);
+    }
+    /** Null: this UCX does not export the symbol. */
+    template <typename T>
+    void want_variable(const char *name, T *&variable) {
+        variable = static_cast<T *>(ucx_.variable(name));
+    }
+    template <typename T>
+    void want(const char *name, T *&function) {
+        function = reinterpret_cast<T *>(ucx_.symbol(name));
+    }
+
+private:
+    void note(const char *name, bool found) {
+        if (!found && missing_.empty()) {
+            missing_ = name;
+        }
+    }
+
+    const UcxLibrary &ucx_;
+    std::string &missing_;
+};
+
+void resolve_functions(Resolver ucx, Functions &functions) {
+    ucx.need("uct_component_register", functions.component_register);
+    ucx.need("uct_tl_register", functions.tl_register);
+    ucx.need_variable("uct_components_list", functions.components_list);
+    ucx.need("ucs_malloc", functions.ucs_malloc);
+    ucx.need("uct_single_device_resource", functions.single_device_resource);
+    ucx.need_variable("uct_base_iface_t_class", functions.base_iface_class);
+    ucx.need("uct_base_iface_t_init", functions.base_iface_init);
+    ucx.need("ucs_class_call_cleanup_chain", functions.class_cleanup);
+    ucx.need("uct_base_iface_query", functions.base_iface_query);
+    ucx.need("uct_base_iface_progress_enable", functions.progress_enable);
+    ucx.need("uct_base_iface_progress_disable", functions.progress_disable);
+    ucx.need("uct_base_iface_estimate_perf", functions.base_iface_estimate_perf);
+    ucx.need_variable("uct_iface_config_table", functions.iface_config_table);
+    ucx.need_variable("uct_md_config_table", functions.md_config_table);
+    ucx.need("uct_component_query", functions.component_query);
+    ucx.need("uct_md_config_read", functions.md_config_read);
+    ucx.need("uct_md_open", functions.md_open);
+    ucx.need("uct_config_release", functions.config_release);
+    ucx.want("uct_base_rkey_compare", functions.base_rkey_compare);
+    ucx.want("uct_iface_base_query_v2", functions.base_iface_query_v2);
+}
+
+void resolve_symbols(Resolver ucx, Symbols &symbols) {
+    ucx.need("uct_iface_handle_ep_err", symbols.handle_ep_error);
+    ucx.need("ucs_global_opts_set_value", symbols.global_opts_set_value);
+    ucx.need_variable("ucs_memtype_cache_global_instance", symbols.memtype_cache_global_instance);
+    ucx.need("ucs_memtype_cache_update", symbols.memtype_cache_update);
+    ucx.need("ucm_event_enter", symbols.ucm_event_enter);
+    ucx.need("ucm_event_leave", symbols.ucm_event_leave);
+    ucx.need("ucm_event_dispatch", symbols.ucm_event_dispatch);
+    ucx.need("ucs_log_dispatch", symbols.log_dispatch);
+    ucx.want("ucm_set_event_handler", symbols.ucm_set_event_handler);
+    ucx.want("ucm_bistro_patch", symbols.ucm_bistro_patch);
+    ucx.want("ucs_topo_find_device_by_bus_id", symbols.topo_find_device_by_bus_id);
+    ucx.want_variable("ucm_event_installer_list", symbols.ucm_event_installer_list);
+}
+
+}  // namespace
+
+bool resolve(const UcxLibrary &ucx, Functions &functions, Symbols &symbols, std::string &missing) {
+    resolve_functions({ucx, missing}, functions);
+    resolve_symbols({ucx, missing}, symbols);
     return missing.empty();
 }
 
