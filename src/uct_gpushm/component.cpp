@@ -21,18 +21,20 @@ namespace {
 constexpr const char *kSharedMemoryDomain = "gpushm";
 constexpr const char *kMemoryCopyDomain = "gpucopy";
 
-void log_to_ucx(LogLevel level, const char *, unsigned, const char *, const char *message) {
+ucs_log_level_t to_ucs_level(LogLevel level) {
     switch (level) {
         case LogLevel::error:
-            abi::log_line(UCS_LOG_LEVEL_ERROR, "gpushm: %s", message);
-            break;
+            return UCS_LOG_LEVEL_ERROR;
         case LogLevel::warn:
-            abi::log_line(UCS_LOG_LEVEL_WARN, "gpushm: %s", message);
-            break;
+            return UCS_LOG_LEVEL_WARN;
         case LogLevel::debug:
-            abi::log_line(UCS_LOG_LEVEL_DEBUG, "gpushm: %s", message);
             break;
     }
+    return UCS_LOG_LEVEL_DEBUG;
+}
+
+void log_to_ucx(LogLevel level, const char *, unsigned, const char *, const char *message) {
+    abi::log_line(to_ucs_level(level), "gpushm: %s", message);
 }
 
 /** Without a CUDA driver there is nothing to copy. UCP then does not detect memory types at all,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What UCX calls: no exception passes, and requests wait without an allocation.
+// The functions that UCX calls let no exception pass, and requests wait without an allocation.
 #include "uct_gpushm/pending_queue.hpp"
 #include "uct_gpushm/ucx_callback.hpp"
 
@@ -50,7 +50,7 @@ ucs_status_t waiting_for_ever(int) {
     }
 }
 
-/** Which unwinds the stack, too. */
+/** The end of a thread, which unwinds the stack like an exception. */
 TEST(AbiCallback, the_end_of_a_thread_passes) {
     pthread_t thread;
     ASSERT_EQ(pthread_create(

@@ -169,7 +169,7 @@ void iface_close(uct_iface_h iface) {
     std::free(iface);
 }
 
-// What UCX asserts to be there, and nobody calls here.
+// UCX asserts that these exist. The tests do not call them.
 ucs_status_t ep_flush(uct_ep_h, unsigned, uct_completion_t *) {
     return UCS_OK;
 }

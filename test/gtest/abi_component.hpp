@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A component made of nothing but what the adapters need, to be driven through UCX's public API: it
-// notes what reaches it and answers with values that no other field has.
+// The smallest component that the adapters accept. Tests call it through UCX's public API. It
+// records its calls and answers with values that no other field has.
 #pragma once
 
 #include "uct_gpushm/abi/abi.hpp"
@@ -14,7 +14,7 @@ namespace abi_test {
 inline constexpr size_t kKeySize = 40;
 inline constexpr uct_rkey_t kRkey = 0x5eed;
 
-/** What the component was told; reset by every test. */
+/** The calls of the component. Every test resets them. */
 struct Told {
     void *registered_address = nullptr;
     size_t registered_length = 0;
@@ -48,15 +48,15 @@ struct Config {
 /** The options with which the last interface was opened. */
 extern Config last_config;
 
-/** The GPU memory that "keyed" and "copy" claim to see. */
+/** The memory that "keyed" and "copy" report as GPU memory. */
 inline constexpr size_t kGpuSize = 4096;
 inline constexpr ucs_sys_device_t kSystemDevice = 5;
 unsigned char *gpu_memory();
 
-/** Its domains: "keyed" registers with keys, "copy" has none, "broken" cannot be opened. */
+/** Its domains: "keyed" has keys, "copy" has no keys, "broken" cannot be opened. */
 const gpushm::abi::ComponentDescription &test_component();
 
-/** Registers it in the UCX under test, once. */
+/** Registers the component in the UCX under test, once. */
 bool register_test_component();
 
 }  // namespace abi_test

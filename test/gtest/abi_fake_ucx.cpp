@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A library that passes for a UCX until its version is asked, its statistics are found, or a
-// function is missed. Built once for each case.
+// A library that looks like a UCX that gpushm does not serve, because of its version, its
+// statistics or a missing function. Built once for each case.
 #include <cstdarg>
 #include <cstdio>
 
@@ -26,7 +26,7 @@ EXPORTED void ucs_log_dispatch(const char *, unsigned, const char *, int, const 
     length += static_cast<size_t>(std::snprintf(lines + length, sizeof(lines) - length, "\n"));
 }
 
-/** All that was logged, a line each. */
+/** The log, one line for each message. */
 EXPORTED const char *fake_ucx_log() {
     return lines;
 }

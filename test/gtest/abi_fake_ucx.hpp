@@ -10,7 +10,7 @@ namespace abi_test {
 
 class FakeUcx {
 public:
-    /** They lie in .libs beside the test program. */
+    /** The libraries are in .libs beside the test program. */
     explicit FakeUcx(const std::string &name)
         : path_(folder() + "/.libs/libabi_fake_" + name + ".so") {
         handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The description of one release against the headers of its source tree, internal ones included.
-// Those are not installed, so this is no part of make check: "contrib/check headers" builds it for
-// each tree that it can get.
+// Compares the layout of one release with the headers of its source tree. Internal headers are not
+// installed, so this is no part of make check: "contrib/check headers" builds it for each source
+// tree.
 #include "uct_gpushm/abi/layout.hpp"
 
 extern "C" {
@@ -23,14 +23,15 @@ extern "C" {
 namespace gpushm::abi {
 namespace {
 
-/** The description of the release whose headers these are. */
+/** The layout of the release of these headers. */
 const Layout &layout() {
     static const Layout *const found = find_layout(UCT_VERNO_MAJOR, UCT_VERNO_MINOR);
     return *found;
 }
 
-/** Every enumerator of uct.h and uct_v2.h by name: some exist in some releases only, and the
- * compiler cannot be asked whether one does. contrib/headers.sh writes ucx_constants.inc. */
+/** Every enumerator of uct.h and uct_v2.h by name. Some exist in some releases only, and code
+ * cannot ask the compiler whether an enumerator exists. contrib/headers.sh writes
+ * ucx_constants.inc. */
 const std::map<std::string, uint64_t> &constants() {
     static const std::map<std::string, uint64_t> all = {
 #include "ucx_constants.inc"
@@ -38,13 +39,13 @@ const std::map<std::string, uint64_t> &constants() {
     return all;
 }
 
-/** Value of a constant, 0 where the release lacks it. */
+/** The value of a constant; 0: the release lacks it. */
 uint64_t constant(const std::string &name) {
     const auto found = constants().find(name);
     return found == constants().end() ? 0 : found->second;
 }
 
-/** Gives the address of a member; for a struct without that member it cannot be called. */
+/** Returns the address of a member. Cannot be called for a struct without that member. */
 #define MEMBER(path) [](auto *object) -> decltype(&object->path) { return &object->path; }
 
 template <typename Struct, typename Member>
@@ -57,7 +58,7 @@ size_t offset_of(Member member) {
     return kAbsent;
 }
 
-/** Compares a struct with its description, field by field; every field has to be named. */
+/** Compares a struct with its layout, field by field. Every field has to be named. */
 template <typename Struct, typename Field>
 class Comparison {
 public:
@@ -67,7 +68,7 @@ public:
 
     ~Comparison() { EXPECT_EQ(fields_.size(), described_.kFieldCount) << "not all are compared"; }
 
-    /** More than one member: where it was or where it is now. */
+    /** Several members: the field has moved between releases. */
     template <typename... Members>
     void field(const char *name, Field field, Members... members) {
         EXPECT_EQ(described_[field], std::min({offset_of<Struct>(members)...})) << name;
@@ -265,7 +266,7 @@ TEST(AbiHeaders, reachability_parameters) {
     compare.field(FIELD(iface_addr_length));
 }
 
-/** The bits of a field mask, found by the names of the fields. */
+/** The bits of a field mask, by the names of the fields. */
 template <typename Field>
 void compare_mask(const StructLayout<Field> &described, const std::string &prefix,
                   const std::map<std::string, Field> &fields) {

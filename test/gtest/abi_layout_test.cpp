@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Holds the description of the running UCX against UCX itself: its own components, tables and
-// structs are read through our offsets and compared with what its public API and exported symbols
-// say. UCX's "self" transport is the specimen (src/uct/sm/self/self.c), the same in every version.
+// Compares the layout of the running UCX with UCX itself: reads UCX's components, tables and
+// structs with the offsets of the layout, and compares them with the results of the public API and
+// with exported symbols. The example is UCX's transport "self" (src/uct/sm/self/self.c).
 #include "abi_ucx.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace gpushm::abi;
 
-/** A table of functions in UCX, read by our offsets. */
+/** A table of functions in UCX, read with the offsets of the layout. */
 template <typename Op>
 const void *slot(const void *table, const StructLayout<Op> &layout, Op op) {
     return load<const void *>(table, layout[op]);
@@ -42,7 +42,7 @@ protected:
 
     const Ucx &ucx_ = Ucx::get();
     const Layout &layout() const { return *ucx_.layout; }
-    /** What host domains answer; 1.16 leaves it unset. */
+    /** The answer of host domains. UCX 1.16 leaves it unset. */
     size_t alignment() const { return layout().minor >= 17 ? 1 : 0; }
 };
 
@@ -214,7 +214,7 @@ TEST_F(AbiLayout, domain_attributes_agree_with_the_public_query) {
 
         Canvas canvas{fields.size()};
         if (fields.has(F::field_mask)) {
-            // As uct_md_attr_v2_init of UCX prepares it.
+            // Prepared like uct_md_attr_v2_init of UCX.
             std::memset(canvas.data(), 0, fields.size());
             canvas.set(fields[F::field_mask], UINT64_MAX);
         }
@@ -257,7 +257,7 @@ TEST_F(AbiLayout, public_query_v2_fills_the_described_struct) {
     const char *bytes = static_cast<const char *>(canvas.data());
     EXPECT_STREQ(bytes + fields[F::component_name], "posix");
     EXPECT_EQ(canvas.get<size_t>(fields[F::reg_alignment]), alignment());
-    // What posix does not have is zero, and not the pattern.
+    // Attributes that posix does not have are zero, and not the pattern.
     for (F field : {F::reg_nonblock_mem_types, F::gva_mem_types, F::dmabuf_mem_types,
                     F::exported_mkey_packed_size}) {
         if (fields.has(field)) {

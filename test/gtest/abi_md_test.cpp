@@ -267,7 +267,7 @@ TEST_F(AbiMd, allocation_passes_through) {
 
 class AbiKey : public AbiMd {
 protected:
-    /** Packs a key of the domain, behind which nothing may be written. */
+    /** Packs a key of the domain, and checks that no byte behind it is written. */
     void pack(uct_md_h md, Canvas &key) {
         char buffer[100];
         uct_mem_h memh = nullptr;
@@ -291,8 +291,8 @@ TEST_F(AbiKey, key_is_unpacked_as_it_was_packed) {
     EXPECT_EQ(told().released_rkey, kRkey);
 }
 
-/** UCP packs one for each rendezvous: what a domain says of itself takes longer (it reads the
- * environment). */
+/** UCP packs a key for each rendezvous, so that must not query the domain's attributes, which reads
+ * the environment. */
 TEST_F(AbiKey, packing_asks_for_no_attributes) {
     const OpenMd md{component_, "keyed"};
     Canvas key{kKeySize + 1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A UCX that cannot be served is told why in one line, once, and is left alone.
+// A UCX that gpushm cannot serve gets one line in its log that says why, once, and is not changed.
 #include "abi_fake_ucx.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 

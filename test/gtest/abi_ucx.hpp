@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The UCX under test: whichever libucp.so.0 the dynamic linker finds, so that the same program
-// tests any of them by LD_LIBRARY_PATH alone.
+// The UCX under test is the libucp.so.0 that the dynamic linker finds, so LD_LIBRARY_PATH selects
+// it.
 #pragma once
 
 #include "uct_gpushm/abi/layout.hpp"
@@ -14,7 +14,7 @@
 
 namespace abi_test {
 
-/** Of libuct's public API, what the tests call. */
+/** The functions of libuct's public API that the tests call. */
 struct Uct {
     decltype(&::uct_query_components) query_components;
     decltype(&::uct_release_component_list) release_component_list;
@@ -54,17 +54,17 @@ struct Uct {
     decltype(&::ucs_async_context_destroy) async_context_destroy;
 };
 
-/** The UCX under test; the process ends with a message where there is none. */
+/** The UCX under test. Without one the process ends with a message. */
 class Ucx {
 public:
     static const Ucx &get();
 
     Uct uct{};
     gpushm::abi::Version version{};
-    /** Null for an unknown version. */
+    /** Null: an unknown version. */
     const gpushm::abi::Layout *layout = nullptr;
 
-    /** Null where this UCX does not export it. */
+    /** Null: this UCX does not export it. */
     void *symbol(const char *name) const { return library_->symbol(name); }
     const std::string &path() const { return library_->path(); }
     const void *code() const { return reinterpret_cast<const void *>(uct.query_components); }
@@ -82,7 +82,7 @@ private:
 bool is_code(const void *address);
 bool is_loaded(const void *address);
 
-/** A memory domain of UCX's or ours, opened by the public API. */
+/** A memory domain of UCX or gpushm, opened with the public API. */
 class OpenMd {
 public:
     OpenMd(uct_component_h component, const char *name);
@@ -96,18 +96,18 @@ private:
     uct_md_h md_ = nullptr;
 };
 
-/** An interface on its first device, with a worker of its own. */
+/** An interface on the first device of a domain, with a worker of its own. */
 class OpenIface {
 public:
-    /** `wanted`: of its parameters, what is not about the device. */
+    /** `wanted`: the parameters that do not select the device. */
     OpenIface(uct_md_h md, const char *tl_name, const uct_iface_params_t &wanted = {});
     ~OpenIface();
     OpenIface(const OpenIface &) = delete;
     OpenIface &operator=(const OpenIface &) = delete;
 
-    /** Null when it could not be opened. */
+    /** Null: it could not be opened. */
     uct_iface_h get() const { return iface_; }
-    /** How the attempt ended. */
+    /** The status of the attempt to open it. */
     ucs_status_t status() const { return status_; }
 
 private:
@@ -117,7 +117,8 @@ private:
     uct_iface_h iface_ = nullptr;
 };
 
-/** Bytes filled with a pattern, more than the struct under test, to see what was written. */
+/** More bytes than the struct under test, filled with a pattern that shows which bytes were
+ * written. */
 class Canvas {
 public:
     explicit Canvas(size_t size);
@@ -131,7 +132,7 @@ public:
         gpushm::abi::store(bytes_.data(), offset, value);
     }
     bool is_untouched(size_t offset, size_t length) const;
-    /** Nothing was written behind the struct. */
+    /** Whether no byte behind the struct was written. */
     bool is_tail_untouched() const { return is_untouched(size_, kTail); }
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// redirect_function: all calls of a function come to the replacement, which reaches what the
-// function did.
+// redirect_function: all calls of a function reach the replacement, which can still call the
+// original.
 #include "core/patching/function_redirection.hpp"
 #include "core/patching/instruction.hpp"
 
@@ -40,7 +40,7 @@ int replacement(int value) {
     return original(value) + kMark;
 }
 
-/** What stays loaded and changed is another copy of the library for each test. */
+/** Each test has its own copy of the library, which stays loaded and changed. */
 class FunctionRedirectionTest : public testing::Test {
 protected:
     FunctionRedirectionTest() {
@@ -132,7 +132,7 @@ TEST_F(FunctionRedirectionTest, LeavesWhatCannotBeMoved) {
     }
 }
 
-/** The mappings of the code that holds `function`, with their permissions. */
+/** The mappings of the code that contains `function`, with their permissions. */
 std::string mapping_of(Function function) {
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
@@ -154,7 +154,7 @@ TEST_F(FunctionRedirectionTest, LeavesCodeAsProtectedAsItWas) {
     EXPECT_EQ(mapping_of(function), before);
 }
 
-/** From now on this process cannot make memory writable that may be executed. */
+/** From now on this process cannot make executable memory writable. */
 bool forbid_writable_code() {
     constexpr unsigned kBoth = PROT_WRITE | PROT_EXEC;
     sock_filter filter[] = {
@@ -181,8 +181,7 @@ TEST_F(FunctionRedirectionTest, ChangesNothingWhereCodeMustNotBeWritten) {
     EXPECT_EXIT(in_child(), testing::ExitedWithCode(0), "");
 }
 
-// The child changes a function while its parent uses one that it has changed since the child was
-// made.
+// The child changes a function while the parent uses a function that it has changed after the fork.
 TEST_F(FunctionRedirectionTest, SharesNoCodeWithAChild) {
     ASSERT_TRUE(redirect(find("plain")));
     int turns[2];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CallRedirection: calls of other libraries come to the replacement, ours do not, whenever they
-// were loaded.
+// CallRedirection: calls in other libraries reach the replacement, whenever the libraries were
+// loaded. Calls in gpushm itself do not.
 #include "openmpi/binding/call_redirection.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ private:
     void *handle_;
 };
 
-/** Gives the calls back at the end, for the next test. */
+/** The destructor restores the calls, for the next test. */
 class RedirectionTest : public testing::Test {
 protected:
     ~RedirectionTest() override {
@@ -140,7 +140,7 @@ TEST_F(RedirectionTest, LeavesPointersThatTheProgramHasChanged) {
     EXPECT_EQ(caller.call_by_constant_table(), kAnswer);
 }
 
-/** Whether the loader shows an object of this name. */
+/** Whether the loader lists an object of this name. */
 bool is_in_list(const char *file) {
     const auto compare = [](dl_phdr_info *object, size_t, void *name) {
         return strstr(object->dlpi_name, static_cast<const char *>(name)) != nullptr ? 1 : 0;
@@ -170,8 +170,8 @@ TEST_F(RedirectionTest, WaitsForLibrariesThatAnotherThreadIsLoading) {
     EXPECT_EQ(result, kAnswer);
 }
 
-/** Whether a library was written to `path` as kReadOnly is, but with a read-only part that ends
- * within a page: as some linkers leave it. */
+/** Writes a copy of kReadOnly to `path` whose read-only part ends within a page, as some linkers
+ * write it. False: that failed. */
 bool write_partly_read_only(const std::string &path) {
     std::ifstream in(beside_test(kReadOnly), std::ios::binary);
     std::string image((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The environment of the program to start: never overridden, extended once.
+// The environment of the program to start: the user's values stay, and lists are extended once.
 #include "tools/environment.hpp"
 
 #include <gtest/gtest.h>

@@ -104,7 +104,7 @@ TEST(ToolsVerdict, plain_mpirun_is_enough_where_the_component_is_enabled) {
               std::string::npos)
         << json;
 
-    // What keeps the component from it.
+    // The obstacles for the component.
     EXPECT_NE(summary("UCX_GPUSHM_OPENMPI=n").find("start programs by gpushm-run"),
               std::string::npos);
     EXPECT_NE(summary("OMPI_MCA_pml=ob1").find("start programs by gpushm-run"), std::string::npos);

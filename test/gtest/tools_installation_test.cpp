@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the tools read what other programs print, and what they know of UCX releases.
+// How the tools read the output of other programs, and which UCX releases they know.
 #include "tools/gpushm_files.hpp"
 #include "tools/linked_libraries.hpp"
 #include "tools/openmpi_installation.hpp"

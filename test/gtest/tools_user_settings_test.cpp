@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the user set, and how lists of UCX and Open MPI are read.
+// The user's settings, and how lists of UCX and Open MPI are read.
 #include "tools/user_settings.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The transport as UCT's users see it: what an interface and its endpoints answer and refuse. The
-// plugin is loaded into whichever UCX the dynamic linker finds.
+// The transport through UCT's public API: the answers of an interface and its endpoints, and what
+// they refuse. The plugin is loaded into the UCX that the dynamic linker finds.
 #include "abi_ucx.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ int bus_of(ucs_sys_device_t device) {
     return ask != nullptr && ask(device, &id) == UCS_OK ? id.bus : -1;
 }
 
-/** An interface between processes, here between those of one process. */
+/** The interface between processes, used within one process. */
 class Side {
 public:
     Side() : md_(Ucx::get().component("gpushm"), "gpushm"), iface_(md_.get(), "gpushm") {
@@ -276,7 +276,7 @@ TEST_F(Uct, device_memory_is_said_to_lie_on_its_gpu) {
     }
 }
 
-/** What the tracer of one side was told. */
+/** The calls of the tracer of one side. */
 struct Traced {
     uct_am_trace_type_t type;
     uint8_t id;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What UCX calls while memory is short: each function returns, with a status, and what comes
-// afterwards works.
+// UCX's calls while memory is short: each function returns a status, and later calls work.
 #include "abi_ucx.hpp"
 #include "failing_malloc.hpp"
 
@@ -24,7 +23,7 @@ using gpushm::test::FailingMalloc;
 constexpr size_t kBytes = 100000;
 constexpr uint8_t kMessage = 5;
 
-/** The plugin, into the UCX under test. */
+/** Loads the plugin into the UCX under test. */
 bool load_plugin() {
     static const bool loaded = [] {
         void *plugin = dlopen(GPUSHM_TEST_PLUGIN, RTLD_NOW | RTLD_LOCAL);
@@ -117,7 +116,8 @@ public:
         for (int quiet = 0; quiet < 20; quiet = progress() != 0 ? 0 : quiet + 1) {
         }
     }
-    /** A message arrives, and a put; unless the endpoint was given up, which a new one is not. */
+    /** Checks that a message and a put arrive, unless the link has failed and has no new endpoint.
+     */
     void expect_works() {
         settle();
         uct_ep_h fresh = nullptr;
@@ -167,7 +167,7 @@ private:
 
 void ignore(uct_completion_t *) {}
 
-/** Of the first GPU, whose primary context is current then; null where there is none. */
+/** Memory of the first GPU, whose primary context becomes current. Null: there is no GPU. */
 class DeviceMemory {
 public:
     explicit DeviceMemory(size_t length) {
@@ -201,7 +201,7 @@ private:
     uint64_t address_ = 0;
 };
 
-/** Until the end of the process. */
+/** Lives until the process ends. */
 DeviceMemory &device_memory() {
     static auto *const memory = new DeviceMemory(kBytes);
     return *memory;
@@ -231,7 +231,7 @@ ssize_t send_both(Connection &at) {
     return at.ops().ep_am_zcopy(at.ep, kMessage, "header", 6, &text, 1, 0, nullptr);
 }
 
-/** Everything that is under way is given up. */
+/** Makes progress until no operation is in progress. */
 ssize_t progress_to_the_end(Connection &at) {
     at.settle();
     return UCS_OK;
@@ -384,7 +384,7 @@ const Case kDeviceCases[] = {
     {"iface_progress_of_a_message", progress_to_the_end, send_device},
 };
 
-/** Errors that a test provokes are not to be read. */
+/** Suppresses the log of errors that a test provokes. */
 class QuietLog {
 public:
     QuietLog() { set("fatal"); }

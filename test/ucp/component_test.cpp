@@ -43,9 +43,11 @@ TEST_F(UcxInfo, ListsBothDevices) {
 TEST_F(UcxInfo, ListsAllOptions) {
     const CommandResult result = ucx_info("-c");
     ASSERT_EQ(result.status, 0) << result.output;
-    for (const char *option : {"UCX_GPUSHM_RING_SIZE=", "UCX_GPUSHM_GPU_CHUNK=",
-                               "UCX_GPUSHM_HOST_CHUNK=", "UCX_GPUSHM_MAILBOX_CELLS=",
-                               "UCX_GPUSHM_PIN=", "UCX_GPUSHM_ALLOC=", "UCX_GPUSHM_MAX_NUM_EPS="}) {
+    for (const char *option :
+         {"UCX_GPUSHM_RING_SIZE=", "UCX_GPUSHM_GPU_CHUNK=", "UCX_GPUSHM_HOST_CHUNK=",
+          "UCX_GPUSHM_MAILBOX_CELLS=", "UCX_GPUSHM_PIN=", "UCX_GPUSHM_OPENMPI_STAGING=64K",
+          "UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES=auto",
+          "UCX_GPUSHM_ALLOC=", "UCX_GPUSHM_MAX_NUM_EPS="}) {
         expect_contains(result.output, option);
     }
 }

@@ -3,9 +3,9 @@
 // depends on the layouts of the running UCX is behind these declarations, in this folder.
 #pragma once
 
-#include "uct_gpushm/abi/description.hpp"
-#include "uct_gpushm/abi/iface.hpp"
-#include "uct_gpushm/abi/memory_domain.hpp"
+#include "uct_gpushm/abi/neutral_component.hpp"
+#include "uct_gpushm/abi/neutral_domain.hpp"
+#include "uct_gpushm/abi/neutral_iface.hpp"
 
 #include <uct/api/uct.h>
 

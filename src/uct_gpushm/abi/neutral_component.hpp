@@ -2,7 +2,7 @@
 // A component and its options in terms that no UCX version changes.
 #pragma once
 
-#include "uct_gpushm/abi/memory_domain.hpp"
+#include "uct_gpushm/abi/neutral_domain.hpp"
 
 #include <uct/api/uct.h>
 
