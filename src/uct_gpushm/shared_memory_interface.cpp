@@ -8,7 +8,7 @@
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/pinning/segment_table.hpp"
 #include "core/reclaim/context_preparation.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 #include "openmpi/datatypes/message_calls.hpp"
 #include "openmpi/settings/staging_limit.hpp"
 #include "uct_gpushm/addresses.hpp"

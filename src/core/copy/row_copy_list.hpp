@@ -2,7 +2,7 @@
 // Copies for one launch of the kernel of row_copy_kernel.cu.
 #pragma once
 
-#include "core/copy/copy_engine.hpp"
+#include "core/copy/copy_types.hpp"
 #include "core/kernels/row_copy_kernel.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/reclaim/idle_context.hpp"
@@ -12,10 +12,10 @@
 
 namespace gpushm {
 
-/** What the kernel is given for `rows` of `length` bytes each. */
+/** The kernel's description of `rows` of `length` bytes each. */
 RowCopy row_copy(void *destination, const void *source, size_t length, const CopyRows &rows);
 
-/** Few copies are among the parameters of a launch, more in page-locked host memory. Must live
+/** Holds few copies among the parameters of a launch, more in page-locked host memory. Must live
  * until the kernel has ended. */
 class RowCopyList {
 public:
@@ -30,7 +30,7 @@ public:
     bool has_room() const { return copies_ != nullptr && contexts_last_; }
     void add(const RowCopy &copy);
 
-    /** Refers to this list. */
+    /** The launch that makes the copies. It refers to this list. */
     KernelLaunch launch();
 
     /** The end of the kernel is not known: what it reads is never used for anything else. */
@@ -41,7 +41,8 @@ public:
     }
 
 private:
-    const ContextsLast contexts_last_;  // in which this list, or what is copied, is page-locked
+    // Other contexts, in which this list or copied memory may be page-locked, must last.
+    const ContextsLast contexts_last_;
     RowCopies parameters_;
     std::optional<HostBlock> block_;
     RowCopy *copies_;

@@ -19,7 +19,7 @@
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/reclaim/context_preparation.hpp"
 #include "core/reclaim/idle_context.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <algorithm>
 #include <atomic>

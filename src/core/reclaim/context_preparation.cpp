@@ -6,7 +6,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/reclaim/idle_context.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <pthread.h>
 

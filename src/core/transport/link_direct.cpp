@@ -16,6 +16,8 @@
 
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
+#include "core/copy/reachability.hpp"
+#include "core/copy/standby_policy.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/mapping/memory_export.hpp"
 #include "core/memory/page_residency.hpp"
@@ -184,6 +186,7 @@ bool Link::start_direct(DirectCopy copy, const StridedRows &destination, const S
                    view.in_reach,
                    {destination.count, destination.pitch, source.pitch},
                    with_host && !is_get};
+    job.to_host = with_host && is_get;
     job.other_side = view.other_side;
     job.urgent = port_.engine().idle();
     const bool is_long = destination.count > 1 || destination.length > kLongestJointCopy;

@@ -8,7 +8,7 @@
 #include "core/memory/registration_table.hpp"
 #include "core/shm/descriptor_channel.hpp"
 #include "core/shm/mailbox.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 #include "core/transport/link.hpp"
 #include "core/transport/port_thread.hpp"
 
