@@ -14,8 +14,7 @@ namespace gpushm {
 
 namespace {
 
-// Longer than other processes use the GPU at a time (2 ms, driver 580). See
-// doc/decisions/copy-cancelling.md.
+// Longer than other processes use the GPU at a time: doc/decisions/copy-cancelling.md.
 constexpr uint64_t kPatience = 5'000'000;  // ns
 constexpr uint64_t kMaxPatience = 1'000'000'000;
 
@@ -84,7 +83,7 @@ CancellableCopies::~CancellableCopies() {
 
 /** What the event of a launch says, or the stream where the event is null. */
 CUresult CancellableCopies::ask(CUevent event) const {
-    return query(context_, id_, event, stream_);
+    return query_event(context_, id_, event, stream_);
 }
 
 // ---------------------------------------------------------------- the kernel

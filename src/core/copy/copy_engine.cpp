@@ -255,7 +255,7 @@ void CopyEngine::submit(GpuContext &context, CopyStream &stream,
     if (stream.collected == batch) {
         stream.collected = nullptr;
     }
-    batch->event = context.take_event();
+    batch->event = context.events.take();
     bool runs = false;
     bool is_whole = true;
     if (batch->event != nullptr) {
@@ -292,9 +292,7 @@ void CopyEngine::end_unsubmitted(GpuContext &context, CopyStream &stream, CopyBa
             batch.lose();
         }
     }
-    if (batch.event != nullptr) {
-        as_possible([&] { context.give_back(batch.event); });
-    }
+    context.events.give_back(batch.event);
     end(batch);
 }
 
@@ -367,7 +365,7 @@ unsigned CopyEngine::advance(GpuContext &context, CopyStream &stream) {
             log_copy_failure("cuEventQuery", batch->copies.front().length, result);
             batch->lose();
         }
-        context.give_back(batch->event);
+        context.events.give_back(batch->event);
         end(*batch);
         stream.last_done = std::move(stream.submitted.front());
         stream.submitted.pop_front();

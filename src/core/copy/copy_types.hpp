@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a copy is, for everybody who starts one.
+// The description of a copy, and of how it ends.
 #pragma once
 
 #include "core/kernels/kernel_code.hpp"
@@ -44,8 +44,8 @@ struct CopyJob {
     bool to_host = false;
     /** Nothing else is on its way but the rest of this transfer, whose end is what counts. */
     bool urgent = false;
-    /** The source is memory of gpu_side. If it is freed before the copy begins, the copy fails, and
-     * nobody needs what it would have copied. */
+    /** The source is memory of gpu_side, and may be freed before the copy begins. Then the copy
+     * fails. */
     bool source_may_go = false;
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
     size_t transfer_bytes = 0;  // of the transfer of which this is a piece; 0: it is the whole

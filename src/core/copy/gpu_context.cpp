@@ -14,6 +14,7 @@ GpuContext::GpuContext(CUcontext handle, const ContextLife &life_of_handle)
     : life(life_of_handle),
       standby(StandbyKernels::instance().find(handle, life_of_handle.id())),
       kernels(KernelCodes::instance().find(handle, life_of_handle.id())),
+      events(handle, life_of_handle.id()),
       handle_(handle) {}
 
 GpuContext::~GpuContext() = default;
@@ -37,22 +38,6 @@ bool GpuContext::make_stream(CopyStream &stream) const {
         return current.result() == CUDA_SUCCESS &&
                driver->stream_create(&stream.handle, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
     });
-}
-
-CUevent GpuContext::take_event() {
-    CUevent event = nullptr;
-    if (!free_events_.empty()) {
-        event = free_events_.back();
-        free_events_.pop_back();
-        return event;
-    }
-    const bool made = retry_once([&] {
-        const CudaDriver *driver = CudaDriver::get();
-        CurrentContext current(driver, handle_, id());
-        return current.result() == CUDA_SUCCESS &&
-               driver->event_create(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-    });
-    return made ? event : nullptr;
 }
 
 bool GpuContext::is_busy() const {
@@ -89,9 +74,7 @@ void GpuContext::destroy_streams() {
                 driver->stream_destroy(stream.handle);
             }
         }
-        for (CUevent event : free_events_) {
-            driver->event_destroy(event);
-        }
+        events.destroy();
     }
 }
 

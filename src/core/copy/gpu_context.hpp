@@ -6,6 +6,7 @@
 #include "core/copy/context_life.hpp"
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/copy_types.hpp"
+#include "core/copy/event_pool.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/standby/standby_kernel.hpp"
 
@@ -14,7 +15,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <vector>
 
 namespace gpushm {
 
@@ -26,8 +26,8 @@ struct CopyStream {
     std::shared_ptr<CopyBatch> last_done;
 };
 
-/** Streams and events of one context, made on first use, and the batches under way there. Thread
- * unsafe: the owner's thread, whose stream captures are relaxed, is the only one. */
+/** Streams and events of one context, made on first use, and the batches under way there. One
+ * thread at a time, whose stream captures are relaxed. */
 class GpuContext {
 public:
     /** Of a living context. */
@@ -43,10 +43,6 @@ public:
 
     /** The stream for copies of so many bytes. Null, logged: the driver refuses it. */
     CopyStream *stream_for(size_t bytes, CopyDirection direction);
-    /** Null: the driver refuses it. */
-    CUevent take_event();
-    void give_back(CUevent event) { free_events_.push_back(event); }
-
     /** Whether something is under way. */
     bool is_busy() const;
 
@@ -68,12 +64,12 @@ public:
     std::shared_ptr<CopyBatch> last_served;
     std::unique_ptr<CancellableCopies> cancellable;  // made on first use
     std::shared_ptr<CopyBatch> last_cancellable;
+    EventPool events;
 
 private:
     bool make_stream(CopyStream &stream) const;
 
     const CUcontext handle_;
-    std::vector<CUevent> free_events_;
 };
 
 template <typename End>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/copy/staged_copies.hpp"
 
-#include "core/base/no_throw.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/retry_once.hpp"
 #include "core/pinning/segment_table.hpp"
@@ -18,47 +17,6 @@ constexpr size_t kExchangeBytes = 4096;
 constexpr size_t kPieceBytes = PinnedBufferPool::kBlockBytes - kExchangeBytes;
 
 }  // namespace
-
-CUevent EventPool::take() {
-    CUevent event = nullptr;
-    if (!free_.empty()) {
-        event = free_.back();
-        free_.pop_back();
-        return event;
-    }
-    const CudaDriver *driver = CudaDriver::get();
-    const CurrentContext current(driver, context_, id_);
-    const bool made = current.result() == CUDA_SUCCESS &&
-                      retry_once([&] {
-                          return driver->event_create(&event, CU_EVENT_DISABLE_TIMING);
-                      }) == CUDA_SUCCESS;
-    return made ? event : nullptr;
-}
-
-void EventPool::give_back(CUevent event) {
-    if (event != nullptr) {
-        as_possible([&] { free_.push_back(event); });
-    }
-}
-
-void EventPool::destroy() {
-    for (CUevent event : free_) {
-        CudaDriver::get()->event_destroy(event);
-    }
-    free_.clear();
-}
-
-CUresult query(CUcontext context, unsigned long long id, CUevent event, CUstream stream) {
-    const CudaDriver *driver = CudaDriver::get();
-    if (event != nullptr) {
-        const CUresult result = in_context(context, id, [&] { return driver->event_query(event); });
-        if (has_succeeded(result)) {
-            return result;
-        }
-    }
-    return retry_once(
-        [&] { return in_context(context, id, [&] { return driver->stream_query(stream); }); });
-}
 
 // ---------------------------------------------------------------- the stream and the block
 
@@ -129,7 +87,7 @@ void StagedCopies::advance(std::vector<std::shared_ptr<CopyBatch>> *ended) {
         const BatchedCopy &copy = batch->copies.front();
         CUresult result = CUDA_SUCCESS;
         if (piece_bytes_ != 0) {
-            result = query(context_, id_, piece_event_, stream_);
+            result = query_event(context_, id_, piece_event_, stream_);
             if (result == CUDA_ERROR_NOT_READY) {
                 return;
             }
@@ -186,7 +144,7 @@ void StagedCopies::submit_exchange(const CancellationSlot &slot, bool writes) {
 }
 
 CUresult StagedCopies::query_exchange() const {
-    return exchange_submitted_ ? query(context_, id_, exchange_event_, stream_)
+    return exchange_submitted_ ? query_event(context_, id_, exchange_event_, stream_)
                                : CUDA_ERROR_UNKNOWN;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/copy/copy_batch.hpp"
+#include "core/copy/event_pool.hpp"
 #include "core/kernels/cancellable_copy_kernel.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
@@ -17,29 +18,6 @@
 #include <vector>
 
 namespace gpushm {
-
-/** Events of one context, which are used again. One thread at a time. */
-class EventPool {
-public:
-    /** `id` is CudaDriver::context_id(). */
-    EventPool(CUcontext context, unsigned long long id) : context_(context), id_(id) {}
-
-    /** Null: the driver refuses it. */
-    CUevent take();
-    /** Null is allowed. */
-    void give_back(CUevent event);
-    /** Destroys those that were given back. The context must be current. */
-    void destroy();
-
-private:
-    const CUcontext context_;
-    const unsigned long long id_;
-    std::vector<CUevent> free_;
-};
-
-/** What an event says of the work before it in a stream, or the stream where the event is null or
- * cannot be asked. */
-CUresult query(CUcontext context, unsigned long long id, CUevent event, CUstream stream);
 
 /** A stream of one context on which only copy engines work, between the GPU and a block of
  * page-locked host memory. One thread at a time, whose stream captures are relaxed. */

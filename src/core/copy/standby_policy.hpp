@@ -8,8 +8,8 @@
 
 namespace gpushm {
 
-/** No standby kernel is given a longer copy. The second limit is that of device memory whose other
- * side is not memory of the same GPU. */
+/** No standby kernel is given a longer copy. The second limit is for copies between device memory
+ * and other memory than that of the GPU. */
 constexpr size_t kMaxStandbyBytes = 1u << 20;
 constexpr size_t kMaxStandbyElsewhere = 768u << 10;
 

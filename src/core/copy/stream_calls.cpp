@@ -2,8 +2,21 @@
 #include "core/copy/stream_calls.hpp"
 
 #include "core/base/log.hpp"
+#include "core/cuda/retry_once.hpp"
 
 namespace gpushm {
+
+CUresult query_event(CUcontext handle, unsigned long long id, CUevent event, CUstream stream) {
+    const CudaDriver *driver = CudaDriver::get();
+    if (event != nullptr) {
+        const CUresult result = in_context(handle, id, [&] { return driver->event_query(event); });
+        if (has_succeeded(result)) {
+            return result;
+        }
+    }
+    return retry_once(
+        [&] { return in_context(handle, id, [&] { return driver->stream_query(stream); }); });
+}
 
 CUresult wait_for_stream(CUcontext handle, unsigned long long id, CUstream stream) {
     const CudaDriver *driver = CudaDriver::get();

@@ -24,6 +24,10 @@ CUresult in_context(CUcontext handle, unsigned long long id, Function function) 
     return entered.result() == CUDA_SUCCESS ? function() : entered.result();
 }
 
+/** What an event says of the work before it in the stream. The stream is asked where the event is
+ * null or cannot be asked. */
+CUresult query_event(CUcontext handle, unsigned long long id, CUevent event, CUstream stream);
+
 /** Polls until all that was given to the stream has ended, and returns how. */
 CUresult wait_for_stream(CUcontext handle, unsigned long long id, CUstream stream);
 

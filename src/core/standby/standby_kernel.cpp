@@ -25,10 +25,10 @@ constexpr uint64_t kTrafficBeforeLaunchNs = 20'000;
 
 constexpr uint64_t kMaxBeatIntervalNs = 1000;
 
-// How long nobody asks again after another process was found to have the GPU.
+// After another process was found to have the GPU, the next question comes so much later.
 constexpr uint64_t kClaimIntervalNs = 10'000'000;
 
-// A kernel that was killed does not say so. Its stream is asked after so many polls (0.1 ms).
+// A kernel that was killed does not say so. Its stream is asked after so many polls, about 0.1 ms.
 constexpr uint32_t kPollsPerQuery = 4096;
 
 template <typename Word>

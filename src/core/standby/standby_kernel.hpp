@@ -123,7 +123,7 @@ private:
         nullptr};                         // null: there is none, or it could not be launched
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
-    std::atomic_flag weighing_ = ATOMIC_FLAG_INIT;  // by a thread, whom the others do not wait for
+    std::atomic_flag weighing_ = ATOMIC_FLAG_INIT;  // a thread weighs; others do not wait for it
     StandbyWorth worth_;
     std::atomic<bool> pays_{true};       // what it says
     std::atomic<uint32_t> launch_{0};    // number of the last launch, which begins; 0: none

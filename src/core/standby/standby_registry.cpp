@@ -124,7 +124,8 @@ bool StandbyKernels::begin_absence(uint64_t patience_ns) {
         (void)key;
         kernel->dismiss();
     }
-    // Worth the wait: some calls of the driver take 20 us more beside a kernel that is leaving.
+    // Some calls of the driver take longer beside a kernel that is leaving than this wait:
+    // doc/decisions/standby-device-code.md.
     const uint64_t end = monotonic_nanoseconds() + patience_ns;
     bool complete = true;
     for (const auto &[key, kernel] : kernels_) {

@@ -45,8 +45,8 @@ public:
      * and did not within `patience_ns`. For calls of the driver that wait for all work of a GPU. */
     class Absence {
     public:
-        /** A kernel that runs sees within 2 us that it is to leave. A kernel whose GPU does
-         * something else at the moment does not. */
+        /** More than twice as long as a running kernel needs to see that it is to leave. A kernel
+         * does not see it while its GPU works for another process. */
         static constexpr uint64_t kPatienceNs = 5000;
 
         explicit Absence(uint64_t patience_ns = kPatienceNs)
