@@ -2,7 +2,7 @@
 // The options of an interface, UCX_GPUSHM_*: their texts, defaults and meaning.
 #pragma once
 
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 #include "core/transport/port.hpp"
 #include "openmpi/settings/settings.hpp"
 #include "uct_gpushm/abi/abi.hpp"

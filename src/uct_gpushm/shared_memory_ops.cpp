@@ -8,7 +8,7 @@
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/pinning/segment_table.hpp"
 #include "core/reclaim/kernel_preload.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 #include "openmpi/settings/settings.hpp"
 #include "uct_gpushm/addresses.hpp"
 #include "uct_gpushm/config.hpp"

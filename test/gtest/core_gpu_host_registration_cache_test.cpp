@@ -2,7 +2,8 @@
 // HostRegistrationCache: the application's memory is page-locked when that pays, never longer than
 // it exists, and never more than is allowed.
 #include "core/pinning/host_registration_cache.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_demand.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include "core_gpu_support.hpp"
 #include "core_mapping.hpp"
@@ -247,7 +248,7 @@ TEST_F(HostRegistrationCacheTest, AForkedChildWaitsForNobody) {
             const size_t offset = (2 + i % 8) * kMegabyte;
             acquire_again(offset, kMegabyte);
             pins_.invalidate(memory_ + (2 + (i + 4) % 8) * kMegabyte, kMegabyte);
-            kernels.want();
+            StandbyDemand::instance().want();
             kernels.tend(StandbyKernel::Moment::idle);
         }
     });

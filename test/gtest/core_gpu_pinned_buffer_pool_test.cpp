@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // PinnedBufferPool: page-locked memory, taken once and used again.
 #include "core/copy/copy_any.hpp"
+#include "core/copy/reachability.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core_gpu_support.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What kernels of ours surely reach: kernels_reach() (core/copy/copy_engine.hpp).
+// What kernels of ours surely reach: kernels_reach() (core/copy/reachability.hpp).
 #include "core/copy/copy_engine.hpp"
+#include "core/copy/reachability.hpp"
 
 #include "core_gpu_support.hpp"
 

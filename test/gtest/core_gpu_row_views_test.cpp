@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // RowViews: who reads a block gets what is in the rows, and only then is anything packed.
 #include "core/copy/copy_any.hpp"
+#include "core/copy/row_packing.hpp"
 #include "core/copy/row_views.hpp"
 #include "core_gpu_support.hpp"
 
@@ -56,21 +57,21 @@ protected:
 
 TEST_F(RowViewsTest, WhoReadsABlockGetsTheRows) {
     block_.fill(2);
-    views_.add_source(block_.data(), rows_in(elements_));
+    add_row_source(block_.data(), rows_in(elements_));
     EXPECT_EQ(block_.check(0, kCount * kRow, 2, 0), "") << "packed before anybody asked";
     EXPECT_EQ(contents(0, kCount * kRow), packed());
 }
 
 TEST_F(RowViewsTest, WhoReadsAPartGetsIt) {
     block_.fill(2);
-    views_.add_source(block_.data(), rows_in(elements_));
+    add_row_source(block_.data(), rows_in(elements_));
     const std::vector<unsigned char> all = packed();
     EXPECT_EQ(contents(1000, 77), std::vector<unsigned char>(&all[1000], &all[1077]));
     EXPECT_FALSE(is_unpacked()) << "it is packed now";
 }
 
 TEST_F(RowViewsTest, APackedBlockIsNotPackedAgain) {
-    views_.add_source(block_.data(), rows_in(elements_));
+    add_row_source(block_.data(), rows_in(elements_));
     EXPECT_TRUE(views_.pack(block_.data(), 1));
     block_.fill(3);
     EXPECT_TRUE(views_.pack(block_.data(), kCount * kRow));
@@ -79,7 +80,7 @@ TEST_F(RowViewsTest, APackedBlockIsNotPackedAgain) {
 
 TEST_F(RowViewsTest, AnEndedViewIsAPlainBlock) {
     block_.fill(2);
-    views_.add_source(block_.data(), rows_in(elements_));
+    add_row_source(block_.data(), rows_in(elements_));
     views_.remove(block_.data());
     EXPECT_TRUE(views_.pack(block_.data(), kCount * kRow));
     EXPECT_EQ(block_.check(0, kCount * kRow, 2, 0), "");
@@ -88,7 +89,7 @@ TEST_F(RowViewsTest, AnEndedViewIsAPlainBlock) {
 TEST_F(RowViewsTest, ThreadsThatReadAtOnceSeeAllOfIt) {
     for (int round = 0; round < 20; ++round) {
         block_.fill(2);
-        views_.add_source(block_.data(), rows_in(elements_));
+        add_row_source(block_.data(), rows_in(elements_));
         const std::vector<unsigned char> expected = packed();
         std::vector<unsigned char> read_by[3];
         std::vector<std::thread> threads;
@@ -112,14 +113,14 @@ TEST_F(RowViewsTest, AKeyNamesTheOnlyOne) {
         static_cast<size_t>(std::max(block_.data(), second.data()) - begin) + kCount * kRow;
     const void *named = nullptr;
     EXPECT_FALSE(views_.name_source(begin, length, &named));
-    views_.add_source(block_.data(), rows_in(elements_));
+    add_row_source(block_.data(), rows_in(elements_));
     const std::optional<StridedRows> rows = views_.name_source(begin, length, &named);
     ASSERT_TRUE(rows);
     EXPECT_EQ(named, block_.data());
     EXPECT_EQ(rows->address, reinterpret_cast<uint64_t>(elements_.data()));
     EXPECT_EQ(rows->bytes(), kCount * kRow);
     // Of two, a key has no room to tell: it is about plain memory then.
-    views_.add_source(second.data(), rows_in(elements_));
+    add_row_source(second.data(), rows_in(elements_));
     second.fill(4);
     EXPECT_FALSE(views_.name_source(begin, length, &named));
     EXPECT_FALSE(is_unpacked());
@@ -156,7 +157,7 @@ TEST_F(RowViewsTest, AFailingGpuIsNoData) {
     SKIP_UNLESS_SIMULATED();
     const LogCapture log;
     block_.fill(2);
-    views_.add_source(block_.data(), rows_in(elements_));
+    add_row_source(block_.data(), rows_in(elements_));
     fail_calls(
         {"cuMemcpy2DAsync", "cuMemcpyAsync", "cuMemcpyBatchAsync", "cuLaunchKernel", "cuMemcpy"});
     unsigned char byte = 0;

@@ -7,7 +7,8 @@
 #include "core/copy/copy_batch.hpp"
 #include "core/kernels/kernel_image.hpp"
 #include "core/shm/segment.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/gpu_claims.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -1190,7 +1191,7 @@ FreshProcess claim_and_child("standby-claim-and-child", [] {
         return 3;
     }
     StandbyKernels::instance().leave_to_peer(context);
-    return StandbyKernels::instance().claim(kernel->device()) ? 0 : 2;
+    return GpuClaims::instance().claim(kernel->device()) ? 0 : 2;
 });
 
 TEST_F(Standby, AChildDoesNotKeepTheGpu) {

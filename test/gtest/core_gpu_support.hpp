@@ -6,7 +6,7 @@
 #include "core/copy/copy_engine.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/memory_query.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include "core_support.hpp"
 

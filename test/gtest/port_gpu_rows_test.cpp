@@ -5,6 +5,7 @@
 #include "port_gpu_peer.hpp"
 #include "port_support.hpp"
 
+#include "core/copy/row_packing.hpp"
 #include "core/copy/row_views.hpp"
 
 #include <cstring>
@@ -129,7 +130,7 @@ TEST_F(PortGpuRows, WithoutAWayItComesThroughTheBlocks) {
     const Registration registration(packed.data(), kVector.bytes());
     RemoteMemory remote = registration.at();  // of a buffer that has no name
     remote.rows = rows_at(elements.data(), kVector);
-    RowViews::instance().add_source(packed.data(), remote.rows);
+    add_row_source(packed.data(), remote.rows);
     RowViews::instance().add_destination(block_.data(), rows_at(target.data(), kVector));
     ASSERT_EQ(get(remote), Status::ok);
     EXPECT_FALSE(RowViews::instance().is_filled(block_.data()));
@@ -149,7 +150,7 @@ TEST_F(PortGpuRows, AFailedCopyTakesTheOtherWay) {
     RemoteMemory remote = Registration(elements.data(), kVector.extent()).named();
     remote = {reinterpret_cast<uint64_t>(packed.data()), registration.at().registration,
               remote.buffer, 0, rows_at(elements.data(), kVector)};
-    RowViews::instance().add_source(packed.data(), remote.rows);
+    add_row_source(packed.data(), remote.rows);
     RowViews::instance().add_destination(block_.data(), rows_at(target.data(), kVector));
     set_simulation("SIMCUDA_FAIL", "cuMemcpy2DAsync:1:700,cuMemcpy2DAsync:1:700");
     EXPECT_EQ(get(remote), Status::ok);

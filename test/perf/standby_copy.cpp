@@ -6,7 +6,7 @@
 #include "memory.hpp"
 
 #include "core/cuda/cuda_driver.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <algorithm>
 #include <stdexcept>

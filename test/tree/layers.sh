@@ -1,7 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Each source includes headers of its own folder and of those above it in src/layers, and
-# doc/overview.md has the table of src/layers. Of the tree at $1, or of this one.
+# Checks the tree at $1, or this one:
+# - Each source includes headers of its own folder and of folders above it in src/layers.
+# - No unit includes itself by way of others; a header and the source of the same name are one unit.
+# - doc/overview.md has the table of src/layers.
 here=$(cd "$(dirname "$0")" && pwd)
 src=${1:-$here/../..}/src
 
@@ -36,6 +38,62 @@ find . -name '*.[ch]pp' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         }
         exit failed || count == 0
     }' layers || exit 1
+
+# Prints one line for each knot: the units that include each other, directly or by way of others.
+knots=$(find . -name '*.[ch]pp' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
+    function reaches(from, to,    i, next_unit, count, queue, seen, at) {
+        queue[count = 1] = from
+        for (at = 1; at <= count; ++at) {
+            for (i = 1; i <= degree[queue[at]]; ++i) {
+                next_unit = edge[queue[at], i]
+                if (next_unit == to) {
+                    return 1
+                }
+                if (!(next_unit in seen)) {
+                    seen[next_unit]
+                    queue[++count] = next_unit
+                }
+            }
+        }
+        return 0
+    }
+    FNR == 1 {
+        unit = FILENAME
+        sub("\\.[^.]*$", "", unit)
+        if (!(unit in degree)) {
+            degree[unit] = 0
+            units[++unit_count] = unit
+        }
+    }
+    /^#include "[a-z_]*\// {
+        included = $2
+        gsub("\"", "", included)
+        sub("\\.[^.]*$", "", included)
+        if (included != unit && !((unit, included) in known)) {
+            known[unit, included]
+            edge[unit, ++degree[unit]] = included
+        }
+    }
+    END {
+        for (u = 1; u <= unit_count; ++u) {
+            if (units[u] in told || !reaches(units[u], units[u])) {
+                continue
+            }
+            line = units[u]
+            for (v = u + 1; v <= unit_count; ++v) {
+                if (reaches(units[u], units[v]) && reaches(units[v], units[u])) {
+                    line = line " " units[v]
+                    told[units[v]]
+                }
+            }
+            print line
+        }
+    }')
+[ -z "$knots" ] || {
+    echo "FAILED: these units include each other, with a header and its source as one unit:"
+    echo "$knots"
+    exit 1
+}
 
 # The rows of the table, in their order.
 expected=$(sed -n 's/^\([a-z][a-z_\/]*\)  *\(.*\)/| `src\/\1` | \2 |/p' layers)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies within a GPU that do not wait for ever for a kernel of the application that fills it.
+// Copies within a GPU that a kernel of the application which fills the GPU does not hold up for
+// ever.
 #pragma once
 
 #include "core/copy/copy_batch.hpp"
+#include "core/copy/staged_copies.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/kernels/cancellable_copy_kernel.hpp"
-#include "core/pinning/pinned_buffer_pool.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +20,15 @@
 
 namespace gpushm {
 
-/** Of one context, by the kernel of cancellable_copy_kernel.cu in a stream of its own. Of copies
- * that do not begin for kPatience, because a kernel of the application fills the GPU until their
- * message has come, that kernel is told that nobody wants them any more; then they go through
- * page-locked host memory, by the copy engines, which no kernel keeps from working, and so do those
- * that follow until the kernel has come and gone.
+/** The copies of one context, made by the kernel of cancellable_copy_kernel.cu in a stream of its
+ * own.
+ *
+ * A kernel of the application may fill the GPU until a message has come, while the copy of that
+ * message waits for room on the GPU. So copies that do not begin within kPatience are cancelled:
+ * our kernel learns that nobody wants them any more. They go through page-locked host memory
+ * instead, by the copy engines, which no kernel holds up (StagedCopies). Later copies do, too,
+ * until the launches that were cancelled have left the stream. See
+ * doc/decisions/copy-within-a-gpu.md.
  *
  * One thread at a time, whose stream captures are relaxed. */
 class CancellableCopies {
@@ -35,8 +40,8 @@ public:
 
     CancellableCopies(const CancellableCopies &) = delete;
     CancellableCopies &operator=(const CancellableCopies &) = delete;
-    /** What it was given has ended, or its end is not asked for any more. In a context that has
-     * ended nothing is freed. */
+    /** Everything has ended, or nobody asks for its end any more. Frees nothing in a context that
+     * has ended. */
     ~CancellableCopies();
 
     /** A batch of one copy, of one row, between memory that kernels of the context reach. False:
@@ -44,39 +49,45 @@ public:
     bool start(const std::shared_ptr<CopyBatch> &batch);
 
     /** Nothing that was started is under way. */
-    bool idle() const { return launched_ == 0 && waiting_.empty() && staged_.empty(); }
+    bool idle() const { return launched_ == 0 && waiting_.empty() && staged_.count() == 0; }
 
-    /** Adds to `ended` the batches that have ended; failed() ones are marked, and logged. */
+    /** Adds to `ended` the batches that have ended. Failed ones are marked, and logged. */
     void advance(std::vector<std::shared_ptr<CopyBatch>> *ended);
 
-    /** Takes out all that has not ended, of a context of which no answer will come. */
+    /** For a context of which no answer will come: marks as failed what has not ended, and passes
+     * each batch to `end`. */
     void abandon(const std::function<void(CopyBatch &)> &end);
 
 private:
-    /** Of a copy whose kernel has ended; in_doubt: it was cancelled, and had perhaps begun. */
+    /** Whether a copy was made, once its kernel has ended; in_doubt: the copy was cancelled, but
+     * may have begun before. */
     enum class Made { yes, no, in_doubt, unknown };
 
-    /** What is in the stream of the kernel. Copies are cancelled together, and nothing is added
-     * before those have gone, so what is in doubt comes before what is surely not made. */
+    /** A kernel in the stream. All copies are cancelled together, and no copy is added before those
+     * have left the stream: copies in doubt come before copies that surely are not made. */
     struct Launch {
-        std::shared_ptr<CopyBatch> batch;  // null: it was cancelled, and is copied otherwise
+        std::shared_ptr<CopyBatch> batch;  // null: it was cancelled, and is staged
         CUevent event = nullptr;           // behind it; null: the stream is asked
         uint32_t number = 0;
         uint32_t begun_before = 0;
         Made made = Made::yes;
     };
 
-    /** What we are asking the GPU: whether the first copy has begun, to leave those that have not,
-     * or whether the first one, which was in doubt, was made. */
+    /** What is asked of the GPU: whether the first copy has begun (look), to make no copy that has
+     * not begun (cancel), or whether the first copy, which is in doubt, was made (resolve). */
     enum class Exchange { none, look, cancel, resolve };
 
     CancellableCopies(CUcontext context, unsigned long long id,
                       std::shared_ptr<const KernelCode> kernels)
-        : context_(context), id_(id), kernels_(std::move(kernels)) {}
+        : context_(context),
+          id_(id),
+          kernels_(std::move(kernels)),
+          events_(context, id),
+          staged_(context, id, events_) {}
     bool make_streams();
 
     bool is_stuck() const { return !launches_.empty() && launches_.front().batch == nullptr; }
-    /** No copy may be added to the stream: what it would say of itself could be taken for others.
+    /** No copy may be added to the stream: its words could be mistaken for those of other copies.
      */
     bool is_closed() const {
         return is_stuck() || (!launches_.empty() && launches_.front().made != Made::yes);
@@ -84,11 +95,7 @@ private:
     bool has_room() const;
     bool launch(const std::shared_ptr<CopyBatch> &batch);
     CancellableCopy describe(const BatchedCopy &copy) const;
-    CUevent take_event();
-    void give_back(CUevent event);
-    CUresult query(CUevent event, CUstream stream) const;
-    unsigned char *block();
-    bool await_staging_stream();
+    CUresult ask(CUevent event) const;
     void drop_passed();
 
     void pass_launches(std::vector<std::shared_ptr<CopyBatch>> *ended);
@@ -104,16 +111,13 @@ private:
     void leave_to_staging(const Cancellation &state);
     void give_up_exchange();
 
-    void advance_staging(std::vector<std::shared_ptr<CopyBatch>> *ended);
-    CUresult stage(const BatchedCopy &copy);
-
     const CUcontext context_;
     const unsigned long long id_;
     const std::shared_ptr<const KernelCode> kernels_;
     std::optional<CancellationSlot> slot_;
-    CUstream stream_ = nullptr;          // of the kernel
-    CUstream staging_stream_ = nullptr;  // of all that no kernel may hold up
-    std::vector<CUevent> free_events_;
+    CUstream stream_ = nullptr;  // of the kernel
+    EventPool events_;
+    StagedCopies staged_;
 
     std::deque<Launch> launches_;                     // in the order of the stream
     size_t launched_ = 0;                             // of them, with a batch
@@ -122,18 +126,9 @@ private:
     uint64_t patience_ = 0;     // how long it may take to begin
 
     Exchange exchange_ = Exchange::none;
-    bool exchange_submitted_ = false;  // else the driver refused it
     unsigned exchange_tries_ = 0;
-    uint32_t exchange_number_ = 0;  // of the first launch when it began
-    CUevent exchange_event_ = nullptr;
+    uint32_t exchange_number_ = 0;       // of the first launch when it began
     bool retries_cancellation_ = false;  // it was given up
-
-    std::deque<std::shared_ptr<CopyBatch>>
-        staged_;               // to go through host memory; the first one is under way
-    size_t staged_bytes_ = 0;  // of it
-    size_t piece_bytes_ = 0;   // of it that are on their way; 0: none
-    CUevent piece_event_ = nullptr;
-    std::optional<HostBlock> block_;  // of both; while there is something to exchange or to copy
 };
 
 }  // namespace gpushm

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies between any kinds of memory: see copy_any.hpp.
 #include "core/copy/copy_any.hpp"
 
-#include "core/base/log.hpp"
-#include "core/copy/copy_sides.hpp"
+#include "core/copy/copy_operands.hpp"
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/row_views.hpp"
+#include "core/copy/stream_calls.hpp"
+#include "core/shm/message_in_hand.hpp"
 
 #include <cstring>
 
 namespace gpushm {
+
+CopyJob job_between(void *destination, const void *source, size_t length, const CopySides &sides) {
+    CopyJob job = {destination, source, length, *sides.gpu_side, sides.direction};
+    job.other_info = sides.other_info();
+    job.mailbox = MessageInHand::mailbox();
+    return job;
+}
 
 Status start_any(CopyEngine &engine, void *destination, const void *source, size_t length,
                  CopyTicket *ticket) {
@@ -19,8 +26,7 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
     }
     const CopySides sides = copy_sides(destination, source, length);
     if (sides.gpu_side) {
-        return engine.start({destination, source, length, *sides.gpu_side, sides.direction},
-                            ticket);
+        return engine.start(job_between(destination, source, length, sides), ticket);
     }
     memcpy(destination, source, length);
     return Status::ok;
@@ -31,20 +37,19 @@ namespace {
 /** With an engine of the pool. */
 Status copy_once(void *destination, const void *source, size_t length, const CopySides &sides) {
     BorrowedEngine engine;
-    const Status status =
-        engine->copy({destination, source, length, *sides.gpu_side, sides.direction});
+    const Status status = engine->copy(job_between(destination, source, length, sides));
     if (status != Status::ok) {
         engine.discard();
     }
     return status;
 }
 
-/** The driver's synchronous copy, which needs nothing of ours. It waits for the application's
- * default stream, so it is the last resort. */
+/** The driver's synchronous copy, which needs no stream or event of ours. It waits for the
+ * application's default stream, so it is the last resort. */
 Status copy_synchronously(void *destination, const void *source, size_t length,
                           const MemoryInfo &gpu_side) {
     const CudaDriver *driver = CudaDriver::get();
-    if (!RowViews::instance().pack(source, length)) {  // as CopyEngine does
+    if (!RowViews::instance().pack(source, length)) {
         return Status::gpu_error;
     }
     CopyEngine engine;
@@ -58,18 +63,16 @@ Status copy_synchronously(void *destination, const void *source, size_t length,
         result = driver->stream_synchronize(nullptr);
     }
     if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(error,
-                   "cuMemcpy failed for a GPU copy of %zu bytes (%s): see whether the application "
-                   "freed the buffer too early or a kernel faulted (compute-sanitizer)",
-                   length, driver->error_name(result));
+        log_copy_failure("cuMemcpy", length, result);
     }
     return result == CUDA_SUCCESS ? Status::ok : Status::gpu_error;
 }
 
 }  // namespace
 
-/** UCP takes a copy between memory kinds for one that cannot fail: 1.13 goes on with what was in
- * the destination (src/ucp/dt/dt.c), later ones end the process. So nothing is left untried. */
+/** A failure is tried again, and at last by other means: UCP does not expect a copy between memory
+ * kinds to fail. UCP 1.13 goes on with what was in the destination (src/ucp/dt/dt.c), later
+ * releases end the process. */
 Status copy_any(void *destination, const void *source, size_t length) {
     constexpr int kAttempts = 3;
     Status status = Status::ok;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Many copies at once, between any kinds of memory.
 #include "core/copy/copy_pieces.hpp"
 
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_any.hpp"
-#include "core/copy/copy_sides.hpp"
+#include "core/copy/copy_operands.hpp"
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/row_copy_list.hpp"
 #include "core/kernels/kernel_code.hpp"
@@ -27,15 +26,15 @@ size_t distance(const void *from, const void *to) {
     return reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
 }
 
-/** From one row to the next, if `next` becomes one; what goes down in memory comes out as enormous.
- */
+/** The distances from one row to the next, if `next` becomes one. A distance downwards in memory
+ * comes out as enormous. */
 CopyRows distances(const CopyPiece &piece, const CopyPiece &next) {
     return piece.rows.count > 1 ? piece.rows
                                 : CopyRows{1, distance(piece.destination, next.destination),
                                            distance(piece.source, next.source)};
 }
 
-/** Whether `next` is one more row. */
+/** Whether `next` is the next row of `piece`. */
 bool continues(const CopyPiece &piece, const CopyPiece &next) {
     constexpr size_t kMaxPitch = size_t{1} << 31;  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
     const CopyRows rows = distances(piece, next);
@@ -51,7 +50,7 @@ bool adjoins(const CopyPiece &last, const CopyPiece &next) {
            distance(last.source, next.source) == last.length;
 }
 
-/** Row `row` alone. */
+/** Row number `row` as a piece of its own. */
 CopyPiece nth_row(const CopyPiece &piece, size_t row) {
     return {static_cast<unsigned char *>(piece.destination) + row * piece.rows.destination_pitch,
             static_cast<const unsigned char *>(piece.source) + row * piece.rows.source_pitch,
@@ -85,10 +84,10 @@ std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces) {
 
 namespace {
 
-/** Whether rows at `address` are in one allocation, or all in memory that the driver does not know:
- * elements of absolute addresses may lie at equal distances by chance. */
+/** Whether rows at `address` are in one allocation, or all in memory that the driver does not know.
+ * Elements of absolute addresses may lie at equal distances by chance. */
 bool lie_together(const void *address, size_t pitch, const CopyPiece &piece) {
-    constexpr size_t kPage = 4096;  // the least that one kind of memory takes
+    constexpr size_t kPage = 4096;  // the smallest range of one kind of memory
     const auto *begin = static_cast<const unsigned char *>(address);
     const size_t span = (piece.rows.count - 1) * pitch + piece.length;
     const MemoryInfo info = query_memory(address);
@@ -105,7 +104,7 @@ bool lie_together(const void *address, size_t pitch, const CopyPiece &piece) {
     return true;
 }
 
-/** Rows of which not all are in one allocation on either side come one by one. */
+/** Replaces pieces whose rows are in several allocations, on either side, by their rows. */
 std::vector<CopyPiece> separate_scattered(const std::vector<CopyPiece> &pieces) {
     std::vector<CopyPiece> separated;
     for (const CopyPiece &piece : pieces) {
@@ -124,7 +123,7 @@ std::vector<CopyPiece> separate_scattered(const std::vector<CopyPiece> &pieces) 
 
 // ---------------------------------------------------------------- copies
 
-/** Leaves every ticket used up. */
+/** Waits for all tickets, and uses them up. The first failure, else ok. */
 Status wait_all(CopyEngine &engine, std::vector<CopyTicket> &tickets) {
     Status worst = Status::ok;
     for (CopyTicket &ticket : tickets) {
@@ -134,15 +133,17 @@ Status wait_all(CopyEngine &engine, std::vector<CopyTicket> &tickets) {
     return worst;
 }
 
-CopyJob job_of(const CopyPiece &piece, const MemoryInfo &gpu_side, CopyDirection direction) {
-    return {piece.destination, piece.source, piece.length, gpu_side, direction, false, piece.rows};
+CopyJob job_of(const CopyPiece &piece, const CopySides &sides) {
+    CopyJob job = job_between(piece.destination, piece.source, piece.length, sides);
+    job.rows = piece.rows;
+    return job;
 }
 
-/** All rows by one call. */
-Status start_together(CopyEngine &engine, const CopyPiece &piece, CopyTicket *ticket) {
-    const CopySides sides = copy_sides(piece.destination, piece.source, piece.length);
+/** All rows by one call. `sides` are those of the piece. */
+Status start_together(CopyEngine &engine, const CopyPiece &piece, const CopySides &sides,
+                      CopyTicket *ticket) {
     if (sides.gpu_side) {
-        return engine.start(job_of(piece, *sides.gpu_side, sides.direction), ticket);
+        return engine.start(job_of(piece, sides), ticket);
     }
     for (size_t row = 0; row < piece.rows.count; ++row) {
         const CopyPiece one = nth_row(piece, row);
@@ -152,14 +153,19 @@ Status start_together(CopyEngine &engine, const CopyPiece &piece, CopyTicket *ti
 }
 
 /** Adds what has to be waited for to `tickets`. */
-Status start_piece(CopyEngine &engine, const CopyPiece &piece, std::vector<CopyTicket> *tickets) {
-    // Fewer are better off among the single copies of a batch (0.65 us each, and 3 us for a call).
+Status start_piece(CopyEngine &engine, const CopyPiece &piece, const CopySides &sides,
+                   std::vector<CopyTicket> *tickets) {
+    // Fewer are better off among the single copies of a batch: doc/decisions/copy-many-pieces.md.
     constexpr size_t kMinRows = 6;
     const size_t rows_together = piece.rows.count >= kMinRows ? piece.rows.count : 1;
     for (size_t row = 0; row < piece.rows.count; row += rows_together) {
         tickets->emplace_back();  // before the copy begins
+        const bool is_whole = rows_together == piece.rows.count;
+        const CopyPiece part = is_whole ? piece : nth_row(piece, row);
+        // Rows of managed memory may reside on different sides.
         const Status status = start_together(
-            engine, rows_together > 1 ? piece : nth_row(piece, row), &tickets->back());
+            engine, part, is_whole ? sides : copy_sides(part.destination, part.source, part.length),
+            &tickets->back());
         if (status != Status::in_progress) {
             tickets->pop_back();
         }
@@ -170,41 +176,66 @@ Status start_piece(CopyEngine &engine, const CopyPiece &piece, std::vector<CopyT
     return Status::ok;
 }
 
-/** Consecutive pieces that one launch can take, as far as their first bytes tell. */
+/** Consecutive pieces that one launch may copy. Decides by the first bytes of each piece. */
 class KernelGroup {
 public:
-    /** False when `piece` begins another group. */
-    bool add(const CopyPiece &piece) {
-        const CopySides sides = copy_sides(piece.destination, piece.source, piece.length);
-        if (!sides.gpu_side || !fits(sides)) {
-            return false;
+    /** Takes the piece at `begin`, and those behind it that go with it into one launch. */
+    KernelGroup(const std::vector<CopyPiece> &pieces, size_t begin) {
+        for (size_t i = begin; i < pieces.size(); ++i) {
+            const CopyPiece &piece = pieces[i];
+            CopySides sides = copy_sides(piece.destination, piece.source, piece.length);
+            const bool is_first = sides_.empty();
+            if (!is_first && !fits(sides)) {
+                break;
+            }
+            sides_.push_back(std::move(sides));
+            if (!sides_.back().gpu_side) {
+                break;
+            }
+            jobs_.push_back(job_of(piece, sides_.back()));
         }
-        infos_.push_back(*sides.gpu_side);
-        direction_ = sides.direction;
-        jobs_.push_back(job_of(piece, infos_.back(), direction_));
-        return true;
     }
+    /** How many pieces there are, at least one. */
+    size_t size() const { return sides_.size(); }
+    const CopySides &sides(size_t index) const { return sides_[index]; }
+    /** A job for each piece. Empty: the CPU copies the only one. */
     const std::vector<CopyJob> &jobs() const { return jobs_; }
 
 private:
     bool fits(const CopySides &sides) const {
-        return jobs_.empty() || (jobs_.size() < kMaxKernelJobs && direction_ == sides.direction &&
-                                 infos_.front().context == sides.gpu_side->context &&
-                                 infos_.front().device == sides.gpu_side->device);
+        return sides.gpu_side && jobs_.size() < kMaxKernelJobs &&
+               sides_.front().direction == sides.direction &&
+               sides_.front().gpu_side->context == sides.gpu_side->context &&
+               sides_.front().gpu_side->device == sides.gpu_side->device;
     }
 
-    std::deque<MemoryInfo> infos_;  // jobs refer to them
-    CopyDirection direction_ = CopyDirection::to_gpu;
+    std::deque<CopySides> sides_;  // jobs refer to them
     std::vector<CopyJob> jobs_;
 };
 
 // Half of what PinnedBufferPool has for their lists.
 constexpr size_t kMaxLaunches = PinnedBufferPool::kBlocks / 2;
 
-/** The same for all pieces. */
+/** Adds what has to be waited for to `tickets`. */
+Status start_group(CopyEngine &engine, const std::vector<CopyPiece> &pieces, size_t begin,
+                   const KernelGroup &group, std::vector<CopyTicket> *tickets) {
+    if (!group.jobs().empty() && engine.start_by_kernel(group.jobs(), tickets)) {
+        return Status::ok;
+    }
+    for (size_t i = 0; i < group.size(); ++i) {
+        const Status status = start_piece(engine, pieces[begin + i], group.sides(i), tickets);
+        if (status != Status::ok) {
+            return status;
+        }
+    }
+    return Status::ok;
+}
+
+/** Adds what has to be waited for to `tickets`. */
 Status start_pieces(CopyEngine &engine, const std::vector<CopyPiece> &pieces,
                     std::vector<CopyTicket> *tickets) {
-    for (auto next = pieces.begin(); next != pieces.end();) {
+    Status status = Status::ok;
+    for (size_t begin = 0; begin < pieces.size() && status == Status::ok;) {
         if (tickets->size() >= kMaxLaunches * kMaxKernelJobs) {
             const Status ended = wait_all(engine, *tickets);
             tickets->clear();
@@ -212,24 +243,11 @@ Status start_pieces(CopyEngine &engine, const std::vector<CopyPiece> &pieces,
                 return ended;
             }
         }
-        KernelGroup group;
-        const auto begin = next;
-        while (next != pieces.end() && group.add(*next)) {
-            ++next;
-        }
-        if (next == begin) {
-            ++next;
-        } else if (engine.start_by_kernel(group.jobs(), tickets)) {
-            continue;
-        }
-        for (auto piece = begin; piece != next; ++piece) {
-            const Status status = start_piece(engine, *piece, tickets);
-            if (status != Status::ok) {
-                return status;
-            }
-        }
+        const KernelGroup group(pieces, begin);
+        status = start_group(engine, pieces, begin, group, tickets);
+        begin += group.size();
     }
-    return Status::ok;
+    return status;
 }
 
 Status copy_together(const std::vector<CopyPiece> &pieces) {
@@ -275,7 +293,7 @@ Status copy_pieces(const std::vector<CopyPiece> &pieces) {
 
 namespace {
 
-/** Of pieces [begin, end); false when one is not for the kernel, or there is no memory. */
+/** Adds pieces [begin, end). False: a piece is not for the kernel, or there is no memory. */
 bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, RowCopyList *list) {
     for (size_t i = begin; i < end; ++i) {
         const CopyPiece &piece = pieces[i];
@@ -288,7 +306,8 @@ bool add_pieces(const std::vector<CopyPiece> &pieces, size_t begin, size_t end, 
     return true;
 }
 
-/** Waits for pieces [begin, end), which need at most kMaxLaunches. False: not all were copied. */
+/** Copies pieces [begin, end), which need at most kMaxLaunches, and waits. False: not all were
+ * copied. */
 bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces,
                size_t begin, size_t end) {
     std::deque<RowCopyList> lists;
@@ -308,7 +327,7 @@ bool run_lists(CopyEngine &engine, const MemoryInfo &gpu_side, const std::vector
     return how == KernelsEnd::ran;
 }
 
-/** False: not all was copied. */
+/** False: not all pieces were copied. */
 bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
     constexpr size_t kMaxAtOnce = kMaxLaunches * RowCopyList::kMax;
     BorrowedEngine engine;

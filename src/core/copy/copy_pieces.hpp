@@ -18,21 +18,20 @@ struct CopyPiece {
     CopyRows rows = {};  // one
 };
 
-/** Adds `piece` behind the others, as a part of the last one where it adjoins it or lies at its
- * distance. */
+/** Adds `piece` behind the others. It becomes part of the last one if it adjoins that one, or is
+ * its next row. */
 void append_joined(std::vector<CopyPiece> *pieces, const CopyPiece &piece);
 
 /** The same copies in fewer pieces, in the same order. */
 std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces);
 
-/** Copies all of them and waits, in any order and together where the driver permits. No destination
- * may overlap another one or a source. For callers from any thread, as copy_any(). ok or gpu_error,
- * logged. */
+/** Copies all pieces and waits, in any order, and together where the driver permits. No destination
+ * may overlap another one or a source. Returns ok or gpu_error, logged. Thread safe. */
 Status copy_pieces(const std::vector<CopyPiece> &pieces);
 
-/** The same where kernels reach all of them (kernels_reach()) and all is memory of the GPU of
- * `gpu_side`: by one launch for RowCopyList::kMax pieces, whatever they look like, if our kernels
- * are there. */
+/** Like copy_pieces(), for pieces that kernels reach (kernels_reach()) and that are all memory of
+ * the GPU of `gpu_side`. One launch copies RowCopyList::kMax pieces of any shape, if the context
+ * has our kernels. */
 Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces);
 
 }  // namespace gpushm

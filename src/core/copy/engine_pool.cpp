@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copy engines for callers that come from any thread.
 #include "core/copy/engine_pool.hpp"
 
 #include <mutex>
@@ -11,7 +10,7 @@ namespace {
 
 struct Pool {
     std::mutex mutex;
-    std::vector<std::unique_ptr<CopyEngine>> idle;  // has room for all
+    std::vector<std::unique_ptr<CopyEngine>> idle;  // has room for all that were made
     size_t made = 0;
 };
 

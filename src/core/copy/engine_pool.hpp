@@ -8,8 +8,8 @@
 
 namespace gpushm {
 
-/** An idle engine of a common pool, in which there are as many as threads have used at once. Thread
- * safe, but for the engine itself. */
+/** An idle engine of the pool of the process, until the destructor gives it back. The pool has as
+ * many engines as threads have used at once. The pool is thread safe, an engine is not. */
 class BorrowedEngine {
 public:
     BorrowedEngine();
@@ -20,7 +20,7 @@ public:
     CopyEngine &operator*() const { return *engine_; }
     CopyEngine *operator->() const { return engine_.get(); }
 
-    /** It failed and is not to be used again; not by the borrower either. */
+    /** The engine has failed, and nobody uses it again, not even the borrower. */
     void discard() { engine_.reset(); }
 
 private:

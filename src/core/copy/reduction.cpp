@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reductions of arrays in GPU memory.
 #include "core/copy/reduction.hpp"
 
 #include "core/copy/copy_any.hpp"
@@ -16,13 +15,12 @@
 namespace gpushm {
 namespace {
 
-/** An operand where the GPU of the result reaches it. */
+/** An operand of a reduction, in memory that the GPU of the result reaches. */
 class Operand {
 public:
     Operand(CopyEngine &engine, const MemoryInfo &gpu_side, const void *address, size_t bytes)
         : address_(engine.is_in_reach(gpu_side, address, bytes) ? address : nullptr) {
-        // A copy to the GPU and a kernel take less than two copies and the CPU (15 us and 0.2 us a
-        // KiB).
+        // From here on the GPU is quicker, with the copy: doc/decisions/copy-reductions.md.
         constexpr size_t kMinCopied = 32u << 10;
         if (address_ == nullptr && bytes >= kMinCopied) {
             block_.emplace(bytes, gpu_side);
@@ -31,10 +29,10 @@ public:
             address_ = copied ? block_->address() : nullptr;
         }
     }
-    /** Null: nowhere. */
+    /** Null: the GPU does not reach it. */
     const void *address() const { return address_; }
 
-    /** A kernel of which the end is not known reads it. */
+    /** A kernel whose end is not known reads it. */
     void leave() {
         if (block_) {
             block_->leave();
@@ -47,13 +45,14 @@ private:
 };
 
 KernelLaunch launch_of(ReductionParameters *parameters) {
-    constexpr uint64_t kMaxBlocks = 1056;  // 8 a multiprocessor of an H200
+    constexpr uint64_t kMaxBlocks = 1056;  // doc/decisions/copy-reductions.md
     const uint64_t blocks = (parameters->count + kReductionThreads - 1) / kReductionThreads;
     return {Kernel::reduce, static_cast<unsigned>(std::min(blocks, kMaxBlocks)), kReductionThreads,
             parameters};
 }
 
-/** A kernel that reads a number elsewhere ends the context of the application. */
+/** A kernel that reads a number at an address which is not aligned ends the context of the
+ * application. */
 bool is_aligned(const void *address, ElementType type) {
     return reinterpret_cast<uintptr_t>(address) % element_bytes(type) == 0;
 }

@@ -12,24 +12,25 @@ namespace gpushm {
 /** Bytes of an element. */
 size_t element_bytes(ElementType type);
 
-/** Whether GPUs have code for it. */
+/** Whether the reduction kernel has code for the operation on that type. */
 bool is_reduction(ReductionOperation operation, ElementType type);
 
-/** Whether the GPU that `gpu_side` is memory of has it in that memory's context. */
+/** Whether the reduction kernel is loaded in the context of the device memory `gpu_side`. */
 bool gpu_can_reduce(const MemoryInfo &gpu_side);
 
 /** How reduce_on_gpu() ended. */
 enum class GpuReduction {
     done,
-    left_to_cpu,  // nothing was done
-    lost,         // the driver does not say whether it was done or will be; logged
+    left_to_cpu,  // nothing was written
+    lost,         // the driver does not say whether the kernel has run or will run; logged
 };
 
-/** result[i] = first[i] `operation` second[i] for `count` elements, by the GPU in whose device
- * memory the result is; the result may be one of the operands. Waits. It is left to the CPU when
- * the result is elsewhere, the GPU has no code for that, an address is not a multiple of
- * element_bytes(), or the GPU reaches an operand only by a copy that does not pay. A GPU that
- * launches nothing is found when the CPU copies. Thread safe. */
+/** Computes result[i] = first[i] `operation` second[i] for `count` elements, and waits. The GPU in
+ * whose device memory the result lies does it. The result may be one of the operands. Thread safe.
+ *
+ * left_to_cpu: the result lies elsewhere, or the GPU has no code for the reduction, or an address
+ * is not a multiple of element_bytes(), or the GPU reaches an operand only by a copy that does not
+ * pay, or the driver does not launch the kernel. */
 GpuReduction reduce_on_gpu(ReductionOperation operation, ElementType type, void *result,
                            const void *first, const void *second, size_t count);
 

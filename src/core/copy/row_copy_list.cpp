@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies for one launch of the kernel of row_copy_kernel.cu.
 #include "core/copy/row_copy_list.hpp"
 
 #include "core/memory/memory_info.hpp"
@@ -9,9 +8,9 @@
 namespace gpushm {
 namespace {
 
-// What a thread copies before it pays to have more of them.
+// A thread copies so many words before more threads pay.
 constexpr uint64_t kWordsPerThread = 4;
-// What a GPU can have under way at once, so that blocks begin as others end.
+// More than a GPU has under way at once, so that blocks begin as others end.
 constexpr uint64_t kMaxBlocks = 2048;
 constexpr uint64_t kWarp = 32;
 

@@ -2,7 +2,7 @@
 // Copies for one launch of the kernel of row_copy_kernel.cu.
 #pragma once
 
-#include "core/copy/copy_engine.hpp"
+#include "core/copy/copy_types.hpp"
 #include "core/kernels/row_copy_kernel.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/reclaim/context_lifetime.hpp"
@@ -12,10 +12,10 @@
 
 namespace gpushm {
 
-/** What the kernel is given for `rows` of `length` bytes each. */
+/** The kernel's description of `rows` of `length` bytes each. */
 RowCopy row_copy(void *destination, const void *source, size_t length, const CopyRows &rows);
 
-/** Few copies are among the parameters of a launch, more in page-locked host memory. Must live
+/** Holds few copies among the parameters of a launch, more in page-locked host memory. Must live
  * until the kernel has ended. */
 class RowCopyList {
 public:
@@ -30,7 +30,7 @@ public:
     bool has_room() const { return copies_ != nullptr && contexts_alive_; }
     void add(const RowCopy &copy);
 
-    /** Refers to this list. */
+    /** The launch that makes the copies. It refers to this list. */
     KernelLaunch launch();
 
     /** The end of the kernel is not known: what it reads is never used for anything else. */
@@ -41,9 +41,8 @@ public:
     }
 
 private:
-    const ContextLifetimeLock contexts_alive_{
-        ContextLifetimeLock::Mode::alive_shared};  // in which this list, or what is copied, is
-                                                   // page-locked
+    // Other contexts, in which this list or copied memory may be page-locked, must last.
+    const ContextLifetimeLock contexts_alive_{ContextLifetimeLock::Mode::alive_shared};
     RowCopies parameters_;
     std::optional<HostBlock> block_;
     RowCopy *copies_;

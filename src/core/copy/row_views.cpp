@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks of GPU memory that stand for rows elsewhere.
 #include "core/copy/row_views.hpp"
-
-#include "core/copy/copy_pieces.hpp"
 
 #include <utility>
 
@@ -27,22 +24,22 @@ RowViews &RowViews::instance() {
 
 // ---------------------------------------------------------------- the table
 
-void RowViews::add(const void *block, const StridedRows &rows, bool is_source) {
+void RowViews::add(const void *block, const StridedRows &rows, PackRows pack) {
     auto view = std::make_shared<View>();
     view->block = block;
     view->rows = rows;
-    view->is_source = is_source;
+    view->pack_rows = pack;
     const std::lock_guard<std::mutex> lock(mutex_);
     views_[block] = std::move(view);
     count_.store(views_.size(), std::memory_order_release);
 }
 
-void RowViews::add_source(const void *block, const StridedRows &rows) {
-    add(block, rows, true);
+void RowViews::add_source(const void *block, const StridedRows &rows, PackRows pack) {
+    add(block, rows, pack);
 }
 
 void RowViews::add_destination(void *block, const StridedRows &rows) {
-    add(block, rows, false);
+    add(block, rows, nullptr);
 }
 
 void RowViews::remove(const void *block) {
@@ -57,8 +54,8 @@ std::optional<StridedRows> RowViews::destination(const void *address, size_t len
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = views_.find(address);
-    const bool is_it =
-        found != views_.end() && !found->second->is_source && found->second->rows.bytes() == length;
+    const bool is_it = found != views_.end() && found->second->pack_rows == nullptr &&
+                       found->second->rows.bytes() == length;
     return is_it ? std::optional(found->second->rows) : std::nullopt;
 }
 
@@ -85,7 +82,7 @@ std::vector<std::shared_ptr<RowViews::View>> RowViews::unpacked(const void *addr
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto &[block, view] : views_) {
         const auto first = reinterpret_cast<uintptr_t>(block);
-        if (view->is_source && !view->packed && first < begin + length &&
+        if (view->pack_rows != nullptr && !view->packed && first < begin + length &&
             begin < first + view->rows.bytes()) {
             found.push_back(view);
         }
@@ -96,11 +93,7 @@ std::vector<std::shared_ptr<RowViews::View>> RowViews::unpacked(const void *addr
 bool RowViews::pack(View &view) {
     const std::lock_guard<std::mutex> lock(view.packing);
     if (!view.packed) {
-        const StridedRows &rows = view.rows;
-        view.packed = copy_pieces({{const_cast<void *>(view.block),
-                                    reinterpret_cast<const void *>(rows.address),
-                                    rows.length,
-                                    {rows.count, rows.length, rows.pitch}}}) == Status::ok;
+        view.packed = view.pack_rows(const_cast<void *>(view.block), view.rows);
     }
     return view.packed;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blocks of GPU memory that stand for rows elsewhere.
+// Blocks of GPU memory whose contents lie in rows elsewhere.
 #pragma once
 
 #include <atomic>
@@ -26,37 +26,42 @@ struct StridedRows {
     uint64_t extent() const { return (count - 1) * pitch + length; }
 };
 
-/** UCP knows a message as one block of memory. Where its elements lie in rows, a copy engine reads
- * or writes them as quickly as the block (cuMemcpy2DAsync; H200, 1 MB in rows of 512 bytes: 12.5 us
- * as against 13.3), and to pack them takes 10 us. So the rows are in the block only when somebody
- * asks for the block itself: CopyEngine does for all that this process copies, and peers get it
- * from there. Memory of a view must not be read in any other way. Thread safe. */
+/** Fills `block` with the contents of `rows`, and waits; false, logged: the GPU fails. */
+using PackRows = bool (*)(void *block, const StridedRows &rows);
+
+/** Blocks whose contents lie elsewhere, until somebody reads the block.
+ *
+ * UCP knows a message as one block of memory. Where its elements lie in rows, a copy engine reads
+ * or writes the rows as quickly as a block, and to pack them costs a copy
+ * (doc/decisions/copy-lazy-packing.md). So a block is filled only when it is read: CopyEngine does
+ * that for all copies of this process, and peers get the block through copies of this process.
+ * Memory of a view must not be read in any other way. Thread safe. */
 class RowViews {
 public:
     static RowViews &instance();
 
-    /** The contents of `block` are what is in `rows`, until remove(). Throws std::bad_alloc. */
-    void add_source(const void *block, const StridedRows &rows);
+    /** The contents of `block` are those of `rows`, until remove(); `pack` fills it
+     * (add_row_source() of row_packing.hpp). Throws std::bad_alloc. */
+    void add_source(const void *block, const StridedRows &rows, PackRows pack);
     /** All that arrives at `block` may be written into `rows` instead, until remove(). Throws
      * std::bad_alloc. */
     void add_destination(void *block, const StridedRows &rows);
-    /** Both; of no effect on others. */
+    /** Ends a source or a destination; no effect on other blocks. */
     void remove(const void *block);
 
-    /** Where what arrives at `address`, for a block of `length` bytes, may go. */
+    /** The rows into which bytes for a block of `length` bytes at `address` may be written. */
     std::optional<StridedRows> destination(const void *address, size_t length) const;
 
-    /** What one key for [address, +length) can tell of: the only source in there, at `*block`. When
-     * there are several they are packed. */
+    /** The only source in [address, +length), at `*block`. If there are several, which one key
+     * cannot name, they are packed. */
     std::optional<StridedRows> name_source(const void *address, size_t length, const void **block);
 
-    /** Writes the contents of sources that overlap [address, +length) into them; false when the GPU
-     * fails, logged. */
+    /** Fills the sources that overlap [address, +length). False: the GPU fails, logged. */
     bool pack(const void *address, size_t length) {
         return !any() || pack_overlapping(address, length);
     }
 
-    /** What arrived for a destination is in its rows. */
+    /** The bytes that arrived for a destination are in its rows. */
     void set_filled(const void *block);
     bool is_filled(const void *block) const;
 
@@ -64,7 +69,7 @@ private:
     struct View {
         const void *block;
         StridedRows rows;
-        bool is_source;
+        PackRows pack_rows;  // null: it is a destination
         std::mutex packing;
         std::atomic<bool> packed{false};
         std::atomic<bool> filled{false};
@@ -72,14 +77,14 @@ private:
     using Views = std::unordered_map<const void *, std::shared_ptr<View>>;
 
     bool any() const { return count_.load(std::memory_order_acquire) != 0; }
-    void add(const void *block, const StridedRows &rows, bool is_source);
+    void add(const void *block, const StridedRows &rows, PackRows pack);
     std::vector<std::shared_ptr<View>> unpacked(const void *address, size_t length) const;
     bool pack_overlapping(const void *address, size_t length);
     static bool pack(View &view);
 
     mutable std::mutex mutex_;  // of views_; not held while anything is copied
     Views views_;
-    std::atomic<size_t> count_{0};  // of views_; who reads 0 has no view to ask for
+    std::atomic<size_t> count_{0};  // of views_; 0: there is no view
 };
 
 }  // namespace gpushm

@@ -19,7 +19,7 @@
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/reclaim/context_lifetime.hpp"
 #include "core/reclaim/kernel_preload.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <algorithm>
 #include <atomic>

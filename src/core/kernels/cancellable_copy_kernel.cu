@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies within a GPU, unless the copy was cancelled before its first block began. The driver's own
-// copies within a GPU are kernels, too, but once they are in a stream nobody can take them back.
+// Copies within a GPU, unless the copy was cancelled before its first block began. The driver
+// copies within a GPU by kernels, too, but nobody can cancel those once they are in a stream.
 #include "core/kernels/cancellable_copy_kernel.hpp"
 
 extern "C" {
@@ -30,14 +30,14 @@ __device__ uint64_t load(uint64_t *pair) {
     return *reinterpret_cast<volatile uint64_t *>(pair);
 }
 
-/** By the block that begins first, which saw `cancelled` before all others do. */
+/** Called by the block that begins first, which has read `cancelled` before all others. */
 __device__ void decide(const CancellableCopy &copy, Cancellation &state, bool cancelled) {
     uint64_t *decision = pair_at(&state.decided);
     const uint32_t wanted = cancelled ? high_of(load(decision)) : copy.number;
     *reinterpret_cast<volatile uint64_t *>(decision) = uint64_t{wanted} << 32 | copy.number;
 }
 
-/** What the first block decided, or will in a moment: it runs. */
+/** What the first block has decided, or will decide in a moment: it runs. */
 __device__ bool was_wanted(const CancellableCopy &copy, Cancellation &state) {
     uint64_t decision = load(pair_at(&state.decided));
     while (low_of(decision) != copy.number) {
@@ -46,7 +46,7 @@ __device__ bool was_wanted(const CancellableCopy &copy, Cancellation &state) {
     return high_of(decision) == copy.number;
 }
 
-/** One thread of each block asks, once. */
+/** Whether the block is to copy. One thread of each block asks, once. */
 __device__ bool is_wanted(const CancellableCopy &copy) {
     Cancellation &state = *reinterpret_cast<Cancellation *>(copy.cancellation);
     const uint64_t before =
@@ -56,7 +56,7 @@ __device__ bool is_wanted(const CancellableCopy &copy) {
         decide(copy, state, cancelled);
         return !cancelled;
     }
-    // A block that finds it not cancelled knows what the first one found: nothing is taken back.
+    // If this block finds that the copy is not cancelled, the first block found that, too.
     return !cancelled || was_wanted(copy, state);
 }
 
@@ -71,8 +71,8 @@ private:
     const uint4 *words_;
 };
 
-/** Words of 16 bytes at any address, put together of aligned ones of 4, up to 3 bytes before and
- * behind. */
+/** Words of 16 bytes at any address, composed of aligned words of 4. Reads up to 3 bytes before and
+ * behind them. */
 class ShiftedWords {
 public:
     explicit __device__ ShiftedWords(uint64_t address)
@@ -90,15 +90,15 @@ private:
     uint32_t bits_;
 };
 
-/** By all threads of the first block. */
+/** Copies by all threads of the first block. */
 __device__ void copy_bytes(uint64_t destination, uint64_t source, uint64_t length) {
     for (uint64_t i = threadIdx.x; blockIdx.x == 0 && i < length; i += blockDim.x) {
         reinterpret_cast<uint8_t *>(destination)[i] = reinterpret_cast<const uint8_t *>(source)[i];
     }
 }
 
-/** `count` words, and the bytes before and behind them. The words are on their way here while the
- * question is. */
+/** Copies `count` words, and the bytes before and behind them. The words are loaded while the
+ * atomic operation of is_wanted() is under way. */
 template <typename Source>
 __device__ void copy_words(const CancellableCopy &copy, uint64_t head, uint64_t count) {
     __shared__ bool wanted;
@@ -134,7 +134,7 @@ __device__ void copy_words(const CancellableCopy &copy, uint64_t head, uint64_t 
 
 extern "C" __global__ void __launch_bounds__(gpushm::kCancellableCopyThreads)
     gpushm_copy_unless_cancelled(const CancellableCopy copy) {
-    // Where words are shifted 3 bytes more are left at either end, so that nothing outside is read.
+    // ShiftedWords read 3 bytes more at either end. So 3 bytes more are left to copy_bytes() there.
     const bool alike = (copy.destination - copy.source) % 16 == 0;
     const uint64_t to_boundary = (16 - copy.destination % 16) % 16;
     const uint64_t head = alike || to_boundary >= 3 ? to_boundary : to_boundary + 16;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The code of our kernels in the contexts of the process.
 #include "core/kernels/kernel_code.hpp"
 
 #include "core/base/log.hpp"
@@ -22,7 +21,7 @@ struct NamedKernel {
 
 /** By Kernel. */
 constexpr NamedKernel kKernels[] = {
-    {kStandbyKernelName, false}, {kStandbyClusterName, true},  // the GPU has no clusters
+    {kStandbyKernelName, false}, {kStandbyClusterName, true},  // a GPU may have no clusters
     {kRowCopyKernelName, false}, {kReductionKernelName, false}, {kCancellableCopyKernelName, false},
 };
 

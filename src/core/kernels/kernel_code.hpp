@@ -15,35 +15,35 @@
 
 namespace gpushm {
 
-/** A Cancellation (cancellable_copy_kernel.hpp) in the memory of a GPU, and what it says while its
- * stream is empty. */
+/** A Cancellation (cancellable_copy_kernel.hpp) in the memory of a GPU, and the contents that it
+ * has while its stream is empty. */
 struct CancellationSlot {
     CUdeviceptr address = 0;
-    uint32_t number = 0;  // the last one that a copy had
+    uint32_t number = 0;  // of the last copy
     uint32_t begun = 0;
     uint32_t cancelled = 0;
 };
 
 enum class Kernel { standby, standby_cluster, copy_rows, reduce, cancellable_copy };
 
-/** That of one context. Never unloaded: it ends with the context. Thread safe. */
+/** The code in one context. It is never unloaded, but ends with the context. Thread safe. */
 class KernelCode {
 public:
-    /** Milliseconds. Waits for all work of the context, and meanwhile every other call of the
-     * driver for that context waits too (driver 580): only for a context in which no kernel can
-     * wait for a message. */
+    /** Loads the code, once. Takes milliseconds and waits for all work of the context. Meanwhile
+     * every other call of the driver for that context waits, too (driver 580). So it is only for a
+     * context in which no kernel can be waiting for a message. See
+     * doc/decisions/kernels-loading.md. */
     void load(CUcontext context);
 
-    /** Null when the code was not loaded or could not be, or lacks this kernel (standby_cluster).
-     */
+    /** Null: the code is not loaded, or lacks this kernel (standby_cluster). */
     CUfunction function(Kernel kernel) const {
         return loaded_.load(std::memory_order_acquire) ? functions_[static_cast<size_t>(kernel)]
                                                        : nullptr;
     }
 
-    /** One that nobody else has; none when all are taken, or the code was not loaded. */
+    /** A slot that nobody else has. None: all are taken, or the code is not loaded. */
     std::optional<CancellationSlot> take_cancellation() const;
-    /** Its stream is empty. */
+    /** The stream of the slot is empty. */
     void give_back_cancellation(const CancellationSlot &slot) const;
 
 private:
@@ -54,19 +54,19 @@ private:
     CUfunction functions_[5] = {};  // by Kernel; constant once loaded
 };
 
-/** Those of the process. Thread safe. */
+/** The code in all contexts of the process. Thread safe. */
 class KernelCodes {
 public:
     static KernelCodes &instance();
 
-    /** The build has code, and the driver takes it. */
+    /** Whether the build has code and the driver has the functions that it needs. */
     static bool possible();
 
-    /** That of a context, loaded by the first caller; null when it is not possible(). `id`:
+    /** The code in a context, which the first caller loads. Null: it is not possible(). `id` is
      * CudaDriver::context_id(). */
     std::shared_ptr<const KernelCode> load(CUcontext context, unsigned long long id);
 
-    /** What load() has made; null: nothing yet. */
+    /** What load() has made. Null: nothing yet. */
     std::shared_ptr<const KernelCode> find(CUcontext context, unsigned long long id);
 
 private:
@@ -74,11 +74,11 @@ private:
     ByContext<KernelCode> codes_;  // with those of contexts that have ended since the last load()
 };
 
-/** CUDA_LAUNCH_BLOCKING: a launch returns when the kernel has ended. */
+/** Whether CUDA_LAUNCH_BLOCKING is set: a launch returns when the kernel has ended. */
 bool launches_are_synchronous();
 
-/** Whether it is there in the context of device memory `gpu_side`; false for other memory. Thread
- * safe. */
+/** Whether `kernel` is loaded in the context of the device memory `gpu_side`. False for other
+ * memory. Thread safe. */
 bool has_kernel(const MemoryInfo &gpu_side, Kernel kernel);
 
 }  // namespace gpushm

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The predefined reductions of MPI, as Open MPI computes them on the CPU
-// (ompi/mca/op/base/op_base_functions.c), so that it does not matter where a part of a reduction
-// was computed: whole numbers wrap around, and of two operands of which one is no number, max and
-// min take the second.
+// The predefined reductions of MPI. They compute what Open MPI computes on the CPU
+// (ompi/mca/op/base/op_base_functions.c), so that parts of a reduction may be computed on either:
+// integers wrap around, and max and min take the second operand if one of them is not a number.
 #include "core/kernels/reduction_kernel.hpp"
 
 namespace {
@@ -35,7 +34,7 @@ struct Product {
         return static_cast<Number>(first * second);
     }
 };
-/** C++ multiplies these as int, which overflows. */
+/** C++ would multiply these as int, which overflows. */
 template <>
 __device__ uint16_t Product::operator()(uint16_t first, uint16_t second) const {
     return static_cast<uint16_t>(uint32_t{first} * second);
@@ -149,7 +148,7 @@ __device__ void combine_bits(const ReductionParameters &parameters) {
 
 }  // namespace
 
-/** For all but comparisons it does not matter whether a number has a sign. */
+/** Only comparisons depend on whether a type is signed. */
 extern "C" __global__ void __launch_bounds__(gpushm::kReductionThreads)
     gpushm_reduce(const gpushm::ReductionParameters parameters) {
     if (parameters.operation == ReductionOperation::max ||

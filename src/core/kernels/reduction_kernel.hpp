@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the kernel of reduction_kernel.cu is given, by value, among its launch's parameters.
+// The parameters of the kernel of reduction_kernel.cu, which a launch passes by value.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ enum class ElementType : uint32_t {
     float64
 };
 
-/** result[i] = first[i] OPERATION second[i]. The result may be one of the operands; otherwise
- * nothing overlaps. */
+/** For result[i] = first[i] OPERATION second[i]. Arrays of the GPU's address space. The result may
+ * be one of the operands; otherwise they do not overlap. */
 struct ReductionParameters {
     uint64_t result;
     uint64_t first;

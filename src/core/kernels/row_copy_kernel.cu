@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies the pieces of derived datatypes: many short ones, anywhere in memory that the GPU reaches.
+// Copies the pieces of derived datatypes: many short pieces, anywhere in memory that the GPU
+// reaches.
 #include "core/kernels/row_copy_kernel.hpp"
 
 namespace {
@@ -7,11 +8,11 @@ namespace {
 using gpushm::RowCopies;
 using gpushm::RowCopy;
 
-// Loads that a thread has in flight: memory of hosts and peers answers after a microsecond.
+// Loads that a thread has in flight: memory of the host and of peers answers after a microsecond.
 constexpr uint32_t kLoadsInFlight = 4;
 
-/** Where the words of a copy are. Numbers of 32 bits: a division of longer ones takes as long as a
- * load. */
+/** Where the words of a copy are. Counts in 32 bits, because a division of longer numbers takes as
+ * long as a load. */
 template <typename Word>
 class Words {
 public:
@@ -36,8 +37,8 @@ private:
     const uint32_t per_row_;
 };
 
-/** All threads of a copy together, of which each block has a group; neighbouring threads take
- * neighbouring words. */
+/** Copies by all threads of a copy together; each block has a group of them. Neighbouring threads
+ * take neighbouring words. */
 template <typename Word>
 __device__ void copy_words(const RowCopy &copy, uint32_t group) {
     const Words<Word> words(copy);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the kernel of row_copy_kernel.cu is given: copies of rows, among its launch's parameters or
-// in page-locked host memory, which the CPU has written before the launch and leaves alone until it
-// has ended: the launch is the only synchronisation (CUDA C++ Programming Guide, "Page-Locked Host
-// Memory"). Who waits for it finds everything done.
+// The parameters of the kernel of row_copy_kernel.cu: copies of rows, by value or in page-locked
+// host memory. The CPU writes that memory before the launch and leaves it alone until the kernel
+// has ended. The launch is the only synchronisation (CUDA C++ Programming Guide, "Page-Locked Host
+// Memory"). All copies are made when the kernel has ended.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace gpushm {
 
 constexpr char kRowCopyKernelName[] = "gpushm_copy_rows";
 constexpr uint32_t kRowCopyThreads = 256;  // of a block
-// Among the parameters, of which 3 KiB more make a launch 1 us longer (H200).
+// Copies by value. Longer parameters make a launch slower: doc/decisions/copy-many-pieces.md.
 constexpr uint32_t kMaxRowCopyParameters = 12;
 
-// Words of a copy (word_bytes()): what the kernel can count, with room for the threads that pass
-// the end.
+// The most words of a copy (word_bytes()) that the kernel can count, with room for threads that
+// pass the end.
 constexpr uint64_t kMaxRowCopyWords = uint64_t{1} << 31;
 
 /** `rows` times `length` bytes; the addresses of rows lie at equal distances. */
@@ -24,12 +24,13 @@ struct RowCopy {
     uint64_t source;
     uint64_t length;
     uint64_t rows;
-    uint64_t destination_pitch;  // of no meaning where there is one row
+    uint64_t destination_pitch;  // of no meaning if there is one row
     uint64_t source_pitch;
 };
 
-/** Blocks (0..., y) of the grid work on as many copies as they have groups of threads, then on
- * those of all rows of the grid behind them. Nothing overlaps. */
+/** The threads of each block form groups of threads_per_copy. Group g of the blocks with equal
+ * blockIdx.y makes copy blockIdx.y * groups + g, all these blocks together, and then every
+ * (gridDim.y * groups)th copy behind that. Copies do not overlap. */
 struct RowCopies {
     uint64_t count;
     uint64_t list;              // address of as many RowCopy for the GPU; 0: `copy`
@@ -38,8 +39,8 @@ struct RowCopies {
     RowCopy copy[kMaxRowCopyParameters];
 };
 
-/** Bytes of the words in which the kernel copies: the widest that divide every address and length.
- */
+/** Bytes of the words by which the kernel copies: the widest to which every address and length is
+ * aligned. */
 #ifdef __CUDACC__
 __host__ __device__
 #endif
@@ -52,7 +53,7 @@ __host__ __device__
     return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-/** Of the whole copy. */
+/** The number of words of the whole copy. */
 inline uint64_t words_of(const RowCopy &copy) {
     return copy.length / word_bytes(copy) * copy.rows;
 }

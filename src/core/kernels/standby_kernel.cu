@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The standby kernel: a block, or a cluster of blocks, that stays on the GPU for a while and copies
-// what it is told by StandbyControl (standby_protocol.hpp). A copy that it does takes 3.5 to 4.5
-// us, of which the driver and the copy engine take 7 (H200).
+// The standby kernel: a block, or a cluster of blocks, that stays on the GPU for a while and makes
+// the copies that it finds in StandbyControl (standby_protocol.hpp). doc/decisions/standby-why.md
+// has what that gains.
 //
-// Of a cluster the first block does all but large copies, of which all blocks do a part: a
-// processor moves 20 to 40 GB/s from and to other memory than its own. The others wait at the
-// cluster's barrier meanwhile.
+// The first block of a cluster makes small copies alone. All blocks make a part of a large copy,
+// because one processor moves less than the bus (doc/decisions/standby-blocks.md). The other blocks
+// wait at the barrier of the cluster meanwhile.
 //
-// Memory order, by the memory model of the PTX ISA: a lane reads its unit with an acquire load at
-// system scope. What the CPU wrote before the unit happens before all that the lane does later, and
-// by the barrier of the block (bar.sync, which synchronizes its threads; of the warp where one warp
-// does all) before the copies of all threads. The copies happen before the next barrier, and so
-// before thread 0's release store of `done`: who reads it with acquire sees them, and a kernel that
-// is launched after that too. With the barrier of the cluster (arrive.release, wait.acquire) the
-// same holds for the threads of all its blocks: causality order goes through barriers of any scope
-// that includes both threads.
+// Memory order, by the memory model of the PTX ISA:
+// - A lane reads its unit with an acquire load at system scope. All that the CPU wrote before the
+//   unit happens before all that the lane does later.
+// - By the barrier of the block (bar.sync; that of the warp where one warp does everything) it
+//   happens before the copies of all threads.
+// - The copies happen before the next barrier, and so before thread 0's release store of `done`. A
+//   CPU that reads `done` with acquire sees them, and so does a kernel that is launched after that.
+// - The barrier of the cluster (arrive.release, wait.acquire) does this for the threads of all
+//   blocks: causality order goes through barriers of any scope that includes both threads.
 //
-// Such a store waits until the host and all peers have taken what was stored for them. Where all
-// went to memory of this GPU a fence of the GPU's scope takes 0.3 us less: with it the copies are
-// in this GPU's second-level cache, through which go all who read that memory, its kernels and copy
-// engines, peers and network cards; the CPU does not. (The PTX model lets such a fence order what
-// this GPU's threads do; that a CPU stands between them, which launches the later one, it does not
-// speak of.)
+// A release store at system scope waits until the host and all peers have taken the stores to them.
+// If all copies went to memory of this GPU, a fence of the GPU's scope is quicker
+// (doc/decisions/standby-device-code.md). Behind it the bytes are in this GPU's second-level cache.
+// Kernels and copy engines of the GPU, peers and network cards read that memory through this cache;
+// the CPU does not read it. The PTX model lets such a fence order the actions of this GPU's
+// threads. It does not say anything of a CPU that stands between them and launches the later one.
 //
-// What is read ahead the other warps of the first block load behind the barrier that ends the copy,
-// and so behind the lanes' acquire loads, into shared memory; by the barrier before the next batch
-// all warps see it there.
+// Bytes that are read ahead: the warps of the first block but warp 0 load them into shared memory,
+// behind the barrier that ends the copy, and so behind the lanes' acquire loads. By the barrier
+// before the next batch all warps see them.
 #include "core/kernels/standby_protocol.hpp"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -56,12 +57,11 @@ constexpr uint32_t kLanes = 32;
 constexpr uint32_t kAllLanes = ~0u;
 constexpr uint32_t kMaxCommands = kStandbyWindow / 2;
 
-// What a lane has in flight: so many words, as large as the alignment permits.
+// So many words a lane has in flight, as large as the alignment permits.
 constexpr uint32_t kInFlight = 8;
 
-// Host memory comes in lines of so many bytes. Two loads of a warp that share one wait for each
-// other: where a source began 16 bytes behind a line, as what malloc gives does, 1 KiB took 5.5 us
-// instead of 4.5, 16 KiB 9.0 instead of 5.2 (H100).
+// Host memory comes in lines of so many bytes. Two loads of a warp that share a line wait for each
+// other: doc/decisions/standby-lines.md.
 constexpr uint32_t kLine = 64;
 
 constexpr uint32_t kBeatLane = kStandbyWindow;
@@ -72,29 +72,29 @@ struct Copy {
     uint32_t length;
 };
 
-/** Where what was copied lies. */
+/** Where the destinations of copies are. */
 enum class Reach { own_gpu, anywhere };
 
-/** What is to be read ahead. */
+/** Bytes to be read ahead. */
 struct Ahead {
     uint64_t source;
     uint32_t length;  // 0: nothing
 };
 
-/** What was read ahead: the bytes at a source are behind the beginning of `lines` as far as the
- * source is behind that of a line. */
+/** Bytes that were read ahead. They begin as far behind the beginning of `lines` as their source
+ * begins behind the beginning of a line. */
 struct Held {
     alignas(16) unsigned char lines[kStandbyMostAhead + kLine];
 };
 
-/** Copies that the warps share out among themselves, in pieces. Without units it has no pieces. */
+/** Copies that the warps divide among themselves, in pieces. Without units it has no pieces. */
 struct Batch {
     uint32_t units;  // that it used up; 0: the kernel is to leave
     uint32_t copies;
     uint32_t pieces;  // of all copies
     Reach reach;
-    uint32_t is_held;  // it is one copy, of what was read ahead
-    Ahead ahead;       // behind them
+    uint32_t is_held;  // it is one copy, of bytes that were read ahead
+    Ahead ahead;       // to be read behind the copies
     Copy copy[kMaxCommands];
     uint32_t piece_shift[kMaxCommands];  // see piece_shift()
     uint32_t first_piece[kMaxCommands];
@@ -106,7 +106,7 @@ __device__ uint64_t nanoseconds() {
     return now;
 }
 
-/** One load of 16 bytes; what it brings is never older than that of an earlier one. */
+/** One load of 16 bytes, which never returns an older value than an earlier load. */
 __device__ StandbyUnit load_unit(const StandbyUnit *unit) {
     uint64_t low;
     uint64_t high;
@@ -136,7 +136,7 @@ __device__ void store_release(uint64_t *word, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-/** `done`, behind copies to there. */
+/** Stores `done`, ordered behind copies to `reach`. */
 __device__ void publish(uint32_t *word, uint32_t value, Reach reach) {
     if (reach == Reach::own_gpu) {
         asm volatile("fence.acq_rel.gpu;" ::: "memory");
@@ -146,7 +146,9 @@ __device__ void publish(uint32_t *word, uint32_t value, Reach reach) {
     }
 }
 
-/** Past this GPU's first-level cache, which may hold what somebody else has overwritten. */
+/** A load past this GPU's first-level cache, which may hold bytes that somebody else has
+ * overwritten.
+ */
 template <typename Word>
 __device__ Word load_fresh(uint64_t address) {
     return __ldcv(reinterpret_cast<const Word *>(address));
@@ -159,27 +161,29 @@ __device__ void store_through(uint64_t address, Word value) {
 
 // ---------------------------------------------------------------- copies
 
-/** The size of the words by which a copy goes, the largest that both addresses are aligned to, as a
- * power of two. */
+/** The size of the words of a copy as a power of two: the largest to which both addresses are
+ * aligned.
+ */
 __device__ uint32_t word_shift(const Copy &copy) {
     const uint64_t alignment = copy.destination | copy.source;
     return alignment % 16 == 0 ? 4 : alignment % 8 == 0 ? 3 : alignment % 4 == 0 ? 2 : 0;
 }
 
-/** What a warp copies at a time, in bytes, as a power of two: a division takes 0.1 us here. */
+/** The bytes that a warp copies at a time, as a power of two, which avoids a division
+ * (doc/decisions/standby-device-code.md). */
 __device__ uint32_t piece_shift(const Copy &copy) {
     constexpr uint32_t kWordsShift = 8;
     static_assert(kLanes * kInFlight == 1u << kWordsShift, "of all lanes");
     return kWordsShift + word_shift(copy);
 }
 
-/** How far behind the beginning of a line it begins. */
+/** How far the address is behind the beginning of a line. */
 __device__ uint32_t line_offset(uint64_t address) {
     return static_cast<uint32_t>(address) % kLine;
 }
 
-/** Pieces are counted from the line in which the source begins: all but the first begin with a
- * line. */
+/** Pieces are counted from the line in which the source begins, so that all but the first begin
+ * with a line. */
 __device__ uint32_t pieces_of(const Copy &copy, uint32_t shift) {
     return (line_offset(copy.source) + copy.length + (1u << shift) - 1) >> shift;
 }
@@ -192,8 +196,9 @@ __device__ Copy piece_of(const Copy &copy, uint32_t shift, uint32_t index) {
 }
 
 /** A warp copies `bytes`, a multiple of the size of Word, between addresses that are aligned to it.
- * Each of its loads is of whole lines (of bytes: of half a line), but for the first and the last
- * one. */
+ * All of its loads but the first and the last one are of whole lines (of half a line if Word is a
+ * byte).
+ */
 template <typename Word>
 __device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source, uint32_t bytes,
                                            uint32_t lane) {
@@ -220,8 +225,8 @@ __device__ __forceinline__ void copy_words(uint64_t destination, uint64_t source
     }
 }
 
-/** Words as large as the alignment of both addresses permits; what is left over goes by bytes,
- * which are on their way at the same time. */
+/** A warp copies words as large as the alignment of both addresses permits, and the rest by bytes,
+ * which are in flight at the same time. */
 __device__ __forceinline__ void copy_piece(const Copy &piece, uint32_t lane) {
     const uint32_t shift = word_shift(piece);
     const uint32_t whole = piece.length >> shift << shift;
@@ -244,7 +249,7 @@ __device__ __forceinline__ void copy_piece(const Copy &piece, uint32_t lane) {
     }
 }
 
-/** What a warp does of it, number `member` of `members`. */
+/** Copies the share of warp number `member` of `members`. */
 __device__ void copy_share(const Batch &batch, uint32_t member, uint32_t members, uint32_t lane) {
     for (uint32_t piece = member; piece < batch.pieces; piece += members) {
         const bool begins_before = lane < batch.copies && batch.first_piece[lane] <= piece;
@@ -257,15 +262,14 @@ __device__ void copy_share(const Batch &batch, uint32_t member, uint32_t members
 
 // ---------------------------------------------------------------- reading ahead
 
-/** All threads but those of warp 0, which polls meanwhile, fetch it by words of 16 bytes, of which
- * the first and the last one may be of its neighbours (on the same page). */
+/** All threads but those of warp 0, which polls meanwhile, load the bytes by words of 16 bytes. The
+ * first and the last word may include neighbouring bytes, on the same page. */
 template <uint32_t kThreads>
 __device__ void read_ahead(const Ahead &ahead, Held &held) {
     using Word = uint4;
     constexpr uint32_t kReaders = kThreads - kLanes;
     constexpr uint32_t kWord = sizeof(Word);
-    constexpr uint32_t kInFlight =
-        4;  // enough for 8 KiB; more is more code beside the loop that polls
+    constexpr uint32_t kInFlight = 4;  // doc/decisions/standby-device-code.md
     const uint64_t line = ahead.source - line_offset(ahead.source);
     const uint32_t first = line_offset(ahead.source) / kWord * kWord;
     const uint32_t end = line_offset(ahead.source) + min(ahead.length, kStandbyMostAhead);
@@ -289,8 +293,8 @@ __device__ void read_ahead(const Ahead &ahead, Held &held) {
     }
 }
 
-/** All threads of the block store what was read ahead; `bytes` is a multiple of the size of Word.
- */
+/** All threads of the block store bytes that were read ahead. `bytes` is a multiple of the size of
+ * Word. */
 template <typename Word, uint32_t kThreads>
 __device__ void store_held_words(const Copy &copy, uint32_t bytes, const Held &held) {
     const unsigned char *source = &held.lines[line_offset(copy.source)];
@@ -321,14 +325,14 @@ __device__ void store_held(const Copy &copy, const Held &held) {
 
 // ---------------------------------------------------------------- commands
 
-/** What a lane knows of the unit that it has read. */
+/** The unit that a lane has read. */
 struct Seen {
     StandbyUnit unit;
-    bool begins;     // a command that is there as a whole
+    bool begins;     // it begins a command that is there as a whole
     uint32_t units;  // of that command
 };
 
-/** Stores what the unit at `index` of a command's payload carries. */
+/** Stores the payload in the unit at `index` of a command's payload. */
 __device__ void store_payload(const StandbyUnit &unit, uint32_t index, uint64_t destination,
                               uint32_t length) {
     const uint32_t offset = index * kStandbyUnitPayload;
@@ -351,9 +355,9 @@ __device__ void store_payload(const StandbyUnit &unit, uint32_t index, uint64_t 
     }
 }
 
-/** The payload of inline commands: each lane writes what its unit carries. */
+/** Stores the payload of inline commands: each lane that in its unit. */
 __device__ void store_inline(const Seen &seen, uint32_t begins, uint32_t units, uint32_t lane) {
-    // The command that a lane's unit belongs to begins at the nearest lane at or before it.
+    // The command of a lane's unit begins at the nearest lane at or before it.
     const uint32_t first = kLanes - 1 - __clz(begins & (kAllLanes >> (kLanes - 1 - lane)));
     const uint64_t destination = __shfl_sync(kAllLanes, seen.unit.word, first);
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, first);
@@ -369,7 +373,9 @@ __device__ Copy copy_at(const Seen &seen, uint32_t lane) {
             __shfl_sync(kAllLanes, seen.unit.argument, lane) & kStandbyLength};
 }
 
-/** A warp answers with what lies at the copy's source; its destination is the answer's number. */
+/** A warp answers with the bytes at the copy's source. The copy's destination is the answer's
+ * number.
+ */
 __device__ void store_answer(StandbyControl &control, const Copy &copy, uint32_t lane) {
     constexpr uint32_t kWords = kStandbyUnitPayload / sizeof(uint32_t);
     static_assert(kStandbyAnswerUnits == kLanes, "a unit a lane");
@@ -395,19 +401,20 @@ __device__ bool is_answer(const Seen &seen, uint32_t there) {
     return (argument & kStandbyAnswer) != 0 && (there & 3) == 3;
 }
 
-/** Whether one warp copies it alone: quicker than to tell the others. */
+/** Whether one warp makes the copy alone, which is quicker than to tell the others. */
 __device__ bool is_small(const Copy &copy) {
     return pieces_of(copy, piece_shift(copy)) <= 1;
 }
 
-/** Whether nothing is there but one command, of `units`; its first unit has `argument`. So it is
- * mostly, and nothing is found out sooner. */
+/** Whether nothing is there but one command, of `units`, whose first unit has `argument`. That is
+ * the usual case, and the quickest to find out. */
 __device__ bool is_one_command(uint32_t there, uint32_t argument, uint32_t *units) {
     *units = gpushm::standby_units(argument);
     return *units <= kStandbyWindow && there == (1u << *units) - 1;
 }
 
-/** Serves inline payload; whether that was all but for one small copy, which goes to `copy`. */
+/** Serves inline payload. Whether nothing else was there but one small copy, which goes to `copy`
+ * (length 0: not even that). */
 __device__ bool is_little(const Seen &seen, uint32_t begins, uint32_t units, uint32_t lane,
                           Copy &copy) {
     store_inline(seen, begins, units, lane);
@@ -428,7 +435,7 @@ __device__ void list_copy(const Copy &copy, uint32_t index, uint32_t first_piece
     batch.first_piece[index] = first_piece;
 }
 
-/** Describes the copies for all warps; each lane whose unit begins one writes its own. */
+/** Describes the copies for all warps. Each lane whose unit begins a copy writes that one. */
 __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     const bool copies = seen.begins && (seen.unit.argument & kStandbyInline) == 0;
     const Copy copy = {seen.unit.word, __shfl_down_sync(kAllLanes, seen.unit.word, 1),
@@ -451,9 +458,8 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
     }
 }
 
-/** Which lanes have read a unit that begins a command of the next batch; in `*units`, how many
- * units those commands, which are there as a whole, have. `there`: the lanes whose unit has the
- * expected number. */
+/** The lanes whose unit begins a command of the next batch. Those commands are there as a whole,
+ * and have `*units` units together. `there`: the lanes whose unit has the expected number. */
 __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units) {
     const uint32_t there_in_a_row = __ffs(~there) - 1;
     seen.units = gpushm::standby_units(seen.unit.argument);
@@ -468,11 +474,11 @@ __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uin
     return begins;
 }
 
-/** How long the kernel stays; the lane that reads the beat decides. The clock of the processor is
- * read in no time but may run more slowly than its limits assume; the timer takes as long as a
- * poll. */
+/** How long the kernel stays. The lane that reads the beat decides. Reading the clock of the
+ * processor costs nothing, but it may run more slowly than the limits assume; reading the timer
+ * takes as long as a poll. */
 struct Patience {
-    // About 9 and 70 us. Not in polls, of which one with many long copies takes 0.4 ms.
+    // About 9 and 70 us: doc/decisions/standby-device-code.md.
     static constexpr long long kCyclesBetweenTimers = 16'000;
     static constexpr long long kCyclesBetweenTimersAtWork = 128'000;
 
@@ -494,7 +500,7 @@ struct Patience {
         return nanoseconds() > end_of_life;
     }
 
-    /** Work is as good as a beat, and rarely has to wait for the timer. */
+    /** Whether the kernel leaves. Work counts as a beat, and the timer is read less often then. */
     __device__ bool ends(const StandbyUnit &unit, const StandbyParameters &limits, bool has_work) {
         const long long now = clock64();
         if (unit.word != beat || has_work) {
@@ -506,9 +512,9 @@ struct Patience {
     }
 };
 
-/** Where the copies of the first `units` go, for lane 0. Several commands are taken for ones to
- * anywhere: a vote on all of them makes the whole loop slower (0.2 us; the compiler loses sight of
- * which lanes go together). */
+/** Where the copies of the first `units` go, for lane 0. Several commands count as copies to
+ * anywhere: a vote on all of them would make the whole loop slower
+ * (doc/decisions/standby-device-code.md). */
 __device__ Reach reach_of(const StandbyUnit &first, uint32_t units) {
     return units == gpushm::standby_units(first.argument) && (first.argument & kStandbyOwnGpu) != 0
                ? Reach::own_gpu
@@ -517,8 +523,8 @@ __device__ Reach reach_of(const StandbyUnit &first, uint32_t units) {
 
 enum class Work { none, little, batch };
 
-/** What the only command that is there, a copy, has to do with reading ahead. `held`: the number of
- * the command whose next source was read. */
+/** Whether the only command that is there, a copy, uses bytes that were read ahead or reads others
+ * ahead. `held`: the number of the command whose next source was read. */
 struct Reading {
     bool is_held;
     Ahead ahead;
@@ -535,9 +541,9 @@ struct Reading {
     __device__ bool is_plain() const { return !is_held && ahead.length == 0; }
 };
 
-/** Finds out what there is to do, and serves inline payload. little: `*units` of it are served once
- * the small copy in `copy` (length 0: none) is done; batch: copies for all warps are in `batch`.
- * `held`: as in Reading. */
+/** Finds out what there is to do, and serves inline payload. little: `*units` units are served once
+ * the small copy in `copy` (length 0: none) is made. batch: copies for all warps are in `batch`.
+ * `held` is that of Reading. */
 __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t held, uint32_t *units,
                           Copy &copy, Batch &batch) {
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
@@ -576,9 +582,9 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t he
     return Work::batch;
 }
 
-/** Warp 0: waits for commands and serves what is quicker done alone, inline payload and one small
- * copy. Returns with copies for all warps in `batch`, or with no unit when the kernel is to leave.
- * `next` is the first unit that is not served; `held` as in Reading. */
+/** Warp 0: waits for commands, and serves those that are quicker served alone, inline payload and
+ * one small copy. Returns with copies for all warps in `batch`, or with no unit when the kernel is
+ * to leave. `next` is the first unit that is not served, `held` that of Reading. */
 __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint32_t held,
                       uint32_t lane, Patience &patience, Batch &batch) {
     StandbyControl &control = *parameters.control;
@@ -636,7 +642,7 @@ template <uint32_t kBlocks, uint32_t kThreads>
 struct Shape {
     static constexpr uint32_t kWarps = kThreads / kLanes;
 
-    /** Of all threads of all blocks. */
+    /** Waits for all threads of all blocks. */
     static __device__ __forceinline__ void barrier() {
         asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
         asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -647,8 +653,9 @@ struct Shape {
         copy_share(batch, warp * kBlocks + blockIdx.x, kBlocks * kWarps, lane);
     }
 
-    /** The first block's part of the work that it has found; when it returns all is copied. To tell
-     * other blocks takes 0.4 us: of what the warps here do at once they hear nothing. */
+    /** The first block's part of a batch; when it returns, all is copied. Copies that the warps of
+     * this block make in one go are not worth the time that it takes to tell the other blocks
+     * (doc/decisions/standby-device-code.md). */
     static __device__ __forceinline__ void copy(const Batch &batch, uint32_t warp, uint32_t lane) {
         if constexpr (kBlocks > 1) {
             if (batch.pieces > kWarps + batch.copies) {
@@ -662,7 +669,7 @@ struct Shape {
         __syncthreads();
     }
 
-    /** A batch without units: the others leave. */
+    /** Tells the other blocks of a batch without units: they leave. */
     static __device__ void send_away() {
         if constexpr (kBlocks > 1) {
             barrier();
@@ -671,9 +678,10 @@ struct Shape {
     }
 
 #ifdef GPUSHM_HAS_CLUSTERS
-    /** A block that is not the first one; `batch` is its copy of the first one's. Each batch takes
-     * two barriers: before the first the first block writes it, between them all copy, and all who
-     * read it have done so when the second is over. */
+    /** A block that is not the first one; `batch` is its copy of the first block's. Each batch
+     * takes two barriers. The first block writes it before the first barrier. Between the barriers
+     * all blocks read it and copy. So the first block may write the next one behind the second
+     * barrier. */
     static __device__ void help(Batch &batch, uint32_t warp, uint32_t lane) {
         constexpr uint32_t kWords = sizeof(Batch) / sizeof(uint32_t);
         static_assert(kWords * sizeof(uint32_t) == sizeof(Batch) && kWords <= kThreads,
@@ -693,7 +701,7 @@ struct Shape {
 #endif
 };
 
-/** The block that serves the commands; those that help, if there are any, are in Shape::help(). */
+/** The block that serves the commands. The others, if there are any, are in Shape::help(). */
 template <uint32_t kBlocks, uint32_t kThreads>
 __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch,
                                       Held &held) {
@@ -705,7 +713,7 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
     if (threadIdx.x == 0) {
         store_release(&control.started, parameters.launch);
     }
-    // Warp 0 only: the first unit that is not served, and the number of the command whose next
+    // For warp 0: the first unit that is not served, and the number of the command whose next
     // source is in `held`.
     uint32_t next = parameters.first;
     uint32_t reader = 0;
@@ -717,8 +725,8 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
         if (batch.units == 0) {
             break;
         }
-        // Warp 0 writes the next batch while others read ahead: after the copy's barrier only it
-        // looks at this one.
+        // Warp 0 writes the next batch while others read ahead. So only warp 0 uses this one behind
+        // the barrier that ends the copy.
         const Ahead ahead = batch.ahead;
         reader = ahead.length != 0 ? next : reader;
         next += batch.units;
@@ -751,7 +759,7 @@ extern "C" __global__ void __launch_bounds__(kStandbyThreads)
 }
 
 #ifdef GPUSHM_HAS_CLUSTERS
-/** Two blocks of it would fit a processor: no more than half of its registers. */
+/** Two blocks would fit a processor, so that a block takes no more than half of the registers. */
 extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
     __launch_bounds__(kStandbyClusterThreads, 2)
         gpushm_standby_cluster(StandbyParameters parameters) {

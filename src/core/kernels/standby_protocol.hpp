@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a CPU and the standby kernel share: a block of page-locked host memory, StandbyControl.
 //
-// The kernel (standby_kernel.cu) is one block of threads, or a cluster of blocks, that stays on the
-// GPU for a while, polls `units` and copies what it is told there; the CPU's side is
-// standby_kernel.hpp. Nobody else touches the control, but several threads of the process may be
-// the CPU's side, one at a time. Of a cluster's blocks only the first one does; it tells the others
-// by barriers of the cluster.
+// The kernel (standby_kernel.cu) is one block of threads, or a cluster of blocks. It stays on the
+// GPU for a while, polls `units` and makes the copies that they describe. The CPU's side is
+// standby_queue.hpp and standby_kernel.hpp. Several threads of the process may be the CPU's side,
+// one at a time; nobody else touches the control. Only the first block of a cluster touches it, and
+// tells the others by barriers of the cluster.
 //
 //   CPU                                              GPU
 //   launches the kernel ------------------------->   started = launch
 //   writes the units of a command  -------------->   one warp polls the next 31 units and the beat
-//                                                    with one load; copies what is complete, a
-//                                                    batch
+//                                                    with one load; the kernel copies all complete
+//                                                    commands together, as a batch
 //   polls done  <---------------------------------   done = the first unit that is not served
 //   beats, while it waits  ---------------------->   leaves when the beat stops, when its life ends
 //   sees what was not served  <-------------------   or when it is told to: left = {launch, unit}
@@ -21,17 +21,17 @@
 //   copy     {destination, length}  {source, which}
 //   inline   {destination, length}  {12 bytes of payload}  ...
 //   answer   {number, length}       {source, 0}
-//   copy, and read ahead            {destination, length}  {source, which}  {next source, next
-//   length}
+//   copy, and read ahead
+//            {destination, length}  {source, which}  {next source, next length}
 //
-// A kernel that reads ahead fetches, behind the copy and while the CPU is told of it, what lies at
-// the next source into memory of its own. A later copy whose second unit has the number of that
-// command's first unit as `which` has this source and is no longer: a kernel that still holds it
-// takes it from there, any other one from the source. So what lies there must not change between
-// the two commands. 0 is no command's number.
+// A kernel that reads ahead copies the bytes at the next source into memory of its own, behind the
+// copy and while the CPU learns that the copy has ended. `which` names such a command by the number
+// of its first unit: the copy has the source that this command has read ahead, and is no longer. A
+// kernel that still has the bytes takes them from its memory, any other kernel from the source. So
+// the source must not change between the two commands. 0 is no command's number.
 //
-// An answer goes to `answer` here, from where the CPU takes it to its destination in host memory;
-// its source and its length are multiples of 4.
+// An answer goes to `answer`. The CPU takes it from there to its destination in host memory. Its
+// source and its length are multiples of 4.
 //
 // Units are numbered 0, 1, 2, ... since the process began; unit n lies at n modulo kStandbyUnits.
 #pragma once
@@ -40,15 +40,15 @@
 
 namespace gpushm {
 
-/** Sixteen bytes that are written with one store and read with one load: both sides' hardware keeps
- * an aligned unit in one piece (a PCIe read of a cache line, the Intel SDM volume 3, 9.1.1, for
- * stores of 16 bytes on processors with AVX), so that a unit with the expected tag is a whole one
- * (core_gpu_litmus_test.cpp tries it). Written by the CPU, read by the GPU (acquire).
+/** Sixteen bytes that are written with one store and read with one load. The hardware of both sides
+ * keeps an aligned unit in one piece (a PCIe read of a cache line; the Intel SDM volume 3, 9.1.1,
+ * for stores of 16 bytes on processors with AVX). So a unit with the expected tag is a whole one;
+ * core_gpu_litmus_test.cpp tries it. Written by the CPU, read by the GPU (acquire).
  *
- * `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another
- * number than he waits for takes the unit for "not there yet"; what an older round left there is
- * such a one. The CPU writes unit n only when `done` has passed n - kStandbyUnits. A CPU that dies
- * in the middle of a command leaves it incomplete, which the kernel does not serve. */
+ * `tag` is the unit's number << 1, plus 1 for the first unit of a command. A reader that finds
+ * another number than the expected one, such as that of an older round, takes the unit as "not
+ * there yet". The CPU writes unit n only when `done` has passed n - kStandbyUnits. A CPU that dies
+ * in the middle of a command leaves it incomplete, and the kernel does not serve it. */
 struct alignas(16) StandbyUnit {
     uint64_t word;      // first: destination; second and third: source; inline: 8 bytes of payload
     uint32_t argument;  // first: length in bytes, and flags; second: which; third: length; inline:
@@ -56,9 +56,9 @@ struct alignas(16) StandbyUnit {
     uint32_t tag;
 };
 
-// In the first unit's `argument`. kStandbyOwnGpu: the destination is memory of the kernel's own
-// GPU. kStandbyReadAhead: of a copy only. kStandbyEndsBatch: what is behind this command the kernel
-// begins when it has told of this one.
+// Flags in the `argument` of the first unit. kStandbyOwnGpu: the destination is memory of the
+// kernel's own GPU. kStandbyReadAhead: of a copy only. kStandbyEndsBatch: the kernel begins later
+// commands only when `done` has passed this one.
 constexpr uint32_t kStandbyInline = 1u << 31;
 constexpr uint32_t kStandbyAnswer = 1u << 30;
 constexpr uint32_t kStandbyOwnGpu = 1u << 29;
@@ -67,7 +67,7 @@ constexpr uint32_t kStandbyEndsBatch = 1u << 27;
 constexpr uint32_t kStandbyLength = kStandbyEndsBatch - 1;  // the rest
 
 constexpr uint32_t kStandbyUnits = 512;
-/** The units that the kernel looks at at a time; a command is at most as long. */
+/** The units that the kernel polls with one load; no command has more. */
 constexpr uint32_t kStandbyWindow = 31;
 
 /** Bytes of payload that ride in one unit. */
@@ -78,7 +78,7 @@ constexpr uint32_t kStandbyMostInline = 8 * kStandbyUnitPayload;
 constexpr uint32_t kStandbyAnswerUnits = 32;
 constexpr uint32_t kStandbyMostAnswer = kStandbyAnswerUnits * kStandbyUnitPayload;
 
-/** Bytes that are read ahead, at most. */
+/** The most bytes that are read ahead. Each block has so much shared memory. */
 constexpr uint32_t kStandbyMostAhead = 16u << 10;
 
 /** How many units a command takes; `argument` is that of its first unit. */
@@ -95,39 +95,38 @@ __host__ __device__
 struct StandbyControl {
     StandbyUnit units[kStandbyUnits];
 
-    /** `word` changes as long as a thread of the process waits for messages; `argument` is the
-     * number of a launch that is to leave at once. Each is written by the CPU on its own (relaxed:
-     * they order nothing), read by the kernel together with the units. If the process dies they
+    /** `word` changes as long as a thread of the process waits for messages. `argument` is the
+     * number of a launch that is to leave at once. The CPU writes each of them on its own (relaxed:
+     * they order nothing), the kernel reads them together with the units. If the process dies, they
      * stay as they are, and the kernel leaves. */
     alignas(128) StandbyUnit beat;
 
-    /** All units below it are served: what their commands wrote is visible to the CPU, to other
-     * processes and to kernels that are launched afterwards. Written by the kernel (store-release
-     * at system scope, after a barrier of all who copied behind the copies; see standby_kernel.cu
-     * where all of them were kStandbyOwnGpu), read by the CPU (acquire). Behind an answer it is
-     * written relaxed, and says nothing of it. The CPU sets it before a launch, when no kernel is
-     * there. If the kernel is killed it stays. */
+    /** All units below it are served: the bytes that their commands wrote are visible to the CPU,
+     * to other processes and to kernels that are launched afterwards. Written by the kernel
+     * (store-release at system scope, behind the copies and a barrier of all threads that copied;
+     * standby_kernel.cu says how if all were kStandbyOwnGpu), read by the CPU (acquire). Behind an
+     * answer it is written relaxed, and says nothing of the answer. The CPU sets it before a
+     * launch, when no kernel is there. If the kernel is killed, it stays. */
     alignas(128) uint32_t done;
 
     /** The launch that runs, or ran last. Written by the kernel (release) before anything else,
-     * read by the CPU: commands are given only to a kernel that has said so, since one that a full
-     * GPU does not let start may never do so. */
+     * read by the CPU, which gives commands only to a kernel that has written it: a kernel may
+     * never start on a GPU that is full. */
     alignas(128) uint32_t started;
 
     /** launch << 32 | the first unit that was not served: the kernel of that launch touches nothing
      * any more. Written by the kernel (release) as its last action, read by the CPU (acquire),
-     * which has the rest copied otherwise. A kernel that is killed does not write it: then the
-     * state of its stream tells. */
+     * which copies the rest by other means. A kernel that is killed does not write it; the state of
+     * its stream tells that. */
     alignas(8) uint64_t left;
 
-    /** What an answer brings, each unit by itself: `word` and `argument` are 12 bytes of it, `tag`
-     * is the answer's number. Written by the kernel (relaxed stores of 16 bytes, in any order),
-     * read by the CPU with loads of 16 bytes: a unit with the expected number is a whole one, as
-     * above, so that nothing has to wait until the bus has taken what was stored (1.1 us of a copy
-     * to the host, H200). One answer at a time: the CPU asks for one when all commands before it
-     * have ended. No number is used twice: before they begin again the CPU clears all units. A
-     * kernel writes them before `left`. If it is killed some are missing, and the state of its
-     * stream tells. */
+    /** The bytes of an answer. Each unit has 12 of them in `word` and `argument`, and the answer's
+     * number in `tag`. Written by the kernel (relaxed stores of 16 bytes, in any order), read by
+     * the CPU with loads of 16 bytes. A unit with the expected number is a whole one, so nothing
+     * waits until the bus has taken the stores (doc/decisions/standby-device-code.md). One answer
+     * at a time: the CPU asks for one when all earlier commands have ended. No number is used
+     * twice: before the numbers begin again the CPU clears all units. A kernel writes them before
+     * `left`. If it is killed, some are missing, and the state of its stream tells that. */
     alignas(128) StandbyUnit answer[kStandbyAnswerUnits];
 };
 
@@ -147,9 +146,10 @@ struct StandbyParameters {
     StandbyControl *control;  // as the GPU addresses it
     uint32_t launch;          // number of this launch, not 0
     uint32_t first;           // the unit to begin with
-    uint32_t
-        beat_limit_cycles;   // so long without a change of the beat it stays, by the GPU's clock
-    uint32_t life_limit_ns;  // and not longer than this and what it finds at a time takes
+    // It leaves after so many cycles of the GPU's clock without a change of the beat,
+    uint32_t beat_limit_cycles;
+    // and after so long in any case, as soon as it has served the commands of a batch.
+    uint32_t life_limit_ns;
 };
 
 }  // namespace gpushm

@@ -6,7 +6,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/reclaim/deferred_free.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <sys/mman.h>
 

@@ -6,7 +6,7 @@
 #include "core/kernels/kernel_code.hpp"
 #include "core/reclaim/context_in_use.hpp"
 #include "core/reclaim/quiescence.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <atomic>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/stream_captures.hpp"
 #include "core/reclaim/context_lifetime.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 
 namespace gpushm {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the CPU stores and loads a unit of standby_protocol.hpp: in one piece, as a GPU does.
+// How the CPU stores and loads a unit of standby_protocol.hpp: in one piece, like a GPU.
 #pragma once
 
 #include "core/kernels/standby_protocol.hpp"
@@ -22,9 +22,9 @@
 
 namespace gpushm {
 
-/** Whether units go in one piece. In halves they may be seen torn when they are overwritten; among
- * CPUs, which look at the half with the tag first, one that is written for the first time is not.
- */
+/** Whether units go in one piece. In halves a unit may be seen torn when it is overwritten. Between
+ * CPUs, which look at the half with the tag first, a unit that is written for the first time is not
+ * seen torn. */
 constexpr bool units_are_whole() {
 #ifdef GPUSHM_UNITS_IN_HALVES
     return false;
@@ -33,8 +33,8 @@ constexpr bool units_are_whole() {
 #endif
 }
 
-/** One store of 16 bytes, behind those before it. The instruction is named, for of _mm_store_si128
- * the compiler makes two stores of 8 bytes when that suits it (GCC 12 does). */
+/** One store of 16 bytes, ordered behind earlier stores. Inline assembly, because a compiler may
+ * make two stores of 8 bytes of _mm_store_si128 (GCC 12 does). */
 inline void store_unit(StandbyUnit &destination, const StandbyUnit &unit) {
     static_assert(sizeof(unit) == 16 && offsetof(StandbyUnit, argument) == 8, "two halves");
 #ifdef GPUSHM_UNITS_IN_HALVES
@@ -50,8 +50,8 @@ inline void store_unit(StandbyUnit &destination, const StandbyUnit &unit) {
 #endif
 }
 
-/** One load of 16 bytes, before those behind it. Of _mm_load_si128 the compiler makes loads of the
- * members where only these are looked at (GCC 12). */
+/** One load of 16 bytes, ordered before later loads. Inline assembly, because a compiler may make
+ * loads of single members of _mm_load_si128 (GCC 12 does). */
 inline StandbyUnit load_unit(const StandbyUnit &source) {
     StandbyUnit unit;
 #ifdef GPUSHM_UNITS_IN_HALVES

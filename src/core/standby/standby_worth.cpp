@@ -15,7 +15,7 @@ constexpr uint64_t kStepOfLongest = 3;
 constexpr uint64_t kMaxGrowth = 6;
 constexpr uint64_t kForgottenOfLongest = 64;
 
-// A step ends here though no gap was long.
+// A step with so many copies ends even if no gap was long.
 constexpr uint32_t kMaxStepCopies = 256;
 
 constexpr uint32_t kFirstWatchedCopies = 4;
@@ -57,7 +57,7 @@ bool is_with_kernel(uint64_t slot) {
 }  // namespace
 
 void StandbyWorth::note_copy(uint64_t now, uint64_t waits) {
-    now = std::max(now, last_copy_);  // another thread has looked at the clock later
+    now = std::max(now, last_copy_);  // another thread may have read the clock later
     const uint64_t gap = now - std::exchange(last_copy_, now);
     ++copies_;
     if (gap >= kLongPauseNs) {

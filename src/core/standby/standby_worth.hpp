@@ -6,7 +6,7 @@
 
 namespace gpushm {
 
-/** A count of copies does not tell what the kernel costs a program: waits for the GPU take longer,
+/** Counting copies does not show what the kernel costs a program: waits for the GPU take longer,
  * launches take a CPU, and the program's kernels run beside it. The time from one small copy to the
  * next contains all of this, whatever else a step of the program does. So a trial measures steps
  * with the kernel and without it in turn. The quicker way stays until a later trial finds the other
@@ -27,20 +27,21 @@ namespace gpushm {
  * copy differs for two windows, the program begins or ceases to wait for the GPU in its steps, or
  * there was a long pause.
  *
- * One thread at a time. */
+ * See doc/decisions/standby-worth.md. One thread at a time. */
 class StandbyWorth {
 public:
-    /** So long a pause is none between two copies of a step. */
+    /** A pause that is as long is not within a step. */
     static constexpr uint64_t kLongPauseNs = 10'000'000;
 
     /** A small copy begins. `now`: monotonic_nanoseconds(). `waits`: how often the process has
      * waited for all work of a GPU so far. */
     void note_copy(uint64_t now, uint64_t waits);
 
-    /** What the next copy is to find: also before the first trial, and in trials. */
+    /** Whether the kernel is to be there for the next copy. Defined before the first trial and in
+     * trials, too. */
     bool wants_kernel() const { return with_; }
     bool is_trying() const { return trying_; }
-    /** What a copy took, step and all, when the ways were last compared. For the log. */
+    /** The time of a step divided by its copies, when the ways were last compared. For the log. */
     double compared_ns(bool with) const { return compared_ns_[with ? 1 : 0]; }
 
 private:

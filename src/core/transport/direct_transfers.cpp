@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/direct_transfers.hpp"
 
+#include "core/copy/reachability.hpp"
+#include "core/copy/standby_policy.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/registration_table.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/transport/joint_copies.hpp"
 
 #include <algorithm>
@@ -282,6 +285,7 @@ CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
                    {destination.count, destination.pitch, plan.source.pitch},
                    with_host && !is_get};
     job.other_side = plan.view.other_side;
+    job.to_host = with_host && is_get;
     job.urgent = is_idle;
     job.joint_bytes = joint_bytes_of_direct_copy(destination.length, destination.count,
                                                  plan.view.one_gpu, with_host);

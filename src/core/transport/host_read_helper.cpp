@@ -5,6 +5,7 @@
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/memory/registration_table.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/transport/host_pieces.hpp"
 
 #include <algorithm>

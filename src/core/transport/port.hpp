@@ -7,7 +7,7 @@
 #include "core/memory/registration_table.hpp"
 #include "core/shm/mailbox_layout.hpp"
 #include "core/shm/mailbox_receiver.hpp"
-#include "core/standby/standby_kernel.hpp"
+#include "core/standby/standby_registry.hpp"
 #include "core/transport/connection.hpp"
 #include "core/transport/port_services.hpp"
 

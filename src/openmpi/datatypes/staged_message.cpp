@@ -4,6 +4,7 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/copy/engine_pool.hpp"
+#include "core/copy/row_packing.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_query.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
@@ -99,7 +100,7 @@ bool StagedMessage::pack() const {
     as_possible([&] {
         const std::optional<StridedRows> elements = rows();
         if (elements && name_buffer(info_).can_be_mapped()) {
-            RowViews::instance().add_source(block(), *elements);
+            add_row_source(block(), *elements);
             is_shown = true;
         }
     });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The one region that osc/ucx attaches to a dynamic window, which contains every address
-// (doc/design/dynamic-windows.md): the memory that is really attached, and the functions of UCP that are
-// replaced in osc/ucx.
+// (doc/design/dynamic-windows.md): the memory that is really attached, and the functions of UCP
+// that are replaced in osc/ucx.
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/memory/memory_query.hpp"
+#include "core/copy/copy_batch.hpp"
+
+#include "core/copy/reachability.hpp"
+
+namespace gpushm {
+
+BatchedCopy batched(const CopyJob &job, CopyOperands &operands) {
+    BatchedCopy copy = {job.destination, job.source, job.length, job.rows};
+    copy.source_id = job.source_may_go ? job.gpu_side.buffer_id : 0;
+    copy.other_side = job.other_side;
+    if (job.rows.count > 1) {
+        copy.destination_on_gpu = !job.to_host && operands.destination.info().needs_gpu();
+        copy.source_on_gpu = !job.from_host && operands.source.info().needs_gpu();
+    }
+    return copy;
+}
+
+void CopyBatch::clear() {
+    copies.clear();
+    bytes = 0;
+    joint_bytes = 0;
+    event = nullptr;
+    by_kernel = false;
+    list.reset();
+    done = false;
+}
+
+void CopyBatch::drop_gone() {
+    for (BatchedCopy &copy : copies) {
+        copy.failed = copy.source_id != 0 && query_memory(copy.source).buffer_id != copy.source_id;
+    }
+}
+
+/** The program may have freed it by a cudaFree that sent the standby kernel away, if the message
+ * was given up (a forced close). A kernel that is launched now would touch what is not there. */
+bool CopyBatch::has_lost_memory() const {
+    return gpu_side_id != 0 && query_memory(gpu_side).buffer_id != gpu_side_id;
+}
+
+bool CopyBatch::is_within_gpu() const {
+    const BatchedCopy &copy = copies.front();
+    if (direction != CopyDirection::to_gpu || copy.other_side == OtherSide::elsewhere) {
+        return false;
+    }
+    if (copy.other_side == OtherSide::same_gpu) {
+        return true;
+    }
+    const MemoryInfo destination = query_memory(copy.destination);
+    return is_of_gpu(destination, copy.destination, copy.length) &&
+           is_of_same_gpu(destination, query_memory(copy.source), copy.source, copy.length);
+}
+
+std::shared_ptr<CopyBatch> new_batch(std::shared_ptr<CopyBatch> &last_done) {
+    if (last_done.use_count() != 1) {
+        return std::make_shared<CopyBatch>();
+    }
+    last_done->clear();
+    return std::move(last_done);
+}
+
+}  // namespace gpushm

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/copy/driver_copies.hpp"
+
+#include "core/base/log.hpp"
+#include "core/copy/row_copy_list.hpp"
+#include "core/copy/stream_calls.hpp"
+#include "core/cuda/driver_watch.hpp"
+#include "core/cuda/retry_once.hpp"
+#include "core/pinning/segment_table.hpp"
+
+#include <algorithm>
+
+namespace gpushm {
+namespace {
+
+CUresult copy_rows(const BatchedCopy &copy, CUstream stream) {
+    CUDA_MEMCPY2D rows = {};
+    rows.srcMemoryType = copy.source_on_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    rows.srcDevice = device_pointer(copy.source);
+    rows.srcHost = copy.source;
+    rows.srcPitch = copy.rows.source_pitch;
+    rows.dstMemoryType = copy.destination_on_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    rows.dstDevice = device_pointer(copy.destination);
+    rows.dstHost = copy.destination;
+    rows.dstPitch = copy.rows.destination_pitch;
+    rows.WidthInBytes = copy.length;
+    rows.Height = copy.rows.count;
+    return CudaDriver::get()->memcpy_2d_async(&rows, stream);
+}
+
+/** False: nothing runs. */
+bool launch_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
+    batch.list = std::make_unique<RowCopyList>(batch.copies.size());
+    if (!batch.list->has_room()) {
+        return false;
+    }
+    for (const BatchedCopy &copy : batch.copies) {
+        batch.list->add(row_copy(copy.destination, copy.source, copy.length, copy.rows));
+    }
+    const CUresult result = launch_kernel(context, stream, batch.list->launch());
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(debug, "the kernel that copies many pieces could not be launched (%s)",
+                   CudaDriver::get()->error_name(result));
+        batch.list.reset();
+    }
+    return result == CUDA_SUCCESS;
+}
+
+/** Whether one call can submit all copies. */
+bool fits_one_call(const CopyBatch &batch) {
+    return batch.copies.size() > 1 && batch.copies.size() <= kCopiesPerBatch &&
+           CudaDriver::get()->has_memcpy_batch() &&
+           std::all_of(batch.copies.begin(), batch.copies.end(), [](const BatchedCopy &copy) {
+               return copy.rows.count == 1 && !copy.failed;
+           });
+}
+
+/** Submits all copies with one call; false: nothing runs. A driver that refuses does not say which
+ * copy it refuses, nor whether others run. */
+bool submit_by_one_call(const GpuContext &context, const CopyStream &stream,
+                        const CopyBatch &batch) {
+    const CudaDriver *driver = CudaDriver::get();
+    CUdeviceptr destinations[kCopiesPerBatch];
+    CUdeviceptr sources[kCopiesPerBatch];
+    size_t lengths[kCopiesPerBatch];
+    for (size_t i = 0; i < batch.copies.size(); ++i) {
+        destinations[i] = device_pointer(batch.copies[i].destination);
+        sources[i] = device_pointer(batch.copies[i].source);
+        lengths[i] = batch.copies[i].length;
+    }
+    const CUresult result = in_context(context.handle(), context.id(), [&] {
+        return driver->memcpy_batch(destinations, sources, lengths, batch.copies.size(),
+                                    stream.handle);
+    });
+    if (result != CUDA_SUCCESS) {
+        in_context(context.handle(), context.id(),
+                   [&] { return driver->stream_synchronize(stream.handle); });
+    }
+    return result == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult submit_copy(const GpuContext &context, const CopyStream &stream, const BatchedCopy &copy) {
+    const OwnCopies own;
+    return retry_once([&] {
+        return in_context(context.handle(), context.id(), [&] {
+            return copy.rows.count > 1
+                       ? copy_rows(copy, stream.handle)
+                       : CudaDriver::get()->memcpy_async(device_pointer(copy.destination),
+                                                         device_pointer(copy.source), copy.length,
+                                                         stream.handle);
+        });
+    });
+}
+
+bool submit_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
+    if (batch.by_kernel && launch_copies(context, stream, batch)) {
+        return true;
+    }
+    if (fits_one_call(batch) && submit_by_one_call(context, stream, batch)) {
+        return true;
+    }
+    bool runs = false;
+    for (BatchedCopy &copy : batch.copies) {
+        if (copy.failed) {
+            continue;
+        }
+        const CUresult result = submit_copy(context, stream, copy);
+        copy.failed = result != CUDA_SUCCESS;
+        runs |= !copy.failed;
+        if (copy.failed) {
+            log_copy_failure("cuMemcpyAsync", copy.length, result);
+        }
+    }
+    return runs;
+}
+
+CUresult launch_kernel(const GpuContext &context, const CopyStream &stream,
+                       const KernelLaunch &launch) {
+    const CUfunction function =
+        context.kernels != nullptr ? context.kernels->function(launch.kernel) : nullptr;
+    const bool possible =
+        function != nullptr &&
+        (launch.host_memory == nullptr || SegmentTable::instance().ensure_pinned(
+                                              launch.host_memory, context.handle(), context.id()));
+    if (!possible) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    void *parameters[] = {launch.parameters};
+    return in_context(context.handle(), context.id(), [&] {
+        return CudaDriver::get()->launch_kernel(function, launch.blocks, launch.blocks_y, 1,
+                                                launch.threads, 1, 1, 0, stream.handle, parameters,
+                                                nullptr);
+    });
+}
+
+}  // namespace gpushm

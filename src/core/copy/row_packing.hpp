@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sources of RowViews, which the engines of this process fill.
+#pragma once
+
+#include "core/copy/row_views.hpp"
+
+namespace gpushm {
+
+/** RowViews::add_source(), with copy_pieces() to fill the block. Throws std::bad_alloc. */
+void add_row_source(const void *block, const StridedRows &rows);
+
+}  // namespace gpushm

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/standby/standby_registry.hpp"
+
+#include "core/base/monotonic_clock.hpp"
+#include "core/kernels/kernel_code.hpp"
+#include "core/standby/gpu_claims.hpp"
+
+#include <pthread.h>
+
+#include <new>
+
+namespace gpushm {
+namespace {
+
+/** Whether the processor reads and writes StandbyUnit over PCIe in one piece: true of x86. */
+constexpr bool processor_stores_units_whole() {
+#ifdef __x86_64__
+    return true;
+#else
+    return false;
+#endif
+}
+
+// This thread is within tend_all(), and has the mutex.
+thread_local bool tending = false;
+
+}  // namespace
+
+StandbyKernels &StandbyKernels::instance() {
+    // Never destroyed: at process exit the driver may be gone before us.
+    static StandbyKernels *kernels = new StandbyKernels;
+    // A forked child has no kernels, nor the thread that may have had the mutex.
+    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
+        StandbyDemand::instance().begin_anew();
+        new (kernels) StandbyKernels;
+    });
+    return *kernels;
+}
+
+// When the plugin is loaded: a child that is forked within the first call would wait for its end.
+[[maybe_unused]] static const StandbyKernels &made_at_load = StandbyKernels::instance();
+
+void StandbyKernels::configure(const StandbyConfig &config) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!configured_) {
+        configured_ = true;
+        config_ = config;
+    }
+}
+
+bool StandbyKernels::possible() const {
+    return config_.mode != StandbyConfig::Mode::off && KernelCodes::possible() &&
+           processor_stores_units_whole() && !launches_are_synchronous();
+}
+
+void StandbyKernels::prepare(CUcontext context) {
+    std::shared_ptr<StandbyKernel> kernel;
+    // Destroyed without the mutex: their driver calls wait for an Absence.
+    ByContext<StandbyKernel> ended;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!possible()) {
+            return;
+        }
+        ended = take_ended(kernels_);
+        const unsigned long long id = CudaDriver::get()->context_id(context);
+        if (kernels_.find({context, id}) != kernels_.end()) {
+            return;
+        }
+        kernel = std::make_shared<StandbyKernel>(context, id, config_);
+        kernels_[{context, id}] = kernel;
+    }
+    kernel->load();
+}
+
+std::shared_ptr<StandbyKernel> StandbyKernels::find(CUcontext context, unsigned long long id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = kernels_.find({context, id});
+    return found != kernels_.end() ? found->second : nullptr;
+}
+
+void StandbyKernels::tend_all(StandbyKernel::Moment moment) {
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock) {
+        return;  // another thread does it
+    }
+    const uint64_t now = monotonic_nanoseconds();
+    const bool may_launch = !StandbyDemand::instance().has_absence();
+    bool wanted = false;
+    tending = true;
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        wanted |= kernel->tend(moment, may_launch, now);
+    }
+    tending = false;
+    StandbyDemand::instance().set_wanted(wanted);
+}
+
+void StandbyKernels::leave_to_peer(CUcontext context) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &[key, kernel] : kernels_) {
+        if (key.first == context) {
+            if (kernel->is_loaded()) {
+                GpuClaims::instance().release(kernel->device());
+            }
+            kernel->retire();
+            StandbyDemand::instance().want();  // until it has left
+        }
+    }
+}
+
+/** Whether all kernels have left. Within tend_all(), which launches kernels, it is a tool's
+ * callback that calls the driver: this thread has the mutex. */
+bool StandbyKernels::begin_absence(uint64_t patience_ns) {
+    StandbyDemand::instance().begin_absence();
+    if (!StandbyDemand::instance().wanted()) {
+        return true;
+    }
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    if (!tending) {
+        lock.lock();
+    }
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        kernel->dismiss();
+    }
+    // Some calls of the driver take longer beside a kernel that is leaving than this wait:
+    // doc/decisions/standby-device-code.md.
+    const uint64_t end = monotonic_nanoseconds() + patience_ns;
+    bool complete = true;
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        while (kernel->is_there() && monotonic_nanoseconds() < end) {
+        }
+        if (kernel->is_there()) {
+            kernel->look_whether_killed();
+        }
+        complete &= !kernel->is_there();
+    }
+    return complete;
+}
+
+void StandbyKernels::log_use() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &[key, kernel] : kernels_) {
+        (void)key;
+        kernel->log_use();
+    }
+}
+
+}  // namespace gpushm
