@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kBytes = 512;
 
-/** Not at once: the driver would wait for all work of the context. */
+/** Not at once, because the driver would wait for all work of the context. */
 void free_later(const ContextInUse &in_use, CUdeviceptr address) {
     defer_free(in_use.context, in_use.id, [in_use, address] {
         const CudaDriver *driver = CudaDriver::get();
@@ -26,7 +26,7 @@ void free_later(const ContextInUse &in_use, CUdeviceptr address) {
     });
 }
 
-/** Ends with the context, when it can be mapped. */
+/** Memory that can be mapped; it ends with the context. */
 std::optional<BufferKey> allocate(const ContextInUse &in_use) {
     const CudaDriver *driver = CudaDriver::get();
     if (driver == nullptr) {

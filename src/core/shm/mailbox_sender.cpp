@@ -91,8 +91,8 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
     return MailboxSender(std::move(*segment), geometry, peer.cookie, *sender);
 }
 
-/** Whether the ticket of `*tail` may be reserved. Reads both words again when the caller's values say
- * no. False: the mailbox is full, or the words make no sense. */
+/** Whether the ticket of `*tail` may be reserved. Reads both words again when the caller's values
+ * say no. False: the mailbox is full, or the words make no sense. */
 inline bool MailboxSender::find_room(uint64_t *tail, uint64_t *head) const {
     const uint64_t ticket = MailboxHeader::ticket_of(*tail);
     return (ticket >= next_ticket_ && ticket - *head < geometry_.cell_count) ||

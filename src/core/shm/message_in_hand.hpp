@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which message this thread hands out.
+// The message that this thread passes to a handler.
 #pragma once
 
 namespace gpushm {
 
 class MailboxReceiver;
 
-/** While it lives, this thread hands out the oldest message of a mailbox, from its slot. So a copy
- * that the handler makes can be told of what lies behind the message. */
+/** While it lives, this thread passes the oldest message of a mailbox, from its slot, to a handler.
+ * A copy that the handler makes can then find the message behind it. */
 class MessageInHand {
 public:
     explicit MessageInHand(const MailboxReceiver &mailbox);
@@ -15,7 +15,7 @@ public:
     MessageInHand(const MessageInHand &) = delete;
     MessageInHand &operator=(const MessageInHand &) = delete;
 
-    /** Whose message this thread hands out; null: none. */
+    /** The mailbox of the message; null: this thread passes none. */
     static const MailboxReceiver *mailbox();
 
 private:
