@@ -38,7 +38,7 @@ std::optional<BufferKey> allocate(const ContextInUse &in_use) {
     if (current.result() != CUDA_SUCCESS || driver->mem_alloc(&address, kBytes) != CUDA_SUCCESS) {
         return std::nullopt;
     }
-    const BufferKey name = name_buffer(look_up_memory(reinterpret_cast<const void *>(address)));
+    const BufferKey name = make_buffer_key(look_up_memory(reinterpret_cast<const void *>(address)));
     if (!name.can_be_mapped()) {
         free_later(in_use, address);
         return std::nullopt;

@@ -76,7 +76,7 @@ std::optional<MappingHandle> export_memory(const BufferKey &name) {
     }
     // A peer sent the key: only the answer of the driver counts.
     const MemoryInfo info = look_up_memory(reinterpret_cast<const void *>(name.base));
-    const BufferKey mine = name_buffer(info);
+    const BufferKey mine = make_buffer_key(info);
     if (mine.buffer_id != name.buffer_id || mine.base != name.base || mine.length != name.length) {
         return std::nullopt;
     }

@@ -40,9 +40,9 @@ struct BufferKey {
 
 /** The key of the allocation that `info` describes. At most one driver call, at the first use of a
  * device. */
-BufferKey name_buffer(const MemoryInfo &info);
+BufferKey make_buffer_key(const MemoryInfo &info);
 /** The key of memory that a GPU copies now, or else a CPU (gpu_copies()). */
-BufferKey name_buffer(const MemoryInfo &info, bool by_gpu);
+BufferKey make_buffer_key(const MemoryInfo &info, bool by_gpu);
 
 /** The identity of a GPU or MIG instance, equal in all processes whatever CUDA_VISIBLE_DEVICES
  * shows them; 0 when the driver does not tell. Thread safe; asks the driver once for each

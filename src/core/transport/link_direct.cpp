@@ -296,7 +296,7 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         return false;
     }
     const bool pull_is_possible = stream.source_info.kind == MemoryKind::device &&
-                                  name_buffer(stream.source_info).can_be_mapped();
+                                  make_buffer_key(stream.source_info).can_be_mapped();
     if (pull_is_possible && !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
         return false;
     }

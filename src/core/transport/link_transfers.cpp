@@ -126,7 +126,7 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     request.length = operation.length;
     request.registration = operation.remote.registration;
     request.head_start = operation.remote.head_start;
-    request.buffer = name_buffer(operation.local_info, operation.local_on_gpu);
+    request.buffer = make_buffer_key(operation.local_info, operation.local_on_gpu);
     if (may_be_pushed && request.buffer.can_be_mapped()) {
         closed_uses_.reserve(kSharedTransfers);  // close_use() allocates nothing
         operation.shared = port_.take_shared_transfer();
