@@ -87,7 +87,7 @@ public:
             }
             const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
                                                      : gpu_copies(info, address, length);
-            key.buffer = name_buffer(info, by_gpu);
+            key.buffer = make_buffer_key(info, by_gpu);
             const bool may_start = announced != nullptr && !in_rows;
             if (MessageSender *sender = may_start ? MessageSender::packing() : nullptr) {
                 key.speculative_copy =

@@ -27,7 +27,8 @@ uint64_t mix(uint64_t hash, const void *data, size_t length) {
     return hash;
 }
 
-/** Which namespace: namespaces(7), "device ID and inode number". Without /proc nothing is added. */
+/** Adds the identity of a namespace (namespaces(7), "device ID and inode number"). Adds nothing
+ * without /proc. */
 uint64_t mix_namespace(uint64_t hash, const char *path) {
     struct stat info = {};
     if (stat(path, &info) == 0) {
@@ -46,7 +47,8 @@ bool ended(const UniqueFd &pidfd) {
 struct Watched {
     static Watched &instance() { return ForkSafe<Watched>::instance(); }
 
-    /** The descriptor of `pid` goes: so does its entry, unless that is another one's by now. */
+    /** The descriptor of `pid` is closed: removes its entry, unless the entry belongs to a newer
+     * one. */
     void forget(pid_t pid) {
         const std::lock_guard<std::mutex> lock(mutex);
         const auto found = pidfds.find(pid);
@@ -63,7 +65,7 @@ struct OwnCookie {
     const Cookie cookie = Cookie::random();
 };
 
-/** Null when there is none. */
+/** Null when no descriptor can be had. */
 std::shared_ptr<const UniqueFd> open_pidfd(pid_t pid) {
     UniqueFd opened(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!opened) {
@@ -75,8 +77,8 @@ std::shared_ptr<const UniqueFd> open_pidfd(pid_t pid) {
             }};
 }
 
-/** What this process has open for `pid` already; null when there is nothing, or that process has
- * ended: its number may be another one's by now. */
+/** The descriptor that this process already has open for `pid`. Null when there is none, or that
+ * process has ended: another process may have its PID by now. */
 std::shared_ptr<const UniqueFd> known_pidfd(pid_t pid) {
     Watched &watched = Watched::instance();
     std::shared_ptr<const UniqueFd> known;
@@ -88,8 +90,9 @@ std::shared_ptr<const UniqueFd> known_pidfd(pid_t pid) {
     return known == nullptr || ended(*known) ? nullptr : known;
 }
 
-/** The descriptor by which this process watches `pid`; null when there is none. The last who holds
- * one takes the mutex: so none is let go here while this thread has it. */
+/** The descriptor by which this process watches `pid`; null when there is none. The last holder of
+ * a descriptor takes the mutex when it lets go, so none is let go here while this thread has the
+ * mutex. */
 std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
     std::shared_ptr<const UniqueFd> pidfd = known_pidfd(pid);
     if (pidfd == nullptr && (pidfd = open_pidfd(pid)) != nullptr) {

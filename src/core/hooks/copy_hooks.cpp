@@ -35,7 +35,7 @@ CUstream stream_of_copy(CUstream stream, bool of_thread) {
     return stream == nullptr && of_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
-/** Nothing is copied yet, but whenever the graph runs. */
+/** Whether the stream is being captured: nothing is copied yet, but whenever the graph runs. */
 bool is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CudaDriver *driver = CudaDriver::get();
@@ -70,9 +70,10 @@ bool touches_locked(const CopySides &sides) {
     return has_locked(sides.destination) || has_locked(sides.source);
 }
 
-/** What the application finds when an asynchronous copy of pageable memory returns: its source has
- * been read, or all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so
- * of memory that is page-locked, of which the application does not know. */
+/** Completes an asynchronous copy as the application expects of pageable memory: when the call
+ * returns its source has been read, or all of it is done (CUDA driver API manual, "API
+ * synchronization behavior"). The driver does not do so for memory that is page-locked, which the
+ * application does not know. */
 CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
     const CUstream copied_by = stream_of_copy(stream, of_thread);
     if (is_captured(copied_by)) {
@@ -84,14 +85,15 @@ CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
     return CudaDriver::get()->stream_synchronize(copied_by);
 }
 
-/** A synchronous one is over. */
+/** A synchronous copy is complete. */
 CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) {
     return CUDA_SUCCESS;
 }
 
-/** A source that we have locked, as pageable memory, where the driver reads such at once, without
- * waiting for what is in the stream (CUDA C++ Programming Guide, "Asynchronous Concurrent
- * Execution"): that may be a kernel that waits for a message of this thread. Else nothing. */
+/** The bytes of a source that HostRegistrationCache has locked, which the driver reads at once from
+ * pageable memory, without waiting for the work in the stream (CUDA C++ Programming Guide,
+ * "Asynchronous Concurrent Execution"): that may be a kernel that waits for a message of this
+ * thread. Empty in other cases. */
 std::vector<char> take_at_once(const ByteRange &source, CUstream stream, bool of_thread) {
     constexpr size_t kMaxBytes = 64 << 10;
     if (source.length > kMaxBytes ||
@@ -111,9 +113,10 @@ std::vector<char> take_at_once(const ByteRange & /*source*/, bool /*of_thread*/)
     return {};
 }
 
-/** A copy between buffers of the application, of which we may have page-locked a part: it is done
- * in pieces that the driver takes (HostRegistrationCache::length_of_one_copy()). `which`: 1 where
- * the null stream is that of the thread. */
+/** A copy between buffers of the application, a part of which HostRegistrationCache may have
+ * page-locked: it is done in pieces that the driver accepts
+ * (HostRegistrationCache::length_of_one_copy()). `which`: 1 where the null stream is that of the
+ * thread. */
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
@@ -133,7 +136,7 @@ struct CopyHook {
         if constexpr (sizeof...(Stream) == 0 && std::is_same_v<Destination, CUdeviceptr>) {
             note_early_return(result, sides, which == 1);
         }
-        // Asked afterwards, for another thread may have locked it before the driver looked.
+        // Asked after the copy, because another thread may have locked it before the driver looked.
         return result == CUDA_SUCCESS && touches_locked(sides)
                    ? end_copy(sides, stream..., which == 1)
                    : result;
@@ -193,7 +196,8 @@ CopySides sides_of(const CUDA_MEMCPY3D &rows) {
                           rows.srcXInBytes, width)};
 }
 
-/** Of two parts the first: a power of two, which divides a row of an array between its elements. */
+/** The size of the first of two parts: a power of two, which divides a row of an array between its
+ * elements. */
 size_t first_part(size_t count) {
     size_t part = 1;
     while (2 * part < count) {
@@ -202,7 +206,7 @@ size_t first_part(size_t count) {
     return part;
 }
 
-/** Divides them in one dimension. */
+/** Divides rows in one dimension. */
 template <typename Rows>
 void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source,
             size_t Rows::*destination) {
@@ -212,7 +216,8 @@ void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source,
     rest->*destination += rows->*count;
 }
 
-/** Makes `*rows` their first part, `*rest` the others; false when they are a single byte. */
+/** Divides `*rows` into a first part, which it becomes, and `*rest`; false when they are a single
+ * byte. */
 template <typename Rows>
 bool divide(Rows *rows, Rows *rest) {
     rows->srcPitch = pitch_of(rows->srcPitch, rows->WidthInBytes);
@@ -232,7 +237,7 @@ bool divide(Rows *rows, Rows *rest) {
     return rest->WidthInBytes != 0;
 }
 
-/** For sides_of(), which leaves out what cannot be host memory. */
+/** For sides_of(), which leaves out a side that cannot be host memory. */
 template <typename Rows>
 Rows with_device_pointers(Rows rows) {
     for (CUmemorytype *type : {&rows.srcMemoryType, &rows.dstMemoryType}) {
@@ -241,7 +246,7 @@ Rows with_device_pointers(Rows rows) {
     return rows;
 }
 
-/** As CopyHook. */
+/** A copy of rows; see CopyHook. */
 template <int which, typename Rows, typename... Stream>
 struct RowsHook {
     static CUresult call(const Rows *rows, Stream... stream) {
@@ -260,8 +265,8 @@ struct RowsHook {
                    ? end_copy(sides, stream..., which == 1)
                    : result;
     }
-    /** In parts of parts, until the driver takes them, if it does not take the whole: a row may
-     * leave what we have locked. */
+    /** Copies the whole, or smaller and smaller parts if the driver refuses: a row may leave the
+     * memory that is locked. */
     static CUresult copy(Rows rows, Stream... stream) {
         const CUresult result = original(&rows, stream...);
         Rows rest = {};

@@ -9,7 +9,7 @@ constexpr size_t kMaxAllocations = 1u << 14;
 
 }  // namespace
 
-/** Of all that overlaps [begin, end). */
+/** Removes what overlaps [begin, end). */
 void AllocationHistory::remove(uintptr_t begin, uintptr_t end, std::vector<MemoryInfo> *gone) {
     allocations_.take_overlapping(begin, end, [&](const auto &allocation) {
         ids_.erase(allocation.second.buffer_id);

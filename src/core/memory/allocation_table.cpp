@@ -15,7 +15,7 @@ uintptr_t number(const void *address) {
     return reinterpret_cast<uintptr_t>(address);
 }
 
-/** The last allocations that this thread has met; good for one generation of the table. */
+/** The last allocations that this thread has met; valid for one generation of the table. */
 struct RecentAllocations {
     static constexpr unsigned kCount = 4;
     uint64_t generation = 0;

@@ -26,11 +26,11 @@ struct MemoryInfo {
     /** The address behind the last byte. */
     uintptr_t range_end() const { return reinterpret_cast<uintptr_t>(base) + length; }
 
-    /** Whether the CPU may not touch it, or should not: the GPU copies it. */
+    /** Whether the CPU must not touch it, or should not: a GPU copies it. */
     bool needs_gpu() const { return kind == MemoryKind::device || kind == MemoryKind::managed; }
 
-    /** Whether cuMemAlloc gave it: cuMemFree waits for all work of its context. Memory of pools and
-     * of virtual memory management may be unmapped before such work has ended. */
+    /** Whether cuMemAlloc allocated it. cuMemFree waits for all work of its context; memory of
+     * pools and of virtual memory management may be unmapped while such work runs. */
     bool is_of_mem_alloc() const {
         return kind == MemoryKind::device && ipc_capable && context != nullptr;
     }

@@ -16,10 +16,10 @@
 namespace gpushm {
 namespace {
 
-// Where contexts have work all the time: so many regions remain locked, and then new ones are not.
+// No more segments are locked while so many wait for a context that always has work.
 constexpr size_t kMaxWaiting = 256;
 
-// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile
+// A standby kernel leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile
 // none is launched.
 constexpr uint64_t kKernelPatienceNs = 100'000'000;
 constexpr unsigned kMaxAttempts = 600;
@@ -28,8 +28,8 @@ uintptr_t number(const void *address) {
     return reinterpret_cast<uintptr_t>(address);
 }
 
-/** Unlocks memory that nothing uses any more, and unmaps it. A kernel of any GPU may still read it,
- * for which the driver does not wait: then it is tried again. */
+/** Unlocks memory that nothing uses any more, and unmaps it. A standby kernel of any GPU may still
+ * read it, for which the driver does not wait: then it is tried again. */
 void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, unsigned long long id,
                       unsigned attempts) {
     const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
@@ -48,9 +48,9 @@ void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, uns
                    length);
         return;
     }
-    // Fails harmlessly when the driver or the context is gone already. In a thread without a
-    // context it would fail too, and the driver would take what is mapped here next for the
-    // pages that were locked.
+    // Fails harmlessly when the driver or the context is gone already. Without a current context it
+    // would fail too, and the driver would take memory that is mapped here later for the locked
+    // pages.
     const RelaxedCapture relaxed(CudaDriver::get());
     CurrentContext current(CudaDriver::get(), context, id);
     CudaDriver::get()->mem_host_unregister(base);
@@ -78,7 +78,7 @@ void SegmentTable::add(unsigned char *base, size_t length) {
     highest_ = std::max<uintptr_t>(highest_, begin + length);
 }
 
-/** What is known of a segment, which is forgotten. */
+/** Forgets a segment; returns what was known of it. */
 std::optional<SegmentTable::Region> SegmentTable::take(unsigned char *base) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = regions_.find(number(base));

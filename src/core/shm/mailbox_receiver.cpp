@@ -113,7 +113,7 @@ uint64_t MailboxReceiver::unreceived_tickets() const {
 
 uint64_t MailboxReceiver::reserved_tickets() const {
     const uint64_t count = unreceived_tickets();
-    return count <= geometry_.cell_count ? head_ + count : head_;  // nonsense is not waited for
+    return count <= geometry_.cell_count ? head_ + count : head_;  // nonsense counts as nothing
 }
 
 bool MailboxReceiver::skip_dead_sender() {
@@ -191,8 +191,8 @@ std::optional<uint16_t> MailboxReceiver::find_dead_sender() {
         next_watched_ = static_cast<uint16_t>((next_watched_ + 1) % kMaxSenders);
         const uint64_t owner = sender_records()[sender].owner.load(std::memory_order_acquire);
         if (owner != 0) {
-            // In this order: who is dead, or nobody, reserves nothing after the mailbox was seen
-            // idle.
+            // In this order: a dead sender, and kNobody, reserves nothing after the mailbox was
+            // seen idle.
             const bool dead = !ProcessWatch(SenderRecord::pid_of(owner)).alive();
             return dead && unreceived_tickets() == 0 ? std::optional<uint16_t>(sender)
                                                      : std::nullopt;

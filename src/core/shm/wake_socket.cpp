@@ -20,8 +20,8 @@ int make_socket() {
 
 struct SocketMutex : std::mutex {};
 
-/** The socket of this process that wakes others; -1 when there is none. It is never closed: another
- * thread may be about to use it. */
+/** The socket by which this process wakes others; -1 when there is none. It is never closed,
+ * because another thread may be about to use it. */
 int sending_socket() {
     static int made = -1;
     const std::lock_guard<std::mutex> lock(ForkSafe<SocketMutex>::instance());
@@ -31,7 +31,7 @@ int sending_socket() {
     return made;
 }
 
-/** False when it must wait for room. To one that is gone nothing need be sent. */
+/** False when there is no room to send. A datagram to a socket that is gone need not be sent. */
 bool send_nothing(int from, const sockaddr_un &address, socklen_t length) {
     return sendto(from, nullptr, 0, MSG_DONTWAIT | MSG_NOSIGNAL,
                   reinterpret_cast<const sockaddr *>(&address), length) >= 0 ||
@@ -41,7 +41,7 @@ bool send_nothing(int from, const sockaddr_un &address, socklen_t length) {
 }  // namespace
 
 std::optional<WakeSocket> WakeSocket::create(const Cookie &cookie) {
-    // The other one now too: there may be no descriptor left when a peer connects.
+    // The sending socket is made now, too: there may be no descriptor left when a peer connects.
     UniqueFd made = can_wake() ? bind_abstract(kPurpose, cookie) : UniqueFd();
     if (!made) {
         GPUSHM_LOG(warn,
@@ -71,8 +71,9 @@ void wake(const Cookie &cookie) {
     sockaddr_un address;
     const socklen_t length = abstract_address(kPurpose, cookie, &address);
     if (!send_nothing(sending_socket(), address, length)) {
-        // All that was sent from there and is unread fills its send buffer: 278 sleepers will do.
-        // From a socket of its own only the owner's queue can be full, and that wakes him as well.
+        // Unread datagrams of the shared socket fill its send buffer; 278 sleepers are enough for
+        // that. From a new socket only the queue of the owner can be full, and then it wakes
+        // anyway.
         const UniqueFd fresh(make_socket());
         send_nothing(fresh.get(), address, length);
     }

@@ -13,7 +13,7 @@ void DataRequests::send(uint64_t id, bool may_be_pushed) {
     request.length = operation.length;
     request.registration = operation.remote.registration;
     request.speculative_copy = operation.remote.speculative_copy;
-    request.buffer = name_buffer(operation.local_info, operation.local_on_gpu);
+    request.buffer = make_buffer_key(operation.local_info, operation.local_on_gpu);
     if (may_be_pushed && request.buffer.can_be_mapped()) {
         permissions_.prepare();
         operation.shared = channel_.port.take_shared_transfer();

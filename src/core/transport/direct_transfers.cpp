@@ -250,7 +250,7 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
         return std::nullopt;
     }
     const bool peer_can_copy = transfer.source_info.kind == MemoryKind::device &&
-                               name_buffer(transfer.source_info).can_be_mapped();
+                               make_buffer_key(transfer.source_info).can_be_mapped();
     if (peer_can_copy && !copies_for_both(buffer, transfer.source_info)) {
         return std::nullopt;
     }

@@ -99,7 +99,7 @@ bool StagedMessage::pack() const {
     bool is_shown = false;
     as_possible([&] {
         const std::optional<StridedRows> elements = rows();
-        if (elements && name_buffer(info_).can_be_mapped()) {
+        if (elements && make_buffer_key(info_).can_be_mapped()) {
             add_row_source(block(), *elements);
             is_shown = true;
         }
