@@ -6,7 +6,7 @@
 // src/ucp/wireup/address.c).
 #pragma once
 
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
 
 #include <cstdint>
 

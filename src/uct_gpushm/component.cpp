@@ -21,9 +21,6 @@ void log_to_ucx(LogLevel level, const char *, unsigned, const char *, const char
         case LogLevel::warn:
             abi::log_line(UCS_LOG_LEVEL_WARN, "gpushm: %s", message);
             break;
-        case LogLevel::info:
-            abi::log_line(UCS_LOG_LEVEL_INFO, "gpushm: %s", message);
-            break;
         case LogLevel::debug:
             abi::log_line(UCS_LOG_LEVEL_DEBUG, "gpushm: %s", message);
             break;

@@ -4,7 +4,7 @@
 #include "core/copy/row_views.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/buffer_key.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/transport/link.hpp"
@@ -91,7 +91,7 @@ public:
             }
             const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
                                                      : gpu_copies(info, address, length);
-            key.buffer = name_buffer(info, by_gpu);
+            key.buffer = make_buffer_key(info, by_gpu);
             const bool may_start = announced != nullptr && !in_rows;
             if (Link *link = may_start ? Link::packing() : nullptr) {
                 key.head_start = link->plan_head_start(announced, announced_length, by_gpu);

@@ -6,7 +6,7 @@
 
 #include "core/base/log.hpp"
 #include "core/copy/copy_any.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include <cstdint>

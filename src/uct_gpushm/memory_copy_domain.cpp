@@ -9,8 +9,8 @@
 #include "core/hooks/system_call_watch.hpp"
 #include "core/memory/allocation_history.hpp"
 #include "core/memory/known_host_pages.hpp"
-#include "core/memory/memory_info.hpp"
-#include "core/reclaim/background.hpp"
+#include "core/memory/memory_query.hpp"
+#include "core/reclaim/deferred_free.hpp"
 #include "uct_gpushm/gpu_atomics.hpp"
 #include "uct_gpushm/memory_types.hpp"
 #include "uct_gpushm/memtype_cache.hpp"
@@ -87,8 +87,8 @@ public:
     SmallBlocks &operator=(const SmallBlocks &) = delete;
     ~SmallBlocks() {
         for (const MemoryInfo &block : kept_) {
-            run_when_idle(block.context, CudaDriver::get()->context_id(block.context),
-                          [block] { give_back(block); });
+            defer_free(block.context, CudaDriver::get()->context_id(block.context),
+                       [block] { give_back(block); });
         }
     }
 
@@ -123,7 +123,7 @@ private:
 
     /** Unless it went with its context (cudaDeviceReset): something else may be at its address by
      * now. That is not seen if another thread resets the device, and allocates, between this look
-     * and the driver's call, where run_when_idle() cannot prevent it. */
+     * and the driver's call, where defer_free() cannot prevent it. */
     static void give_back(const MemoryInfo &block) {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);

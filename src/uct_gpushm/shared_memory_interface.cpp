@@ -7,7 +7,7 @@
 #include "core/hooks/system_call_watch.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/pinning/segment_table.hpp"
-#include "core/reclaim/context_preparation.hpp"
+#include "core/reclaim/kernel_preload.hpp"
 #include "core/standby/standby_registry.hpp"
 #include "openmpi/datatypes/message_calls.hpp"
 #include "openmpi/settings/staging_limit.hpp"
@@ -336,7 +336,7 @@ ucs_status_t open_shared_memory_interface(uct_md_h md, uct_worker_h worker,
     SegmentTable::instance().set_pinning_enabled(settings.pin != 0);
     enable_host_registration_cache(settings.pin != 0 ? settings.host_pin_limit : 0);
     StandbyKernels::instance().configure(standby_config(settings));
-    prepare_contexts();
+    preload_kernels_everywhere();
     openmpi::set_staging_limit(settings.openmpi_staging);
     openmpi::set_buffered_limit(settings.openmpi_buffered);
     iface->port =

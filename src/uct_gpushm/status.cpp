@@ -13,8 +13,6 @@ ucs_status_t failure_to_ucs(Status status) {
             return UCS_ERR_NO_RESOURCE;
         case Status::invalid:
             return UCS_ERR_INVALID_PARAM;
-        case Status::unreachable:
-            return UCS_ERR_UNREACHABLE;
         case Status::out_of_memory:
             return UCS_ERR_NO_MEMORY;
         case Status::gpu_error:

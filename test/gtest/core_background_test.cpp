@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tasks run in a thread of their own, one after the other, in the process that they belong to.
-#include "core/reclaim/background.hpp"
+#include "core/reclaim/deferred_free.hpp"
 
 #include "core_support.hpp"
 

@@ -47,7 +47,7 @@ int own(const Channel &channel) {
     for (size_t i = 0; i < count; ++i) {
         Buffer &buffer = buffers.emplace_back(MemoryKind::device, kBytes);
         buffer.fill(i);
-        const BufferKey name = name_buffer(query_memory(buffer.data() + i % kBytes));
+        const BufferKey name = make_buffer_key(query_memory(buffer.data() + i % kBytes));
         CHECK(name.can_be_mapped());
         const std::optional<MappingHandle> handle = export_memory(name);
         CHECK(handle && handle->sharing == BufferKey::Sharing::ipc_handle);
@@ -335,14 +335,14 @@ TEST_F(MemoryExport, GivesHandlesOnlyOfWhatIsThere) {
     Buffer pinned(MemoryKind::pinned, kBytes);
     Buffer host(MemoryKind::host, kBytes);
     for (const Buffer *buffer : {&managed, &pinned, &host}) {
-        const BufferKey name = name_buffer(query_memory(buffer->data()));
+        const BufferKey name = make_buffer_key(query_memory(buffer->data()));
         EXPECT_FALSE(name.can_be_mapped());
         EXPECT_FALSE(export_memory(name));
     }
     BufferKey name;
     {
         Buffer device(MemoryKind::device, kBytes);
-        name = name_buffer(query_memory(device.data() + 100));
+        name = make_buffer_key(query_memory(device.data() + 100));
         EXPECT_EQ(name.owner, process_cookie().low);
         EXPECT_EQ(name.base, reinterpret_cast<uint64_t>(device.data()));
         EXPECT_TRUE(export_memory(name));
@@ -386,7 +386,7 @@ TEST_F(MemoryExport, NamesTellDevicesApart) {
 
 TEST_F(MemoryExport, ThreadWithoutAContextExports) {
     Buffer device(MemoryKind::device, kBytes);
-    const BufferKey name = name_buffer(query_memory(device.data()));
+    const BufferKey name = make_buffer_key(query_memory(device.data()));
     std::thread([&] {
         EXPECT_TRUE(export_memory(name));
         EXPECT_EQ(current_context(), nullptr);

@@ -3,7 +3,7 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/reduction.hpp"
 #include "core/kernels/kernel_code.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cmath>
@@ -293,7 +293,7 @@ TEST_F(ReductionOf, IsLeftToTheCpuWhileAContextEnds) {
                        result.data(), 1024);
     };
     {
-        const EndOfContext ending;
+        const ContextLifetimeLock ending(ContextLifetimeLock::Mode::ending);
         EXPECT_FALSE(reduce());
     }
     EXPECT_EQ(result.check(0, 4096, 8, 0), "");

@@ -4,7 +4,7 @@
 #include "core/copy/row_copy_list.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 #include "core_gpu_support.hpp"
 
 #include <cstdio>
@@ -159,7 +159,7 @@ TEST_F(RowCopyTest, NoListIsLaunchedWhileAContextEnds) {
         EXPECT_EQ(launches(), 1u);
         source.fill(within ? 1 : 2);
         {
-            const EndOfContext ending;
+            const ContextLifetimeLock ending(ContextLifetimeLock::Mode::ending);
             EXPECT_NE(launches(), 1u) << "each piece by itself";
         }
         const std::vector<unsigned char> sent = read(source, kPieces * 64);

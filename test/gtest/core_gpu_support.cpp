@@ -3,7 +3,7 @@
 
 #include "core/kernels/kernel_code.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
-#include "core/reclaim/background.hpp"
+#include "core/reclaim/deferred_free.hpp"
 #include "test/simcuda/simcuda.h"
 
 #include <dlfcn.h>
@@ -226,6 +226,20 @@ void unmap_host_memory(unsigned char *begin, size_t length) {
 }
 
 }  // namespace
+
+const char *memory_kind_name(MemoryKind kind) {
+    switch (kind) {
+        case MemoryKind::host:
+            return "host";
+        case MemoryKind::pinned:
+            return "pinned";
+        case MemoryKind::device:
+            return "device";
+        case MemoryKind::managed:
+            return "managed";
+    }
+    return "unknown";
+}
 
 bool Buffer::has_exportable() {
     return find_cuda("cuMemCreate") != nullptr &&

@@ -5,7 +5,7 @@
 
 #include "core/copy/copy_engine.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/standby/standby_registry.hpp"
 
 #include "core_support.hpp"
@@ -39,11 +39,11 @@ unsigned long calls_of_all();
 unsigned long capture_mode_calls();
 /** Also waits until nothing that went before is in the background. */
 void reset_calls();
-/** Waits until what is in the background (core/reclaim/background.hpp) is done; false when it takes
- * too long. */
+/** Waits until what is in the background (core/reclaim/deferred_free.hpp) is done; false when it
+ * takes too long. */
 bool await_background();
 /** Waits until a function has been called `count` times and what is in the background
- * (core/reclaim/background.hpp) is done. False when it is not called so often, or more often. */
+ * (core/reclaim/deferred_free.hpp) is done. False when it is not called so often, or more often. */
 bool await_background_calls(const char *function, unsigned long count);
 void set_simulation(const char *variable, const char *value);
 
@@ -54,6 +54,8 @@ void set_simulation(const char *variable, const char *value);
     }
 
 CUcontext current_context();
+
+const char *memory_kind_name(MemoryKind kind);
 
 /** Memory of one kind, written and read by its owner, not by the code under test. */
 class Buffer {

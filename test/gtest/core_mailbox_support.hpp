@@ -2,7 +2,9 @@
 // What the mailbox tests share: senders, patterned messages, a view of the raw words.
 #pragma once
 
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_receiver.hpp"
+#include "core/shm/mailbox_sender.hpp"
 
 #include "core_support.hpp"
 

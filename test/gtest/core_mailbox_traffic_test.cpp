@@ -100,7 +100,7 @@ TEST(MailboxTraffic, ManyProcessesKeepTheirOrder) {
     }
 }
 
-// The threads use one mapping, so that ThreadSanitizer can judge the memory orders of mailbox.hpp.
+// The threads use one mapping, so that ThreadSanitizer can judge the memory orders of mailboxes.
 TEST(MailboxTraffic, EveryAccessIsOrderedByTheSharedWords) {
     constexpr int32_t kThreads = 3;
     constexpr uint64_t kMessages = 4000;

@@ -2,7 +2,8 @@
 #include "core_support.hpp"
 
 #include "core/base/log.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_receiver.hpp"
+#include "core/shm/mailbox_sender.hpp"
 
 #include <dirent.h>
 #include <sys/prctl.h>

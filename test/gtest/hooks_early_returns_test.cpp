@@ -4,13 +4,16 @@
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
 #include "core/hooks/driver_hooks.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
+#include "core_gpu_support.hpp"
 #include "hooks_support.hpp"
 #include "test/simcuda/fill_calls.hpp"
+#include "test/simcuda/virtual_memory.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -197,6 +200,78 @@ TEST_F(HooksEarlyMemset, OfMemoryOfAPoolIsDone) {
         EXPECT_EQ(filled_, onlooker.look(memory));
     }
     ASSERT_CU(cu().cuMemFreeAsync(memory, stream));
+}
+
+/** Reserved addresses with two mappings: a call on the whole begins in the first one and ends in
+ * the second one. The driver reports the reservation as one allocation. */
+class HooksEarlyCallsOnTwoMappings : public HooksEarlyReturns {
+protected:
+    void SetUp() override {
+        HooksEarlyReturns::SetUp();
+        if (IsSkipped() || HasFatalFailure()) {
+            return;
+        }
+        unit_ = granularity();
+        memory_ = std::make_unique<VirtualMemory>(2 * unit_);
+        memory_->add(unit_, true);
+        memory_->add(unit_, true);
+        query_memory(pointer(first()));
+        query_memory(pointer(second()));
+    }
+    void TearDown() override {
+        memory_.reset();
+        HooksEarlyReturns::TearDown();
+    }
+    CUdeviceptr first() const { return memory_->address(); }
+    CUdeviceptr second() const { return memory_->address() + unit_; }
+
+    /** `call` is made while the default stream is held back. */
+    void expect_done_for_the_second(const std::function<CUresult()> &call) {
+        LegacyGate legacy;
+        ASSERT_CU(call());
+        ASSERT_FALSE(legacy.gate.opened()) << "the call waited";
+        legacy.gate.open_later(kSoon);
+        query_memory(pointer(second()));
+        EXPECT_TRUE(legacy.gate.opened()) << "the message did not wait";
+    }
+
+    size_t unit_ = 0;
+    std::unique_ptr<VirtualMemory> memory_;
+};
+
+TEST_F(HooksEarlyCallsOnTwoMappings, MemsetIsDone) {
+    expect_done_for_the_second([&] { return cu().cuMemsetD8(first(), 1, 2 * unit_); });
+}
+
+TEST_F(HooksEarlyCallsOnTwoMappings, MemsetOfRowsIsDone) {
+    expect_done_for_the_second(
+        [&] { return cu().cuMemsetD2D8(first(), 4096, 1, 4096, 2 * unit_ / 4096); });
+}
+
+/** One row in each of two allocations. */
+TEST_F(HooksEarlyReturns, OfRowsInTwoAllocationsIsDoneForBoth) {
+    SKIP_UNLESS_SIMULATED();
+    DeviceMemory from(data_);
+    DeviceMemory one(before_);
+    DeviceMemory other(before_);
+    const auto [lower, upper] = std::minmax({one.address(), other.address()});
+    meet(one);
+    meet(other);
+    CUDA_MEMCPY3D_PEER rows{};
+    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcDevice = from.address();
+    rows.dstDevice = lower;
+    rows.srcContext = rows.dstContext = context_;
+    rows.dstPitch = upper - lower;
+    rows.WidthInBytes = 4096;
+    rows.srcHeight = rows.dstHeight = rows.Height = 2;
+    rows.Depth = 1;
+    LegacyGate legacy;
+    ASSERT_CU(cu().cuMemcpy3DPeer(&rows));
+    ASSERT_FALSE(legacy.gate.opened()) << "the call waited";
+    legacy.gate.open_later(kSoon);
+    query_memory(pointer(upper));
+    EXPECT_TRUE(legacy.gate.opened()) << "the message did not wait";
 }
 
 TEST_F(HooksEarlyReturns, OfPageableMemoryIsDone) {

@@ -2,8 +2,8 @@
 // What frees memory of a context waits until that has nothing to do, and disturbs no capture.
 #include "core/hooks/driver_hooks.hpp"
 #include "core/pinning/host_registration_cache.hpp"
-#include "core/reclaim/background.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/deferred_free.hpp"
+#include "core/reclaim/quiescence.hpp"
 
 #include "hooks_support.hpp"
 
@@ -78,7 +78,7 @@ protected:
         if (CudaDriver::get()->ctx_record_event == nullptr) {
             GTEST_SKIP() << "the driver is older than that of CUDA 12.5";
         }
-        ASSERT_TRUE(work_is_known());
+        ASSERT_TRUE(quiescence_is_known());
         CudaDriver::get()->ctx_get_current(&context_);
         id_ = CudaDriver::get()->context_id(context_);
     }
@@ -94,7 +94,7 @@ protected:
     /** A busy machine may take a proof's time for nothing. */
     bool becomes_free() {
         bool free = false;
-        return happens([&] { return free; }, [&] { free = free_of_work(context_, id_); });
+        return happens([&] { return free; }, [&] { free = is_quiescent(context_, id_); });
     }
 
     CUcontext context_ = nullptr;
@@ -105,7 +105,7 @@ TEST_F(IdleTest, AContextIsFreeWhenNothingRunsInIt) {
     EXPECT_TRUE(becomes_free());
     HeldStream held;
     for (int i = 0; i < 100; ++i) {
-        ASSERT_FALSE(free_of_work(context_, id_));
+        ASSERT_FALSE(is_quiescent(context_, id_));
     }
     held.release();
     EXPECT_TRUE(becomes_free());
@@ -114,14 +114,14 @@ TEST_F(IdleTest, AContextIsFreeWhenNothingRunsInIt) {
 TEST_F(IdleTest, ACaptureIsNotDisturbed) {
     CapturedStream captured;
     for (int i = 0; i < 10; ++i) {
-        EXPECT_FALSE(free_of_work(context_, id_));
+        EXPECT_FALSE(is_quiescent(context_, id_));
     }
     {
         CapturedStream other;
         EXPECT_EQ(other.end(), CUDA_SUCCESS);
         EXPECT_EQ(other.end(), CUDA_ERROR_ILLEGAL_STATE) << "it has ended";
     }
-    EXPECT_FALSE(free_of_work(context_, id_));
+    EXPECT_FALSE(is_quiescent(context_, id_));
     EXPECT_EQ(captured.end(), CUDA_SUCCESS);
     EXPECT_TRUE(becomes_free());
 }
@@ -132,14 +132,14 @@ TEST_F(IdleTest, ACaptureOutlivesTheReleaseOfItsContext) {
     CUcontext again = nullptr;
     ASSERT_EQ(cuda_.device_primary_ctx_retain(&again, 0), CUDA_SUCCESS);
     ASSERT_EQ(cuda_.device_primary_ctx_release(0), CUDA_SUCCESS);
-    EXPECT_FALSE(free_of_work(context_, id_));
+    EXPECT_FALSE(is_quiescent(context_, id_));
     EXPECT_EQ(captured.end(), CUDA_SUCCESS);
 }
 
 TEST_F(IdleTest, ACaptureEndsWithItsStream) {
     {
         const CapturedStream captured;
-        EXPECT_FALSE(free_of_work(context_, id_));
+        EXPECT_FALSE(is_quiescent(context_, id_));
     }
     EXPECT_TRUE(becomes_free());
 }
@@ -156,7 +156,7 @@ TEST_F(IdleTest, NobodyAsksWhileMemoryIsFreed) {
     });
     EXPECT_TRUE(happens(memory_is_ending, std::this_thread::yield));
     for (int i = 0; i < 20; ++i) {
-        EXPECT_FALSE(free_of_work(context_, id_));
+        EXPECT_FALSE(is_quiescent(context_, id_));
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_TRUE(memory_is_ending()) << "it waits";
@@ -182,27 +182,27 @@ TEST_F(IdleTest, TasksWaitForTheirContextAndRunWhereMessagesAreAwaited) {
     HeldStream held;
     std::atomic<bool> done{false};
     std::thread::id by;
-    run_when_idle(context_, id_, [&] {
+    defer_free(context_, id_, [&] {
         by = std::this_thread::get_id();
         done = true;
     });
-    EXPECT_EQ(waiting_for_idle(), 1u);
+    EXPECT_EQ(deferred_free_count(), 1u);
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
     while (std::chrono::steady_clock::now() < until) {
-        free_idle_memory();
+        run_deferred_frees();
     }
     EXPECT_FALSE(done);
     held.release();
-    EXPECT_TRUE(happens([&] { return done.load(); }, free_idle_memory));
+    EXPECT_TRUE(happens([&] { return done.load(); }, run_deferred_frees));
     EXPECT_EQ(by, std::this_thread::get_id());
-    EXPECT_EQ(waiting_for_idle(), 0u);
+    EXPECT_EQ(deferred_free_count(), 0u);
 }
 
 TEST_F(IdleTest, TasksRunWhenNobodyAwaitsMessages) {
     std::atomic<bool> done{false};
     {
         HeldStream held;
-        run_when_idle(context_, id_, [&] { done = true; });
+        defer_free(context_, id_, [&] { done = true; });
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         EXPECT_FALSE(done);
     }
@@ -215,12 +215,12 @@ TEST_F(IdleTest, AContextAtWorkHoldsUpNoOther) {
     HeldStream held;
     std::atomic<bool> done{false};
     std::atomic<bool> held_up{false};
-    run_when_idle(context_, id_, [&] { held_up = true; });
-    run_when_idle(other, other_id, [&] { done = true; });
-    EXPECT_TRUE(happens([&] { return done.load(); }, free_idle_memory));
+    defer_free(context_, id_, [&] { held_up = true; });
+    defer_free(other, other_id, [&] { done = true; });
+    EXPECT_TRUE(happens([&] { return done.load(); }, run_deferred_frees));
     EXPECT_FALSE(held_up);
     held.release();
-    EXPECT_TRUE(happens([&] { return held_up.load(); }, free_idle_memory));
+    EXPECT_TRUE(happens([&] { return held_up.load(); }, run_deferred_frees));
     destroy_context(other);
 }
 
@@ -229,8 +229,8 @@ TEST_F(IdleTest, TasksOfAContextThatHasEndedRun) {
     const unsigned long long other_id = CudaDriver::get()->context_id(other);
     destroy_context(other);
     std::atomic<bool> done{false};
-    run_when_idle(other, other_id, [&] { done = true; });
-    EXPECT_TRUE(happens([&] { return done.load(); }, free_idle_memory));
+    defer_free(other, other_id, [&] { done = true; });
+    EXPECT_TRUE(happens([&] { return done.load(); }, run_deferred_frees));
 }
 
 /** Memory that may be page-locked (HostRegistrationCache). */

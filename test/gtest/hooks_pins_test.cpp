@@ -350,7 +350,7 @@ TEST_F(HookedPins, MemoryThatIsFreedInAStreamIsForgotten) {
         GTEST_SKIP() << "this driver does not";
     }
     ASSERT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
-    EXPECT_FALSE(still_allocated(name_buffer(before)));
+    EXPECT_FALSE(still_allocated(make_buffer_key(before)));
     ASSERT_EQ(cuda_.mem_alloc(&memory, 64 * kBytes), CUDA_SUCCESS);
     EXPECT_NE(query_memory(reinterpret_cast<void *>(memory)).buffer_id, before.buffer_id);
     cuda_.mem_free(memory);

@@ -2,7 +2,7 @@
 // The driver's hooks, as the plugin installs them.
 #pragma once
 
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 
 #include "core_gpu_support.hpp"
 

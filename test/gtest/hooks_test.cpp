@@ -11,9 +11,9 @@
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/pinning/segment_table.hpp"
-#include "core/reclaim/background.hpp"
-#include "core/reclaim/context_preparation.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/deferred_free.hpp"
+#include "core/reclaim/kernel_preload.hpp"
+#include "core/reclaim/quiescence.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
 #include "abi_component.hpp"
@@ -380,14 +380,14 @@ TEST_F(HooksTest, TheEndOfAContextEndsItsMemory) {
 
 /** A look whether memory is still ours, and the driver's call that frees it, are two steps. */
 TEST_F(HooksTest, NoContextEndsInTheMidstOfATaskInTheBackground) {
-    if (!work_is_known()) {
+    if (!quiescence_is_known()) {
         GTEST_SKIP() << "the driver is older than that of CUDA 12.5";
     }
     const CUcontext other = make_context();
     std::atomic<bool> began{false};
     std::atomic<bool> may_end{false};
     std::atomic<bool> destroyed{false};
-    run_when_idle(other, cuda_.context_id(other), [&] {
+    defer_free(other, cuda_.context_id(other), [&] {
         began = true;
         while (!may_end) {
             std::this_thread::yield();
@@ -396,7 +396,7 @@ TEST_F(HooksTest, NoContextEndsInTheMidstOfATaskInTheBackground) {
     });
     std::thread waiter([&] {
         while (!began) {
-            free_idle_memory();
+            run_deferred_frees();
         }
     });
     while (!began) {
@@ -695,7 +695,7 @@ FreshProcess primary_context("primary-context", [] {
     if (!install_all_hooks() || cuda.init(0) != CUDA_SUCCESS) {
         return 1;
     }
-    prepare_contexts();
+    preload_kernels_everywhere();
     const auto has_kernels = [&cuda](CUcontext context) {
         return KernelCodes::instance().find(context, cuda.context_id(context)) != nullptr;
     };
@@ -708,7 +708,7 @@ FreshProcess primary_context("primary-context", [] {
         if (primary == nullptr || primary == own || has_kernels(primary)) {
             return 2;
         }
-        prepare_contexts();  // another worker
+        preload_kernels_everywhere();  // another worker
         if (has_kernels(primary)) {
             return 3;
         }

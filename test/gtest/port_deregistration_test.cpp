@@ -3,7 +3,7 @@
 #include "port_support.hpp"
 
 #include "core/shm/direct_writes.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_sender.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>

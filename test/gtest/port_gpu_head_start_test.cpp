@@ -104,7 +104,7 @@ TEST_F(PortGpuHeadStart, IsNotTakenWhereOneProcessCopiesForTheGpu) {
     request.address = remote.address;
     request.length = 1000;
     request.registration = remote.registration;
-    request.buffer = name_buffer(query_memory(destination.data()));
+    request.buffer = make_buffer_key(query_memory(destination.data()));
     request.shared = {0, 1};
     owner_.receive_get_request(request);
     EXPECT_EQ(announce(1000), 0u) << "the ring is not the way of this pair";

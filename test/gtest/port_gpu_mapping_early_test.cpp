@@ -2,7 +2,7 @@
 // The first mapping of a process, which it makes before there are messages.
 #include "port_gpu_peer.hpp"
 
-#include "core/reclaim/context_preparation.hpp"
+#include "core/reclaim/context_in_use.hpp"
 
 #include <chrono>
 

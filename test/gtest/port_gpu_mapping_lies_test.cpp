@@ -86,7 +86,7 @@ FreshProcess flooded("requests-without-an-end", [] {
     const LogCapture log;
     Liar liar;
     Buffer local(MemoryKind::device, kBytes);
-    const MapRequest request = {name_buffer(query_memory(local.data()))};
+    const MapRequest request = {make_buffer_key(query_memory(local.data()))};
     for (int i = 0; i < 1000 && !liar.link.failed(); ++i) {  // nobody receives the answers
         CHECK(liar.send(CellKind::map_request, request));
         liar.victim->progress();
@@ -105,8 +105,8 @@ FreshProcess asking_for_many("requests-for-more-than-is-remembered", [] {
     size_t dropped = 0;
     for (size_t i = 0; i < kBuffers; ++i) {
         const Buffer &buffer = buffers.emplace_back(MemoryKind::device, kSmall);
-        CHECK(
-            liar.send(CellKind::map_request, MapRequest{name_buffer(query_memory(buffer.data()))}));
+        CHECK(liar.send(CellKind::map_request,
+                        MapRequest{make_buffer_key(query_memory(buffer.data()))}));
         liar.victim->progress();
         dropped += liar.drain(CellKind::unmap_notice);
     }

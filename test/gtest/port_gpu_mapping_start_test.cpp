@@ -3,7 +3,7 @@
 // times, once, or a few times, and that no message waits for it.
 #include "port_gpu_peer.hpp"
 
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -386,7 +386,7 @@ int open_afterwards(size_t length) {
     std::atomic<bool> ends{false};
     std::atomic<bool> may_end{false};
     std::thread other([&] {
-        const EndOfContext end;
+        const ContextLifetimeLock end(ContextLifetimeLock::Mode::ending);
         ends = true;
         while (!may_end) {
             std::this_thread::yield();

@@ -2,7 +2,7 @@
 #include "port_gpu_peer.hpp"
 
 #include "core/pinning/host_registration_cache.hpp"
-#include "core/reclaim/context_preparation.hpp"
+#include "core/reclaim/context_in_use.hpp"
 
 #include <unistd.h>
 

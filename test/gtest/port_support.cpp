@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "port_support.hpp"
 
+#include "core/memory/memory_query.hpp"
+
 #include <cstdlib>
 
 namespace gpushm::test {
@@ -68,7 +70,7 @@ void make_ring_ready(TestPort &from, TestPort &to) {
 
 RemoteMemory Registration::named(uint64_t offset) const {
     RemoteMemory memory = at(offset);
-    memory.buffer = name_buffer(query_memory(reinterpret_cast<const void *>(address_)));
+    memory.buffer = make_buffer_key(query_memory(reinterpret_cast<const void *>(address_)));
     return memory;
 }
 

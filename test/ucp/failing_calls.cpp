@@ -467,7 +467,7 @@ const char *FailingCalls::verdict(const FailingCall &failing, bool &usable) {
 
 void FailingCalls::report_leaks(const Holdings &before) {
     setup_.reset();
-    // A thread in the background closes mappings of peers' memory (core/reclaim/background.hpp).
+    // A thread in the background closes mappings of peers' memory (core/reclaim/deferred_free.hpp).
     constexpr double kPatienceSeconds = 5;
     const double end = now_seconds() + kPatienceSeconds;
     std::string kept = Holdings(controls_, failed_).kept_since(before);

@@ -9,11 +9,12 @@
 
 namespace gpushm {
 
-/** The address that processes of one network namespace know by `purpose` (a word) and a cookie;
- * returns its length. Whoever knows the name may send there, other users too. */
+/** The address of the socket that a word `purpose` and a cookie name; returns its length. All
+ * processes of one network namespace that know both can send there, also those of other users. */
 socklen_t abstract_address(const char *purpose, const Cookie &cookie, sockaddr_un *address);
 
-/** Makes a datagram socket that does not block, bound to such an address; empty, errno says why. */
+/** Makes a non-blocking datagram socket that is bound to that address; empty when it cannot, errno
+ * says why. */
 UniqueFd bind_abstract(const char *purpose, const Cookie &cookie);
 
 }  // namespace gpushm

@@ -23,14 +23,14 @@ constexpr Version kVersion1 = {"/memory", "/memory.limit_in_bytes", "/memory.usa
                                "total_inactive_file"};
 constexpr Version kVersion2 = {"", "/memory.max", "/memory.current", "inactive_file"};
 
-/** The number in a file; empty for none, and for "max". */
+/** The number in a file; empty if there is none, or it is "max". */
 std::optional<size_t> read_number(const std::string &path) {
     std::ifstream file(path);
     size_t number = 0;
     return file >> number ? std::optional<size_t>(number) : std::nullopt;
 }
 
-/** The number behind a word of a file; 0 when it is not there. */
+/** The number after a word of a file; 0 when the word is not there. */
 size_t read_named_number(const std::string &path, const std::string &name) {
     std::ifstream file(path);
     std::string word;
@@ -55,8 +55,8 @@ size_t left_in_cgroup(const Version &version, const std::string &folder) {
     return *limit - std::min(*limit, held);
 }
 
-/** Of a cgroup and those above it. In a container the path may be that of the node, and the folder
- * of the container the mount itself. */
+/** What a cgroup and its ancestors leave. In a container `path` may be the path on the node, while
+ * `mount` is already the folder of the container. */
 size_t left_on_path(const Version &version, const std::string &mount, std::string path) {
     size_t left = SIZE_MAX;
     for (bool more = true; more;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Cache lines, asked for before they are touched.
+// Prefetching cache lines.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@ namespace gpushm {
 
 inline constexpr size_t kLine = 64;  // bytes
 
-/** How far a payload is fetched before it is touched. What lies behind is fetched by the processor,
- * which has seen the first lines go by. */
+/** How far a payload is prefetched before it is used. The processor prefetches the rest by itself
+ * once it has seen the first lines. */
 inline constexpr size_t kPrefetchBytes = 4096;
 
 inline const unsigned char *begin_of_line(const unsigned char *address) {
     return address - reinterpret_cast<uintptr_t>(address) % kLine;
 }
 
-/** Asks for the line in a state in which it may be written. */
+/** Prefetches the line in a state in which it may be written. */
 inline void prefetch_for_write(const void *address) {
 #if defined(__x86_64__)
     // Not __builtin_prefetch: for baseline x86-64 it only fetches for reading. Processors without
@@ -29,7 +29,7 @@ inline void prefetch_for_write(const void *address) {
 #endif
 }
 
-/** Asks for all lines of a payload that will be written. */
+/** Prefetches all lines of a payload that will be written. */
 inline void prefetch_for_write(const unsigned char *payload, size_t length) {
     for (const unsigned char *line = begin_of_line(payload); line < payload + length;
          line += kLine) {
@@ -37,7 +37,7 @@ inline void prefetch_for_write(const unsigned char *payload, size_t length) {
     }
 }
 
-/** Asks for the first lines of a payload that is used at once. */
+/** Prefetches the first lines of a payload that is used at once. */
 inline void prefetch_payload(const unsigned char *payload, size_t length) {
     const unsigned char *const end = payload + std::min(length, kPrefetchBytes);
     for (const unsigned char *line = begin_of_line(payload); line < end; line += kLine) {

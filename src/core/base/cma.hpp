@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies between the memory of two processes by the kernel (cross memory attach, Linux 3.2).
+// Copies between the memory of two processes by the operating system (cross memory attach, CMA;
+// Linux 3.2).
 #pragma once
 
 #include <sys/types.h>
@@ -10,9 +11,9 @@
 namespace gpushm {
 
 /** process_vm_readv(2), process_vm_writev(2): `length` bytes between `local` and `remote` of
- * process `pid`. False when the kernel does not allow it (no right to attach: Yama's ptrace_scope,
- * seccomp, another user namespace) or the memory is not there; some of the bytes may have been
- * copied then. */
+ * process `pid`. False when the system does not allow it (no right to attach: ptrace_scope of
+ * Yama, seccomp, another user namespace) or the memory is not there; some of the bytes may have
+ * been copied then. */
 bool read_memory(pid_t pid, void *local, uint64_t remote, size_t length);
 bool write_memory(pid_t pid, const void *local, uint64_t remote, size_t length);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The core's log: one line a message, handed to whoever embeds the core.
+// The core's log: one line per message, which goes to the program that embeds the core.
 #pragma once
 
 #include <atomic>
 
 namespace gpushm {
 
-enum class LogLevel { error, warn, info, debug };
+enum class LogLevel { error, warn, debug };
 
 /** Receives every message; may be called from any thread. */
 using LogSink = void (*)(LogLevel level, const char *file, unsigned line, const char *function,
@@ -23,7 +23,7 @@ void log_message(LogLevel level, const char *file, unsigned line, const char *fu
 #define GPUSHM_LOG(level, ...) \
     ::gpushm::log_message(::gpushm::LogLevel::level, __FILE__, __LINE__, __func__, __VA_ARGS__)
 
-/** Logs the first time that this place is reached in the process. */
+/** Logs only the first time that the process reaches this place. */
 #define GPUSHM_LOG_ONCE(level, ...)                               \
     do {                                                          \
         static std::atomic<bool> logged_{false};                  \

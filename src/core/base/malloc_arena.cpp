@@ -13,7 +13,7 @@
 namespace gpushm {
 namespace {
 
-/** How glibc begins each heap (malloc/arena.c, heap_info; the same since 2.15). */
+/** The beginning of each heap of glibc since 2.15 (malloc/arena.c, heap_info). */
 struct HeapInfo {
     uint64_t arena;  // malloc_state, behind the heap_info of the first heap
     uint64_t previous_heap;
@@ -43,7 +43,7 @@ bool malloc_takes_huge_pages() {
 }
 
 std::optional<bool> is_arena_heap(uintptr_t address) {
-    // By the kernel, for it may be unmapped at any time.
+    // The system reads it: it may be unmapped at any time.
     const UniqueFd memory(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
     if (!memory) {
         return std::nullopt;

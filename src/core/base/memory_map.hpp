@@ -14,11 +14,11 @@ struct MemoryMapping {
     bool readable;
     bool writable;
     bool shared;
-    const char *path;  // of a file, a name in brackets, or empty; valid while it is visited
+    const char *path;  // a file, a name in brackets, or empty; valid during the visit
 };
 
-/** Calls `visit` for each, in the order of their addresses, until it returns false. What is mapped
- * meanwhile may be missing. Allocates. False when they cannot be read. Thread safe. */
+/** Calls `visit` for each mapping, in the order of addresses, until it returns false. Mappings that
+ * are made meanwhile may be missing. Allocates. False when the file cannot be read. Thread safe. */
 bool for_each_mapping(const std::function<bool(const MemoryMapping &)> &visit);
 
 }  // namespace gpushm

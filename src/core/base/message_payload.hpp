@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Payload of messages that wait in a mailbox of this process, as copies from it see it.
+// The payload of a message in a mailbox of this process, as copies from it see it.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,9 @@
 
 namespace gpushm {
 
-/** Payload in a slot. It stays as it is until the mailbox has released its message. */
+/** Payload in a slot. It does not change until the mailbox has released its message. */
 struct MessagePayload {
-    uint64_t message =
-        0;  // its number, which no other message of this process ever has; 0: there is none
+    uint64_t message = 0;  // a number that this process uses once; 0: no payload
     const void *begin = nullptr;
     size_t length = 0;
 };

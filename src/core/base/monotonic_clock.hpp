@@ -6,8 +6,8 @@
 
 namespace gpushm {
 
-/** Of CLOCK_MONOTONIC, which all processes of a node share, but for those of other time namespaces.
- * Takes 20 to 30 ns. Any thread. */
+/** Time of CLOCK_MONOTONIC, which all processes of a node share, except those in other time
+ * namespaces. Takes 20 to 30 ns. Any thread. */
 inline uint64_t monotonic_nanoseconds() {
     const auto time = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<uint64_t>(

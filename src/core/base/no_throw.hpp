@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// No exception passes a frame of C: what C code calls, UCX, the CUDA runtime and Open MPI, goes
-// through one of these.
+// No exception passes a frame of C code: what UCX, the CUDA runtime and Open MPI call goes through
+// one of these.
 #pragma once
 
 #include <exception>
@@ -9,13 +9,12 @@
 
 namespace gpushm {
 
-/** Says once that memory is short. Allocates nothing. */
+/** Logs once that memory is short. Allocates nothing. */
 void report_want_of_memory() noexcept;
 
-/** A function for C code that does what `function` does. If that throws, memory was short: then it
- * returns what `Failure::of<Result>()` says. Calls `function` directly; a call that throws nothing
- * costs nothing more. The end of a thread by pthread_cancel(3), which unwinds the stack, too,
- * passes. */
+/** Wraps `function` for C code. If it throws, memory was short: then the wrapper returns
+ * `Failure::of<Result>()`. It calls `function` directly; a call that throws nothing costs nothing
+ * more. The end of a thread by pthread_cancel(3), which also unwinds the stack, passes. */
 template <auto function, typename Failure>
 struct NoThrow;
 
@@ -32,8 +31,8 @@ struct NoThrow<function, Failure> {
     }
 };
 
-/** What `action` returns; what `otherwise` does if memory was short for it. All else that it throws
- * passes. */
+/** Returns what `action` returns, or what `otherwise` returns if memory was short for it. Other
+ * exceptions pass. */
 template <typename Action, typename Otherwise>
 auto unless_short(Action action, Otherwise otherwise) -> decltype(action()) {
     try {
@@ -44,7 +43,7 @@ auto unless_short(Action action, Otherwise otherwise) -> decltype(action()) {
     return otherwise();
 }
 
-/** Does what can be left undone when memory is short; false then. */
+/** Runs an action that can be left undone when memory is short; false then. */
 template <typename Action>
 bool as_possible(Action action) {
     try {

@@ -7,15 +7,16 @@
 
 namespace gpushm {
 
-/** Says at one of many polls that some time has passed. By time and not by polls: a process that
- * yields its core in each of them, on a machine with more processes than cores, polls a hundred
- * times a second. One thread at a time. */
+/** Tells a caller that polls often when some time has passed. It goes by time, not by the number of
+ * polls: a process that yields its core in each poll, on a machine with more processes than cores,
+ * polls only a hundred times a second. One thread at a time. */
 class PollInterval {
 public:
     explicit PollInterval(uint64_t nanoseconds) : nanoseconds_(nanoseconds) {}
 
-    /** To be asked in each poll: whether so much time has passed since it last was true. Found late
-     * by up to 63 polls, once; as long as each poll takes that time, each is told. */
+    /** To be called in each poll: whether `nanoseconds` have passed since it last returned true.
+     * The first true answer may come up to 63 polls late. While each poll takes at least that
+     * time, each call returns true. */
     bool over() {
         if (++polls_ % kPollsPerLook != 0 && !over_) {
             return false;

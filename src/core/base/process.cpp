@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/base/process.hpp"
 
+#include "core/base/fork_safe.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -13,7 +14,6 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
-#include <new>
 
 namespace gpushm {
 namespace {
@@ -27,7 +27,8 @@ uint64_t mix(uint64_t hash, const void *data, size_t length) {
     return hash;
 }
 
-/** Which namespace: namespaces(7), "device ID and inode number". Without /proc nothing is added. */
+/** Adds the identity of a namespace (namespaces(7), "device ID and inode number"). Adds nothing
+ * without /proc. */
 uint64_t mix_namespace(uint64_t hash, const char *path) {
     struct stat info = {};
     if (stat(path, &info) == 0) {
@@ -44,16 +45,10 @@ bool ended(const UniqueFd &pidfd) {
 
 /** The descriptors by which this process watches others. */
 struct Watched {
-    static Watched &instance() {
-        // Never destroyed. A forked child has not the thread that may have had the mutex: there it
-        // is as new.
-        static auto *made = new Watched;
-        [[maybe_unused]] static const int watched =
-            pthread_atfork(nullptr, nullptr, [] { new (made) Watched; });
-        return *made;
-    }
+    static Watched &instance() { return ForkSafe<Watched>::instance(); }
 
-    /** The descriptor of `pid` goes: so does its entry, unless that is another one's by now. */
+    /** The descriptor of `pid` is closed: removes its entry, unless the entry belongs to a newer
+     * one. */
     void forget(pid_t pid) {
         const std::lock_guard<std::mutex> lock(mutex);
         const auto found = pidfds.find(pid);
@@ -66,10 +61,11 @@ struct Watched {
     std::map<pid_t, std::weak_ptr<const UniqueFd>> pidfds;
 };
 
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] const Watched &made_at_load = Watched::instance();
+struct OwnCookie {
+    const Cookie cookie = Cookie::random();
+};
 
-/** Null when there is none. */
+/** Null when no descriptor can be had. */
 std::shared_ptr<const UniqueFd> open_pidfd(pid_t pid) {
     UniqueFd opened(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!opened) {
@@ -81,8 +77,8 @@ std::shared_ptr<const UniqueFd> open_pidfd(pid_t pid) {
             }};
 }
 
-/** What this process has open for `pid` already; null when there is nothing, or that process has
- * ended: its number may be another one's by now. */
+/** The descriptor that this process already has open for `pid`. Null when there is none, or that
+ * process has ended: another process may have its PID by now. */
 std::shared_ptr<const UniqueFd> known_pidfd(pid_t pid) {
     Watched &watched = Watched::instance();
     std::shared_ptr<const UniqueFd> known;
@@ -94,8 +90,9 @@ std::shared_ptr<const UniqueFd> known_pidfd(pid_t pid) {
     return known == nullptr || ended(*known) ? nullptr : known;
 }
 
-/** The descriptor by which this process watches `pid`; null when there is none. The last who holds
- * one takes the mutex: so none is let go here while this thread has it. */
+/** The descriptor by which this process watches `pid`; null when there is none. The last holder of
+ * a descriptor takes the mutex when it lets go, so none is let go here while this thread has the
+ * mutex. */
 std::shared_ptr<const UniqueFd> pidfd_of(pid_t pid) {
     std::shared_ptr<const UniqueFd> pidfd = known_pidfd(pid);
     if (pidfd == nullptr && (pidfd = open_pidfd(pid)) != nullptr) {
@@ -132,15 +129,8 @@ Cookie Cookie::random() {
 }
 
 const Cookie &process_cookie() {
-    static Cookie cookie = [] {
-        pthread_atfork(nullptr, nullptr, [] { cookie = Cookie::random(); });
-        return Cookie::random();
-    }();
-    return cookie;
+    return ForkSafe<OwnCookie>::instance().cookie;
 }
-
-// As Watched.
-[[maybe_unused]] static const Cookie &cookie_made_at_load = process_cookie();
 
 ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid), pidfd_(pid > 0 ? pidfd_of(pid) : nullptr) {}
 

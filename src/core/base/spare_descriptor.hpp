@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A descriptor that is kept for the moment in which none is left: a peer that connects must be
-// answered, since UCX ends the process when it cannot (assertion in ucp_ep_get_cm_uct_ep,
+// A descriptor that is kept open for the moment in which no other is left. A peer that connects
+// must be answered: UCX ends the process when it cannot (assertion in ucp_ep_get_cm_uct_ep,
 // src/ucp/core/ucp_ep.inl, where the endpoint of an incoming connection finds no transport).
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace gpushm {
 
-/** Keeps one, unless there is one. Thread safe. */
+/** Opens the spare descriptor, unless it is open. Thread safe. */
 void keep_spare_descriptor();
 
-/** As open(2); where no descriptor is left the spare one makes room. Thread safe. */
+/** As open(2). Where no descriptor is left, it closes the spare one to make room. Thread safe. */
 UniqueFd open_with_spare_descriptor(const char *path, int flags);
 
 }  // namespace gpushm

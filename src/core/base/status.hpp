@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How operations of the core end. The line for the user is logged where the failure is seen; a
-// Status only tells the caller what kind of failure it was.
+// How operations of the core end. The code that sees a failure logs the line for the user; a Status
+// only tells the caller the kind of failure.
 #pragma once
 
 namespace gpushm {
@@ -10,11 +10,10 @@ enum class Status {
     in_progress,    // started; its completion will be called
     no_resource,    // nothing happened; try again after progress
     invalid,        // bad argument, or bad data from a peer
-    unreachable,    // no such peer, or a peer that may not be used
     out_of_memory,  // memory or another resource of the system
     gpu_error,      // the CUDA driver refused
     peer_failed,    // the peer process is gone
-    canceled,       // nobody waits for it any more
+    canceled,       // the caller has cancelled it
 };
 
 }  // namespace gpushm

@@ -8,7 +8,7 @@
 #include "core/copy/standby_policy.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/pinning/segment_table.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_receiver.hpp"
 #include "core/standby/standby_registry.hpp"
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 #include "core/copy/driver_copies.hpp"
 #include "core/copy/row_copy_list.hpp"
 #include "core/copy/stream_calls.hpp"
-#include "core/cuda/retry_once.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/cuda/cuda_driver.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -97,8 +97,9 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     if (kernels == nullptr) {
         return false;
     }
-    const ContextsLast contexts_last;  // until the list has its own
-    if (!contexts_last) {
+    // Until the list has its own.
+    const ContextLifetimeLock contexts_alive(ContextLifetimeLock::Mode::alive_shared);
+    if (!contexts_alive) {
         return false;
     }
     // For kernels_reach().

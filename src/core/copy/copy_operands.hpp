@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/copy/copy_types.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 
 #include <cstddef>
 #include <optional>

@@ -7,6 +7,7 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/row_copy_list.hpp"
 #include "core/kernels/kernel_code.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 #include "core/copy/reachability.hpp"
 
 #include "core/cuda/cuda_driver.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 
 namespace gpushm {

@@ -4,8 +4,9 @@
 #include "core/copy/copy_any.hpp"
 #include "core/copy/engine_pool.hpp"
 #include "core/kernels/kernel_code.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -61,8 +62,9 @@ GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperati
                     size_t count) {
     const size_t bytes = count * element_bytes(type);
     const CopyEngine::Scope scope(engine);
-    const ContextsLast contexts_last;  // in which operands may be page-locked
-    if (!contexts_last || !engine.is_in_reach(info, result, bytes)) {
+    const ContextLifetimeLock contexts_alive(
+        ContextLifetimeLock::Mode::alive_shared);  // in which operands may be page-locked
+    if (!contexts_alive || !engine.is_in_reach(info, result, bytes)) {
         return GpuReduction::left_to_cpu;
     }
     Operand left(engine, info, first, bytes);

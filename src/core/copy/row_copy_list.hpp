@@ -5,7 +5,7 @@
 #include "core/copy/copy_types.hpp"
 #include "core/kernels/row_copy_kernel.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -27,7 +27,7 @@ public:
     RowCopyList &operator=(const RowCopyList &) = delete;
 
     /** False: there is no memory for it, or a context is about to end; nothing may be added. */
-    bool has_room() const { return copies_ != nullptr && contexts_last_; }
+    bool has_room() const { return copies_ != nullptr && contexts_alive_; }
     void add(const RowCopy &copy);
 
     /** The launch that makes the copies. It refers to this list. */
@@ -42,7 +42,7 @@ public:
 
 private:
     // Other contexts, in which this list or copied memory may be page-locked, must last.
-    const ContextsLast contexts_last_;
+    const ContextLifetimeLock contexts_alive_{ContextLifetimeLock::Mode::alive_shared};
     RowCopies parameters_;
     std::optional<HostBlock> block_;
     RowCopy *copies_;

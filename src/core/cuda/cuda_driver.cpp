@@ -138,8 +138,7 @@ CUresult CudaDriver::query_context_id(CUcontext context, unsigned long long *id)
         *id = count_ended(context);
         return CUDA_SUCCESS;
     }
-    const CUresult result = ctx_get_id(context, id);
-    return result == CUDA_SUCCESS || context_has_ended(result) ? result : ctx_get_id(context, id);
+    return retry_once([&] { return ctx_get_id(context, id); });
 }
 
 unsigned long long CudaDriver::context_id(CUcontext context) const {

@@ -8,33 +8,49 @@
 
 namespace gpushm {
 
-/** Whether an answer of the driver says that a context is not there any more. */
+/** Whether an answer of the driver says that a context does not exist any more. */
 bool context_has_ended(CUresult answer);
+
+/** Whether a call need not be tried again. CUDA_ERROR_NOT_READY is an answer to a query. */
+inline bool is_final(CUresult result) {
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || context_has_ended(result);
+}
+inline bool is_final(bool has_succeeded) {
+    return has_succeeded;
+}
+
+/** What `call` returns, a CUresult or a bool. It is called again, once, if it fails, unless the
+ * answer says that the context has ended. A driver may be short of memory for a moment, and a
+ * message that fails ends most programs. */
+template <typename Call>
+auto retry_once(Call call) -> decltype(call()) {
+    const auto result = call();
+    return is_final(result) ? result : call();
+}
 
 /** Functions of libcuda.so.1, in the versions that cuda.h of CUDA 11.4 and later maps their names
  * to. Thread safe, as the driver is. */
 struct CudaDriver {
-    /** The driver, or null on a machine without one. The first call opens the library (no context
-     * is made, cuInit is not called); later calls cost a load. */
+    /** The driver, or null on a machine without one. The first call opens the library; it makes no
+     * context and does not call cuInit. Later calls cost a load. */
     static const CudaDriver *get();
 
     /** "CUDA_ERROR_..." */
     const char *error_name(CUresult result) const;
 
-    /** Tells contexts apart that have the same handle, as the primary context of a device has
-     * before and after cudaDeviceReset: `*id`, which is count_ended() where the driver does not
-     * number them (before CUDA 12.0). A driver that fails is asked a second time, unless it says
-     * that the context has ended. */
+    /** `*id` tells apart contexts that have one handle, as the primary context of a device does
+     * before and after cudaDeviceReset. It is count_ended() where the driver does not number
+     * contexts (before CUDA 12.0). A driver that fails is asked a second time, unless it says that
+     * the context has ended. */
     CUresult query_context_id(CUcontext context, unsigned long long *id) const;
-    /** The same; 0 when it cannot be had. */
+    /** The id of query_context_id(); 0 when the driver fails. */
     unsigned long long context_id(CUcontext context) const;
 
-    /** Whether `context` is still the one that had `id`. A driver that fails for another reason
-     * says nothing of it: then true. */
+    /** Whether `context` is still the one that had `id`. True also when the driver fails for a
+     * reason that says nothing about the context. */
     bool context_is_alive(CUcontext context, unsigned long long id) const;
 
-    /** Whether somebody has the primary context of a device in use; nothing when the driver does
-     * not tell. */
+    /** Whether the primary context of a device exists; nothing when the driver does not tell. */
     std::optional<bool> primary_context_is_active(CUdevice device) const;
 
     CUresult (*init)(unsigned flags);
@@ -147,7 +163,7 @@ class CurrentContext {
 public:
     CurrentContext(const CudaDriver *driver, CUcontext context)
         : driver_(driver), result_(driver->ctx_push_current(context)) {}
-    /** Of a context that may have ended: to push one that was destroyed crashes (driver 580). `id`:
+    /** For a context that may have ended: pushing a destroyed one crashes (driver 580). `id`:
      * context_id() when it was alive. */
     CurrentContext(const CudaDriver *driver, CUcontext context, unsigned long long id)
         : driver_(driver),

@@ -20,7 +20,7 @@ int is_runtime(dl_phdr_info *object, size_t, void *) {
 bool has_context(const CudaDriver &driver) {
     CUcontext current = nullptr;
     int devices = 0;
-    // Both answer CUDA_ERROR_NOT_INITIALIZED until somebody has called cuInit.
+    // Both answer CUDA_ERROR_NOT_INITIALIZED until cuInit was called.
     if (driver.ctx_get_current(&current) != CUDA_SUCCESS ||
         driver.device_get_count(&devices) != CUDA_SUCCESS) {
         return false;

@@ -12,8 +12,7 @@ void *loaded_driver() {
     return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/** Whether the address that the CUDA runtime gets for a function is one of those that are hooked.
- */
+/** Whether the CUDA runtime gets only hooked functions by this name. */
 bool runtime_meets_hook(const Hook &wanted, const std::vector<void *> &hooked, void *library) {
     using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t);
     const auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress"));

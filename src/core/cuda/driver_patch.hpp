@@ -9,7 +9,7 @@
 
 namespace gpushm {
 
-/** Makes `function` begin with a jump to `hook`; `*original` then calls what `function` did, unless
+/** Makes `function` begin with a jump to `hook`. `*original` then calls what `function` did, unless
  * `original` is null. `name` is for messages. False, and nothing is changed, when it cannot. */
 using PatchFunction = bool (*)(void *function, void *hook, const char *name, void **original);
 
@@ -21,8 +21,8 @@ struct Hook {
     void **original;
 };
 
-/** What a call of the driver returns in which gpushm ran out of memory. Hooks leave undone what
- * they can and call the driver all the same (as_possible()), so that nobody should see it. */
+/** The result of a hooked call for which gpushm runs out of memory. Hooks leave undone what they
+ * can and call the driver all the same (as_possible()), so the application should never see it. */
 struct DriverFailure {
     template <typename Result>
     static Result of() {
@@ -38,12 +38,12 @@ Hook hook(const char *symbol, const char *name) {
             reinterpret_cast<void **>(&HookType::original)};
 }
 
-/** Hooks what this driver has of them; null when all of that could be, else one that could not. For
- * a driver that is loaded. */
+/** Installs those hooks whose function this driver has. Returns null when all of them could be
+ * installed, else one that could not. The driver must be loaded. */
 const Hook *install_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
 
-/** The same for hooks that nothing may get past: one by whose name the CUDA runtime gets something
- * else could not be hooked either. */
+/** As install_hooks(), for functions of which no call may be missed: a hook also counts as not
+ * installed if the CUDA runtime gets another function by its name. */
 const Hook *install_all_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
 
 }  // namespace gpushm

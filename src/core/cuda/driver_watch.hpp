@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the hooks of the driver have seen, for all code that relies on them. The hooks themselves
-// lie above that code.
+// are in core/hooks, above that code.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace gpushm {
 
-/** One for the process. Only the hooks write it. Any thread. */
+/** One object for the process. Only the hooks write it. Any thread. */
 struct DriverWatch {
     static DriverWatch &instance();
 
@@ -28,27 +28,29 @@ bool driver_hooks_installed();
 /** Whether the end of each context is noticed (watch_contexts()). */
 bool contexts_are_watched();
 
-/** Whether copies of the application from and to host memory, and what page-locks it, are noticed
- * (watch_host_memory()). */
+/** Whether the hooks see copies of the application from and to host memory, and calls that
+ * page-lock it (watch_host_memory()). */
 bool host_memory_is_watched();
 
-/** Whether copies and memsets of the application that return early are noted
+/** Whether the hooks note copies and memsets of the application that return early
  * (watch_early_returns()). */
 bool early_returns_are_noted();
 
-/** Whether standby kernels make way for calls that wait for all work of a GPU, too. */
+/** Whether standby kernels also leave for calls of the application that wait for all work of a
+ * GPU. */
 bool driver_waits_hooked();
 
-/** Whether some thread is in a call of the driver that ends memory or a context: it may wait for
- * all work of a GPU, and keep others from it. Unless driver_hooks_installed(), of contexts only. */
+/** Whether some thread is in a call of the driver that ends memory or a context. The driver may
+ * make it wait for all work of a GPU, and keeps other threads from the driver meanwhile. Without
+ * driver_hooks_installed() only ends of contexts are seen. */
 bool memory_is_ending();
 
-/** Grows with every call that may destroy a context, before and after it; means nothing unless
- * contexts_are_watched(). While it stays, a context that was alive is alive. */
+/** Grows with every call that may destroy a context, before and after it. While it does not change,
+ * a context that was alive is alive. Meaningless unless contexts_are_watched(). */
 uint64_t context_epoch();
 
-/** While it lives, copies that this thread submits are our own: they are as asynchronous as the
- * driver has them. */
+/** While it lives, copies that this thread submits are gpushm's own: the hooks leave them as
+ * asynchronous as the driver makes them. */
 class OwnCopies {
 public:
     OwnCopies();

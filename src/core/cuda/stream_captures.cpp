@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/cuda/stream_captures.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/driver_patch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <new>
 #include <vector>
 
 namespace gpushm {
@@ -24,8 +22,8 @@ struct Captured {
     unsigned long long context_id;
 };
 
-/** Those of the process. The mutex is not held while the driver is called to begin one, for that
- * may have to wait for another thread's cuMemFree. */
+/** The captures of the process. The mutex is not held while the driver begins one, because that may
+ * have to wait for cuMemFree in another thread. */
 struct Captures {
     std::mutex mutex;
     unsigned beginning = 0;  // calls under way
@@ -36,21 +34,16 @@ struct Captures {
         const auto found =
             std::find_if(running.begin(), running.end(),
                          [stream](const Captured &one) { return one.stream == stream; });
-        if (found != running.end()) {  // else it is older than the hooks
+        if (found != running.end()) {  // else it began before the hooks
             running.erase(found);
         }
     }
 };
 
-// For so many no memory is needed when one begins.
+// Up to so many captures begin without an allocation.
 constexpr size_t kMaxAtOnce = 64;
 
-/** Never destroyed. As Background: a child may be forked while another thread holds the mutex. */
-Captures *const captures = [] {
-    static Captures *made = new Captures;
-    pthread_atfork(nullptr, nullptr, [] { new (made) Captures; });
-    return made;
-}();
+Captures *const captures = &ForkSafe<Captures>::instance();
 
 std::atomic<bool> known{false};
 
@@ -75,8 +68,7 @@ struct BeginHook {
         const Captured begun = begun_here(stream);
         const std::lock_guard<std::mutex> lock(captures->mutex);
         if (result == CUDA_SUCCESS && !has_room) {
-            return result;  // it counts as beginning for ever: nothing disturbs it, and memory is
-                            // given back late
+            return result;  // it counts as beginning for ever, so memory is given back late
         }
         --captures->beginning;
         if (result == CUDA_SUCCESS) {
@@ -87,8 +79,8 @@ struct BeginHook {
     static inline CUresult (*original)(CUstream, Arguments...);
 };
 
-/** Whether a capture that was to be ended still goes on (seen with driver 580: in the wrong thread
- * it has ended). */
+/** Whether the capture goes on although the application has asked to end it. In the wrong thread it
+ * has ended (driver 580). */
 bool goes_on(CUresult result) {
     return result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
            result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
@@ -147,7 +139,7 @@ void watch_stream_captures(PatchFunction patch) {
         if (CudaDriver::get() == nullptr) {
             return;
         }
-        captures->running.reserve(kMaxAtOnce);  // nobody else uses it before there are hooks
+        captures->running.reserve(kMaxAtOnce);  // without hooks no other thread uses it
         const Hook *missed = install_all_hooks(patch, capture_hooks());
         if (missed != nullptr) {
             GPUSHM_LOG(debug,

@@ -6,11 +6,11 @@
 
 namespace gpushm {
 
-/** Hooks the functions that begin and end a capture, and the end of its stream. Later calls do
- * nothing. Captures that go on already are not seen. Thread safe. */
+/** Hooks the functions that begin and end a capture, and that destroy a stream. Captures that are
+ * going on already are not seen. Later calls do nothing. Thread safe. */
 void watch_stream_captures(PatchFunction patch);
 
-/** Whether they are hooked, all that the driver has. */
+/** Whether all of these functions that the driver has are hooked. */
 bool stream_captures_are_known();
 
 /** While it lives, no capture begins in another thread. Means nothing unless
@@ -22,7 +22,7 @@ public:
     CapturePause &operator=(const CapturePause &) = delete;
     ~CapturePause();
 
-    /** Whether none is going on in the process, nor about to begin. */
+    /** Whether no capture of the process is going on or about to begin. */
     bool none() const;
 };
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/cuda/unfinished_copies.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 
-#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace gpushm {
@@ -31,7 +30,7 @@ int thread_of(UnfinishedCopies::Stream stream) {
     return stream == UnfinishedCopies::Stream::of_thread ? this_thread() : 0;
 }
 
-/** What the hooks do not take for a wait of the application. */
+/** The hooks do not take this for a wait of the application. */
 void synchronize(CUcontext context, unsigned long long context_id, CUstream stream) {
     const CudaDriver *driver = CudaDriver::get();
     const OwnCopies own;
@@ -94,15 +93,8 @@ private:
     CUevent event_ = nullptr;
 };
 
-/** Never destroyed, for the driver is called until the very end. A forked child has no GPU work,
- * and a thread of its parent may have had a mutex. */
 UnfinishedCopies &UnfinishedCopies::instance() {
-    static UnfinishedCopies *const copies = [] {
-        static UnfinishedCopies *made = new UnfinishedCopies;
-        pthread_atfork(nullptr, nullptr, [] { new (made) UnfinishedCopies; });
-        return made;
-    }();
-    return *copies;
+    return ForkSafe<UnfinishedCopies>::instance();
 }
 
 // ---------------------------------------------------------------- places
@@ -179,7 +171,7 @@ UnfinishedCopies::Place *UnfinishedCopies::take_place(CUcontext context, int thr
     return nullptr;
 }
 
-/** What is noted there is done, or has gone with its context. */
+/** All noted calls are done, or have gone with the context. */
 void UnfinishedCopies::forget(Place *place) {
     finish(place, place->noted);
     place->behind_all = place->behind_met = {};
@@ -243,8 +235,8 @@ void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> a
     }
     ++place->noted;
     update(place);
-    // Looked up behind the count: a message that meets the allocation just now either is seen here
-    // or sees the count.
+    // Looked up after the count has grown: a message that meets the allocation now either is seen
+    // here or sees the count.
     for (const void *address : addresses) {
         if (const void *base = address != nullptr ? base_of(address) : nullptr) {
             place->note_met(base);
@@ -256,7 +248,7 @@ void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> a
     }
 }
 
-/** One that nobody waits for and that no mark names; null when memory is short. */
+/** An event that no thread waits for and no mark names; null when memory is short. */
 std::shared_ptr<UnfinishedCopies::Event> UnfinishedCopies::free_event(Place *place) {
     for (const std::shared_ptr<Event> &event : place->events) {
         if (event.use_count() == 1) {
@@ -271,7 +263,7 @@ std::shared_ptr<UnfinishedCopies::Event> UnfinishedCopies::free_event(Place *pla
     return event;
 }
 
-/** Puts an event behind all that is noted, with the mutex held and the context current. False when
+/** Records an event after all noted calls, with the mutex held and the context current. False when
  * that fails. */
 bool UnfinishedCopies::record(Place *place) {
     if (place->behind_all.number == place->noted) {

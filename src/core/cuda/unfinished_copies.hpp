@@ -2,6 +2,8 @@
 // Copies and memsets of the application that return before they are done.
 #pragma once
 
+#include "core/base/fork_safe.hpp"
+
 #include <cuda.h>
 
 #include <array>
@@ -16,16 +18,16 @@
 
 namespace gpushm {
 
-/** The synchronous forms of copies between device buffers, of copies from pageable memory and of
- * memsets put their work into the default stream and return (CUDA driver API manual, "API
- * synchronization behavior"). A program need not wait before it sends what they write, or receives
- * into what they read. So hooks note each such call here, and whoever uses GPU memory for a message
- * waits for what is noted of it. CU_POINTER_ATTRIBUTE_SYNC_MEMOPS would make the calls themselves
- * wait, which costs the program 5 us for each of them (doc/early_returns.md).
+/** Some synchronous calls put their work into the default stream and return before it is done:
+ * copies between device buffers, copies from pageable memory, and memsets (CUDA driver API manual,
+ * "API synchronization behavior"). A program need not wait before it sends what they write, or
+ * receives into what they read. So hooks note each such call here, and code that uses GPU memory
+ * for a message waits for the calls that are noted for it. With CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+ * the calls themselves would wait, which slows the program (doc/early_returns.md).
  *
- * A message must not wait for what the program starts behind such a copy: that may be a kernel
- * which waits for the message. Where it starts something, an event is recorded first, if none is
- * behind the copies yet.
+ * A message must not wait for what the program starts after such a copy: that may be a kernel which
+ * waits for the message. So an event is recorded before the program starts something else, unless
+ * an event already follows the copies.
  *
  * All functions may be called in any thread; none of them disturbs a stream capture. */
 class UnfinishedCopies {
@@ -35,35 +37,36 @@ public:
     /** The default stream of the context, or that of the calling thread in it. */
     enum class Stream { legacy, of_thread };
 
-    /** The allocation that an address lies in, if messages have met it or are about to; else null.
-     */
+    /** The base of the allocation that an address lies in, if messages have met it or are about to;
+     * else null. */
     using BaseOf = const void *(*)(const void *address);
 
     /** A call that touches the memory at `addresses` has returned in this thread, in its current
-     * context or in `context`. If there is no room to note it, it is waited for. */
+     * context or in `context`. If there is no room to note it, this waits for it. */
     void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of);
     void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of,
               CUcontext context);
 
-    /** The application is about to start something else in the current context. */
+    /** The application is about to start other work in the current context. */
     void separate() {
         if (uncovered_.load(std::memory_order_relaxed) != 0) {
             record_before_others();
         }
     }
 
-    /** The application is about to capture a stream: if that is a blocking one, no event can be
+    /** The application is about to capture a stream: if it is a blocking one, no event can be
      * recorded meanwhile. */
     void cover();
 
-    /** Returns when what was noted of that allocation is done: messages have met it. A context that
-     * has ended, or cannot work any more, has nothing to wait for. */
+    /** Returns when the calls noted for that allocation, which messages have met, are done. A
+     * context that has ended, or cannot work any more, has nothing to wait for. */
     void wait_for(const void *base) {
         if (open_.load() != 0) {
             wait(base);
         }
     }
-    /** When all is done: for memory of which calls were noted when no message had met it. */
+    /** Returns when all noted calls are done: for memory that no message had met when they were
+     * noted. */
     void wait_for_all() {
         if (open_.load() != 0) {
             wait(nullptr);
@@ -73,10 +76,11 @@ public:
     class Wait;
 
 private:
-    /** Of an event of CUDA. Is destroyed with the context unless that has ended. */
+    friend class ForkSafe<UnfinishedCopies>;
+    /** A CUDA event, destroyed with its context unless that has ended. */
     class Event;
 
-    /** An event that is behind the first `number` calls. */
+    /** An event that follows the first `number` calls. */
     struct Mark {
         std::shared_ptr<Event> event;
         uint64_t number = 0;
@@ -87,20 +91,20 @@ private:
         uint64_t number;
     };
 
-    /** Of a default stream. Calls are counted; counts only grow. */
+    /** A default stream. Calls are counted; counts only grow. */
     struct Place {
         // To find it. Written with places_mutex_ and `mutex` held.
         std::atomic<CUcontext> context{nullptr};  // null: it is free
-        std::atomic<int> thread{0};  // of a default stream of a thread; 0: the legacy one
+        std::atomic<int> thread{0};  // that has the default stream; 0: the legacy stream
 
         std::mutex mutex;  // for all that follows
         unsigned long long context_id = 0;
-        uint64_t epoch = 0;  // context_epoch() when the context was known to be the same
+        uint64_t epoch = 0;  // context_epoch() when the context was last known to have context_id
         uint64_t noted = 0;
         uint64_t done = 0;
         std::vector<MetCall> met;  // the last one of each allocation
-        uint64_t met_of_any = 0;   // where there was no room to say of which
-        Mark behind_met;           // an event behind calls of `met`, not behind more than necessary
+        uint64_t met_of_any = 0;   // the last one for which `met` had no room
+        Mark behind_met;           // an event that follows calls of `met`, and few others
         Mark behind_all;
         std::vector<std::shared_ptr<Event>> events;  // to be used again
         bool is_open = false;                        // counts in open_
@@ -136,8 +140,8 @@ private:
     std::atomic<unsigned> uncovered_{0};  // of legacy streams, with a call that no event is behind
 };
 
-/** A wait of the application for all of a context, or for one of its default streams: while it
- * lives, the call is made. */
+/** A wait of the application for all work of a context, or of one of its default streams. It lives
+ * while the call is made. */
 class UnfinishedCopies::Wait {
 public:
     explicit Wait(CUcontext context) : Wait(context, std::nullopt) {}

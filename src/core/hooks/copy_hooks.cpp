@@ -5,6 +5,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/hooks/early_returns.hpp"
+#include "core/hooks/row_ranges.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 
 #include <cstddef>
@@ -34,7 +35,7 @@ CUstream stream_of_copy(CUstream stream, bool of_thread) {
     return stream == nullptr && of_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
-/** Nothing is copied yet, but whenever the graph runs. */
+/** Whether the stream is being captured: nothing is copied yet, but whenever the graph runs. */
 bool is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CudaDriver *driver = CudaDriver::get();
@@ -43,77 +44,79 @@ bool is_captured(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+using Side = HostRegistrationCache::ApplicationCopy::Side;
+
 struct CopySides {
-    HostRegistrationCache::ApplicationCopy::Side destination;
-    HostRegistrationCache::ApplicationCopy::Side source;
+    ByteRange destination;
+    ByteRange source;
 };
 
-const void *last_byte(const HostRegistrationCache::ApplicationCopy::Side &side) {
-    return side.length == 0 ? side.address
-                            : static_cast<const char *>(side.address) + side.length - 1;
+Side host_side(const ByteRange &bytes) {
+    return {bytes.begin, bytes.length};
 }
 
 void note_early_return(CUresult result, const CopySides &sides, bool of_thread) {
     gpushm::note_early_return(result,
-                              {sides.destination.address, last_byte(sides.destination),
-                               sides.source.address, last_byte(sides.source)},
+                              {sides.destination.begin, sides.destination.last(),
+                               sides.source.begin, sides.source.last()},
                               of_thread);
 }
 
 /** Whether we have page-locked some of either side. */
 bool touches_locked(const CopySides &sides) {
-    const auto has_locked = [](const HostRegistrationCache::ApplicationCopy::Side &side) {
-        return HostRegistrationCache::instance().has_locked(side.address, side.length);
+    const auto has_locked = [](const ByteRange &side) {
+        return HostRegistrationCache::instance().has_locked(side.begin, side.length);
     };
     return has_locked(sides.destination) || has_locked(sides.source);
 }
 
-/** What the application finds when an asynchronous copy of pageable memory returns: its source has
- * been read, or all of it is over (CUDA driver API manual, "API synchronization behavior"). Not so
- * of memory that is page-locked, of which the application does not know. */
+/** Completes an asynchronous copy as the application expects of pageable memory: when the call
+ * returns its source has been read, or all of it is done (CUDA driver API manual, "API
+ * synchronization behavior"). The driver does not do so for memory that is page-locked, which the
+ * application does not know. */
 CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
     const CUstream copied_by = stream_of_copy(stream, of_thread);
     if (is_captured(copied_by)) {
-        HostRegistrationCache::instance().keep(sides.destination.address, sides.destination.length);
-        HostRegistrationCache::instance().keep(sides.source.address, sides.source.length);
+        HostRegistrationCache::instance().keep(sides.destination.begin, sides.destination.length);
+        HostRegistrationCache::instance().keep(sides.source.begin, sides.source.length);
         return CUDA_SUCCESS;
     }
     const RelaxedCapture relaxed(CudaDriver::get());
     return CudaDriver::get()->stream_synchronize(copied_by);
 }
 
-/** A synchronous one is over. */
+/** A synchronous copy is complete. */
 CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) {
     return CUDA_SUCCESS;
 }
 
-/** A source that we have locked, as pageable memory, where the driver reads such at once, without
- * waiting for what is in the stream (CUDA C++ Programming Guide, "Asynchronous Concurrent
- * Execution"): that may be a kernel that waits for a message of this thread. Else nothing. */
-std::vector<char> take_at_once(const HostRegistrationCache::ApplicationCopy::Side &source,
-                               CUstream stream, bool of_thread) {
+/** The bytes of a source that HostRegistrationCache has locked, which the driver reads at once from
+ * pageable memory, without waiting for the work in the stream (CUDA C++ Programming Guide,
+ * "Asynchronous Concurrent Execution"): that may be a kernel that waits for a message of this
+ * thread. Empty in other cases. */
+std::vector<char> take_at_once(const ByteRange &source, CUstream stream, bool of_thread) {
     constexpr size_t kMaxBytes = 64 << 10;
     if (source.length > kMaxBytes ||
-        !HostRegistrationCache::instance().has_locked(source.address, source.length) ||
+        !HostRegistrationCache::instance().has_locked(source.begin, source.length) ||
         is_captured(stream_of_copy(stream, of_thread))) {
         return {};
     }
     std::vector<char> taken;
-    const char *begin = static_cast<const char *>(source.address);
+    const char *begin = static_cast<const char *>(source.begin);
     as_possible(
         [&] { taken.assign(begin, begin + source.length); });  // else the copy waits for the stream
     return taken;
 }
 
 /** A synchronous copy waits for the stream anyway. */
-std::vector<char> take_at_once(const HostRegistrationCache::ApplicationCopy::Side & /*source*/,
-                               bool /*of_thread*/) {
+std::vector<char> take_at_once(const ByteRange & /*source*/, bool /*of_thread*/) {
     return {};
 }
 
-/** A copy between buffers of the application, of which we may have page-locked a part: it is done
- * in pieces that the driver takes (HostRegistrationCache::length_of_one_copy()). `which`: 1 where
- * the null stream is that of the thread. */
+/** A copy between buffers of the application, a part of which HostRegistrationCache may have
+ * page-locked: it is done in pieces that the driver accepts
+ * (HostRegistrationCache::length_of_one_copy()). `which`: 1 where the null stream is that of the
+ * thread. */
 template <int which, typename Destination, typename Source, typename... Stream>
 struct CopyHook {
     static CUresult call(Destination destination, Source source, size_t length, Stream... stream) {
@@ -127,12 +130,13 @@ struct CopyHook {
         }
         const CopySides sides = {{pointer_to(destination), length}, {pointer_to(source), length}};
         const HostRegistrationCache::ApplicationCopy under_way(HostRegistrationCache::instance(),
-                                                               sides.destination, sides.source);
+                                                               host_side(sides.destination),
+                                                               host_side(sides.source));
         const CUresult result = copy(destination, source, length, stream...);
         if constexpr (sizeof...(Stream) == 0 && std::is_same_v<Destination, CUdeviceptr>) {
             note_early_return(result, sides, which == 1);
         }
-        // Asked afterwards, for another thread may have locked it before the driver looked.
+        // Asked after the copy, because another thread may have locked it before the driver looked.
         return result == CUDA_SUCCESS && touches_locked(sides)
                    ? end_copy(sides, stream..., which == 1)
                    : result;
@@ -161,35 +165,20 @@ struct CopyHook {
     static inline CUresult (*original)(Destination, Source, size_t, Stream...);
 };
 
-/** Where none is said, one row is behind the other. */
-size_t pitch_of(size_t said, size_t width) {
-    return said == 0 ? width : said;
-}
-
-/** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it: from the first byte to the last, if
- * it may be host memory. */
-HostRegistrationCache::ApplicationCopy::Side side_of_rows(CUmemorytype type, const void *host,
-                                                          CUdeviceptr unified, size_t pitch,
-                                                          size_t first_row, size_t last_row,
-                                                          size_t x, size_t width) {
-    const char *base =
-        static_cast<const char *>(type == CU_MEMORYTYPE_HOST      ? host
-                                  : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
-                                                                  : nullptr);
-    return base == nullptr || width == 0
-               ? HostRegistrationCache::ApplicationCopy::Side{nullptr, 0}
-               : HostRegistrationCache::ApplicationCopy::Side{
-                     base + first_row * pitch_of(pitch, width) + x,
-                     (last_row - first_row) * pitch_of(pitch, width) + width};
+/** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it, if it may be host memory. */
+const void *base_of_rows(CUmemorytype type, const void *host, CUdeviceptr unified) {
+    return type == CU_MEMORYTYPE_HOST      ? host
+           : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
+                                           : nullptr;
 }
 
 CopySides sides_of(const CUDA_MEMCPY2D &rows) {
     const size_t last = rows.Height - 1;
     const size_t width = rows.Height == 0 ? 0 : rows.WidthInBytes;
-    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch, rows.dstY,
-                         rows.dstY + last, rows.dstXInBytes, width),
-            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch, rows.srcY,
-                         rows.srcY + last, rows.srcXInBytes, width)};
+    return {range_of_rows(base_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice),
+                          rows.dstPitch, rows.dstY, rows.dstY + last, rows.dstXInBytes, width),
+            range_of_rows(base_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice),
+                          rows.srcPitch, rows.srcY, rows.srcY + last, rows.srcXInBytes, width)};
 }
 
 CopySides sides_of(const CUDA_MEMCPY3D &rows) {
@@ -197,17 +186,18 @@ CopySides sides_of(const CUDA_MEMCPY3D &rows) {
     const size_t last_z = rows.Depth - 1;
     const size_t last_y = rows.Height - 1;
     const size_t width = rows.Height == 0 || rows.Depth == 0 ? 0 : rows.WidthInBytes;
-    return {side_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice, rows.dstPitch,
-                         row(rows.dstZ, rows.dstHeight, rows.dstY),
-                         row(rows.dstZ + last_z, rows.dstHeight, rows.dstY + last_y),
-                         rows.dstXInBytes, width),
-            side_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice, rows.srcPitch,
-                         row(rows.srcZ, rows.srcHeight, rows.srcY),
-                         row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y),
-                         rows.srcXInBytes, width)};
+    return {range_of_rows(base_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice),
+                          rows.dstPitch, row(rows.dstZ, rows.dstHeight, rows.dstY),
+                          row(rows.dstZ + last_z, rows.dstHeight, rows.dstY + last_y),
+                          rows.dstXInBytes, width),
+            range_of_rows(base_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice),
+                          rows.srcPitch, row(rows.srcZ, rows.srcHeight, rows.srcY),
+                          row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y),
+                          rows.srcXInBytes, width)};
 }
 
-/** Of two parts the first: a power of two, which divides a row of an array between its elements. */
+/** The size of the first of two parts: a power of two, which divides a row of an array between its
+ * elements. */
 size_t first_part(size_t count) {
     size_t part = 1;
     while (2 * part < count) {
@@ -216,7 +206,7 @@ size_t first_part(size_t count) {
     return part;
 }
 
-/** Divides them in one dimension. */
+/** Divides rows in one dimension. */
 template <typename Rows>
 void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source,
             size_t Rows::*destination) {
@@ -226,7 +216,8 @@ void divide(Rows *rows, Rows *rest, size_t Rows::*count, size_t Rows::*source,
     rest->*destination += rows->*count;
 }
 
-/** Makes `*rows` their first part, `*rest` the others; false when they are a single byte. */
+/** Divides `*rows` into a first part, which it becomes, and `*rest`; false when they are a single
+ * byte. */
 template <typename Rows>
 bool divide(Rows *rows, Rows *rest) {
     rows->srcPitch = pitch_of(rows->srcPitch, rows->WidthInBytes);
@@ -246,7 +237,7 @@ bool divide(Rows *rows, Rows *rest) {
     return rest->WidthInBytes != 0;
 }
 
-/** For sides_of(), which leaves out what cannot be host memory. */
+/** For sides_of(), which leaves out a side that cannot be host memory. */
 template <typename Rows>
 Rows with_device_pointers(Rows rows) {
     for (CUmemorytype *type : {&rows.srcMemoryType, &rows.dstMemoryType}) {
@@ -255,7 +246,7 @@ Rows with_device_pointers(Rows rows) {
     return rows;
 }
 
-/** As CopyHook. */
+/** A copy of rows; see CopyHook. */
 template <int which, typename Rows, typename... Stream>
 struct RowsHook {
     static CUresult call(const Rows *rows, Stream... stream) {
@@ -264,7 +255,8 @@ struct RowsHook {
         }
         const CopySides sides = sides_of(*rows);
         const HostRegistrationCache::ApplicationCopy under_way(HostRegistrationCache::instance(),
-                                                               sides.destination, sides.source);
+                                                               host_side(sides.destination),
+                                                               host_side(sides.source));
         const CUresult result = copy(*rows, stream...);
         if constexpr (sizeof...(Stream) == 0) {
             note_early_return(result, sides_of(with_device_pointers(*rows)), which % 2 == 1);
@@ -273,8 +265,8 @@ struct RowsHook {
                    ? end_copy(sides, stream..., which == 1)
                    : result;
     }
-    /** In parts of parts, until the driver takes them, if it does not take the whole: a row may
-     * leave what we have locked. */
+    /** Copies the whole, or smaller and smaller parts if the driver refuses: a row may leave the
+     * memory that is locked. */
     static CUresult copy(Rows rows, Stream... stream) {
         const CUresult result = original(&rows, stream...);
         Rows rest = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies of the application that may have a side in host memory.
+// Hooks of copies of the application that may have a side in host memory.
 #pragma once
 
 #include "core/cuda/driver_patch.hpp"
@@ -8,8 +8,8 @@
 
 namespace gpushm {
 
-/** Where we have page-locked a part of the host memory, the application finds what it finds of
- * pageable memory. Those that may return early are noted (early_returns.hpp). */
+/** The application finds what it finds with pageable memory, also where HostRegistrationCache has
+ * page-locked a part of it. Copies that may return early are noted (early_returns.hpp). */
 const std::vector<Hook> &copy_hooks();
 
 }  // namespace gpushm

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Of memory only what takes it away is hooked: an allocation enters the table when a message first
-// meets it and the driver is asked, be it older than the hooks or not.
+// Only functions that free memory are hooked, not those that allocate: an allocation enters the
+// table when a message first meets it and the driver is asked, whether it is older than the hooks
+// or not.
 #include "core/hooks/driver_hooks.hpp"
 
 #include "core/base/log.hpp"
@@ -17,8 +18,8 @@
 #include "core/memory/known_host_pages.hpp"
 #include "core/memory/met_memory.hpp"
 #include "core/pinning/host_registration_cache.hpp"
-#include "core/reclaim/context_preparation.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_lifetime.hpp"
+#include "core/reclaim/kernel_preload.hpp"
 #include "core/standby/standby_registry.hpp"
 
 #include <algorithm>
@@ -48,9 +49,9 @@ void report(const Allocations &gone) {
     }
 }
 
-/** Around a call that ends allocations, which waits for all kernels. They are forgotten before it,
- * so that nobody believes in them when the address becomes something else, and again after it, for
- * whoever asked the driver in between has seen them alive. */
+/** Encloses a call that ends allocations, which waits for all kernels. They are forgotten before
+ * the call, so that none is believed in when the address becomes something else; and again after
+ * it, because a thread that asked the driver in between has seen them alive. */
 template <typename Forget>
 class Ending {
 public:
@@ -94,14 +95,14 @@ struct FreeHook {
     static inline CUresult (*original)(Address);
 };
 
-/** What came from cuMemAlloc may be freed so, too. Memory of pools is not known here, and nothing
- * waits: not for kernels either. */
+/** Also frees memory of cuMemAlloc. Memory of pools is not known here, and the call does not wait
+ * for kernels. */
 template <int which>
 struct FreeAsyncHook {
     static CUresult call(CUdeviceptr address, CUstream stream) {
         forget(address);
         const CUresult result = original(address, stream);
-        forget(address);  // who asked in between has seen it alive
+        forget(address);  // a thread that asked in between has seen it alive
         return result;
     }
     static void forget(CUdeviceptr address) {
@@ -114,7 +115,8 @@ struct FreeAsyncHook {
     static inline CUresult (*original)(CUdeviceptr, CUstream);
 };
 
-/** One that may end any number of them: the memory of a context, the variables of a module. */
+/** A function that may end any number of allocations: the memory of a context, the variables of a
+ * module. */
 template <int which, typename Handle, Allocations (*forget)()>
 struct OwnerHook {
     static CUresult call(Handle handle) {
@@ -124,13 +126,13 @@ struct OwnerHook {
     static inline CUresult (*original)(Handle);
 };
 
-/** The context that a call to end one names, if it is there. */
+/** The context that a call names to end it; null if there is none. */
 CUcontext named_context(CUcontext context) {
     return context;
 }
 CUcontext named_context(void * /*green*/) {
-    return nullptr;
-}  // drivers that have those number contexts
+    return nullptr;  // drivers that have green contexts number contexts
+}
 CUcontext named_context(CUdevice device) {
     const CudaDriver *driver = CudaDriver::get();
     if (!driver->primary_context_is_active(device).value_or(false)) {
@@ -143,7 +145,7 @@ CUcontext named_context(CUdevice device) {
     return context;
 }
 
-/** Whether it has ended, if the call did not fail. */
+/** Whether it has ended, after a call that did not fail. */
 bool is_over(CUcontext /*context*/) {
     return true;
 }
@@ -154,8 +156,8 @@ bool is_over(CUdevice device) {
     return !CudaDriver::get()->primary_context_is_active(device).value_or(false);
 }
 
-/** One that may end a context, and with it the page-lock of memory that kernels of other contexts
- * read. */
+/** A function that may end a context, and with it page-locks of memory that kernels of other
+ * contexts read. */
 template <int which, typename Handle>
 struct ContextHook {
     static CUresult call(Handle handle) {
@@ -165,12 +167,12 @@ struct ContextHook {
         }
         const CUcontext unnumbered =
             CudaDriver::get()->ctx_get_id == nullptr ? named_context(handle) : nullptr;
-        const EndOfContext end;
+        const ContextLifetimeLock end(ContextLifetimeLock::Mode::ending);
         const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
         const CUresult result = Owner::call(handle);
         if (unnumbered != nullptr && result == CUDA_SUCCESS && is_over(handle)) {
             as_possible([unnumbered] { note_end_of_context(unnumbered); });
-            // Who asked in between has seen it alive.
+            // A thread that asked in between has seen it alive.
             DriverWatch::instance().contexts_gone.fetch_add(1, std::memory_order_release);
         }
         return result;
@@ -201,7 +203,7 @@ struct RegisterHook {
     static inline CUresult (*original)(void *, size_t, unsigned);
 };
 
-/** One that waits until a GPU has nothing to do. */
+/** A function that waits until a GPU has nothing to do. */
 template <typename... Context>
 struct WaitHook {
     static CUresult call(Context... context) {
@@ -231,8 +233,8 @@ struct CooperativeHook {
                                        unsigned, unsigned, CUstream, void **);
 };
 
-/** Takes 20 us longer beside a kernel (driver 580). What was ordinary memory at the address may
- * have gone with nobody told: the driver's own, for one. */
+/** The call is slower beside a standby kernel (doc/decisions/hooks-allocation-beside-kernel.md).
+ * Ordinary memory at the address may have gone unseen, for example memory of the driver. */
 struct AllocHook {
     static CUresult call(CUdeviceptr *address, size_t length) {
         const StandbyKernels::Absence no_kernel;
@@ -245,7 +247,7 @@ struct AllocHook {
     static inline CUresult (*original)(CUdeviceptr *, size_t);
 };
 
-/** Makes a context, or finds it made. */
+/** Makes a context or finds it. */
 struct RetainHook {
     static CUresult call(CUcontext *context, CUdevice device) {
         const bool was_in_use = CudaDriver::get()->primary_context_is_active(device).value_or(true);
@@ -273,7 +275,8 @@ const std::vector<Hook> &context_hooks() {
     return hooks;
 }
 
-/** Memory of pools is never remembered (see query_memory), but cuMemFreeAsync frees others, too. */
+/** Memory of pools is never remembered (query_memory()), but cuMemFreeAsync also frees other
+ * memory. */
 const std::vector<Hook> &memory_hooks() {
     static const std::vector<Hook> hooks = {
         hook<FreeHook<0, CUdeviceptr>>("cuMemFree_v2", "cuMemFree"),
@@ -297,7 +300,7 @@ const std::vector<Hook> &registration_hooks() {
     return hooks;
 }
 
-/** For the standby kernel. Without them nothing is wrong. */
+/** For the standby kernel. Without these hooks nothing goes wrong. */
 const std::vector<Hook> &standby_hooks() {
     static const std::vector<Hook> hooks = {
         hook<RetainHook>("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain"),
@@ -310,7 +313,7 @@ const std::vector<Hook> &standby_hooks() {
     return hooks;
 }
 
-/** Gives it up: what is hooked already only passes its calls on. */
+/** Gives up. Functions that are hooked already only pass their calls on. */
 bool give_up(const char *symbol, const char *why) {
     GPUSHM_LOG(debug, "%s %s: the driver is asked for the kind of memory in each message", symbol,
                why);
@@ -396,8 +399,7 @@ bool watch_early_returns(PatchFunction patch) {
         }
         install_hooks(patch, other_separating_hooks());
         DriverWatch::instance().early_returns.store(true, std::memory_order_release);
-        // What the program has called before nobody has noted. Without cuInit it has called
-        // nothing.
+        // Calls that the program made before the hooks are not noted. Without cuInit it made none.
         int count = 0;
         if (CudaDriver::get()->device_get_count(&count) == CUDA_SUCCESS) {
             UnfinishedCopies::instance().note(UnfinishedCopies::Stream::legacy, {}, base_of_met);

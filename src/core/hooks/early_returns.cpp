@@ -3,6 +3,7 @@
 
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
+#include "core/hooks/row_ranges.hpp"
 #include "core/memory/met_memory.hpp"
 
 #include <cstddef>
@@ -20,20 +21,35 @@ const void *pointer(CUdeviceptr address) {
     return reinterpret_cast<const void *>(address);
 }
 
-const void *last_byte(CUdeviceptr address, size_t length) {
-    return pointer(length == 0 ? address : address + length - 1);
-}
-
 bool is_to_be_noted(CUresult result) {
     return result == CUDA_SUCCESS && early_returns_are_noted() && !OwnCopies::under_way();
 }
 
-/** `which`: 1 where the null stream is that of the thread. */
+ByteRange bytes_at(CUdeviceptr address, size_t length) {
+    return {pointer(address), length};
+}
+
+/** The bytes that a memset writes, by the arguments of cuMemsetD8 and its like. */
+template <typename Value>
+ByteRange bytes_of_memset(CUdeviceptr address, Value /*value*/, size_t count) {
+    return bytes_at(address, count * sizeof(Value));
+}
+/** By the arguments of cuMemsetD2D8 and its like; `width` counts values. */
+template <typename Value>
+ByteRange bytes_of_memset(CUdeviceptr address, size_t pitch, Value /*value*/, size_t width,
+                          size_t height) {
+    return height == 0
+               ? bytes_at(address, 0)
+               : range_of_rows(pointer(address), pitch, 0, height - 1, 0, width * sizeof(Value));
+}
+
+/** `which`: odd where the null stream is that of the thread. */
 template <int which, typename... Arguments>
 struct MemsetHook {
     static CUresult call(CUdeviceptr destination, Arguments... arguments) {
         const CUresult result = original(destination, arguments...);
-        note_early_return(result, {pointer(destination)}, which % 2 == 1);
+        const ByteRange bytes = bytes_of_memset(destination, arguments...);
+        note_early_return(result, {bytes.begin, bytes.last()}, which % 2 == 1);
         return result;
     }
     static inline CUresult (*original)(CUdeviceptr, Arguments...);
@@ -44,8 +60,8 @@ struct DeviceCopyHook {
     static CUresult call(CUdeviceptr destination, CUdeviceptr source, size_t length) {
         const CUresult result = original(destination, source, length);
         note_early_return(result,
-                          {pointer(destination), last_byte(destination, length), pointer(source),
-                           last_byte(source, length)},
+                          {pointer(destination), bytes_at(destination, length).last(),
+                           pointer(source), bytes_at(source, length).last()},
                           which == 1);
         return result;
     }
@@ -66,8 +82,8 @@ struct PeerCopyHook {
                          CUcontext source_context, size_t length) {
         const CUresult result =
             original(destination, destination_context, source, source_context, length);
-        const auto addresses = {pointer(destination), last_byte(destination, length),
-                                pointer(source), last_byte(source, length)};
+        const auto addresses = {pointer(destination), bytes_at(destination, length).last(),
+                                pointer(source), bytes_at(source, length).last()};
         note_peer_copy(result, destination_context, addresses);
         note_peer_copy(result, source_context, addresses);
         note_early_return(result, addresses, which == 1);
@@ -76,23 +92,36 @@ struct PeerCopyHook {
     static inline CUresult (*original)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
 };
 
+/** One side of a copy of rows between devices. Members of `rows` that do not belong to the kind of
+ * the side may hold anything. */
+ByteRange bytes_of_rows(const CUDA_MEMCPY3D_PEER &rows, CUmemorytype type, CUdeviceptr address,
+                        size_t pitch, size_t height, size_t z, size_t y, size_t x) {
+    if ((type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) || rows.Height == 0 ||
+        rows.Depth == 0) {
+        return {nullptr, 0};
+    }
+    const size_t last_row = (z + rows.Depth - 1) * height + y + rows.Height - 1;
+    return range_of_rows(pointer(address), pitch, z * height + y, last_row, x, rows.WidthInBytes);
+}
+
 template <int which>
 struct PeerRowsHook {
     static CUresult call(const CUDA_MEMCPY3D_PEER *rows) {
         const CUresult result = original(rows);
         if (result == CUDA_SUCCESS) {
-            const auto addresses = {address_of(rows->dstMemoryType, rows->dstDevice),
-                                    address_of(rows->srcMemoryType, rows->srcDevice)};
+            const ByteRange destination =
+                bytes_of_rows(*rows, rows->dstMemoryType, rows->dstDevice, rows->dstPitch,
+                              rows->dstHeight, rows->dstZ, rows->dstY, rows->dstXInBytes);
+            const ByteRange source =
+                bytes_of_rows(*rows, rows->srcMemoryType, rows->srcDevice, rows->srcPitch,
+                              rows->srcHeight, rows->srcZ, rows->srcY, rows->srcXInBytes);
+            const auto addresses = {destination.begin, destination.last(), source.begin,
+                                    source.last()};
             note_peer_copy(result, context_of(rows->dstMemoryType, rows->dstContext), addresses);
             note_peer_copy(result, context_of(rows->srcMemoryType, rows->srcContext), addresses);
             note_early_return(result, addresses, which == 1);
         }
         return result;
-    }
-    /** Members that do not belong to the kind of a side may hold anything. */
-    static const void *address_of(CUmemorytype type, CUdeviceptr address) {
-        return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? pointer(address)
-                                                                             : nullptr;
     }
     static CUcontext context_of(CUmemorytype type, CUcontext context) {
         return type == CU_MEMORYTYPE_ARRAY ? nullptr : context;
@@ -100,22 +129,19 @@ struct PeerRowsHook {
     static inline CUresult (*original)(const CUDA_MEMCPY3D_PEER *);
 };
 
-const void *gpu_address(CUdeviceptr address) {
-    return pointer(address);
-}
-const void *gpu_address(CUarray) {
-    return nullptr;
-}
-const void *gpu_address(size_t) {
-    return nullptr;
-}
-
 /** From or to an array, which is no memory of a message; the other side may be. */
+ByteRange bytes_of_array_copy(CUarray, size_t, CUdeviceptr source, size_t length) {
+    return bytes_at(source, length);
+}
+ByteRange bytes_of_array_copy(CUdeviceptr destination, CUarray, size_t, size_t length) {
+    return bytes_at(destination, length);
+}
 template <int which, typename... Arguments>
 struct ArrayCopyHook {
     static CUresult call(Arguments... arguments) {
         const CUresult result = original(arguments...);
-        note_early_return(result, {gpu_address(arguments)...}, which == 1);
+        const ByteRange bytes = bytes_of_array_copy(arguments...);
+        note_early_return(result, {bytes.begin, bytes.last()}, which == 1);
         return result;
     }
     static inline CUresult (*original)(Arguments...);

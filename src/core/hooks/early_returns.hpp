@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls of the application that return before their copy or memset is done, what it starts behind
-// them, and how it waits for them.
+// Hooks of calls of the application that return before their copy or memset is done, of the work
+// that it starts after them, and of its waits for them.
 #pragma once
 
 #include "core/cuda/driver_patch.hpp"
@@ -11,22 +11,22 @@
 
 namespace gpushm {
 
-/** Such a call has returned `result`; it touches memory at `addresses`, among them the first and
- * the last byte of each side: a side may lie in more than one allocation. `of_thread`: the form
- * that uses the default stream of the thread. Copies of our own (OwnCopies) are not noted: their
- * owners wait for them. */
+/** Notes a call that has returned `result` before it is done. `addresses` has the first and the
+ * last byte of each side, because a side may lie in more than one allocation. `of_thread`: the
+ * form that uses the default stream of the thread. Copies of gpushm (OwnCopies) are not noted,
+ * because their owners wait for them. */
 void note_early_return(CUresult result, std::initializer_list<const void *> addresses,
                        bool of_thread);
 
-/** Copies within and between devices, from and to arrays, and memsets. Messages are late for none
- * of them only if all are hooked. */
+/** Copies within and between devices, from and to arrays, and memsets. Only if all are hooked, no
+ * message is earlier than one of them. */
 const std::vector<Hook> &early_return_hooks();
 
-/** Kernels that are launched behind them, for which no message may wait. */
+/** Launches of kernels, for which no message may wait. */
 const std::vector<Hook> &launch_hooks();
 
-/** Whatever else is put behind them, and waits for a default stream. Without one of these a message
- * waits for more than it has to where a program uses it. */
+/** Other work that a program starts after such calls, and its waits for a default stream. Where one
+ * of these is not hooked, a message may wait longer than it must. */
 const std::vector<Hook> &other_separating_hooks();
 
 }  // namespace gpushm

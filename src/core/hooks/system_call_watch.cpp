@@ -38,15 +38,15 @@ void forget_from(uintptr_t begin) {
     forget(begin, UINTPTR_MAX - begin);
 }
 
-/** Whether pages that are locked, of private memory of no file, may be replaced by it. Linux leaves
- * such pages where they are for any other advice, for they are in use. */
+/** Whether this advice may replace locked pages of private memory of no file. With any other advice
+ * Linux leaves such pages where they are, because they are in use. */
 bool replaces_pages(uintptr_t advice) {
     constexpr uintptr_t kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED of Linux 5.18
     constexpr uintptr_t kGuardInstall = 102;   // MADV_GUARD_INSTALL of Linux 6.13
     return advice == MADV_DONTNEED || advice == kDontNeedLocked || advice == kGuardInstall;
 }
 
-/** Its arguments, as they are in registers. */
+/** `a` to `e` are the arguments, as they are in registers. */
 void before_system_call(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d,
                         uintptr_t e) {
     switch (number) {
@@ -91,7 +91,7 @@ ssize_t hooked_process_madvise(int pidfd, const iovec *pieces, size_t count, int
     return syscall(SYS_process_madvise, pidfd, pieces, count, advice, flags);  // hooked, too
 }
 
-/** Whether what libucm does for a function of the C library comes by. */
+/** Whether the system calls that libucm makes for a function of the C library pass the hook. */
 bool prove() {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     void *const memory = mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -124,8 +124,8 @@ __attribute__((visibility("hidden"))) long gpushm_system_call_failed(long result
 long gpushm_system_call(long number, ...);
 }
 
-// As syscall() of the C library. Nothing of it is on the stack during the system call, after which
-// a child of clone(2) may have another one.
+// Does what syscall() of the C library does. Nothing of it is on the stack during the system call:
+// a child of clone(2) may have another stack afterwards.
 __asm__(R"(
     .text
     .p2align 4

@@ -2,8 +2,8 @@
 // The code of our kernels in the contexts of the process.
 #pragma once
 
+#include "core/cuda/by_context.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/cuda/ended_contexts.hpp"
 #include "core/memory/memory_info.hpp"
 
 #include <atomic>

@@ -3,8 +3,9 @@
 
 #include "core/base/process.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/reclaim/background.hpp"
-#include "core/reclaim/context_preparation.hpp"
+#include "core/memory/memory_query.hpp"
+#include "core/reclaim/deferred_free.hpp"
+#include "core/reclaim/context_in_use.hpp"
 
 #include <mutex>
 
@@ -13,9 +14,9 @@ namespace {
 
 constexpr size_t kBytes = 512;
 
-/** Not at once: the driver would wait for all work of the context. */
+/** Not at once, because the driver would wait for all work of the context. */
 void free_later(const ContextInUse &in_use, CUdeviceptr address) {
-    run_when_idle(in_use.context, in_use.id, [in_use, address] {
+    defer_free(in_use.context, in_use.id, [in_use, address] {
         const CudaDriver *driver = CudaDriver::get();
         const RelaxedCapture relaxed(driver);
         const CurrentContext current(driver, in_use.context, in_use.id);
@@ -25,7 +26,7 @@ void free_later(const ContextInUse &in_use, CUdeviceptr address) {
     });
 }
 
-/** Ends with the context, when it can be mapped. */
+/** Memory that can be mapped; it ends with the context. */
 std::optional<BufferKey> allocate(const ContextInUse &in_use) {
     const CudaDriver *driver = CudaDriver::get();
     if (driver == nullptr) {
@@ -37,7 +38,7 @@ std::optional<BufferKey> allocate(const ContextInUse &in_use) {
     if (current.result() != CUDA_SUCCESS || driver->mem_alloc(&address, kBytes) != CUDA_SUCCESS) {
         return std::nullopt;
     }
-    const BufferKey name = name_buffer(look_up_memory(reinterpret_cast<const void *>(address)));
+    const BufferKey name = make_buffer_key(look_up_memory(reinterpret_cast<const void *>(address)));
     if (!name.can_be_mapped()) {
         free_later(in_use, address);
         return std::nullopt;

@@ -8,11 +8,14 @@
 
 namespace gpushm {
 
-/** The first mapping of a process sets up more than itself: 3 to 10 ms, later ones 0.2 (H200,
- * driver 580). So a peer is told of memory that it may map while it waits for something else.
- * Allocated at the first call that finds a context of the application's (context_in_use()), and
- * kept as long as that. Empty: there is none, or none yet, or the driver lets nobody map it. The
- * caller has a NoEndOfContext and a peer that waits for it. Thread safe. */
+/** The first mapping of a process sets up more than itself and takes much longer than later ones
+ * (doc/decisions/mapping-costs.md). So a peer is told of memory that it may map while it waits for
+ * something else.
+ *
+ * The memory is allocated at the first call that finds a context of the application
+ * (context_in_use()), and kept as long as that context. Empty: there is no such context yet, or the
+ * driver does not let the memory be mapped. The caller has a ContextLifetimeLock and a peer that
+ * waits for the memory. Thread safe. */
 std::optional<BufferKey> announced_memory();
 
 }  // namespace gpushm

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/mapping/ipc_mapping_cache.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/reclaim/background.hpp"
-
-#include <pthread.h>
+#include "core/memory/memory_query.hpp"
+#include "core/reclaim/deferred_free.hpp"
 
 #include <chrono>
 #include <new>
@@ -14,17 +14,17 @@
 namespace gpushm {
 namespace {
 
-// A mapping takes address space here and keeps the peer's memory from going back to the GPU when
-// the peer frees it; an entry without one is a few hundred bytes.
+// A mapping takes address space here and keeps the memory from going back to the GPU when the peer
+// frees it. An entry without a mapping takes a few hundred bytes.
 constexpr size_t kMaxMapped = 128;
-constexpr size_t kMaxWaiting = 128;  // that were closed, but for the driver
+constexpr size_t kMaxWaiting = 128;  // closed mappings that wait for the driver
 constexpr size_t kMaxEntries = 4096;
 
-// In a row. An owner that lets nothing be mapped, for its driver or its settings, would be asked
-// for each buffer.
+// An owner that has refused so often in a row, because of its driver or settings, is not asked any
+// more.
 constexpr unsigned kMaxRefusals = 3;
 
-// H200, driver 580: the first mapping in a process takes 10 ms, later ones 0.07; to close one 0.23.
+// First guesses: doc/decisions/mapping-costs.md.
 constexpr double kFirstCost = 1e-3;
 constexpr double kUsualCost = 0.3e-3;
 constexpr double kCloseCost = 0.25e-3;
@@ -33,7 +33,7 @@ unsigned char *pointer(CUdeviceptr address) {
     return reinterpret_cast<unsigned char *>(address);
 }
 
-/** By CUDA IPC. */
+/** A mapping by CUDA IPC. */
 class IpcMapping : public PeerMapping {
 public:
     static std::shared_ptr<PeerMapping> open(const BufferKey &name, CUcontext context,
@@ -42,7 +42,7 @@ public:
         const CUresult result = CudaDriver::get()->ipc_open_mem_handle(
             &address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
         if (result != CUDA_SUCCESS) {
-            // Such as CUDA_ERROR_ALREADY_MAPPED, where the application opened it in another
+            // For example CUDA_ERROR_ALREADY_MAPPED, where the application opened it in another
             // context.
             GPUSHM_LOG(debug,
                        "cannot map a peer's GPU buffer of %llu bytes (%s): it is copied "
@@ -57,9 +57,9 @@ public:
             return nullptr;
         }
         const std::shared_ptr<PeerMapping> mapping(made, [](IpcMapping *last) {
-            run_when_idle(last->context_, last->context_id_, [last] { delete last; });
+            defer_free(last->context_, last->context_id_, [last] { delete last; });
         });
-        // The length is the owner's word; a copy beyond the end would be a fault of the GPU.
+        // The owner states the length; a copy beyond the end would be a fault of the GPU.
         return look_up_memory(pointer(address)).length >= name.length ? mapping : nullptr;
     }
     ~IpcMapping() override {
@@ -69,7 +69,8 @@ public:
             CudaDriver::get()->ipc_close_mem_handle(reinterpret_cast<CUdeviceptr>(data_));
         }
     }
-    /** It went with its context (cudaDeviceReset), and its address may be something else by now. */
+    /** False when it went with its context (cudaDeviceReset): its address may be something else by
+     * now. */
     bool alive() const override {
         return CudaDriver::get()->context_is_alive(context_, context_id_);
     }
@@ -83,7 +84,7 @@ private:
     unsigned long long context_id_;
 };
 
-/** By a descriptor of cuMemExportToShareableHandle. */
+/** A mapping by a descriptor of cuMemExportToShareableHandle. */
 class DescriptorMapping : public PeerMapping {
 public:
     static std::shared_ptr<PeerMapping> open(const BufferKey &name, const UniqueFd &descriptor) {
@@ -164,21 +165,12 @@ void PeerMapping::note_use(double seconds, bool is_new) {
 }
 
 IpcMappingCache &IpcMappingCache::instance() {
-    // Never destroyed: at process exit the driver may be gone before us.
-    static IpcMappingCache *mappings = new IpcMappingCache;
-    // A forked child cannot use the driver, and has not the thread that may have had the mutex:
-    // there it is as new.
-    [[maybe_unused]] static const int watched =
-        pthread_atfork(nullptr, nullptr, [] { new (mappings) IpcMappingCache; });
-    return *mappings;
+    return ForkSafe<IpcMappingCache>::instance();
 }
-
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const IpcMappingCache &made_at_load = IpcMappingCache::instance();
 
 IpcMappingCache::IpcMappingCache() : cost_seconds_(kFirstCost) {}
 
-/** The entry of a buffer, made on first use, now the youngest. */
+/** The entry of a buffer, which becomes the youngest; made at the first use. */
 IpcMappingCache::Entry &IpcMappingCache::touch(const Key &key) {
     const auto known = entries_.find(key);
     if (known != entries_.end()) {
@@ -229,13 +221,13 @@ bool IpcMappingCache::missed(const BufferKey &name, CUcontext context, double se
 }
 
 bool IpcMappingCache::is_worth_asking(Entry &entry, bool ready) {
-    if (entry.state != State::counted || waiting_for_idle() >= kMaxWaiting) {
+    if (entry.state != State::counted || deferred_free_count() >= kMaxWaiting) {
         return false;
     }
     if (entry.missed_seconds >= cost_seconds_) {
         return true;
     }
-    // What is mapped beside kMaxMapped others costs one of these, which are known to be in use.
+    // A mapping beyond kMaxMapped would displace one that is known to be in use.
     const bool trusted = ready && mapped_ < kMaxMapped && lets_map(entry.name.owner) &&
                          prior_.trusts(entry.messages);
     if (trusted) {
@@ -298,7 +290,7 @@ void IpcMappingCache::open(Entry &entry, CUcontext context, const MappingHandle 
     count_cost(took.count());
 }
 
-/** The first one sets up more than the mapping, so that it says nothing of later ones. */
+/** Leaves out the first mapping, which sets up more than itself and says nothing of later ones. */
 void IpcMappingCache::count_cost(double seconds) {
     cost_seconds_ = any_opened_ ? (cost_seconds_ + seconds + kCloseCost) / 2 : kUsualCost;
     prior_.note_cost(any_opened_ ? seconds + kCloseCost : kUsualCost);

@@ -2,6 +2,7 @@
 // GPU memory of other processes that is mapped into this one, by CUDA IPC or by a file descriptor.
 #pragma once
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/unique_fd.hpp"
 #include "core/mapping/mapping_prior.hpp"
 #include "core/memory/buffer_key.hpp"
@@ -20,19 +21,19 @@
 
 namespace gpushm {
 
-/** One mapped allocation of a peer. Unmapped after its last reference is gone: by run_when_idle()
- * what was opened by CUDA IPC, for the driver takes 0.2 ms and waits for what the GPU does; in the
- * background what came as a descriptor. */
+/** One mapped allocation of a peer. It is unmapped after its last reference is gone: a mapping of
+ * CUDA IPC by defer_free(), because the driver waits for the work of the GPU; a mapping of a
+ * descriptor in the background. */
 class PeerMapping {
 public:
     virtual ~PeerMapping() = default;
-    /** Where the byte at `address` of the owner lies here; null when [address, +length) is not all
-     * within the allocation. */
+    /** Where the byte at `address` of the owner lies in this process; null when [address, +length)
+     * is not all within the allocation. */
     unsigned char *locate(const BufferKey &name, uint64_t address, uint64_t length) const;
     /** Whether it is still mapped; at most one driver call. */
     virtual bool alive() const { return true; }
-    /** A message goes through it, which takes `seconds` less than without. `is_new`: missed() has
-     * not been told of it. */
+    /** A message uses the mapping, which takes `seconds` less than without it. `is_new`: missed()
+     * was not called for it. */
     void note_use(double seconds, bool is_new);
 
 protected:
@@ -44,21 +45,21 @@ protected:
 private:
     friend class IpcMappingCache;
     MappingPrior *prior_ = nullptr;
-    std::atomic<bool> awaits_return_{false};  // of a buffer that was mapped at its first message
+    std::atomic<bool> awaits_return_{false};  // it was mapped at the first message of its buffer
 };
 
-/** What the owner gives of an allocation so that it can be mapped. */
+/** What the owner sends so that an allocation can be mapped. */
 struct MappingHandle {
     BufferKey::Sharing sharing;
     CUipcMemHandle ipc;   // ipc_handle
     UniqueFd descriptor;  // file_descriptor
 };
 
-/** The mappings of the process. To open one takes 0.1 to 10 ms, to close it 0.2 ms. It is made at a
- * buffer's first or second message as long as that is what experience recommends (MappingPrior) and
- * its owner lets something be mapped. Else it is made when the time that was lost by not having it
- * is as long as what it costs, so that the whole never costs more than twice the best (the rule is
- * that of "ski rental"; Karlin et al., Algorithmica 1988).
+/** The mappings of the process. A mapping is made at the first or second message of a buffer as
+ * long as experience recommends it (MappingPrior) and the owner lets something be mapped.
+ * Otherwise it is made when the time that was lost without it equals its cost, so that the total
+ * never exceeds twice the optimum (the rule of "ski rental"; Karlin et al., Algorithmica 1988).
+ * Costs: doc/decisions/mapping-costs.md.
  *
  * Thread safe. */
 class IpcMappingCache {
@@ -68,39 +69,43 @@ public:
     /** The mapping of a peer's buffer for copies in `context`; null when there is none. */
     std::shared_ptr<PeerMapping> find(const BufferKey &name, CUcontext context);
 
-    /** Changes whenever find() may answer otherwise than before, which includes that a context may
-     * have ended: from call to call where nobody would tell of that. */
+    /** Changes whenever find() may answer otherwise than before; the end of a context counts.
+     * Without hooks it changes with every call. */
     uint64_t generation();
 
-    /** Whether the process has mapped nothing yet; true once: the caller is to. */
+    /** Whether the process has mapped nothing yet. True only once: then the caller makes the first
+     * mapping. */
     bool may_begin() {
         return !any_opened_.load(std::memory_order_relaxed) && !begun_.exchange(true);
     }
 
-    /** A message went another way, which took `seconds` more than it would with a mapping. `ready`:
-     * a mapping was all that it lacked. True when the caller is to ask the owner for a handle; that
-     * is once for a buffer and context. */
+    /** A message did not use a mapping, which took `seconds` more. `ready`: only the mapping was
+     * missing. True when the caller must ask the owner for a handle, once for each buffer and
+     * context. */
     bool missed(const BufferKey &name, CUcontext context, double seconds, bool ready);
 
-    /** Opens a handle for every context that asked for it, while the caller has a NoEndOfContext;
-     * without one, the buffer is not asked for again. */
+    /** The answer of the owner: opens the handle for every context that asked for it; the caller
+     * has a ContextLifetimeLock. Null: the owner gives none, and the buffer is not asked for
+     * again. */
     void receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle);
 
-    /** Whether the owner that a peer names in its keys is that peer's process `pid`, by who named
-     * it first: what a broken one gives of its memory is not taken for another's. */
+    /** Whether `owner`, which a peer names in its keys, is the peer's process `pid`, according to
+     * the process that named it first. So memory of a broken peer is not taken for memory of
+     * another process. */
     bool belongs_to(uint64_t owner, pid_t pid);
 
-    /** The owner freed it, or must not be asked any more. */
+    /** The owner freed the buffer, or must not be asked any more. */
     void forget_buffer(uint64_t owner, uint64_t buffer_id);
     void forget_process(uint64_t owner);
 
 private:
+    friend class ForkSafe<IpcMappingCache>;
     enum class State { counted, requested, mapped, refused };
     using Key = std::tuple<uint64_t, uint64_t, CUcontext>;  // owner, buffer id, context
     struct Entry {
         State state = State::counted;
-        uint64_t messages = 0;  // that went another way
-        bool on_trust = false;  // it was asked for at the first of them
+        uint64_t messages = 0;  // that did not use a mapping
+        bool on_trust = false;  // it was asked for at the first message
         double missed_seconds = 0;
         BufferKey name;
         unsigned long long context_id = 0;  // when it was requested
@@ -108,8 +113,8 @@ private:
         std::list<Key>::iterator age;
     };
     struct Owner {
-        pid_t pid;              // by who named it first
-        unsigned refusals = 0;  // since something of it was mapped
+        pid_t pid;              // that named the owner first
+        unsigned refusals = 0;  // in a row
     };
     using Entries = std::map<Key, Entry>;
 
@@ -128,7 +133,7 @@ private:
     std::mutex mutex_;
     Entries entries_;
     std::list<Key> ages_;               // least recently used first
-    std::map<uint64_t, Owner> owners_;  // that belongs_to() was told of
+    std::map<uint64_t, Owner> owners_;  // known by belongs_to()
     double cost_seconds_;               // of opening and closing, as measured
     MappingPrior prior_;
     std::atomic<bool> begun_{false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is expected of a peer's buffer that was met just now.
+// Whether a peer's buffer that was met just now is worth a mapping.
 #pragma once
 
 #include <atomic>
@@ -7,32 +7,32 @@
 
 namespace gpushm {
 
-/** Whether a buffer will come so often that a mapping of it pays. Most programs send a buffer
- * hundreds of times, and what is mapped late is lost meanwhile; some send each buffer once. So a
- * buffer is mapped on trust, until that has turned out to be wrong:
+/** Whether a buffer will be used so often that a mapping pays. Most programs send a buffer hundreds
+ * of times, and lose time until it is mapped; some send each buffer once. So a buffer is mapped on
+ * trust, within two limits:
  *
- * - Of buffers that were mapped at their first message and have not come again there are at most
- * kMaxUnreturned. Every other one waits for its second message. Each buffer that does come again,
- * mapped or not, makes room for one. So a program that sends each buffer once has that many mapped,
- * and no more.
- * - What mappings have cost is at most kMaxDebt more than what they have saved. So a program that
- * sends each buffer a few times loses that, once; then a buffer has to pay for its mapping
- * beforehand (IpcMappingCache).
+ * - At most kMaxUnreturned buffers that were mapped at their first message have not been used
+ *   again. Every other buffer waits for its second message. Each buffer that is used again, mapped
+ *   or not, makes room for one. So a program that sends each buffer once has that many mapped, and
+ *   no more.
+ * - Mappings have cost at most kMaxDebtNs more than they have saved. So a program that sends each
+ *   buffer a few times loses that once; then a buffer has to pay for its mapping beforehand
+ *   (IpcMappingCache).
  *
  * Thread safe. */
 class MappingPrior {
 public:
-    /** Whether a buffer is to be mapped at its message of that number, the first being 1. */
+    /** Whether a buffer should be mapped at its message of that number; the first is 1. */
     bool trusts(uint64_t message) const;
-    /** It is going to be. */
+    /** The buffer is going to be mapped at that message. */
     void note_trust(uint64_t message);
-    /** The second message of a buffer. */
+    /** A buffer has had its second message. */
     void note_return();
-    /** Of one mapping. More than kMaxCost does not count: the first one in a context takes 8 to 10
-     * ms (H200, driver 580), which says nothing of later ones. */
+    /** The cost of one mapping; at most kMaxCostNs of it count, because the first mapping in a
+     * context costs much more than later ones (doc/decisions/mapping-costs.md). */
     void note_cost(double seconds);
-    /** By a message through a mapping. In most programs there is no debt after a while, and this a
-     * single load. */
+    /** What a message through a mapping has saved. Most programs have no debt after a while; then
+     * this is one load. */
     void note_saving(double seconds);
 
 private:

@@ -6,6 +6,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/memory/allocation_table.hpp"
+#include "core/memory/memory_query.hpp"
 
 namespace gpushm {
 namespace {
@@ -53,8 +54,8 @@ std::optional<MappingHandle> export_by_descriptor(const BufferKey &name) {
 
 }  // namespace
 
-/** Not by query_memory(), which remembers what it is told: of memory that was freed just now the
- * address may be anything's for a moment, and then a GPU's again. */
+/** Does not use query_memory(), which remembers its answers: the address of memory that was just
+ * freed may be of any kind for a moment, and then of a GPU again. */
 bool still_allocated(const BufferKey &name) {
     MemoryInfo known;
     if (driver_hooks_installed() &&
@@ -73,9 +74,9 @@ std::optional<MappingHandle> export_memory(const BufferKey &name) {
     if (name.owner != process_cookie().low || name.buffer_id == 0 || CudaDriver::get() == nullptr) {
         return std::nullopt;
     }
-    // The name came from a peer: only the driver's own word counts.
+    // A peer sent the key: only the answer of the driver counts.
     const MemoryInfo info = look_up_memory(reinterpret_cast<const void *>(name.base));
-    const BufferKey mine = name_buffer(info);
+    const BufferKey mine = make_buffer_key(info);
     if (mine.buffer_id != name.buffer_id || mine.base != name.base || mine.length != name.length) {
         return std::nullopt;
     }

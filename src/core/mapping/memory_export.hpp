@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Giving GPU memory of this process to a peer that wants to map it.
+// Gives GPU memory of this process to a peer that wants to map it.
 #pragma once
 
 #include "core/mapping/ipc_mapping_cache.hpp"
@@ -9,11 +9,11 @@
 
 namespace gpushm {
 
-/** A handle for the allocation with that name; empty when it is not there any more or the driver
- * does not give one. */
+/** A handle for the allocation with that key; empty when it does not exist any more or the driver
+ * does not give a handle. */
 std::optional<MappingHandle> export_memory(const BufferKey &name);
 
-/** Whether the allocation with that name still exists; one driver call. */
+/** Whether the allocation with that key still exists; one driver call. */
 bool still_allocated(const BufferKey &name);
 
 }  // namespace gpushm

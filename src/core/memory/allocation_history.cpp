@@ -4,45 +4,17 @@
 namespace gpushm {
 namespace {
 
-// A program that never uses an address again would let the history grow: then it begins anew.
+// A program that never uses an address again lets the history grow: then it begins anew.
 constexpr size_t kMaxAllocations = 1u << 14;
-
-const unsigned char *begin_of(const MemoryInfo &allocation) {
-    return static_cast<const unsigned char *>(allocation.base);
-}
-
-const unsigned char *end_of(const MemoryInfo &allocation) {
-    return begin_of(allocation) + allocation.length;
-}
 
 }  // namespace
 
-/** The allocation in which `address` lies, or end. */
-AllocationHistory::Allocations::iterator AllocationHistory::find(const unsigned char *address) {
-    auto next = allocations_.upper_bound(address);
-    if (next == allocations_.begin()) {
-        return allocations_.end();
-    }
-    const auto candidate = std::prev(next);
-    return address < end_of(candidate->second) ? candidate : allocations_.end();
-}
-
-AllocationHistory::Allocations::iterator AllocationHistory::remove(Allocations::iterator entry,
-                                                                   std::vector<MemoryInfo> *gone) {
-    ids_.erase(entry->second.buffer_id);
-    gone->push_back(entry->second);
-    return allocations_.erase(entry);
-}
-
-void AllocationHistory::remove_overlapping(const MemoryInfo &allocation,
-                                           std::vector<MemoryInfo> *gone) {
-    auto entry = allocations_.upper_bound(begin_of(allocation));
-    if (entry != allocations_.begin() && end_of(std::prev(entry)->second) > begin_of(allocation)) {
-        --entry;
-    }
-    while (entry != allocations_.end() && entry->first < end_of(allocation)) {
-        entry = remove(entry, gone);
-    }
+/** Removes what overlaps [begin, end). */
+void AllocationHistory::remove(uintptr_t begin, uintptr_t end, std::vector<MemoryInfo> *gone) {
+    allocations_.take_overlapping(begin, end, [&](const auto &allocation) {
+        ids_.erase(allocation.second.buffer_id);
+        gone->push_back(allocation.second);
+    });
 }
 
 bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
@@ -53,27 +25,24 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
     if (info.needs_gpu() && ids_.contains(info.buffer_id)) {
         return false;  // the usual case, without a lock
     }
-    const auto *byte = static_cast<const unsigned char *>(address);
+    const auto byte = reinterpret_cast<uintptr_t>(address);
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = find(byte);
     if (!info.needs_gpu()) {
-        if (known != allocations_.end()) {
-            remove(known, gone);
-        }
+        remove(byte, byte + 1, gone);
         return false;
     }
+    const auto known = allocations_.containing(byte);
     if (known != allocations_.end() && known->second.buffer_id == info.buffer_id) {
         return false;
     }
-    remove_overlapping(info, gone);
+    const auto base = reinterpret_cast<uintptr_t>(info.base);
+    remove(base, info.range_end(), gone);
     if (allocations_.size() >= kMaxAllocations) {
-        while (!allocations_.empty()) {
-            remove(allocations_.begin(), gone);
-        }
+        remove(0, UINTPTR_MAX, gone);
     }
-    allocations_[begin_of(info)] = info;
-    if (info.length >
-        1) {  // else its range is not known (query_memory()), and other bytes of it may come
+    allocations_[base] = info;
+    // Of length 1 the range is not known (query_memory()): other bytes of it may come.
+    if (info.length > 1) {
         ids_.insert(info.buffer_id);
     }
     empty_.store(false, std::memory_order_release);

@@ -1,35 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPU allocations that were seen, to notice when one of them is gone.
+// GPU allocations that were seen, so that the end of one is noticed.
 #pragma once
 
+#include "core/base/interval_map.hpp"
 #include "core/memory/buffer_ids.hpp"
 #include "core/memory/memory_info.hpp"
 
 #include <atomic>
-#include <cstddef>
-#include <map>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
 namespace gpushm {
 
-/** UCP keeps registrations by address, and nobody tells it that GPU memory was freed: an address
- * that is allocated again, as another kind perhaps, would meet the registration of what was there
- * before. Every buffer passes here before UCP looks for a registration; what its address
- * contradicts is reported as gone. Thread safe. */
+/** UCP keeps registrations by address, and is not told when GPU memory is freed. An address that is
+ * allocated again, perhaps as another kind, would meet the registration of the former memory. So
+ * every buffer passes here before UCP looks for a registration, and allocations that its address
+ * contradicts are reported as gone. Thread safe. */
 class AllocationHistory {
 public:
-    /** `address` is about to be used, and `info` is what query_memory() says of it. True when it
-     * lies in GPU memory that was not seen before. `gone` receives the allocations that were seen
-     * at these addresses earlier and do not exist any more. Asks nobody. */
+    /** `address` is about to be used; `info` is the answer of query_memory(). True when it lies in
+     * GPU memory that was not seen before. Adds to `gone` the allocations that were seen at these
+     * addresses earlier and do not exist any more. Does not call the driver. */
     bool observe(const void *address, const MemoryInfo &info, std::vector<MemoryInfo> *gone);
 
 private:
-    using Allocations = std::map<const unsigned char *, MemoryInfo>;  // by base, disjoint
+    using Allocations = IntervalMap<MemoryInfo>;
 
-    Allocations::iterator find(const unsigned char *address);
-    Allocations::iterator remove(Allocations::iterator entry, std::vector<MemoryInfo> *gone);
-    void remove_overlapping(const MemoryInfo &allocation, std::vector<MemoryInfo> *gone);
+    void remove(uintptr_t begin, uintptr_t end, std::vector<MemoryInfo> *gone);
 
     std::mutex mutex_;
     Allocations allocations_;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/allocation_table.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/no_throw.hpp"
-
-#include <pthread.h>
 
 #include <algorithm>
 #include <mutex>
@@ -16,7 +15,7 @@ uintptr_t number(const void *address) {
     return reinterpret_cast<uintptr_t>(address);
 }
 
-/** The last allocations that this thread has met; good for one generation of the table. */
+/** The last allocations that this thread has met; valid for one generation of the table. */
 struct RecentAllocations {
     static constexpr unsigned kCount = 4;
     uint64_t generation = 0;
@@ -29,24 +28,11 @@ thread_local RecentAllocations recent;
 }  // namespace
 
 AllocationTable &AllocationTable::instance() {
-    static AllocationTable *const table = new AllocationTable;
-    [[maybe_unused]] static const int watched = pthread_atfork(
-        nullptr, nullptr, [] { new (table) AllocationTable(table->generation() + 1); });
-    return *table;
+    return ForkSafe<AllocationTable>::instance();
 }
 
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const AllocationTable &made_at_load = AllocationTable::instance();
-
-AllocationTable::Allocations::iterator AllocationTable::first_that_ends_behind(uintptr_t address) {
-    auto entry = allocations_.upper_bound(address);
-    if (entry != allocations_.begin()) {
-        const auto before = std::prev(entry);
-        if (address - before->first < before->second.length) {
-            return before;
-        }
-    }
-    return entry;
+void AllocationTable::begin_in_child() {
+    new (this) AllocationTable(generation() + 1);
 }
 
 bool AllocationTable::find(const void *address, MemoryInfo *info) {
@@ -62,8 +48,8 @@ bool AllocationTable::find(const void *address, MemoryInfo *info) {
         }
     }
     const std::shared_lock<std::shared_mutex> lock(mutex_);
-    const auto found = first_that_ends_behind(number(address));
-    if (found == allocations_.end() || found->first > number(address)) {
+    const auto found = allocations_.containing(number(address));
+    if (found == allocations_.end()) {
         return false;
     }
     *info = found->second;
@@ -71,20 +57,11 @@ bool AllocationTable::find(const void *address, MemoryInfo *info) {
     return true;
 }
 
-AllocationTable::Allocations AllocationTable::take_overlapping(uintptr_t begin, uintptr_t end) {
-    Allocations taken;
-    auto entry = first_that_ends_behind(begin);
-    while (entry != allocations_.end() && entry->first < end) {
-        taken.insert(allocations_.extract(entry++));
-    }
-    return taken;
-}
-
 void AllocationTable::add(const MemoryInfo &info, uint64_t generation) {
     const std::lock_guard<std::shared_mutex> lock(mutex_);
     if (generation_.load(std::memory_order_relaxed) == generation) {
-        take_overlapping(number(info.base),
-                         number(info.base) + info.length);  // another thread has added it meanwhile
+        // Another thread may have added it meanwhile.
+        allocations_.take_overlapping(number(info.base), info.range_end());
         as_possible([&] { allocations_[number(info.base)] = info; });
     }
 }
@@ -92,7 +69,7 @@ void AllocationTable::add(const MemoryInfo &info, uint64_t generation) {
 AllocationTable::Allocations AllocationTable::forget(const void *begin, size_t length) {
     const uintptr_t end = number(begin) + std::min(length, UINTPTR_MAX - number(begin));
     const std::lock_guard<std::shared_mutex> lock(mutex_);
-    Allocations gone = take_overlapping(number(begin), end);
+    Allocations gone = allocations_.take_overlapping(number(begin), end);
     generation_.fetch_add(1, std::memory_order_release);
     return gone;
 }

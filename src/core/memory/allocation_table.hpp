@@ -1,53 +1,50 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver's allocations that messages have met, to answer without asking the driver again.
+// Allocations that messages have met, so that the driver is not asked about them again.
 #pragma once
 
+#include "core/base/fork_safe.hpp"
+#include "core/base/interval_map.hpp"
 #include "core/memory/memory_info.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <shared_mutex>
 
 namespace gpushm {
 
-/** Remembers what the driver said of an allocation for as long as it lives. It is right only while
- * somebody forgets what goes away: the hooks of driver_hooks.hpp. Thread safe; the functions that
- * forget may be called inside of any call of the driver. */
+/** Remembers what the driver said of an allocation for as long as that exists. It is right only
+ * while the hooks of driver_hooks.hpp forget what goes away. Thread safe; the functions that forget
+ * may be called during any call of the driver. */
 class AllocationTable {
 public:
-    /** Of the process; never destroyed, for the driver is called until the very end. A forked child
-     * has a new one: what the parent knows is not there, and another thread may have had the mutex.
-     */
     static AllocationTable &instance();
+    void begin_in_child();  // for ForkSafe
 
-    /** What add() was given for the allocation in which `address` lies; false when there is none.
-     * */
+    /** Finds what add() was given for the allocation in which `address` lies; false when there is
+     * none. */
     bool find(const void *address, MemoryInfo *info);
 
-    /** Counts the times that something may have gone away. */
+    /** Grows each time that something may have gone away. */
     uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-    /** `generation` was read before the driver was asked for `info`: what has become of it since
-     * would not be known, so nothing is added when something was forgotten in between, nor when
+    /** `generation` is generation() before the driver was asked for `info`. Adds nothing if
+     * something was forgotten since then, because that may have been this allocation; nor when
      * memory is short. */
     void add(const MemoryInfo &info, uint64_t generation);
 
-    using Allocations = std::map<uintptr_t, MemoryInfo>;  // by base, disjoint
+    using Allocations = IntervalMap<MemoryInfo>;
 
-    /** What lies at an address, or anywhere in a range; returns what was known of it. Allocates
-     * nothing. */
+    /** Forgets the allocations at an address, or those that overlap a range; returns what was known
+     * of them. Allocates nothing. */
     Allocations forget(const void *address) { return forget(address, 1); }
     Allocations forget(const void *begin, size_t length);
     Allocations forget_all();
 
 private:
-    explicit AllocationTable(uint64_t generation = 1)
-        : generation_(generation) {}  // one only: threads keep entries by it
-
-    Allocations::iterator first_that_ends_behind(uintptr_t address);
-    Allocations take_overlapping(uintptr_t begin, uintptr_t end);
+    friend class ForkSafe<AllocationTable>;
+    // Threads keep entries by the generation: only one table may exist.
+    explicit AllocationTable(uint64_t generation = 1) : generation_(generation) {}
 
     std::shared_mutex mutex_;
     Allocations allocations_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which of the driver's buffers were met before, known without a lock.
+// Which buffers of the driver were met before, without a lock.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 
 namespace gpushm {
 
-/** Buffer ids are unique for the life of the process and never used again (CUDA driver API manual,
- * CU_POINTER_ATTRIBUTE_BUFFER_ID), so one that is remembered cannot mean another allocation. Two
- * that share a slot forget each other. 0 is nobody's, and never contained. Thread safe; what
- * belongs to an id is published by others. */
+/** Buffer ids are unique for the life of the process (CUDA driver API manual,
+ * CU_POINTER_ATTRIBUTE_BUFFER_ID), so a remembered id never means another allocation. Of two ids
+ * that share a slot the older one is forgotten. 0 is no id and never contained. Thread safe; orders
+ * no other memory. */
 class BufferIds {
 public:
     bool contains(unsigned long long id) const {

@@ -48,7 +48,7 @@ uint64_t device_identity(CUdevice device) {
     return identity;
 }
 
-BufferKey name_buffer(const MemoryInfo &info) {
+BufferKey make_buffer_key(const MemoryInfo &info) {
     BufferKey name;
     name.owner = process_cookie().low;
     name.kind = info.kind;
@@ -63,8 +63,8 @@ BufferKey name_buffer(const MemoryInfo &info) {
     return name;
 }
 
-BufferKey name_buffer(const MemoryInfo &info, bool by_gpu) {
-    BufferKey name = name_buffer(info);
+BufferKey make_buffer_key(const MemoryInfo &info, bool by_gpu) {
+    BufferKey name = make_buffer_key(info);
     name.on_cpu = info.kind == MemoryKind::managed && !by_gpu;
     return name;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How processes speak of an allocation: what the owner says, so that a peer can tell whether it has
-// it mapped, and who should copy.
+// How processes name an allocation to each other: a peer can tell from it whether it has the
+// allocation mapped, and which side should copy.
 #pragma once
 
 #include "core/memory/memory_info.hpp"
@@ -9,11 +9,11 @@
 
 namespace gpushm {
 
-/** Travels in remote keys and requests. Written by the process that owns the memory. A reader
- * believes it as far as choosing a way goes: what is mapped by it is checked against what the
- * driver says of the mapping. No name is used for two allocations: `owner` is random, and the
- * driver gives a buffer id once (CU_POINTER_ATTRIBUTE_BUFFER_ID), so that a mapping of memory that
- * was freed is never taken for that of what came to the same address later. */
+/** Travels in remote keys and requests. The process that owns the memory writes it. A reader trusts
+ * it only to choose a path: a mapping is checked against what the driver says of it. No two
+ * allocations have one key: `owner` is random, and the driver gives a buffer id once
+ * (CU_POINTER_ATTRIBUTE_BUFFER_ID). So a mapping of freed memory is never taken for one of later
+ * memory at the same address. */
 struct BufferKey {
     enum class Sharing : uint8_t {
         none = 0,             // host or managed memory, or of a pool: cannot be mapped elsewhere
@@ -28,7 +28,7 @@ struct BufferKey {
     uint64_t device = 0;     // device_identity() of its GPU; 0: none
     MemoryKind kind = MemoryKind::host;
     Sharing sharing = Sharing::none;
-    uint8_t on_cpu = 0;  // managed memory: its pages were on the CPU when the name was made
+    uint8_t on_cpu = 0;  // managed memory: its pages were on the CPU when the key was made
     uint8_t unused[5] = {};
 
     bool is_host_memory() const { return kind == MemoryKind::host || kind == MemoryKind::pinned; }
@@ -38,14 +38,15 @@ struct BufferKey {
     bool can_be_mapped() const { return sharing != Sharing::none; }
 };
 
-/** The name of the allocation of which `info` speaks. At most one driver call, at the first use of
- * a device. */
-BufferKey name_buffer(const MemoryInfo &info);
-/** The same, of memory that a GPU copies now, or a CPU (gpu_copies()). */
-BufferKey name_buffer(const MemoryInfo &info, bool by_gpu);
+/** The key of the allocation that `info` describes. At most one driver call, at the first use of a
+ * device. */
+BufferKey make_buffer_key(const MemoryInfo &info);
+/** The key of memory that a GPU copies now, or else a CPU (gpu_copies()). */
+BufferKey make_buffer_key(const MemoryInfo &info, bool by_gpu);
 
-/** Equal for one GPU (or MIG instance) in all processes, whatever CUDA_VISIBLE_DEVICES shows them;
- * 0 when the driver does not tell. Thread safe; asks the driver once for each device. */
+/** The identity of a GPU or MIG instance, equal in all processes whatever CUDA_VISIBLE_DEVICES
+ * shows them; 0 when the driver does not tell. Thread safe; asks the driver once for each
+ * device. */
 uint64_t device_identity(CUdevice device);
 
 }  // namespace gpushm

@@ -25,8 +25,8 @@ void KnownHostPages::forget(const void *begin, size_t length) {
     }
 }
 
-/** Empties a slot that holds a page of [first, last]. Nearly all hold none: looked at before
- * anything is written. */
+/** Empties a slot that holds a page of [first, last]. Most slots hold none, so it reads before it
+ * writes. */
 void KnownHostPages::clear(Slot &slot, uintptr_t first, uintptr_t last) {
     uintptr_t number = slot.load(std::memory_order_relaxed);
     if (number - first <= last - first) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pages that the driver was seen not to know, to answer for host buffers without asking it again.
+// Pages of which the driver knows nothing, so that it is not asked about host buffers again.
 #pragma once
 
 #include <atomic>
@@ -8,15 +8,15 @@
 
 namespace gpushm {
 
-/** A mapped page of ordinary host memory can become another kind only after it was unmapped, or by
- * registration with the driver; whoever is told of both keeps this right. Thread safe; forget()
- * takes no lock and no memory, as it runs inside of munmap and malloc. */
+/** A mapped page of ordinary host memory becomes another kind of memory only after it was unmapped,
+ * or when the driver page-locks it. Code that sees both calls forget(). Thread safe; forget() takes
+ * no lock and no memory, because it runs within munmap and malloc. */
 class KnownHostPages {
 public:
-    /** Of the process; never destroyed. */
+    /** The one of the process; never destroyed. */
     static KnownHostPages &instance();
 
-    /** From now on forget() is called before pages go away. Until then nothing is kept. */
+    /** From now on forget() is called before pages go away. Until then no page is kept. */
     void trust() { trusted_.store(true, std::memory_order_release); }
     bool trusted() const { return trusted_.load(std::memory_order_acquire); }
 
@@ -34,12 +34,12 @@ public:
 private:
     static constexpr unsigned kSlotBits = 14;  // a collision costs a call of the driver
     static constexpr size_t kSlots = size_t{1} << kSlotBits;
-    static constexpr uintptr_t kFewPages =
-        kSlots / 8;  // each looked up for itself: behind it all slots in order are sooner
+    // Up to so many pages are looked up one by one; for more, a pass over all slots is faster.
+    static constexpr uintptr_t kFewPages = kSlots / 8;
     static constexpr unsigned kPageShift = 12;
     using Slot = std::atomic<uintptr_t>;
 
-    /** Never 0, which is an empty slot: nobody has a buffer at address 0. */
+    /** Never 0, which marks an empty slot: no buffer is at address 0. */
     static uintptr_t page(const void *address) {
         return reinterpret_cast<uintptr_t>(address) >> kPageShift;
     }

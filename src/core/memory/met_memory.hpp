@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which allocations messages have met, as seen by the hooks of the application's copies.
+// Which allocations messages have met or are meeting, for the hooks of copies of the application.
 #pragma once
 
 #include "core/memory/memory_info.hpp"
 
 namespace gpushm {
 
-/** While it lives, messages meet that allocation for the first time: hooks see it as met,
- * query_memory() does not know it yet. What hooks note without seeing it is noted before its
- * message waits (UnfinishedCopies::note()). */
+/** While it lives, messages meet that allocation for the first time: hooks take it as met, although
+ * query_memory() does not know it yet. A call that a hook has noted without seeing it was noted
+ * before the message waits (UnfinishedCopies::note()). */
 class MeetingMemory {
 public:
     explicit MeetingMemory(const MemoryInfo &info);
@@ -23,8 +23,8 @@ private:
     friend const void *base_of_met(const void *address);
 };
 
-/** The base of the allocation that messages have met, or are meeting, and that `address` lies in;
- * null: none. Any thread. */
+/** The base of the allocation in which `address` lies, if messages have met it or are meeting it;
+ * else null. Any thread. */
 const void *base_of_met(const void *address);
 
 }  // namespace gpushm

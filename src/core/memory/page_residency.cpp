@@ -14,10 +14,10 @@
 namespace gpushm {
 namespace {
 
-// To read so many entries takes hardly longer than one.
+// To read so many entries takes hardly longer than to read one.
 constexpr size_t kEntriesAtOnce = 128;
 
-// Documentation/admin-guide/mm/pagemap.rst of Linux: bit 63 of an entry, which any process may read
+// Bit 63 of an entry of Linux (Documentation/admin-guide/mm/pagemap.rst). Every process may read it
 // of itself.
 constexpr uint64_t kPresent = uint64_t{1} << 63;
 
@@ -28,8 +28,8 @@ public:
         static const Pagemap pagemap;
         return pagemap;
     }
-    /** Of the first and the last of at most kEntriesAtOnce pages. False also where the file cannot
-     * be read. */
+    /** Whether the first and the last of `count` pages are present; `count` is at most
+     * kEntriesAtOnce. False also where the file cannot be read. */
     bool ends_present(uintptr_t first_page, size_t count) const {
         uint64_t entries[kEntriesAtOnce];
         const size_t bytes = count * sizeof(entries[0]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which memory of a process peers may read and write by themselves, as they see it.
+// The registrations of a process whose memory peers may read and write by themselves, as the peers
+// see them.
 #pragma once
 
 #include <atomic>
@@ -8,21 +9,21 @@
 
 namespace gpushm {
 
-/** The living registrations (RegistrationTable) of the process that owns the mailbox in which it
- * lies. An id belongs to one place, of which it is a multiple of kPlaces beyond; a place holds its
- * latest id while that registration lives, else 0. Where more than kPlaces live, some are not
- * listed: peers ask the owner for what is there, as they do for what has ended.
+/** The current registrations (RegistrationTable) of the process that owns the mailbox in which this
+ * list lies. Each id has one place: id modulo kPlaces. A place holds its latest id while that
+ * registration exists, else 0. If more than kPlaces registrations exist, some are not listed: peers
+ * then ask the owner, as they do for registrations that have ended.
  *
- * Written by any thread of the owner with the table's mutex held: an id before any peer is told of
- * it, and 0 before (fence) the end of the registration is reported, after which the program may
- * write there anew, or free it.
+ * Any thread of the owner writes it, with the table's mutex held: an id before any peer is told of
+ * it, and 0 before (fence) the end of the registration is reported. After that the program may
+ * write to the memory anew, or free it.
  *
- * Read by peers that copy by themselves, after (fence) all bytes that they have read, or written:
- * if the id is still there, the registration lived when the last of them was, for no id is used
- * twice. They also look before, so as not to begin in vain.
+ * Peers that copy by themselves read it after (fence) all bytes that they have read or written. If
+ * the id is still there, the registration existed when the last byte was copied, because no id is
+ * used twice. They also look before they begin, to save the work.
  *
- * When the mailbox closes all words become 0. If the owner dies they stay, and so does the memory,
- * until it goes. What a broken owner writes concerns only its own memory. */
+ * When the mailbox closes all words become 0. If the owner dies they stay, and so does the memory
+ * until the last mapping goes. What a broken owner writes concerns only its own memory. */
 struct RegistrationList {
     static constexpr size_t kPlaces = 8192;
 
@@ -30,7 +31,7 @@ struct RegistrationList {
 
     static size_t place_of(uint64_t id) { return id % kPlaces; }
 
-    /** After all that was read of the owner's memory. */
+    /** To be called after everything was read from the memory of the owner. */
     bool contains(uint64_t id) const {
         std::atomic_thread_fence(std::memory_order_acquire);
         return ids[place_of(id)].load(std::memory_order_relaxed) == id;

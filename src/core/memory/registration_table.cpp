@@ -12,17 +12,17 @@
 namespace gpushm {
 namespace {
 
-// For a peer that lives and does not end what it writes, or a thread that does not progress its
-// port.
+// The wait for a living peer that does not end what it writes, or for a thread that does not
+// progress its port.
 constexpr std::chrono::seconds kWriterPatience{2};
 
 }  // namespace
 
 RegistrationTable &RegistrationTable::instance() {
     static RegistrationTable *table = new RegistrationTable;
-    // A forked child has what its parent has registered, but not a thread of it that may have had
-    // the mutex. Mailboxes of the parent are not mapped there, and nobody has been told of memory
-    // of the child.
+    // A forked child keeps the registrations of its parent. The mutexes are held across the fork,
+    // so no other thread of the parent has them. Mailboxes of the parent are not mapped in the
+    // child, and no peer knows of memory of the child.
     [[maybe_unused]] static const int watched = pthread_atfork(
         [] {
             table->users_mutex_.lock();
@@ -54,7 +54,8 @@ uint64_t RegistrationTable::add(const void *address, size_t length) {
     return id;
 }
 
-/** Of one that is not listed any more, where there are too many. */
+/** A free place. If there are too many registrations, one of them loses its place and is listed no
+ * more. */
 size_t RegistrationTable::take_place() {
     if (!free_places_.empty()) {
         const size_t place = free_places_.back();
@@ -93,12 +94,12 @@ bool RegistrationTable::take_out(uint64_t id) {
         set(place, 0);
         free_places_.push_back(place);
     }
-    // Before anything that the program writes there from now on, and before a look at DirectWrites.
+    // Before the program writes there anew, and before a look at DirectWrites.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return true;
 }
 
-/** By a peer, or by this process for one. */
+/** Whether a peer writes to it, or this process for a peer. */
 bool RegistrationTable::is_written(uint64_t id) {
     if (is_used(id)) {
         return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which memory of this process peers may read and write by a transfer.
+// The memory of this process that peers may read and write by a transfer.
 #pragma once
 
 #include "core/memory/registration_list.hpp"
@@ -14,45 +14,46 @@
 
 namespace gpushm {
 
-/** What makes copies into registered memory, or lets peers make them: a port. Called by the thread
- * that removes a registration, behind a fence (seq_cst), which may not be the one that uses the
- * port; one at a time. */
+/** An object that copies into registered memory, or lets peers copy: a port. The thread that
+ * removes a registration calls it, behind a fence (seq_cst); that thread may not be the one that
+ * uses the port. One call at a time. */
 class RegistrationUser {
 public:
-    /** Whether a peer that lives writes by itself to a registration that has ended. */
+    /** Whether a living peer writes by itself to a registration that has ended. */
     virtual bool is_written(uint64_t id) = 0;
-    /** Ends, if the port is the calling thread's, the port's own copies to the registration, and
-     * those to peers, which may wait for them in turn. */
+    /** If the calling thread uses the port: ends the port's own copies to the registration, and its
+     * copies to peers, because peers may wait for those in turn. */
     virtual void end_copies(uint64_t id) = 0;
-    /** That was in vain: says of whom, and does not wait for what he writes now again. */
+    /** The wait was in vain: logs which peers it was for, and does not wait again for what they
+     * write now. */
     virtual void stop_waiting(uint64_t id) = 0;
 
 protected:
     ~RegistrationUser() = default;
 };
 
-/** A peer names memory by a registration's id and an address; nothing outside of a living
- * registration is ever touched for it. An id is never used again. Thread safe. */
+/** A peer names memory by the id of a registration and an address. Nothing outside of an existing
+ * registration is ever touched for a peer. An id is never used again. Thread safe. */
 class RegistrationTable {
 public:
     static RegistrationTable &instance();
 
-    /** The id; never 0. */
+    /** Returns the id; never 0. */
     uint64_t add(const void *address, size_t length);
-    /** What peers read there by themselves from now on is not to count, and nothing is written
-     * there for them any more: what is under way is ended, or waited for. Of a peer that lives and
-     * does not end what it writes for 2 seconds (it was stopped, say) that is not so, which is
-     * logged: a GPU copies on without it, for as long as the copy takes. */
+    /** Peers must not count what they read there by themselves from now on, and nothing is written
+     * there for them any more: copies that are under way are ended or waited for. If a living peer
+     * does not end its write for 2 seconds (because it was stopped, say), this is logged and the
+     * write may go on: a GPU copies on by itself, for as long as the copy takes. */
     void remove(uint64_t id);
 
-    /** What a registration covers; false when it does not exist. */
+    /** Tells what a registration covers; false when it does not exist. */
     bool find(uint64_t id, const void **address, size_t *length) const;
 
     /** Whether all of [address, address + length) lies in the registration. */
     bool covers(uint64_t id, uint64_t address, uint64_t length) const;
 
-    /** Memory of a registration into which this process copies what a peer has sent: remove() waits
-     * for its end. */
+    /** A copy of this process into a registration, of what a peer has sent: remove() waits for its
+     * end. */
     class Use {
     public:
         Use() = default;
@@ -76,14 +77,16 @@ public:
         RegistrationTable *table_ = nullptr;  // null: none
         uint64_t id_ = 0;
     };
-    /** None unless covers(). */
+    /** Empty unless covers(). */
     Use use(uint64_t id, uint64_t address, uint64_t length);
 
-    /** How often one was removed: while that stays, what was covered is. */
+    /** How many registrations were removed. While it does not change, what was covered is
+     * covered. */
     uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
 
-    /** `*list`, of zeroes, is in memory that peers see: it is kept up to date until cancel(),
-     * which empties it. Until then remove() asks `user`, the port whose mailbox that is. */
+    /** `*list`, which is all zeroes, lies in memory that peers see. It is kept up to date until
+     * cancel(), which empties it. Until then remove() asks `user`, the port whose mailbox has the
+     * list. */
     void publish(RegistrationList *list, RegistrationUser *user = nullptr);
     void cancel(RegistrationList *list, RegistrationUser *user = nullptr);
 
@@ -105,9 +108,9 @@ private:
     mutable std::mutex mutex_;
     std::atomic<uint64_t> removals_{0};  // changed with mutex_ held
     std::vector<RegistrationList *> published_;
-    std::vector<uint64_t> listed_;     // what the published lists hold, as far as they were used
+    std::vector<uint64_t> listed_;     // what the published lists hold in the places used so far
     std::vector<size_t> free_places_;  // below listed_.size()
-    size_t next_victim_ = 0;           // whose place is taken when none is free
+    size_t next_victim_ = 0;           // the place that is taken when none is free
     uint64_t added_ = 0;
     std::unordered_map<uint64_t, Range> ranges_;
     std::vector<uint64_t> uses_;  // ids; few at a time

@@ -31,7 +31,7 @@ uintptr_t address_of(const void *place) {
     return reinterpret_cast<uintptr_t>(place);
 }
 
-/** The bytes of a function, 0 where no symbol says. */
+/** The size of a function in bytes; 0 where no symbol tells. */
 size_t size_of(const void *function) {
     Dl_info info;
     void *found = nullptr;
@@ -43,7 +43,7 @@ size_t size_of(const void *function) {
     return ELF64_ST_TYPE(symbol->st_info) == STT_FUNC ? symbol->st_size : 0;
 }
 
-/** Where a jump may stand: an indirect call has to find an ENDBR64 at the beginning (Control-flow
+/** The place for a jump: an indirect call must find an ENDBR64 at the beginning (Control-flow
  * Enforcement). */
 unsigned char *jump_place(void *function) {
     static constexpr unsigned char kEndBranch[] = {0xf3, 0x0f, 0x1e, 0xfa};
@@ -51,7 +51,7 @@ unsigned char *jump_place(void *function) {
     return memcmp(code, kEndBranch, sizeof(kEndBranch)) == 0 ? code + sizeof(kEndBranch) : code;
 }
 
-/** A function, cut where the instructions end that a jump at `jump` replaces. */
+/** A function, divided after the instructions that a jump at `jump` replaces. */
 struct Function {
     const unsigned char *begin;
     const unsigned char *jump;
@@ -59,8 +59,8 @@ struct Function {
     const unsigned char *end;
 };
 
-/** Where what is to be moved ends; null where it cannot be found. Behind a function that is shorter
- * than a jump there is padding up to the next one. */
+/** The end of the instructions to be moved; null where it cannot be found. A function that is
+ * shorter than a jump is followed by padding up to the next function. */
 const unsigned char *end_of_moved(const unsigned char *jump, const unsigned char *end) {
     const unsigned char *next = jump;
     bool has_ended = false;
@@ -76,7 +76,7 @@ const unsigned char *end_of_moved(const unsigned char *jump, const unsigned char
     return next;
 }
 
-/** Whether the function runs into the instructions to be moved at their beginning only. */
+/** Whether the function jumps into the instructions to be moved only at their beginning. */
 bool is_entered_at_beginning(const Function &function) {
     for (const unsigned char *next = function.begin; next < function.end;) {
         Instruction found;
@@ -94,7 +94,7 @@ bool is_entered_at_beginning(const Function &function) {
     return true;
 }
 
-/** Writes instructions that do at their new place what they did at their old one. */
+/** Writes instructions that do at the new place what they did at the old one. */
 class Mover {
 public:
     explicit Mover(const NearCode::Room &room) : room_(room) {}
@@ -134,7 +134,7 @@ private:
         return point(begin + instruction.relative_at, used_, instruction.target(from));
     }
 
-    /** Its form by 32 bits, if it has one. */
+    /** The form of the branch with 32 bits, if it has one. */
     bool move_short_branch(const unsigned char *from, const Instruction &instruction) {
         constexpr unsigned char kJump = 0xe9;
         const unsigned char opcode = from[instruction.opcode_at];
@@ -154,8 +154,8 @@ private:
     size_t used_ = 0;
 };
 
-/** Writes into `room` what calls the function as it was: its first instructions and a jump to the
- * rest. */
+/** Writes into `room` a copy of the function that calls as before: its first instructions and a
+ * jump to the rest. */
 bool move_beginning(const Function &function, const NearCode::Room &room) {
     Mover mover(room);
     for (const unsigned char *next = function.jump; next < function.rest;) {
@@ -169,7 +169,8 @@ bool move_beginning(const Function &function, const NearCode::Room &room) {
     return true;
 }
 
-// In one piece, so that a thread that comes by finds the old or the new instruction.
+// Written in one piece, so that a thread that runs the function finds the old or the new
+// instruction.
 void write_at_once(unsigned char *block, const unsigned char *wanted) {
     uint64_t was[2];
     uint64_t becomes[2];
@@ -224,8 +225,8 @@ bool find_function(void *address, Function *function) {
     return rest != nullptr && is_entered_at_beginning(*function);
 }
 
-/** The functions whose first instructions have been moved. What is on a page of code does not
- * change after that: a child that was forked uses it, too. */
+/** The functions whose first instructions have been moved. Code on a page does not change
+ * afterwards, because a forked child uses it, too. */
 class Functions {
 public:
     static Functions &instance() {
@@ -301,7 +302,7 @@ void *original_function(void *function) {
 
 namespace gpushm {
 
-/** The instructions of other processors are not known here. */
+/** Instructions of other processors are not supported. */
 bool redirect_function(void *, void *, void **) {
     return false;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Instructions of x86-64, as far as one has to know them to move them.
+// Decodes instructions of x86-64 as far as is needed to move them.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace gpushm {
 
-/** An instruction by the parts of it that depend on where it stands (Intel 64 and IA-32
- * Architectures Software Developer's Manual, volume 2, chapter 2 and appendix A). */
+/** The parts of an instruction that depend on where it stands (Intel 64 and IA-32 Architectures
+ * Software Developer's Manual, volume 2, chapter 2 and appendix A). */
 struct Instruction {
     size_t length = 0;
     size_t opcode_at = 0;    // behind the prefixes
@@ -18,12 +18,12 @@ struct Instruction {
     bool ends = false;          // what follows is reached from elsewhere only: a jump or a return
     bool is_padding = false;    // it does nothing (nop), or is there never to be reached (int3)
 
-    /** What the relative number of the instruction at `code` leads to. */
+    /** The address that the relative number of the instruction at `code` leads to. */
     uintptr_t target(const unsigned char *code) const;
 };
 
-/** False for what is no instruction, goes beyond `available` bytes, or is of no use in a function
- * of C. */
+/** False for bytes that are no instruction, that go beyond `available`, or that no C compiler emits
+ * in a function. */
 bool decode_instruction(const unsigned char *code, size_t available, Instruction *instruction);
 
 }  // namespace gpushm

@@ -21,14 +21,15 @@ size_t page_bytes() {
     return static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/** Maps a page of code into a gap between two mappings that is near enough, or MAP_FAILED. CUDA
- * takes address space by the gigabyte, so that there may be only small ones. */
+/** Maps a page of code into a gap between two mappings that is near enough, or returns MAP_FAILED.
+ * CUDA takes address space by the gigabyte, so there may be only small gaps. */
 void *map_code_near(uintptr_t function, int file) {
     const size_t page = page_bytes();
     uintptr_t last_end = 0;
     void *found = MAP_FAILED;
     for_each_mapping([&](const MemoryMapping &mapping) {
-        // At the end of the gap: what grows upwards is left alone. A stack grows downwards.
+        // At the end of the gap: mappings that grow upwards are left alone, and a stack grows
+        // downwards.
         const uintptr_t place = mapping.begin - page;
         const bool may_grow = strncmp(mapping.path, "[stack", 6) == 0;
         if (last_end != 0 && mapping.begin - last_end > 2 * page && !may_grow &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Code of ours that lies so near a function of another library that the function can jump to it by
-// 32 bits.
+// Memory for code of ours that lies near a function of another library, so that the function can
+// jump to it by a 32-bit offset.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,11 @@
 
 namespace gpushm {
 
-/** Hands out room on pages of code. Each page is mapped twice: code that may run is never writable.
- * Nothing is given back. Not thread safe. */
+/** Hands out room on pages of code. Each page is mapped twice, so that no mapping is both
+ * executable and writable. Room is never given back. Not thread safe. */
 class NearCode {
 public:
-    /** Both show the same bytes: `code` is for execution and null where there is no room,
+    /** Two addresses of the same bytes: `code` is executable, and null where there is no room;
      * `writable` is for writing. */
     struct Room {
         unsigned char *code = nullptr;
@@ -32,8 +32,8 @@ private:
     unsigned char *code_ = nullptr;
     unsigned char *writable_ = nullptr;
     size_t used_ = 0;  // bytes
-    pid_t owner_ =
-        -1;  // a child that was forked shares the page with its parent, and leaves the rest to it
+    // A forked child shares the page with its parent, and leaves the rest of it to the parent.
+    pid_t owner_ = -1;
 };
 
 constexpr size_t kFarJumpBytes = 14;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPU memory for a short while.
 #include "core/pinning/device_buffer_pool.hpp"
 
 #include "core/base/log.hpp"
-#include "core/reclaim/background.hpp"
+#include "core/memory/memory_query.hpp"
+#include "core/reclaim/deferred_free.hpp"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr size_t kMaxIdleBytes = size_t{256} << 20;
 constexpr size_t kMaxTakenBytes = size_t{1} << 30;
 constexpr size_t kUnit = size_t{2} << 20;  // what the driver takes from the GPU at a time
 
-/** So that the next caller, who needs a little more, can have it, too. */
+/** The size to allocate: a next caller that needs a little more can use the block, too. */
 size_t rounded(size_t bytes) {
     return (bytes + bytes / 8 + kUnit - 1) / kUnit * kUnit;
 }
@@ -22,13 +22,13 @@ size_t rounded(size_t bytes) {
 }  // namespace
 
 DeviceBufferPool &DeviceBufferPool::instance() {
-    // Never destroyed: at process exit the driver may be gone before us.
+    // Never destroyed: at process exit the driver may be gone before.
     static DeviceBufferPool *const blocks = new DeviceBufferPool;
     return *blocks;
 }
 
-/** MemoryInfo::buffer_id. A driver that fails is asked a second time, for a block that is taken for
- * gone is lost. */
+/** MemoryInfo::buffer_id. A driver that fails is asked a second time, because a block that counts
+ * as ended is lost. */
 unsigned long long DeviceBufferPool::id_of(const void *address) {
     const unsigned long long id = query_memory(address).buffer_id;
     return id != 0 ? id : query_memory(address).buffer_id;
@@ -44,7 +44,7 @@ void DeviceBufferPool::forget_gone() {
     idle_.erase(std::remove_if(idle_.begin(), idle_.end(), is_gone), idle_.end());
 }
 
-/** The smallest that is large enough, but not one that is mostly wasted. */
+/** Takes the smallest idle block that is large enough, unless most of it would be wasted. */
 bool DeviceBufferPool::find_idle(size_t bytes, CUcontext context, Block *found) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto best = idle_.end();
@@ -87,7 +87,7 @@ bool DeviceBufferPool::allocate(size_t bytes, CUcontext context, Block *block) {
     return true;
 }
 
-/** Counts a block before it is there. */
+/** Counts a block before it is allocated. */
 bool DeviceBufferPool::reserve(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bytes > kMaxTakenBytes || taken_bytes_ + leaving_bytes_ + rounded(bytes) > kMaxTakenBytes) {
@@ -149,8 +149,8 @@ bool DeviceBufferPool::give_back(void *address) {
     }
     leaving_bytes_ += block.length;
     lock.unlock();
-    run_when_idle(block.context, CudaDriver::get()->context_id(block.context),
-                  [this, block] { free(block); });
+    defer_free(block.context, CudaDriver::get()->context_id(block.context),
+               [this, block] { free(block); });
     return true;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPU memory for a short while.
+// GPU memory for temporaries.
 #pragma once
 
 #include "core/cuda/cuda_driver.hpp"
@@ -13,16 +13,17 @@
 
 namespace gpushm {
 
-/** Blocks that were given back are kept for the next caller, up to 256 MiB of them: to allocate
- * takes 0.1 to 1 ms, and to free waits for all kernels. No more than 1 GiB is taken at once: the
- * application wants its memory. Thread safe. */
+/** GPU memory for temporaries. Blocks that were given back are kept for the next caller, up to 256
+ * MiB: the driver takes long to allocate (doc/decisions/pinning-costs.md), and waits for all
+ * kernels to free. At most 1 GiB is taken at once, because the application wants its memory. Thread
+ * safe. */
 class DeviceBufferPool {
 public:
     static DeviceBufferPool &instance();
 
-    /** At least `bytes` bytes on the GPU of `near`, device memory; its contents are not defined.
-     * Null when there is none. Whoever takes a block uses its copies and kernels to their end
-     * before he gives it back. */
+    /** At least `bytes` bytes on the GPU of `near`, which is device memory; the contents are not
+     * defined. Null when there is none. The caller waits for the end of its copies and kernels
+     * before it gives the block back. */
     void *take(size_t bytes, const MemoryInfo &near);
 
     /** False: `address` is not what take() returned. */
@@ -36,9 +37,9 @@ private:
         void *address;
         size_t length;
         CUcontext context;
-        unsigned long long buffer_id;  // MemoryInfo::buffer_id: memory goes with its context
+        unsigned long long buffer_id;  // MemoryInfo::buffer_id; the memory ends with its context
 
-        /** What lies there now may be the application's. */
+        /** Whether the block has ended: what lies there now may be memory of the application. */
         bool is_gone() const { return id_of(address) != buffer_id; }
     };
 
@@ -54,11 +55,11 @@ private:
     std::vector<Block> idle_;
     size_t idle_bytes_ = 0;
     size_t taken_bytes_ = 0;
-    size_t leaving_bytes_ = 0;  // of blocks that the driver is to get back
+    size_t leaving_bytes_ = 0;  // of blocks that wait to be freed
     std::atomic<size_t> taken_count_{0};
 };
 
-/** One block, given back by the destructor. */
+/** One block, which the destructor gives back. */
 class DeviceBlock {
 public:
     DeviceBlock(size_t bytes, const MemoryInfo &near)
@@ -71,10 +72,10 @@ public:
     DeviceBlock(const DeviceBlock &) = delete;
     DeviceBlock &operator=(const DeviceBlock &) = delete;
 
-    /** Null: there is none. */
+    /** Null when there is no block. */
     void *address() const { return address_; }
 
-    /** The GPU may use it for who knows how long: it is never given back. */
+    /** Keeps the block for ever, because the GPU may still use it. */
     void leave() { address_ = nullptr; }
 
 private:

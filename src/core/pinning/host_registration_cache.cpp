@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/pinning/host_registration_cache.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/lockable_memory.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/quiescence.hpp"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,18 +22,18 @@
 namespace gpushm {
 namespace {
 
-// H200: 16 MB of anonymous pages 2.7 ms, 128 MB 10 ms; unlocking about the same again.
+// The cost of page-locking: doc/decisions/pinning-costs.md.
 constexpr double kPinSeconds = 0.3e-3;
 constexpr double kPinSecondsPerByte = 1.5e-10;
 
 constexpr size_t kMaxRanges = 256;
 
-// To ask whether a context has work takes 0.1 ms when it has.
+// How often quiescence is asked for while the answer is no: doc/decisions/reclaim-deferred-free.md.
 constexpr uint64_t kFirstAskPauseNs = 1'000'000;
 constexpr uint64_t kLongestAskPauseNs = 50'000'000;
 
-/** What invalidate() was told while this thread was within acquire(), by memory that the C library
- * gives back: applied before acquire() returns. */
+/** Ranges that invalidate() was given while this thread was within acquire(), because the C library
+ * gave memory back. They are applied before acquire() returns. */
 struct Deferred {
     static constexpr size_t kMax = 16;
     bool within_acquire = false;
@@ -53,7 +54,7 @@ uintptr_t page_ceiling(uintptr_t address) {
     return (address + page - 1) & ~(page - 1);
 }
 
-/** Whether the application has page-locked all of it. */
+/** Whether the application has page-locked all of [begin, end). */
 bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t end) {
     const auto base = reinterpret_cast<uintptr_t>(info.base);
     return info.kind == MemoryKind::pinned && begin >= base && end <= base + info.length;
@@ -61,10 +62,9 @@ bool locked_by_application(const MemoryInfo &info, uintptr_t begin, uintptr_t en
 
 }  // namespace
 
-/** Locked pages; unlocked with the last hold, by the thread that drops it. Not in the background,
- * though the driver waits for all work of the GPU: a copy of that memory which this thread starts
- * meanwhile, or the application, would lose it under way (simulated driver; a real one promises
- * nothing else). */
+/** Locked pages. The thread that drops the last hold unlocks them. It does not leave that to the
+ * background, although the driver waits for all work of the GPU: a copy of the memory that this
+ * thread or the application starts meanwhile would lose the lock while it runs. */
 struct HostRegistrationCache::Pinned {
     void *begin;
     CUcontext context;
@@ -72,11 +72,11 @@ struct HostRegistrationCache::Pinned {
     Locked &slot;
     unsigned long long context_id = 0;
     bool mapped_for_kernels = false;
-    bool registered = false;  // else the slot is taken, and no more
+    bool registered = false;  // else only the slot is taken
 
     ~Pinned() {
         if (slot.end.load(std::memory_order_acquire) == 0) {
-            return;  // a forked child: it is the parent's
+            return;  // in a forked child: the pages are the parent's
         }
         if (registered) {
             unregister();
@@ -88,28 +88,21 @@ struct HostRegistrationCache::Pinned {
         slot.unlocking.store(true, std::memory_order_release);
         const RelaxedCapture relaxed(CudaDriver::get());
         const CurrentContext current(CudaDriver::get(), context, context_id);
-        if (current.result() == CUDA_SUCCESS) {  // else the lock ended with the context, and this
-                                                 // one would be another's
+        // Else the lock ended with the context; another one may lock these pages now.
+        if (current.result() == CUDA_SUCCESS) {
             CudaDriver::get()->mem_host_unregister(begin);
         }
     }
 };
 
 HostRegistrationCache &HostRegistrationCache::instance() {
-    // Never destroyed: at process exit the driver may be gone before us.
-    static HostRegistrationCache *pins = new HostRegistrationCache;
-    // What the parent has locked is not locked in a forked child, where another thread may have had
-    // the mutex: there it is as new, whatever state it was in.
-    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
-        deferred = Deferred();
-        new (pins) HostRegistrationCache;
-    });
-    return *pins;
+    return ForkSafe<HostRegistrationCache>::instance();
 }
 
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const HostRegistrationCache &made_at_load =
-    HostRegistrationCache::instance();
+void HostRegistrationCache::begin_in_child() {
+    deferred = Deferred();
+    new (this) HostRegistrationCache;
+}
 
 void HostRegistrationCache::enable(size_t limit_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -121,7 +114,7 @@ HostRegistrationCache::Hold HostRegistrationCache::acquire(const MemoryInfo &inf
                                                            CUcontext context,
                                                            double missed_seconds) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
-    // The driver does not tell what we have locked from what the application has.
+    // The driver does not tell which of both has locked it.
     const bool ours = info.kind == MemoryKind::pinned && overlaps_locked(begin, begin + 1);
     if (!ours && locked_by_application(info, begin, begin + length)) {
         return Hold(Hold(), address);  // not null, and holds nothing
@@ -151,7 +144,8 @@ bool HostRegistrationCache::is_mapped_for_kernels(const Hold &hold) {
     return hold.use_count() != 0 && static_cast<const Pinned *>(hold.get())->mapped_for_kernels;
 }
 
-/** A hold of whole pages if they are locked, which they become when they have come often enough. */
+/** A hold of whole pages if they are locked. They become locked when they were used often enough.
+ */
 HostRegistrationCache::Hold HostRegistrationCache::find_or_pin(uintptr_t begin, uintptr_t end,
                                                                CUcontext context,
                                                                double missed_seconds) {
@@ -177,20 +171,11 @@ HostRegistrationCache::Hold HostRegistrationCache::find_or_pin(uintptr_t begin, 
     return hold;
 }
 
-HostRegistrationCache::Ranges::iterator HostRegistrationCache::first_that_ends_behind(
-    uintptr_t address) {
-    auto range = ranges_.upper_bound(address);
-    if (range != ranges_.begin() && std::prev(range)->second.end > address) {
-        --range;
-    }
-    return range;
-}
-
-/** The range that contains [begin, end), made of what it overlaps as far as the limit allows; the
- * end of the map when it overlaps memory that is locked and held, or cannot be unlocked now. */
+/** The range that contains [begin, end), made of the ranges that it overlaps as far as the limit
+ * allows. end() when it overlaps memory that is locked and held, or cannot be unlocked now. */
 HostRegistrationCache::Ranges::iterator HostRegistrationCache::merge(uintptr_t begin,
                                                                      uintptr_t end) {
-    auto range = first_that_ends_behind(begin);
+    auto range = ranges_.first_behind(begin);
     if (range != ranges_.end() && range->first <= begin && range->second.end >= end) {
         return range;
     }
@@ -238,7 +223,7 @@ void HostRegistrationCache::pin(Ranges::iterator range, CUcontext context) {
     }
     auto *const begin = reinterpret_cast<void *>(range->first);
     const std::shared_ptr<Pinned> pinned(new Pinned{begin, context, *this, locked_[slot]});
-    // Before anything else, so that invalidate() meanwhile waits for this to end.
+    // First of all, so that a concurrent invalidate() waits for the end of this.
     locked_count_.fetch_add(1, std::memory_order_release);
     locked_[slot].unlocking.store(false, std::memory_order_relaxed);
     locked_[slot].begin.store(range->first, std::memory_order_relaxed);
@@ -254,7 +239,7 @@ void HostRegistrationCache::pin(Ranges::iterator range, CUcontext context) {
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context);
     range->second.epoch = context_epoch();  // before the driver is asked
-    // Without it nobody could tell whether the lock has ended with its context.
+    // Without the id the end of the lock with its context is not seen.
     if (current.result() != CUDA_SUCCESS ||
         driver->query_context_id(context, &pinned->context_id) != CUDA_SUCCESS) {
         return;
@@ -262,7 +247,7 @@ void HostRegistrationCache::pin(Ranges::iterator range, CUcontext context) {
     const CUresult result = driver->mem_host_register(
         begin, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
-        // Part of it is page-locked by the application, or it is mapped read-only or from a device.
+        // The application has page-locked part of it, or it is mapped read-only or from a device.
         GPUSHM_LOG(debug, "cannot page-lock %zu bytes of the application (%s): a CPU copies them",
                    bytes, driver->error_name(result));
         range->second.refused = true;
@@ -274,7 +259,7 @@ void HostRegistrationCache::pin(Ranges::iterator range, CUcontext context) {
     pinned_bytes_ += bytes;
 }
 
-/** Of memory that is not locked any more. */
+/** The memory of the slot is not locked any more. */
 void HostRegistrationCache::release(Locked &slot) {
     slot.end.store(0, std::memory_order_release);
     locked_count_.fetch_sub(1, std::memory_order_release);
@@ -304,16 +289,16 @@ bool HostRegistrationCache::is_locked_still(Range &range) {
     return CudaDriver::get()->context_is_alive(range.pinned->context, range.pinned->context_id);
 }
 
-/** Whether it is not locked, or may be unlocked now: then it is to be erased, for copies of the
- * application wait. */
+/** Whether the range is not locked, or may be unlocked now. If true the caller must erase it,
+ * because copies of the application wait. */
 bool HostRegistrationCache::may_erase(const Range &range) {
     if (range.pinned.use_count() != 1 || range.kept) {
         return range.pinned == nullptr;
     }
-    // In this order, as ApplicationCopy does the reverse: one of both sees the other.
+    // In this order; ApplicationCopy does the reverse. So one of both sees the other.
     std::atomic<bool> &unlocking = range.pinned->slot.unlocking;
     unlocking.store(true);
-    const bool may = application_copies_.load() == 0 && is_free_of_work(range);
+    const bool may = application_copies_.load() == 0 && may_unlock(range);
     if (!may) {
         unlocking.store(false, std::memory_order_release);
     }
@@ -338,23 +323,24 @@ HostRegistrationCache::ApplicationCopy::~ApplicationCopy() {
     pins_.application_copies_.fetch_sub(1, std::memory_order_release);
 }
 
-/** Whether the driver need not wait for a kernel that may wait for the message of this thread. */
-bool HostRegistrationCache::is_free_of_work(const Range &range) {
-    if (!work_is_known()) {
+/** Whether unlocking returns at once. Else the driver may wait for a kernel that waits for a
+ * message of this thread. */
+bool HostRegistrationCache::may_unlock(const Range &range) {
+    if (!quiescence_is_known()) {
         return true;
     }
     const uint64_t now = monotonic_nanoseconds();
     if (now < ask_again_) {
         return false;
     }
-    const bool may = free_of_work(range.pinned->context, range.pinned->context_id);
+    const bool may = is_quiescent(range.pinned->context, range.pinned->context_id);
     ask_pause_ = may ? 0 : std::clamp(2 * ask_pause_, kFirstAskPauseNs, kLongestAskPauseNs);
     ask_again_ = now + ask_pause_;
     return may;
 }
 
-/** Unlocks what was used least recently until `bytes` more may be locked; false when copies use too
- * much of it. */
+/** Unlocks the least recently used memory until `bytes` more may be locked; false when copies use
+ * too much of it. */
 bool HostRegistrationCache::make_room(size_t bytes) {
     for (auto age = ages_.begin(); age != ages_.end() && pinned_bytes_ + bytes > limit_bytes_;) {
         const auto range = ranges_.find(*age++);
@@ -365,7 +351,7 @@ bool HostRegistrationCache::make_room(size_t bytes) {
     return pinned_bytes_ + bytes <= limit_bytes_;
 }
 
-/** Keeps what is remembered within its limit; `keep` is in use. */
+/** Keeps the number of ranges within its limit; the range at `keep` is in use. */
 void HostRegistrationCache::bound(uintptr_t keep) {
     for (auto age = ages_.begin(); age != ages_.end() && ranges_.size() > kMaxRanges;) {
         const auto range = ranges_.find(*age++);
@@ -375,27 +361,25 @@ void HostRegistrationCache::bound(uintptr_t keep) {
     }
 }
 
-/** Takes out what overlaps [begin, end); nothing is allocated. What only this locks is marked. */
+/** Takes out the ranges that overlap [begin, end); allocates nothing. Marks the locked memory that
+ * only this holds. */
 HostRegistrationCache::Ranges HostRegistrationCache::take_overlapping(uintptr_t begin,
                                                                       uintptr_t end) {
     std::lock_guard<std::mutex> lock(mutex_);
-    Ranges taken;
-    auto range = first_that_ends_behind(begin);
-    while (range != ranges_.end() && range->first < end) {
-        if (range->second.pinned) {
-            pinned_bytes_ -= range->second.end - range->first;
-            if (range->second.pinned.use_count() == 1) {
-                range->second.pinned->slot.unlocking.store(true, std::memory_order_release);
+    return ranges_.take_overlapping(begin, end, [this](const auto &range) {
+        const std::shared_ptr<Pinned> &pinned = range.second.pinned;
+        if (pinned != nullptr) {
+            pinned_bytes_ -= range.second.end - range.first;
+            if (pinned.use_count() == 1) {
+                pinned->slot.unlocking.store(true, std::memory_order_release);
             }
         }
-        ages_.erase(range->second.age);
-        taken.insert(ranges_.extract(range++));
-    }
-    return taken;
+        ages_.erase(range.second.age);
+    });
 }
 
-/** On return none of it is locked, but for what is held. Without the mutex, which threads need that
- * wait for messages: the driver waits for kernels that run. */
+/** On return no memory of [begin, end) is locked, except what is held. Runs without the mutex,
+ * which threads that wait for messages need: the driver waits for kernels that run. */
 void HostRegistrationCache::unlock_overlapping(uintptr_t begin, uintptr_t end) {
     take_overlapping(begin, end);
     while (is_being_unlocked(begin, end)) {
@@ -437,7 +421,7 @@ bool HostRegistrationCache::has_locked(const void *address, size_t length) const
 void HostRegistrationCache::keep(const void *address, size_t length) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto range = first_that_ends_behind(begin);
+    for (auto range = ranges_.first_behind(begin);
          range != ranges_.end() && range->first < begin + length; ++range) {
         range->second.kept = range->second.pinned != nullptr;
     }
@@ -456,7 +440,7 @@ void HostRegistrationCache::invalidate(const void *address, size_t length) {
         ++deferred.count;
         return;
     }
-    // Forgetting may itself give memory back.
+    // Forgetting may give memory back itself.
     deferred.within_acquire = true;
     unlock_overlapping(begin, begin + length);
     deferred.within_acquire = false;

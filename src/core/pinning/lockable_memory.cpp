@@ -7,13 +7,12 @@
 namespace gpushm {
 namespace {
 
-/** Whether it may be malloc()'s: to be read and written, and of no file. */
+/** Whether malloc() may own it: readable, writable, of no file. */
 bool is_anonymous(const MemoryMapping &mapping) {
     return mapping.readable && mapping.writable && mapping.path[0] != '/';
 }
 
-/** `known_to_be_none`: where a heap could begin before `begin`, nothing is mapped that could be
- * one. */
+/** `known_to_be_none`: the mapping where a heap could begin before `begin` cannot be one. */
 bool may_be_in_arena(uintptr_t begin, uintptr_t end, bool known_to_be_none) {
     const uintptr_t first = begin - begin % kArenaHeapBytes;
     for (uintptr_t heap = first; heap < end; heap += kArenaHeapBytes) {

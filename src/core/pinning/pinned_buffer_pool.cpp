@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Page-locked host memory for a short while.
 #include "core/pinning/pinned_buffer_pool.hpp"
 
 #include "core/base/log.hpp"
@@ -31,7 +30,7 @@ void PinnedBufferPool::forget_memory() {
     instance().taken_.store(0, std::memory_order_relaxed);
 }
 
-/** Null when there is none. */
+/** Null when there is no memory. */
 unsigned char *PinnedBufferPool::make_memory() {
     static const int watched = pthread_atfork(nullptr, nullptr, forget_memory);
     void *const made = watched == 0 ? mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Page-locked host memory for a short while.
+// Page-locked host memory for temporaries.
 #pragma once
 
 #include <atomic>
@@ -8,24 +8,25 @@
 
 namespace gpushm {
 
-/** Blocks of one size in one mapping of 2 MiB. It is made when a block is taken for the first time,
- * page-locked when a GPU first copies to or from it (SegmentTable), and stays for the life of the
- * process. A forked child makes one of its own: the driver goes on using the parent's pages. Thread
- * safe, and takes no lock: a child never waits for a thread that it does not have. */
+/** Blocks of one size in one mapping of 2 MiB. The mapping is made when a block is first taken, and
+ * page-locked when a GPU first copies to or from it (SegmentTable). It stays for the life of the
+ * process. A forked child makes its own mapping, because the driver goes on using the pages of the
+ * parent. Thread safe, and takes no lock: a forked child never waits for a thread that it does not
+ * have. */
 class PinnedBufferPool {
 public:
     static constexpr size_t kBlockBytes = 128u << 10;
     static constexpr size_t kBlocks = 16;
 
-    /** Of the process; never destroyed. */
+    /** The one of the process; never destroyed. */
     static PinnedBufferPool &instance();
 
-    /** kBlockBytes bytes at a multiple of the page size; their contents are not defined. Null: all
-     * are taken, or there is no memory. */
+    /** kBlockBytes bytes at a multiple of the page size; the contents are not defined. Null when
+     * all are taken, or there is no memory. */
     void *take();
 
-    /** `block` is what take() returned, and no copy uses it any more. In a forked child one that
-     * its parent had taken may be given back as well. */
+    /** `block` is an answer of take(), and no copy uses it any more. A forked child may also give
+     * back a block of its parent. */
     void give_back(void *block);
 
 private:
@@ -39,8 +40,8 @@ private:
     std::atomic<uint32_t> taken_{0};  // a bit for each block
 };
 
-/** At least `bytes` bytes, given back by the destructor: a block of PinnedBufferPool, or ordinary
- * memory where there is none of that size. */
+/** At least `bytes` bytes, which the destructor gives back: a block of PinnedBufferPool, or
+ * ordinary memory where the pool has no block of that size. */
 class HostBlock {
 public:
     explicit HostBlock(size_t bytes);
@@ -51,7 +52,7 @@ public:
     /** Null: there is no memory. */
     void *address() const { return address_; }
 
-    /** A GPU may use it for who knows how long: it is never given back. */
+    /** Keeps the memory for ever, because a GPU may still use it. */
     void leave() { block_ = address_ = nullptr; }
 
 private:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/pinning/segment_table.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/reclaim/background.hpp"
+#include "core/reclaim/deferred_free.hpp"
 #include "core/standby/standby_registry.hpp"
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -16,16 +16,20 @@
 namespace gpushm {
 namespace {
 
-// Where contexts have work all the time: so many regions remain locked, and then new ones are not.
+// No more segments are locked while so many wait for a context that always has work.
 constexpr size_t kMaxWaiting = 256;
 
-// A kernel of ours leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile
+// A standby kernel leaves sooner, unless its GPU is stuck in the work of another process. Meanwhile
 // none is launched.
 constexpr uint64_t kKernelPatienceNs = 100'000'000;
 constexpr unsigned kMaxAttempts = 600;
 
-/** Unlocks memory that nothing uses any more, and unmaps it. A kernel of any GPU may still read it,
- * for which the driver does not wait: then it is tried again. */
+uintptr_t number(const void *address) {
+    return reinterpret_cast<uintptr_t>(address);
+}
+
+/** Unlocks memory that nothing uses any more, and unmaps it. A standby kernel of any GPU may still
+ * read it, for which the driver does not wait: then it is tried again. */
 void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, unsigned long long id,
                       unsigned attempts) {
     const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
@@ -34,8 +38,7 @@ void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, uns
                    "%zu bytes of shared memory stay page-locked for now: a standby kernel does not "
                    "leave its GPU",
                    length);
-        run_when_idle(context, id,
-                      [=] { unlock_and_unmap(base, length, context, id, attempts + 1); });
+        defer_free(context, id, [=] { unlock_and_unmap(base, length, context, id, attempts + 1); });
         return;
     }
     if (!no_kernel.complete()) {
@@ -46,9 +49,9 @@ void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, uns
                    length);
         return;
     }
-    // Fails harmlessly when the driver or the context is gone already. In a thread without a
-    // context it would fail too, and the driver would take what is mapped here next for the
-    // pages that were locked.
+    // Fails harmlessly when the driver or the context is gone already. Without a current context it
+    // would fail too, and the driver would take memory that is mapped here later for the locked
+    // pages.
     const RelaxedCapture relaxed(CudaDriver::get());
     CurrentContext current(CudaDriver::get(), context, id);
     CudaDriver::get()->mem_host_unregister(base);
@@ -58,29 +61,28 @@ void unlock_and_unmap(unsigned char *base, size_t length, CUcontext context, uns
 }  // namespace
 
 SegmentTable &SegmentTable::instance() {
-    // Never destroyed: segments may be closed by destructors that run at process exit.
-    static SegmentTable *regions = new SegmentTable;
-    // A forked child has no segments (MADV_DONTFORK), nor the thread that may have had the mutex.
-    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
-        const bool enabled = regions->pinning_enabled_;
-        new (regions) SegmentTable;
-        regions->pinning_enabled_ = enabled;
-    });
-    return *regions;
+    return ForkSafe<SegmentTable>::instance();
+}
+
+/** A child has no segments (MADV_DONTFORK). */
+void SegmentTable::begin_in_child() {
+    const bool enabled = pinning_enabled_;
+    new (this) SegmentTable;
+    pinning_enabled_ = enabled;
 }
 
 void SegmentTable::add(unsigned char *base, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
-    regions_[base] = {length, State::pageable, nullptr, 0, 0};
-    const auto begin = reinterpret_cast<uintptr_t>(base);
+    const uintptr_t begin = number(base);
+    regions_[begin] = {begin + length, State::pageable, nullptr, 0, 0};
     lowest_ = std::min<uintptr_t>(lowest_, begin);
     highest_ = std::max<uintptr_t>(highest_, begin + length);
 }
 
-/** What is known of a segment, which is forgotten. */
+/** Forgets a segment; returns what was known of it. */
 std::optional<SegmentTable::Region> SegmentTable::take(unsigned char *base) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = regions_.find(base);
+    const auto found = regions_.find(number(base));
     if (found == regions_.end()) {
         return std::nullopt;
     }
@@ -95,10 +97,10 @@ void SegmentTable::unmap(unsigned char *base, size_t length) {
         munmap(base, length);
         return;
     }
-    run_when_idle(region->context, region->context_id,
-                  [base, length, context = region->context, id = region->context_id] {
-                      unlock_and_unmap(base, length, context, id, 0);
-                  });
+    defer_free(region->context, region->context_id,
+               [base, length, context = region->context, id = region->context_id] {
+                   unlock_and_unmap(base, length, context, id, 0);
+               });
 }
 
 void SegmentTable::set_pinning_enabled(bool enabled) {
@@ -106,23 +108,12 @@ void SegmentTable::set_pinning_enabled(bool enabled) {
     pinning_enabled_ = enabled;
 }
 
-/** The segment in which `address` lies; the end when there is none. */
-SegmentTable::Regions::iterator SegmentTable::find(const void *address) {
-    const auto *byte = static_cast<const unsigned char *>(address);
-    auto region = regions_.upper_bound(byte);
-    if (region == regions_.begin()) {
-        return regions_.end();
-    }
-    --region;
-    return byte < region->first + region->second.length ? region : regions_.end();
-}
-
 bool SegmentTable::contains(const void *address) {
     if (is_elsewhere(address)) {
         return false;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    return find(address) != regions_.end();
+    return regions_.containing(number(address)) != regions_.end();
 }
 
 /** Page-locking ends with the context (cudaDeviceReset). */
@@ -145,13 +136,13 @@ bool SegmentTable::ensure_pinned(const void *address, CUcontext context,
         return false;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = find(address);
+    const auto found = regions_.containing(number(address));
     if (found == regions_.end()) {
         return false;
     }
     Region &region = found->second;
     if (still_pinned(region, context, context_id) || region.state != State::pageable ||
-        !pinning_enabled_ || waiting_for_idle() >= kMaxWaiting) {
+        !pinning_enabled_ || deferred_free_count() >= kMaxWaiting) {
         return region.state == State::pinned;
     }
     const CudaDriver *driver = CudaDriver::get();
@@ -161,8 +152,9 @@ bool SegmentTable::ensure_pinned(const void *address, CUcontext context,
         return false;  // tried again with the next copy
     }
     region.epoch = context_epoch();
+    const size_t length = region.end - found->first;
     const CUresult result =
-        driver->mem_host_register(const_cast<unsigned char *>(found->first), region.length,
+        driver->mem_host_register(reinterpret_cast<void *>(found->first), length,
                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     region.context = context;
     region.context_id = context_id;
@@ -171,7 +163,7 @@ bool SegmentTable::ensure_pinned(const void *address, CUcontext context,
         GPUSHM_LOG_ONCE(warn,
                         "cannot page-lock %zu bytes of shared memory for the GPU (%s): GPU "
                         "copies go on more slowly; raise the locked-memory limit (ulimit -l)",
-                        region.length, driver->error_name(result));
+                        length, driver->error_name(result));
     }
     return result == CUDA_SUCCESS;
 }

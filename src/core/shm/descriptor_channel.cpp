@@ -23,14 +23,14 @@ union Control {
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
 };
 
-/** What one datagram brought along. */
+/** The contents of one datagram. */
 struct Attached {
     UniqueFd descriptor;
     bool same_user = false;
 };
 
-/** The only descriptor of a part; none when there are several. All are taken, so that none stays
- * open. */
+/** The descriptor of a control message that has only one; else none. All descriptors are taken, so
+ * that none stays open. */
 UniqueFd take_descriptors(cmsghdr *part) {
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     UniqueFd taken;
@@ -91,8 +91,8 @@ UniqueFd DescriptorReceiver::take_kept(const DescriptorTag &tag) {
     return descriptor;
 }
 
-/** The oldest goes when there are too many: its sender may have died before it said that it has
- * sent. */
+/** Drops the oldest descriptor when there are too many: its sender may have died before it said
+ * that it has sent. */
 void DescriptorReceiver::keep(const DescriptorTag &tag, UniqueFd descriptor) {
     if (kept_.size() == kMaxKept) {
         kept_.pop_front();

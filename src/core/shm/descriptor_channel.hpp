@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// File descriptors from one process to another, beside the mailbox.
+// Passes file descriptors from one process to another, beside the mailbox.
 //
 // A descriptor of GPU memory cannot be opened through /proc as a segment can: that would open the
-// driver's device file anew. So it travels over a datagram socket with an abstract name (unix(7)),
-// which its receiver makes when it first asks for one.
+// device file of the driver anew. So it travels over a datagram socket with an abstract name
+// (unix(7)), which the receiver makes when it first asks for a descriptor.
 #pragma once
 
 #include "core/base/process.hpp"
@@ -14,7 +14,7 @@
 
 namespace gpushm {
 
-/** Which memory a descriptor leads to: several peers number theirs alike. */
+/** Names the memory that a descriptor leads to: several peers use the same buffer ids. */
 struct DescriptorTag {
     uint64_t owner;  // process_cookie().low of the sender
     uint64_t buffer_id;
@@ -27,14 +27,14 @@ struct DescriptorTag {
 /** The receiver's side. One thread at a time. */
 class DescriptorReceiver {
 public:
-    /** Makes the socket that the name `cookie` leads to; false, logged, when that fails. Once made,
-     * costs nothing. */
+    /** Makes the socket that `cookie` names; false, logged, when that fails. Costs nothing when the
+     * socket exists. */
     bool open(const Cookie &cookie);
 
-    /** The descriptor that was sent with `tag`. Those with other tags are kept until they are asked
-     * for, the last kMaxKept of them: answers of several peers arrive in another order than their
-     * descriptors. Never waits: the sender says in the mailbox that it has sent. Of other users'
-     * processes nothing is taken. */
+    /** The descriptor that was sent with `tag`; empty if it is not there. Descriptors with other
+     * tags are kept until they are asked for, the last kMaxKept of them: the answers of several
+     * peers may arrive in another order than their descriptors. Never waits: the sender says in the
+     * mailbox that it has sent. Takes nothing from processes of other users. */
     UniqueFd receive(const DescriptorTag &tag);
 
     static constexpr size_t kMaxKept = 16;

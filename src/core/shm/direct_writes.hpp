@@ -16,18 +16,18 @@ namespace gpushm {
  * It lies in that mailbox, one for each SenderRecord, and belongs to the record's holder. A place
  * holds an id while a write to that registration is under way, else 0.
  *
- * Written by the holder only: the id (relaxed), then a fence (seq_cst), then a look at the
- * RegistrationList; only if the registration lives does the write begin. 0 (release) when the bytes
- * of all writes to it are in the memory.
+ * Only the holder writes it. It stores the id (relaxed), then a fence (seq_cst), then it looks at
+ * the RegistrationList; it begins the write only if the registration exists. It stores 0 (release)
+ * when the bytes of all writes to the registration are in the memory.
  *
- * Read (acquire) by any thread of the owner after it has taken an id out of the RegistrationList,
- * and behind a fence (seq_cst): of the two fences one comes first, so either the holder sees that
- * the registration has ended, or the owner sees the id, and waits until it is gone.
+ * Any thread of the owner reads it (acquire) after it has taken an id out of the RegistrationList,
+ * behind a fence (seq_cst). One of the two fences comes first: either the holder sees that the
+ * registration has ended, or the owner sees the id and waits until it is gone.
  *
- * The words of a holder that is dead do not count: its copies ended with it. A new holder stores
- * zeroes before the low bit of SenderRecord::owner. CellKind::close follows the last write: the
- * record may be another's then, and its words are left alone. A holder that lives and does not end
- * a write (it was stopped, or is broken) is waited for a bounded time. */
+ * The words of a dead holder do not count: its copies ended with it. A new holder stores zeroes
+ * before the low bit of SenderRecord::owner. CellKind::close follows the last write: afterwards the
+ * record may have another holder, so its words are left alone. A living holder that does not end a
+ * write (it was stopped, or is broken) is waited for a bounded time. */
 struct alignas(64) DirectWrites {
     static constexpr size_t kPlaces = 8;
 
@@ -48,10 +48,10 @@ struct alignas(64) DirectWrites {
     }
 };
 
-/** The holder's side. One thread at a time. */
+/** The side of the holder. One thread at a time. */
 class DirectWriter {
 public:
-    /** A write under way; the default: none. Ends before its DirectWriter. */
+    /** A write under way; the default: none. Must end before its DirectWriter. */
     class Hold {
     public:
         Hold() = default;
@@ -82,13 +82,13 @@ public:
     DirectWriter(const DirectWriter &) = delete;
     DirectWriter &operator=(const DirectWriter &) = delete;
 
-    /** Whether there is a place for a write to this registration: else some of those under way must
-     * end. */
+    /** Whether there is a place for a write to this registration. If not, a write under way must
+     * end first. */
     bool has_room(uint64_t registration) const {
         return find_place(registration) != DirectWrites::kPlaces;
     }
 
-    /** None when the registration does not live, or there is no room. */
+    /** Empty when the registration does not exist, or there is no room. */
     Hold begin(uint64_t registration) {
         const size_t place = find_place(registration);
         if (place == DirectWrites::kPlaces) {
@@ -102,7 +102,7 @@ public:
         return registrations_->contains(registration) ? std::move(hold) : Hold();
     }
 
-    /** In a forked child, where the words are not mapped. */
+    /** For a forked child, where the words are not mapped. */
     void forget() { words_ = nullptr; }
 
 private:
@@ -125,8 +125,8 @@ private:
 
     DirectWrites *words_;
     const RegistrationList *const registrations_;
-    std::array<unsigned, DirectWrites::kPlaces> counts_ = {};  // of writes, by place
-    std::array<uint64_t, DirectWrites::kPlaces> ids_ = {};     // what those write
+    std::array<unsigned, DirectWrites::kPlaces> counts_ = {};  // of writes in each place
+    std::array<uint64_t, DirectWrites::kPlaces> ids_ = {};     // the registration that they write
 };
 
 }  // namespace gpushm

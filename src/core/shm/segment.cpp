@@ -21,10 +21,10 @@
 namespace gpushm {
 namespace {
 
-/** Makes a file that long; 0 or the error. What the kernel would not answer by an error but by a
- * signal is refused: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than
- * there is (the OOM killer, who may choose any process of the node, when its pages are reserved).
- */
+/** Sets the length of a file; 0 or the error. Refuses lengths that Linux would answer not by an
+ * error but by a signal: a file beyond RLIMIT_FSIZE (SIGXFSZ, setrlimit(2)), and more memory than
+ * there is (the OOM killer, which may choose any process of the node when the pages are
+ * reserved). */
 int set_length(int fd, size_t length) {
     rlimit file_size = {};
     if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && length > file_size.rlim_cur) {
@@ -36,9 +36,9 @@ int set_length(int fd, size_t length) {
     return ftruncate(fd, static_cast<off_t>(length)) == 0 ? 0 : errno;
 }
 
-/** Reserves all pages of a file; 0 or the error. In pieces, each until no signal interrupts it
- * (EINTR): where the kernel takes back what an interrupted call has reserved, a timer that is
- * quicker than one call for all of it would keep that from ever ending. */
+/** Reserves all pages of a file; 0 or the error. It goes in pieces, each of which is repeated while
+ * a signal interrupts it (EINTR): where Linux takes back what an interrupted call has reserved, a
+ * timer that is faster than one call for everything would keep that call from ever ending. */
 int reserve_pages(int fd, size_t length) {
     constexpr size_t kPiece = 256 << 10;  // some 50 us
     for (size_t offset = 0; offset < length;) {
@@ -113,7 +113,7 @@ void Segment::populate() {
 
 void Segment::discard() {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    // Where the kernel cannot, the memory goes with the last mapping.
+    // Where Linux cannot, the memory goes with the last mapping.
     if (length_ > page) {
         madvise(data_ + page, length_ - page, MADV_REMOVE);
     }

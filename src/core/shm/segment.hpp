@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory that processes share.
 //
-// A segment is an anonymous file (memfd_create(2)), not a name in /dev/shm: it needs no mounted
-// /dev/shm and does not count against its size (64 MiB in a default container), nobody else can
-// open it by guessing a name, and it is gone with its last process, also after kill -9. Peers open
-// it as /proc/PID/fd/FD, which the kernel allows to the same user only.
+// A segment is an anonymous file (memfd_create(2)), not a name in /dev/shm. It needs no mounted
+// /dev/shm and does not count against the size of that (64 MiB in a default container). No other
+// user can open it by guessing a name. It is gone with its last process, also after kill -9. Peers
+// open it as /proc/PID/fd/FD, which Linux allows to the same user only.
 #pragma once
 
 #include "core/base/unique_fd.hpp"
@@ -20,8 +20,8 @@ namespace gpushm {
 class Segment {
 public:
     /** Creates a zeroed segment of at least `length` bytes and maps it. All its pages are reserved
-     * now, if possible on `numa_node`, and it can never shrink (F_SEAL_SHRINK), so that no access
-     * raises SIGBUS later. Empty, with a line in the log, when the memory is not to be had. */
+     * now, if possible on `numa_node`, and it can never shrink (F_SEAL_SHRINK), so that no later
+     * access raises SIGBUS. Empty, with a line in the log, when there is not enough memory. */
     static std::optional<Segment> create(const char *name, size_t length,
                                          int numa_node = kAnyNumaNode);
 
@@ -31,9 +31,9 @@ public:
     static std::optional<Segment> attach(pid_t pid, int fd, size_t minimum_length,
                                          const char **why);
 
-    /** Whether other processes of this user may attach to the segments of this one. They may not
-     * where the kernel hides it from them ("dumpable" in prctl(2): it changed its user, or its
-     * program file may not be read). Changes while the process runs. */
+    /** Whether other processes of this user may attach to the segments of this one. Linux does not
+     * let them when the process is not "dumpable" (prctl(2)): it changed its user, or its program
+     * file may not be read. Changes while the process runs. */
     static bool peers_may_attach();
 
     Segment(Segment &&other) noexcept;
@@ -46,13 +46,13 @@ public:
     size_t length() const { return length_; }
     /** The descriptor that peers name in attach; -1 in an attached segment. */
     int fd() const { return fd_.get(); }
-    /** Nobody will attach any more. */
+    /** Closes the descriptor: no peer will attach any more. */
     void close_fd() { fd_ = UniqueFd(); }
-    /** Has this process's page tables name all its pages, which the first access to each does
-     * otherwise; 0.1 ms for 2 MiB. For nothing, if the kernel cannot (before Linux 5.14). */
+    /** Fills the page tables of this process for all pages, which the first access to each page
+     * does otherwise. Does nothing where Linux cannot (before 5.14). */
     void populate();
-    /** Gives the memory behind the first page back to the system, for all processes that map it; it
-     * reads as zeros, and a write takes memory again. */
+    /** Gives the memory behind the first page back to the system, for all processes that map it. It
+     * reads as zeros then, and a write takes memory again. */
     void discard();
 
 private:

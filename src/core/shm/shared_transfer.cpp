@@ -19,7 +19,7 @@ uint32_t end_of(uint64_t claims) {
     return (claims >> 16) & 0xffff;
 }
 
-/** Whether pieces of that use are left. */
+/** Whether pieces of the use with this id are left. */
 bool claimable(uint64_t claims, uint32_t id) {
     return id_of(claims) == id && begin_of(claims) < end_of(claims);
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The staging ring: memory for payload on its way from one process to one other.
 //
-// One segment for each direction of a pair, made by the sender when it is first needed:
+// Each direction of a pair has one segment, which the sender makes when it first needs it:
+// RingHeader (one page), then the data.
 //
-//   RingHeader (one page) | data
-//
-// The ring carries no descriptions: the sender says in a mailbox cell which span it filled, so
-// there is one way of being notified. Positions count bytes since the ring was made and never wrap
-// in practice (64 bits); a span lies at position modulo the data's length and never crosses its
-// end.
+// The ring carries no descriptions: the sender says in a mailbox cell which span it has filled, so
+// there is one way of notification. Positions count bytes since the ring was made; with 64 bits
+// they never wrap in practice. A span lies at its position modulo the length of the data and never
+// crosses the end of the data.
 #pragma once
 
 #include "core/base/process.hpp"
@@ -22,15 +21,15 @@
 namespace gpushm {
 
 struct RingHeader {
-    // Written once by the sender before the ring is offered, constant.
+    // Constant: the sender writes them once, before it offers the ring.
     uint64_t magic;
     uint64_t data_bytes;
     Cookie cookie;
 
-    /** The receiver is done with every byte before this position. Written by the receiver only
-     * (store-release), never decreasing; read by the sender (acquire), who checks that it lies
-     * between what it saw last and what it handed out. A receiver that dies leaves it as it is:
-     * the sender gives up the link and the ring. */
+    /** The receiver has used every byte before this position. Only the receiver writes it
+     * (store-release), and never decreases it. The sender reads it (acquire) and checks that it
+     * lies between the last value and what the sender has handed out. A receiver that dies leaves
+     * it as it is: the sender gives up the link and the ring. */
     alignas(64) std::atomic<uint64_t> released;
 };
 
@@ -48,18 +47,18 @@ public:
     static std::optional<StagingRingSender> create(size_t data_bytes, int numa_node = kAnyNumaNode);
 
     int segment_fd() const { return segment_.fd(); }
-    /** The receiver has attached. */
+    /** The receiver has attached: the descriptor is not needed any more. */
     void close_segment_fd() { segment_.close_fd(); }
     Cookie cookie() const;
     size_t data_bytes() const { return data_bytes_; }
 
     /** The next span of exactly `length` bytes, > 0 and at most data_bytes / 2. Empty while the
-     * receiver has not released enough. Spans must be published in the order of their allocation.
-     */
+     * receiver has not released enough. Spans must be published in the order in which they were
+     * allocated. */
     std::optional<RingSpan> allocate(size_t length);
     unsigned char *data(const RingSpan &span) const;
     bool is_newest(const RingSpan &span) const { return span.position + span.length == write_; }
-    /** The newest span is not needed: it is not published. */
+    /** Gives the newest span back unpublished. */
     void give_back(const RingSpan &span) { write_ = span.position; }
     /** The receiver wrote nonsense into `released`; the ring must not be used any more. */
     bool broken() const { return broken_; }
@@ -82,12 +81,13 @@ public:
     static std::optional<StagingRingReceiver> attach(pid_t pid, int segment_fd,
                                                      const Cookie &cookie, const char **why);
 
-    /** Where a span lies, now in use; null when it is not a possible span: each must begin at or
-     * behind the end of the one before, and end before it reaches one that is still in use. */
+    /** Marks a span as in use and returns its memory; null when the span is not possible: each must
+     * begin at or after the end of the one before, and end before it reaches one that is still in
+     * use. */
     unsigned char *open(const RingSpan &span);
 
-    /** The span is used up. Spans may be closed in any order; the sender gets the memory back when
-     * all before are closed too. */
+    /** The span is not needed any more. Spans may be closed in any order; the sender gets the
+     * memory back when all earlier spans are closed too. */
     void close(const RingSpan &span);
 
 private:

@@ -2,14 +2,12 @@
 #include "core/shm/wake_socket.hpp"
 
 #include "core/base/abstract_address.hpp"
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
-
-#include <pthread.h>
 
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <new>
 
 namespace gpushm {
 namespace {
@@ -20,25 +18,20 @@ int make_socket() {
     return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/** Never destroyed. A forked child has not the thread that may have had it. */
-std::mutex *const making = [] {
-    static auto *made = new std::mutex;
-    pthread_atfork(nullptr, nullptr, [] { new (made) std::mutex; });
-    return made;
-}();
+struct SocketMutex : std::mutex {};
 
-/** The socket of this process that wakes others; -1 when there is none. It is never closed: another
- * thread may be about to use it. */
+/** The socket by which this process wakes others; -1 when there is none. It is never closed,
+ * because another thread may be about to use it. */
 int sending_socket() {
     static int made = -1;
-    const std::lock_guard<std::mutex> lock(*making);
+    const std::lock_guard<std::mutex> lock(ForkSafe<SocketMutex>::instance());
     if (made < 0) {
         made = make_socket();
     }
     return made;
 }
 
-/** False when it must wait for room. To one that is gone nothing need be sent. */
+/** False when there is no room to send. A datagram to a socket that is gone need not be sent. */
 bool send_nothing(int from, const sockaddr_un &address, socklen_t length) {
     return sendto(from, nullptr, 0, MSG_DONTWAIT | MSG_NOSIGNAL,
                   reinterpret_cast<const sockaddr *>(&address), length) >= 0 ||
@@ -48,7 +41,7 @@ bool send_nothing(int from, const sockaddr_un &address, socklen_t length) {
 }  // namespace
 
 std::optional<WakeSocket> WakeSocket::create(const Cookie &cookie) {
-    // The other one now too: there may be no descriptor left when a peer connects.
+    // The sending socket is made now, too: there may be no descriptor left when a peer connects.
     UniqueFd made = can_wake() ? bind_abstract(kPurpose, cookie) : UniqueFd();
     if (!made) {
         GPUSHM_LOG(warn,
@@ -78,8 +71,9 @@ void wake(const Cookie &cookie) {
     sockaddr_un address;
     const socklen_t length = abstract_address(kPurpose, cookie, &address);
     if (!send_nothing(sending_socket(), address, length)) {
-        // All that was sent from there and is unread fills its send buffer: 278 sleepers will do.
-        // From a socket of its own only the owner's queue can be full, and that wakes him as well.
+        // Unread datagrams of the shared socket fill its send buffer; 278 sleepers are enough for
+        // that. From a new socket only the queue of the owner can be full, and then it wakes
+        // anyway.
         const UniqueFd fresh(make_socket());
         send_nothing(fresh.get(), address, length);
     }

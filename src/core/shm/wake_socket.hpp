@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the owner of a mailbox is woken: an empty datagram to a socket whose name follows from the
-// mailbox's cookie. A process needs one descriptor to be woken and one to wake all its peers, and
-// what is sent to a mailbox that is gone reaches nobody.
+// Wakes the owner of a mailbox: an empty datagram to a socket whose name follows from the cookie of
+// the mailbox. A process needs one descriptor to be woken and one to wake all its peers. A datagram
+// to a mailbox that is gone is lost.
 #pragma once
 
 #include "core/base/process.hpp"
@@ -17,11 +17,11 @@ public:
     /** For the mailbox `cookie`. Empty, logged, when there is no descriptor left. */
     static std::optional<WakeSocket> create(const Cookie &cookie);
 
-    /** Readable when somebody has called wake(), or anybody of this network namespace has sent
-     * here: whoever wakes up looks whether there is work. */
+    /** Readable when wake() was called, or any process of this network namespace has sent a
+     * datagram here: the sleeper then looks for work. */
     int fd() const { return socket_.get(); }
-    /** Until fd() is not readable, unless somebody goes on sending: then the owner wakes once more
-     * than it needs to. */
+    /** Reads datagrams until fd() is not readable. If a process keeps sending, it stops, and the
+     * owner wakes once too often. */
     void drain();
 
 private:
@@ -29,13 +29,13 @@ private:
     UniqueFd socket_;
 };
 
-/** Makes what wake() needs; false when there is no descriptor left. Costs nothing when it was made
- * before. Thread safe. */
+/** Makes the socket that wake() needs; false when no descriptor is left. Costs nothing when the
+ * socket exists. Thread safe. */
 bool can_wake();
 
-/** Wakes the owner of the mailbox `cookie`, after can_wake() has returned true. Never waits. One
- * system call; more when hundreds sleep whom this process has woken, and a descriptor then. Thread
- * safe. */
+/** Wakes the owner of the mailbox `cookie`. can_wake() must have returned true. Never waits. One
+ * system call. When hundreds of processes sleep that this one has woken, it takes some more and a
+ * descriptor. Thread safe. */
 void wake(const Cookie &cookie);
 
 }  // namespace gpushm

@@ -2,7 +2,7 @@
 // The standby kernels of the process.
 #pragma once
 
-#include "core/cuda/ended_contexts.hpp"
+#include "core/cuda/by_context.hpp"
 #include "core/standby/standby_demand.hpp"
 #include "core/standby/standby_kernel.hpp"
 
@@ -18,6 +18,9 @@ namespace gpushm {
 class StandbyKernels {
 public:
     static StandbyKernels &instance();
+
+    /** For ForkSafe: a forked child has no kernels. */
+    void begin_in_child();
 
     /** Takes effect for contexts that are prepared later. The first caller decides. */
     void configure(const StandbyConfig &config);

@@ -11,7 +11,8 @@
 #include "core/memory/registration_table.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/shm/direct_writes.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_sender.hpp"
 #include "core/shm/staging_ring.hpp"
 #include "core/transport/host_transfer_rounds.hpp"
 #include "core/transport/protocol.hpp"
@@ -167,7 +168,7 @@ public:
 
     /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks
      * for what the peer told of, unless this process has mapped any before. The caller has a
-     * NoEndOfContext. */
+     * ContextLifetimeLock. */
     bool awaits_offer() const;
     void map_early(const std::optional<BufferKey> &own);
 

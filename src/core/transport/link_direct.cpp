@@ -20,6 +20,7 @@
 #include "core/copy/standby_policy.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/mapping/memory_export.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/shm/descriptor_channel.hpp"
@@ -298,7 +299,7 @@ bool Link::start_push(const Stream &stream, const GetRequest &request) {
         return false;
     }
     const bool pull_is_possible = stream.source_info.kind == MemoryKind::device &&
-                                  name_buffer(stream.source_info).can_be_mapped();
+                                  make_buffer_key(stream.source_info).can_be_mapped();
     if (pull_is_possible && !(same_gpu(buffer, stream.source_info) && copies_for_both(buffer))) {
         return false;
     }

@@ -21,6 +21,7 @@
 #include "core/transport/link.hpp"
 
 #include "core/base/no_throw.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/transport/port.hpp"
 
 #include <algorithm>

@@ -18,8 +18,8 @@
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/mapping/memory_export.hpp"
-#include "core/reclaim/context_preparation.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/context_in_use.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 #include "core/shm/descriptor_channel.hpp"
 #include "core/transport/port.hpp"
 
@@ -157,8 +157,8 @@ unsigned Link::open_handles() {
     }
     uint64_t buffer_id = 0;
     {
-        const NoEndOfContext lives;
-        if (!lives) {  // later: the end of a context may take long
+        const ContextLifetimeLock alive(ContextLifetimeLock::Mode::alive_exclusive);
+        if (!alive) {  // later: the end of a context may take long
             release_held(handles_.front().buffer_id);
             return 0;
         }

@@ -5,6 +5,7 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_any.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/transport/port.hpp"
 

@@ -11,6 +11,7 @@
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/transport/port.hpp"
 

@@ -7,6 +7,7 @@
 
 #include "core/base/log.hpp"
 #include "core/copy/copy_any.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/transport/port.hpp"
@@ -125,7 +126,7 @@ void Link::request_data(uint64_t id, bool may_be_pushed) {
     request.length = operation.length;
     request.registration = operation.remote.registration;
     request.head_start = operation.remote.head_start;
-    request.buffer = name_buffer(operation.local_info, operation.local_on_gpu);
+    request.buffer = make_buffer_key(operation.local_info, operation.local_on_gpu);
     if (may_be_pushed && request.buffer.can_be_mapped()) {
         closed_uses_.reserve(kSharedTransfers);  // close_use() allocates nothing
         operation.shared = port_.take_shared_transfer();

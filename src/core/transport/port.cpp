@@ -6,8 +6,8 @@
 #include "core/base/spare_descriptor.hpp"
 #include "core/mapping/announced_memory.hpp"
 #include "core/memory/registration_table.hpp"
-#include "core/reclaim/background.hpp"
-#include "core/reclaim/idle_context.hpp"
+#include "core/reclaim/deferred_free.hpp"
+#include "core/reclaim/context_lifetime.hpp"
 #include "core/shm/message_in_hand.hpp"
 
 #include <algorithm>
@@ -477,7 +477,7 @@ void Port::housekeeping() {
         forget_sender(*dead);
     }
     check_exports();
-    free_idle_memory();
+    run_deferred_frees();
     if (config_.peer_mapping) {
         map_early();
     }
@@ -487,8 +487,8 @@ void Port::housekeeping() {
 void Port::map_early() {
     const bool is_awaited = std::any_of(links_.begin(), links_.end(),
                                         [](const auto &link) { return link->awaits_offer(); });
-    const NoEndOfContext lives;
-    if (!lives) {
+    const ContextLifetimeLock alive(ContextLifetimeLock::Mode::alive_exclusive);
+    if (!alive) {
         return;  // later
     }
     const std::optional<BufferKey> own = is_awaited ? announced_memory() : std::nullopt;

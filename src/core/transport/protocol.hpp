@@ -22,7 +22,7 @@
 #pragma once
 
 #include "core/memory/buffer_key.hpp"
-#include "core/shm/mailbox.hpp"
+#include "core/shm/mailbox_layout.hpp"
 #include "core/shm/shared_transfer.hpp"
 #include "core/shm/staging_ring.hpp"
 

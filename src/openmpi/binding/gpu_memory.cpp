@@ -5,7 +5,7 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "openmpi/binding/mpi_call.hpp"
 

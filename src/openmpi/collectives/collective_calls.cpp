@@ -7,7 +7,7 @@
 #include "openmpi/collectives/collective_calls.hpp"
 
 #include "core/copy/reduction.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
 #include "openmpi/binding/mpi_call.hpp"

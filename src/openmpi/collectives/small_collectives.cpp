@@ -6,6 +6,7 @@
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_any.hpp"
 #include "core/copy/engine_pool.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/settings/staging_limit.hpp"

@@ -8,7 +8,7 @@
 
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_any.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/ucp_functions.hpp"

@@ -7,7 +7,7 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/row_packing.hpp"
 #include "core/memory/buffer_key.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/binding/ucp_functions.hpp"
 #include "openmpi/settings/other_transports.hpp"
@@ -100,7 +100,7 @@ bool StagedMessage::pack() const {
     bool is_shown = false;
     as_possible([&] {
         const std::optional<StridedRows> elements = rows();
-        if (elements && name_buffer(info_).can_be_mapped()) {
+        if (elements && make_buffer_key(info_).can_be_mapped()) {
             add_row_source(block(), *elements);
             is_shown = true;
         }

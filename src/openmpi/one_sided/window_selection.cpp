@@ -7,7 +7,7 @@
 
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_use.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "openmpi/binding/mca_component.hpp"
 #include "openmpi/binding/mpi_call.hpp"
 #include "openmpi/settings/mca_defaults.hpp"

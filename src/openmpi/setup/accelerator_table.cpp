@@ -5,7 +5,7 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_any.hpp"
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
 

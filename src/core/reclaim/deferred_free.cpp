@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/reclaim/background.hpp"
+#include "core/reclaim/deferred_free.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
-#include "core/reclaim/idle_context.hpp"
-
-#include <pthread.h>
+#include "core/reclaim/context_lifetime.hpp"
+#include "core/reclaim/quiescence.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -23,17 +23,17 @@
 namespace gpushm {
 namespace {
 
-// To look takes 0.1 ms where the context has work, and sends the standby kernel away.
-constexpr uint64_t kFirstPauseNs = 1'000'000;
-constexpr uint64_t kLongestPauseNs = 50'000'000;
+// To ask for quiescence takes 0.1 ms where the context has work, and sends the standby kernel away.
+constexpr uint64_t kMinPauseNs = 1'000'000;
+constexpr uint64_t kMaxPauseNs = 50'000'000;
 
-// A task takes 0.2 ms, in which a thread that waits for messages does not look for them.
+// A task takes 0.2 ms, during which a thread that waits for messages does not poll for them.
 constexpr size_t kMaxAtOnce = 4;
 
-// When nobody who waits for messages has looked, the thread of the background does.
+// The background thread asks when no thread that waits for messages has asked for so long.
 constexpr std::chrono::milliseconds kUnattended{100};
 
-class Background {
+class DeferredFrees {
 public:
     using Task = std::function<void()>;
 
@@ -54,14 +54,14 @@ public:
 
     using Context = std::pair<CUcontext, unsigned long long>;  // and its id
 
-    void add_for_idle(const Context &context, Task task) {
+    void add_for(const Context &context, Task task) {
         std::lock_guard<std::mutex> lock(mutex_);
         if (is_useless_) {
             return;
         }
         waiting_.push_back({context, std::move(task)});
         waiting_count_.store(waiting_.size(), std::memory_order_release);
-        pause_ns_ = kFirstPauseNs;
+        pause_ns_ = kMinPauseNs;
         if (running_ || start()) {
             wake_.notify_one();
         }
@@ -69,24 +69,23 @@ public:
 
     size_t waiting() const { return waiting_count_.load(std::memory_order_acquire); }
 
-    /** By a thread that waits for messages. */
-    void look() {
+    /** Called by a thread that waits for messages. */
+    void run_quiescent() {
         if (waiting() == 0) {
             return;
         }
         const uint64_t now = monotonic_nanoseconds();
         last_look_.store(now, std::memory_order_relaxed);
-        const NoEndOfContext lives;
-        if (lives && now >= next_look_) {
+        const ContextLifetimeLock alive(ContextLifetimeLock::Mode::alive_exclusive);
+        if (alive && now >= next_look_) {
             run_waiting();
         }
     }
 
-    /** In a forked child, which has no such thread. Another one of its parent may have had the
-     * heap's mutex. */
-    void begin_anew() {
+    /** For ForkSafe. */
+    void begin_in_child() {
         const bool inherits = running_ || is_useless_ || waiting() != 0;
-        new (this) Background;
+        new (this) DeferredFrees;
         is_useless_ = inherits;
     }
 
@@ -136,14 +135,14 @@ private:
 
     void look_unattended() {
         const uint64_t last = last_look_.load(std::memory_order_relaxed);
-        const NoEndOfContext lives;
-        if (lives &&
+        const ContextLifetimeLock alive(ContextLifetimeLock::Mode::alive_exclusive);
+        if (alive &&
             monotonic_nanoseconds() > last + std::chrono::nanoseconds(kUnattended).count()) {
             run_waiting();
         }
     }
 
-    /** While no context can end. */
+    /** The caller has a ContextLifetimeLock. */
     void run_waiting() {
         std::vector<Context> busy;
         bool any = false;
@@ -152,7 +151,7 @@ private:
             if (!next_context(busy, &context)) {
                 break;
             }
-            if (free_of_work(context.first, context.second)) {
+            if (is_quiescent(context.first, context.second)) {
                 run_first(context);
                 any = true;
             } else {
@@ -160,15 +159,15 @@ private:
             }
         }
         std::lock_guard<std::mutex> lock(mutex_);
-        // The next look begins with others.
+        // The next round begins with other contexts.
         std::stable_partition(waiting_.begin(), waiting_.end(), [&](const Waiting &one) {
             return std::find(busy.begin(), busy.end(), one.context) == busy.end();
         });
-        pause_ns_ = any ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
+        pause_ns_ = any ? kMinPauseNs : std::min(2 * pause_ns_, kMaxPauseNs);
         next_look_ = monotonic_nanoseconds() + pause_ns_;
     }
 
-    /** That of the first task whose context is none of those. */
+    /** The context of the first task whose context is not in `busy`. */
     bool next_context(const std::vector<Context> &busy, Context *context) {
         std::lock_guard<std::mutex> lock(mutex_);
         const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting &one) {
@@ -199,51 +198,47 @@ private:
         waiting_count_.store(waiting_.size(), std::memory_order_release);
     }
 
-    uint64_t next_look_ = 0;  // guarded by NoEndOfContext, which comes before mutex_
+    uint64_t next_look_ = 0;  // guarded by ContextLifetimeLock, which is taken before mutex_
 
     std::mutex mutex_;
     std::condition_variable wake_;
-    // Lists: empty they take no memory, which begin_anew() must not.
+    // Lists: an empty one takes no memory, which begin_in_child() must not allocate.
     std::list<Task> tasks_;
     std::list<Waiting> waiting_;
-    uint64_t pause_ns_ = kFirstPauseNs;
+    uint64_t pause_ns_ = kMinPauseNs;
     bool running_ = false;
-    // The parent has used the driver, so that in this process it does not work, nor is its memory
-    // ours.
+    // In a child whose parent has had tasks: the driver does not work, and the memory is the
+    // parent's.
     bool is_useless_ = false;
 
     std::atomic<size_t> waiting_count_{0};
     std::atomic<uint64_t> last_look_{0};  // by a thread that waits for messages
 };
 
-/** Never destroyed. Made when the plugin is loaded: a child that is forked within the first call
- * would wait for its end. */
-Background *const background = [] {
-    static Background *made = new Background;
-    pthread_atfork(nullptr, nullptr, [] { made->begin_anew(); });
-    return made;
-}();
+DeferredFrees &frees() {
+    return ForkSafe<DeferredFrees>::instance();
+}
 
 }  // namespace
 
 void run_in_background(std::function<void()> task) {
-    background->add(std::move(task));
+    frees().add(std::move(task));
 }
 
-void run_when_idle(CUcontext context, unsigned long long id, std::function<void()> task) {
-    if (work_is_known()) {
-        background->add_for_idle({context, id}, std::move(task));
+void defer_free(CUcontext context, unsigned long long id, std::function<void()> task) {
+    if (quiescence_is_known()) {
+        frees().add_for({context, id}, std::move(task));
     } else {
-        background->add(std::move(task));
+        frees().add(std::move(task));
     }
 }
 
-size_t waiting_for_idle() {
-    return background->waiting();
+size_t deferred_free_count() {
+    return frees().waiting();
 }
 
-void free_idle_memory() {
-    background->look();
+void run_deferred_frees() {
+    frees().run_quiescent();
 }
 
 }  // namespace gpushm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/memory/memory_info.hpp"
+#include "core/memory/memory_query.hpp"
 
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -24,22 +24,21 @@ namespace {
 
 BufferIds synced_buffers;
 
-/** Asked without touching it: the kernel reads a set of signals there before it refuses the
+/** Asks the operating system, which reads a set of signals there before it refuses the invalid
  * operation -1 (rt_sigprocmask(2)). */
 bool cpu_can_read(const void *address) {
     const uintptr_t word = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
     return syscall(SYS_rt_sigprocmask, -1, word, nullptr, 8) == 0 || errno != EFAULT;
 }
 
-/** Where the driver does not tell the allocation: nothing may be concluded about other addresses.
- * */
+/** Where the driver does not tell the allocation: the answer says nothing about other addresses. */
 void name_one_byte(const void *address, MemoryInfo *info) {
     info->base = const_cast<void *>(address);
     info->length = 1;
 }
 
-/** The driver does not know `address`. Not so at the end of a dead pointer, as that of an empty
- * message: there a GPU's memory may be allocated without anything being unmapped before. */
+/** Remembers a page of which the driver knows nothing. Not at a dead pointer, such as that of an
+ * empty message: GPU memory may be allocated there without anything being unmapped before. */
 void remember_host_page(const void *address) {
     if (KnownHostPages::instance().trusted() && cpu_can_read(address)) {
         KnownHostPages::instance().add(address);
@@ -49,7 +48,7 @@ void remember_host_page(const void *address) {
 MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult result) {
     MemoryInfo info;
     if (result == CUDA_ERROR_NOT_INITIALIZED) {
-        remember_host_page(address);  // nobody in this process can have GPU memory yet
+        remember_host_page(address);  // the process cannot have GPU memory yet
     } else if (!cpu_can_read(address)) {
         GPUSHM_LOG_ONCE(error,
                         "cuPointerGetAttributes failed (%s): copies of GPU memory fail; see "
@@ -62,27 +61,9 @@ MemoryInfo unanswered(const CudaDriver *driver, const void *address, CUresult re
     return info;
 }
 
-}  // namespace
-
-const char *memory_kind_name(MemoryKind kind) {
-    switch (kind) {
-        case MemoryKind::host:
-            return "host";
-        case MemoryKind::pinned:
-            return "pinned";
-        case MemoryKind::device:
-            return "device";
-        case MemoryKind::managed:
-            return "managed";
-    }
-    return "unknown";
-}
-
-namespace {
-
-/** Whether hooks will tell of its end: what was allocated by cuMemAlloc, cuMemAllocManaged and the
- * like, page-locked memory, and mappings of memory that other processes can open. Memory of pools
- * comes and goes with the order of a stream. */
+/** Whether hooks see the end of this memory: memory of cuMemAlloc, cuMemAllocManaged and the like,
+ * page-locked memory, and mappings of memory that other processes can open. Memory of pools comes
+ * and goes in the order of a stream, which they do not see. */
 bool can_be_remembered(const MemoryInfo &info, CUmemoryPool pool) {
     if (pool != nullptr || info.length == 0) {
         return false;
@@ -149,14 +130,14 @@ MemoryInfo ask_driver(const CudaDriver *driver, const void *address, bool *remem
     return info;
 }
 
-/** What is known without the driver: the answer if that is true. */
+/** Whether the answer is known without the driver: then it is in `*info`. */
 bool is_known(const void *address, MemoryInfo *info) {
     return CudaDriver::get() == nullptr || address == nullptr ||
            KnownHostPages::instance().contains(address) ||
            (driver_hooks_installed() && AllocationTable::instance().find(address, info));
 }
 
-/** Of memory that no message has met yet, or that is met anew each time. */
+/** Asks the driver about memory that no message has met yet, or that is not remembered. */
 MemoryInfo meet_memory(const void *address) {
     AllocationTable &table = AllocationTable::instance();
     const uint64_t generation = table.generation();
@@ -199,7 +180,7 @@ void be_synchronous(const MemoryInfo &info, const void *address) {
         return;
     }
     const CudaDriver *driver = CudaDriver::get();
-    // It would end a capture in another thread otherwise (seen with driver 580).
+    // Without it the call ends a capture in another thread (driver 580).
     const RelaxedCapture relaxed(driver);
     unsigned enable = 1;
     driver->pointer_set_attribute(&enable, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
