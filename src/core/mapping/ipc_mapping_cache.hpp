@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPU memory of other processes that is mapped into this one, by CUDA IPC or by a file descriptor.
+// Which GPU memory of other processes is mapped into this one, and when a mapping is made.
 #pragma once
 
 #include "core/base/fork_safe.hpp"
-#include "core/base/unique_fd.hpp"
 #include "core/mapping/mapping_prior.hpp"
+#include "core/mapping/peer_mapping.hpp"
 #include "core/memory/buffer_key.hpp"
 
 #include <cuda.h>
@@ -20,40 +20,6 @@
 #include <tuple>
 
 namespace gpushm {
-
-/** One mapped allocation of a peer. It is unmapped after its last reference is gone: a mapping of
- * CUDA IPC by defer_free(), because the driver waits for the work of the GPU; a mapping of a
- * descriptor in the background. */
-class PeerMapping {
-public:
-    virtual ~PeerMapping() = default;
-    /** Where the byte at `address` of the owner lies in this process; null when [address, +length)
-     * is not all within the allocation. */
-    unsigned char *locate(const BufferKey &name, uint64_t address, uint64_t length) const;
-    /** Whether it is still mapped; at most one driver call. */
-    virtual bool alive() const { return true; }
-    /** A message uses the mapping, which takes `seconds` less than without it. `is_new`: missed()
-     * was not called for it. */
-    void note_use(double seconds, bool is_new);
-
-protected:
-    PeerMapping(unsigned char *data, size_t length) : data_(data), length_(length) {}
-
-    unsigned char *data_;
-    size_t length_;
-
-private:
-    friend class IpcMappingCache;
-    MappingPrior *prior_ = nullptr;
-    std::atomic<bool> awaits_return_{false};  // it was mapped at the first message of its buffer
-};
-
-/** What the owner sends so that an allocation can be mapped. */
-struct MappingHandle {
-    BufferKey::Sharing sharing;
-    CUipcMemHandle ipc;   // ipc_handle
-    UniqueFd descriptor;  // file_descriptor
-};
 
 /** The mappings of the process. A mapping is made at the first or second message of a buffer as
  * long as experience recommends it (MappingPrior) and the owner lets something be mapped.
