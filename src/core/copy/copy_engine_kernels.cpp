@@ -165,9 +165,8 @@ KernelsEnd CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelL
     }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
         GPUSHM_LOG(error,
-                   "a GPU kernel of gpushm's failed (%s): see whether the application freed a "
-                   "buffer too early or "
-                   "a kernel of its own faulted (compute-sanitizer)",
+                   "a GPU kernel of gpushm failed (%s): see whether the application freed a buffer "
+                   "too early or one of its kernels faulted (compute-sanitizer)",
                    CudaDriver::get()->error_name(result));
     }
     return ended != CUDA_SUCCESS    ? KernelsEnd::unknown

@@ -48,10 +48,9 @@ bool GpuClaims::claim(CUdevice device) {
         claim = bind_abstract("standby", {device_identity(device), 0});
         if (!claim) {
             GPUSHM_LOG_ONCE(debug,
-                            "another process has the right to the standby kernel of a GPU, or no "
-                            "socket can be made "
-                            "(%s): the copy engine copies small messages there; ss -xap shows who "
-                            "has @gpushm-standby-...",
+                            "another process has the standby kernel of a GPU, or no socket can be "
+                            "made (%s): the copy engine copies small messages there; ss -xap shows "
+                            "which process has @gpushm-standby-...",
                             strerror(errno));
         }
     }
