@@ -369,7 +369,7 @@ TEST_F(ReductionEnds, ThatAreNotKnownAreAnError) {
     const LogCapture log;
     const std::vector<BorrowedEngine> others(64);  // all that have copied for other tests
     EXPECT_EQ(add_five(2), GpuReduction::lost);
-    EXPECT_EQ(log.count("a GPU kernel of gpushm's failed"), 1u);
+    EXPECT_EQ(log.count("a GPU kernel of gpushm failed"), 1u);
     reset_calls();
     EXPECT_EQ(add_five(0), GpuReduction::done);
     EXPECT_EQ(calls("cuStreamCreate"), 1u) << "by another engine";
