@@ -5,7 +5,7 @@
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/copy/stream_calls.hpp"
-#include "core/cuda/retry_once.hpp"
+#include "core/cuda/cuda_driver.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -2,7 +2,6 @@
 #include "core/copy/context_choice.hpp"
 
 #include "core/cuda/cuda_driver.hpp"
-#include "core/cuda/retry_once.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/reclaim/kernel_preload.hpp"
 

@@ -3,6 +3,7 @@
 #include "core/copy/copy_batch.hpp"
 
 #include "core/copy/reachability.hpp"
+#include "core/memory/memory_query.hpp"
 
 namespace gpushm {
 

@@ -67,9 +67,9 @@ CopyEngine::Contexts::iterator CopyEngine::drop_ended(Contexts::iterator ended) 
     const size_t before = under_way_;
     fail_all(ended->second);
     if (under_way_ != before) {
-        GPUSHM_LOG(
-            error,
-            "GPU copies failed: their context ended before them (cudaDeviceReset, cuCtxDestroy)");
+        GPUSHM_LOG(error,
+                   "GPU copies failed: their context ended before they were complete; let messages "
+                   "complete before cudaDeviceReset or cuCtxDestroy");
     }
     return contexts_.erase(ended);
 }

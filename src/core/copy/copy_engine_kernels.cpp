@@ -7,7 +7,7 @@
 #include "core/copy/driver_copies.hpp"
 #include "core/copy/row_copy_list.hpp"
 #include "core/copy/stream_calls.hpp"
-#include "core/cuda/retry_once.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/reclaim/context_lifetime.hpp"
 
 #include <algorithm>
@@ -97,8 +97,8 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     if (kernels == nullptr) {
         return false;
     }
-    const ContextLifetimeLock contexts_alive(
-        ContextLifetimeLock::Mode::alive_shared);  // until the list has its own
+    // Until the list has its own.
+    const ContextLifetimeLock contexts_alive(ContextLifetimeLock::Mode::alive_shared);
     if (!contexts_alive) {
         return false;
     }
@@ -166,9 +166,8 @@ KernelsEnd CopyEngine::run(const MemoryInfo &gpu_side, const std::vector<KernelL
     }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
         GPUSHM_LOG(error,
-                   "a GPU kernel of gpushm's failed (%s): see whether the application freed a "
-                   "buffer too early or "
-                   "a kernel of its own faulted (compute-sanitizer)",
+                   "a GPU kernel of gpushm failed (%s): see whether the application freed a buffer "
+                   "too early or one of its kernels faulted (compute-sanitizer)",
                    CudaDriver::get()->error_name(result));
     }
     return ended != CUDA_SUCCESS    ? KernelsEnd::unknown

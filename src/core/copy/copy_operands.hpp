@@ -3,7 +3,6 @@
 #pragma once
 
 #include "core/copy/copy_types.hpp"
-#include "core/memory/memory_info.hpp"
 #include "core/memory/memory_query.hpp"
 
 #include <cstddef>

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <utility>
 
 namespace gpushm {
 
@@ -183,12 +182,12 @@ public:
     KernelGroup(const std::vector<CopyPiece> &pieces, size_t begin) {
         for (size_t i = begin; i < pieces.size(); ++i) {
             const CopyPiece &piece = pieces[i];
-            CopySides sides = copy_sides(piece.destination, piece.source, piece.length);
+            const CopySides sides = copy_sides(piece.destination, piece.source, piece.length);
             const bool is_first = sides_.empty();
             if (!is_first && !fits(sides)) {
                 break;
             }
-            sides_.push_back(std::move(sides));
+            sides_.push_back(sides);
             if (!sides_.back().gpu_side) {
                 break;
             }

@@ -5,7 +5,7 @@
 #include "core/copy/row_copy_list.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/cuda/retry_once.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/pinning/segment_table.hpp"
 
 #include <algorithm>

@@ -3,7 +3,6 @@
 
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/cuda/retry_once.hpp"
 
 namespace gpushm {
 

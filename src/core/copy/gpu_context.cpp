@@ -2,7 +2,7 @@
 #include "core/copy/gpu_context.hpp"
 
 #include "core/copy/stream_calls.hpp"
-#include "core/cuda/retry_once.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/standby/standby_registry.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "core/copy/staged_copies.hpp"
 
 #include "core/copy/stream_calls.hpp"
-#include "core/cuda/retry_once.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/pinning/segment_table.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "core/copy/stream_calls.hpp"
 
 #include "core/base/log.hpp"
-#include "core/cuda/retry_once.hpp"
+#include "core/cuda/cuda_driver.hpp"
 
 namespace gpushm {
 
@@ -10,7 +10,7 @@ CUresult query_event(CUcontext handle, unsigned long long id, CUevent event, CUs
     const CudaDriver *driver = CudaDriver::get();
     if (event != nullptr) {
         const CUresult result = in_context(handle, id, [&] { return driver->event_query(event); });
-        if (has_succeeded(result)) {
+        if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) {
             return result;
         }
     }

@@ -11,12 +11,21 @@ namespace gpushm {
 /** Whether an answer of the driver says that a context does not exist any more. */
 bool context_has_ended(CUresult answer);
 
-/** Makes a call of the driver once more if it fails, unless the answer says that the context has
- * ended. `call` returns a CUresult. So a driver that fails once fails no message. */
+/** Whether a call need not be tried again. CUDA_ERROR_NOT_READY is an answer to a query. */
+inline bool is_final(CUresult result) {
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || context_has_ended(result);
+}
+inline bool is_final(bool has_succeeded) {
+    return has_succeeded;
+}
+
+/** What `call` returns, a CUresult or a bool. It is called again, once, if it fails, unless the
+ * answer says that the context has ended. A driver may be short of memory for a moment, and a
+ * message that fails ends most programs. */
 template <typename Call>
-CUresult retry_once(Call call) {
-    const CUresult result = call();
-    return result == CUDA_SUCCESS || context_has_ended(result) ? result : call();
+auto retry_once(Call call) -> decltype(call()) {
+    const auto result = call();
+    return is_final(result) ? result : call();
 }
 
 /** Functions of libcuda.so.1, in the versions that cuda.h of CUDA 11.4 and later maps their names

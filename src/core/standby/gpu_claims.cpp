@@ -2,10 +2,9 @@
 #include "core/standby/gpu_claims.hpp"
 
 #include "core/base/abstract_address.hpp"
+#include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/buffer_key.hpp"
-
-#include <pthread.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,26 +13,17 @@
 namespace gpushm {
 
 GpuClaims &GpuClaims::instance() {
-    // Never destroyed: threads may use it while the process ends.
-    static GpuClaims *claims = new GpuClaims;
-    // A forked child has no kernels, nor the thread that may have had the mutex.
-    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
-        claims->drop_all();
-        new (claims) GpuClaims;
-    });
-    return *claims;
+    return ForkSafe<GpuClaims>::instance();
 }
 
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const GpuClaims &made_at_load = GpuClaims::instance();
-
-/** In a forked child, which would keep the GPUs from all others when the parent has ended. */
-void GpuClaims::drop_all() {
+/** A child that kept the claims would keep the GPUs from all others when the parent has ended. */
+void GpuClaims::begin_in_child() {
     if (mutex_.try_lock()) {
         for (auto &[device, claim] : claims_) {
-            claim = UniqueFd();  // not erased: see Background::begin_anew()
+            claim = UniqueFd();  // not erased, which would need the heap's mutex
         }
     }
+    new (this) GpuClaims;
 }
 
 /** Processes of all users count, since kernels of two users take turns by time slices, too. Any
@@ -48,10 +38,9 @@ bool GpuClaims::claim(CUdevice device) {
         claim = bind_abstract("standby", {device_identity(device), 0});
         if (!claim) {
             GPUSHM_LOG_ONCE(debug,
-                            "another process has the right to the standby kernel of a GPU, or no "
-                            "socket can be made "
-                            "(%s): the copy engine copies small messages there; ss -xap shows who "
-                            "has @gpushm-standby-...",
+                            "another process has the standby kernel of a GPU, or no socket can be "
+                            "made (%s): the copy engine copies small messages there; ss -xap shows "
+                            "which process has @gpushm-standby-...",
                             strerror(errno));
         }
     }

@@ -23,9 +23,10 @@ public:
     bool claim(CUdevice device);
     void release(CUdevice device);
 
-private:
-    void drop_all();
+    /** For ForkSafe: a forked child has no claims. */
+    void begin_in_child();
 
+private:
     std::mutex mutex_;
     std::map<CUdevice, UniqueFd> claims_;
 };

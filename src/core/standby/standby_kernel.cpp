@@ -4,7 +4,7 @@
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/cuda/retry_once.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/standby/gpu_claims.hpp"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/standby/standby_registry.hpp"
 
+#include "core/base/fork_safe.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/standby/gpu_claims.hpp"
-
-#include <pthread.h>
 
 #include <new>
 
@@ -27,18 +26,13 @@ thread_local bool tending = false;
 }  // namespace
 
 StandbyKernels &StandbyKernels::instance() {
-    // Never destroyed: at process exit the driver may be gone before us.
-    static StandbyKernels *kernels = new StandbyKernels;
-    // A forked child has no kernels, nor the thread that may have had the mutex.
-    [[maybe_unused]] static const int watched = pthread_atfork(nullptr, nullptr, [] {
-        StandbyDemand::instance().begin_anew();
-        new (kernels) StandbyKernels;
-    });
-    return *kernels;
+    return ForkSafe<StandbyKernels>::instance();
 }
 
-// When the plugin is loaded: a child that is forked within the first call would wait for its end.
-[[maybe_unused]] static const StandbyKernels &made_at_load = StandbyKernels::instance();
+void StandbyKernels::begin_in_child() {
+    StandbyDemand::instance().begin_anew();
+    new (this) StandbyKernels;
+}
 
 void StandbyKernels::configure(const StandbyConfig &config) {
     std::lock_guard<std::mutex> lock(mutex_);

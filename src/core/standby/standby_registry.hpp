@@ -19,6 +19,9 @@ class StandbyKernels {
 public:
     static StandbyKernels &instance();
 
+    /** For ForkSafe: a forked child has no kernels. */
+    void begin_in_child();
+
     /** Takes effect for contexts that are prepared later. The first caller decides. */
     void configure(const StandbyConfig &config);
 
