@@ -30,7 +30,7 @@ const Layout &layout() {
 }
 
 /** Every enumerator of uct.h and uct_v2.h by name: some exist in some releases only, and the
- * compiler cannot be asked whether one does. contrib/headers.sh writes ucx_constants.inc. */
+ * compiler cannot be asked whether one does. contrib/ci/headers.sh writes ucx_constants.inc. */
 const std::map<std::string, uint64_t> &constants() {
     static const std::map<std::string, uint64_t> all = {
 #include "ucx_constants.inc"

@@ -58,7 +58,7 @@ bytes() { od -An -v -tx1 "$1" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; }
 
 {
     cat <<EOF
-// Made by contrib/kernel_image.sh from $(basename "$kernel").
+// Made by src/core/kernels/kernel_image.sh from $(basename "$kernel").
 // $("$nvcc" --version | grep release)
 // machine code:$names
 // PTX ISA $ptx_version: sm_$lowest

@@ -8,7 +8,7 @@
 # In order of what they rest on.
 programs=(gtest/{core_host_test,port_host_test,abi_refusal_test,abi_test,uct_test,hooks_test} ucp/ucp_test)
 failed=0
-tests=$(cd "$(dirname "$0")/../test" && pwd)
+tests=$(cd "$(dirname "$0")/../../test" && pwd)
 
 start_ucx_quickly
 cd "$1" || exit

@@ -12,7 +12,7 @@ step_two_hosts() {
     for name in libucx-cu12==1.18.1 libucx-cu12==1.22.0; do
         dir=$(fetch_wheel "$name") && libraries+=("$(wheel_prefix "$dir")/lib")
     done
-    unshare --net --mount bash "$source_dir/contrib/two_hosts.sh" "$prefix" "$plain" \
+    unshare --net --mount bash "$source_dir/contrib/ci/two_hosts.sh" "$prefix" "$plain" \
         "$root/tmp" "${libraries[@]}"
     [ ${#libraries[@]} = 2 ] || skip "UCX of the package index could not be downloaded"
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What contrib/quickstart and contrib/check say and do on machines that lack something: stand-ins for programs
 # of the system, and nothing is installed or downloaded.
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d) || exit 1
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 chmod a+rx "$work"
@@ -31,7 +31,7 @@ stand_in() {
 
 # with_lib COMMANDS...: in a script that has read lib.sh.
 with_lib() {
-    env PATH="$work/bin:$PATH" log="$work/log" bash -c ". '$here/lib.sh'; $*" >"$work/out" 2>&1
+    env PATH="$work/bin:$PATH" log="$work/log" bash -c ". '$here/ci/lib.sh'; $*" >"$work/out" 2>&1
 }
 
 # A user who may install nothing, on a machine where packages are missing.
@@ -96,7 +96,7 @@ chmod a+w "$work/mine"
 as_user=()
 [ "$(id -u)" != 0 ] || as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 # shellcheck disable=SC2016 # for the shell of that user
-in_tree='. "$0/contrib/lib.sh"; use_build_root "$1"; say "$source_dir"'
+in_tree='. "$0/contrib/ci/lib.sh"; use_build_root "$1"; say "$source_dir"'
 "${as_user[@]}" bash -c "$in_tree" "$work/tree" "$work/mine/build" >"$work/out" 2>&1 || fail "no copy of the tree"
 [ "$(tail -n 1 "$work/out")" = "$work/mine/build/source" ] && [ -e "$work/mine/build/source/contrib/check" ] ||
     fail "the copy of the tree is taken"
@@ -118,7 +118,7 @@ with_lib "driver=x second_device=; perftest_sockets() { printf '\\0\\0Final: 10 
 
 # A terminal shows that it goes on.
 if command -v script >/dev/null; then
-    script -qec "env log=$work/log bash -c '. $here/lib.sh; working building sleep 6'" /dev/null >"$work/out" 2>&1
+    script -qec "env log=$work/log bash -c '. $here/ci/lib.sh; working building sleep 6'" /dev/null >"$work/out" 2>&1
     said building "5 s"
 fi
 

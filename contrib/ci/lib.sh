@@ -6,7 +6,7 @@ set -u -o pipefail
 export LC_ALL=C
 
 program=$(basename "$0")
-source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 jobs=$(nproc 2>/dev/null || echo 1)
 no_packages=  # set: those that are missing are neither installed nor asked for
 

@@ -7,5 +7,5 @@ mpi_packages=hpcc,netpipe-openmpi,python3-mpi4py
 step_mpi_programs() {
     # shellcheck disable=SC2086 # names
     need ${mpi_packages//,/ } || skip "needs $mpi_packages"
-    bash "$source_dir/contrib/mpi_one.sh" "$prefix" "$root/tmp"
+    bash "$source_dir/contrib/ci/mpi_one.sh" "$prefix" "$root/tmp"
 }

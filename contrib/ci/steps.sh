@@ -326,7 +326,7 @@ gpu_windows() {
 
 step_host_programs() {
     make -C "$plain" -j"$jobs" test/mpi/host_programs
-    bash "$source_dir/contrib/host_programs.sh" "$prefix" "$plain" "$root/tmp"
+    bash "$source_dir/contrib/ci/host_programs.sh" "$prefix" "$plain" "$root/tmp"
     simulated
     gpu_windows
 }
@@ -467,5 +467,5 @@ step_distcheck() {
 }
 
 for file in chroot bare driver_failures mpi_programs debian13 smoke scale hosts headers; do
-    . "$source_dir/contrib/$file.sh"
+    . "$source_dir/contrib/ci/$file.sh"
 done
