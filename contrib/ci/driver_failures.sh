@@ -46,7 +46,7 @@ driver_failures() {
 
 step_driver_failures() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/{driver_failures,allocation_failures}
+    made test/mpi/{driver_failures,allocation_failures}
     (cd "$root/tmp" && ranks 1 "$plain/test/mpi/allocation_failures") >"$root/tmp/output" 2>&1 ||
         { tail -n 20 "$root/tmp/output" && return 1; }
     ranks 2 "$plain/test/mpi/driver_failures" returned | grep 'can be copied'

@@ -46,7 +46,7 @@ compare_headers() {
 }
 
 step_headers() {
-    local suite source name missing= failures= compared=0
+    local suite source name missing='' failures='' compared=0
     need dpkg-dev || say "sources of Debian cannot be unpacked"
     for suite in bookworm trixie sid; do
         fetch_ucx_source $suite || missing+=" $suite"

@@ -7,8 +7,8 @@ step_two_hosts() {
     unshare --net --pid --ipc --uts --mount --fork true 2>/dev/null ||
         skip "needs the right to make namespaces (unshare --net --pid)"
     need iproute2 || skip "needs the program ip"
-    make -C "$plain" -j"$jobs" test/scale/all_to_all test/simcuda/libcuda.la
-    make -C "$plain" -j"$jobs" test/mpi/operations
+    made test/scale/all_to_all test/simcuda/libcuda.la
+    made test/mpi/operations
     for name in libucx-cu12==1.18.1 libucx-cu12==1.22.0; do
         dir=$(fetch_wheel "$name") && libraries+=("$(wheel_prefix "$dir")/lib")
     done

@@ -90,7 +90,8 @@ is_there() {
     g++) command -v g++ || command -v c++ ;;
     make | pkg-config | autoconf | automake | mmdebstrap) command -v "$1" ;;
     libtool) command -v libtoolize ;;
-    gfortran) command -v gfortran ;;
+    gfortran | shellcheck | codespell) command -v "$1" ;;
+    clang-format | clang-tidy) command -v "$1-14" || [[ $("$1" --version) == *"version 14."* ]] ;;
     xz-utils) command -v xz ;;
     libucx-dev) [ -r /usr/include/uct/api/uct.h ] || pkg-config --exists ucx ;;
     ucx-utils) command -v ucx_perftest && command -v ucx_info ;;

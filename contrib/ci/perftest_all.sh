@@ -9,9 +9,9 @@
 # add TEST ARGUMENTS...: a test, named by a number. Iterations are few where sides take turns: both
 # poll, maybe on a single core.
 add() {
-    local iterations=10
-    [[ $1 != *_bw ]] || iterations=40
-    say "$((++tests)) -t $* -w 2 -n $iterations"
+    local count=10
+    [[ $1 != *_bw ]] || count=40
+    say "$((++tests)) -t $* -w 2 -n $count"
 }
 
 # sized TEST SIZE...

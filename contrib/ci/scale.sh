@@ -2,7 +2,7 @@
 # Steps of contrib/check: many processes on a node (test/scale).
 
 scale_programs() {
-    make -C "$plain" -j"$jobs" test/scale/all_to_all test/scale/come_and_go
+    made test/scale/all_to_all test/scale/come_and_go
 }
 
 # Bounds are what gpushm takes today, rounded up.

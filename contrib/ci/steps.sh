@@ -5,15 +5,19 @@
 
 declare -A titles=(
     [build]="build without warnings (g++, -Wall -Wextra -Werror)"
+    [style]="layout, scripts, spelling, and clang-tidy over what has changed"
+    [tidy]="clang-tidy over all sources"
     [clang]="build without warnings (clang++)"
     [unit]="unit tests (make check)"
     [install]="make install, DESTDIR, make uninstall"
-    [sanitizers]="unit tests with address and undefined sanitizers"
+    [sanitizers]="unit tests for host memory with address and undefined sanitizers"
+    [sanitizers_all]="the other unit tests with address and undefined sanitizers"
     [threads]="mailbox and ring tests with the thread sanitizer"
     [no_driver]="MPI ranks without a CUDA driver"
     [pairs]="MPI ranks, all pairs of memory kinds, up to 64 MiB, two devices"
     [same_device]="MPI ranks, all pairs, both on one device"
-    [operations]="every MPI operation on GPU buffers, one to eight ranks"
+    [operations]="every MPI operation on GPU buffers, two ranks"
+    [operations_all]="MPI on GPU buffers: one to eight ranks, other memory, windows, functions that are looked up"
     [fortran]="a Fortran program on GPU buffers, two and three ranks"
     [host_programs]="host programs plainly and with gpushm: the same results, nothing more printed"
     [driver_failures]="MPI operations while calls of the CUDA driver fail"
@@ -25,9 +29,10 @@ declare -A titles=(
     [no_shm]="MPI ranks with a small /dev/shm"
     [no_pinning]="MPI ranks where no memory can be pinned"
     [killed]="nothing is left behind after kill -9"
-    [distcheck]="make distcheck"
+    [distcheck]="make distcheck, and every file of the tree in the archive"
     [debian13]="the whole on Debian 13, in a chroot"
-    [wheels]="the same binary in UCX 1.14 to 1.22 and Open MPI 4.1 and 5.0 of the package index"
+    [wheel]="the same binary in Open MPI 5.0 of the package index and its UCX"
+    [wheels]="the same binary in UCX 1.14 to 1.22 and Open MPI 4.1 of the package index"
     [trixie]="the same binary on Debian 13, in a chroot"
     [two_hosts]="two hosts: gpushm within each, tcp between them; Open MPI on both"
     [scale]="256 processes on a node, all connected to all"
@@ -55,6 +60,10 @@ simulated() {
 
 . "$(dirname "${BASH_SOURCE[0]}")/mpi_ranks.sh"
 
+# made TARGET...: what the first build did not make. These are tests, which need not be fast: optimised less they
+# are compiled in half the time.
+made() { make -C "$plain" -j"$jobs" CXXFLAGS=-O1 "$@"; }
+
 # configure_in DIR OPTIONS...: an out-of-tree build.
 configure_in() {
     mkdir -p "$1"
@@ -67,7 +76,8 @@ step_build() {
     cd "$source_dir"
     [ -x configure ] || ./autogen.sh
     rm -rf "$plain" "$prefix"
-    configure_in "$plain" --prefix="$prefix" --enable-werror
+    # Optimised as users build it. Without -g, which takes a third of the time.
+    configure_in "$plain" --prefix="$prefix" --enable-werror CXXFLAGS=-O2
     make -j"$jobs"
     make -j"$jobs" test/mpi/pairs test/simcuda/libcuda.la
     make install
@@ -108,7 +118,7 @@ step_clang() {
     make -j"$jobs" check TESTS=
 }
 
-step_unit() { checked "$plain" check; }
+step_unit() { checked "$plain" check CXXFLAGS=-O1; }
 
 # All files below a folder, relative to it.
 files_in() { (cd "$1" && find . ! -type d | sort); }
@@ -137,27 +147,37 @@ step_install() {
 # as its name matches.
 made_for_tests() {
     make -s -C "$1" -f Makefile -f - made_for_tests <<<"made_for_tests: ; @echo \$($2)" |
-        tr ' ' '\n' | grep "$3" | tr '\n' ' '
+        tr ' ' '\n' | grep -E "$3" | tr '\n' ' '
 }
 
-# sanitized NAME SANITIZERS PATTERN [OPTIONS]: runs the test programs whose name matches. No
-# scripts: they load gpushm into programs that are built without the sanitizer, which it refuses.
+host_tests='^test/gtest/(core|port)_host_test$'
+
+# sanitized NAME SANITIZERS PROGRAMS LIBRARIES [OPTIONS]: configures $root/NAME, makes LIBRARIES of src/, and runs
+# those of the test programs whose names match. No scripts: they load gpushm into programs that are built without the
+# sanitizer, which it refuses. Optimised, a file with both sanitizers takes three times as long to compile.
 sanitized() {
-    local dir=$root/$1 sanitizers=$2 pattern=$3 programs libraries
-    shift 3
-    configure_in "$dir" --with-sanitizer="$sanitizers" CXXFLAGS="-g1 -O1" "$@"
+    local dir=$root/$1 sanitizers=$2 pattern=$3 first=$4 programs libraries
+    shift 4
+    configure_in "$dir" --with-sanitizer="$sanitizers" CXXFLAGS="-g1 -Og" "$@"
     programs=$(made_for_tests "$dir" check_PROGRAMS "$pattern")
-    libraries=$(made_for_tests "$dir" check_LTLIBRARIES 'test/\(gtest\|simcuda\)/')
+    libraries=$(made_for_tests "$dir" check_LTLIBRARIES '^test/(gtest|simcuda)/')
+    make -j"$jobs" "$first"
     # shellcheck disable=SC2086 # several
-    make -j"$jobs" $programs $libraries
+    make -j"$jobs" CXXFLAGS="-g1 -O0" $programs $libraries
     checked "$dir" check-TESTS check_PROGRAMS="$programs" check_LTLIBRARIES="$libraries" check_DATA= TESTS="$programs"
 }
 
 # LeakSanitizer of GCC 12 takes thread-local memory of a loaded library for that of an old C library, and crashes, where
 # its address ends in 0x010 (sanitizer_tls_get_addr.cpp, Glibc_2_19_tls_header): a matter of chance, so it need not see it.
-step_sanitizers() {
+address_sanitized() {
     export ASAN_OPTIONS=intercept_tls_get_addr=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
-    sanitized address address,undefined test/gtest/ "$(same_kernels)"
+    sanitized address address,undefined "$@" "$(same_kernels)"
+}
+
+step_sanitizers() { address_sanitized "$host_tests" src/core/libcore.la; }
+
+step_sanitizers_all() {
+    address_sanitized '^test/gtest/(core_[^h]|port_[^h]|[^cp])' all
 }
 
 step_threads() {
@@ -166,7 +186,7 @@ step_threads() {
     # tried here.
     export -f sanitized checked failed_tests configure_in made_for_tests
     export root source_dir cuda_dir jobs GTEST_FILTER='*Mailbox*:*Ring*'
-    setarch -R bash -ec 'sanitized thread thread test/gtest/core_host_test --without-nvcc'
+    setarch -R bash -ec 'sanitized thread thread test/gtest/core_host_test src/core/libcore.la --without-nvcc'
 }
 
 step_no_driver() {
@@ -224,7 +244,14 @@ looked_up() {
 
 step_operations() {
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/{operations,pointers,pointers_fixed,late_windows,windows,above_mpi.la} \
+    made test/mpi/operations
+    mpi_operations 2 "$plain" --kinds=device
+    mpi_reduction_on_gpu 2 "$plain"
+}
+
+step_operations_all() {
+    simulated
+    made test/mpi/{operations,pointers,pointers_fixed,late_windows,windows,above_mpi.la} \
         test/mpi/{looked_up,looked_up_library.la,profiler.la,profiler_next.la,unwritable_mpi.la}
     ranks 2 "$plain/test/mpi/pointers"
     ranks 2 "$plain/test/mpi/pointers_fixed"
@@ -235,8 +262,6 @@ step_operations() {
     absent grep 'Only one' "$root/tmp/output"
     looked_up
     mpi_operations 1 "$plain" --kinds=device
-    mpi_operations 2 "$plain" --kinds=device
-    mpi_reduction_on_gpu 2 "$plain"
     mpi_windows "$plain"
     UCX_GPUSHM_OPENMPI_STAGING=1 mpi_operations 2 "$plain" --kinds=device
     UCX_GPUSHM_OPENMPI_STAGING=inf mpi_operations 2 "$plain" --kinds=device --only=flight --only=Allreduce
@@ -287,7 +312,7 @@ folder_without_ucx() {
 step_component() {
     local mpi=$prefix/bin/gpushm-openmpi program=$plain/test/mpi/operations
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/operations
+    made test/mpi/operations
     export HOME=$root/tmp/home
     mkdir "$HOME"
     "$mpi" | grep 'not in use'
@@ -325,7 +350,7 @@ gpu_windows() {
 }
 
 step_host_programs() {
-    make -C "$plain" -j"$jobs" test/mpi/host_programs
+    made test/mpi/host_programs
     bash "$source_dir/contrib/ci/host_programs.sh" "$prefix" "$plain" "$root/tmp"
     simulated
     gpu_windows
@@ -350,7 +375,7 @@ left_alone() {
 }
 
 step_left_alone() {
-    make -C "$plain" -j"$jobs" test/mpi/operations
+    made test/mpi/operations
     "${CXX:-c++}" -std=c++17 -shared -fPIC -o "$root/tmp/stand_in.so" "$source_dir/test/ucp/stand_in.cpp" -ldl
     export HOME=$root/tmp/home
     mkdir "$HOME"
@@ -419,7 +444,7 @@ quiet_ranks() {
 step_no_shm() {
     in_small_shm 64k true 2>/dev/null || skip "needs the right to mount (unshare -m)"
     simulated
-    make -C "$plain" -j"$jobs" test/mpi/operations
+    made test/mpi/operations
     in_small_shm 64k "$run" mpirun -n 2 "$plain/test/mpi/pairs" --quick
     quiet_ranks 16m "$run" mpirun -n 8
     quiet_ranks ro "$run" mpirun -n 2
@@ -456,16 +481,28 @@ step_killed() {
     absent compgen -G '/dev/shm/*gpushm*'
 }
 
-step_distcheck() {
-    # Not optimised, and of the tests only those that use files of the archive, without the longest: it
-    # is about what that holds.
-    local tests=(gtest/{abi_loader,tools}_test.sh perf/smoke.sh ucp/bad_input.sh)
-    checked "$plain" distcheck TESTS="${tests[*]/#/test/}" \
-        DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir CXXFLAGS=-O0"
-    [ -s "$plain"/gpushm-*.tar.gz ]
-    [ -s "$plain"/gpushm-*.tar.xz ]
+# Every file of the repository but those for it alone is in the archive.
+archive_is_whole() {
+    local archive
+    archive=$(compgen -G "$plain/gpushm-*.tar.gz")
+    [ -s "$archive" ] && [ -s "${archive%.gz}.xz" ]
+    git -C "$source_dir" rev-parse 2>/dev/null || return 0
+    tar -tf "$archive" | sed 's|^[^/]*/||' | sort >"$root/tmp/archive"
+    git -C "$source_dir" ls-files | grep -v -E '^\.(ci/|git)' | sort | comm -23 - "$root/tmp/archive" >"$root/tmp/left_out"
+    absent grep . "$root/tmp/left_out"
 }
 
-for file in chroot bare driver_failures mpi_programs debian13 smoke scale hosts headers; do
+step_distcheck() {
+    # It is about what the archive holds: not optimised, with kernels that nvcc has made before, and of the tests
+    # those that find their files beside themselves.
+    local tests='test/gtest/abi_loader_test.sh test/gtest/tools_test.sh' option
+    option=$(same_kernels)
+    checked "$plain" distcheck TESTS="$tests" check_PROGRAMS= check_DATA= check_LTLIBRARIES=test/simcuda/libcuda.la \
+        DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir CXXFLAGS=-O0 $option"
+    archive_is_whole
+}
+
+for file in chroot style bare driver_failures mpi_programs debian13 smoke scale hosts headers; do
+    # shellcheck source=/dev/null
     . "$source_dir/contrib/ci/$file.sh"
 done

