@@ -122,6 +122,29 @@ if command -v script >/dev/null; then
     said building "5 s"
 fi
 
+# .ci/run counts what both runs of contrib/check have counted; one that ends early has failed.
+if [ -e "$here/../.ci/run" ]; then
+    mkdir -p "$work/both/.ci" "$work/both/contrib" "$work/both/build/check/prefix/bin"
+    cp "$here/../.ci/run" "$work/both/.ci/"
+    install /dev/null "$work/both/build/check/prefix/bin/gpushm-run"
+    # both_runs SCRIPT: .ci/run where that is contrib/check.
+    both_runs() {
+        printf '#!/bin/sh\n%s\n' "$1" >"$work/both/contrib/check"
+        chmod +x "$work/both/contrib/check"
+        bash "$work/both/.ci/run" >"$work/out" 2>&1
+    }
+    # shellcheck disable=SC2016 # for the shell of that script
+    both_runs 'echo "PASS  a step $*"; echo "${1:+2}1 passed, 0 failed${1:+, 1 skipped}"' || fail ".ci/run fails"
+    said "PASS  a step --rest"
+    [ "$(tail -n 1 "$work/out")" = "22 passed, 0 failed, 1 skipped" ] && [ "$(wc -l <"$work/out")" = 3 ] ||
+        fail "one line counts both runs"
+    both_runs '[ "$1" = --rest ] || { echo "5 passed, 1 failed"; exit 1; }' && fail ".ci/run passes over failures"
+    [ "$(tail -n 1 "$work/out")" = "5 passed, 2 failed" ] || fail "a run without counts counts as a failure"
+    rm -r "$work/both/build"
+    both_runs 'echo "0 passed, 1 failed"' && fail ".ci/run passes without a build"
+    [ "$(cat "$work/out")" = "0 passed, 1 failed" ] || fail "nothing runs after a build that failed"
+fi
+
 # autogen.sh makes no configure that lacks pkg-config's macros.
 if [ -e "$here/../autogen.sh" ]; then
     mkdir "$work/autogen"

@@ -57,7 +57,7 @@ tidy() {
     program=$(version_14 clang-tidy) || { missing+=" clang-tidy-14"; return 0; }
     tidy_flags | tr ' ' '\n' >"$root/tmp/compile_flags.txt"
     grep -v -e abi_headers_test.cpp |
-        xargs -r -n 4 -P "$jobs" "$program" -p "$root/tmp" --quiet
+        xargs -r -n 4 -P "$jobs" "$program" -p "$root/tmp" --quiet 2> >(grep -v ' generated\.$' >&2)
 }
 
 all_sources() { files_named '*.cpp' | grep -E '^(src|test)/'; }
