@@ -40,7 +40,7 @@ compare_headers() {
     # shellcheck disable=SC2046 # options
     g++ -std=c++17 -D_GNU_SOURCE -DENABLE_PARAMS_CHECK=0 -DENABLE_DEBUG_DATA=0 -DNVALGRIND \
         -I"$dir" -I"$source/src" -I"$source_dir/src" -o "$dir/compare" \
-        "$source_dir/test/gtest/abi_headers_test.cpp" \
+        "$source_dir/test/gtest/uct_gpushm/abi/headers_test.cpp" \
         "$source_dir/src/uct_gpushm/abi/layout.cpp" $(pkg-config --cflags --libs gtest_main) &&
         "$dir/compare" --gtest_brief=1
 }

@@ -495,7 +495,7 @@ archive_is_whole() {
 step_distcheck() {
     # It is about what the archive holds: not optimised, with kernels that nvcc has made before, and of the tests
     # those that find their files beside themselves.
-    local tests='test/gtest/abi_loader_test.sh test/gtest/tools_test.sh' option
+    local tests='test/gtest/uct_gpushm/abi/loader_test.sh test/gtest/tools/tools_test.sh' option
     option=$(same_kernels)
     checked "$plain" distcheck TESTS="$tests" check_PROGRAMS= check_DATA= check_LTLIBRARIES=test/simcuda/libcuda.la \
         DISTCHECK_CONFIGURE_FLAGS="--with-cuda=$cuda_dir CXXFLAGS=-O0 $option"

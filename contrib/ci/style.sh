@@ -51,12 +51,12 @@ tidy_flags() {
 }
 
 # tidy: clang-tidy, with .clang-tidy, over the sources whose names it reads; of the rest of those in the tree
-# abi_headers_test.cpp needs sources of UCX.
+# abi/headers_test.cpp needs sources of UCX.
 tidy() {
     local program
     program=$(version_14 clang-tidy) || { missing+=" clang-tidy-14"; return 0; }
     tidy_flags | tr ' ' '\n' >"$root/tmp/compile_flags.txt"
-    grep -v -e abi_headers_test.cpp |
+    grep -v -e abi/headers_test.cpp |
         xargs -r -n 4 -P "$jobs" "$program" -p "$root/tmp" --quiet 2> >(grep -v ' generated\.$' >&2)
 }
 

@@ -43,7 +43,7 @@ namespace gpushm {
 /** Sixteen bytes that are written with one store and read with one load: both sides' hardware keeps
  * an aligned unit in one piece (a PCIe read of a cache line, the Intel SDM volume 3, 9.1.1, for
  * stores of 16 bytes on processors with AVX), so that a unit with the expected tag is a whole one
- * (core_gpu_litmus_test.cpp tries it). Written by the CPU, read by the GPU (acquire).
+ * (litmus_test.cpp tries it). Written by the CPU, read by the GPU (acquire).
  *
  * `tag` is the unit's number << 1, and 1 for the first unit of a command. Whoever reads another
  * number than he waits for takes the unit for "not there yet"; what an older round left there is
