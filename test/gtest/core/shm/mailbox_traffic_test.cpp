@@ -80,20 +80,26 @@ TEST(MailboxTraffic, ManyThreadsKeepTheirOrder) {
     }
 }
 
+/** Processes that send, each with a mark of its own. */
+std::vector<std::unique_ptr<Child>> start_senders(const MailboxAddress &address, int32_t count,
+                                                  uint64_t messages) {
+    std::vector<std::unique_ptr<Child>> children;
+    for (int32_t mark = 0; mark < count; ++mark) {
+        children.push_back(std::make_unique<Child>([address, mark, messages](const Channel &) {
+            MailboxSender sender = attach_sender(address, mark);
+            send_all(sender, mark, messages);
+            return 0;
+        }));
+    }
+    return children;
+}
+
 TEST(MailboxTraffic, ManyProcessesKeepTheirOrder) {
     constexpr int32_t kProcesses = 6;
     constexpr uint64_t kMessages = 10000;
     auto mailbox = MailboxReceiver::create(8, kSlotBytes);
     ASSERT_TRUE(mailbox);
-    const MailboxAddress address = mailbox->address();
-    std::vector<std::unique_ptr<Child>> children;
-    for (int32_t mark = 0; mark < kProcesses; ++mark) {
-        children.push_back(std::make_unique<Child>([&, mark](const Channel &) {
-            MailboxSender sender = attach_sender(address, mark);
-            send_all(sender, mark, kMessages);
-            return 0;
-        }));
-    }
+    const auto children = start_senders(mailbox->address(), kProcesses, kMessages);
     receive_all(*mailbox, kProcesses, kMessages);
     for (const auto &child : children) {
         EXPECT_EQ(child->reap(), 0);
@@ -267,15 +273,7 @@ TEST(MailboxWake, ProcessesWakeTheOwner) {
     constexpr uint64_t kMessages = 5000;
     auto mailbox = MailboxReceiver::create(4, kSlotBytes);
     ASSERT_TRUE(mailbox);
-    const MailboxAddress address = mailbox->address();
-    std::vector<std::unique_ptr<Child>> children;
-    for (int32_t mark = 0; mark < kProcesses; ++mark) {
-        children.push_back(std::make_unique<Child>([&, mark](const Channel &) {
-            MailboxSender sender = attach_sender(address, mark);
-            send_all(sender, mark, kMessages);
-            return 0;
-        }));
-    }
+    const auto children = start_senders(mailbox->address(), kProcesses, kMessages);
     std::map<int32_t, uint64_t> next;
     uint64_t sleeps = 0;
     for (uint64_t left = kProcesses * kMessages; left != 0; --left) {

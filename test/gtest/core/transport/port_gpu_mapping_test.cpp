@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPU memory of another process by one copy: when the way changes, that the data stays right, and
-// what a
-// message costs then.
+// what a message costs then.
 #include "test/gtest/core/transport/port_gpu_peer.hpp"
 
 #include "core/copy/copy_any.hpp"
@@ -21,8 +20,7 @@ constexpr size_t kBytes = 4096;
 constexpr uint64_t kManyMessages = 50;  // the first of them go through the ring
 
 /** Of one message of this process. `context_calls`: cuCtxGetId, for the copy and for a mapping
- * that ends
- * with its context. */
+ * that ends with its context. */
 int expect_calls_of_one_copy(unsigned long context_calls) {
     const unsigned long polls = calls("cuEventQuery");
     CHECK(calls("cuPointerGetAttributes") == 1);
@@ -34,6 +32,28 @@ int expect_calls_of_one_copy(unsigned long context_calls) {
     return 0;
 }
 
+/** Messages of the patterns from `first` on, each from the memory of the peer to here. */
+int get_patterns(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote,
+                 uint64_t first, uint64_t count) {
+    for (uint64_t pattern = first; pattern < first + count; ++pattern) {
+        pair.peer.fill(pattern);
+        CHECK(pair.get(local.data(), length, remote) == Status::ok);
+        CHECK(local.check(0, length, pattern, 0).empty());
+    }
+    return 0;
+}
+
+/** And from here to there. */
+int put_patterns(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote,
+                 uint64_t first, uint64_t count) {
+    for (uint64_t pattern = first; pattern < first + count; ++pattern) {
+        local.fill(pattern);
+        CHECK(pair.put(local.data(), length, remote) == Status::ok);
+        CHECK(pair.peer.holds(pattern));
+    }
+    return 0;
+}
+
 // ---------------------------------------------------------------- two GPUs
 
 FreshProcess pull("pull-from-another-gpu", [] {
@@ -41,11 +61,7 @@ FreshProcess pull("pull-from-another-gpu", [] {
     CHECK(pair.start());
     const RemoteMemory remote = pair.peer.allocate(kBytes);
     Buffer local(MemoryKind::device, kBytes);
-    for (uint64_t i = 0; i < kManyMessages; ++i) {
-        pair.peer.fill(i);
-        CHECK(pair.get(local.data(), kBytes, remote) == Status::ok);
-        CHECK(local.check(0, kBytes, i, 0).empty());
-    }
+    CHECK(get_patterns(pair, local, kBytes, remote, 0, kManyMessages) == 0);
     CHECK(calls("cuIpcOpenMemHandle") == 1);
     CHECK(pair.peer.calls("cuIpcGetMemHandle") == 1);
     // From now on one copy, and the owner does nothing.
@@ -69,11 +85,7 @@ FreshProcess push("push-to-another-gpu", [] {
     CHECK(pair.start());
     const RemoteMemory remote = pair.peer.allocate(kBytes);
     Buffer local(MemoryKind::device, kBytes);
-    for (uint64_t i = 0; i < kManyMessages; ++i) {
-        local.fill(i);
-        CHECK(pair.put(local.data(), kBytes, remote) == Status::ok);
-        CHECK(pair.peer.holds(i));
-    }
+    CHECK(put_patterns(pair, local, kBytes, remote, 0, kManyMessages) == 0);
     CHECK(calls("cuIpcOpenMemHandle") == 1);
     local.fill(1000);
     pair.peer.reset_calls();
@@ -251,11 +263,7 @@ FreshProcess reallocated("reallocated", [] {
         const RemoteMemory remote = pair.peer.allocate(kLong);
         same_address += remote.address == former_address;
         former_address = remote.address;
-        for (uint64_t i = 0; i < 45; ++i) {
-            pair.peer.fill(life * 100 + i);
-            CHECK(pair.get(local.data(), kLong, remote) == Status::ok);
-            CHECK(local.check(0, kLong, life * 100 + i, 0).empty());
-        }
+        CHECK(get_patterns(pair, local, kLong, remote, life * 100, 45) == 0);
         CHECK(calls("cuIpcOpenMemHandle") == life + 1);
         pair.peer.release();
     }
@@ -285,11 +293,7 @@ FreshProcess exportable("exportable", [] {
         reset_calls();
         const RemoteMemory remote = pair.peer.allocate(kLong, Buffer::Allocator::exportable);
         CHECK(remote.buffer.sharing == BufferKey::Sharing::file_descriptor);
-        for (uint64_t i = 0; i < 45; ++i) {
-            pair.peer.fill(life * 100 + i);
-            CHECK(pair.get(local.data(), kLong, remote) == Status::ok);
-            CHECK(local.check(0, kLong, life * 100 + i, 0).empty());
-        }
+        CHECK(get_patterns(pair, local, kLong, remote, life * 100, 45) == 0);
         CHECK(calls("cuMemImportFromShareableHandle") == 1);
         CHECK(calls("cuIpcOpenMemHandle") == 0);
         reset_calls();
@@ -326,11 +330,7 @@ FreshProcess reset_device("importer-resets-its-device", [] {
         for (Buffer &buffer : buffers) {
             buffer.fill(7777);
         }
-        for (uint64_t i = 0; i < 45; ++i) {
-            pair.peer.fill(100 * life + i);
-            CHECK(pair.get(buffers[0].data(), kLong, remote) == Status::ok);
-            CHECK(buffers[0].check(0, kLong, 100 * life + i, 0).empty());
-        }
+        CHECK(get_patterns(pair, buffers[0], kLong, remote, 100 * life, 45) == 0);
         CHECK(calls("cuIpcOpenMemHandle") == life + 1);
         if (life == 0) {
             for (Buffer &buffer : buffers) {
@@ -359,11 +359,7 @@ FreshProcess pinned_pull("pull-into-page-locked-memory", [] {
     Buffer pageable(MemoryKind::host, kLong);
     Buffer pinned(MemoryKind::pinned, kLong);
     for (Buffer *local : {&pinned, &pageable}) {
-        for (uint64_t i = 0; i < 12; ++i) {
-            pair.peer.fill(i);
-            CHECK(pair.get(local->data(), kLong, remote) == Status::ok);
-            CHECK(local->check(0, kLong, i, 0).empty());
-        }
+        CHECK(get_patterns(pair, *local, kLong, remote, 0, 12) == 0);
         pair.peer.fill(100);
         reset_calls();
         pair.peer.reset_calls();
