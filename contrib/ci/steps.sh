@@ -147,21 +147,20 @@ step_install() {
 # as its name matches.
 made_for_tests() {
     make -s -C "$1" -f Makefile -f - made_for_tests <<<"made_for_tests: ; @echo \$($2)" |
-        tr ' ' '\n' | grep -E "$3" | tr '\n' ' '
+        tr ' ' '\n' | { grep -E "$3" || true; } | tr '\n' ' '
 }
 
-host_tests='^test/gtest/(core|port)_host_test$'
-
-# sanitized NAME SANITIZERS PROGRAMS LIBRARIES [OPTIONS]: configures $root/NAME, makes LIBRARIES of src/, and runs
-# those of the test programs whose names match. No scripts: they load gpushm into programs that are built without the
-# sanitizer, which it refuses. Optimised, a file with both sanitizers takes three times as long to compile.
+# sanitized NAME SANITIZERS TARGET PROGRAMS LIBRARIES [OPTIONS]: configures $root/NAME, makes TARGET of src/, and runs
+# the test programs whose names match, for which those libraries of the tests are made. No scripts: they load gpushm
+# into programs that are built without the sanitizer, which it refuses. Optimised, a file with both sanitizers takes
+# three times as long to compile.
 sanitized() {
-    local dir=$root/$1 sanitizers=$2 pattern=$3 first=$4 programs libraries
-    shift 4
+    local dir=$root/$1 sanitizers=$2 target=$3 programs=$4 libraries=$5
+    shift 5
     configure_in "$dir" --with-sanitizer="$sanitizers" CXXFLAGS="-g1 -Og" "$@"
-    programs=$(made_for_tests "$dir" check_PROGRAMS "$pattern")
-    libraries=$(made_for_tests "$dir" check_LTLIBRARIES '^test/(gtest|simcuda)/')
-    make -j"$jobs" "$first"
+    programs=$(made_for_tests "$dir" check_PROGRAMS "$programs")
+    libraries=$(made_for_tests "$dir" check_LTLIBRARIES "$libraries")
+    make -j"$jobs" "$target"
     # shellcheck disable=SC2086 # several
     make -j"$jobs" CXXFLAGS="-g1 -O0" $programs $libraries
     checked "$dir" check-TESTS check_PROGRAMS="$programs" check_LTLIBRARIES="$libraries" check_DATA= TESTS="$programs"
@@ -174,10 +173,11 @@ address_sanitized() {
     sanitized address address,undefined "$@" "$(same_kernels)"
 }
 
-step_sanitizers() { address_sanitized "$host_tests" src/core/libcore.la; }
+# They need no driver.
+step_sanitizers() { address_sanitized src/core/libcore.la '^test/gtest/(core|port)_host_test$' '^$'; }
 
 step_sanitizers_all() {
-    address_sanitized '^test/gtest/(core_[^h]|port_[^h]|[^cp])' all
+    address_sanitized all '^test/gtest/(core_[^h]|port_[^h]|[^cp])' '^test/(gtest|simcuda)/'
 }
 
 step_threads() {
@@ -186,7 +186,7 @@ step_threads() {
     # tried here.
     export -f sanitized checked failed_tests configure_in made_for_tests
     export root source_dir cuda_dir jobs GTEST_FILTER='*Mailbox*:*Ring*'
-    setarch -R bash -ec 'sanitized thread thread test/gtest/core_host_test src/core/libcore.la --without-nvcc'
+    setarch -R bash -ec 'sanitized thread thread src/core/libcore.la core_host_test "^$" --without-nvcc'
 }
 
 step_no_driver() {
