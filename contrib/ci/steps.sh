@@ -62,7 +62,8 @@ simulated() {
 
 # made TARGET...: what the first build did not make. These are tests, which need not be fast: optimised less they
 # are compiled in half the time.
-made() { make -C "$plain" -j"$jobs" CXXFLAGS=-O1 "$@"; }
+for_tests=CXXFLAGS=${CXXFLAGS:--O1}
+made() { make -C "$plain" -j"$jobs" "$for_tests" "$@"; }
 
 # configure_in DIR OPTIONS...: an out-of-tree build.
 configure_in() {
@@ -77,7 +78,7 @@ step_build() {
     [ -x configure ] || ./autogen.sh
     rm -rf "$plain" "$prefix"
     # Optimised as users build it. Without -g, which takes a third of the time.
-    configure_in "$plain" --prefix="$prefix" --enable-werror CXXFLAGS=-O2
+    configure_in "$plain" --prefix="$prefix" --enable-werror CXXFLAGS="${CXXFLAGS:--O2}"
     make -j"$jobs"
     make -j"$jobs" test/mpi/pairs test/simcuda/libcuda.la
     make install
@@ -119,7 +120,7 @@ step_clang() {
     version_14 clang-tidy >/dev/null || make -j"$jobs" check TESTS=
 }
 
-step_unit() { checked "$plain" check CXXFLAGS=-O1; }
+step_unit() { checked "$plain" check "$for_tests"; }
 
 # All files below a folder, relative to it.
 files_in() { (cd "$1" && find . ! -type d | sort); }
