@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The descriptions, one for each minor release of UCX, each made from its predecessor. They hold
-// for LP64 platforms and builds without statistics. test/gtest/uct_gpushm/abi/layout_test.cpp holds them
-// against the running library.
+// for LP64 platforms and builds without statistics. test/gtest/uct_gpushm/abi/layout_test.cpp holds
+// them against the running library.
 #include "uct_gpushm/abi/layout.hpp"
 
 #include "uct_gpushm/abi/served_versions.hpp"
