@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The code of the kernels (kernels.cu), as the driver's cuModuleLoadData takes it.
 //
-// kernel_image.sh writes the definitions when gpushm is built. In a build without nvcc they are those
-// of no_kernel_image.cpp, and config.h does not define HAVE_KERNELS.
+// kernel_image.sh writes the definitions when gpushm is built. In a build without nvcc they are
+// those of no_kernel_image.cpp, and config.h does not define HAVE_KERNELS.
 #pragma once
 
 #include <cstddef>
