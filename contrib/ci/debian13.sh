@@ -19,6 +19,6 @@ step_debian13() {
         kernel=--with-kernel-image=/opt/kernel_image.cpp
     fi
     copy_tree "$dir/opt/gpushm"
-    in_chroot "$dir" bash /opt/gpushm/contrib/quickstart --simulated --full -- --enable-werror \
+    in_chroot "$dir" bash /opt/gpushm/contrib/quickstart --simulated -- --enable-werror \
         "$kernel" CXXFLAGS=-O2
 }

@@ -75,7 +75,7 @@ changed_sources() {
 
 # The first of them: a change of everything is for the step tidy.
 check_changes() {
-    local base most=40
+    local base most=20
     local -a changed
     base=$(last_release) || { missing+=" git"; return 0; }
     mapfile -t changed < <(changed_sources "$base")

@@ -1,17 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs the programs of make check for host memory, and those that load UCX, GPU memory by the newer
-# protocols of UCX included, as they were built on another system:
-#   suite_one.sh BUILD_DIR
+# Runs the programs of make check that load UCX, GPU memory by the newer protocols of UCX included, and those of
+# test/gtest that are named, as they were built on another system:
+#   suite_one.sh BUILD_DIR [PROGRAM...]
 . "$(dirname "$0")/lib.sh"
 
+build=$1
+shift
 # In order of what they rest on.
-programs=(gtest/{core_host_test,port_host_test,abi_refusal_test,abi_test,uct_test,hooks_test} ucp/ucp_test)
+programs=("${@/#/gtest/}" gtest/{abi_refusal_test,abi_test,uct_test,hooks_test} ucp/ucp_test)
 failed=0
 tests=$(cd "$(dirname "$0")/../../test" && pwd)
 
 start_ucx_quickly
-cd "$1" || exit
+cd "$build" || exit
 export LD_LIBRARY_PATH=$PWD/test/simcuda/.libs
 export FUZZ_MUTATIONS=100000  # all of them run where the programs were built
 
