@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Operations of MPI on device memory during which calls of the CUDA driver fail. Two ranks; the
-// driver must have the controls of simcuda.h. contrib/driver_failures.sh runs it and judges.
+// driver must have the controls of simcuda.h. contrib/ci/driver_failures.sh runs it and judges.
 //
 //   driver_failures list FUNCTION...          prints a line for each trial
 //   driver_failures run TRIALS FIRST REPORT   runs those of the file TRIALS, but the first FIRST,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // host_programs NAME...: programs on host memory that know nothing of GPUs (host_programs.hpp). Run
-// plainly and with gpushm they are to print the same (contrib/host_programs.sh). The programs
+// plainly and with gpushm they are to print the same (contrib/ci/host_programs.sh). The programs
 // create, allocate, shared and dynamic take a kind of memory, too: create@device.
 #include "host_programs.hpp"
 

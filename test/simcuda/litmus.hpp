@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a writer and a reader of a litmus test share (test/gtest/core_gpu_litmus_test.cpp): a warp
-// polls units of core/kernels/standby_protocol.hpp that a CPU overwrites all the time. The reader
-// is the kernel "simcuda_litmus" or LitmusReader, a CPU that does the same.
+// What a writer and a reader of a litmus test share (test/gtest/core/standby/litmus_test.cpp): a
+// warp polls units of core/kernels/standby_protocol.hpp that a CPU overwrites all the time. The
+// reader is the kernel "simcuda_litmus" or LitmusReader, a CPU that does the same.
 //
 //   writer, a CPU                            reader
 //   n to all words of a unit's line,  -->    each lane loads its unit, and then a word of its line

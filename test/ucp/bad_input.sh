@@ -37,7 +37,7 @@ skip() {
 }
 
 left_behind() {
-    ls /dev/shm 2>/dev/null | grep -i gpushm | sort
+    find /dev/shm -maxdepth 1 -iname '*gpushm*' 2>/dev/null | sort
 }
 
 # try NAME STATUS LINES TEXT COMMAND...: the command ends with STATUS; gpushm says LINES lines
@@ -135,7 +135,7 @@ try "a second UCX in a namespace" 0 0 '' \
 for wheel in "${srcdir:-.}"/build/wheels/libucx-*/libucx/lib; do
     version=${wheel%/libucx/lib}
     version=${version##*/}
-    if [ "$wheel" -ef "$ucx" ] || ! [ -e "$wheel/libucp.so.0" ]; then
+    if [ "$(realpath "$wheel")" = "$(realpath "$ucx")" ] || ! [ -e "$wheel/libucp.so.0" ]; then
         skip "two UCX, one of a wheel" "none is unpacked in build/wheels"
         continue
     fi

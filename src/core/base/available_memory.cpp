@@ -59,8 +59,9 @@ size_t left_in_cgroup(const Version &version, const std::string &folder) {
  * `mount` is already the folder of the container. */
 size_t left_on_path(const Version &version, const std::string &mount, std::string path) {
     size_t left = SIZE_MAX;
+    const std::string root = mount + version.folder;
     for (bool more = true; more;) {
-        left = std::min(left, left_in_cgroup(version, mount + version.folder + path));
+        left = std::min(left, left_in_cgroup(version, root + path));
         more = !path.empty() && path != "/";
         path.resize(path.find_last_of('/') != std::string::npos ? path.find_last_of('/') : 0);
     }

@@ -52,6 +52,7 @@ const Hook *install_hooks(PatchFunction patch, const std::vector<Hook> &hooks) {
 const Hook *install_all_hooks(PatchFunction patch, const std::vector<Hook> &hooks) {
     void *const library = loaded_driver();
     std::vector<void *> hooked;
+    hooked.reserve(hooks.size());
     for (const Hook &wanted : hooks) {
         hooked.push_back(dlsym(library, wanted.symbol));
     }

@@ -43,7 +43,7 @@ namespace gpushm {
 /** Sixteen bytes that are written with one store and read with one load. The hardware of both sides
  * keeps an aligned unit in one piece (a PCIe read of a cache line; the Intel SDM volume 3, 9.1.1,
  * for stores of 16 bytes on processors with AVX). So a unit with the expected tag is a whole one;
- * core_gpu_litmus_test.cpp tries it. Written by the CPU, read by the GPU (acquire).
+ * litmus_test.cpp tries it. Written by the CPU, read by the GPU (acquire).
  *
  * `tag` is the unit's number << 1, plus 1 for the first unit of a command. A reader that finds
  * another number than the expected one, such as that of an older round, takes the unit as "not

@@ -177,7 +177,7 @@ void write_at_once(unsigned char *block, const unsigned char *wanted) {
     memcpy(was, block, kBlockBytes);
     memcpy(becomes, wanted, kBlockBytes);
     bool is_done = false;
-    while (!is_done) {
+    while (!is_done) {  // NOLINT(bugprone-infinite-loop): the instruction sets it
         asm volatile("lock cmpxchg16b %1"
                      : "=@ccz"(is_done),
                        "+m"(*reinterpret_cast<unsigned char(*)[kBlockBytes]>(block)), "+a"(was[0]),

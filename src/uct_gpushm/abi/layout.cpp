@@ -2,8 +2,8 @@
 // The layouts of UCX 1.13 to 1.23, one function for each minor release. Each but the first starts
 // from its predecessor and says what that release inserted, appended or removed; layout.hpp names
 // the UCX file of each structure. They are valid for LP64 platforms and builds without statistics.
-// test/gtest/abi_headers_test.cpp compares them with UCX's headers, abi_layout_test.cpp with the
-// running library.
+// test/gtest/uct_gpushm/abi/headers_test.cpp compares them with UCX's headers, layout_test.cpp with
+// the running library.
 #include "uct_gpushm/abi/layout.hpp"
 
 #include "uct_gpushm/abi/served_versions.hpp"

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The first mapping of a process, which it makes before there are messages.
+#include "test/gtest/core/transport/port_gpu_peer.hpp"
+
+#include "core/reclaim/context_in_use.hpp"
+
+#include <chrono>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kBytes = 4096;
+
+/** Both have contexts, and wait for something else than GPU memory. `here`, `there`: whose contexts
+ * were seen. */
+int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned long opened_here,
+                        unsigned long opened_there) {
+    Pair pair(peer_device);
+    CHECK(pair.start());
+    if (there) {
+        pair.peer.note_context();
+    }
+    if (here) {
+        note_context_in_use(current_context());
+    }
+    const auto wait = [&] {
+        return progress_until({&*pair.port}, [&] {
+            return calls("cuIpcOpenMemHandle") >= opened_here &&
+                   pair.peer.calls("cuIpcOpenMemHandle") >= opened_there;
+        });
+    };
+    CHECK(wait());
+    settle({&*pair.port});
+    CHECK(calls("cuIpcOpenMemHandle") == opened_here &&
+          pair.peer.calls("cuIpcOpenMemHandle") == opened_there);
+    // Messages go on as usual.
+    Buffer local(MemoryKind::device, kBytes);
+    const RemoteMemory remote = pair.peer.allocate(kBytes);
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
+        pair.peer.fill(seed);
+        CHECK(pair.get(local.data(), kBytes, remote) == Status::ok &&
+              local.check(0, kBytes, seed, 0).empty());
+    }
+    CHECK(calls("cuIpcOpenMemHandle") == opened_here + 1);
+    return pair.peer.finish();
+}
+
+FreshProcess both_seen("both-contexts-seen",
+                       [] { return map_before_messages(true, true, 1, 1, 1); });
+FreshProcess one_seen("one-context-seen", [] { return map_before_messages(true, false, 1, 0, 0); });
+FreshProcess other_seen("other-context-seen",
+                        [] { return map_before_messages(false, true, 1, 0, 0); });
+
+TEST(PortGpuMappingEarly, TheFirstMappingOfAProcessIsMadeBeforeThereAreMessages) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(both_seen.run(), 0);
+    EXPECT_EQ(one_seen.run(), 0);
+    EXPECT_EQ(other_seen.run(), 0);
+}
+
+/** So long that each port has kept house. */
+void keep_house(TestPort &port) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+    while (std::chrono::steady_clock::now() < end) {
+        port->progress();
+    }
+}
+
+FreshProcess no_peer("nobody-to-offer-to", [] {
+    CHECK(enter_primary_context(0));
+    note_context_in_use(current_context());
+    TestPort port(kMappingPort);
+    reset_calls();
+    keep_house(port);
+    port.connection(port);  // maps nothing of itself
+    keep_house(port);
+    CHECK(calls("cuMemAlloc") == 0);
+    return 0;
+});
+
+TEST(PortGpuMappingEarly, NothingIsAllocatedForNobody) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(no_peer.run(), 0);
+}
+
+FreshProcess later_context("later-context-in-use", [] {
+    CUcontext primary = enter_primary_context(0);
+    CHECK(primary != nullptr && !context_in_use());
+    CUcontext first = make_context();
+    note_context_in_use(first);
+    note_context_in_use(primary);
+    CHECK(context_in_use()->context == first);
+    destroy_context(first);
+    note_context_in_use(primary);
+    CHECK(context_in_use()->context == primary);
+    return 0;
+});
+
+TEST(PortGpuMappingEarly, AContextThatHasEndedIsNotInUse) {
+    EXPECT_EQ(later_context.run(), 0);
+}
+
+}  // namespace
+}  // namespace gpushm

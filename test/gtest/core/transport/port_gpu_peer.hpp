@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A second process with GPU memory and a port, which does what the test tells it by active
+// messages. Both
+// processes are made anew, because a child that is forked after cuInit cannot use the driver.
+#pragma once
+
+#include "test/gtest/core/gpu_support.hpp"
+#include "test/gtest/core/transport/port_support.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace gpushm::test {
+
+/** The other process. Made before this one initialises CUDA. It has one buffer, which is
+ * registered. */
+class Peer {
+public:
+    Peer(const PortConfig &config, CUdevice device);
+
+    /** Connects it with a port of this process; false when it is gone. */
+    bool connect(TestPort &port);
+    Connection &connection() { return port_->connection(mailbox_); }
+    uint64_t owner() const { return owner_; }  // BufferKey::owner of its memory
+
+    // Each waits until it is done, and progresses the port meanwhile.
+    RemoteMemory allocate(size_t length, Buffer::Allocator allocator = Buffer::Allocator::device);
+    void release();
+    void fill(uint64_t seed);
+    bool holds(uint64_t seed);
+    /** It reads or writes memory of this process with its buffer. */
+    Status get(const RemoteMemory &remote, size_t length);
+    Status put(const RemoteMemory &remote, size_t length);
+    /** As put(), in two parts. */
+    void begin_put(const RemoteMemory &remote, size_t length);
+    Status end_put();
+    /** It begins a put and deregisters its own memory; how many lines of its log say that a copy is
+     * not ended. */
+    void begin_put_and_deregister(const RemoteMemory &remote, size_t length);
+    uint64_t end_put_and_deregister();
+    /** As get() of host memory of this process; the message that asks for it announces the memory,
+     * so that there may be a speculative copy: its number, 0 for none. */
+    Status get_announced(const RemoteMemory &remote, size_t length, uint64_t *speculative_copy);
+    unsigned long calls(const char *function);
+    /** All but those of `function`, counted at one moment. */
+    unsigned long calls_besides(const char *function);
+    void reset_calls();
+    void simulate(const char *variable, const char *value);
+    void enable_pins(size_t limit);
+    /** Its context is in use by the application (note_context_in_use()). */
+    void note_context();
+    void close_port();
+    /** It does nothing any more, as if in a long computation, and is not to be asked again. */
+    void sleep();
+
+    void kill() { child_.kill_hard(); }
+    int finish();
+
+private:
+    enum class Operation : uint64_t;
+    struct Command;
+    struct Announcement;
+    struct Answer;
+    class Service;
+
+    Answer ask(Operation operation, uint64_t number = 0, const std::string &text = "");
+    void command(Operation operation, uint64_t number, const std::string &text);
+    Answer await_answer();
+
+    Child child_;
+    TestPort *port_ = nullptr;
+    MailboxAddress mailbox_ = {};
+    uint64_t owner_ = 0;
+};
+
+/** Starts an operation of this process and waits for its end. */
+Status await_get(TestPort &port, Connection &connection, void *local, size_t length,
+                 const RemoteMemory &remote);
+Status await_put(TestPort &port, Connection &connection, const void *local, size_t length,
+                 const RemoteMemory &remote);
+
+/** This process on device 0 and another one. */
+struct Pair {
+    explicit Pair(CUdevice peer_device, const PortConfig &config = kMappingPort)
+        : peer(config, peer_device) {}
+    /** After the fork. */
+    bool start(const PortConfig &config = kMappingPort) {
+        if (!enter_primary_context(0)) {
+            return false;
+        }
+        port.emplace(config);
+        return peer.connect(*port);
+    }
+    Status get(void *local, size_t length, const RemoteMemory &remote) {
+        return await_get(*port, peer.connection(), local, length, remote);
+    }
+    Status put(const void *local, size_t length, const RemoteMemory &remote) {
+        return await_put(*port, peer.connection(), local, length, remote);
+    }
+    /** Progresses until this process has called a function so often; false when it does not. */
+    bool await_calls(const char *function, unsigned long count) {
+        return progress_until({&*port}, [&] { return calls(function) >= count; });
+    }
+
+    Peer peer;
+    std::optional<TestPort> port;
+};
+
+}  // namespace gpushm::test
