@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The code of the kernels (kernels.cu), as the driver's cuModuleLoadData takes it.
 //
-// src/core/kernels/kernel_image.sh writes the definitions when gpushm is built. A build without nvcc has
-// those of no_kernel_image.cpp, and its config.h does not define HAVE_KERNELS.
+// src/core/kernels/kernel_image.sh writes the definitions when gpushm is built. A build without
+// nvcc has those of no_kernel_image.cpp, and its config.h does not define HAVE_KERNELS.
 #pragma once
 
 #include <cstddef>
