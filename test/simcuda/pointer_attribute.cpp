@@ -15,7 +15,6 @@ namespace {
 
 template <typename Value>
 CUresult give(void *data, Value value) {
-    // NOLINTNEXTLINE(bugprone-sizeof-expression): a value may be a pointer
     std::memcpy(data, &value, sizeof(value));
     return CUDA_SUCCESS;
 }

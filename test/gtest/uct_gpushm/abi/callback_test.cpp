@@ -80,7 +80,7 @@ TEST(AbiCallback, requests_wait_in_order) {
     EXPECT_FALSE(taken.fence);
     queue.push_front(taken);
     PendingQueue moved = std::move(queue);
-    EXPECT_TRUE(queue.empty());
+    EXPECT_TRUE(queue.empty());  // NOLINT(bugprone-use-after-move): that is the test
     queue.push_back(&requests[3]);
     EXPECT_EQ(queue.pop_front().request, &requests[3]);
     EXPECT_TRUE(queue.empty());
