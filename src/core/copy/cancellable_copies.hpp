@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies within a GPU that a kernel of the application which fills the GPU does not hold up for
-// ever.
+// Copies within one GPU that end even if a kernel of the application fills the GPU.
 #pragma once
 
 #include "core/copy/copy_batch.hpp"

@@ -43,7 +43,7 @@ struct CopyJob {
     bool from_host = false;
     /** The destination is host memory. Needed where gpu_side describes the destination. */
     bool to_host = false;
-    /** Nothing else is on its way but the rest of this transfer, whose end is what counts. */
+    /** The engine has nothing else to do than this transfer: latency counts, not throughput. */
     bool urgent = false;
     /** The source is memory of gpu_side, and may be freed before the copy begins. Then the copy
      * fails. */
@@ -56,7 +56,7 @@ struct CopyJob {
     size_t joint_bytes = 0;
     /** What query_memory() says of the side that is not gpu_side. Null: the engine asks. */
     const MemoryInfo *other_info = nullptr;
-    /** The mailbox of which this thread hands out a message, whose payload the source may be. Null:
+    /** The mailbox whose message this thread is handling; the source may be its payload. Null:
      * none. */
     const MailboxReceiver *mailbox = nullptr;
 };

@@ -135,9 +135,9 @@ struct alignas(128) SenderRecord {
 
     MailboxAddress address;
 
-    /** 1 when the owner has given up its link to the holder and does not answer it any more: the
-     * owner writes it (release), the holder reads it (acquire) while it waits for anything. A new
-     * holder stores 0 before the low bit of `owner`. If the owner dies or ends, the holder sees
+    /** 1 when the owner has given up its connection to the holder and does not answer it any more:
+     * the owner writes it (release), the holder reads it (acquire) while it waits for anything. A
+     * new holder stores 0 before the low bit of `owner`. If the owner dies or ends, the holder sees
      * that by other means. */
     std::atomic<uint32_t> given_up;
 

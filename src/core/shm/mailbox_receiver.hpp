@@ -87,7 +87,7 @@ public:
     /** The address that a sender wrote into its record. Empty for a record that is not in use. */
     std::optional<MailboxAddress> sender_address(uint16_t sender) const;
     void free_sender(uint16_t sender);
-    /** Tells a sender that its link is given up here. */
+    /** Tells a sender that this process has given its connection up. */
     void give_up(uint16_t sender);
     /** Whether a record belongs to the process whose mailbox has this cookie. Reads all records. */
     bool has_sender(const Cookie &cookie) const;
@@ -199,7 +199,7 @@ inline bool MailboxReceiver::receive_inline(CellLabel *label, unsigned char **pa
     }
     *label = head_cell_->label.load(std::memory_order_relaxed);
     *payload = head_cell_->payload;
-    // Also for a message in its slot: measured in doc/decisions/shm-cache-lines.md, not explained.
+    // Also for a message in its slot (doc/decisions/shm-cache-lines.md).
     prefetch_second_line(*head_cell_, label->length);
     return label->kind == CellKind::am_inline && label->length <= Cell::kInlineBytes &&
            label->sender < kMaxSenders;

@@ -29,7 +29,7 @@ struct RingHeader {
     /** The receiver has used every byte before this position. Only the receiver writes it
      * (store-release), and never decreases it. The sender reads it (acquire) and checks that it
      * lies between the last value and what the sender has handed out. A receiver that dies leaves
-     * it as it is: the sender gives up the link and the ring. */
+     * it as it is: the sender gives up the connection and the ring. */
     alignas(64) std::atomic<uint64_t> released;
 };
 

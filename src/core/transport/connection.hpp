@@ -46,7 +46,8 @@ namespace gpushm {
  * Functions that send return no_resource when they did nothing and the caller is to try again
  * after progress; peer_failed once the connection has failed. `owner` tells the operations of
  * several users of one connection apart, see cancel(). Active messages of one connection arrive in
- * the order in which they were sent; transfers are ordered by flush() and fence() only. */
+ * the order in which they were sent; transfers are ordered by flush() and
+ * fence(), and as put() says. */
 class Connection final : private PeerFailure {
 public:
     /** Null, with the reason in `*why`, when the peer cannot be reached. */
@@ -97,9 +98,9 @@ public:
 
     /** Writes local memory of any kind to the peer's memory of any kind. in_progress; completes
      * when the data is in the peer's memory, visible to its CPU and to kernels launched afterwards.
-     * Waits (no_resource) for gets of the memory that it writes and, if a GPU has that memory, for
-     * puts, as a get does for puts: MPI_Accumulate with MPI_REPLACE is a put, MPI_Get_accumulate a
-     * get and a put, without a fence between them (Open MPI 4.1.6,
+     * Waits (no_resource) for gets of the memory that it writes. A put to GPU memory also waits for
+     * puts there. A get waits for puts. The reason: MPI_Accumulate with MPI_REPLACE is a put,
+     * MPI_Get_accumulate a get and a put, without a fence between them (Open MPI 4.1.6,
      * ompi/mca/osc/ucx/osc_ucx_comm.c), which UCX's other transports happen to keep in order. */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion) {
@@ -107,7 +108,7 @@ public:
         return transfers_.put(local, length, remote, owner, completion);
     }
     /** Reads. in_progress: the data is in local memory, visible as by put(), when `completion` is
-     * called, in a later progress(), also where it is there at once: programs do not expect that a
+     * called, in a later progress(), even if it is there at once: programs do not expect that a
      * receive ends within the call that posts it. ok: nothing was to be read. */
     Status get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
                const Completion &completion) {
@@ -173,7 +174,8 @@ public:
     bool has_memory() const { return channel_.is_watching(); }
 
     /** Tells the peer that nothing follows: at once, or, where its mailbox has no room, when it has
-     * received everything and keeps house. */
+     * received everything, in its
+     * housekeeping. */
     void send_close();
     /** Nothing follows of the peer. */
     void receive_close();

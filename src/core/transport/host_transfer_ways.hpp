@@ -38,7 +38,7 @@ public:
         return class_of(one) == class_of(other);
     }
 
-    /** For a transfer, or all of a crowd that begins now. The length is covered. */
+    /** For a transfer, or all of a round that begins now. The length is covered. */
     Choice choose(Load load, size_t length);
     /** The last choice does not count: the transfer was not alone after all. */
     void give_back(Load load, size_t length);

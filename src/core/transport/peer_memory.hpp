@@ -6,7 +6,7 @@
 //   map_request                    --->   the copies that were asked for so far; then
 //                                  <---   map_answer
 //   what is under way ends; then
-//   opens the handle                      opens that of the first one's memory, if it has asked
+//   opens the handle                      opens its peer's handle, if it asked for one
 //
 // So neither process keeps a message waiting, except those that arrive sooner by the mapping
 // (is_worth_waiting()).

@@ -63,8 +63,8 @@ public:
     /** A ring of that size was made, or, if it is negative, is gone. */
     void count_ring(ptrdiff_t bytes) { ring_bytes_in_use_ += static_cast<size_t>(bytes); }
 
-    /** A mapping was given up. The driver takes 0.2 ms to close it, least while the peer frees
-     * memory too. */
+    /** Housekeeping is due as soon as no connection has work: a mapping was given up, and is closed
+     * then. */
     void keep_house_soon() { house_is_due_ = true; }
 
     /** How often progress() was called. */

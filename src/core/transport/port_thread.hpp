@@ -9,9 +9,9 @@
 
 namespace gpushm {
 
-/** Whoever uses a port makes sure that no two threads do so at a time. Its thread of late may do
- * more with it, from where it is not known whether another one uses the port by now: it is the
- * thread of late until another one enters, and that one waits meanwhile. Thread safe. */
+/** Callers use a port from one thread at a time. The thread that last called enter() may also use
+ * it from a hook, where nobody knows whether another thread uses the port by now: act_if_own()
+ * keeps others out meanwhile. Thread safe. */
 class PortThread {
 public:
     /** By the thread that uses the port now, before it changes anything of it. */
@@ -32,7 +32,7 @@ public:
     }
 
 private:
-    // Only a thread itself makes it its own, so what it sees here of itself is true.
+    // Only a thread itself stores its id, so a relaxed load is enough.
     bool is_own() const { return thread_.load(std::memory_order_relaxed) == pthread_self(); }
 
     std::atomic<pthread_t> thread_{pthread_self()};

@@ -6,11 +6,10 @@
 //   payload from a GPU     [one DMA into the ring]  am_ring
 //   put of n bytes         chunk_ring ... chunk_ring                        <- transfer_done
 //   get of n bytes         get_request                  <- chunk_ring ... chunk_ring (reply)
-//                                                    or <- transfer_done, when the owner of the
-//                                                    data has
-//                                                       copied it into the memory named in the
-//                                                       request
-//   get between hosts      help_request       both copy by the kernel, see SharedTransfer;
+//                                                    or <- transfer_done, when the owner has
+//                                                       copied the data into the memory that the
+//                                                       request names
+//   get between hosts      help_request       both copy by CMA, see SharedTransfer;
 //                                          or <- help_piece ... help_piece
 //   the first copy that    map_request                                      <- map_answer
 //   is worth a mapping                                       later, perhaps <- unmap_notice
@@ -31,9 +30,8 @@
 namespace gpushm {
 
 /** Bytes of every slot; the same in all processes of one protocol version, so that a sender knows
- * how much it may send before it has seen the peer. 32 KiB and what UCP adds in front of it: a
- * receiver with GPU memory copies each fragment on its own, in 6.5 us for 8 KiB and 7.5 us for 32.
- */
+ * how much it may send before it has seen the peer: 32 KiB, and the header that UCP adds
+ * (doc/decisions/slot-size.md). */
 constexpr uint64_t kSlotBytes = (32u << 10) + 128;
 
 struct RingOffer {
@@ -47,7 +45,7 @@ struct RingAnswer {
 
 /** A part of a transfer; its data is a span of the ring (chunk_ring) or the slot (chunk_slot). */
 struct TransferChunk {
-    uint64_t transfer_id;   // unique in the process that started the transfer, on this link
+    uint64_t transfer_id;   // unique in the process that started the transfer, on this connection
     uint64_t offset;        // where the data belongs, from the start of the transfer, in bytes
     uint64_t total;         // bytes of the whole transfer
     uint64_t address;       // put: start of the transfer in the receiver's memory

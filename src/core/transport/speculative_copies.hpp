@@ -78,8 +78,7 @@ public:
     /** After the spans were dropped. */
     void forget() { waiting_ = {}; }
 
-    /** Whether copies into waiting spans may still run: is_filled() of all of them was last
-     * false. */
+    /** Whether all waiting spans are filled; if not, GPU copies are still running. */
     void note_filled(bool all) { waiting_.copying = !all; }
     /** Whether something will happen to so many spans without a request of the peer. */
     bool are_under_way(size_t spans) const { return waiting_.copying || spans != waiting_.count; }

@@ -39,7 +39,7 @@ struct RemoteMemory {
     uint64_t address;
     uint64_t registration;  // RegistrationTable id in the peer
     BufferKey buffer = {};  // the allocation that holds it; the default: not known
-    /** What Connection::plan_speculative_copy() of the peer returned; 0: none. */
+    /** What MessageSender::plan_speculative_copy() of the peer returned; 0: none. */
     uint64_t speculative_copy = 0;
     /** The strided rows that the peer's RowViews has behind the block; `buffer` then holds the
      * rows. Length 0: the memory is where `address` says. */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls of the core, of the system and for memory, that tests step into. The test program is linked
-// with
-// --wrap (ld(1)) for each of them; without an object of this file they do what they always do.
+// with --wrap (ld(1)) for each of them; without an object of this file they do what they always do.
 #pragma once
 
 #include <cstddef>
