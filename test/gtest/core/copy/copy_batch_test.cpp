@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <optional>
+#include <memory>
 #include <vector>
 
 namespace gpushm {
@@ -114,7 +114,7 @@ TEST_F(CopyBatches, LongOnesThatMayWaitGoOutTogether) {
     source.fill(5);
     target.fill(2);
     reset_calls();
-    std::optional<CopyEngine::Scope> scope(engine_);
+    auto scope = std::make_unique<CopyEngine::Scope>(engine_);
     for (size_t i = 0; i < kCount; ++i) {
         CopyJob job = {target.data() + i * kLong, source.data() + i * kLong, kLong,
                        query_memory(source.data()), CopyDirection::from_gpu};
