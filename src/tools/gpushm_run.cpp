@@ -133,6 +133,7 @@ void print_exports(const LaunchPlan &plan) {
 int execute(const std::vector<std::string> &command, const Environment &environment) {
     std::vector<char *> arguments;
     std::vector<char *> entries;
+    arguments.reserve(command.size() + 1);
     for (const std::string &argument : command) {
         arguments.push_back(const_cast<char *>(argument.c_str()));
     }

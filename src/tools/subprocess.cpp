@@ -103,6 +103,7 @@ std::optional<std::string> output_of(const std::vector<std::string> &argv,
             setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
         }
         std::vector<char *> pointers;
+        pointers.reserve(argv.size() + 1);
         for (const std::string &argument : argv) {
             pointers.push_back(const_cast<char *>(argument.c_str()));
         }

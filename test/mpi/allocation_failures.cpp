@@ -28,7 +28,6 @@ constexpr size_t kBytes = kCount * sizeof(int);
 // turn.
 constexpr int kBlock = 200;
 constexpr int kStride = 2 * kBlock;
-constexpr int kNothing = -1;
 constexpr int kSkipped = 77;
 constexpr unsigned kPatienceSeconds = 20;
 
@@ -185,7 +184,7 @@ const Operation kOperations[] = {
     {"op_create", make_operation, Moves::nothing},
 };
 
-// Never 0 nor kNothing, nor with a bit that kNothing lacks.
+// Never 0.
 int value(int round, int index) {
     return 1 + (index * 7 + round * 13) % 100000;
 }

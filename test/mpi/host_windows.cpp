@@ -19,7 +19,6 @@ namespace {
 constexpr int kInts = 96;     // of a buffer, and of a rank's part of a window
 constexpr int kMiddle = 32;   // where types begin: some have elements before their address
 constexpr int kElements = 8;  // of every type that has any
-constexpr int kDirected = 1;  // tag of MPI_Win_post and its kin
 
 using Values = std::array<int, kInts>;
 

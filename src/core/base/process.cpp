@@ -62,7 +62,7 @@ struct Watched {
 };
 
 struct OwnCookie {
-    const Cookie cookie = Cookie::random();
+    Cookie cookie = Cookie::random();
 };
 
 /** Null when no descriptor can be had. */

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "core/memory/memory_query.hpp"
 #include "core/copy/copy_batch.hpp"
 
 #include "core/copy/reachability.hpp"

@@ -237,9 +237,13 @@ void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> a
     update(place);
     // Looked up after the count has grown: a message that meets the allocation now either is seen
     // here or sees the count.
-    for (const void *address : addresses) {
-        if (const void *base = address != nullptr ? base_of(address) : nullptr) {
-            place->note_met(base);
+    for (auto address = addresses.begin(); address != addresses.end(); address += 2) {
+        const void *const first = address[0] != nullptr ? base_of(address[0]) : nullptr;
+        const void *const last = address[1] != nullptr ? base_of(address[1]) : nullptr;
+        if (first != last) {  // others may lie between
+            place->met_of_any = place->noted;
+        } else if (first != nullptr) {
+            place->note_met(first);
         }
     }
     if (stream == Stream::of_thread && !record(place)) {  // only this thread can, and now

@@ -41,8 +41,10 @@ public:
      * else null. */
     using BaseOf = const void *(*)(const void *address);
 
-    /** A call that touches the memory at `addresses` has returned in this thread, in its current
-     * context or in `context`. If there is no room to note it, this waits for it. */
+    /** A call has returned in this thread, in its current context or in `context`. `addresses` are
+     * the first and the last byte of each range that it touches, in pairs; null: none. A range over
+     * several allocations counts for all memory. If there is no room to note the call, this waits
+     * for it. */
     void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of);
     void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of,
               CUcontext context);
@@ -103,8 +105,9 @@ private:
         uint64_t noted = 0;
         uint64_t done = 0;
         std::vector<MetCall> met;  // the last one of each allocation
-        uint64_t met_of_any = 0;   // the last one for which `met` had no room
-        Mark behind_met;           // an event that follows calls of `met`, and few others
+        uint64_t met_of_any =
+            0;            // the last one for which `met` had no room, or of several allocations
+        Mark behind_met;  // an event that follows calls of `met`, and few others
         Mark behind_all;
         std::vector<std::shared_ptr<Event>> events;  // to be used again
         bool is_open = false;                        // counts in open_

@@ -96,6 +96,7 @@ unsigned Connection::progress() {
     count += transfers_.progress();
     count += helper_.progress();
     count += exports_.answer_requests();
+    count += transfers_.open_handles();
     if (count == 0) {
         check_peer();
     }
@@ -124,7 +125,8 @@ void Connection::check_peer() {
     }
 }
 
-/** Whether the peer lives, and still wants the connection. */
+/** Fails the connection if the peer has given it up or its mailbox is invalid. If the peer is gone,
+ * notes where what it sent ends. */
 void Connection::check_mailbox() {
     if (channel_.peer_gone()) {
         last_words_ = channel_.port.reserved_tickets();
@@ -188,8 +190,8 @@ void Connection::cancel(const void *owner, std::vector<Completion> *ended) {
     channel_.port.enter();
     Operations::Cancellation cancellation(operations_, owner, ended);
     wait_for_copies(owner);
-    ring_sender_.cancel(cancellation);
     transfers_.cancel(cancellation);
+    ring_sender_.cancel(cancellation);
     cancellation.finish();
 }
 

@@ -2,13 +2,14 @@
 // A connection: everything between this process's port and one other port.
 //
 //   PeerChannel        the peer, its mailbox, control messages
-//   Operations         what this process started: order, completions, flush and fence
 //   WritePermissions   what the peer may write here
-//   RingSender, RingReceiver, SpeculativeCopies
+//   Operations         what this process started: order, completions, flush and fence
+//   SpeculativeCopies, RingSender, RingReceiver
 //                      both directions of the staging ring
+//   DataRequests, HostReads, PeerMemory, DirectTransfers
+//                      paths of puts and gets
+//   Transfers          puts and gets, by the path that choose_path() names
 //   MessageSender      active messages
-//   Transfers          puts and gets, by the path that choose_path() names:
-//     DirectTransfers, PeerMemory, HostReads, DataRequests
 //   ExportedMemory, HostReadHelper
 //                      what this process does for transfers of the peer
 //
@@ -157,7 +158,7 @@ public:
 
     /** The peer is dead or broken: everything ends with peer_failed. */
     void fail() override;
-    /** Memory was too short for something that the peer cannot do without: as fail(), logged. */
+    /** Fails the connection, because memory is too short for what the peer needs; logged. */
     void fail_for_want_of_memory();
     /** True once after the connection has failed: for the port, which tells its user. */
     bool take_failure();
@@ -177,7 +178,7 @@ public:
      * received everything, in its
      * housekeeping. */
     void send_close();
-    /** Nothing follows of the peer. */
+    /** The peer sends nothing more. */
     void receive_close();
 
     // ---------------------------------------------------------------- what the peer sent

@@ -24,8 +24,8 @@ constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
 // Two processes that share a GPU and take turns to copy wait for a time slice each.
 constexpr double kTimeSlice = 140e-6;
 
-// Bytes. Shorter host memory the CPU has copied from or to the ring before a copy through the
-// mapping has begun (doc/decisions/direct-copies.md).
+// Bytes. The CPU copies shorter host memory from or to the ring before a copy through the mapping
+// begins (doc/decisions/direct-copies.md).
 constexpr uint64_t kSmallestHostCopy = 64u << 10;
 
 unsigned char *pointer(uint64_t address) {
@@ -47,7 +47,7 @@ StridedRows in_one_row(uint64_t address, uint64_t length) {
     return {address, length, 1, length};
 }
 
-/** What lies in one piece is taken for rows as long as the other side's. */
+/** One piece counts as rows of the other side's length. */
 void split_alike(StridedRows *one, StridedRows *other) {
     if (one->count < other->count) {
         std::swap(one, other);
@@ -186,6 +186,9 @@ void DirectTransfers::describe_reach(View *view, const BufferKey &buffer, const 
 }
 
 bool DirectTransfers::may_replace_copy(const GetRequest &request, bool by_gpu) {
+    if (!by_gpu && request.length >= kSmallestHostCopy) {
+        pushes_host_memory_ = false;  // until plan_push() finds otherwise
+    }
     return request.shared.exists() && (by_gpu || request.length >= kSmallestHostCopy);
 }
 
@@ -271,7 +274,25 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
 
 namespace {
 
-/** The stream is the one of the direction in which bytes cross the GPU's link. */
+/** The claim of a push that has not begun: given back unless it is kept. */
+class Claim {
+public:
+    /** Null: there is none. */
+    explicit Claim(const DirectCopy *copy) : copy_(copy) {}
+    Claim(const Claim &) = delete;
+    Claim &operator=(const Claim &) = delete;
+    ~Claim() {
+        if (copy_ != nullptr) {
+            copy_->shared->finish(copy_->shared_id, false);
+        }
+    }
+    void keep() { copy_ = nullptr; }
+
+private:
+    const DirectCopy *copy_;
+};
+
+/** The direction in which bytes cross the GPU's link decides the stream. */
 CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
     const bool is_get = plan.copy.purpose == DirectCopy::Purpose::get;
     const bool with_host = plan.view.pin != nullptr;
@@ -308,15 +329,14 @@ bool DirectTransfers::start(Plan plan) {
     if (is_push && !copy.shared->claim_last(copy.shared_id)) {
         return false;
     }
+    Claim claim(is_push ? &copy : nullptr);
     std::vector<CopyTicket> tickets;
     if (job.rows.count > 1 && engine.start_by_kernel({job}, &tickets)) {
         copy.ticket = tickets.front();
     } else if (engine.start(job, &copy.ticket) == Status::gpu_error) {
-        if (is_push) {
-            copy.shared->finish(copy.shared_id, false);
-        }
         return false;
     }
+    claim.keep();
     if (!is_push) {
         operations_.count_part(copy.transfer.id, 1);
     }

@@ -82,7 +82,7 @@ public:
     bool has_room(uint64_t registration) const { return writer_.has_room(registration); }
     /** Whether plan_push() may have a better answer to a request than a speculative copy, which was
      * made by a GPU or by the CPU. */
-    static bool may_replace_copy(const GetRequest &request, bool by_gpu);
+    bool may_replace_copy(const GetRequest &request, bool by_gpu);
     /** Whether this process is to copy what a peer on its GPU asks for. */
     bool copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info) const;
     /** Whether host memory most likely goes to a peer's GPU by a push. */

@@ -18,7 +18,7 @@ public:
     HostReadHelper(const HostReadHelper &) = delete;
     HostReadHelper &operator=(const HostReadHelper &) = delete;
 
-    /** What makes no sense is logged and ignored. */
+    /** Logs and ignores an invalid request. */
     void receive_request(const HelpRequest &request);
     /** Copies some pieces; their number. */
     unsigned progress();

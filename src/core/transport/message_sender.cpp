@@ -61,9 +61,8 @@ Status MessageSender::send_packed(uint8_t am_id, Pack pack, void *argument, size
         return Status::no_resource;
     }
     const bool may_plan = ring_.is_ready() && ring_.speculation().are_likely();
-    sender_that_packs = may_plan ? this : nullptr;
-    *packed_length = pack(mailbox.slot(reserved), argument);
-    sender_that_packs = nullptr;
+    *packed_length = may_plan ? pack_with_plan(pack, mailbox.slot(reserved), argument)
+                              : pack(mailbox.slot(reserved), argument);
     mailbox.publish(reserved, CellKind::am_slot, am_id, static_cast<uint32_t>(*packed_length));
     if (may_plan) {
         ring_.begin_planned_copy();
@@ -71,18 +70,25 @@ Status MessageSender::send_packed(uint8_t am_id, Pack pack, void *argument, size
     return Status::ok;
 }
 
+size_t MessageSender::pack_with_plan(Pack pack, void *destination, void *argument) {
+    sender_that_packs = this;
+    const size_t length = pack(destination, argument);
+    sender_that_packs = nullptr;
+    return length;
+}
+
 MessageSender *MessageSender::packing() {
     return sender_that_packs;
 }
 
 uint64_t MessageSender::plan_speculative_copy(const void *address, size_t length, bool by_gpu) {
-    if (length == 0 || !ring_.speculation().are_likely(by_gpu)) {
+    const SpeculativeCopies &speculation = ring_.speculation();
+    if (length == 0 || speculation.has_plan() || !speculation.are_likely(by_gpu)) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);
-    const bool is_for_push = !by_gpu && direct_.is_for_push(info, address, length);
     return ring_.plan_copy({0, static_cast<const unsigned char *>(address), length, info, by_gpu},
-                           is_for_push);
+                           [&] { return !by_gpu && direct_.is_for_push(info, address, length); });
 }
 
 // ---------------------------------------------------------------- any memory

@@ -64,6 +64,7 @@ private:
         const Status status = operations_.check_startable();
         return status == Status::ok && ring_.has_messages() ? Status::no_resource : status;
     }
+    size_t pack_with_plan(Pack pack, void *destination, void *argument);
     Status send_by_ring(const Message &message, const void *owner, const Completion &completion);
     Status send_host_pieces(const Message &message);
     Status send_gathered(const Message &message);

@@ -51,7 +51,7 @@ public:
         rounds_.forget();
         return start_in_round(std::move(operation));
     }
-    /** What rounds() measures goes on. */
+    /** Its id. rounds() continues to measure. */
     uint64_t start_in_round(Operation &&operation);
     /** Forgets an operation that could not be started. Nobody is told of its end, and what the
      * peer still sends for it is dropped. */
@@ -64,11 +64,11 @@ public:
         const auto found = operations_.find(id);
         return found != operations_.end() ? &found->second : nullptr;
     }
-    /** Of one that is there. */
+    /** The operation must exist. */
     Operation &at(uint64_t id) { return operations_.find(id)->second; }
     bool empty() const { return operations_.empty(); }
     size_t size() const { return operations_.size(); }
-    /** Of the next operation; each is larger than those before. */
+    /** The id of the next operation; ids grow. */
     uint64_t next_id() const { return next_id_; }
     bool all_ended_before(uint64_t id) const {
         return operations_.empty() || operations_.begin()->first >= id;
@@ -79,7 +79,7 @@ public:
 
     /** Ends a get that has read all of its data, in the next progress(). */
     Status end_get_soon(const void *owner, const Completion &completion);
-    /** Those that have ended so far; their number. */
+    /** Completes gets that have ended; their number. */
     unsigned complete_ended_gets();
 
     /** ok when all that was started has completed, else in_progress and completes then. */
@@ -108,7 +108,7 @@ public:
         const void *owner() const { return owner_; }
         bool owns(uint64_t id) const;
         void erase(uint64_t id);
-        /** All that are left. What the peer still sends for them is dropped. */
+        /** Takes out the rest. Data of the peer for them is dropped. */
         void finish();
 
     private:
@@ -119,7 +119,7 @@ public:
         std::vector<Completion> *const ended_;
     };
 
-    /** Ends all permissions of the peer; they may be written until WritePermissions::await(). */
+    /** Ends all permissions of the peer, which may still write until WritePermissions::await(). */
     void close_permissions();
     /** Completes everything with peer_failed. */
     void fail_all();

@@ -65,15 +65,13 @@ public:
         }
     }
 
-    /** Whether the registration lives in the peer. If not, the memory may be something else by now:
-     * what this process read there, or would read, does not count, and the peer is to look
-     * itself. */
+    /** Whether the registration lives in the peer. If not, the memory may be something else by now.
+     * Data that this process read there does not count; the peer copies it. */
     bool is_current(const RemoteMemory &remote) const {
         return mailbox.registrations().contains(remote.registration);
     }
 
-    /** The peer did what no correct peer does to a transfer that is under way: logged, and the
-     * connection fails. */
+    /** Logs that the peer broke a transfer, and fails the connection. */
     void give_up_broken_transfer();
     /** PeerFailure::fail(). */
     void fail() { failure_.fail(); }

@@ -126,7 +126,8 @@ void PeerMemory::receive_answer(const MapAnswer &answer) {
 }
 
 /** Whether what was under way when the first handle came has ended: nothing waits for the driver
- * then, and a peer that does likewise, as most programs exchange messages, opens ours meanwhile. */
+ * then, and a peer that does likewise, as most programs exchange messages, opens this process's
+ * meanwhile. */
 bool PeerMemory::may_open(bool held) const {
     return held || handles_.size() > kMaxHandles ||
            operations_.all_ended_before(handles_.front().next_id);

@@ -37,7 +37,7 @@ public:
     PeerMemory(const PeerMemory &) = delete;
     PeerMemory &operator=(const PeerMemory &) = delete;
 
-    /** What a transfer would have by a mapping. */
+    /** How a transfer would use a mapping. */
     struct Use {
         CUcontext context;     // whose GPU copies
         double saved_seconds;  // by the mapping
@@ -50,7 +50,7 @@ public:
     /** The mapping; null when there is none (yet). Then the cost of that is counted, and the peer
      * is asked for a handle when it pays, unless that was done before for the transfer. */
     std::shared_ptr<PeerMapping> find(const BufferKey &buffer, const Use &use);
-    /** A transfer begins: what find() asks for from now on is asked for by it. */
+    /** A transfer begins: find() asks for this transfer from now on. */
     void begin_transfer() { asked_for_ = 0; }
     /** Whether the transfer that began last has asked for the buffer, or `awaited` others wait for
      * it, and it arrives later by the ring than if it waits for the mapping. */
@@ -65,12 +65,12 @@ public:
      * caller has a ContextLifetimeLock. */
     void map_offered();
 
-    /** Opens at most one handle, so that messages are received between; the buffer whose transfers
-     * need not wait any more, 0 if none. `held`: some transfers wait. */
     struct Opened {
-        unsigned count;
-        uint64_t buffer_id;
+        unsigned count;      // of handles
+        uint64_t buffer_id;  // whose transfers need not wait any more; 0: none
     };
+    /** Opens at most one handle, so that messages are received between. `held`: some transfers
+     * wait. */
     Opened open_handle(bool held);
 
     bool busy() const { return !handles_.empty(); }

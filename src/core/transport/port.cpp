@@ -12,9 +12,7 @@
 #include "core/transport/control_dispatch.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <iterator>
 
 namespace gpushm {
 namespace {
@@ -319,7 +317,7 @@ Connection *Port::sender_connection(uint16_t sender) {
         return connection_of_sender_[sender];
     }
     const std::optional<MailboxAddress> address = mailbox_.sender_address(sender);
-    const char *why = "its record in our mailbox is empty";
+    const char *why = "its record in the mailbox of this process is empty";
     Connection *found = address ? connect(*address, &why) : nullptr;
     if (found == nullptr && !unanswered_[sender]) {
         GPUSHM_LOG(error,
@@ -383,10 +381,11 @@ void Port::forget_finished_connections() {
         std::replace(connection_of_sender_.begin(), connection_of_sender_.end(), connection->get(),
                      static_cast<Connection *>(nullptr));
     }
-    // They end at last: the end of a connection looks at all that the port has.
-    const std::vector<std::unique_ptr<Connection>> ended(
-        std::make_move_iterator(first), std::make_move_iterator(connections_.end()));
-    connections_.erase(first, connections_.end());
+    // Each leaves the list before it ends, because its end looks at all connections of the port.
+    for (auto left = connections_.end() - first; left != 0; --left) {
+        const std::unique_ptr<Connection> last = std::move(connections_.back());
+        connections_.pop_back();
+    }
     // Twice as many as now: so that looking costs each new connection the same.
     connections_to_look_at_ = std::max<size_t>(16, 2 * connections_.size());
 }

@@ -79,7 +79,7 @@ RingReceiver::Destination RingReceiver::destination_of_reply(const TransferChunk
     }
     result.info = operation->local_info;
     result.address = operation->local + chunk.offset;
-    // Of managed memory, which costs a system call, it is known still what get() found.
+    // For managed memory get() has found this; to ask again costs a system call.
     result.on_gpu = length == chunk.total ? operation->local_on_gpu
                                           : gpu_copies(result.info, result.address, length);
     return result;

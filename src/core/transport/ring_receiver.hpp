@@ -2,7 +2,7 @@
 // The receiving side of a connection's staging ring: chunks of the peer's puts, and of its replies
 // to gets of this process.
 //
-// An ahead pointer runs in front of what the peer may use again: copies out of spans start that are
+// An ahead pointer runs in front of what the peer may use again: copies start out of spans that are
 // not released yet (Ji et al., IPDPSW 2012). RingSender has the other side.
 #pragma once
 

@@ -212,14 +212,6 @@ SpeculativeCopies::Ring RingSender::describe_ring() const {
             channel_.port.config().gpu_chunk_bytes};
 }
 
-uint64_t RingSender::plan_copy(const SpeculativeCopies::Plan &wanted, bool is_for_push) {
-    const uint64_t number = speculation_.plan(wanted, describe_ring(), is_for_push);
-    if (speculation_.take_surrender()) {
-        give_up_copies();
-    }
-    return number;
-}
-
 /** Without a copy the request is answered as any other, so nothing that fails here matters. */
 void RingSender::begin_planned_copy() {
     const std::optional<SpeculativeCopies::Plan> plan = speculation_.take_plan();

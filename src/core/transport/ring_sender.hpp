@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sending side of a connection's staging ring: messages and transfers go out in spans of it.
 //
-// An ahead pointer runs in front of what the peer may see: copies into spans start that are not
+// An ahead pointer runs in front of what the peer may see: copies start into spans that are not
 // published yet (Ji et al., "Efficient Intranode Communication in GPU-Accelerated Systems", IPDPSW
 // 2012). RingReceiver has the other side.
 #pragma once
@@ -71,14 +71,15 @@ public:
     const SpeculativeCopies &speculation() const { return speculation_; }
     void note_request(bool to_gpu) { speculation_.note_request(to_gpu); }
     /** SpeculativeCopies::plan(). */
-    uint64_t plan_copy(const SpeculativeCopies::Plan &wanted, bool is_for_push);
+    template <typename IsForPush>
+    uint64_t plan_copy(const SpeculativeCopies::Plan &wanted, IsForPush is_for_push);
     /** Begins what was planned, after its message was published. */
     void begin_planned_copy();
     /** The span that has what the peer asks for; null: none. */
     OutgoingSpan *find_copy(const GetRequest &request);
     /** The span goes out as the answer. */
     void answer_by_copy(OutgoingSpan &out, const GetRequest &request);
-    /** The span goes out as nothing. */
+    /** The span goes out as a chunk of no transfer. */
     void give_up_copy(OutgoingSpan &out);
 
     // ---- progress and end
@@ -130,6 +131,19 @@ private:
     size_t leading_ = 0;  // transfers of one chunk each, in front of all others
     SpeculativeCopies speculation_;
 };
+
+template <typename IsForPush>
+uint64_t RingSender::plan_copy(const SpeculativeCopies::Plan &wanted, IsForPush is_for_push) {
+    const SpeculativeCopies::Ring ring = describe_ring();
+    if (!speculation_.suits(wanted, ring) || is_for_push()) {
+        return 0;
+    }
+    const uint64_t number = speculation_.plan(wanted, ring);
+    if (number == 0 && speculation_.take_surrender()) {
+        give_up_copies();
+    }
+    return number;
+}
 
 template <typename Fill>
 Status RingSender::add_message(size_t length, const void *owner, size_t copies, Fill fill) {

@@ -51,15 +51,13 @@ size_t SpeculativeCopies::longest_bytes(const MemoryInfo &source, bool by_gpu,
     return std::max(usual, std::min(alone, ring.gpu_chunk_bytes));
 }
 
-uint64_t SpeculativeCopies::plan(const Plan &wanted, const Ring &ring, bool is_for_push) {
-    if (planned_ || wanted.length == 0 || !are_likely(wanted.by_gpu)) {
-        return 0;
-    }
-    const bool suits = wanted.by_gpu ? free_waits_for_copies(wanted.info)
-                                     : ring.is_idle && !ring.has_transfers && !is_for_push;
-    if (!suits || wanted.length > longest_bytes(wanted.info, wanted.by_gpu, ring)) {
-        return 0;
-    }
+bool SpeculativeCopies::suits(const Plan &wanted, const Ring &ring) const {
+    return wanted.length <= longest_bytes(wanted.info, wanted.by_gpu, ring) &&
+           (wanted.by_gpu ? free_waits_for_copies(wanted.info)
+                          : ring.is_idle && !ring.has_transfers);
+}
+
+uint64_t SpeculativeCopies::plan(const Plan &wanted, const Ring &ring) {
     if (waiting_.count >= staged_gets_[wanted.by_gpu] ||
         waiting_.bytes + wanted.length > ring.bytes / 2) {
         gives_up_ = ++unasked_ >= kMinUnasked;

@@ -57,9 +57,11 @@ public:
     bool are_likely() const { return are_likely(false) || are_likely(true); }
     bool are_likely(bool by_gpu) const;
 
-    /** Of memory that the message tells the peer of. `is_for_push`: a GPU of this process would
-     * push it. Returns the number; 0: none. */
-    uint64_t plan(const Plan &wanted, const Ring &ring, bool is_for_push);
+    bool has_plan() const { return planned_.has_value(); }
+    /** Whether the memory that a message tells the peer of may be copied. */
+    bool suits(const Plan &wanted, const Ring &ring) const;
+    /** Plans a copy that suits; its number. 0: too much waits. */
+    uint64_t plan(const Plan &wanted, const Ring &ring);
     std::optional<Plan> take_plan();
     /** Once, after plan() found that the peer does not ask for what waits: give_up_all() is due. */
     bool take_surrender() { return std::exchange(gives_up_, false); }
@@ -73,7 +75,7 @@ public:
     bool hold(OutgoingSpans &spans);
     /** Its span goes out as a chunk of no transfer. The next ones are not likely either. */
     void give_up(OutgoingSpan &out);
-    /** Of all spans; whether there were some. */
+    /** Gives up all spans; whether there were any. */
     bool give_up_all(OutgoingSpans &spans);
     /** After the spans were dropped. */
     void forget() { waiting_ = {}; }

@@ -78,12 +78,12 @@ PathChoice choose_for_reply(PathParts &parts, const PathQuery &query) {
         request, choice.copied != nullptr ? std::optional<bool>(by_gpu) : std::nullopt);
     const bool for_both =
         by_gpu && parts.direct.copies_for_both(request.buffer, choice.reply->source_info);
-    if (is_left(query, TransferPath::direct) && (!by_gpu || for_both)) {
+    if (!by_gpu || for_both) {
         choice.plan = parts.direct.plan_push(*choice.reply, request);
     }
-    choice.path = choice.plan                             ? TransferPath::direct
-                  : choice.copied != nullptr && !for_both ? TransferPath::copied
-                                                          : TransferPath::ring;
+    choice.path_without_plan =
+        choice.copied != nullptr && !for_both ? TransferPath::copied : TransferPath::ring;
+    choice.path = choice.plan ? TransferPath::direct : choice.path_without_plan;
     return choice;
 }
 

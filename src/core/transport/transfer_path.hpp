@@ -63,6 +63,8 @@ struct PathChoice {
     std::optional<DirectTransfers::Plan> plan = std::nullopt;  // direct
     OutgoingSpan *copied = nullptr;  // an answer; with another path it is of no use
     std::optional<ChunkedTransfer> reply = std::nullopt;  // of direct and ring, for an answer
+    /** Of an answer: the path when the plan cannot be started. */
+    TransferPath path_without_plan = TransferPath::ring;
 };
 
 /** What the choice depends on. */

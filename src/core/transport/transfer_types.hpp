@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a connection is told of messages and transfers, and what it keeps of them.
+// Data of messages and transfers that the parts of a connection share.
 #pragma once
 
 #include "core/base/status.hpp"

@@ -171,8 +171,7 @@ void Transfers::receive_get_request(const GetRequest &request) {
     query.request = &request;
     PathChoice choice = choose_path(parts_, query);
     if (choice.path == TransferPath::direct && !direct_.start(std::move(*choice.plan))) {
-        query.failed = choice.path;
-        choice = choose_path(parts_, query);
+        choice.path = choice.path_without_plan;
     }
     if (choice.path == TransferPath::copied) {
         sender_.answer_by_copy(*choice.copied, request);
@@ -215,8 +214,8 @@ bool Transfers::is_awaited(uint64_t buffer_id) const {
                        [&](const Held &held) { return held.buffer_id == buffer_id; });
 }
 
-void Transfers::hold(Held held) {
-    held_.push_back(std::move(held));
+void Transfers::hold(const Held &held) {
+    held_.push_back(held);
 }
 
 /** The peer has answered. */
@@ -255,9 +254,8 @@ unsigned Transfers::open_handles() {
 // ---------------------------------------------------------------- progress and end
 
 unsigned Transfers::progress() {
-    unsigned count = finish_direct_copies();
-    count += host_reads_.progress();
-    return count + open_handles();
+    const unsigned count = finish_direct_copies();
+    return count + host_reads_.progress();
 }
 
 unsigned Transfers::finish_direct_copies() {

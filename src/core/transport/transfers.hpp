@@ -44,8 +44,11 @@ public:
     PeerMemory &memory() { return memory_; }
     HostReads &host_reads() { return host_reads_; }
 
-    /** The number of things that happened. */
+    /** Ends copies and reads, as far as they are complete; their number. */
     unsigned progress();
+    /** Opens at most one handle that the peer has given, and starts what waited for it; the number
+     * of handles. Last in a progress, because it may take long and the peer waits for the rest. */
+    unsigned open_handles();
     bool busy() const { return direct_.busy() || host_reads_.busy() || memory_.busy(); }
 
     /** After the copies of the owner have ended. */
@@ -61,20 +64,19 @@ private:
         std::optional<ChunkedTransfer> put;  // else a get
     };
 
-    /** Takes an operation back whose start was given up by an exception. */
+    /** Takes an operation back if an exception ends its start. */
     class Start;
 
     void take_back(uint64_t id);
     bool is_awaited(uint64_t buffer_id) const;
     void start_get(uint64_t id, PathChoice choice, bool is_new);
     void start_put(const ChunkedTransfer &transfer, bool is_new);
-    void hold(Held held);
+    void hold(const Held &held);
     void release_held(uint64_t buffer_id);
     void release(const Held &held);
     unsigned finish_direct_copies();
     void end_direct_copy(DirectCopy &copy);
     void take_other_path(DirectCopy &copy);
-    unsigned open_handles();
 
     PeerChannel &channel_;
     Operations &operations_;

@@ -14,7 +14,7 @@ class WritePermissions {
 public:
     explicit WritePermissions(PeerChannel &channel) : channel_(channel) {}
 
-    /** After it, close() allocates nothing. Before a permission is given. */
+    /** Call it before a permission is given; then close() allocates nothing. */
     void prepare() { closed_.reserve(kSharedTransfers); }
 
     /** Ends a permission for so many pieces, if `use` exists. The peer writes nothing by it after

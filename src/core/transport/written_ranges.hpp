@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where operations of ours that have not ended write, or read.
+// Ranges that unfinished operations of this process read or write.
 #pragma once
 
 #include <algorithm>

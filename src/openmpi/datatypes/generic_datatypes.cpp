@@ -66,7 +66,7 @@ std::shared_ptr<const PackedLayout> GenericDatatypes::layout(ucp_datatype_t data
         }
         elements = known.datatype;
     }
-    const std::shared_ptr<const PackedLayout> made = make_layout(elements, count);
+    std::shared_ptr<const PackedLayout> made = make_layout(elements, count);
     if (made->pieces.size() <= kMaxKept) {
         const std::lock_guard<std::shared_mutex> lock(mutex_);
         datatypes_.at(datatype).layout = made;

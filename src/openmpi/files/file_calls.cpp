@@ -109,7 +109,7 @@ int complete_at_once(std::unique_ptr<MpiStatus> status, Request *request) {
     if (result != kMpiSuccess) {
         return result;
     }
-    status.release();  // free_request() deletes it
+    static_cast<void>(status.release());  // free_request() deletes it
     return mpi.complete(*request);
 }
 

@@ -70,7 +70,7 @@ int exchange_indexes(WholeRegion *own, void *communicator) {
     result = mpi.allgather(own != nullptr ? &own->index() : &none, sizeof(RemoteIndex), mpi.byte,
                            all.data(), sizeof(RemoteIndex), mpi.byte, communicator);
     if (result == kMpiSuccess && own != nullptr) {
-        own->know_indexes(std::move(all));
+        own->know_indexes(all);
     }
     return result;
 }

@@ -236,7 +236,7 @@ void remove_indexes(const std::vector<uint64_t> &ids) {
 }
 
 void redirect_whole_keys(CallRedirection *redirection) {
-    const auto windows = libraries_of_windows();
+    const auto &windows = libraries_of_windows();
     redirect_call<ep_rkey_unpack, UcpFailure>(redirection, "ucp_ep_rkey_unpack", windows);
     redirect_call<rkey_destroy, UcpFailure>(redirection, "ucp_rkey_destroy", windows);
     redirect_call<rkey_ptr, UcpFailure>(redirection, "ucp_rkey_ptr", windows);

@@ -44,7 +44,7 @@ WholeRegion *WholeRegion::take_new() {
     return std::exchange(newest, nullptr);
 }
 
-void WholeRegion::know_indexes(std::vector<RemoteIndex> all) {
+void WholeRegion::know_indexes(const std::vector<RemoteIndex> &all) {
     peers_.reserve(all.size());
     for (const RemoteIndex &index : all) {
         peers_.push_back(index.id);
@@ -122,7 +122,7 @@ bool redirect_window_memory(CallRedirection *redirection) {
     if (!find_rma_functions()) {
         return false;
     }
-    const auto windows = libraries_of_windows();
+    const auto &windows = libraries_of_windows();
     redirect_call<mem_map, UcpFailure>(redirection, "ucp_mem_map", windows);
     redirect_call<mem_query, UcpFailure>(redirection, "ucp_mem_query", windows);
     redirect_call<mem_unmap, UcpFailure>(redirection, "ucp_mem_unmap", windows);

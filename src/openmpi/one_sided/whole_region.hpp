@@ -47,7 +47,7 @@ public:
     const WholeKey &key() const { return key_; }
 
     /** Takes the indexes of all processes of the window. */
-    void know_indexes(std::vector<RemoteIndex> all);
+    void know_indexes(const std::vector<RemoteIndex> &all);
 
     /** Called by the destructor. */
     void on_end(std::function<void()> action) { on_end_ = std::move(action); }

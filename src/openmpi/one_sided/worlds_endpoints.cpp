@@ -195,7 +195,7 @@ void redirect_endpoints_of_worlds(const OpenMpiLibrary &library, CallRedirection
     if (!find_functions(library)) {
         return;
     }
-    const auto windows = libraries_of_windows();
+    const auto &windows = libraries_of_windows();
     redirect_call<create_memory, OpalFailure>(redirection, "opal_common_ucx_wpmem_create", windows);
     redirect_call<free_memory, OpalFailure>(redirection, "opal_common_ucx_wpmem_free", windows);
     redirect_call<fetch_endpoint, OpalFailure>(redirection, "opal_common_ucx_tlocal_fetch_spath",

@@ -109,7 +109,8 @@ ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &
     bool all_seen = true;
     for (std::string folder; std::getline(folders, folder, ':');) {
         folder = meant_folder(library, folder);
-        const std::string file = folder + "/" + component + ".so";
+        std::string file = folder;
+        file.append("/").append(component).append(".so");
         all_seen = all_seen && !folder.empty();
         if (!folder.empty() && access(file.c_str(), F_OK) == 0) {
             return {Kind::file, file};

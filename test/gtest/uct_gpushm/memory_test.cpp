@@ -116,13 +116,14 @@ public:
         for (int quiet = 0; quiet < 20; quiet = progress() != 0 ? 0 : quiet + 1) {
         }
     }
-    /** Checks that a message and a put arrive, unless the link has failed and has no new endpoint.
+    /** Checks that a message and a put arrive, unless the connection has failed and has no new
+     * endpoint.
      */
     void expect_works() {
         settle();
         uct_ep_h fresh = nullptr;
         if (create(&fresh) != UCS_OK) {
-            return;  // the link has ended with an error, and its last endpoint is there still
+            return;  // the connection has ended with an error, and its last endpoint is there still
         }
         const unsigned before = messages_;
         EXPECT_EQ(ops().ep_am_short(fresh, kMessage, 0, nullptr, 0), UCS_OK);

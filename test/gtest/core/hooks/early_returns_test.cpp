@@ -14,6 +14,7 @@
 #include "test/simcuda/virtual_memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -248,30 +249,37 @@ TEST_F(HooksEarlyCallsOnTwoMappings, MemsetOfRowsIsDone) {
         [&] { return cu().cuMemsetD2D8(first(), 4096, 1, 4096, 2 * unit_ / 4096); });
 }
 
-/** One row in each of two allocations. */
-TEST_F(HooksEarlyReturns, OfRowsInTwoAllocationsIsDoneForBoth) {
+/** One row in each of two allocations, a third one between. A copy of one piece would write there,
+ * and what it writes is noted by its ends. */
+TEST_F(HooksEarlyReturns, OfSeveralAllocationsIsDoneForEach) {
     SKIP_UNLESS_SIMULATED();
     DeviceMemory from(data_);
-    DeviceMemory one(before_);
-    DeviceMemory other(before_);
-    const auto [lower, upper] = std::minmax({one.address(), other.address()});
-    meet(one);
-    meet(other);
-    CUDA_MEMCPY3D_PEER rows{};
-    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    rows.srcDevice = from.address();
-    rows.dstDevice = lower;
-    rows.srcContext = rows.dstContext = context_;
-    rows.dstPitch = upper - lower;
-    rows.WidthInBytes = 4096;
-    rows.srcHeight = rows.dstHeight = rows.Height = 2;
-    rows.Depth = 1;
-    LegacyGate legacy;
-    ASSERT_CU(cu().cuMemcpy3DPeer(&rows));
-    ASSERT_FALSE(legacy.gate.opened()) << "the call waited";
-    legacy.gate.open_later(kSoon);
-    query_memory(pointer(upper));
-    EXPECT_TRUE(legacy.gate.opened()) << "the message did not wait";
+    DeviceMemory memory[] = {DeviceMemory(before_), DeviceMemory(before_), DeviceMemory(before_)};
+    std::array<CUdeviceptr, 3> addresses;
+    for (size_t i = 0; i < addresses.size(); ++i) {
+        addresses[i] = memory[i].address();
+        meet(memory[i]);
+    }
+    std::sort(addresses.begin(), addresses.end());
+    const auto [lower, middle, upper] = addresses;
+    for (const CUdeviceptr address : {lower, middle, upper}) {
+        CUDA_MEMCPY3D_PEER rows{};
+        rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        rows.srcDevice = from.address();
+        rows.dstDevice = lower;
+        rows.srcContext = rows.dstContext = context_;
+        rows.dstPitch = upper - lower;
+        rows.WidthInBytes = 4096;
+        rows.srcHeight = rows.dstHeight = rows.Height = 2;
+        rows.Depth = 1;
+        LegacyGate legacy;
+        ASSERT_CU(cu().cuMemcpy3DPeer(&rows));
+        ASSERT_FALSE(legacy.gate.opened()) << "the call waited";
+        legacy.gate.open_later(kSoon);
+        query_memory(pointer(address));
+        EXPECT_TRUE(legacy.gate.opened()) << "the message did not wait";
+        ASSERT_CU(cu().cuCtxSynchronize());
+    }
 }
 
 TEST_F(HooksEarlyReturns, OfPageableMemoryIsDone) {

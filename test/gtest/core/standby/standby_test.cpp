@@ -965,7 +965,7 @@ FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
         const StandbyKernels::Absence no_kernel;  // as cuCtxSynchronize
         return result;
     };
-    while (!called) {
+    while (!called) {  // NOLINT(bugprone-infinite-loop): launch_kernel() sets it
         kernel->note_copy();
         StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
     }
@@ -1115,7 +1115,7 @@ public:
                 engine.progress();  // which keeps it alive
             }
         }
-        StandbyKernels::Absence(20'000'000'000);
+        const StandbyKernels::Absence no_kernel(20'000'000'000);
         return was_given ? 0 : kTryAgain;
     }
 

@@ -48,8 +48,8 @@ private:
     size_t length_;
 };
 
-Transfers::Time constant(double kernel, double slots) {
-    return [=](Way way) { return way == Way::cma ? kernel : slots; };
+Transfers::Time constant(double cma, double slots) {
+    return [=](Way way) { return way == Way::cma ? cma : slots; };
 }
 
 /** Each takes up to twice as long as the quickest, and one in 50 ten times as long. */

@@ -415,7 +415,7 @@ TEST(PortGpuMapping, PushFromPageLockedMemory) {
 
 /** Speculative copies, through the ring, until the buffer is locked and the peer's memory mapped;
  * then one copy. */
-FreshProcess push_after_speculative_copies("push-after-head-starts", [] {
+FreshProcess push_after_speculative_copies("push-after-speculative-copies", [] {
     constexpr size_t kLong = 64 << 10;
     Pair pair(1);
     CHECK(pair.start());
@@ -458,7 +458,7 @@ TEST(PortGpuMapping, APushTakesThePlaceOfSpeculativeCopys) {
 
 /** Where two CPUs copy, chunks are as quick: only for a GPU is a speculative copy longer than 32
  * KiB. */
-FreshProcess speculative_copies_to("head-starts-to", [] {
+FreshProcess speculative_copies_to("speculative-copies-to", [] {
     constexpr size_t kLong = 64 << 10;
     PortConfig config = kMappingPort;
     config.peer_mapping = false;

@@ -79,7 +79,7 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     const ShownRegistrations shown(*mailbox_);
     const Registration registration(source.data(), source.size());
     RemoteMemory remote = registration.at();
-    remote.buffer.owner = process_cookie().low;  // the kernel copies it, in pieces
+    remote.buffer.owner = process_cookie().low;  // CMA copies it, in pieces
     Outcome get;
     Connection &connection = victim.connection(mailbox_->address());
     ASSERT_EQ(connection.get(local.data(), local.size(), remote, nullptr, get.completion()),

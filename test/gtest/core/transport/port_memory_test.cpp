@@ -27,7 +27,7 @@ struct Transfer {
     Status get(Connection &connection) {
         return connection.get(local.data(), local.size(), memory(), nullptr, outcome.completion());
     }
-    /** Also for a port that reads by the kernel. */
+    /** Also for a port that reads by CMA. */
     RemoteMemory memory() const {
         RemoteMemory named = registration.at();
         named.buffer.owner = process_cookie().low;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Gets between hosts whose bytes come in slots of the reader's mailbox (HostReads), as every
-// first one of its length is tried after sixteen by the kernel (HostTransferWays).
+// first one of its length is tried after sixteen by CMA (HostTransferWays).
 #include "test/gtest/core/transport/port_support.hpp"
 
 #include "test/gtest/core/wrapped_calls.hpp"
@@ -70,14 +70,14 @@ protected:
         expect_data(length);
     }
     /** All before the first that comes in slots. */
-    void use_kernel(size_t length) {
+    void use_cma(size_t length) {
         for (unsigned i = 0; i < kGetsBeforeTrial; ++i) {
             expect_get(length);
         }
     }
     /** That one. */
     void start(size_t length, Outcome &outcome) {
-        use_kernel(length);
+        use_cma(length);
         ASSERT_EQ(get(length, outcome), Status::in_progress) << length;
     }
     /** The owner goes on when nobody waits for its answer, and the memory is not there any more. */
@@ -108,9 +108,9 @@ TEST_F(PortSlots, BringAllBytes) {
         ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
         EXPECT_EQ(outcome.status, Status::ok);
         expect_data(length);
-        EXPECT_EQ(copies.reads() + copies.writes(), 0u) << length << " bytes by the kernel";
+        EXPECT_EQ(copies.reads() + copies.writes(), 0u) << length << " bytes by CMA";
     }
-    use_kernel(1 << 20);
+    use_cma(1 << 20);
     expect_get(1 << 20);
     EXPECT_EQ(log_.count("memory corruption"), 0u);
 }
@@ -217,7 +217,7 @@ TEST_F(PortSlots, TheyLeaveHalfOfAMailboxToOthers) {
 TEST_F(PortSlots, MessagesOfOthersThatWereReceivedAreNotInTheWay) {
     TestPort c{kCmaPort};
     Outcome outcome;
-    use_kernel(64 << 10);
+    use_cma(64 << 10);
     for (unsigned i = 0; i < 200; ++i) {
         ASSERT_EQ(send_when_possible(c, a_, [&] { return c.connection(a_).am_short(1, 0, "", 0); }),
                   Status::ok);
@@ -244,7 +244,7 @@ TEST_F(PortSlots, AHelperDoesNotWaitForAReaderThatTakesNothingOut) {
 TEST_F(PortSlots, WindowsOfLittleAreMeasured) {
     constexpr size_t kLength = 32 << 10;
     constexpr size_t kCount = 8;
-    // The kernel takes longer here; each get of it is over when it returns, so that nothing is ever
+    // CMA takes longer here; each get by it is over when it returns, so that nothing is ever
     // under way together.
     const RefusedCopies copies(kAlways, kAlways);
     unsigned reads = 0;

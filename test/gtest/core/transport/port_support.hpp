@@ -41,7 +41,7 @@ constexpr bool kSanitized = false;
 constexpr PortConfig kSmallPort = {256 << 10, 32 << 10, 16 << 10, 64, false, false};
 /** Never makes a ring. */
 constexpr PortConfig kNoRing = {0, 32 << 10, 16 << 10, 64, false, false};
-/** With copies by the kernel. */
+/** With copies by CMA. */
 constexpr PortConfig kCmaPort = {256 << 10, 32 << 10, 16 << 10, 64, false, true};
 /** Maps the peer's GPU memory when that pays. */
 constexpr PortConfig kMappingPort = {256 << 10, 32 << 10, 16 << 10, 64, true};
