@@ -3,12 +3,14 @@
 #include "test_support.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <functional>
 #include <linux/io_uring.h>
+#include <new>
 #include <string>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -204,23 +206,35 @@ TEST_F(RegisteredPagesTest, which_stay_those_of_the_process_otherwise) {
     }
 }
 
-// A child that stops this process again and again, and lets it go on.
+// A child that stops this process again and again, and lets it go on. It ends by itself, after it
+// has let the process go on: a child that is killed may leave the process stopped.
 class Stopper {
 public:
-    Stopper() : process_(getpid()), child_(fork()) {
-        while (child_ == 0) {
-            kill(process_, SIGSTOP);
-            kill(process_, SIGCONT);
-            usleep(50);
+    Stopper() : ends_(make_shared_flag()), process_(getpid()), child_(fork()) {
+        if (child_ == 0) {
+            while (!ends_->load()) {
+                kill(process_, SIGSTOP);
+                kill(process_, SIGCONT);
+                usleep(50);
+            }
+            _exit(0);
         }
     }
     ~Stopper() {
-        kill(child_, SIGKILL);
+        ends_->store(true);
         waitpid(child_, nullptr, 0);
-        kill(process_, SIGCONT);
+        munmap(ends_, sizeof(*ends_));
     }
 
 private:
+    using Flag = std::atomic<bool>;
+    static Flag *make_shared_flag() {
+        void *const memory =
+            mmap(nullptr, sizeof(Flag), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        return new (memory) Flag(false);
+    }
+
+    Flag *const ends_;
     const pid_t process_;
     const pid_t child_;
 };
