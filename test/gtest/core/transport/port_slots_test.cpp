@@ -246,7 +246,8 @@ TEST_F(PortSlots, WindowsOfLittleAreMeasured) {
     constexpr size_t kCount = 8;
     // CMA takes longer here; each get by it is over when it returns, so that nothing is ever
     // under way together.
-    const RefusedCopies copies(kAlways, kAlways);
+    RefusedCopies copies(kAlways, kAlways);
+    copies.slow_down(std::chrono::microseconds(200));
     unsigned reads = 0;
     for (unsigned round = 0; round < 100; ++round) {
         const unsigned before = copies.reads();
