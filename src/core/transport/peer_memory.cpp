@@ -16,10 +16,6 @@
 namespace gpushm {
 namespace {
 
-// Buffers that the peer has not answered, or this process has not opened. As many as it keeps
-// mapped (IpcMappingCache): a buffer that is met when there are so many is asked for later.
-constexpr size_t kMaxRequests = kMaxMapRequests;
-
 // More handles are opened without waiting for what is under way: it has become long.
 constexpr size_t kMaxHandles = 64;
 
@@ -54,7 +50,7 @@ std::shared_ptr<PeerMapping> PeerMemory::find(const BufferKey &buffer, const Use
     }
     std::shared_ptr<PeerMapping> mapping = IpcMappingCache::instance().find(buffer, use.context);
     last_ = {generation, buffer.owner, buffer.buffer_id, use.context, mapping, 0};
-    if (mapping == nullptr && use.is_new && requested_.size() + handles_.size() < kMaxRequests &&
+    if (mapping == nullptr && use.is_new && requested_.size() + handles_.size() < kMaxMapRequests &&
         IpcMappingCache::instance().missed(buffer, use.context, use.saved_seconds, use.ready)) {
         ask_for(buffer);
     }

@@ -96,7 +96,8 @@ struct MapOffer {
     BufferKey buffer;
 };
 
-/** Map requests of one process without an answer. A peer that sends more is broken. */
+/** Map requests of one process that are not answered, or whose handles it has not opened: as many
+ * as it keeps mapped (IpcMappingCache). A peer that sends more is broken. */
 constexpr size_t kMaxMapRequests = 128;
 
 /** Asks for a handle of an allocation of the receiver. */

@@ -139,7 +139,7 @@ uint64_t RingSender::plan_copy(const SpeculativeCopies::Plan &wanted, IsForPush 
         return 0;
     }
     const uint64_t number = speculation_.plan(wanted, ring);
-    if (number == 0 && speculation_.take_surrender()) {
+    if (number == 0 && speculation_.is_ignored()) {
         give_up_copies();
     }
     return number;

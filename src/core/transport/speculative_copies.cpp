@@ -60,12 +60,16 @@ bool SpeculativeCopies::suits(const Plan &wanted, const Ring &ring) const {
 uint64_t SpeculativeCopies::plan(const Plan &wanted, const Ring &ring) {
     if (waiting_.count >= staged_gets_[wanted.by_gpu] ||
         waiting_.bytes + wanted.length > ring.bytes / 2) {
-        gives_up_ = ++unasked_ >= kMinUnasked;
+        ++unasked_;
         return 0;
     }
     planned_ = wanted;
     planned_->number = ++last_number_;
     return last_number_;
+}
+
+bool SpeculativeCopies::is_ignored() const {
+    return unasked_ >= kMinUnasked;
 }
 
 std::optional<SpeculativeCopies::Plan> SpeculativeCopies::take_plan() {

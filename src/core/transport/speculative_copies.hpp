@@ -28,7 +28,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 namespace gpushm {
 
@@ -63,8 +62,8 @@ public:
     /** Plans a copy that suits; its number. 0: too much waits. */
     uint64_t plan(const Plan &wanted, const Ring &ring);
     std::optional<Plan> take_plan();
-    /** Once, after plan() found that the peer does not ask for what waits: give_up_all() is due. */
-    bool take_surrender() { return std::exchange(gives_up_, false); }
+    /** Whether the peer does not ask for what waits: give_up_all() is due. */
+    bool is_ignored() const;
 
     /** The copy of a plan has begun, into a span that waits. */
     void add_waiting(size_t length);
@@ -106,8 +105,7 @@ private:
     std::optional<Plan> planned_;
     uint64_t last_number_ = 0;
     unsigned staged_gets_[2] = {};  // small gets in a row, of memory that the CPU, a GPU copies
-    unsigned unasked_ = 0;   // messages without a copy, for want of room, since the last request
-    bool gives_up_ = false;  // plan() found that nobody asks
+    unsigned unasked_ = 0;  // messages without a copy, for want of room, since the last request
     bool peer_gets_to_gpu_ = false;
     Waiting waiting_;
 };
