@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A little GPU memory of this process that peers map before there is a message.
+// A little GPU memory of this process whose mappings keep the access of peers to its GPU.
 #pragma once
 
 #include "core/memory/buffer_key.hpp"
@@ -8,9 +8,9 @@
 
 namespace gpushm {
 
-/** The first mapping of a process sets up more than itself and takes much longer than later ones
+/** The first mapping of memory of another GPU sets up the access to it, and the last one ends it
  * (doc/decisions/mapping-costs.md). So a peer is told of memory that it may map while it waits for
- * something else.
+ * something else, and that stays.
  *
  * The memory is allocated at the first call that finds a context of the application
  * (context_in_use()), and kept as long as that context. Empty: there is no such context yet, or the

@@ -67,6 +67,27 @@ std::shared_ptr<PeerMapping> IpcMappingCache::find(const BufferKey &name, CUcont
     return entry->second.mapping;
 }
 
+bool IpcMappingCache::keeps_access(unsigned long long context_id, uint64_t device) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto keeper = keepers_.find({context_id, device});
+    if (keeper == keepers_.end()) {
+        return false;
+    }
+    const auto entry = entries_.find(keeper->second);
+    if (entry == entries_.end()) {
+        keepers_.erase(keeper);
+        return false;
+    }
+    ages_.splice(ages_.end(), ages_, entry->second.age);  // bound() leaves it
+    return true;
+}
+
+void IpcMappingCache::keep_access(const BufferKey &name, CUcontext context,
+                                  unsigned long long context_id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    keepers_[{context_id, name.device}] = {name.owner, name.buffer_id, context};
+}
+
 bool IpcMappingCache::missed(const BufferKey &name, CUcontext context, double seconds, bool ready) {
     std::lock_guard<std::mutex> lock(mutex_);
     Entry &entry = touch({name.owner, name.buffer_id, context});

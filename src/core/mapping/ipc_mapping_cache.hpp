@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 namespace gpushm {
 
@@ -39,11 +40,13 @@ public:
      * Without hooks it changes with every call. */
     uint64_t generation();
 
-    /** Whether the process has mapped nothing yet. True only once: then the caller makes the first
-     * mapping. */
-    bool may_begin() {
-        return !any_opened_.load(std::memory_order_relaxed) && !begun_.exchange(true);
-    }
+    /** Whether memory that its owner keeps is mapped in the context with this id, or was refused,
+     * from the GPU `device` (BufferKey::device): the driver sets up the access to another GPU with
+     * the first mapping and ends it with the last one, and either takes 1 ms
+     * (doc/decisions/mapping-costs.md). */
+    bool keeps_access(unsigned long long context_id, uint64_t device);
+    /** The caller maps `name` for that: find() and missed() follow. */
+    void keep_access(const BufferKey &name, CUcontext context, unsigned long long context_id);
 
     /** A message did not use a mapping, which took `seconds` more. `ready`: only the mapping was
      * missing. True when the caller must ask the owner for a handle, once for each buffer and
@@ -102,8 +105,8 @@ private:
     std::map<uint64_t, Owner> owners_;  // known by belongs_to()
     double cost_seconds_;               // of opening and closing, as measured
     MappingPrior prior_;
-    std::atomic<bool> begun_{false};
-    std::atomic<bool> any_opened_{false};  // written with mutex_ held
+    bool any_opened_ = false;
+    std::map<std::pair<unsigned long long, uint64_t>, Key> keepers_;  // context id, device
     size_t mapped_ = 0;
 };
 

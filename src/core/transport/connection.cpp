@@ -161,7 +161,7 @@ bool Connection::awaits_offer() const {
 void Connection::map_early(const std::optional<BufferKey> &own) {
     const bool offers = own && awaits_offer();
     PeerMemory &memory = transfers_.memory();
-    if (failed() || !(offers || memory.has_offer()) || channel_.peer_gone()) {
+    if (failed() || !(offers || memory.wants_offered()) || channel_.peer_gone()) {
         return;
     }
     if (offers) {

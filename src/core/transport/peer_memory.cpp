@@ -144,16 +144,24 @@ PeerMemory::Opened PeerMemory::open_handle(bool held) {
     return {1, given.buffer_id};
 }
 
+bool PeerMemory::wants_offered() const {
+    const std::optional<ContextInUse> in_use = context_in_use();
+    return offered_ && in_use &&
+           !IpcMappingCache::instance().keeps_access(in_use->id, offered_->device);
+}
+
 void PeerMemory::map_offered() {
     const std::optional<ContextInUse> in_use = context_in_use();
-    if (!offered_ || !in_use) {
+    if (!wants_offered() || !in_use) {
         return;
     }
-    const BufferKey buffer = *std::exchange(offered_, std::nullopt);
-    if (buffer.can_be_mapped() && is_of_other_gpu(buffer, *in_use) && owns(buffer) &&
-        IpcMappingCache::instance().may_begin()) {
-        find(buffer, {in_use->context, kWorthAMapping, true, true});
+    const BufferKey buffer = *offered_;
+    if (!buffer.can_be_mapped() || !is_of_other_gpu(buffer, *in_use) || !owns(buffer)) {
+        offered_.reset();
+        return;
     }
+    IpcMappingCache::instance().keep_access(buffer, in_use->context, in_use->id);
+    find(buffer, {in_use->context, kWorthAMapping, true, true});
 }
 
 void PeerMemory::receive_notice(const UnmapNotice &notice) {

@@ -60,9 +60,10 @@ public:
     void receive_answer(const MapAnswer &answer);
     void receive_notice(const UnmapNotice &notice);
     void receive_offer(const MapOffer &offer) { offered_ = offer.buffer; }
-    bool has_offer() const { return offered_.has_value(); }
-    /** Asks for what the peer has offered, unless this process has mapped any memory before. The
-     * caller has a ContextLifetimeLock. */
+    /** Whether memory that the peer has offered would keep this process's access to its GPU
+     * (IpcMappingCache::keeps_access()), which nothing keeps yet. */
+    bool wants_offered() const;
+    /** Asks for that memory. The caller has a ContextLifetimeLock. */
     void map_offered();
 
     struct Opened {
@@ -107,7 +108,7 @@ private:
     uint64_t asked_for_ = 0;           // buffer id, by the transfer that began last
     std::vector<uint64_t> requested_;  // buffer ids without an answer
     std::deque<Handle> handles_;
-    std::optional<BufferKey> offered_;  // by the peer; nothing has come of it yet
+    std::optional<BufferKey> offered_;  // by the peer, which keeps it
 };
 
 }  // namespace gpushm

@@ -90,8 +90,8 @@ struct HelpPiece {
     uint32_t piece;
 };
 
-/** The sender has GPU memory, here a little of it: the receiver may make its first mapping of any.
- */
+/** A little GPU memory that the sender keeps: the receiver may map it to keep its access to that
+ * GPU (IpcMappingCache::keeps_access()). */
 struct MapOffer {
     BufferKey buffer;
 };

@@ -102,5 +102,70 @@ TEST(PortGpuMappingEarly, AContextThatHasEndedIsNotInUse) {
     EXPECT_EQ(later_context.run(), 0);
 }
 
+unsigned long open_mappings() {
+    return calls("cuIpcOpenMemHandle") - calls("cuIpcCloseMemHandle");
+}
+
+/** Two passes of a program that frees its buffers at the end of each. Its context is seen after the
+ * first mapping. */
+FreshProcess passes("passes-of-a-program", [] {
+    Pair pair(1);
+    CHECK(pair.start());
+    Buffer local(MemoryKind::device, kBytes);
+    for (unsigned long pass = 1; pass <= 2; ++pass) {
+        const RemoteMemory remote = pair.peer.allocate(kBytes);
+        for (uint64_t seed = pass; seed <= pass + 2; ++seed) {
+            pair.peer.fill(seed);
+            CHECK(pair.get(local.data(), kBytes, remote) == Status::ok &&
+                  local.check(0, kBytes, seed, 0).empty());
+        }
+        CHECK(open_mappings() == pass);
+        pair.peer.note_context();
+        note_context_in_use(current_context());
+        CHECK(pair.await_calls("cuIpcOpenMemHandle", pass + 1));
+        pair.peer.release();
+        CHECK(pair.await_calls("cuIpcCloseMemHandle", pass));
+        settle({&*pair.port});
+        CHECK(open_mappings() == 1);
+    }
+    return pair.peer.finish();
+});
+
+TEST(PortGpuMappingEarly, OneMappingKeepsTheAccessToAGpu) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(passes.run(), 0);
+}
+
+FreshProcess two_peers("two-peers-of-one-gpu", [] {
+    Peer first(kMappingPort, 1);
+    Peer second(kMappingPort, 1);
+    CHECK(enter_primary_context(0));
+    TestPort port(kMappingPort);
+    CHECK(first.connect(port) && second.connect(port));
+    note_context_in_use(current_context());
+    first.note_context();
+    second.note_context();
+    const auto await_opened = [&](unsigned long count) {
+        return progress_until({&port}, [&] { return calls("cuIpcOpenMemHandle") >= count; });
+    };
+    CHECK(await_opened(1));
+    keep_house(port);
+    CHECK(calls("cuIpcOpenMemHandle") == 1);
+    // Whichever kept the access, the memory of the other one does so afterwards.
+    const bool keeps_first = first.calls("cuIpcGetMemHandle") == 1;
+    Peer &keeper = keeps_first ? first : second;
+    Peer &other = keeps_first ? second : first;
+    keeper.kill();
+    CHECK(await_opened(2));
+    keep_house(port);
+    CHECK(calls("cuIpcOpenMemHandle") == 2);
+    return other.finish();
+});
+
+TEST(PortGpuMappingEarly, AnotherPeerKeepsTheAccessAfterTheFirstOneHasDied) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(two_peers.run(), 0);
+}
+
 }  // namespace
 }  // namespace gpushm
