@@ -44,7 +44,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 17;
+constexpr uint32_t kProtocolVersion = 18;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -73,14 +73,12 @@ enum class CellKind : uint8_t {
     map_answer = 12,    // MapAnswer in the cell
     unmap_notice = 13,  // UnmapNotice in the cell
     help_request = 14,  // HelpRequest in the cell
-    help_piece = 15,    // HelpPiece in the cell, data in the slot
-    map_offer = 16,     // MapOffer in the cell
+    map_offer = 15,     // MapOffer in the cell
 };
 
 /** Whether the payload lies in the slot that belongs to the cell. */
 constexpr bool carries_slot(CellKind kind) {
-    return kind == CellKind::am_slot || kind == CellKind::chunk_slot ||
-           kind == CellKind::help_piece;
+    return kind == CellKind::am_slot || kind == CellKind::chunk_slot;
 }
 
 constexpr bool known_kind(CellKind kind) {

@@ -120,8 +120,6 @@ public:
 
     // ---- the segment
 
-    /** Segment::populate(): worth it for many messages in slots. */
-    void populate() { segment_.populate(); }
     /** Tells senders that nothing is received any more. */
     void close();
     /** Frees the memory, which senders may still map. Nothing else may be called afterwards. */

@@ -33,7 +33,6 @@ public:
     static std::optional<MailboxSender> attach(const MailboxAddress &peer,
                                                const MailboxAddress &self, const char **why);
     size_t slot_bytes() const { return geometry_.slot_bytes; }
-    uint64_t cell_count() const { return geometry_.cell_count; }
 
     // ---- messages
 
@@ -69,17 +68,6 @@ public:
      * write. The owner, which polls the first one's cell, may fetch that line back before. */
     void expect_two_messages() const;
 
-    /** Messages that the owner has not received, as far as this sender has seen: messages of other
-     * senders count only if they came before the last one of this sender. */
-    uint64_t backlog() const {
-        const uint64_t head = header()->head.load(std::memory_order_acquire);
-        return head < next_ticket_ ? next_ticket_ - head : 0;
-    }
-    /** Whether the owner says that it has received what was published with this ticket. */
-    bool is_received(uint64_t ticket) const {
-        return header()->head.load(std::memory_order_acquire) > ticket;
-    }
-
     // ---- the owner
 
     /** Whether the words are possible values. If not, the mailbox stays full. */
@@ -104,8 +92,6 @@ public:
 
     // ---- the segment
 
-    /** Segment::populate(): worth it for many messages in slots. */
-    void populate() { segment_.populate(); }
     /** Ends the use of the mailbox, in place of a CellKind::close for which there is no room: the
      * owner frees the record when it has received everything. Nothing may be reserved then or
      * later. */

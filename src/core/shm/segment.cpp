@@ -105,12 +105,6 @@ Segment::~Segment() {
     }
 }
 
-void Segment::populate() {
-#ifdef MADV_POPULATE_WRITE
-    madvise(data_, length_, MADV_POPULATE_WRITE);
-#endif
-}
-
 void Segment::discard() {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     // Where Linux cannot, the memory goes with the last mapping.

@@ -48,9 +48,6 @@ public:
     int fd() const { return fd_.get(); }
     /** Closes the descriptor: no peer will attach any more. */
     void close_fd() { fd_ = UniqueFd(); }
-    /** Fills the page tables of this process for all pages, which the first access to each page
-     * does otherwise. Does nothing where Linux cannot (before 5.14). */
-    void populate();
     /** Gives the memory behind the first page back to the system, for all processes that map it. It
      * reads as zeros then, and a write takes memory again. */
     void discard();

@@ -206,7 +206,6 @@ void Connection::fail() {
     transfers_.direct().drop_pushes();
     transfers_.direct().clear();
     close_permissions();
-    operations_.rounds().forget();
     helper_.clear();
     channel_.control.close();
     transfers_.forget_mappings();

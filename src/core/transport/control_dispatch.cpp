@@ -51,9 +51,6 @@ void hand_to(Connection &connection, const ReceivedCell &message) {
             return give(UnmapNotice(), transfers.memory(), &PeerMemory::receive_notice);
         case CellKind::help_request:
             return give(HelpRequest(), connection.helper(), &HostReadHelper::receive_request);
-        case CellKind::help_piece:
-            return give(HelpPiece(), transfers.host_reads(), &HostReads::receive_piece, slot,
-                        length);
         case CellKind::am_inline:
         case CellKind::am_slot:
         case CellKind::am_ring:

@@ -14,6 +14,5 @@ inline uint64_t length_of_piece(uint64_t offset, uint64_t piece_bytes, uint64_t 
 
 // Pieces that are copied in one call of progress(), so that messages are served between.
 constexpr unsigned kPiecesPerProgress = 2;
-constexpr unsigned kSlotPiecesPerProgress = 4;
 
 }  // namespace gpushm

@@ -5,8 +5,6 @@
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
 
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 
 namespace gpushm {
@@ -26,23 +24,11 @@ public:
     void clear() { requests_.clear(); }
 
 private:
-    /** What became of an attempt to copy one piece. */
-    enum class Help { given, no_room, over };
-
     void forget_served();
-    Help help_by_slot(const HelpRequest &request);
-    Help help_by_cma(const HelpRequest &request);
-    bool has_room() const;
+    bool copy_piece(const HelpRequest &request);
 
     PeerChannel &channel_;
     std::deque<HelpRequest> requests_;
-    // Pieces in slots that the peer has not received: few, so that messages of others are not far
-    // behind them.
-    static constexpr size_t kMaxSlotPieces = 16;
-    bool sends_slots_ = false;
-    uint64_t tickets_[kMaxSlotPieces] = {};  // of the pieces that were sent last
-    size_t sent_ = 0;                        // pieces so far
-    uint64_t sent_at_ = 0;                   // monotonic_nanoseconds() of the last one
 };
 
 }  // namespace gpushm

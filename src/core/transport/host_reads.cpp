@@ -15,16 +15,7 @@ namespace {
 
 constexpr uint64_t kUsualPiece = 64u << 10;
 
-// In slots: so that both sides copy at the same time. A piece costs a cell and a claim.
-constexpr uint64_t kSmallestSlotPiece = 8u << 10;
-constexpr uint64_t kLargestSlotPiece = 32u << 10;
-static_assert(kLargestSlotPiece <= kSlotBytes, "it fits a slot");
-
 constexpr uint64_t kPageBytes = 4096;
-
-// Between pieces in slots. A helper that waits, too, sees the request within 2 us and copies a
-// piece in 1 to 6; one that does something else may do so for long, and CMA needs no helper.
-constexpr uint64_t kPiecePatienceNs = 20'000;
 
 uint64_t whole_pages(uint64_t bytes) {
     return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -36,40 +27,14 @@ uint64_t choose_piece_bytes(uint64_t length) {
     return whole_pages((length + pieces - 1) / pieces);
 }
 
-uint64_t choose_slot_piece(uint64_t length) {
-    return std::clamp(whole_pages(length / 4), kSmallestSlotPiece, kLargestSlotPiece);
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------- start
 
-/** Whether this process may read what the CPU copies on both sides. */
 bool HostReads::may_read(const RemoteMemory &remote, bool local_on_gpu) const {
     const BufferKey &buffer = remote.buffer;
     return channel_.port.config().cma && !refused_ && buffer.owner != 0 && buffer.cpu_copies() &&
            !local_on_gpu && channel_.is_current(remote);
-}
-
-std::optional<HostReads::Way> HostReads::choose(const RemoteMemory &remote,
-                                                const LocalMemory &local) {
-    HostTransferRounds &rounds = operations_.rounds();
-    const bool may_be_read = may_read(remote, local.on_gpu);
-    // Managed memory may move while the CPU copies it.
-    const bool has_choice = may_be_read && HostTransferWays::covers(local.extent) &&
-                            local.info.kind != MemoryKind::managed &&
-                            remote.buffer.kind != MemoryKind::managed;
-    if (!has_choice) {
-        rounds.forget();
-        return may_be_read ? std::optional<Way>(Way::cma) : std::nullopt;
-    }
-    const Way way =
-        rounds.choose(local.extent, !operations_.empty(), channel_.port.progress_number());
-    if (way == Way::slots && !(can_ask_for_help() && channel_.port.has_many_shared_transfers())) {
-        rounds.take_back();
-        return Way::cma;
-    }
-    return way;
 }
 
 bool HostReads::read_now(void *local, size_t length, const RemoteMemory &remote) {
@@ -77,14 +42,10 @@ bool HostReads::read_now(void *local, size_t length, const RemoteMemory &remote)
         note_refused(remote.buffer);
         return false;
     }
-    if (!channel_.is_current(remote)) {
-        return false;
-    }
-    operations_.rounds().note_end(operations_.empty());
-    return true;
+    return channel_.is_current(remote);
 }
 
-bool HostReads::start(uint64_t id, Way way) {
+bool HostReads::start(uint64_t id) {
     const Operation &operation = operations_.at(id);
     if (!may_read(operation.remote, operation.local_on_gpu)) {
         return false;
@@ -93,52 +54,29 @@ bool HostReads::start(uint64_t id, Way way) {
     Read &read = reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
     operations_.count_part(id, 1);
-    read.by_slots = way == Way::slots;
-    if (read.by_slots || (operation.length >= kSmallestHelped && can_ask_for_help())) {
+    if (operation.length >= kSmallestHelped && can_ask_for_help()) {
         read.shared = channel_.port.take_shared_transfer();
     }
-    read.piece_bytes =
-        read.by_slots ? choose_slot_piece(operation.length) : choose_piece_bytes(operation.length);
+    read.piece_bytes = choose_piece_bytes(operation.length);
     read.pieces =
         static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
     if (read.shared.exists()) {
         ask_for_help(read);
     }
-    read.waits = read.by_slots;  // at last: ask_for_help() looks whether others wait
     return true;
 }
 
 void HostReads::ask_for_help(const Read &read) {
     const Operation &operation = operations_.at(read.id);
-    const uint64_t now = monotonic_nanoseconds();
-    if (read.by_slots) {
-        channel_.port.expect_slots();
-        if (!waits_for_pieces()) {
-            piece_heard_ = now;
-        }
-    }
     channel_.port.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
     channel_.send(
         CellKind::help_request,
         HelpRequest{operation.remote.address, operation.length, operation.remote.registration,
-                    reinterpret_cast<uint64_t>(operation.local), read.piece_bytes, read.shared, now,
-                    read.by_slots ? 1u : 0u, 0});
+                    reinterpret_cast<uint64_t>(operation.local), read.piece_bytes, read.shared,
+                    monotonic_nanoseconds()});
 }
 
 // ---------------------------------------------------------------- progress
-
-bool HostReads::waits_for_pieces() const {
-    return std::any_of(reads_.begin(), reads_.end(), [](const Read &read) { return read.waits; });
-}
-
-/** When the helper is late. */
-void HostReads::stop_waiting_for_pieces() {
-    if (waits_for_pieces() && monotonic_nanoseconds() - piece_heard_ >= kPiecePatienceNs) {
-        for (Read &read : reads_) {
-            read.waits = false;
-        }
-    }
-}
 
 /** The next piece to read; empty when none is left. */
 std::optional<uint32_t> HostReads::next_piece(Read &read) {
@@ -149,13 +87,12 @@ std::optional<uint32_t> HostReads::next_piece(Read &read) {
 }
 
 unsigned HostReads::progress() {
-    stop_waiting_for_pieces();
     unsigned count = 0;
     size_t index = 0;  // those before it wait for their helpers
     while (index < reads_.size() && count < kPiecesPerProgress) {
         Read &read = reads_[index];
         const Operation &operation = operations_.at(read.id);
-        const std::optional<uint32_t> piece = read.waits ? std::nullopt : next_piece(read);
+        const std::optional<uint32_t> piece = next_piece(read);
         if (!piece) {
             if (finish(index)) {
                 ++count;
@@ -179,19 +116,16 @@ unsigned HostReads::progress() {
  * get has ended. */
 bool HostReads::finish(size_t index) {
     const Read read = reads_[index];
-    if (read.waits && read.arrived < read.pieces) {
-        return false;  // and does not look at words that the helper writes
-    }
     if (read.shared.exists()) {
         const uint32_t use = read.shared.id;
         const SharedTransfer &transfer = channel_.port.shared_transfer(read.shared.index);
         const uint32_t helped = read.pieces - transfer.first_of_helper(use, read.pieces);
         const SharedTransfer::Helper state = transfer.helper(use, helped);
         if (state == SharedTransfer::Helper::failed && helped != 0) {
-            give_up(index, !read.by_slots);
+            give_up(index, true);
             return true;
         }
-        if (state == SharedTransfer::Helper::busy || (read.by_slots && read.arrived < helped)) {
+        if (state == SharedTransfer::Helper::busy) {
             return false;
         }
     }
@@ -204,24 +138,6 @@ bool HostReads::finish(size_t index) {
     operations_.count_part(read.id, -1);
     operations_.end(read.id, Status::ok);
     return true;
-}
-
-/** A piece that is not of a read that waits for it comes too late, or makes no sense. */
-void HostReads::receive_piece(const HelpPiece &piece, const unsigned char *data, size_t length) {
-    const auto read = std::find_if(reads_.begin(), reads_.end(), [&](const Read &candidate) {
-        return candidate.by_slots && candidate.shared.id == piece.shared.id;
-    });
-    if (read == reads_.end() || piece.piece >= read->pieces) {
-        return;
-    }
-    const Operation &operation = operations_.at(read->id);
-    const uint64_t offset = piece.piece * read->piece_bytes;
-    if (length != length_of_piece(offset, read->piece_bytes, operation.length)) {
-        return;
-    }
-    memcpy(operation.local + offset, data, length);
-    ++read->arrived;
-    piece_heard_ = monotonic_nanoseconds();
 }
 
 // ---------------------------------------------------------------- the end
@@ -245,7 +161,6 @@ void HostReads::give_up(size_t index, bool refused) {
     if (refused) {
         note_refused(operations_.at(read.id).remote.buffer);
     }
-    operations_.rounds().forget();
     permissions_.revoke(read.shared, read.pieces);
     requests_.send(read.id, false);
 }

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gets between host memory: by process_vm_readv (CMA), or by slots of this process's mailbox.
+// Gets between host memory, by process_vm_readv (CMA).
 //
-// CMA copies once instead of twice. The reader begins at once, and the process that has the data
-// helps as soon as it can, so that large transfers have both CPUs (SharedTransfer, HostReadHelper).
-// Where it proves to be quicker (HostTransferWays) the other process copies all of it to slots of
-// the reader's mailbox, and the reader from there. If it does not do so, because it is busy, the
-// reader uses CMA after all. Where the operating system refuses, the staging ring is taken.
+// The reader begins at once, and the process that has the data helps as soon as it can, so that
+// large transfers have both CPUs (SharedTransfer, HostReadHelper). Where the operating system
+// refuses, the staging ring is taken.
 #pragma once
 
 #include "core/transport/data_requests.hpp"
-#include "core/transport/host_transfer_ways.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
@@ -25,8 +22,6 @@ namespace gpushm {
 /** One thread at a time. */
 class HostReads {
 public:
-    using Way = HostTransferWays::Way;
-
     HostReads(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
               DataRequests &requests)
         : channel_(channel),
@@ -40,14 +35,13 @@ public:
      * within the call (doc/decisions/host-transfers.md). */
     static constexpr bool is_short(uint64_t length) { return length < kSmallestHelped; }
 
-    /** For a get; empty: the CPU does not copy on both sides, or the operating system refuses. */
-    std::optional<Way> choose(const RemoteMemory &remote, const LocalMemory &local);
-    /** By Way::cma, at once. True when the data is there. */
+    /** False: the CPU does not copy on both sides, or the operating system refuses. */
+    bool may_read(const RemoteMemory &remote, bool local_on_gpu) const;
+    /** At once. True when the data is there. */
     bool read_now(void *local, size_t length, const RemoteMemory &remote);
     /** False: the operating system has just refused. */
-    bool start(uint64_t id, Way way);
+    bool start(uint64_t id);
 
-    void receive_piece(const HelpPiece &piece, const unsigned char *data, size_t length);
     /** The number of pieces and ends. */
     unsigned progress();
     bool busy() const { return !reads_.empty(); }
@@ -70,20 +64,14 @@ private:
         uint32_t pieces;
         SharedUse shared;  // none: without help
         uint32_t next;     // without help: the piece that is read next
-        bool by_slots;     // the help comes in slots
-        bool waits;        // for help, without reading anything
-        uint32_t arrived;  // pieces in slots
     };
 
-    bool may_read(const RemoteMemory &remote, bool local_on_gpu) const;
     /** A request that had to wait would be of no use. A peer that makes no progress would get ever
      * more of them. */
     bool can_ask_for_help() const {
         return channel_.control.empty() && channel_.mailbox.has_room();
     }
     void ask_for_help(const Read &read);
-    bool waits_for_pieces() const;
-    void stop_waiting_for_pieces();
     std::optional<uint32_t> next_piece(Read &read);
     bool finish(size_t index);
     void give_up(size_t index, bool refused);
@@ -95,8 +83,6 @@ private:
     DataRequests &requests_;
     bool refused_ = false;  // the operating system does not copy between the two processes
     std::deque<Read> reads_;
-    /** monotonic_nanoseconds() when a piece came in a slot, or the first was asked for. */
-    uint64_t piece_heard_ = 0;
 };
 
 }  // namespace gpushm

@@ -5,7 +5,7 @@
 
 namespace gpushm {
 
-uint64_t Operations::start_in_round(Operation &&operation) {
+uint64_t Operations::start(Operation &&operation) {
     operations_.emplace_hint(operations_.end(), next_id_, std::move(operation));
     channel_.activate();
     return next_id_++;
@@ -36,11 +36,6 @@ void Operations::end(uint64_t id, Status status) {
     const Completion completion = found->second.completion;
     permissions_.revoke(found->second.shared, 1);
     operations_.erase(found);
-    if (status == Status::ok) {
-        rounds_.note_end(operations_.empty());
-    } else {
-        rounds_.forget();
-    }
     completion.call(status);
     complete_flushes(Status::ok);
 }
@@ -160,7 +155,6 @@ void Operations::Cancellation::finish() {
     take_out(operations_.ended_gets_);
     take_out(operations_.flushes_);
     operations_.permissions_.await();
-    operations_.rounds_.forget();
     if (!operations_.flushes_.empty()) {
         operations_.channel_.activate();  // flushes of others may have nothing left to wait for
     }

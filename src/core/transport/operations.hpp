@@ -2,7 +2,6 @@
 // Operations of this process on one connection: their order, their completions, flush and fence.
 #pragma once
 
-#include "core/transport/host_transfer_rounds.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/transfer_types.hpp"
 #include "core/transport/write_permissions.hpp"
@@ -46,13 +45,8 @@ public:
     Operations(const Operations &) = delete;
     Operations &operator=(const Operations &) = delete;
 
-    /** Its id. rounds() forgets what it measures. */
-    uint64_t start(Operation &&operation) {
-        rounds_.forget();
-        return start_in_round(std::move(operation));
-    }
-    /** Its id. rounds() continues to measure. */
-    uint64_t start_in_round(Operation &&operation);
+    /** Its id. */
+    uint64_t start(Operation &&operation);
     /** Forgets an operation that could not be started. Nobody is told of its end, and what the
      * peer still sends for it is dropped. */
     void take_back(uint64_t id);
@@ -126,7 +120,6 @@ public:
 
     WrittenRanges &written() { return written_; }  // by puts that have not ended
     WrittenRanges &read() { return read_; }        // by gets that have not ended
-    HostTransferRounds &rounds() { return rounds_; }
 
 private:
     /** A get that has read all of its data; its user is not told yet. */
@@ -150,7 +143,6 @@ private:
     std::map<uint64_t, Operation> operations_;
     std::deque<EndedGet> ended_gets_;
     std::deque<PendingFlush> flushes_;
-    HostTransferRounds rounds_;
 };
 
 }  // namespace gpushm

@@ -50,7 +50,6 @@ public:
     /** Receives and advances; the number of things that happened. Not from within a callback. */
     unsigned progress() {
         enter();
-        ++progress_number_;
         if (!something_to_do()) {
             keep_house_in_time();
             standby_kernels_.tend(StandbyKernel::Moment::idle);

@@ -67,21 +67,8 @@ public:
      * then. */
     void keep_house_soon() { house_is_due_ = true; }
 
-    /** How often progress() was called. */
-    uint64_t progress_number() const { return progress_number_; }
-
-    /** Peers will send much in slots. */
-    void expect_slots() {
-        if (!expects_slots_) {
-            expects_slots_ = true;
-            mailbox_.populate();
-        }
-    }
-
     /** A SharedTransfer that nobody uses; none when all are used. */
     SharedUse take_shared_transfer();
-    /** Whether many are left, for uses that can do without. */
-    bool has_many_shared_transfers() const { return __builtin_popcountll(~shared_in_use_) > 8; }
     void release_shared_transfer(uint32_t index) { shared_in_use_ &= ~(uint64_t{1} << index); }
     SharedTransfer &shared_transfer(uint32_t index) const {
         return mailbox_.shared_transfer(index);
@@ -110,11 +97,9 @@ protected:
     std::vector<Connection *> active_;  // connections that have work
     bool connections_may_be_finished_ = false;
     bool house_is_due_ = false;
-    uint64_t progress_number_ = 1;
 
 private:
     size_t ring_bytes_in_use_ = 0;
-    bool expects_slots_ = false;
     uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
     uint32_t last_shared_id_ = 0;
     static_assert(kSharedTransfers == 64, "a bit for each");

@@ -9,8 +9,7 @@
 //                                                    or <- transfer_done, when the owner has
 //                                                       copied the data into the memory that the
 //                                                       request names
-//   get between hosts      help_request       both copy by CMA, see SharedTransfer;
-//                                          or <- help_piece ... help_piece
+//   get between hosts      help_request       both copy by CMA, see SharedTransfer
 //   the first copy that    map_request                                      <- map_answer
 //   is worth a mapping                                       later, perhaps <- unmap_notice
 //   GPU memory is there    map_offer                           perhaps <- map_request
@@ -70,7 +69,7 @@ struct GetRequest {
 static_assert(sizeof(GetRequest) <= Cell::kInlineBytes, "a request fits its cell");
 
 /** Asks for help with a get whose pieces the sender reads itself: the receiver writes pieces of its
- * own memory into the sender's, or into slots of the sender's mailbox. */
+ * own memory into the sender's. */
 struct HelpRequest {
     uint64_t address;  // of the data, in the receiver's memory
     uint64_t length;   // bytes, > 0
@@ -79,16 +78,8 @@ struct HelpRequest {
     uint64_t piece_bytes;
     SharedUse shared;   // in the sender's mailbox
     uint64_t asked_at;  // ns of CLOCK_MONOTONIC
-    uint32_t by_slots;  // 1: each piece is to come as a HelpPiece; 0: into `destination`
-    uint32_t unused;
 };
 static_assert(sizeof(HelpRequest) <= Cell::kInlineBytes, "a request fits its cell");
-
-/** A piece that a helper has claimed; its data is the slot. */
-struct HelpPiece {
-    SharedUse shared;  // in the receiver's mailbox
-    uint32_t piece;
-};
 
 /** A little GPU memory that the sender keeps: the receiver may map it to keep its access to that
  * GPU (IpcMappingCache::keeps_access()). */

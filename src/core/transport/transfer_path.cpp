@@ -33,15 +33,14 @@ ChunkedTransfer describe_reply(const GetRequest &request, std::optional<bool> by
 PathChoice choose_for_get(PathParts &parts, const PathQuery &query) {
     const Operation &get = *query.get;
     if (is_left(query, TransferPath::host_read) && query.is_new) {
-        const LocalMemory local = {get.local, get.local_info, get.local_on_gpu, get.length};
-        if (const std::optional<HostReads::Way> way = parts.host_reads.choose(get.remote, local)) {
-            const bool now = *way == HostReads::Way::cma && HostReads::is_short(get.length);
-            return {now ? TransferPath::read_now : TransferPath::host_read, *way};
+        if (parts.host_reads.may_read(get.remote, get.local_on_gpu)) {
+            return {HostReads::is_short(get.length) ? TransferPath::read_now
+                                                    : TransferPath::host_read};
         }
     }
     if (is_left(query, TransferPath::direct)) {
         if (auto plan = parts.direct.plan_get(get, query.is_new)) {
-            return {TransferPath::direct, HostReads::Way::cma, std::move(plan)};
+            return {TransferPath::direct, std::move(plan)};
         }
     }
     const bool waits = query.is_new && get.local_on_gpu &&
@@ -54,7 +53,7 @@ PathChoice choose_for_put(PathParts &parts, const PathQuery &query) {
     const ChunkedTransfer &put = *query.put;
     if (is_left(query, TransferPath::direct)) {
         if (auto plan = parts.direct.plan_put(put, query.is_new)) {
-            return {TransferPath::direct, HostReads::Way::cma, std::move(plan)};
+            return {TransferPath::direct, std::move(plan)};
         }
     }
     const bool waits = query.is_new && put.by_gpu &&

@@ -3,8 +3,7 @@
 //
 //   path       what                                    who copies
 //   read_now   get between hosts, short                this process, by CMA, within the call
-//   host_read  get between hosts                       this process by CMA, with help of the peer;
-//                                                      or the peer into slots of the mailbox
+//   host_read  get between hosts                       this process by CMA, with help of the peer
 //   copied     reply, whose copy began before          GPU or CPU of this process into the ring,
 //              the peer asked (SpeculativeCopies)      the peer from there
 //   direct     one side is GPU memory, and the         a GPU of this process, once
@@ -59,7 +58,6 @@ struct PathQuery {
 
 struct PathChoice {
     TransferPath path;
-    HostReads::Way way = HostReads::Way::cma;                  // host_read
     std::optional<DirectTransfers::Plan> plan = std::nullopt;  // direct
     OutgoingSpan *copied = nullptr;  // an answer; with another path it is of no use
     std::optional<ChunkedTransfer> reply = std::nullopt;  // of direct and ring, for an answer

@@ -98,7 +98,7 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
         choice = choose_path(parts_, query);
     }
     operation.held = operations_.read().hold(remote.address, length);
-    const uint64_t id = operations_.start_in_round(std::move(operation));
+    const uint64_t id = operations_.start(std::move(operation));
     Start start(*this, id);
     start_get(id, std::move(choice), true);
     return start.done();
@@ -117,7 +117,7 @@ void Transfers::start_get(uint64_t id, PathChoice choice, bool is_new) {
     query.get = &operation;
     query.is_new = is_new;
     query.awaited = is_awaited(operation.remote.buffer.buffer_id);
-    if (choice.path == TransferPath::host_read && !host_reads_.start(id, choice.way)) {
+    if (choice.path == TransferPath::host_read && !host_reads_.start(id)) {
         query.failed = choice.path;
         choice = choose_path(parts_, query);
     }

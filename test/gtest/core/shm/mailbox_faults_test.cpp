@@ -313,8 +313,7 @@ TEST_F(MailboxFaults, EveryKindAndLengthIsCheckedAgainstItsPlace) {
             ASSERT_TRUE(sender_.reserve(&cell));
             sender_.publish(cell, static_cast<CellKind>(kind), 0, length);
             const bool slot = kind == static_cast<int>(CellKind::am_slot) ||
-                              kind == static_cast<int>(CellKind::chunk_slot) ||
-                              kind == static_cast<int>(CellKind::help_piece);
+                              kind == static_cast<int>(CellKind::chunk_slot);
             const bool good = kind >= 1 && kind <= static_cast<int>(CellKind::map_offer) &&
                               length <= (slot ? kGeometry.slot_bytes : Cell::kInlineBytes);
             ReceivedCell message;

@@ -290,15 +290,9 @@ private:
                 const RemoteMemory remote = area_->remote();
                 const SharedUse use = {static_cast<uint32_t>(mutated(0)),
                                        static_cast<uint32_t>(random_.below(9))};
-                return put_into(
-                    payload, HelpRequest{mutated(remote.address), mutated(kRegistered),
-                                         mutated(remote.registration), value(), mutated(4096), use,
-                                         value(), static_cast<uint32_t>(random_.below(2)), 0});
-            }
-            case CellKind::help_piece: {
-                const SharedUse use = {static_cast<uint32_t>(mutated(0)),
-                                       static_cast<uint32_t>(random_.below(9))};
-                return put_into(payload, HelpPiece{use, static_cast<uint32_t>(random_.below(9))});
+                return put_into(payload, HelpRequest{mutated(remote.address), mutated(kRegistered),
+                                                     mutated(remote.registration), value(),
+                                                     mutated(4096), use, value()});
             }
             case CellKind::unmap_notice:
                 return put_into(payload, UnmapNotice{name().owner, name().buffer_id});
