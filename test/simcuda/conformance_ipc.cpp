@@ -3,6 +3,8 @@
 #include "child_process.hpp"
 #include "test_support.hpp"
 
+#include <sys/socket.h>
+
 #include <csignal>
 
 namespace {
@@ -51,6 +53,26 @@ int exchange(const Arguments &arguments) {
     return 0;
 }
 const ChildStepRegistration kExchange("exchange through IPC", exchange);
+
+// Argument: the handle of memory that is freed later. The handle of the memory which takes its place
+// comes from the parent.
+int open_what_took_its_place(const Arguments &arguments) {
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    CUdeviceptr later = 0;
+    CUipcMemHandle handle;
+    CHILD_CHECK(start_cuda(0, &context));
+    CHILD_CHECK(open_handle(&address, arguments.at(0)) == CUDA_SUCCESS);
+    CHILD_CHECK(release_peer(parent_socket()));
+    CHILD_CHECK(recv(parent_socket(), &handle, sizeof(handle), MSG_WAITALL) == sizeof(handle));
+    CHILD_CHECK(open_handle(&later, to_text(handle)) == CUDA_ERROR_ALREADY_MAPPED);
+    CHILD_CHECK(cu().cuIpcCloseMemHandle(address) == CUDA_SUCCESS);
+    CHILD_CHECK(open_handle(&later, to_text(handle)) == CUDA_SUCCESS);
+    CHILD_CHECK(cu().cuIpcCloseMemHandle(later) == CUDA_SUCCESS);
+    return 0;
+}
+const ChildStepRegistration kOpenWhatTookItsPlace("open what took its place",
+                                                  open_what_took_its_place);
 
 // Argument: the handle.
 int fail_to_open(const Arguments &arguments) {
@@ -202,6 +224,28 @@ TEST_F(IpcTest, memory_lives_on_in_a_process_that_has_it_open_when_its_owner_fre
     ASSERT_TRUE(release_peer(child.socket()));
     EXPECT_EQ(0, child.wait().exit_status);
     EXPECT_EQ(pattern(22), other.read());
+}
+
+// Seen with H200 and driver 580, small memory, 2026-11-27.
+TEST_F(IpcTest, memory_in_the_place_of_mapped_memory_cannot_be_opened) {
+    constexpr std::size_t kSmall = 32 << 10;
+    CUdeviceptr first = 0;
+    CUdeviceptr second = 0;
+    CUipcMemHandle handle;
+    ASSERT_CU(cu().cuMemAlloc(&first, kSmall));
+    ASSERT_CU(cu().cuIpcGetMemHandle(&handle, first));
+    ChildProcess child("open what took its place", {to_text(handle)});
+    ASSERT_TRUE(wait_for_peer(child.socket()));
+    ASSERT_CU(cu().cuMemFree(first));
+    ASSERT_CU(cu().cuMemAlloc(&second, kSmall));
+    ASSERT_CU(cu().cuIpcGetMemHandle(&handle, second));
+    ASSERT_EQ(ssize_t{sizeof(handle)}, send(child.socket(), &handle, sizeof(handle), 0));
+    const int status = child.wait().exit_status;
+    ASSERT_CU(cu().cuMemFree(second));
+    if (first != second) {
+        GTEST_SKIP() << "the driver chose another address";
+    }
+    EXPECT_EQ(0, status);
 }
 
 TEST_F(IpcTest, memory_of_a_device_that_the_opener_does_not_see_can_be_opened) {

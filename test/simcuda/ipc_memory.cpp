@@ -27,6 +27,7 @@ struct Exported {
     std::uint64_t heap_offset;
     std::uint64_t bytes;
     std::uint64_t buffer_id;  // in the exporter
+    std::uint64_t address;    // in the exporter
 };
 static_assert(sizeof(Exported) <= sizeof(CUipcMemHandle));
 
@@ -55,6 +56,13 @@ void forget_closed() {
 bool same(const Exported &one, const Exported &other) {
     return one.process == other.process && one.file_identity == other.file_identity &&
            one.heap_offset == other.heap_offset && one.buffer_id == other.buffer_id;
+}
+
+// Whether the exporter had `one`, which is small, where it has `other` now.
+bool at_one_place(const Exported &one, const Exported &other) {
+    constexpr std::size_t kSmall = 1 << 20;
+    return one.process == other.process && !same(one, other) && one.bytes < kSmall &&
+           one.address < other.address + other.bytes && other.address < one.address + one.bytes;
 }
 
 // The exporter's memory file, where the memory is held from now on; null if the exporter is gone or
@@ -97,6 +105,9 @@ CUresult open_handle(Context &context, CUdeviceptr *address, const Exported &exp
     forget_closed();
     for (Opened &known : opened()) {
         const auto mapped = known.allocation.lock();
+        if (at_one_place(known.exported, exported)) {
+            return CUDA_ERROR_ALREADY_MAPPED;
+        }
         if (!same(known.exported, exported) || mapped->context->device != context.device) {
             continue;
         }
@@ -167,7 +178,8 @@ extern "C" CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addres
                                 allocation->device->physical,
                                 allocation->heap_offset,
                                 allocation->bytes,
-                                allocation->id};
+                                allocation->id,
+                                allocation->base};
         std::memset(handle, 0, sizeof(*handle));
         std::memcpy(handle, &exported, sizeof(exported));
         return CUDA_SUCCESS;

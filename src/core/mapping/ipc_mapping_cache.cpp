@@ -7,6 +7,7 @@
 #include "core/reclaim/deferred_free.hpp"
 
 #include <chrono>
+#include <iterator>
 
 namespace gpushm {
 namespace {
@@ -106,7 +107,8 @@ bool IpcMappingCache::missed(const BufferKey &name, CUcontext context, double se
 }
 
 bool IpcMappingCache::is_worth_asking(Entry &entry, bool ready) {
-    if (entry.state != State::counted || deferred_free_count() >= kMaxWaiting) {
+    if (entry.state != State::counted || entry.messages < entry.next_try ||
+        deferred_free_count() >= kMaxWaiting) {
         return false;
     }
     if (entry.missed_seconds >= cost_seconds_) {
@@ -143,24 +145,56 @@ void IpcMappingCache::receive(uint64_t owner, uint64_t buffer_id, const MappingH
         if (entry->second.state == State::requested) {
             entry->second.state = State::refused;
             if (handle != nullptr) {
+                if (forget_replaced(entry->second.name)) {
+                    run_deferred_frees_now();
+                }
                 open(entry->second, std::get<2>(entry->first), *handle);
             }
-            note_outcome(owner, entry->second.state == State::mapped);
+            if (entry->second.state != State::counted) {
+                note_outcome(owner, entry->second.state == State::mapped);
+            }
         }
     }
     bound();
+}
+
+/** Whether there were mappings of memory that the owner has freed, for it has other memory there
+ * now. The driver does not open that as long as they are open (CUDA_ERROR_ALREADY_MAPPED). */
+bool IpcMappingCache::forget_replaced(const BufferKey &name) {
+    bool any = false;
+    auto entry = entries_.lower_bound({name.owner, 0, nullptr});
+    while (entry != entries_.end() && std::get<0>(entry->first) == name.owner) {
+        const auto next = std::next(entry);
+        const BufferKey &other = entry->second.name;
+        const bool overlaps = other.base - name.base < name.length ||
+                              name.base - other.base < other.length;  // differences wrap
+        if (entry->second.state == State::mapped && other.buffer_id != name.buffer_id && overlaps) {
+            erase(entry);
+            any = true;
+        }
+        entry = next;
+    }
+    return any;
 }
 
 void IpcMappingCache::open(Entry &entry, CUcontext context, const MappingHandle &handle) {
     const auto begin = std::chrono::steady_clock::now();
     const RelaxedCapture relaxed(CudaDriver::get());
     CurrentContext current(CudaDriver::get(), context, entry.context_id);
+    bool is_taken = false;
     if (current.result() == CUDA_SUCCESS) {
-        entry.mapping = PeerMapping::open(entry.name, context, handle);
+        entry.mapping = PeerMapping::open(entry.name, context, handle, &is_taken);
+        if (is_taken && run_deferred_frees_now()) {
+            entry.mapping = PeerMapping::open(entry.name, context, handle, &is_taken);
+        }
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (entry.mapping == nullptr) {
         prior_.note_cost(took.count());
+        if (is_taken) {  // until the context is quiescent, and the other mapping is closed
+            entry.state = State::counted;
+            entry.next_try = 2 * entry.messages;
+        }
         return;
     }
     entry.mapping->prior_ = &prior_;

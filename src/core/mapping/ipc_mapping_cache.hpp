@@ -74,6 +74,7 @@ private:
     struct Entry {
         State state = State::counted;
         uint64_t messages = 0;  // that did not use a mapping
+        uint64_t next_try = 1;  // the owner is not asked before that message
         bool on_trust = false;  // it was asked for at the first message
         double missed_seconds = 0;
         BufferKey name;
@@ -93,6 +94,7 @@ private:
     bool lets_map(uint64_t owner) const;
     void note_outcome(uint64_t owner, bool mapped);
     void open(Entry &entry, CUcontext context, const MappingHandle &handle);
+    bool forget_replaced(const BufferKey &name);
     void count_cost(double seconds);
     void erase(Entries::iterator entry);
     void bound();

@@ -19,13 +19,13 @@ unsigned char *pointer(CUdeviceptr address) {
 class IpcMapping : public PeerMapping {
 public:
     static std::shared_ptr<PeerMapping> open(const BufferKey &name, CUcontext context,
-                                             const CUipcMemHandle &handle) {
+                                             const CUipcMemHandle &handle, bool *is_taken) {
         CUdeviceptr address = 0;
         const CUresult result = CudaDriver::get()->ipc_open_mem_handle(
             &address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
         if (result != CUDA_SUCCESS) {
-            // For example CUDA_ERROR_ALREADY_MAPPED, where the application opened it in another
-            // context.
+            // Or the application has opened it in another context.
+            *is_taken = result == CUDA_ERROR_ALREADY_MAPPED;
             GPUSHM_LOG(debug,
                        "cannot map a peer's GPU buffer of %llu bytes (%s): it is copied "
                        "through host memory",
@@ -133,9 +133,10 @@ private:
 }  // namespace
 
 std::shared_ptr<PeerMapping> PeerMapping::open(const BufferKey &name, CUcontext context,
-                                               const MappingHandle &handle) {
+                                               const MappingHandle &handle, bool *is_taken) {
+    *is_taken = false;
     return handle.sharing == BufferKey::Sharing::ipc_handle
-               ? IpcMapping::open(name, context, handle.ipc)
+               ? IpcMapping::open(name, context, handle.ipc, is_taken)
                : DescriptorMapping::open(name, handle.descriptor);
 }
 

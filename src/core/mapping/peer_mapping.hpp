@@ -29,9 +29,10 @@ struct MappingHandle {
 class PeerMapping {
 public:
     /** Opens a handle of the allocation that `name` names, in `context`, which is current. Null,
-     * logged where the driver gives a reason, when that fails. */
+     * logged where the driver gives a reason, when that fails. `*is_taken`: because a mapping of
+     * memory that was at its address in the owner before is still open. */
     static std::shared_ptr<PeerMapping> open(const BufferKey &name, CUcontext context,
-                                             const MappingHandle &handle);
+                                             const MappingHandle &handle, bool *is_taken);
     virtual ~PeerMapping() = default;
     /** Where the byte at `address` of the owner lies in this process; null when [address, +length)
      * is not all within the allocation. */

@@ -82,6 +82,15 @@ public:
         }
     }
 
+    /** The caller has a ContextLifetimeLock. */
+    bool run_now() {
+        bool any = false;
+        while (waiting() != 0 && run_waiting()) {
+            any = true;
+        }
+        return any;
+    }
+
     /** For ForkSafe. */
     void begin_in_child() {
         const bool inherits = running_ || is_useless_ || waiting() != 0;
@@ -142,8 +151,8 @@ private:
         }
     }
 
-    /** The caller has a ContextLifetimeLock. */
-    void run_waiting() {
+    /** A few tasks; whether any ran. The caller has a ContextLifetimeLock. */
+    bool run_waiting() {
         std::vector<Context> busy;
         bool any = false;
         for (size_t i = 0; i < kMaxAtOnce; ++i) {
@@ -165,6 +174,7 @@ private:
         });
         pause_ns_ = any ? kMinPauseNs : std::min(2 * pause_ns_, kMaxPauseNs);
         next_look_ = monotonic_nanoseconds() + pause_ns_;
+        return any;
     }
 
     /** The context of the first task whose context is not in `busy`. */
@@ -239,6 +249,10 @@ size_t deferred_free_count() {
 
 void run_deferred_frees() {
     frees().run_quiescent();
+}
+
+bool run_deferred_frees_now() {
+    return frees().run_now();
 }
 
 }  // namespace gpushm

@@ -279,6 +279,38 @@ TEST(PortGpuMapping, MemoryThatWasReallocatedIsMappedAnew) {
     EXPECT_EQ(reallocated.run(), 0);
 }
 
+/** The driver does not open small memory as long as a mapping of what was there before is open. */
+FreshProcess small_reallocated("small-memory-reallocated", [] {
+    constexpr size_t kSmall = 64 << 10;
+    constexpr uint64_t kMessages = 300;
+    Pair pair(1);
+    CHECK(pair.start());
+    Buffer local(MemoryKind::device, kSmall);
+    uint64_t former_address = 0;
+    unsigned same_address = 0;
+    for (uint64_t life = 0; life < 4; ++life) {
+        const RemoteMemory remote = pair.peer.allocate(kSmall);
+        same_address += remote.address == former_address;
+        former_address = remote.address;
+        CHECK(get_patterns(pair, local, kSmall, remote, life * 1000, kMessages) == 0);
+        pair.peer.fill(life);
+        pair.peer.reset_calls();
+        CHECK(pair.get(local.data(), kSmall, remote) == Status::ok &&
+              local.check(0, kSmall, life, 0).empty());
+        CHECK(pair.peer.calls("cuMemcpyAsync") == 0);  // mapped
+        pair.peer.release();
+    }
+    CHECK(!simulated() || same_address == 3);
+    // Each time few attempts were in vain.
+    CHECK(calls("cuIpcOpenMemHandle") <= 4 + 3 * 8);
+    return pair.peer.finish();
+});
+
+TEST(PortGpuMapping, SmallMemoryInThePlaceOfMappedMemoryIsMappedSoon) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(small_reallocated.run(), 0);
+}
+
 FreshProcess exportable("exportable", [] {
     Pair pair(1);
     CHECK(pair.start());
