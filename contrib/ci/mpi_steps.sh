@@ -52,8 +52,10 @@ step_operations_all() {
     looked_up
     mpi_operations 1 "$plain" --kinds=device
     mpi_windows "$plain"
-    UCX_GPUSHM_OPENMPI_STAGING=1 mpi_operations 2 "$plain" --kinds=device
-    UCX_GPUSHM_OPENMPI_STAGING=inf mpi_operations 2 "$plain" --kinds=device --only=flight --only=Allreduce
+    UCX_GPUSHM_OPENMPI_STAGING=1 UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES=1 \
+        mpi_operations 2 "$plain" --kinds=device
+    UCX_GPUSHM_OPENMPI_STAGING=inf UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES=inf \
+        mpi_operations 2 "$plain" --kinds=device --only=flight --only=Allreduce
     mpi_operations 2 "$plain" --kinds=mixed
     mpi_operations 3 "$plain" --kinds=managed --only=llgather --only=lltoall --only=educe --only=cat
     mpi_operations 8 "$plain" --kinds=host

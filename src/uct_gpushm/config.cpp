@@ -11,7 +11,6 @@ namespace {
 constexpr size_t kMinChunk = 4096;
 constexpr uint32_t kMinCells = 16;
 constexpr uint32_t kMaxCells = 1u << 16;
-constexpr size_t kSameAsStaging = SIZE_MAX - 1;  // "auto": UCS_MEMUNITS_AUTO, ucs/sys/string.h
 
 /** The nearest number of cells that a mailbox can have. */
 uint32_t usable_cell_count(unsigned wanted) {
@@ -95,20 +94,20 @@ std::vector<abi::Option> options() {
          "buffers. Read from the environment only. n: Open MPI stays as it is, and the component\n"
          "of gpushm-openmpi does not select UCX.",
          OptionType::boolean, offsetof(InterfaceConfig, openmpi)},
-        {"OPENMPI_STAGING", "64k",
+        {"OPENMPI_STAGING", "8k",
          "Tuning constant: a message of a derived datatype in device memory with at least this "
          "many\n"
          "bytes is packed in device memory as a whole; a smaller one is packed in host memory, in\n"
-         "pieces. Below the default the kernel launches take longer than the pieces.\n"
+         "pieces. Below the default most messages take as long either way.\n"
          "0: all are packed in device memory, inf: none.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
-        {"OPENMPI_HOST_COLLECTIVES", "auto",
+        {"OPENMPI_HOST_COLLECTIVES", "64k",
          "Tuning constant: scale of the sizes up to which collective operations on GPU buffers "
          "run\n"
          "in host memory. For two ranks, blocking reductions do so up to 3/4 of this size, "
          "Allgather\n"
          "up to 1/16, Alltoall up to 1/8; the first two to larger sizes with more ranks, none of\n"
-         "them beyond 128 KiB. auto: the value of UCX_GPUSHM_OPENMPI_STAGING.\n"
+         "them beyond 128 KiB.\n"
          "0: none. inf: all up to 128 KiB, and reductions keep temporary data in host memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_host_collectives)},
         {"OPENMPI_BUFFERED", "4k",
@@ -165,10 +164,7 @@ StandbyConfig standby_config(const InterfaceConfig &config) {
 }
 
 openmpi::Limits openmpi_limits(const InterfaceConfig &config) {
-    const size_t collectives = config.openmpi_host_collectives;
-    return {config.openmpi_staging,
-            collectives == kSameAsStaging ? config.openmpi_staging : collectives,
-            config.openmpi_buffered};
+    return {config.openmpi_staging, config.openmpi_host_collectives, config.openmpi_buffered};
 }
 
 }  // namespace gpushm::uct

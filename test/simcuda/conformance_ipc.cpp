@@ -54,8 +54,8 @@ int exchange(const Arguments &arguments) {
 }
 const ChildStepRegistration kExchange("exchange through IPC", exchange);
 
-// Argument: the handle of memory that is freed later. The handle of the memory which takes its place
-// comes from the parent.
+// Argument: the handle of memory that is freed later. The handle of the memory which takes its
+// place comes from the parent.
 int open_what_took_its_place(const Arguments &arguments) {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;

@@ -45,8 +45,8 @@ TEST_F(UcxInfo, ListsAllOptions) {
     ASSERT_EQ(result.status, 0) << result.output;
     for (const char *option :
          {"UCX_GPUSHM_RING_SIZE=", "UCX_GPUSHM_GPU_CHUNK=", "UCX_GPUSHM_HOST_CHUNK=",
-          "UCX_GPUSHM_MAILBOX_CELLS=", "UCX_GPUSHM_PIN=", "UCX_GPUSHM_OPENMPI_STAGING=64K",
-          "UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES=auto",
+          "UCX_GPUSHM_MAILBOX_CELLS=", "UCX_GPUSHM_PIN=", "UCX_GPUSHM_OPENMPI_STAGING=8K",
+          "UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES=64K",
           "UCX_GPUSHM_ALLOC=", "UCX_GPUSHM_MAX_NUM_EPS="}) {
         expect_contains(result.output, option);
     }

@@ -35,8 +35,8 @@ size_t deferred_free_count();
  * that wait for messages, now and then; one load when no task waits. */
 void run_deferred_frees();
 
-/** Runs the tasks of the contexts that are quiescent now, for a caller that needs what they free and
- * has a ContextLifetimeLock. Whether any ran. */
+/** Runs the tasks of the contexts that are quiescent now, for a caller that needs what they free
+ * and has a ContextLifetimeLock. Whether any ran. */
 bool run_deferred_frees_now();
 
 }  // namespace gpushm

@@ -19,7 +19,7 @@ inline bool switches_off(const char *value) {
 struct Limits {
     /** UCX_GPUSHM_OPENMPI_STAGING: a message of a derived datatype in device memory is packed there
      * as a whole from this size on. kUnlimited: never. */
-    size_t staging = 64u << 10;
+    size_t staging = 8u << 10;
     /** UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES: collective operations on GPU buffers run in host memory
      * up to a share of this size (small_collectives.hpp). kUnlimited: reductions also keep their
      * temporary data in host memory. */
