@@ -228,7 +228,7 @@ TEST_F(IpcTest, memory_lives_on_in_a_process_that_has_it_open_when_its_owner_fre
 
 // Seen with H200 and driver 580, small memory, 2026-11-27.
 TEST_F(IpcTest, memory_in_the_place_of_mapped_memory_cannot_be_opened) {
-    constexpr std::size_t kSmall = 32 << 10;
+    constexpr std::size_t kSmall = 64 << 10;
     CUdeviceptr first = 0;
     CUdeviceptr second = 0;
     CUipcMemHandle handle;

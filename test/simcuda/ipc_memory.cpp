@@ -60,8 +60,10 @@ bool same(const Exported &one, const Exported &other) {
 
 // Whether the exporter had `one`, which is small, where it has `other` now.
 bool at_one_place(const Exported &one, const Exported &other) {
-    constexpr std::size_t kSmall = 1 << 20;
-    return one.process == other.process && !same(one, other) && one.bytes < kSmall &&
+    constexpr std::size_t kLeast = 32 << 10;
+    constexpr std::size_t kEnd = 1 << 20;
+    return one.process == other.process && one.file_identity == other.file_identity &&
+           !same(one, other) && one.bytes >= kLeast && one.bytes < kEnd &&
            one.address < other.address + other.bytes && other.address < one.address + one.bytes;
 }
 

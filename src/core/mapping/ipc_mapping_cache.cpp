@@ -6,6 +6,7 @@
 #include "core/cuda/driver_watch.hpp"
 #include "core/reclaim/deferred_free.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 
@@ -17,6 +18,7 @@ namespace {
 constexpr size_t kMaxMapped = 128;
 constexpr size_t kMaxWaiting = 128;  // closed mappings that wait for the driver
 constexpr size_t kMaxEntries = 4096;
+constexpr size_t kMaxKeepers = 256;  // contexts end, and a broken peer names any GPU
 
 // An owner that has refused so often in a row, because of its driver or settings, is not asked any
 // more.
@@ -71,22 +73,32 @@ std::shared_ptr<PeerMapping> IpcMappingCache::find(const BufferKey &name, CUcont
 bool IpcMappingCache::keeps_access(unsigned long long context_id, uint64_t device) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto keeper = keepers_.find({context_id, device});
-    if (keeper == keepers_.end()) {
-        return false;
-    }
-    const auto entry = entries_.find(keeper->second);
+    const auto entry = keeper != keepers_.end() ? entries_.find(keeper->second) : entries_.end();
     if (entry == entries_.end()) {
-        keepers_.erase(keeper);
         return false;
     }
-    ages_.splice(ages_.end(), ages_, entry->second.age);  // bound() leaves it
+    ages_.splice(ages_.end(), ages_, entry->second.age);  // bound() takes old ones
+    return entry->second.state == State::mapped || entry->second.state == State::requested;
+}
+
+bool IpcMappingCache::keep_access(const BufferKey &name, CUcontext context,
+                                  unsigned long long context_id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const Key key = {name.owner, name.buffer_id, context};
+    const auto known = entries_.find(key);
+    if (known != entries_.end() && known->second.state == State::refused) {
+        return false;
+    }
+    if (keepers_.size() >= kMaxKeepers) {
+        keepers_.clear();  // those that are in use come again
+    }
+    keepers_[{context_id, name.device}] = key;
     return true;
 }
 
-void IpcMappingCache::keep_access(const BufferKey &name, CUcontext context,
-                                  unsigned long long context_id) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    keepers_[{context_id, name.device}] = {name.owner, name.buffer_id, context};
+bool IpcMappingCache::is_keeper(const Key &key) const {
+    return std::any_of(keepers_.begin(), keepers_.end(),
+                       [&](const auto &keeper) { return keeper.second == key; });
 }
 
 bool IpcMappingCache::missed(const BufferKey &name, CUcontext context, double seconds, bool ready) {
@@ -137,31 +149,45 @@ void IpcMappingCache::note_outcome(uint64_t owner, bool mapped) {
 }
 
 void IpcMappingCache::receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle) {
+    if (handle != nullptr) {
+        free_place_of(owner, buffer_id);
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
          entry != entries_.end() && std::get<0>(entry->first) == owner &&
          std::get<1>(entry->first) == buffer_id;
          ++entry) {
-        if (entry->second.state == State::requested) {
-            entry->second.state = State::refused;
-            if (handle != nullptr) {
-                if (forget_replaced(entry->second.name)) {
-                    run_deferred_frees_now();
-                }
-                open(entry->second, std::get<2>(entry->first), *handle);
-            }
-            if (entry->second.state != State::counted) {
-                note_outcome(owner, entry->second.state == State::mapped);
-            }
+        if (entry->second.state != State::requested) {
+            continue;
+        }
+        entry->second.state = State::refused;
+        if (handle != nullptr) {
+            open(entry->first, entry->second, *handle);
+        }
+        if (entry->second.state != State::counted) {
+            note_outcome(owner, entry->second.state == State::mapped);
         }
     }
     bound();
 }
 
-/** Whether there were mappings of memory that the owner has freed, for it has other memory there
- * now. The driver does not open that as long as they are open (CUDA_ERROR_ALREADY_MAPPED). */
-bool IpcMappingCache::forget_replaced(const BufferKey &name) {
-    bool any = false;
+/** Closes mappings of memory that the owner has freed, for it has other memory there now: the
+ * driver does not open that as long as they are open (CUDA_ERROR_ALREADY_MAPPED). */
+void IpcMappingCache::free_place_of(uint64_t owner, uint64_t buffer_id) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        const auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
+        if (entry != entries_.end() && std::get<0>(entry->first) == owner &&
+            std::get<1>(entry->first) == buffer_id) {
+            forget_replaced(BufferKey(entry->second.name));
+        }
+    }
+    if (deferred_free_count() != 0) {
+        run_deferred_frees_now();
+    }
+}
+
+void IpcMappingCache::forget_replaced(const BufferKey &name) {
     auto entry = entries_.lower_bound({name.owner, 0, nullptr});
     while (entry != entries_.end() && std::get<0>(entry->first) == name.owner) {
         const auto next = std::next(entry);
@@ -170,23 +196,19 @@ bool IpcMappingCache::forget_replaced(const BufferKey &name) {
                               name.base - other.base < other.length;  // differences wrap
         if (entry->second.state == State::mapped && other.buffer_id != name.buffer_id && overlaps) {
             erase(entry);
-            any = true;
         }
         entry = next;
     }
-    return any;
 }
 
-void IpcMappingCache::open(Entry &entry, CUcontext context, const MappingHandle &handle) {
+void IpcMappingCache::open(const Key &key, Entry &entry, const MappingHandle &handle) {
+    const CUcontext context = std::get<2>(key);
     const auto begin = std::chrono::steady_clock::now();
     const RelaxedCapture relaxed(CudaDriver::get());
     CurrentContext current(CudaDriver::get(), context, entry.context_id);
     bool is_taken = false;
     if (current.result() == CUDA_SUCCESS) {
         entry.mapping = PeerMapping::open(entry.name, context, handle, &is_taken);
-        if (is_taken && run_deferred_frees_now()) {
-            entry.mapping = PeerMapping::open(entry.name, context, handle, &is_taken);
-        }
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (entry.mapping == nullptr) {
@@ -204,14 +226,21 @@ void IpcMappingCache::open(Entry &entry, CUcontext context, const MappingHandle 
                  entry.age);  // it may have waited for long, and is about to be used
     generation_.fetch_add(1, std::memory_order_release);
     ++mapped_;
-    count_cost(took.count());
+    count_cost(key, took.count());
 }
 
-/** Leaves out the first mapping, which sets up more than itself and says nothing of later ones. */
-void IpcMappingCache::count_cost(double seconds) {
-    cost_seconds_ = any_opened_ ? (cost_seconds_ + seconds + kCloseCost) / 2 : kUsualCost;
-    prior_.note_cost(any_opened_ ? seconds + kCloseCost : kUsualCost);
-    any_opened_ = true;
+/** Leaves out the first mapping, which sets up more than itself and says nothing of later ones, and
+ * those that keep the access to a GPU. */
+void IpcMappingCache::count_cost(const Key &key, double seconds) {
+    const bool is_first = !std::exchange(any_opened_, true);
+    if (is_first) {
+        cost_seconds_ = kUsualCost;
+    } else if (!is_keeper(key)) {
+        cost_seconds_ = (cost_seconds_ + seconds + kCloseCost) / 2;
+    }
+    if (!is_keeper(key)) {
+        prior_.note_cost(is_first ? kUsualCost : seconds + kCloseCost);
+    }
 }
 
 void IpcMappingCache::erase(Entries::iterator entry) {

@@ -26,6 +26,8 @@ namespace gpushm {
  * long as experience recommends it (MappingPrior) and the owner lets something be mapped.
  * Otherwise it is made when the time that was lost without it equals its cost, so that the total
  * never exceeds twice the optimum (the rule of "ski rental"; Karlin et al., Algorithmica 1988).
+ * Where the driver does not open a handle yet, the owner is asked again at the 2nd, 4th, 8th, ...
+ * message.
  * Costs: doc/decisions/mapping-costs.md.
  *
  * Thread safe. */
@@ -40,13 +42,16 @@ public:
      * Without hooks it changes with every call. */
     uint64_t generation();
 
-    /** Whether memory that its owner keeps is mapped in the context with this id, or was refused,
-     * from the GPU `device` (BufferKey::device): the driver sets up the access to another GPU with
-     * the first mapping and ends it with the last one, and either takes 1 ms
-     * (doc/decisions/mapping-costs.md). */
+    /** The driver sets up the access to another GPU with the first mapping of its memory and ends
+     * it with the last one, 1 ms each (doc/decisions/mapping-costs.md). So one mapping of each GPU
+     * stays. Its memory is of a peer that keeps it (announced_memory()).
+     *
+     * Whether such memory of the GPU `device` (BufferKey::device) is mapped, or asked for, in the
+     * context with this id. */
     bool keeps_access(unsigned long long context_id, uint64_t device);
-    /** The caller maps `name` for that: find() and missed() follow. */
-    void keep_access(const BufferKey &name, CUcontext context, unsigned long long context_id);
+    /** The caller maps `name` for that: find() and missed() follow. False: its owner gives no
+     * handle. */
+    bool keep_access(const BufferKey &name, CUcontext context, unsigned long long context_id);
 
     /** A message did not use a mapping, which took `seconds` more. `ready`: only the mapping was
      * missing. True when the caller must ask the owner for a handle, once for each buffer and
@@ -91,11 +96,13 @@ private:
     IpcMappingCache();
     Entry &touch(const Key &key);
     bool is_worth_asking(Entry &entry, bool ready);
+    bool is_keeper(const Key &key) const;
     bool lets_map(uint64_t owner) const;
     void note_outcome(uint64_t owner, bool mapped);
-    void open(Entry &entry, CUcontext context, const MappingHandle &handle);
-    bool forget_replaced(const BufferKey &name);
-    void count_cost(double seconds);
+    void free_place_of(uint64_t owner, uint64_t buffer_id);
+    void forget_replaced(const BufferKey &name);
+    void open(const Key &key, Entry &entry, const MappingHandle &handle);
+    void count_cost(const Key &key, double seconds);
     void erase(Entries::iterator entry);
     void bound();
 

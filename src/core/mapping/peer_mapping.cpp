@@ -24,7 +24,6 @@ public:
         const CUresult result = CudaDriver::get()->ipc_open_mem_handle(
             &address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
         if (result != CUDA_SUCCESS) {
-            // Or the application has opened it in another context.
             *is_taken = result == CUDA_ERROR_ALREADY_MAPPED;
             GPUSHM_LOG(debug,
                        "cannot map a peer's GPU buffer of %llu bytes (%s): it is copied "

@@ -29,8 +29,9 @@ struct MappingHandle {
 class PeerMapping {
 public:
     /** Opens a handle of the allocation that `name` names, in `context`, which is current. Null,
-     * logged where the driver gives a reason, when that fails. `*is_taken`: because a mapping of
-     * memory that was at its address in the owner before is still open. */
+     * logged where the driver gives a reason, when that fails. `*is_taken`: because the
+     * driver has a mapping open, of memory that was at its address in the owner before, or of the
+     * application in another context. */
     static std::shared_ptr<PeerMapping> open(const BufferKey &name, CUcontext context,
                                              const MappingHandle &handle, bool *is_taken);
     virtual ~PeerMapping() = default;

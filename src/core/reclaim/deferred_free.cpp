@@ -30,6 +30,9 @@ constexpr uint64_t kMaxPauseNs = 50'000'000;
 // A task takes 0.2 ms, during which a thread that waits for messages does not poll for them.
 constexpr size_t kMaxAtOnce = 4;
 
+// Of run_deferred_frees_now(): no new tasks are begun later. A task may defer itself.
+constexpr uint64_t kMaxNowNs = 2'000'000;
+
 // The background thread asks when no thread that waits for messages has asked for so long.
 constexpr std::chrono::milliseconds kUnattended{100};
 
@@ -83,12 +86,10 @@ public:
     }
 
     /** The caller has a ContextLifetimeLock. */
-    bool run_now() {
-        bool any = false;
-        while (waiting() != 0 && run_waiting()) {
-            any = true;
+    void run_now() {
+        const uint64_t end = monotonic_nanoseconds() + kMaxNowNs;
+        while (waiting() != 0 && run_waiting() && monotonic_nanoseconds() < end) {
         }
-        return any;
     }
 
     /** For ForkSafe. */
@@ -251,8 +252,8 @@ void run_deferred_frees() {
     frees().run_quiescent();
 }
 
-bool run_deferred_frees_now() {
-    return frees().run_now();
+void run_deferred_frees_now() {
+    frees().run_now();
 }
 
 }  // namespace gpushm

@@ -20,7 +20,8 @@ void run_in_background(std::function<void()> task);
  * threads from it meanwhile.
  *
  * A thread that waits for messages runs the task (run_deferred_frees()), because a program of one
- * thread cannot start a kernel then. The background thread runs it if no thread has called
+ * thread cannot start a kernel then, and so does one that needs what it frees
+ * (run_deferred_frees_now()). The background thread runs it if no thread has called
  * run_deferred_frees() for a while. A context that is never quiescent keeps its tasks until it
  * ends, so callers that make new tasks check deferred_free_count(). No context ends during such a
  * task. Where quiescence_is_known() is false, the task goes to run_in_background().
@@ -35,8 +36,8 @@ size_t deferred_free_count();
  * that wait for messages, now and then; one load when no task waits. */
 void run_deferred_frees();
 
-/** Runs the tasks of the contexts that are quiescent now, for a caller that needs what they free
- * and has a ContextLifetimeLock. Whether any ran. */
-bool run_deferred_frees_now();
+/** Runs tasks of contexts that are quiescent now, for about 2 ms at most, whenever the last look
+ * was. For a caller that needs what they free, and that has a ContextLifetimeLock. */
+void run_deferred_frees_now();
 
 }  // namespace gpushm

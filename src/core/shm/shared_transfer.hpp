@@ -35,9 +35,8 @@ struct SharedUse {
  *
  * `finished` is id << 32 | failed << 31 | count: how many of its pieces the helper has written.
  * The owner sets it to id << 32 before it opens `claims`. Then only the helper adds to it
- * (release), after the bytes of the piece are in the owner's memory, or in a slot of its mailbox
- * that is published. The owner reads it (acquire). Once failed is set, the owner counts none of
- * the helper's pieces as written.
+ * (release), after the bytes of the piece are in the owner's memory. The owner reads it (acquire).
+ * Once failed is set, the owner counts none of the helper's pieces as written.
  *
  * A helper that dies with a claimed piece leaves count below the number of its claims: the owner
  * sees that it is dead, and its copies ended with it. A living helper that does not finish its

@@ -80,11 +80,14 @@ void ExportedMemory::remember(const BufferKey &buffer) {
 std::vector<BufferKey>::iterator ExportedMemory::take_back(
     std::vector<BufferKey>::iterator buffer) {
     channel_.send(CellKind::unmap_notice, UnmapNotice{buffer->owner, buffer->buffer_id});
+    if (buffer->buffer_id == offered_) {
+        offered_ = 0;
+    }
     return exported_.erase(buffer);
 }
 
 void ExportedMemory::offer(const BufferKey &buffer) {
-    has_offered_ = true;
+    offered_ = buffer.buffer_id;
     channel_.send(CellKind::map_offer, MapOffer{buffer});
 }
 

@@ -6,6 +6,7 @@
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
 
+#include <cstdint>
 #include <deque>
 #include <vector>
 
@@ -25,9 +26,10 @@ public:
     unsigned answer_requests();
     bool busy() const { return !requests_.empty(); }
 
-    /** Tells the peer, once, of memory that it may map. */
+    /** Tells the peer of memory that it may map. */
     void offer(const BufferKey &buffer);
-    bool has_offered() const { return has_offered_; }
+    /** Whether that memory is there, as far as is known. */
+    bool has_offered() const { return offered_ != 0; }
 
     /** Tells the peer of buffers that were freed. Looks each one up. */
     void check();
@@ -48,7 +50,7 @@ private:
     PeerChannel &channel_;
     std::deque<MapRequest> requests_;
     std::vector<BufferKey> exported_;  // what the peer may have mapped
-    bool has_offered_ = false;
+    uint64_t offered_ = 0;             // buffer id
 };
 
 }  // namespace gpushm

@@ -27,12 +27,16 @@ constexpr uint64_t kSmallestWait = 2u << 20;
 // Seconds: more than any mapping costs.
 constexpr double kWorthAMapping = 1;
 
-bool is_of_other_gpu(const BufferKey &buffer, const ContextInUse &in_use) {
+/** The GPU of a context (device_identity()); none when the context has ended, or the driver fails.
+ */
+std::optional<uint64_t> device_of(const ContextInUse &in_use) {
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, in_use.context, in_use.id);
     CUdevice device = 0;
-    return current.result() == CUDA_SUCCESS && driver->ctx_get_device(&device) == CUDA_SUCCESS &&
-           device_identity(device) != buffer.device;
+    if (current.result() != CUDA_SUCCESS || driver->ctx_get_device(&device) != CUDA_SUCCESS) {
+        return std::nullopt;
+    }
+    return device_identity(device);
 }
 
 }  // namespace
@@ -145,27 +149,33 @@ PeerMemory::Opened PeerMemory::open_handle(bool held) {
 }
 
 bool PeerMemory::wants_offered() const {
+    if (!offered_) {
+        return false;
+    }
     const std::optional<ContextInUse> in_use = context_in_use();
-    return offered_ && in_use &&
-           !IpcMappingCache::instance().keeps_access(in_use->id, offered_->device);
+    return in_use && !IpcMappingCache::instance().keeps_access(in_use->id, offered_->device);
 }
 
 void PeerMemory::map_offered() {
     const std::optional<ContextInUse> in_use = context_in_use();
-    if (!wants_offered() || !in_use) {
+    const std::optional<uint64_t> device = in_use ? device_of(*in_use) : std::nullopt;
+    if (!device || !wants_offered()) {
         return;
     }
     const BufferKey buffer = *offered_;
-    if (!buffer.can_be_mapped() || !is_of_other_gpu(buffer, *in_use) || !owns(buffer)) {
+    if (!buffer.can_be_mapped() || buffer.device == *device || !owns(buffer) ||
+        !IpcMappingCache::instance().keep_access(buffer, in_use->context, in_use->id)) {
         offered_.reset();
         return;
     }
-    IpcMappingCache::instance().keep_access(buffer, in_use->context, in_use->id);
     find(buffer, {in_use->context, kWorthAMapping, true, true});
 }
 
 void PeerMemory::receive_notice(const UnmapNotice &notice) {
     if (notice.owner == owner_) {
+        if (offered_ && offered_->buffer_id == notice.buffer_id) {
+            offered_.reset();
+        }
         IpcMappingCache::instance().forget_buffer(notice.owner, notice.buffer_id);
         channel_.port.keep_house_soon();
     }

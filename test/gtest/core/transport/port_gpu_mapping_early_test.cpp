@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The first mapping of a process, which it makes before there are messages.
+// The mapping that keeps the access to a GPU, which a process makes before there are messages.
 #include "test/gtest/core/transport/port_gpu_peer.hpp"
 
 #include "core/reclaim/context_in_use.hpp"
@@ -165,6 +165,29 @@ FreshProcess two_peers("two-peers-of-one-gpu", [] {
 TEST(PortGpuMappingEarly, AnotherPeerKeepsTheAccessAfterTheFirstOneHasDied) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(two_peers.run(), 0);
+}
+
+FreshProcess refused("refused-offer", [] {
+    Peer first(kMappingPort, 1);
+    Peer second(kMappingPort, 1);
+    CHECK(enter_primary_context(0));
+    TestPort port(kMappingPort);
+    CHECK(first.connect(port));
+    first.simulate("SIMCUDA_FAIL", "cuIpcGetMemHandle:1:1");
+    note_context_in_use(current_context());
+    first.note_context();
+    CHECK(progress_until({&port}, [&] { return first.calls("cuIpcGetMemHandle") == 1; }));
+    keep_house(port);
+    CHECK(first.calls("cuIpcGetMemHandle") == 1 && calls("cuIpcOpenMemHandle") == 0);
+    CHECK(second.connect(port));
+    second.note_context();
+    CHECK(progress_until({&port}, [&] { return calls("cuIpcOpenMemHandle") == 1; }));
+    return first.finish() + second.finish();
+});
+
+TEST(PortGpuMappingEarly, AnotherPeerKeepsTheAccessWhereTheFirstOneGivesNoHandle) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(refused.run(), 0);
 }
 
 }  // namespace

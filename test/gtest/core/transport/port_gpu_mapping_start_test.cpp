@@ -16,7 +16,7 @@ namespace {
 
 using namespace test;
 
-constexpr size_t kBytes = 1 << 20;
+constexpr size_t kBytes = 4096;
 constexpr size_t kLong = 4 << 20;  // waits for its mapping
 constexpr unsigned long kMaxOnTrust = 8;
 constexpr char kOwner = 0;
