@@ -191,6 +191,23 @@ TEST(StandbyWorth, ALoopLosesLittleToTrials) {
     }
 }
 
+/** So it is where only one of two processes tries, and the other one's steps last as long. */
+TEST(StandbyWorth, ATrialThatFindsNothingIsShort) {
+    constexpr unsigned kMost = 150;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+        Program program(seed);
+        unsigned steps = 0;
+        for (; steps < kMost && !program.is_trying(); ++steps) {
+            program.run(1, {50, 50, 1, 0.3, 0, 0, 0});
+        }
+        ASSERT_TRUE(program.is_trying());
+        for (steps = 0; steps < kMost && program.is_trying(); ++steps) {
+            program.run(1, {50, 50, 1, 0.3, 0, 0, 0});
+        }
+        ASSERT_LT(steps, kMost);
+    }
+}
+
 TEST(StandbyWorth, TriesAgainEverLessOften) {
     Program program(1);
     program.run(10'000, kPingPong);
