@@ -148,6 +148,28 @@ void IpcMappingCache::note_outcome(uint64_t owner, bool mapped) {
     }
 }
 
+void IpcMappingCache::erase(Entries::iterator entry) {
+    generation_.fetch_add(1, std::memory_order_release);
+    if (entry->second.state == State::mapped) {
+        --mapped_;
+    }
+    ages_.erase(entry->second.age);
+    entries_.erase(entry);
+}
+
+/** Of an owner. */
+template <typename Condition>
+void IpcMappingCache::erase_if(uint64_t owner, Condition condition) {
+    auto entry = entries_.lower_bound({owner, 0, nullptr});
+    while (entry != entries_.end() && std::get<0>(entry->first) == owner) {
+        const auto next = std::next(entry);
+        if (condition(entry->second)) {
+            erase(entry);
+        }
+        entry = next;
+    }
+}
+
 void IpcMappingCache::receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle) {
     if (handle != nullptr) {
         free_place_of(owner, buffer_id);
@@ -188,17 +210,12 @@ void IpcMappingCache::free_place_of(uint64_t owner, uint64_t buffer_id) {
 }
 
 void IpcMappingCache::forget_replaced(const BufferKey &name) {
-    auto entry = entries_.lower_bound({name.owner, 0, nullptr});
-    while (entry != entries_.end() && std::get<0>(entry->first) == name.owner) {
-        const auto next = std::next(entry);
-        const BufferKey &other = entry->second.name;
+    erase_if(name.owner, [&](const Entry &entry) {
+        const BufferKey &other = entry.name;
         const bool overlaps = other.base - name.base < name.length ||
                               name.base - other.base < other.length;  // differences wrap
-        if (entry->second.state == State::mapped && other.buffer_id != name.buffer_id && overlaps) {
-            erase(entry);
-        }
-        entry = next;
-    }
+        return entry.state == State::mapped && other.buffer_id != name.buffer_id && overlaps;
+    });
 }
 
 void IpcMappingCache::open(const Key &key, Entry &entry, const MappingHandle &handle) {
@@ -233,23 +250,16 @@ void IpcMappingCache::open(const Key &key, Entry &entry, const MappingHandle &ha
  * those that keep the access to a GPU. */
 void IpcMappingCache::count_cost(const Key &key, double seconds) {
     const bool is_first = !std::exchange(any_opened_, true);
+    const double cost = is_first ? kUsualCost : seconds + kCloseCost;
+    const bool counts = !is_keeper(key);
     if (is_first) {
-        cost_seconds_ = kUsualCost;
-    } else if (!is_keeper(key)) {
-        cost_seconds_ = (cost_seconds_ + seconds + kCloseCost) / 2;
+        cost_seconds_ = cost;
+    } else if (counts) {
+        cost_seconds_ = (cost_seconds_ + cost) / 2;
     }
-    if (!is_keeper(key)) {
-        prior_.note_cost(is_first ? kUsualCost : seconds + kCloseCost);
+    if (counts) {
+        prior_.note_cost(cost);
     }
-}
-
-void IpcMappingCache::erase(Entries::iterator entry) {
-    generation_.fetch_add(1, std::memory_order_release);
-    if (entry->second.state == State::mapped) {
-        --mapped_;
-    }
-    ages_.erase(entry->second.age);
-    entries_.erase(entry);
 }
 
 /** Keeps the numbers of mappings and entries within their limits. */
@@ -282,10 +292,7 @@ bool IpcMappingCache::belongs_to(uint64_t owner, pid_t pid) {
 void IpcMappingCache::forget_process(uint64_t owner) {
     std::lock_guard<std::mutex> lock(mutex_);
     owners_.erase(owner);
-    auto entry = entries_.lower_bound({owner, 0, nullptr});
-    while (entry != entries_.end() && std::get<0>(entry->first) == owner) {
-        erase(entry++);
-    }
+    erase_if(owner, [](const Entry &) { return true; });
 }
 
 }  // namespace gpushm

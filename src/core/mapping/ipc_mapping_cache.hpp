@@ -104,6 +104,8 @@ private:
     void open(const Key &key, Entry &entry, const MappingHandle &handle);
     void count_cost(const Key &key, double seconds);
     void erase(Entries::iterator entry);
+    template <typename Condition>
+    void erase_if(uint64_t owner, Condition condition);
     void bound();
 
     std::atomic<uint64_t> generation_{0};  // written with mutex_ held

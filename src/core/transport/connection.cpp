@@ -161,13 +161,16 @@ bool Connection::awaits_offer() const {
 void Connection::map_early(const std::optional<BufferKey> &own) {
     const bool offers = own && awaits_offer();
     PeerMemory &memory = transfers_.memory();
-    if (failed() || !(offers || memory.wants_offered()) || channel_.peer_gone()) {
+    const bool wants = memory.wants_offered();
+    if (failed() || !(offers || wants) || channel_.peer_gone()) {
         return;
     }
     if (offers) {
         exports_.offer(*own);
     }
-    memory.map_offered();
+    if (wants) {
+        memory.map_offered();
+    }
 }
 
 // ---------------------------------------------------------------- the end

@@ -159,7 +159,7 @@ bool PeerMemory::wants_offered() const {
 void PeerMemory::map_offered() {
     const std::optional<ContextInUse> in_use = context_in_use();
     const std::optional<uint64_t> device = in_use ? device_of(*in_use) : std::nullopt;
-    if (!device || !wants_offered()) {
+    if (!device) {
         return;
     }
     const BufferKey buffer = *offered_;

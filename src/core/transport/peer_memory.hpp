@@ -63,7 +63,8 @@ public:
     /** Whether memory that the peer has offered would keep this process's access to its GPU
      * (IpcMappingCache::keeps_access()), which nothing keeps yet. */
     bool wants_offered() const;
-    /** Asks for that memory. The caller has a ContextLifetimeLock. */
+    /** Asks for that memory. wants_offered() has just been true, and the caller has a
+     * ContextLifetimeLock. */
     void map_offered();
 
     struct Opened {

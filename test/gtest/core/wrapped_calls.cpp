@@ -75,7 +75,6 @@ struct Budget {
     bool limited = false;
     unsigned remaining = 0;
     unsigned used = 0;
-    std::chrono::nanoseconds delay{0};
 
     /** Counts a call; false when it fails. */
     bool take() {
@@ -133,7 +132,6 @@ bool is_interrupted(off_t length) {
 /** Copies unless that is refused, as all later ones are then. */
 template <typename Function, typename... Arguments>
 ssize_t copy(Function function, Budget *budget, Arguments... arguments) {
-    std::chrono::nanoseconds delay;
     {
         std::lock_guard<std::mutex> lock(mutex);
         if (!budget->take()) {
@@ -141,10 +139,6 @@ ssize_t copy(Function function, Budget *budget, Arguments... arguments) {
             errno = EPERM;
             return -1;
         }
-        delay = budget->delay;
-    }
-    const auto end = std::chrono::steady_clock::now() + delay;
-    while (std::chrono::steady_clock::now() < end) {
     }
     return function(arguments...);
 }
@@ -302,19 +296,14 @@ const char *FailingCall::name() const {
 
 RefusedCopies::RefusedCopies(unsigned reads_before, unsigned writes_before) {
     std::lock_guard<std::mutex> lock(mutex);
-    read_budget = {true, reads_before, 0, {}};
-    write_budget = {true, writes_before, 0, {}};
+    read_budget = {true, reads_before, 0};
+    write_budget = {true, writes_before, 0};
 }
 
 RefusedCopies::~RefusedCopies() {
     std::lock_guard<std::mutex> lock(mutex);
     read_budget = {};
     write_budget = {};
-}
-
-void RefusedCopies::slow_down(std::chrono::nanoseconds delay) {
-    std::lock_guard<std::mutex> lock(mutex);
-    read_budget.delay = write_budget.delay = delay;
 }
 
 unsigned RefusedCopies::reads() const {

@@ -3,7 +3,6 @@
 // with --wrap (ld(1)) for each of them; without an object of this file they do what they always do.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 
@@ -59,8 +58,6 @@ public:
     ~RefusedCopies();
     RefusedCopies(const RefusedCopies &) = delete;
     RefusedCopies &operator=(const RefusedCopies &) = delete;
-    /** From now on each copy takes so much longer. */
-    void slow_down(std::chrono::nanoseconds delay);
     /** Copies of both kinds that were tried. */
     unsigned reads() const;
     unsigned writes() const;

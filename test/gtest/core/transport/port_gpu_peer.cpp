@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 namespace gpushm::test {
 namespace {
@@ -223,7 +224,10 @@ Peer::Answer Peer::await_answer() {
 }
 
 RemoteMemory Peer::allocate(size_t length, Buffer::Allocator allocator) {
-    return ask(Operation::allocate, length, std::string(1, static_cast<char>(allocator))).memory;
+    const RemoteMemory memory =
+        ask(Operation::allocate, length, std::string(1, static_cast<char>(allocator))).memory;
+    same_addresses_ += memory.address == std::exchange(last_address_, memory.address) ? 1 : 0;
+    return memory;
 }
 
 void Peer::release() {

@@ -27,6 +27,8 @@ public:
 
     // Each waits until it is done, and progresses the port meanwhile.
     RemoteMemory allocate(size_t length, Buffer::Allocator allocator = Buffer::Allocator::device);
+    /** How often allocate() gave memory at the address of the one before. */
+    unsigned same_addresses() const { return same_addresses_; }
     void release();
     void fill(uint64_t seed);
     bool holds(uint64_t seed);
@@ -73,6 +75,8 @@ private:
     TestPort *port_ = nullptr;
     MailboxAddress mailbox_ = {};
     uint64_t owner_ = 0;
+    uint64_t last_address_ = 0;
+    unsigned same_addresses_ = 0;
 };
 
 /** Starts an operation of this process and waits for its end. */
