@@ -58,12 +58,11 @@ bool same(const Exported &one, const Exported &other) {
            one.heap_offset == other.heap_offset && one.buffer_id == other.buffer_id;
 }
 
-// Whether the exporter had `one`, which is small, where it has `other` now.
+// Whether the exporter had `one`, which is small, where it has `other` of another size now.
 bool at_one_place(const Exported &one, const Exported &other) {
-    constexpr std::size_t kLeast = 32 << 10;
-    constexpr std::size_t kEnd = 1 << 20;
+    constexpr std::size_t kMost = 1 << 20;
     return one.process == other.process && one.file_identity == other.file_identity &&
-           !same(one, other) && one.bytes >= kLeast && one.bytes < kEnd &&
+           one.bytes <= kMost && one.bytes != other.bytes &&
            one.address < other.address + other.bytes && other.address < one.address + one.bytes;
 }
 

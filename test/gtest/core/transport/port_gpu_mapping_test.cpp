@@ -275,20 +275,22 @@ TEST(PortGpuMapping, MemoryThatWasReallocatedIsMappedAnew) {
     EXPECT_EQ(reallocated.run(), 0);
 }
 
-/** The driver does not open small memory as long as a mapping of what was there before is open. */
+/** The driver does not open small memory as long as a mapping of memory of another size that was
+ * there before is open. */
 FreshProcess small_reallocated("small-memory-reallocated", [] {
     constexpr size_t kSmall = 64 << 10;
     constexpr uint64_t kMessages = 300;
     Pair pair(1);
     CHECK(pair.start());
-    Buffer local(MemoryKind::device, kSmall);
     for (uint64_t life = 0; life < 4; ++life) {
-        const RemoteMemory remote = pair.peer.allocate(kSmall);
-        CHECK(get_patterns(pair, local, kSmall, remote, life * 1000, kMessages) == 0);
+        const size_t length = kSmall >> life;
+        Buffer local(MemoryKind::device, length);
+        const RemoteMemory remote = pair.peer.allocate(length);
+        CHECK(get_patterns(pair, local, length, remote, life * 1000, kMessages) == 0);
         pair.peer.fill(life);
         pair.peer.reset_calls();
-        CHECK(pair.get(local.data(), kSmall, remote) == Status::ok &&
-              local.check(0, kSmall, life, 0).empty());
+        CHECK(pair.get(local.data(), length, remote) == Status::ok &&
+              local.check(0, length, life, 0).empty());
         CHECK(pair.peer.calls("cuMemcpyAsync") == 0);  // mapped
         pair.peer.release();
     }
