@@ -121,8 +121,8 @@ std::vector<abi::Option> options() {
          "Copy small messages with gpushm's standby kernel, which is resident on the GPU while "
          "the\n"
          "process waits for messages, in half the time of a copy by the driver. x86-64 only.\n"
-         "auto or try: after several small messages, where gpushm measures that the program is\n"
-         "faster with it. yes: from the first message on. no: never.",
+         "auto or try: after several small messages, where the program does not wait for all\n"
+         "work of the GPU in each step. yes: from the first message on. no: never.",
          OptionType::ternary_auto, offsetof(InterfaceConfig, standby)},
         {"STANDBY_LIFE", "500us",
          "Tuning constant: time after which the standby kernel leaves the GPU in any case; at "

@@ -57,14 +57,12 @@ bool CopyEngine::give_to_standby(const CopyJob &job, Means &means, StandbyTicket
         return false;
     }
     StandbyKernel &standby = *means.context->standby;
-    // StandbyWorth compares steps by the number of their copies: a copy counts whatever else is
-    // under way.
-    standby.note_copy();
+    const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
+    standby.note_copy(is_managed);
     if (std::max(job.length, job.transfer_bytes) >
         standby_limit(job, {standby.is_cluster(), from_host, idle()})) {
         return false;
     }
-    const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
     if (is_managed && !idle() && !standby.alive()) {
         // Several copies of managed memory cost more than a launch:
         // doc/decisions/standby-when-launched.md.

@@ -17,7 +17,7 @@ namespace {
 
 // So many small copies, with pauses no longer than that, make the next one likely.
 constexpr uint32_t kMinCopies = 4;
-constexpr uint64_t kLongestPauseNs = StandbyWorth::kLongPauseNs;
+constexpr uint64_t kLongestPauseNs = 10'000'000;
 
 // When a launch costs less than it gains: doc/decisions/standby-when-launched.md.
 constexpr uint64_t kIdleBeforeLaunchNs = 1000;
@@ -58,42 +58,21 @@ StandbyKernel::~StandbyKernel() {
     queue_.free();
 }
 
-void StandbyKernel::note_copy() {
+void StandbyKernel::note_copy(bool is_costly) {
     const uint64_t now = monotonic_nanoseconds();
     const bool recent = now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
     last_copy_.store(now, std::memory_order_relaxed);
     const uint32_t copies = recent ? copies_.load(std::memory_order_relaxed) + 1 : 1;
     copies_.store(copies, std::memory_order_relaxed);
     if (config_.mode == StandbyConfig::Mode::when_it_pays) {
-        weigh(now);
+        // Where waits are not seen, the kernel leaves by itself whenever the process does not poll.
+        const uint64_t ends = driver_waits_hooked() ? StandbyDemand::instance().absences()
+                                                    : launch_.load(std::memory_order_relaxed);
+        runs_.note_copy(ends, is_costly ? CopyRuns::kLong : 1);
     }
     if (is_in_use(now)) {
         StandbyDemand::instance().want();
     }
-}
-
-/** A copy during which another thread does this is not counted. */
-void StandbyKernel::weigh(uint64_t now) {
-    if (weighing_.test_and_set(std::memory_order_acquire)) {
-        return;
-    }
-    const bool was_trying = worth_.is_trying();
-    worth_.note_copy(now, StandbyDemand::instance().absences());
-    const bool pays = worth_.wants_kernel();
-    if (was_trying && !worth_.is_trying()) {
-        GPUSHM_LOG(debug,
-                   "%s standby kernel from now on: of a step each small copy took %.1f us with it "
-                   "lately, %.1f without",
-                   pays ? "the" : "no", worth_.compared_ns(true) / 1000,
-                   worth_.compared_ns(false) / 1000);
-    }
-    if (pays != pays_.load(std::memory_order_relaxed)) {
-        pays_.store(pays, std::memory_order_relaxed);
-        if (!pays) {
-            dismiss();
-        }
-    }
-    weighing_.clear(std::memory_order_release);
 }
 
 void StandbyKernel::load() {
@@ -142,8 +121,7 @@ bool StandbyKernel::convert_limits(const CudaDriver *driver) {
 
 bool StandbyKernel::is_in_use(uint64_t now) const {
     const uint32_t enough = config_.mode == StandbyConfig::Mode::whenever_possible ? 1 : kMinCopies;
-    return pays_.load(std::memory_order_relaxed) &&
-           copies_.load(std::memory_order_relaxed) >= enough &&
+    return runs_.are_long() && copies_.load(std::memory_order_relaxed) >= enough &&
            now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
 }
 
@@ -305,7 +283,7 @@ void StandbyKernel::give_up(const char *why, CUresult result) {
 // ---------------------------------------------------------------- commands
 
 bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
-    if (!pays_.load(std::memory_order_relaxed) || !alive() || copy.length > kStandbyLength) {
+    if (!runs_.are_long() || !alive() || copy.length > kStandbyLength) {
         return false;
     }
     const std::lock_guard<std::mutex> lock(queue_.mutex());

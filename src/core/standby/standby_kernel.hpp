@@ -4,16 +4,15 @@
 
 #include "core/cuda/cuda_driver.hpp"
 #include "core/kernels/standby_protocol.hpp"
+#include "core/standby/copy_runs.hpp"
 #include "core/standby/standby_queue.hpp"
-#include "core/standby/standby_worth.hpp"
 
 #include <atomic>
 #include <cstdint>
 
 namespace gpushm {
 
-/** When the kernel runs. when_it_pays: if StandbyWorth finds that the process is quicker with it.
- */
+/** When the kernel runs. when_it_pays: where CopyRuns are long. */
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };
     Mode mode = Mode::off;
@@ -39,8 +38,8 @@ public:
     ~StandbyKernel();
 
     /** Counts a small copy that is made for a message: small copies make the kernel worth a launch.
-     */
-    void note_copy();
+     * `is_costly`: the driver takes longer for it than a launch takes. */
+    void note_copy(bool is_costly = false);
 
     /** Whether give() would take a command now, if there is room for it. */
     bool alive() const;
@@ -95,7 +94,6 @@ private:
     enum class Code { absent, loading, loaded, unusable };
     bool convert_limits(const CudaDriver *driver);
     bool is_in_use(uint64_t now) const;
-    void weigh(uint64_t now);
     bool has_left() const { return has_left(launch_.load(std::memory_order_relaxed)); }
     bool has_left(uint32_t launch) const;
     void await_end();
@@ -123,9 +121,7 @@ private:
         nullptr};                         // null: there is none, or it could not be launched
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
-    std::atomic_flag weighing_ = ATOMIC_FLAG_INIT;  // a thread weighs; others do not wait for it
-    StandbyWorth worth_;
-    std::atomic<bool> pays_{true};       // what it says
+    CopyRuns runs_;
     std::atomic<uint32_t> launch_{0};    // number of the last launch, which begins; 0: none
     std::atomic<uint32_t> launched_{0};  // of the last one that the driver has taken
     std::atomic<bool> running_{false};   // it was launched and is not known to have left

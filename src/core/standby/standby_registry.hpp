@@ -64,8 +64,6 @@ public:
         const bool complete_;
     };
 
-    /** How many absences there were: nearly all of them are waits for a GPU. */
-    static uint64_t absences() { return StandbyDemand::instance().absences(); }
     /** Whether a kernel runs, or will where a thread waits. */
     static bool wanted() { return StandbyDemand::instance().wanted(); }
 

@@ -5,9 +5,11 @@
 
 #include "core/copy/copy_any.hpp"
 #include "core/copy/copy_batch.hpp"
+#include "core/cuda/driver_watch.hpp"
 #include "core/kernels/kernel_image.hpp"
 #include "core/shm/segment.hpp"
 #include "core/standby/gpu_claims.hpp"
+#include "core/standby/standby_demand.hpp"
 #include "core/standby/standby_registry.hpp"
 
 #include <sys/mman.h>
@@ -758,45 +760,51 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
     EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
 }
 
-/** The steps of a program: a small copy, and a wait for a message that takes longer where there is
- * to be a kernel, or less long. */
+/** The steps of a program: a wait for the GPU, where it has one, a small copy, and a wait for a
+ * message. */
 class StandbySteps : public Standby {
 protected:
-    static constexpr unsigned kSteps = 200;
-    static constexpr std::chrono::microseconds kShort{30};
-    static constexpr std::chrono::microseconds kLong{90};
+    static constexpr unsigned kSteps = 100;
+
+    void SetUp() override {
+        Standby::SetUp();
+        waits_were_hooked_ = DriverWatch::instance().waits.exchange(true);
+    }
+    void TearDown() override {
+        DriverWatch::instance().waits = waits_were_hooked_;
+        if (kernel_ != nullptr) {
+            kernel_->dismiss();
+        }
+        Standby::TearDown();
+    }
 
     struct Seen {
-        unsigned with_kernel = 0;  // steps in which one was wanted, or there
+        unsigned wanting = 0;  // steps that wanted a kernel
         uint64_t launches = 0;
     };
 
-    Seen run(std::chrono::microseconds with, std::chrono::microseconds without) {
+    Seen run(bool waits, bool is_costly = false) {
         Seen seen;
         const uint64_t before = calls("cuLaunchKernel");
         for (unsigned i = 0; i < kSteps; ++i) {
-            kernel_->note_copy();
+            if (waits) {
+                StandbyDemand::instance().begin_absence();
+                StandbyDemand::instance().end_absence();
+            }
+            kernel_->note_copy(is_costly);
             const bool wanted = kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
-            tend_for(wanted ? with : without);
-            seen.with_kernel += wanted ? 1 : 0;
+            tend_for(std::chrono::microseconds(5));
+            seen.wanting += wanted ? 1 : 0;
         }
         seen.launches = calls("cuLaunchKernel") - before;
         return seen;
     }
-    /** Trials come between, and times in which this thread is kept from its core. */
-    template <typename Condition>
-    bool run_until(std::chrono::microseconds with, std::chrono::microseconds without,
-                   Condition condition) {
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (std::chrono::steady_clock::now() < end) {
-            if (condition(run(with, without))) {
-                return true;
-            }
-        }
-        return false;
+    /** The kernel of an earlier step has left. */
+    void await_absence() {
+        kernel_->dismiss();
+        ASSERT_TRUE(await_death());
+        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
     }
-    static bool stays_away(const Seen &seen) { return seen.with_kernel == 0 && seen.launches == 0; }
-    static bool is_there(const Seen &seen) { return seen.with_kernel == kSteps; }
 
 private:
     void tend_for(std::chrono::microseconds time) {
@@ -805,48 +813,64 @@ private:
             kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
         }
     }
+
+    bool waits_were_hooked_ = false;
 };
 
-/** Its beat would keep it there for a second. */
-TEST_F(StandbySteps, StaysAwayWhereStepsAreLongerWithIt) {
+TEST_F(StandbySteps, HaveNoKernelWhereEachWaitsForTheGpu) {
     SKIP_UNLESS_SIMULATED();
     make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
-    reset_calls();
-    EXPECT_TRUE(run_until(kLong, kShort, stays_away));
+    run(true);
+    await_absence();
+    const Seen seen = run(true);
+    EXPECT_EQ(seen.wanting, 0u);
+    EXPECT_EQ(seen.launches, 0u);
     EXPECT_FALSE(kernel_->is_there());
-    EXPECT_GT(calls("cuLaunchKernel"), 0u) << "it was not tried";
 }
 
-TEST_F(StandbySteps, ComesWhereStepsAreShorterWithIt) {
+TEST_F(StandbySteps, HaveAKernelAgainWhereTheProgramCeasesToWait) {
     SKIP_UNLESS_SIMULATED();
     make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
-    EXPECT_TRUE(run_until(kShort, kLong, is_there));
+    run(true);
+    await_absence();
+    // The copy of the last step that waits is the first one of the run.
+    EXPECT_EQ(run(false).wanting, kSteps + 1 - (CopyRuns::kLong - 1));
     EXPECT_TRUE(tend_until([this] { return kernel_->is_there(); }));
 }
 
-TEST_F(StandbySteps, ComesBackWhenTheProgramChanges) {
+TEST_F(StandbySteps, HaveAKernelWhereCopiesAreCostly) {
     SKIP_UNLESS_SIMULATED();
     make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
-    ASSERT_TRUE(run_until(kLong, kShort, stays_away));
-    EXPECT_TRUE(run_until(kShort, 3 * kLong, is_there));
-    EXPECT_TRUE(run_until(kLong, kShort, stays_away));
+    run(true);
+    // The first copies say how likely the next one is.
+    EXPECT_EQ(run(true, true).wanting, kSteps);
 }
 
-TEST_F(StandbySteps, IsThereInAnyCaseWhereItIsForced) {
+TEST_F(StandbySteps, HaveAKernelInAnyCaseWhereItIsForced) {
     SKIP_UNLESS_SIMULATED();
     make(kLongLife, StandbyConfig::Mode::whenever_possible, kLongLife);
-    for (int i = 0; i < 3; ++i) {
-        const Seen seen = run(kLong, kShort);
-        EXPECT_GT(seen.with_kernel,
-                  kSteps / 2);  // not where this thread was kept from its core for long
-    }
+    EXPECT_EQ(run(true).wanting, kSteps);
 }
 
-/** By which it sees that a program waits for the GPU in each of its steps. */
-TEST_F(Standby, AbsencesAreCounted) {
-    const uint64_t before = StandbyKernels::instance().absences();
-    { const StandbyKernels::Absence absence; }
-    EXPECT_EQ(StandbyKernels::instance().absences(), before + 1);
+/** There the kernel leaves whenever the process does not poll: each of its launches serves one
+ * step. */
+TEST_F(StandbySteps, HaveFewKernelsWhereWaitsAreNotSeen) {
+    SKIP_UNLESS_SIMULATED();
+    DriverWatch::instance().waits = false;
+    make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
+    unsigned steps_with_kernel = 0;
+    for (unsigned i = 0; i < kSteps; ++i) {
+        kernel_->note_copy();
+        if (kernel_->tend(StandbyKernel::Moment::idle, true, now_ns())) {
+            ++steps_with_kernel;
+            while (!kernel_->is_there()) {
+                kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+            }
+            await_absence();
+        }
+    }
+    EXPECT_GT(steps_with_kernel, 0u);
+    EXPECT_LE(steps_with_kernel, 3 + 2 * kSteps / CopyRuns::kLong);
 }
 
 TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
