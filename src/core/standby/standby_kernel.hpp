@@ -38,7 +38,7 @@ public:
     ~StandbyKernel();
 
     /** Counts a small copy that is made for a message: small copies make the kernel worth a launch.
-     * `is_costly`: the driver takes longer for it than a launch takes. */
+     * `is_costly`: the launch alone gains time (doc/decisions/standby-runs.md). */
     void note_copy(bool is_costly = false);
 
     /** Whether give() would take a command now, if there is room for it. */
