@@ -97,8 +97,9 @@ std::vector<abi::Option> options() {
         {"OPENMPI_STAGING", "8k",
          "Tuning constant: a message of a derived datatype in device memory with at least this "
          "many\n"
-         "bytes is packed in device memory as a whole; a smaller one is packed in host memory, in\n"
-         "pieces. Below the default most messages take as long either way.\n"
+         "bytes is packed in device memory; a smaller one is packed in host memory, up to 8 KiB "
+         "as\n"
+         "a whole, otherwise in pieces.\n"
          "0: all are packed in device memory, inf: none.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
         {"OPENMPI_HOST_COLLECTIVES", "64k",

@@ -29,6 +29,7 @@ Registry::Registry() {
     add_atomics(*this);
     add_files(*this);
     add_lifetimes(*this);
+    add_driver_calls(*this);
 }
 
 Registry::~Registry() {

@@ -62,5 +62,6 @@ void add_one_sided(Registry &registry);
 void add_atomics(Registry &registry);
 void add_files(Registry &registry);
 void add_lifetimes(Registry &registry);
+void add_driver_calls(Registry &registry);
 
 }  // namespace gpushm::mpi_test::operations

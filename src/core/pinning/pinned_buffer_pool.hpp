@@ -8,7 +8,7 @@
 
 namespace gpushm {
 
-/** Blocks of one size in one mapping of 2 MiB. The mapping is made when a block is first taken, and
+/** Blocks of one size in one mapping. The mapping is made when a block is first taken, and
  * page-locked when a GPU first copies to or from it (SegmentTable). It stays for the life of the
  * process. A forked child makes its own mapping, because the driver goes on using the pages of the
  * parent. Thread safe, and takes no lock: a forked child never waits for a thread that it does not
@@ -17,12 +17,16 @@ class PinnedBufferPool {
 public:
     static constexpr size_t kBlockBytes = 128u << 10;
     static constexpr size_t kBlocks = 16;
+    static constexpr size_t kSmallBlockBytes = 8u << 10;
+    static constexpr size_t kSmallBlocks = 64;
 
-    /** The one of the process; never destroyed. */
+    /** kBlocks of kBlockBytes; never destroyed. */
     static PinnedBufferPool &instance();
+    /** kSmallBlocks of kSmallBlockBytes; never destroyed. */
+    static PinnedBufferPool &of_small_blocks();
 
-    /** kBlockBytes bytes at a multiple of the page size; the contents are not defined. Null when
-     * all are taken, or there is no memory. */
+    /** A block at a multiple of the page size; the contents are not defined. Null when all are
+     * taken, or there is no memory. */
     void *take();
 
     /** `block` is an answer of take(), and no copy uses it any more. A forked child may also give
@@ -30,18 +34,22 @@ public:
     void give_back(void *block);
 
 private:
-    constexpr PinnedBufferPool() = default;
+    constexpr PinnedBufferPool(size_t block_bytes, size_t blocks)
+        : block_bytes_(block_bytes), blocks_(blocks) {}
 
+    size_t bytes() const { return blocks_ * block_bytes_; }
     unsigned char *memory();
-    static unsigned char *make_memory();
-    static void forget_memory();
+    unsigned char *make_memory() const;
+    void forget_memory();
 
+    const size_t block_bytes_;
+    const size_t blocks_;
     std::atomic<unsigned char *> memory_{nullptr};
-    std::atomic<uint32_t> taken_{0};  // a bit for each block
+    std::atomic<uint64_t> taken_{0};  // a bit for each block
 };
 
-/** At least `bytes` bytes, which the destructor gives back: a block of PinnedBufferPool, or
- * ordinary memory where the pool has no block of that size. */
+/** At least `bytes` bytes, which the destructor gives back: a block of a PinnedBufferPool, or
+ * ordinary memory where the pools have no block of that size. */
 class HostBlock {
 public:
     explicit HostBlock(size_t bytes);
@@ -51,12 +59,14 @@ public:
 
     /** Null: there is no memory. */
     void *address() const { return address_; }
+    bool is_of_pool() const { return block_ != nullptr; }
 
     /** Keeps the memory for ever, because a GPU may still use it. */
     void leave() { block_ = address_ = nullptr; }
 
 private:
-    void *block_;  // of PinnedBufferPool; null: none
+    PinnedBufferPool &pool_;
+    void *block_;  // of the pool; null: none
     void *address_;
 };
 

@@ -61,6 +61,10 @@ ucs_status_ptr_t submit(std::unique_ptr<StagedMessage> message, ucp_request_para
     message->set_completion(std::move(completion));
     parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     parameters.user_data = message.get();
+    if (message->is_in_host_memory()) {
+        parameters.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        parameters.memory_type = UCS_MEMORY_TYPE_HOST;
+    }
     const ucs_status_ptr_t request = post(message->block(), message->bytes(), &parameters);
     StagedMessage::submitted(std::move(message), request);
     return request;
@@ -220,12 +224,10 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
 
 /** None are staged where derived datatypes may fail between hosts: the sender may be a host buffer,
  * whose derived datatype then arrives for a contiguous receive. */
-size_t limit_of_receives() {
-    return first_protocols_between_hosts() ? kUnlimited : limits().staging;
-}
-
 std::unique_ptr<StagedMessage> make_room(void *buffer, size_t count, ucp_datatype_t datatype) {
-    return StagedMessage::create(buffer, count, datatype, limit_of_receives());
+    return first_protocols_between_hosts()
+               ? nullptr
+               : StagedMessage::create(buffer, count, datatype, limits().staging);
 }
 
 /** UCX calls back in any case, also if the message is complete at once. */

@@ -50,7 +50,9 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
-    if (bytes == 0 || bytes < limit || buffer == nullptr) {
+    const bool in_host_memory = bytes < limit;
+    if (bytes == 0 || buffer == nullptr ||
+        (in_host_memory && bytes > PinnedBufferPool::kSmallBlockBytes)) {
         return nullptr;
     }
     const MemoryInfo info =
@@ -65,18 +67,30 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
         return nullptr;  // it is in several kinds of memory
     }
     std::unique_ptr<StagedMessage> message(
-        new StagedMessage(buffer, bytes, std::move(layout), info));
-    return message->block() != nullptr ? std::move(message) : nullptr;
+        new StagedMessage(buffer, bytes, in_host_memory, std::move(layout), info));
+    return message->has_block() ? std::move(message) : nullptr;
 }
 
-StagedMessage::StagedMessage(void *buffer, size_t bytes, std::shared_ptr<const PackedLayout> layout,
-                             const MemoryInfo &info)
-    : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), info_(info), block_(bytes, info) {
+StagedMessage::StagedMessage(void *buffer, size_t bytes, bool in_host_memory,
+                             std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info)
+    : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), info_(info) {
+    if (in_host_memory) {
+        host_block_.emplace(bytes);
+    } else {
+        device_block_.emplace(bytes, info);
+    }
     under_way().living.fetch_add(1, std::memory_order_relaxed);
 }
 
+/** Copies of rows into pageable memory are slower than UCP's own packing. */
+bool StagedMessage::has_block() const {
+    return host_block_ ? host_block_->is_of_pool() : block() != nullptr;
+}
+
 StagedMessage::~StagedMessage() {
-    RowViews::instance().remove(block());
+    if (!is_in_host_memory()) {
+        RowViews::instance().remove(block());
+    }
     under_way().living.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -84,7 +98,7 @@ StagedMessage::~StagedMessage() {
 
 /** The elements as equal rows; empty unless copy engines of all processes can access them. */
 std::optional<StridedRows> StagedMessage::rows() const {
-    if (layout_->pieces.size() != 1 || others_reach_gpu_memory()) {
+    if (is_in_host_memory() || layout_->pieces.size() != 1 || others_reach_gpu_memory()) {
         return std::nullopt;
     }
     const CopyPiece &piece = layout_->pieces.front();
@@ -157,6 +171,19 @@ bool StagedMessage::copy(Way way, size_t length) const {
                         });
 }
 
+/** Whether one launch copies all pieces. Between a GPU and host memory, the copy engine is quicker
+ * for a piece that is alone (doc/decisions/copy-many-pieces.md). */
+bool StagedMessage::is_for_kernel() const {
+    if (is_in_host_memory() && layout_->pieces.size() == 1) {
+        return false;
+    }
+    const auto *first = static_cast<const char *>(buffer_) + layout_->first_byte;
+    const auto extent = static_cast<size_t>(layout_->end - layout_->first_byte);
+    BorrowedEngine engine;
+    return engine->is_in_reach(info_, first, extent) &&
+           (!is_in_host_memory() || engine->is_in_reach(info_, block(), bytes_));
+}
+
 bool StagedMessage::copy_elements(Way way, size_t length) const {
     const auto in = [](const void *base, const void *offset) {
         return reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(base) +
@@ -165,7 +192,7 @@ bool StagedMessage::copy_elements(Way way, size_t length) const {
     std::vector<CopyPiece> pieces =
         length == bytes_ ? layout_->pieces : beginning(*layout_, length);
     for (CopyPiece &piece : pieces) {
-        void *packed = in(block_.address(), piece.destination);
+        void *packed = in(block(), piece.destination);
         void *elements = in(buffer_, piece.source);
         const CopyRows rows = piece.rows;
         piece = way == Way::pack
@@ -175,10 +202,8 @@ bool StagedMessage::copy_elements(Way way, size_t length) const {
                                 piece.length,
                                 {rows.count, rows.source_pitch, rows.destination_pitch}};
     }
-    const auto *first = static_cast<const char *>(buffer_) + layout_->first_byte;
-    const auto extent = static_cast<size_t>(layout_->end - layout_->first_byte);
-    const bool in_reach = BorrowedEngine()->is_in_reach(info_, first, extent);
-    return (in_reach ? copy_pieces_within(info_, pieces) : copy_pieces(pieces)) == Status::ok;
+    return (is_for_kernel() ? copy_pieces_within(info_, pieces) : copy_pieces(pieces)) ==
+           Status::ok;
 }
 
 // ---------------------------------------------------------------- life

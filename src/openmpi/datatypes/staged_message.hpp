@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A message of a derived datatype, whose elements are in one block of GPU memory while UCX
-// transfers it.
+// A message of a derived datatype, whose elements are in one block of memory while UCX transfers
+// it.
 #pragma once
 
 #include "core/copy/row_views.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "openmpi/datatypes/generic_datatypes.hpp"
 
 #include <ucp/api/ucp.h>
@@ -26,15 +27,18 @@ using Completion =
  * safe. An object belongs to one thread at a time. */
 class StagedMessage {
 public:
-    /** Null: the message is not staged, because it has no derived datatype, fewer than `limit`
-     * bytes or no device memory, or because no block can be allocated. The block is empty. */
+    /** The block is empty, and in device memory if the message has `limit` bytes or more. A shorter
+     * message has one in page-locked host memory, if it is not longer than
+     * PinnedBufferPool::kSmallBlockBytes. Null: the message is not staged, because it has no
+     * derived datatype, another length or no device memory, or because there is no block. */
     static std::unique_ptr<StagedMessage> create(void *buffer, size_t count,
                                                  ucp_datatype_t datatype, size_t limit);
     ~StagedMessage();
     StagedMessage(const StagedMessage &) = delete;
     StagedMessage &operator=(const StagedMessage &) = delete;
 
-    void *block() const { return block_.address(); }
+    void *block() const { return host_block_ ? host_block_->address() : device_block_->address(); }
+    bool is_in_host_memory() const { return host_block_.has_value(); }
     size_t bytes() const { return bytes_; }
     void set_completion(Completion completion) { completion_ = std::move(completion); }
 
@@ -62,20 +66,23 @@ public:
 private:
     enum class Way { pack, unpack };
 
-    StagedMessage(void *buffer, size_t bytes, std::shared_ptr<const PackedLayout> layout,
-                  const MemoryInfo &info);
+    StagedMessage(void *buffer, size_t bytes, bool in_host_memory,
+                  std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info);
+    bool has_block() const;
     std::optional<StridedRows> rows() const;
     static std::unique_ptr<StagedMessage> make(void *buffer, size_t count, ucp_datatype_t datatype,
                                                size_t limit);
     bool copy(Way way, size_t length) const;
+    bool is_for_kernel() const;
     bool copy_elements(Way way, size_t length) const;
     bool retire(void *request);
 
     void *const buffer_;
     const size_t bytes_;  // packed
     const std::shared_ptr<const PackedLayout> layout_;
-    const MemoryInfo info_;  // of the elements
-    const DeviceBlock block_;
+    const MemoryInfo info_;                    // of the elements
+    std::optional<DeviceBlock> device_block_;  // one of the two
+    std::optional<HostBlock> host_block_;
     Completion completion_;
 
     // Protected by the lock of all messages.

@@ -18,7 +18,7 @@ inline bool switches_off(const char *value) {
 /** Sizes in bytes, by which one of two ways is chosen. */
 struct Limits {
     /** UCX_GPUSHM_OPENMPI_STAGING: a message of a derived datatype in device memory is packed there
-     * as a whole from this size on. kUnlimited: never. */
+     * from this size on. kUnlimited: never. */
     size_t staging = 8u << 10;
     /** UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES: collective operations on GPU buffers run in host memory
      * up to a share of this size (small_collectives.hpp). kUnlimited: reductions also keep their

@@ -322,7 +322,7 @@ FreshProcess lists_left("row-copy-lists-left", [] {
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr);
     CHECK(load_kernels(context));
-    constexpr size_t kPieces = 100;
+    constexpr size_t kPieces = 300;  // their list is not a small block
     Buffer source(MemoryKind::device, kPieces * 64);
     Buffer destination(MemoryKind::device, kPieces * 64);
     const std::vector<CopyPiece> pieces = scattered(destination, source, kPieces);

@@ -10,10 +10,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <set>
 #include <thread>
+#include <set>
 #include <vector>
 
 namespace gpushm {
@@ -105,8 +108,8 @@ TEST_F(PinnedBufferPoolTest, OrdinaryMemoryIsThereForOthers) {
     device.fill(5);
     {
         const HostBlock large(2 * kBytes);
-        const HostBlock small(8);
-        for (const HostBlock *block : {&large, &small}) {
+        const HostBlock taken_by_others(PinnedBufferPool::kSmallBlockBytes + 1);
+        for (const HostBlock *block : {&large, &taken_by_others}) {
             auto *bytes = static_cast<unsigned char *>(block->address());
             ASSERT_NE(bytes, nullptr);
             EXPECT_EQ(query_memory(bytes).kind, MemoryKind::host);
@@ -118,6 +121,29 @@ TEST_F(PinnedBufferPoolTest, OrdinaryMemoryIsThereForOthers) {
     const HostBlock large(kBytes + 1);
     EXPECT_EQ(take_all(), taken) << "nothing of ours was used for it";
     give_back(taken);
+}
+
+TEST_F(PinnedBufferPoolTest, SmallOnesAreMoreAndApart) {
+    constexpr size_t kSmall = PinnedBufferPool::kSmallBlockBytes;
+    std::vector<std::unique_ptr<HostBlock>> taken;
+    std::set<unsigned char *> addresses;
+    for (size_t i = 0; i < PinnedBufferPool::kSmallBlocks; ++i) {
+        taken.push_back(std::make_unique<HostBlock>(i % 2 == 0 ? kSmall : 1));
+        ASSERT_TRUE(taken.back()->is_of_pool());
+        addresses.insert(static_cast<unsigned char *>(taken.back()->address()));
+    }
+    EXPECT_EQ(addresses.size(), taken.size());
+    EXPECT_EQ(*addresses.rbegin() - *addresses.begin(),
+              static_cast<ptrdiff_t>((taken.size() - 1) * kSmall));
+    {
+        const HostBlock one_more(kSmall);
+        EXPECT_NE(one_more.address(), nullptr);
+        EXPECT_FALSE(one_more.is_of_pool());
+    }
+    EXPECT_EQ(count_free_pinned_buffer_pool(), PinnedBufferPool::kBlocks);
+    void *const last = taken.back()->address();
+    taken.pop_back();
+    EXPECT_EQ(HostBlock(kSmall).address(), last);
 }
 
 /** Takes blocks, each for a moment; the number of those that another thread had, too. */
@@ -158,17 +184,20 @@ bool is_mapped(void *address) {
 /** The driver goes on using the pages that the parent had, which must not become the child's. */
 TEST_F(PinnedBufferPoolTest, AForkedChildHasItsOwn) {
     auto *parents = static_cast<unsigned char *>(blocks_.take());
+    auto *parents_small = static_cast<unsigned char *>(PinnedBufferPool::of_small_blocks().take());
     memset(parents, 1, kBytes);
+    memset(parents_small, 1, PinnedBufferPool::kSmallBlockBytes);
     const pid_t child = fork();
     if (child == 0) {
-        if (is_mapped(parents)) {
+        if (is_mapped(parents) || is_mapped(parents_small)) {
             _exit(1);
         }
         const std::vector<unsigned char *> own = take_all();
         for (unsigned char *block : own) {
             memset(block, 2, kBytes);
         }
-        _exit(own.size() == 16 ? 0 : 2);
+        void *const small = PinnedBufferPool::of_small_blocks().take();
+        _exit(own.size() == 16 && small != nullptr ? 0 : 2);
     }
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -176,6 +205,8 @@ TEST_F(PinnedBufferPoolTest, AForkedChildHasItsOwn) {
     EXPECT_EQ(parents[0], 1);
     EXPECT_EQ(parents[kBytes - 1], 1);
     blocks_.give_back(parents);
+    EXPECT_EQ(parents_small[0], 1);
+    PinnedBufferPool::of_small_blocks().give_back(parents_small);
 }
 
 }  // namespace

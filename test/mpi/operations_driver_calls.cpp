@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How many copies of the driver a message costs. Counted by the simulated driver.
+#include "operations_registry.hpp"
+#include "operations_types.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace gpushm::mpi_test::operations {
+namespace {
+
+using CallCount = unsigned long (*)(const char *);
+
+// Null: the driver does not count.
+CallCount counter() {
+    static void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    static const auto count = reinterpret_cast<CallCount>(
+        driver != nullptr ? dlsym(driver, "simcuda_call_count") : nullptr);
+    return count;
+}
+
+unsigned long copies_so_far() {
+    unsigned long sum = 0;
+    for (const char *function :
+         {"cuMemcpy2DAsync", "cuMemcpyAsync", "cuMemcpyBatchAsync", "cuLaunchKernel"}) {
+        sum += counter()(function);
+    }
+    return sum;
+}
+
+// Single elements at unequal distances.
+LayoutPtr make_scattered() {
+    constexpr int kElements = 200;
+    std::vector<int> places;
+    std::vector<Piece> pieces;
+    for (int i = 0; i < kElements; ++i) {
+        places.push_back(4 * i + i * i % 3);
+        pieces.push_back({make_int(), places.back() * static_cast<ptrdiff_t>(sizeof(int)), 1});
+    }
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_Type_create_indexed_block(kElements, 1, places.data(), MPI_INT, &type);
+    return derive("scattered", type, pieces);
+}
+
+// Each side of a short message copies its elements by one launch, once memory is page-locked. A
+// build without kernels has no such launch, and a user's limit may be below the message.
+void test_short_message(Trial &trial) {
+    const LayoutPtr scattered = make_scattered();
+    unsigned long copies = 0;
+    for (const char *what : {"first", "second"}) {
+        Exchange exchange(trial, what);
+        const Items from = exchange.source(*scattered, 1);
+        const Items to = exchange.destination(*scattered, 1);
+        to.expect(0, exchange.sent(trial.left(), *scattered, 1));
+        exchange.run([&] {
+            const unsigned long before = copies_so_far();
+            exchange.require(MPI_Sendrecv(from.address(), 1, scattered->type(), trial.right(), 3,
+                                          to.address(), 1, scattered->type(), trial.left(), 3,
+                                          trial.group().comm, MPI_STATUS_IGNORE),
+                             "MPI_Sendrecv");
+            copies = copies_so_far() - before;
+        });
+    }
+    const bool in_device_memory = trial.kind(Role::source) == MemoryKind::device &&
+                                  trial.kind(Role::destination) == MemoryKind::device;
+    const bool has_kernels = counter()("cuModuleLoadData") != 0;
+    if (in_device_memory && has_kernels && copies != 2 &&
+        getenv("UCX_GPUSHM_OPENMPI_STAGING") == nullptr) {
+        trial.fail(text("%lu copies instead of 2", copies));
+    }
+}
+
+}  // namespace
+
+void add_driver_calls(Registry &registry) {
+    if (counter() != nullptr) {
+        registry.add("short scattered elements, calls of the driver", test_short_message);
+    }
+}
+
+}  // namespace gpushm::mpi_test::operations
