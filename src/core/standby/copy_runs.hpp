@@ -8,10 +8,10 @@
 
 namespace gpushm {
 
-/** What sends the kernel away again ends a run of small copies: a launch costs as much as the
- * kernel gains in a dozen of them. A program that waits for all work of its GPU in each step has
- * short runs. One that waits for a stream or an event, or for messages only, has one run without
- * an end. See doc/decisions/standby-runs.md.
+/** A run of small copies ends where the kernel leaves: a launch costs as much as it gains in a
+ * dozen of them. A program that waits for all work of its GPU in each step, or computes for long,
+ * has short runs. One that waits for a stream or an event, or for messages only, has one run
+ * without an end. See doc/decisions/standby-runs.md.
  *
  * Thread safe; a copy that two threads count at once may count as one. */
 class CopyRuns {

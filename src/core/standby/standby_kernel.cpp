@@ -60,15 +60,20 @@ StandbyKernel::~StandbyKernel() {
 
 void StandbyKernel::note_copy(bool is_costly) {
     const uint64_t now = monotonic_nanoseconds();
-    const bool recent = now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
+    const uint64_t pause = now - last_copy_.load(std::memory_order_relaxed);
+    const bool recent = pause < kLongestPauseNs;
     last_copy_.store(now, std::memory_order_relaxed);
     const uint32_t copies = recent ? copies_.load(std::memory_order_relaxed) + 1 : 1;
     copies_.store(copies, std::memory_order_relaxed);
     if (config_.mode == StandbyConfig::Mode::when_it_pays) {
+        if (pause > config_.beat_limit_ns) {  // a kernel has left meanwhile
+            pauses_.fetch_add(1, std::memory_order_relaxed);
+        }
         // Where waits are not seen, the kernel leaves by itself whenever the process does not poll.
-        const uint64_t ends = driver_waits_hooked() ? StandbyDemand::instance().absences()
-                                                    : launch_.load(std::memory_order_relaxed);
-        runs_.note_copy(ends, is_costly ? CopyRuns::kLong : 1);
+        const uint64_t sent_away = driver_waits_hooked() ? StandbyDemand::instance().absences()
+                                                         : launch_.load(std::memory_order_relaxed);
+        runs_.note_copy(sent_away + pauses_.load(std::memory_order_relaxed),
+                        is_costly ? CopyRuns::kLong : 1);
     }
     if (is_in_use(now)) {
         StandbyDemand::instance().want();

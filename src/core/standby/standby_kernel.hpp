@@ -121,6 +121,7 @@ private:
         nullptr};                         // null: there is none, or it could not be launched
     std::atomic<uint64_t> last_copy_{0};  // when, in ns of steady_clock
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
+    std::atomic<uint32_t> pauses_{0};     // between copies, longer than the beat may stop
     CopyRuns runs_;
     std::atomic<uint32_t> launch_{0};    // number of the last launch, which begins; 0: none
     std::atomic<uint32_t> launched_{0};  // of the last one that the driver has taken

@@ -828,6 +828,21 @@ TEST_F(StandbySteps, HaveNoKernelWhereEachWaitsForTheGpu) {
     EXPECT_FALSE(kernel_->is_there());
 }
 
+/** Whose kernel leaves in each step because the process does not poll. */
+TEST_F(StandbySteps, HaveNoKernelWhereEachIsLong) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays);
+    unsigned wanting = 0;
+    for (unsigned i = 0; i < kSteps; ++i) {
+        const uint64_t end = now_ns() + 2 * kBeat;
+        while (now_ns() < end) {
+        }
+        kernel_->note_copy();
+        wanting += kernel_->tend(StandbyKernel::Moment::busy, false, now_ns()) ? 1 : 0;
+    }
+    EXPECT_LE(wanting, 2u);
+}
+
 TEST_F(StandbySteps, HaveAKernelAgainWhereTheProgramCeasesToWait) {
     SKIP_UNLESS_SIMULATED();
     make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
