@@ -2,6 +2,7 @@
 // Which allocations messages have met or are meeting, for the hooks of copies of the application.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/memory/memory_info.hpp"
 
 namespace gpushm {
@@ -9,11 +10,9 @@ namespace gpushm {
 /** While it lives, messages meet that allocation for the first time: hooks take it as met, although
  * query_memory() does not know it yet. A call that a hook has noted without seeing it was noted
  * before the message waits (UnfinishedCopies::note()). */
-class MeetingMemory {
+class MeetingMemory : Immovable {
 public:
     explicit MeetingMemory(const MemoryInfo &info);
-    MeetingMemory(const MeetingMemory &) = delete;
-    MeetingMemory &operator=(const MeetingMemory &) = delete;
     ~MeetingMemory();
 
 private:

@@ -140,10 +140,10 @@ bool RegistrationTable::is_used(uint64_t id) const {
 RegistrationTable::Use RegistrationTable::use(uint64_t id, uint64_t address, uint64_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!covers_locked(id, address, length)) {
-        return Use();
+        return nullptr;
     }
     uses_.push_back(id);
-    return Use(this, id);
+    return Use(this, {id});
 }
 
 void RegistrationTable::end_use(uint64_t id) {

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace gpushm {
@@ -52,32 +52,14 @@ public:
     /** Whether all of [address, address + length) lies in the registration. */
     bool covers(uint64_t id, uint64_t address, uint64_t length) const;
 
-    /** A copy of this process into a registration, of what a peer has sent: remove() waits for its
-     * end. */
-    class Use {
-    public:
-        Use() = default;
-        Use(Use &&other) noexcept : table_(std::exchange(other.table_, nullptr)), id_(other.id_) {}
-        Use &operator=(Use &&other) noexcept {
-            std::swap(table_, other.table_);
-            std::swap(id_, other.id_);
-            return *this;
-        }
-        ~Use() { end(); }
-        void end() {
-            if (table_ != nullptr) {
-                std::exchange(table_, nullptr)->end_use(id_);
-            }
-        }
-        explicit operator bool() const { return table_ != nullptr; }
-
-    private:
-        friend RegistrationTable;
-        Use(RegistrationTable *table, uint64_t id) : table_(table), id_(id) {}
-        RegistrationTable *table_ = nullptr;  // null: none
-        uint64_t id_ = 0;
+    struct EndUse {
+        uint64_t id;
+        void operator()(RegistrationTable *table) const { table->end_use(id); }
     };
-    /** Empty unless covers(). */
+    /** A copy of this process into a registration, of what a peer has sent: remove() waits for its
+     * end. Null: none. */
+    using Use = std::unique_ptr<RegistrationTable, EndUse>;
+    /** Null unless covers(). */
     Use use(uint64_t id, uint64_t address, uint64_t length);
 
     /** How many registrations were removed. While it does not change, what was covered is

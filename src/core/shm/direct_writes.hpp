@@ -2,12 +2,14 @@
 // Which memory of the owner of a mailbox a sender writes by itself, as the owner sees it.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/memory/registration_list.hpp"
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace gpushm {
@@ -49,38 +51,17 @@ struct alignas(64) DirectWrites {
 };
 
 /** The side of the holder. One thread at a time. */
-class DirectWriter {
+class DirectWriter : Immovable {
 public:
-    /** A write under way; the default: none. Must end before its DirectWriter. */
-    class Hold {
-    public:
-        Hold() = default;
-        Hold(Hold &&other) noexcept
-            : writer_(std::exchange(other.writer_, nullptr)), place_(other.place_) {}
-        Hold &operator=(Hold &&other) noexcept {
-            std::swap(writer_, other.writer_);
-            std::swap(place_, other.place_);
-            return *this;
-        }
-        ~Hold() { end(); }
-        bool exists() const { return writer_ != nullptr; }
-        void end() {
-            if (writer_ != nullptr) {
-                std::exchange(writer_, nullptr)->end(place_);
-            }
-        }
-
-    private:
-        friend DirectWriter;
-        Hold(DirectWriter *writer, size_t place) : writer_(writer), place_(place) {}
-        DirectWriter *writer_ = nullptr;
-        size_t place_ = 0;
+    struct End {
+        size_t place;
+        void operator()(DirectWriter *writer) const { writer->end(place); }
     };
+    /** A write under way; null: none. Must end before its DirectWriter. */
+    using Hold = std::unique_ptr<DirectWriter, End>;
 
     DirectWriter(DirectWrites *words, const RegistrationList *registrations)
         : words_(words), registrations_(registrations) {}
-    DirectWriter(const DirectWriter &) = delete;
-    DirectWriter &operator=(const DirectWriter &) = delete;
 
     /** Whether there is a place for a write to this registration. If not, a write under way must
      * end first. */
@@ -92,14 +73,14 @@ public:
     Hold begin(uint64_t registration) {
         const size_t place = find_place(registration);
         if (place == DirectWrites::kPlaces) {
-            return Hold();
+            return nullptr;
         }
         ++counts_[place];
         ids_[place] = registration;
         words_->ids[place].store(registration, std::memory_order_relaxed);
-        Hold hold(this, place);
+        Hold hold(this, {place});
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        return registrations_->contains(registration) ? std::move(hold) : Hold();
+        return registrations_->contains(registration) ? std::move(hold) : nullptr;
     }
 
     /** For a forked child, where the words are not mapped. */

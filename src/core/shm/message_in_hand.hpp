@@ -2,6 +2,8 @@
 // The mailbox whose message this thread is handing out: a parameter of a callback that has none.
 #pragma once
 
+#include "core/base/immovable.hpp"
+
 namespace gpushm {
 
 class MailboxReceiver;
@@ -12,12 +14,10 @@ class MailboxReceiver;
  * makes: UCP copies a payload to a GPU by a put_short() of another interface. So this is a hidden
  * parameter, a thread-local variable. Only copy_any.cpp reads it, and passes it on as
  * CopyJob::mailbox. By the mailbox a copy learns which payload comes next. */
-class MessageInHand {
+class MessageInHand : Immovable {
 public:
     explicit MessageInHand(const MailboxReceiver &mailbox);
     ~MessageInHand();
-    MessageInHand(const MessageInHand &) = delete;
-    MessageInHand &operator=(const MessageInHand &) = delete;
 
     /** The mailbox whose message this thread hands out; null: none. */
     static const MailboxReceiver *mailbox();

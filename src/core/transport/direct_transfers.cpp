@@ -235,7 +235,7 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_put(const ChunkedTran
     }
     DirectCopy copy = {DirectCopy::Purpose::put, transfer};
     copy.write = writer_.begin(transfer.remote.registration);
-    if (!copy.write.exists()) {
+    if (copy.write == nullptr) {
         return std::nullopt;
     }
     return Plan{std::move(copy), in_one_row(number(view.address), transfer.total),
@@ -274,23 +274,12 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
 
 namespace {
 
-/** The claim of a push that has not begun: given back unless it is kept. */
-class Claim {
-public:
-    /** Null: there is none. */
-    explicit Claim(const DirectCopy *copy) : copy_(copy) {}
-    Claim(const Claim &) = delete;
-    Claim &operator=(const Claim &) = delete;
-    ~Claim() {
-        if (copy_ != nullptr) {
-            copy_->shared->finish(copy_->shared_id, false);
-        }
-    }
-    void keep() { copy_ = nullptr; }
-
-private:
-    const DirectCopy *copy_;
+struct GiveBack {
+    void operator()(const DirectCopy *copy) const { copy->shared->finish(copy->shared_id, false); }
 };
+
+/** The claim of a push that has not begun: given back unless it is released. */
+using Claim = std::unique_ptr<const DirectCopy, GiveBack>;
 
 /** The direction in which bytes cross the GPU's link decides the stream. */
 CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
@@ -336,7 +325,7 @@ bool DirectTransfers::start(Plan plan) {
     } else if (engine.start(job, &copy.ticket) == Status::gpu_error) {
         return false;
     }
-    claim.keep();
+    claim.release();
     if (!is_push) {
         operations_.count_part(copy.transfer.id, 1);
     }
@@ -367,7 +356,7 @@ std::list<DirectCopy> DirectTransfers::take_ended() {
         if (copy.shared != nullptr) {
             copy.shared->finish(copy.shared_id, copy.status == Status::ok);
         }
-        copy.write.end();  // before anybody is told of the end of the transfer
+        copy.write.reset();  // before anybody is told of the end of the transfer
         if (!is_push) {
             operations_.count_part(copy.transfer.id, -1);
         }
@@ -395,10 +384,10 @@ void DirectTransfers::end_own_pushes() {
 
 void DirectTransfers::end_put_writes() {
     for (DirectCopy &copy : copies_) {
-        if (copy.write.exists()) {
+        if (copy.write != nullptr) {
             CopyTicket ticket = copy.ticket;  // how it ended is still asked for
             channel_.port.engine().wait(&ticket);
-            copy.write.end();
+            copy.write.reset();
         }
     }
 }

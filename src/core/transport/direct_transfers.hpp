@@ -3,6 +3,7 @@
 // here (IpcMappingCache). transfer_path.hpp says who copies what.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/copy/copy_engine.hpp"
 #include "core/copy/row_views.hpp"
 #include "core/mapping/ipc_mapping_cache.hpp"
@@ -35,16 +36,15 @@ struct DirectCopy {
     const void *filled = nullptr;      // get: the RowViews destination whose rows it writes
     SharedTransfer *shared = nullptr;  // push: the peer's permission; its one piece is claimed
     uint32_t shared_id = 0;
-    DirectWriter::Hold write = {};  // put: the peer waits for its end if it deregisters the memory
+    DirectWriter::Hold write =
+        nullptr;  // put: the peer waits for its end if it deregisters the memory
     Status status = Status::in_progress;
 };
 
 /** One thread at a time. */
-class DirectTransfers {
+class DirectTransfers : Immovable {
 public:
     DirectTransfers(PeerChannel &channel, Operations &operations, PeerMemory &memory);
-    DirectTransfers(const DirectTransfers &) = delete;
-    DirectTransfers &operator=(const DirectTransfers &) = delete;
 
     /** Where the peer's memory lies in this process. */
     struct View {

@@ -2,6 +2,7 @@
 // GPU memory of this process that the peer maps: handles that it asks for, and their end.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
@@ -13,11 +14,9 @@
 namespace gpushm {
 
 /** One thread at a time. */
-class ExportedMemory {
+class ExportedMemory : Immovable {
 public:
     explicit ExportedMemory(PeerChannel &channel) : channel_(channel) {}
-    ExportedMemory(const ExportedMemory &) = delete;
-    ExportedMemory &operator=(const ExportedMemory &) = delete;
 
     /** A peer that does not wait for answers is broken: then the connection fails. */
     void receive_request(const MapRequest &request);

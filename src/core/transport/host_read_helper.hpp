@@ -2,6 +2,7 @@
 // Help with gets of the peer between host memory (HostReads): this process has the data.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
 
@@ -10,11 +11,9 @@
 namespace gpushm {
 
 /** One thread at a time. */
-class HostReadHelper {
+class HostReadHelper : Immovable {
 public:
     explicit HostReadHelper(PeerChannel &channel) : channel_(channel) {}
-    HostReadHelper(const HostReadHelper &) = delete;
-    HostReadHelper &operator=(const HostReadHelper &) = delete;
 
     /** Logs and ignores an invalid request. */
     void receive_request(const HelpRequest &request);

@@ -6,6 +6,7 @@
 // refuses, the staging ring is taken.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/transport/data_requests.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/peer_channel.hpp"
@@ -20,7 +21,7 @@
 namespace gpushm {
 
 /** One thread at a time. */
-class HostReads {
+class HostReads : Immovable {
 public:
     HostReads(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
               DataRequests &requests)
@@ -28,8 +29,6 @@ public:
           operations_(operations),
           permissions_(permissions),
           requests_(requests) {}
-    HostReads(const HostReads &) = delete;
-    HostReads &operator=(const HostReads &) = delete;
 
     /** Whether read_now() is for it. To keep an account of a short get costs more than to copy it
      * within the call (doc/decisions/host-transfers.md). */

@@ -6,6 +6,7 @@
 //   GPU memory, without a ring   gathered in this process, then as host memory
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/shm/mailbox_layout.hpp"
 #include "core/shm/mailbox_sender.hpp"
 #include "core/transport/direct_transfers.hpp"
@@ -22,13 +23,11 @@
 namespace gpushm {
 
 /** One thread at a time. */
-class MessageSender {
+class MessageSender : Immovable {
 public:
     MessageSender(PeerChannel &channel, Operations &operations, RingSender &ring,
                   const DirectTransfers &direct)
         : channel_(channel), operations_(operations), ring_(ring), direct_(direct) {}
-    MessageSender(const MessageSender &) = delete;
-    MessageSender &operator=(const MessageSender &) = delete;
 
     // Connection says what these do.
     Status send_short(uint8_t am_id, uint64_t header, const void *payload, size_t length);

@@ -2,6 +2,7 @@
 // Operations of this process on one connection: their order, their completions, flush and fence.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/transfer_types.hpp"
 #include "core/transport/write_permissions.hpp"
@@ -27,8 +28,8 @@ struct Operation {
     uint64_t length = 0;        // bytes
     uint64_t arrived = 0;       // bytes
     RemoteMemory remote = {};
-    SharedUse shared = {};          // permits the peer to write `local`
-    WrittenRanges::Hold held = {};  // in written() or read()
+    SharedUse shared = {};               // permits the peer to write `local`
+    WrittenRanges::Hold held = nullptr;  // in written() or read()
     bool is_message = false;
     /** Chunked transfers, spans and copies of it. While there are some, its memory is read or
      * written. */
@@ -38,12 +39,10 @@ struct Operation {
 };
 
 /** One thread at a time. */
-class Operations {
+class Operations : Immovable {
 public:
     Operations(PeerChannel &channel, WritePermissions &permissions)
         : channel_(channel), permissions_(permissions) {}
-    Operations(const Operations &) = delete;
-    Operations &operator=(const Operations &) = delete;
 
     /** Its id. */
     uint64_t start(Operation &&operation);

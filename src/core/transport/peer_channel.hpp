@@ -2,6 +2,7 @@
 // What the parts of a connection share: the peer, the way to it, and whether both still live.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/base/process.hpp"
 #include "core/shm/mailbox_layout.hpp"
 #include "core/shm/mailbox_sender.hpp"
@@ -27,7 +28,7 @@ protected:
 };
 
 /** One thread at a time. */
-class PeerChannel {
+class PeerChannel : Immovable {
 public:
     PeerChannel(PortServices &services, Connection &connection, PeerFailure &failure,
                 const MailboxAddress &address, MailboxSender sender)
@@ -38,8 +39,6 @@ public:
           connection_(connection),
           failure_(failure),
           watch_(ProcessWatch(address.pid)) {}
-    PeerChannel(const PeerChannel &) = delete;
-    PeerChannel &operator=(const PeerChannel &) = delete;
 
     /** Asks the operating system; a few hundred nanoseconds. */
     bool peer_alive() const { return watch_ && watch_->alive(); }

@@ -12,6 +12,7 @@
 // (is_worth_waiting()).
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/mapping/ipc_mapping_cache.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/transport/operations.hpp"
@@ -30,12 +31,10 @@
 namespace gpushm {
 
 /** One thread at a time. */
-class PeerMemory {
+class PeerMemory : Immovable {
 public:
     PeerMemory(PeerChannel &channel, Operations &operations)
         : channel_(channel), operations_(operations) {}
-    PeerMemory(const PeerMemory &) = delete;
-    PeerMemory &operator=(const PeerMemory &) = delete;
 
     /** How a transfer would use a mapping. */
     struct Use {

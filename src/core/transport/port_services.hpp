@@ -2,6 +2,7 @@
 // What a port gives its connections.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/copy/copy_engine.hpp"
 #include "core/shm/descriptor_channel.hpp"
 #include "core/shm/mailbox_layout.hpp"
@@ -31,11 +32,8 @@ struct PortConfig {
 };
 
 /** The resources of a port that its connections use. One thread at a time. */
-class PortServices {
+class PortServices : Immovable {
 public:
-    PortServices(const PortServices &) = delete;
-    PortServices &operator=(const PortServices &) = delete;
-
     /** Whether this is a forked child's copy. */
     bool is_inherited() const { return getpid() != created_by_; }
 

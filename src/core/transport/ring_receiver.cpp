@@ -224,7 +224,7 @@ void RingReceiver::end_copies(uint64_t registration) {
     for (IncomingCopy &copy : copies_) {
         if (copy.chunk.is_reply == 0 && copy.chunk.registration == registration) {
             copy.chunk.failed |= channel_.port.engine().wait(&copy.ticket) != Status::ok ? 1u : 0u;
-            copy.use.end();
+            copy.use.reset();
         }
     }
 }

@@ -6,6 +6,7 @@
 // not released yet (Ji et al., IPDPSW 2012). RingSender has the other side.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/copy/copy_engine.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/shm/staging_ring.hpp"
@@ -22,12 +23,10 @@
 namespace gpushm {
 
 /** One thread at a time. */
-class RingReceiver {
+class RingReceiver : Immovable {
 public:
     RingReceiver(PeerChannel &channel, Operations &operations)
         : channel_(channel), operations_(operations) {}
-    RingReceiver(const RingReceiver &) = delete;
-    RingReceiver &operator=(const RingReceiver &) = delete;
 
     void receive_offer(const RingOffer &offer);
     bool has_ring() const { return ring_.has_value(); }

@@ -6,6 +6,7 @@
 // 2012). RingReceiver has the other side.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/shm/staging_ring.hpp"
 #include "core/transport/operations.hpp"
@@ -22,12 +23,10 @@
 namespace gpushm {
 
 /** One thread at a time. */
-class RingSender {
+class RingSender : Immovable {
 public:
     RingSender(PeerChannel &channel, Operations &operations)
         : channel_(channel), operations_(operations) {}
-    RingSender(const RingSender &) = delete;
-    RingSender &operator=(const RingSender &) = delete;
 
     // ---- the ring
 

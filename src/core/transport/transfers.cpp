@@ -11,25 +11,13 @@
 
 namespace gpushm {
 
-class Transfers::Start {
-public:
-    Start(Transfers &transfers, uint64_t id) : transfers_(transfers), id_(id) {}
-    Start(const Start &) = delete;
-    Start &operator=(const Start &) = delete;
-    ~Start() {
-        if (!done_) {
-            transfers_.take_back(id_);
-        }
+/** Nobody is told of the operation's end. The peer's data for it is dropped. */
+struct Transfers::TakeBack {
+    uint64_t id;
+    void operator()(Transfers *transfers) const {
+        transfers->host_reads_.take_back(id);
+        transfers->operations_.take_back(id);
     }
-    Status done() {
-        done_ = true;
-        return Status::in_progress;
-    }
-
-private:
-    Transfers &transfers_;
-    const uint64_t id_;
-    bool done_ = false;
 };
 
 Transfers::Transfers(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
@@ -61,13 +49,14 @@ Status Transfers::put(const void *local, size_t length, const RemoteMemory &remo
     Operation operation = {owner, completion};
     operation.held = operations_.written().hold(remote.address, length);
     const uint64_t id = operations_.start(std::move(operation));
-    Start start(*this, id);
+    Start start(this, {id});
     const MemoryInfo info = query_memory(local);
     memory_.begin_transfer();
     start_put({id, false, owner, static_cast<const unsigned char *>(local), info,
                gpu_copies(info, local, length), length, 0, remote},
               true);
-    return start.done();
+    start.release();
+    return Status::in_progress;
 }
 
 Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, const void *owner,
@@ -99,15 +88,10 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     }
     operation.held = operations_.read().hold(remote.address, length);
     const uint64_t id = operations_.start(std::move(operation));
-    Start start(*this, id);
+    Start start(this, {id});
     start_get(id, std::move(choice), true);
-    return start.done();
-}
-
-/** Nobody is told of the operation's end. The peer's data for it is dropped. */
-void Transfers::take_back(uint64_t id) {
-    host_reads_.take_back(id);
-    operations_.take_back(id);
+    start.release();
+    return Status::in_progress;
 }
 
 /** Along the path, or the next one when that cannot be taken. */

@@ -3,6 +3,7 @@
 // that fails.
 #pragma once
 
+#include "core/base/immovable.hpp"
 #include "core/transport/data_requests.hpp"
 #include "core/transport/direct_transfers.hpp"
 #include "core/transport/host_reads.hpp"
@@ -17,18 +18,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <vector>
 
 namespace gpushm {
 
 /** One thread at a time. */
-class Transfers {
+class Transfers : Immovable {
 public:
     Transfers(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
               RingSender &sender, RingReceiver &receiver);
-    Transfers(const Transfers &) = delete;
-    Transfers &operator=(const Transfers &) = delete;
 
     /** Connection::put(). */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
@@ -64,10 +64,10 @@ private:
         std::optional<ChunkedTransfer> put;  // else a get
     };
 
+    struct TakeBack;
     /** Takes an operation back if an exception ends its start. */
-    class Start;
+    using Start = std::unique_ptr<Transfers, TakeBack>;
 
-    void take_back(uint64_t id);
     bool is_awaited(uint64_t buffer_id) const;
     void start_get(uint64_t id, PathChoice choice, bool is_new);
     void start_put(const ChunkedTransfer &transfer, bool is_new);

@@ -2,11 +2,13 @@
 // Ranges that unfinished operations of this process read or write.
 #pragma once
 
+#include "core/base/immovable.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
-#include <utility>
 
 namespace gpushm {
 
@@ -15,7 +17,7 @@ namespace gpushm {
  * They are kept by their order of magnitude, so that a search has to go back from an address by no
  * more than about the length of a range: one long range among many short ones costs one more
  * search, not a look at all of them. */
-class WrittenRanges {
+class WrittenRanges : Immovable {
     struct Range {
         unsigned order;  // of magnitude: the length is less than 2^order
         uint64_t begin;
@@ -28,33 +30,16 @@ class WrittenRanges {
     using Counts = std::map<Range, size_t>;  // how many operations have the range
 
 public:
-    /** A range while it lives. */
-    class Hold {
-    public:
-        Hold() = default;
-        Hold(Hold &&other) noexcept
-            : ranges_(std::exchange(other.ranges_, nullptr)), range_(other.range_) {}
-        Hold &operator=(Hold &&other) noexcept {
-            std::swap(ranges_, other.ranges_);
-            std::swap(range_, other.range_);
-            return *this;
-        }
-        ~Hold() {
-            if (ranges_ != nullptr && --range_->second == 0) {
-                ranges_->counts_.erase(range_);
+    struct Release {
+        Counts::iterator range;
+        void operator()(WrittenRanges *ranges) const {
+            if (--range->second == 0) {
+                ranges->counts_.erase(range);
             }
         }
-
-    private:
-        friend WrittenRanges;
-        Hold(WrittenRanges *ranges, Counts::iterator range) : ranges_(ranges), range_(range) {}
-        WrittenRanges *ranges_ = nullptr;  // which outlive it; null: none
-        Counts::iterator range_;
     };
-
-    WrittenRanges() = default;
-    WrittenRanges(const WrittenRanges &) = delete;
-    WrittenRanges &operator=(const WrittenRanges &) = delete;
+    /** A range while it lives. The ranges outlive it. */
+    using Hold = std::unique_ptr<WrittenRanges, Release>;
 
     /** `length` is not 0. */
     bool overlaps(uint64_t address, uint64_t length) const {
@@ -80,7 +65,7 @@ public:
         const unsigned order = kOrders - static_cast<unsigned>(__builtin_clzll(length));
         const auto range = counts_.emplace(Range{order, address, end_of(address, length)}, 0).first;
         ++range->second;
-        return Hold(this, range);
+        return Hold(this, {range});
     }
 
 private:

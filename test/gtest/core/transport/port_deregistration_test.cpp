@@ -60,7 +60,7 @@ int write_until_told(const Channel &channel, const SharedWord &ended) {
     std::vector<DirectWriter::Hold> holds;
     for (const uint64_t registration : registrations) {
         holds.push_back(writer.begin(registration));
-        if (!holds.back().exists()) {
+        if (holds.back() == nullptr) {
             return 3;
         }
     }
@@ -154,9 +154,9 @@ TEST(DirectWriter, BeginsNothingAfterTheEnd) {
         });
         DirectWriter::Hold hold = writer.begin(id);
         owner.join();
-        EXPECT_TRUE(!hold.exists() || is_seen);
-        hold.end();
-        EXPECT_FALSE(writer.begin(id).exists());
+        EXPECT_TRUE(hold == nullptr || is_seen);
+        hold.reset();
+        EXPECT_FALSE(writer.begin(id));
         EXPECT_FALSE(words->contain(id));
     }
     table.cancel(list.get());
@@ -175,18 +175,18 @@ TEST(DirectWriter, HasAPlaceForEachRegistration) {
         ids.push_back(table.add(memory, 1));
         EXPECT_TRUE(writer.has_room(ids.back()));
         holds.push_back(writer.begin(ids.back()));
-        EXPECT_TRUE(holds.back().exists());
+        EXPECT_TRUE(holds.back());
     }
     const uint64_t more = table.add(memory, 1);
     EXPECT_FALSE(writer.has_room(more));
-    EXPECT_FALSE(writer.begin(more).exists());
+    EXPECT_FALSE(writer.begin(more));
     EXPECT_TRUE(writer.has_room(ids[3]));
     DirectWriter::Hold second = writer.begin(ids[3]);
-    holds[3].end();
+    holds[3].reset();
     EXPECT_TRUE(words->contain(ids[3])) << "the second one is under way";
-    second.end();
+    second.reset();
     EXPECT_FALSE(words->contain(ids[3]));
-    EXPECT_TRUE(writer.begin(more).exists());
+    EXPECT_TRUE(writer.begin(more));
     table.cancel(list.get());
 }
 
@@ -203,7 +203,7 @@ TEST(RegistrationTableUse, EndsBeforeTheRegistrationIsGone) {
         uses = static_cast<bool>(use);
         usleep(50'000);
         ended = true;
-        use.end();
+        use.reset();
     });
     while (!uses) {
     }
