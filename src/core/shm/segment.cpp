@@ -75,41 +75,22 @@ unsigned char *map_shared(int fd, size_t length) {
 }  // namespace
 
 Segment::Segment(UniqueFd fd, unsigned char *data, size_t length)
-    : fd_(std::move(fd)), data_(data), length_(length), mapped_by_(getpid()) {
-    try {
-        SegmentTable::instance().add(data_, length_);
-    } catch (...) {  // there will be no destructor
-        munmap(data_, length_);
-        throw;
-    }
+    : fd_(std::move(fd)), data_(data, {length, getpid()}) {
+    SegmentTable::instance().add(data, length);
 }
 
-Segment::Segment(Segment &&other) noexcept
-    : fd_(std::move(other.fd_)),
-      data_(std::exchange(other.data_, nullptr)),
-      length_(std::exchange(other.length_, 0)),
-      mapped_by_(other.mapped_by_) {}
-
-Segment &Segment::operator=(Segment &&other) noexcept {
-    std::swap(fd_, other.fd_);
-    std::swap(data_, other.data_);
-    std::swap(length_, other.length_);
-    std::swap(mapped_by_, other.mapped_by_);
-    return *this;
-}
-
-Segment::~Segment() {
+void Segment::Unmap::operator()(unsigned char *data) const {
     // A forked child has something else there, or nothing (MADV_DONTFORK).
-    if (data_ != nullptr && mapped_by_ == getpid()) {
-        SegmentTable::instance().unmap(data_, length_);
+    if (mapped_by == getpid()) {
+        SegmentTable::instance().unmap(data, length);
     }
 }
 
 void Segment::discard() {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     // Where Linux cannot, the memory goes with the last mapping.
-    if (length_ > page) {
-        madvise(data_ + page, length_ - page, MADV_REMOVE);
+    if (length() > page) {
+        madvise(data() + page, length() - page, MADV_REMOVE);
     }
 }
 

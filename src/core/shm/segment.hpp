@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 
 namespace gpushm {
@@ -36,14 +37,10 @@ public:
      * file may not be read. Changes while the process runs. */
     static bool peers_may_attach();
 
-    Segment(Segment &&other) noexcept;
-    Segment &operator=(Segment &&other) noexcept;
-    ~Segment();
-
     /** Page aligned. */
-    unsigned char *data() const { return data_; }
+    unsigned char *data() const { return data_.get(); }
     /** Bytes, a multiple of the page size. */
-    size_t length() const { return length_; }
+    size_t length() const { return data_.get_deleter().length; }
     /** The descriptor that peers name in attach; -1 in an attached segment. */
     int fd() const { return fd_.get(); }
     /** Closes the descriptor: no peer will attach any more. */
@@ -53,13 +50,17 @@ public:
     void discard();
 
 private:
+    struct Unmap {
+        size_t length;
+        pid_t mapped_by;
+        void operator()(unsigned char *data) const;
+    };
+
     Segment(UniqueFd fd, unsigned char *data, size_t length);
     static std::optional<Segment> seal(Segment segment);
 
     UniqueFd fd_;
-    unsigned char *data_;
-    size_t length_;
-    pid_t mapped_by_;  // a forked child must not unmap
+    std::unique_ptr<unsigned char, Unmap> data_;
 };
 
 }  // namespace gpushm
