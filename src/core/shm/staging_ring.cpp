@@ -9,8 +9,6 @@ namespace gpushm {
 namespace {
 
 constexpr uint64_t kMagic = 0x676e697268737067ull;
-constexpr size_t kDataOffset = 4096;
-static_assert(sizeof(RingHeader) <= kDataOffset, "the header fits in front of the data");
 
 // The start of every span is aligned: GPU copies of aligned addresses are the fast ones.
 constexpr uint64_t kSpanAlignment = 256;
@@ -20,9 +18,6 @@ uint64_t align_up(uint64_t value) {
 }
 
 }  // namespace
-
-StagingRingSender::StagingRingSender(Segment segment, size_t data_bytes)
-    : segment_(std::move(segment)), data_bytes_(data_bytes) {}
 
 std::optional<StagingRingSender> StagingRingSender::create(size_t data_bytes, int numa_node) {
     if (data_bytes == 0 || data_bytes > SIZE_MAX / 2) {
@@ -39,43 +34,32 @@ std::optional<StagingRingSender> StagingRingSender::create(size_t data_bytes, in
     header->magic = kMagic;
     header->data_bytes = segment->length() - kDataOffset;
     header->cookie = Cookie::random();
-    const size_t rounded = header->data_bytes;
-    return StagingRingSender(std::move(*segment), rounded);
-}
-
-Cookie StagingRingSender::cookie() const {
-    return header()->cookie;
+    return StagingRingSender(std::move(*segment));
 }
 
 std::optional<RingSpan> StagingRingSender::allocate(size_t length) {
-    if (length == 0 || length > data_bytes_ / 2 || broken_) {
+    const size_t bytes = data_bytes();
+    if (length == 0 || length > bytes / 2 || broken_) {
         return std::nullopt;
     }
     uint64_t position = align_up(write_);
-    if (position % data_bytes_ + length > data_bytes_) {
-        position += data_bytes_ - position % data_bytes_;
+    if (position % bytes + length > bytes) {
+        position += bytes - position % bytes;
     }
-    if (position + length - released_ > data_bytes_) {
+    if (position + length - released_ > bytes) {
         const uint64_t released = header()->released.load(std::memory_order_acquire);
         if (released < released_ || released > write_) {
             broken_ = true;
             return std::nullopt;
         }
         released_ = released;
-        if (position + length - released_ > data_bytes_) {
+        if (position + length - released_ > bytes) {
             return std::nullopt;
         }
     }
     write_ = position + length;
     return RingSpan{position, length};
 }
-
-unsigned char *StagingRingSender::data(const RingSpan &span) const {
-    return segment_.data() + kDataOffset + span.position % data_bytes_;
-}
-
-StagingRingReceiver::StagingRingReceiver(Segment segment, size_t data_bytes)
-    : segment_(std::move(segment)), data_bytes_(data_bytes) {}
 
 std::optional<StagingRingReceiver> StagingRingReceiver::attach(pid_t pid, int segment_fd,
                                                                const Cookie &cookie,
@@ -86,25 +70,24 @@ std::optional<StagingRingReceiver> StagingRingReceiver::attach(pid_t pid, int se
         return std::nullopt;
     }
     const auto *header = reinterpret_cast<const RingHeader *>(segment->data());
-    const uint64_t data_bytes = header->data_bytes;
     if (header->magic != kMagic || !(header->cookie == cookie) ||
-        data_bytes != segment->length() - kDataOffset) {
+        header->data_bytes != segment->length() - kDataOffset) {
         *why = "it is not the staging ring that was offered";
         return std::nullopt;
     }
-    return StagingRingReceiver(std::move(*segment), data_bytes);
+    return StagingRingReceiver(std::move(*segment));
 }
 
 unsigned char *StagingRingReceiver::open(const RingSpan &span) {
-    const uint64_t offset = span.position % data_bytes_;
+    const size_t bytes = data_bytes();
     // Behind the spans before it, and not on top of what this side has not given back.
-    if (span.length == 0 || span.length > data_bytes_ || offset + span.length > data_bytes_ ||
-        span.position < opened_ || span.position - released_ > data_bytes_ - span.length) {
+    if (span.length == 0 || span.length > bytes || span.position % bytes + span.length > bytes ||
+        span.position < opened_ || span.position - released_ > bytes - span.length) {
         return nullptr;
     }
     opened_ = span.position + span.length;
     open_spans_.push_back({opened_, false});
-    return segment_.data() + kDataOffset + offset;
+    return at(span.position);
 }
 
 void StagingRingReceiver::close(const RingSpan &span) {

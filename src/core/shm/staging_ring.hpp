@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 
 namespace gpushm {
 
@@ -39,8 +40,26 @@ struct RingSpan {
     uint64_t length = 0;  // bytes, > 0
 };
 
+/** The memory of a ring, as both sides see it. */
+class RingMemory {
+public:
+    size_t data_bytes() const { return segment_.length() - kDataOffset; }
+
+protected:
+    static constexpr size_t kDataOffset = 4096;
+    static_assert(sizeof(RingHeader) <= kDataOffset, "the header fits in front of the data");
+
+    explicit RingMemory(Segment segment) : segment_(std::move(segment)) {}
+    RingHeader *header() const { return reinterpret_cast<RingHeader *>(segment_.data()); }
+    unsigned char *at(uint64_t position) const {
+        return segment_.data() + kDataOffset + position % data_bytes();
+    }
+
+    Segment segment_;
+};
+
 /** The sender's side. One thread at a time. */
-class StagingRingSender {
+class StagingRingSender : public RingMemory {
 public:
     /** Empty, logged, when there is no memory. `data_bytes` is rounded up to pages, which lie on
      * `numa_node` if possible. */
@@ -49,14 +68,13 @@ public:
     int segment_fd() const { return segment_.fd(); }
     /** The receiver has attached: the descriptor is not needed any more. */
     void close_segment_fd() { segment_.close_fd(); }
-    Cookie cookie() const;
-    size_t data_bytes() const { return data_bytes_; }
+    Cookie cookie() const { return header()->cookie; }
 
     /** The next span of exactly `length` bytes, > 0 and at most data_bytes / 2. Empty while the
      * receiver has not released enough. Spans must be published in the order in which they were
      * allocated. */
     std::optional<RingSpan> allocate(size_t length);
-    unsigned char *data(const RingSpan &span) const;
+    unsigned char *data(const RingSpan &span) const { return at(span.position); }
     bool is_newest(const RingSpan &span) const { return span.position + span.length == write_; }
     /** Gives the newest span back unpublished. */
     void give_back(const RingSpan &span) { write_ = span.position; }
@@ -64,18 +82,15 @@ public:
     bool broken() const { return broken_; }
 
 private:
-    StagingRingSender(Segment segment, size_t data_bytes);
-    RingHeader *header() const { return reinterpret_cast<RingHeader *>(segment_.data()); }
+    explicit StagingRingSender(Segment segment) : RingMemory(std::move(segment)) {}
 
-    Segment segment_;
-    size_t data_bytes_;
     uint64_t write_ = 0;     // position of the next span
     uint64_t released_ = 0;  // the last checked value of RingHeader::released
     bool broken_ = false;
 };
 
 /** The receiver's side. One thread at a time. */
-class StagingRingReceiver {
+class StagingRingReceiver : public RingMemory {
 public:
     /** Maps the ring of process `pid`; empty, with the reason in `*why`, when that fails. */
     static std::optional<StagingRingReceiver> attach(pid_t pid, int segment_fd,
@@ -96,11 +111,8 @@ private:
         bool closed;
     };
 
-    StagingRingReceiver(Segment segment, size_t data_bytes);
-    RingHeader *header() const { return reinterpret_cast<RingHeader *>(segment_.data()); }
+    explicit StagingRingReceiver(Segment segment) : RingMemory(std::move(segment)) {}
 
-    Segment segment_;
-    size_t data_bytes_;
     uint64_t opened_ = 0;    // end of the newest span
     uint64_t released_ = 0;  // what RingHeader::released says
     std::deque<OpenSpan> open_spans_;
