@@ -24,6 +24,18 @@ bool claimable(uint64_t claims, uint32_t id) {
     return id_of(claims) == id && begin_of(claims) < end_of(claims);
 }
 
+/** Changes the claims of a use of which pieces are left; returns what they were. */
+std::optional<uint64_t> claim(std::atomic<uint64_t> &claims, uint32_t id, uint64_t change) {
+    uint64_t seen = claims.load(std::memory_order_acquire);
+    while (claimable(seen, id)) {
+        if (claims.compare_exchange_weak(seen, seen + change, std::memory_order_acq_rel,
+                                         std::memory_order_acquire)) {
+            return seen;
+        }
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 void SharedTransfer::open(uint32_t id, uint32_t pieces) {
@@ -32,25 +44,13 @@ void SharedTransfer::open(uint32_t id, uint32_t pieces) {
 }
 
 std::optional<uint32_t> SharedTransfer::claim_first(uint32_t id) {
-    uint64_t seen = claims.load(std::memory_order_acquire);
-    while (claimable(seen, id)) {
-        if (claims.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
-                                         std::memory_order_acquire)) {
-            return begin_of(seen);
-        }
-    }
-    return std::nullopt;
+    const std::optional<uint64_t> seen = claim(claims, id, 1);
+    return seen ? std::optional<uint32_t>(begin_of(*seen)) : std::nullopt;
 }
 
 std::optional<uint32_t> SharedTransfer::claim_last(uint32_t id) {
-    uint64_t seen = claims.load(std::memory_order_acquire);
-    while (claimable(seen, id)) {
-        if (claims.compare_exchange_weak(seen, seen - (1u << 16), std::memory_order_acq_rel,
-                                         std::memory_order_acquire)) {
-            return end_of(seen) - 1;
-        }
-    }
-    return std::nullopt;
+    const std::optional<uint64_t> seen = claim(claims, id, -(uint64_t{1} << 16));
+    return seen ? std::optional<uint32_t>(end_of(*seen) - 1) : std::nullopt;
 }
 
 uint32_t SharedTransfer::first_of_helper(uint32_t id, uint32_t pieces) const {
