@@ -24,12 +24,11 @@ uint64_t next_first_number() {
 
 MailboxReceiver::MailboxReceiver(Segment segment, MailboxGeometry geometry, const Cookie &cookie,
                                  WakeSocket wake_socket)
-    : first_number_(next_first_number()),
-      segment_(std::move(segment)),
-      geometry_(geometry),
+    : MailboxMemory(std::move(segment), geometry),
+      first_number_(next_first_number()),
       cookie_(cookie),
       wake_socket_(std::move(wake_socket)),
-      head_cell_(geometry_.cell(segment_.data(), 0)) {}
+      head_cell_(cell_of(0)) {}
 
 std::optional<MailboxReceiver> MailboxReceiver::create(uint32_t cell_count, uint64_t slot_bytes) {
     const MailboxGeometry geometry = {cell_count, slot_bytes};
@@ -68,7 +67,7 @@ MailboxAddress MailboxReceiver::address() const {
 }
 
 MessagePayload MailboxReceiver::payload_at(const void *source, size_t length) const {
-    const auto begin = reinterpret_cast<uintptr_t>(geometry_.slot(segment_.data(), head_));
+    const auto begin = reinterpret_cast<uintptr_t>(slot_of(head_));
     const auto from = reinterpret_cast<uintptr_t>(source);
     if (from < begin || from - begin > geometry_.slot_bytes ||
         length > geometry_.slot_bytes - (from - begin)) {
@@ -79,21 +78,20 @@ MessagePayload MailboxReceiver::payload_at(const void *source, size_t length) co
 
 MessagePayload MailboxReceiver::payload_behind(const MessagePayload &payload) const {
     const uint64_t ticket = head_ + 1;
-    const Cell *const cell = geometry_.cell(segment_.data(), ticket);
+    const Cell *const cell = cell_of(ticket);
     if (payload.message == 0 || cell->state.load(std::memory_order_acquire) != ticket + 1) {
         return {};
     }
     const CellLabel label = cell->label.load(std::memory_order_relaxed);
-    const auto offset = static_cast<size_t>(static_cast<const unsigned char *>(payload.begin) -
-                                            geometry_.slot(segment_.data(), head_));
+    const auto offset =
+        static_cast<size_t>(static_cast<const unsigned char *>(payload.begin) - slot_of(head_));
     const bool is_rest =
         offset + payload.length == head_cell_->label.load(std::memory_order_relaxed).length;
     if (!is_rest || label.kind != CellKind::am_slot || label.length > geometry_.slot_bytes ||
         label.length <= offset) {
         return {};
     }
-    return {message_number(ticket), geometry_.slot(segment_.data(), ticket) + offset,
-            label.length - offset};
+    return {message_number(ticket), slot_of(ticket) + offset, label.length - offset};
 }
 
 void MailboxReceiver::drop_broken(const ReceivedCell &message) {

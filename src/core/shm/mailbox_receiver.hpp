@@ -4,11 +4,8 @@
 
 #include "core/base/cache_lines.hpp"
 #include "core/base/message_payload.hpp"
-#include "core/memory/registration_list.hpp"
 #include "core/shm/mailbox_geometry.hpp"
 #include "core/shm/mailbox_layout.hpp"
-#include "core/shm/segment.hpp"
-#include "core/shm/shared_transfer.hpp"
 #include "core/shm/wake_socket.hpp"
 
 #include <sys/types.h>
@@ -29,13 +26,12 @@ struct ReceivedCell : CellLabel {
 };
 
 /** One thread at a time. */
-class MailboxReceiver {
+class MailboxReceiver : public MailboxMemory {
 public:
     /** Empty, logged, when the sizes are impossible or there is no memory or no descriptor left. */
     static std::optional<MailboxReceiver> create(uint32_t cell_count, uint64_t slot_bytes);
 
     MailboxAddress address() const;
-    size_t slot_bytes() const { return geometry_.slot_bytes; }
 
     // ---- messages
 
@@ -52,7 +48,7 @@ public:
     /** Gives the cell of the last message back to the senders. */
     void release() {
         ++head_;
-        head_cell_ = geometry_.cell(segment_.data(), head_);
+        head_cell_ = cell_of(head_);
         header()->head.store(head_, std::memory_order_release);
     }
     /** Whether receive() would find nothing now. */
@@ -98,13 +94,6 @@ public:
 
     // ---- memory of this process that senders read and write by themselves
 
-    /** `index` < kSharedTransfers. */
-    SharedTransfer &shared_transfer(uint32_t index) const {
-        return MailboxGeometry::shared_transfers(segment_.data())[index];
-    }
-    RegistrationList *registrations() const {
-        return MailboxGeometry::registrations(segment_.data());
-    }
     /** A sender that writes a registration by itself. */
     struct Writer {
         uint16_t sender;
@@ -118,20 +107,12 @@ public:
         return MailboxGeometry::direct_writes(segment_.data())[sender].contain(registration);
     }
 
-    // ---- the segment
-
     /** Tells senders that nothing is received any more. */
     void close();
-    /** Frees the memory, which senders may still map. Nothing else may be called afterwards. */
-    void discard() { segment_.discard(); }
 
 private:
     MailboxReceiver(Segment segment, MailboxGeometry geometry, const Cookie &cookie,
                     WakeSocket wake_socket);
-    MailboxHeader *header() const { return MailboxGeometry::header(segment_.data()); }
-    SenderRecord *sender_records() const {
-        return MailboxGeometry::sender_records(segment_.data());
-    }
     static void prefetch_second_line(const Cell &cell, size_t length);
     /** Of a cell that is published; false when it breaks the protocol. */
     bool take(ReceivedCell *message);
@@ -140,8 +121,6 @@ private:
     uint64_t message_number(uint64_t ticket) const { return first_number_ + ticket; }
 
     uint64_t first_number_;  // of ticket 0: MessagePayload::message
-    Segment segment_;
-    MailboxGeometry geometry_;
     Cookie cookie_;
     WakeSocket wake_socket_;
     uint64_t head_ = 0;  // the ticket that is received next
@@ -166,7 +145,7 @@ inline bool MailboxReceiver::take(ReceivedCell *message) {
     size_t limit = Cell::kInlineBytes;
     const bool in_slot = carries_slot(message->kind);
     if (in_slot) {
-        message->slot = geometry_.slot(segment_.data(), head_);
+        message->slot = slot_of(head_);
         limit = geometry_.slot_bytes;
     }
     if (!known_kind(message->kind) || message->length > limit || message->sender >= kMaxSenders) {
@@ -206,10 +185,10 @@ inline bool MailboxReceiver::receive_inline(CellLabel *label, unsigned char **pa
 inline void MailboxReceiver::fetch_backlog(uint64_t reserved_end) const {
     constexpr uint64_t kCells = 2;  // doc/decisions/shm-cache-lines.md
     if (head_ + kCells + 1 < reserved_end) {
-        __builtin_prefetch(geometry_.cell(segment_.data(), head_ + kCells));
+        __builtin_prefetch(cell_of(head_ + kCells));
         const CellLabel next = head_cell_->label.load(std::memory_order_relaxed);
         if (carries_slot(next.kind)) {
-            prefetch_payload(geometry_.slot(segment_.data(), head_ + 1), next.length);
+            prefetch_payload(slot_of(head_ + 1), next.length);
         }
     }
 }

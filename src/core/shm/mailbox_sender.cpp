@@ -49,8 +49,7 @@ size_t max_prefetch_bytes() {
 
 MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner,
                              uint16_t sender)
-    : segment_(std::move(segment)),
-      geometry_(geometry),
+    : MailboxMemory(std::move(segment), geometry),
       owner_(owner),
       sender_(sender),
       max_prefetch_(max_prefetch_bytes()) {
@@ -153,9 +152,9 @@ void MailboxSender::prefetch_like(uint64_t ticket, CellKind kind, size_t length)
         return;
     }
     if (!carries_slot(kind)) {
-        prefetch_for_write(geometry_.cell(segment_.data(), ticket)->payload + kInFirstLine);
+        prefetch_for_write(cell_of(ticket)->payload + kInFirstLine);
     } else if (length <= max_prefetch_) {
-        prefetch_for_write(geometry_.slot(segment_.data(), ticket), length);
+        prefetch_for_write(slot_of(ticket), length);
     }
 }
 
@@ -163,9 +162,9 @@ void MailboxSender::expect_two_messages() const {
     constexpr size_t kSlotBytes = 192;  // UCP's rendezvous messages have 100 to 200
     const uint64_t second = next_ticket_ + 1;
     if (alone_ && is_free(second)) {
-        prefetch_for_write(geometry_.cell(segment_.data(), next_ticket_));
-        prefetch_for_write(geometry_.cell(segment_.data(), second));
-        prefetch_for_write(geometry_.slot(segment_.data(), second), kSlotBytes);
+        prefetch_for_write(cell_of(next_ticket_));
+        prefetch_for_write(cell_of(second));
+        prefetch_for_write(slot_of(second), kSlotBytes);
     }
 }
 

@@ -3,12 +3,8 @@
 #pragma once
 
 #include "core/base/cache_lines.hpp"
-#include "core/memory/registration_list.hpp"
-#include "core/shm/direct_writes.hpp"
 #include "core/shm/mailbox_geometry.hpp"
 #include "core/shm/mailbox_layout.hpp"
-#include "core/shm/segment.hpp"
-#include "core/shm/shared_transfer.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -26,13 +22,12 @@ struct ReservedCell {
 };
 
 /** One thread at a time. */
-class MailboxSender {
+class MailboxSender : public MailboxMemory {
 public:
     /** Attaches to the mailbox at `peer` and leaves `self` there for answers. Empty, with the
      * reason in `*why` (static text), when the peer cannot be reached. */
     static std::optional<MailboxSender> attach(const MailboxAddress &peer,
                                                const MailboxAddress &self, const char **why);
-    size_t slot_bytes() const { return geometry_.slot_bytes; }
 
     // ---- messages
 
@@ -45,9 +40,7 @@ public:
                reserve_again(tail, reserved);
     }
     /** Where the payload of a kind that carries_slot() begins. */
-    unsigned char *slot(const ReservedCell &reserved) const {
-        return geometry_.slot(segment_.data(), reserved.ticket);
-    }
+    unsigned char *slot(const ReservedCell &reserved) const { return slot_of(reserved.ticket); }
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
     /** Whether reserve() would succeed now. */
     bool has_room() const;
@@ -60,7 +53,7 @@ public:
         answers_ &= !has_to_answer_;
         has_to_answer_ = true;
         if (answers_) {
-            prefetch_for_write(geometry_.cell(segment_.data(), next_ticket_));
+            prefetch_for_write(cell_of(next_ticket_));
         }
         return answers_;
     }
@@ -77,34 +70,19 @@ public:
     /** Whether the owner receives no more. */
     bool closed() const { return header()->closed.load(std::memory_order_acquire) != 0; }
 
-    // ---- memory of the owner that this sender reads and writes by itself
-
-    /** `index` < kSharedTransfers. */
-    SharedTransfer &shared_transfer(uint32_t index) const {
-        return MailboxGeometry::shared_transfers(segment_.data())[index];
-    }
-    const RegistrationList &registrations() const {
-        return *MailboxGeometry::registrations(segment_.data());
-    }
+    /** Which memory of the owner this sender writes by itself. */
     DirectWrites *direct_writes() const {
         return MailboxGeometry::direct_writes(segment_.data()) + sender_;
     }
-
-    // ---- the segment
 
     /** Ends the use of the mailbox, in place of a CellKind::close for which there is no room: the
      * owner frees the record when it has received everything. Nothing may be reserved then or
      * later. */
     void abandon();
-    /** Frees the memory of a dead owner's mailbox. */
-    void discard() { segment_.discard(); }
 
 private:
     MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner, uint16_t sender);
-    MailboxHeader *header() const { return MailboxGeometry::header(segment_.data()); }
-    SenderRecord *record() const {
-        return MailboxGeometry::sender_records(segment_.data()) + sender_;
-    }
+    SenderRecord *record() const { return sender_records() + sender_; }
     bool try_reserve(uint64_t *tail, ReservedCell *reserved);
     bool reserve_again(uint64_t tail, ReservedCell *reserved);
     bool find_room(uint64_t *tail, uint64_t *head) const;
@@ -115,8 +93,6 @@ private:
     void prefetch_like(uint64_t ticket, CellKind kind, size_t length) const;
     void wake_owner();
 
-    Segment segment_;
-    MailboxGeometry geometry_;
     Cookie owner_;
     uint16_t sender_;
     size_t max_prefetch_;         // bytes of a slot
@@ -133,7 +109,7 @@ private:
  * `*tail` is the new value. */
 inline bool MailboxSender::try_reserve(uint64_t *tail, ReservedCell *reserved) {
     const uint64_t ticket = MailboxHeader::ticket_of(*tail);
-    Cell *const cell = geometry_.cell(segment_.data(), ticket);
+    Cell *const cell = cell_of(ticket);
     prefetch_for_write(cell);
     record()->reserving.store(ticket + 1, std::memory_order_relaxed);
     if (!header()->tail.compare_exchange_strong(*tail, *tail + 2, std::memory_order_acq_rel,
@@ -156,7 +132,7 @@ inline void MailboxSender::prefetch_next(uint64_t published, CellKind kind, size
     if (carries_slot(kind) || length > kInFirstLine) {
         prefetch_like(published + 1, kind, length);
     } else if (!is_answer && is_free(published + kCellsAhead)) {
-        prefetch_for_write(geometry_.cell(segment_.data(), published + kCellsAhead));
+        prefetch_for_write(cell_of(published + kCellsAhead));
     }
 }
 

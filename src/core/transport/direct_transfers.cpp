@@ -77,7 +77,7 @@ DirectTransfers::DirectTransfers(PeerChannel &channel, Operations &operations, P
     : channel_(channel),
       operations_(operations),
       memory_(memory),
-      writer_(channel.mailbox.direct_writes(), &channel.mailbox.registrations()) {}
+      writer_(channel.mailbox.direct_writes(), channel.mailbox.registrations()) {}
 
 // ---------------------------------------------------------------- who copies, and by what
 

@@ -67,7 +67,7 @@ public:
     /** Whether the registration lives in the peer. If not, the memory may be something else by now.
      * Data that this process read there does not count; the peer copies it. */
     bool is_current(const RemoteMemory &remote) const {
-        return mailbox.registrations().contains(remote.registration);
+        return mailbox.registrations()->contains(remote.registration);
     }
 
     /** Logs that the peer broke a transfer, and fails the connection. */

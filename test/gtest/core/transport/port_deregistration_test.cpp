@@ -56,7 +56,7 @@ int write_until_told(const Channel &channel, const SharedWord &ended) {
     if (!sender) {
         return 2;
     }
-    DirectWriter writer(sender->direct_writes(), &sender->registrations());
+    DirectWriter writer(sender->direct_writes(), sender->registrations());
     std::vector<DirectWriter::Hold> holds;
     for (const uint64_t registration : registrations) {
         holds.push_back(writer.begin(registration));
