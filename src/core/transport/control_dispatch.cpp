@@ -24,19 +24,15 @@ void hand_to(Connection &connection, const ReceivedCell &message) {
     };
     RingReceiver &receiver = connection.ring_receiver();
     Transfers &transfers = connection.transfers();
-    const unsigned char *const in_ring = nullptr;
-    const unsigned char *const slot = message.slot;
-    const size_t length = message.length;
     switch (message.kind) {
         case CellKind::ring_offer:
             return give(RingOffer(), receiver, &RingReceiver::receive_offer);
         case CellKind::ring_answer:
             return give(RingAnswer(), connection.ring_sender(), &RingSender::receive_answer);
         case CellKind::chunk_slot:
-            return give(TransferChunk(), receiver, &RingReceiver::receive_chunk, slot, length);
         case CellKind::chunk_ring:
-            return give(TransferChunk(), receiver, &RingReceiver::receive_chunk, in_ring,
-                        size_t{0});
+            return give(TransferChunk(), receiver, &RingReceiver::receive_chunk, message.slot,
+                        message.length);
         case CellKind::get_request:
             return give(GetRequest(), transfers, &Transfers::receive_get_request);
         case CellKind::transfer_done:

@@ -54,11 +54,27 @@ unsigned char *RingReceiver::open_span(const RingSpan &span) {
 
 void RingReceiver::receive_chunk(const TransferChunk &chunk, const unsigned char *slot,
                                  size_t slot_length) {
-    if (slot != nullptr) {
-        store(chunk, slot, slot_length, false);
-    } else if (const unsigned char *data = open_span(chunk.span)) {
-        store(chunk, data, chunk.span.length, true);
+    const bool from_ring = slot == nullptr;
+    const unsigned char *data = from_ring ? open_span(chunk.span) : slot;
+    if (data == nullptr) {
+        return;
     }
+    const uint64_t length = from_ring ? chunk.span.length : slot_length;
+    Destination destination = destination_of(chunk, length);
+    bool stored = destination.address != nullptr;
+    if (stored && destination.on_gpu) {
+        const Status status = store_by_gpu(chunk, data, length, from_ring, destination);
+        if (status == Status::in_progress) {
+            return;
+        }
+        stored = status == Status::ok;
+    } else if (stored) {
+        memcpy(destination.address, data, length);
+    }
+    if (from_ring) {
+        ring_->close(chunk.span);
+    }
+    arrived(chunk, length, stored);
 }
 
 RingReceiver::Destination RingReceiver::destination_of(const TransferChunk &chunk,
@@ -105,53 +121,30 @@ RingReceiver::Destination RingReceiver::destination_of_put(const TransferChunk &
     return result;
 }
 
-void RingReceiver::store(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
-                         bool from_ring) {
-    Destination destination = destination_of(chunk, length);
-    bool stored = destination.address != nullptr;
-    if (stored && destination.on_gpu) {
-        if (store_by_gpu(chunk, data, length, from_ring, &destination, &stored)) {
-            return;
-        }
-    } else if (stored) {
-        memcpy(destination.address, data, length);
-    }
-    if (from_ring) {
-        ring_->close(chunk.span);
-    }
-    arrived(chunk, length, stored);
-}
-
-/** True: a copy runs, and finish_copies() ends it. False: it is over, `*stored` says how. */
-bool RingReceiver::store_by_gpu(const TransferChunk &chunk, const unsigned char *data,
-                                uint64_t length, bool from_ring, Destination *destination,
-                                bool *stored) {
+/** in_progress: finish_copies() ends the copy. */
+Status RingReceiver::store_by_gpu(const TransferChunk &chunk, const unsigned char *data,
+                                  uint64_t length, bool from_ring, Destination &destination) {
     CopyEngine &engine = channel_.port.engine();
-    CopyTicket ticket;
-    CopyJob job = {destination->address, data, length, destination->info, CopyDirection::to_gpu};
+    CopyJob job = {destination.address, data, length, destination.info, CopyDirection::to_gpu};
     job.urgent = chunk.is_reply != 0 && operations_.size() == 1;
     job.transfer_bytes = chunk.total;
-    job.joint_bytes = joint_bytes_of_chunk(length, chunk.total, destination->info);
-    if (from_ring) {
-        copies_.push_back({ticket, chunk, std::move(destination->use)});  // before a copy begins
+    job.joint_bytes = joint_bytes_of_chunk(length, chunk.total, destination.info);
+    if (!from_ring) {
+        CopyTicket ticket;
+        const Status status = engine.start(job, &ticket);
+        return status == Status::in_progress ? engine.wait(&ticket) : status;
     }
-    Status status = engine.start(job, &ticket);
-    if (status == Status::in_progress && from_ring) {
-        copies_.back().ticket = ticket;
-        if (chunk.is_reply != 0) {
-            operations_.count_part(chunk.transfer_id, 1);
-        }
-        channel_.activate();
-        return true;
-    }
-    if (from_ring) {
+    copies_.push_back({{}, chunk, std::move(destination.use)});  // before a copy begins
+    const Status status = engine.start(job, &copies_.back().ticket);
+    if (status != Status::in_progress) {
         copies_.pop_back();
+        return status;
     }
-    if (status == Status::in_progress) {
-        status = engine.wait(&ticket);
+    if (chunk.is_reply != 0) {
+        operations_.count_part(chunk.transfer_id, 1);
     }
-    *stored = status == Status::ok;
-    return false;
+    channel_.activate();
+    return status;
 }
 
 unsigned RingReceiver::finish_copies() {

@@ -77,10 +77,8 @@ private:
     Destination destination_of(const TransferChunk &chunk, uint64_t length);
     Destination destination_of_reply(const TransferChunk &chunk, uint64_t length);
     Destination destination_of_put(const TransferChunk &chunk, uint64_t length);
-    void store(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
-               bool from_ring);
-    bool store_by_gpu(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
-                      bool from_ring, Destination *destination, bool *stored);
+    Status store_by_gpu(const TransferChunk &chunk, const unsigned char *data, uint64_t length,
+                        bool from_ring, Destination &destination);
     void arrived(const TransferChunk &chunk, uint64_t length, bool stored);
     void reply_arrived(const TransferChunk &chunk, uint64_t length, bool stored);
     void put_arrived(const TransferChunk &chunk, uint64_t length, bool stored);
