@@ -2,12 +2,12 @@
 #include "core/transport/host_read_helper.hpp"
 
 #include "core/base/cma.hpp"
+#include "core/base/drop_if.hpp"
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/transport/host_pieces.hpp"
 
-#include <algorithm>
 #include <optional>
 
 namespace gpushm {
@@ -27,12 +27,10 @@ bool is_registered(const HelpRequest &request) {
 
 /** Takes out the requests for transfers of which nothing is left to do. */
 void HostReadHelper::forget_served() {
-    requests_.erase(std::remove_if(requests_.begin(), requests_.end(),
-                                   [this](const HelpRequest &request) {
-                                       return channel_.mailbox.shared_transfer(request.shared.index)
-                                           .all_claimed(request.shared.id);
-                                   }),
-                    requests_.end());
+    drop_if(requests_, [this](const HelpRequest &request) {
+        return channel_.mailbox.shared_transfer(request.shared.index)
+            .all_claimed(request.shared.id);
+    });
 }
 
 void HostReadHelper::receive_request(const HelpRequest &request) {

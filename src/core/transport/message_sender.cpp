@@ -30,24 +30,11 @@ void append(unsigned char *destination, const Piece *pieces, size_t piece_count)
 // ---------------------------------------------------------------- host memory
 
 Status MessageSender::send_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count) {
-    const Status status = check_sendable();
-    if (status != Status::ok) {
-        return status;
-    }
-    size_t length = 0;
+    Message message = {am_id, nullptr, 0, pieces, piece_count, 0};
     for (size_t i = 0; i < piece_count; ++i) {
-        length += pieces[i].length;
+        message.length += pieces[i].length;
     }
-    if (length > Cell::kInlineBytes) {
-        return Status::invalid;
-    }
-    ReservedCell reserved;
-    if (!channel_.mailbox.reserve(&reserved)) {
-        return Status::no_resource;
-    }
-    append(reserved.cell->payload, pieces, piece_count);
-    channel_.mailbox.publish(reserved, CellKind::am_inline, am_id, static_cast<uint32_t>(length));
-    return Status::ok;
+    return message.length <= Cell::kInlineBytes ? send_host_pieces(message) : Status::invalid;
 }
 
 Status MessageSender::send_packed(uint8_t am_id, Pack pack, void *argument, size_t *packed_length) {
@@ -87,8 +74,10 @@ uint64_t MessageSender::plan_speculative_copy(const void *address, size_t length
         return 0;
     }
     const MemoryInfo info = query_memory(address);
-    return ring_.plan_copy({0, static_cast<const unsigned char *>(address), length, info, by_gpu},
-                           [&] { return !by_gpu && direct_.is_for_push(info, address, length); });
+    if (!by_gpu && direct_.is_for_push(info, address, length)) {
+        return 0;
+    }
+    return ring_.plan_copy({0, static_cast<const unsigned char *>(address), length, info, by_gpu});
 }
 
 // ---------------------------------------------------------------- any memory
@@ -102,14 +91,15 @@ Status MessageSender::send_pieces(uint8_t am_id, const void *header, size_t head
     if (piece_count > kMaxPieces) {
         return Status::invalid;
     }
-    Message message = {am_id, header, header_length, pieces, piece_count, header_length, {}};
+    Message message = {am_id, header, header_length, pieces, piece_count, header_length};
+    GpuSides gpu_sides = {};
     const MemoryInfo *on_gpu = nullptr;  // one of the pieces that a GPU copies
     for (size_t i = 0; i < piece_count; ++i) {
         message.length += pieces[i].length;
         if (pieces[i].length != 0) {
             const MemoryInfo info = query_memory(pieces[i].address);
             if (gpu_copies(info, pieces[i].address, pieces[i].length)) {
-                on_gpu = &message.gpu_sides[i].emplace(info);
+                on_gpu = &gpu_sides[i].emplace(info);
             }
         }
     }
@@ -124,17 +114,17 @@ Status MessageSender::send_pieces(uint8_t am_id, const void *header, size_t head
     }
     if (ring_.is_ready() && !operations_.fence_pending() &&
         message.length <= ring_.longest_message()) {
-        return send_by_ring(message, owner, completion);
+        return send_by_ring(message, gpu_sides, owner, completion);
     }
     return send_gathered(message);
 }
 
-Status MessageSender::send_by_ring(const Message &message, const void *owner,
-                                   const Completion &completion) {
+Status MessageSender::send_by_ring(const Message &message, const GpuSides &gpu_sides,
+                                   const void *owner, const Completion &completion) {
     const Status status =
         ring_.add_message(message.length, owner, message.piece_count, [&](OutgoingSpan &out) {
             out.am_id = message.am_id;
-            if (!fill(out, message)) {
+            if (!fill(out, message, gpu_sides)) {
                 return false;
             }
             Operation operation = {owner, completion};
@@ -146,13 +136,13 @@ Status MessageSender::send_by_ring(const Message &message, const void *owner,
 }
 
 /** Copies host parts, starts the copies of GPU parts; false when one could not be started. */
-bool MessageSender::fill(OutgoingSpan &out, const Message &message) {
+bool MessageSender::fill(OutgoingSpan &out, const Message &message, const GpuSides &gpu_sides) {
     unsigned char *destination = ring_.data(out);
     destination = append(destination, message.header, message.header_length);
     bool started = true;
     for (size_t i = 0; i < message.piece_count && started; ++i) {
         const Piece &piece = message.pieces[i];
-        const std::optional<MemoryInfo> &gpu_side = message.gpu_sides[i];
+        const std::optional<MemoryInfo> &gpu_side = gpu_sides[i];
         if (gpu_side) {
             started = ring_.fill_by_gpu(out, destination, piece.address, piece.length, *gpu_side);
         } else if (piece.length != 0) {

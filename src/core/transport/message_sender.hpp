@@ -15,6 +15,7 @@
 #include "core/transport/ring_sender.hpp"
 #include "core/transport/transfer_types.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -54,9 +55,10 @@ private:
         size_t header_length;
         const Piece *pieces;
         size_t piece_count;
-        size_t length;                                    // of all, in bytes
-        std::optional<MemoryInfo> gpu_sides[kMaxPieces];  // of pieces that a GPU copies
+        size_t length;  // of all, in bytes
     };
+    /** Of the pieces that a GPU copies. */
+    using GpuSides = std::array<std::optional<MemoryInfo>, kMaxPieces>;
 
     /** Whether a message may be sent: it must not overtake those that a GPU still writes. */
     Status check_sendable() const {
@@ -64,10 +66,11 @@ private:
         return status == Status::ok && ring_.has_messages() ? Status::no_resource : status;
     }
     size_t pack_with_plan(Pack pack, void *destination, void *argument);
-    Status send_by_ring(const Message &message, const void *owner, const Completion &completion);
+    Status send_by_ring(const Message &message, const GpuSides &gpu_sides, const void *owner,
+                        const Completion &completion);
     Status send_host_pieces(const Message &message);
     Status send_gathered(const Message &message);
-    bool fill(OutgoingSpan &out, const Message &message);
+    bool fill(OutgoingSpan &out, const Message &message, const GpuSides &gpu_sides);
 
     PeerChannel &channel_;
     Operations &operations_;

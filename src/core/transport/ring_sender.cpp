@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/ring_sender.hpp"
 
+#include "core/base/drop_if.hpp"
 #include "core/copy/copy_any.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
@@ -212,6 +213,18 @@ SpeculativeCopies::Ring RingSender::describe_ring() const {
             channel_.port.config().gpu_chunk_bytes};
 }
 
+uint64_t RingSender::plan_copy(const SpeculativeCopies::Plan &wanted) {
+    const SpeculativeCopies::Ring ring = describe_ring();
+    if (!speculation_.suits(wanted, ring)) {
+        return 0;
+    }
+    const uint64_t number = speculation_.plan(wanted, ring);
+    if (number == 0 && speculation_.is_ignored()) {
+        give_up_copies();
+    }
+    return number;
+}
+
 /** Without a copy the request is answered as any other, so nothing that fails here matters. */
 void RingSender::begin_planned_copy() {
     const std::optional<SpeculativeCopies::Plan> plan = speculation_.take_plan();
@@ -219,34 +232,21 @@ void RingSender::begin_planned_copy() {
     if (!span) {
         return;
     }
-    bool has_span = false;
-    bool filled = false;
-    as_possible([&] {
-        OutgoingSpan &out = add_span(*span, nullptr, CellKind::chunk_ring, 1);
-        has_span = true;
-        filled = fill_planned(out, *plan);
-    });
-    if (!has_span) {
-        ring_->give_back(*span);
-    } else if (!filled) {
-        drop_last_span();
-    } else {
+    const auto fill = [&](OutgoingSpan &out) {
+        out.speculative_copy = plan->number;
+        out.source = plan->source;
+        out.by_gpu = plan->by_gpu;
+        out.chunk.is_reply = 1;
+        if (plan->by_gpu) {
+            return fill_by_gpu(out, ring_->data(*span), plan->source, plan->length, plan->info);
+        }
+        memcpy(ring_->data(*span), plan->source, plan->length);
+        return true;
+    };
+    if (fill_span(*span, nullptr, CellKind::chunk_ring, 1, fill) == Status::ok) {
         speculation_.add_waiting(plan->length);
         channel_.activate();
     }
-}
-
-/** False when the copy could not be started. */
-bool RingSender::fill_planned(OutgoingSpan &out, const SpeculativeCopies::Plan &plan) {
-    out.speculative_copy = plan.number;
-    out.source = plan.source;
-    out.by_gpu = plan.by_gpu;
-    out.chunk.is_reply = 1;
-    if (plan.by_gpu) {
-        return fill_by_gpu(out, ring_->data(out.span), plan.source, plan.length, plan.info);
-    }
-    memcpy(ring_->data(out.span), plan.source, plan.length);
-    return true;
 }
 
 OutgoingSpan *RingSender::find_copy(const GetRequest &request) {
@@ -456,21 +456,15 @@ void RingSender::cancel(Operations::Cancellation &cancellation) {
             cancellation.erase(transfer.id);
         }
     }
-    transfers_.erase(std::remove_if(transfers_.begin(), transfers_.end(), is_owned),
-                     transfers_.end());
+    drop_if(transfers_, is_owned);
     count_leading();
 }
 
 void RingSender::drop_replies() {
-    transfers_.erase(
-        std::remove_if(transfers_.begin(), transfers_.end(),
-                       [](const ChunkedTransfer &transfer) { return transfer.is_reply; }),
-        transfers_.end());
+    drop_if(transfers_, [](const ChunkedTransfer &transfer) { return transfer.is_reply; });
     count_leading();
     speculation_.forget();
-    spans_.erase(std::remove_if(spans_.begin(), spans_.end(),
-                                [](const OutgoingSpan &out) { return out.chunk.is_reply != 0; }),
-                 spans_.end());
+    drop_if(spans_, [](const OutgoingSpan &out) { return out.chunk.is_reply != 0; });
 }
 
 void RingSender::forget_spans() {

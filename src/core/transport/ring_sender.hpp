@@ -67,11 +67,9 @@ public:
 
     // ---- speculative copies
 
-    const SpeculativeCopies &speculation() const { return speculation_; }
-    void note_request(bool to_gpu) { speculation_.note_request(to_gpu); }
+    SpeculativeCopies &speculation() { return speculation_; }
     /** SpeculativeCopies::plan(). */
-    template <typename IsForPush>
-    uint64_t plan_copy(const SpeculativeCopies::Plan &wanted, IsForPush is_for_push);
+    uint64_t plan_copy(const SpeculativeCopies::Plan &wanted);
     /** Begins what was planned, after its message was published. */
     void begin_planned_copy();
     /** The span that has what the peer asks for; null: none. */
@@ -104,8 +102,10 @@ private:
 
     SpeculativeCopies::Ring describe_ring() const;
     OutgoingSpan &add_span(const RingSpan &span, const void *owner, CellKind kind, size_t copies);
+    template <typename Fill>
+    Status fill_span(const RingSpan &span, const void *owner, CellKind kind, size_t copies,
+                     Fill fill);
     void drop_last_span();
-    bool fill_planned(OutgoingSpan &out, const SpeculativeCopies::Plan &plan);
     void give_up_copies();
     bool holds_front();
 
@@ -131,17 +131,22 @@ private:
     SpeculativeCopies speculation_;
 };
 
-template <typename IsForPush>
-uint64_t RingSender::plan_copy(const SpeculativeCopies::Plan &wanted, IsForPush is_for_push) {
-    const SpeculativeCopies::Ring ring = describe_ring();
-    if (!speculation_.suits(wanted, ring) || is_for_push()) {
-        return 0;
+/** add_message(), of a span that is allocated. */
+template <typename Fill>
+Status RingSender::fill_span(const RingSpan &span, const void *owner, CellKind kind, size_t copies,
+                             Fill fill) {
+    const size_t spans = spans_.size();
+    bool filled = false;
+    const bool tried = as_possible([&] { filled = fill(add_span(span, owner, kind, copies)); });
+    if (filled) {
+        return Status::ok;
     }
-    const uint64_t number = speculation_.plan(wanted, ring);
-    if (number == 0 && speculation_.is_ignored()) {
-        give_up_copies();
+    if (spans_.size() != spans) {
+        drop_last_span();
+    } else {
+        ring_->give_back(span);
     }
-    return number;
+    return tried ? Status::gpu_error : Status::out_of_memory;
 }
 
 template <typename Fill>
@@ -151,23 +156,9 @@ Status RingSender::add_message(size_t length, const void *owner, size_t copies, 
         give_up_copies();
         return Status::no_resource;
     }
-    bool filled = false;
-    bool has_span = false;
-    const bool tried = as_possible([&] {
-        OutgoingSpan &out = add_span(*span, owner, CellKind::am_ring, copies);
-        has_span = true;
-        filled = fill(out);
-    });
-    if (tried && filled) {
-        ++messages_;
-        return Status::ok;
-    }
-    if (has_span) {
-        drop_last_span();
-    } else {
-        ring_->give_back(*span);
-    }
-    return tried ? Status::gpu_error : Status::out_of_memory;
+    const Status status = fill_span(*span, owner, CellKind::am_ring, copies, fill);
+    messages_ += status == Status::ok ? 1 : 0;
+    return status;
 }
 
 }  // namespace gpushm

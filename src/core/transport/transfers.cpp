@@ -150,7 +150,7 @@ void Transfers::receive_get_request(const GetRequest &request) {
         channel_.send(CellKind::transfer_done, TransferDone{request.transfer_id, 1});
         return;
     }
-    sender_.note_request(!request.buffer.cpu_copies());
+    sender_.speculation().note_request(!request.buffer.cpu_copies());
     PathQuery query;
     query.request = &request;
     PathChoice choice = choose_path(parts_, query);
