@@ -184,7 +184,7 @@ void Connection::wait_for_copies(const void *owner) {
 
 /** On return the peer writes nothing that it was permitted to write. */
 void Connection::close_permissions() {
-    transfers_.host_reads().clear();
+    transfers_.host_reads().drop_if([](uint64_t) { return true; });
     operations_.close_permissions();
     permissions_.await();
 }

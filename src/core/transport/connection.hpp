@@ -6,7 +6,7 @@
 //   Operations         what this process started: order, completions, flush and fence
 //   SpeculativeCopies, RingSender, RingReceiver
 //                      both directions of the staging ring
-//   DataRequests, HostReads, PeerMemory, DirectTransfers
+//   HostReads, PeerMemory, DirectTransfers
 //                      paths of puts and gets
 //   Transfers          puts and gets, by the path that choose_path() names
 //   MessageSender      active messages

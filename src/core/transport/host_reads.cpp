@@ -45,11 +45,8 @@ bool HostReads::read_now(void *local, size_t length, const RemoteMemory &remote)
     return channel_.is_current(remote);
 }
 
-bool HostReads::start(uint64_t id) {
+void HostReads::start(uint64_t id) {
     const Operation &operation = operations_.at(id);
-    if (!may_read(operation.remote, operation.local_on_gpu)) {
-        return false;
-    }
     permissions_.prepare();
     Read &read = reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
@@ -63,7 +60,6 @@ bool HostReads::start(uint64_t id) {
     if (read.shared.exists()) {
         ask_for_help(read);
     }
-    return true;
 }
 
 void HostReads::ask_for_help(const Read &read) {
@@ -133,11 +129,17 @@ bool HostReads::finish(size_t index) {
         give_up(index, false);
         return true;
     }
-    permissions_.revoke(read.shared, read.pieces);
+    operations_.end(take_out(index), Status::ok);
+    return true;
+}
+
+/** Ends a read; returns the id of its operation. */
+uint64_t HostReads::take_out(size_t index) {
+    const Read read = reads_[index];
     reads_.erase(reads_.begin() + static_cast<ptrdiff_t>(index));
     operations_.count_part(read.id, -1);
-    operations_.end(read.id, Status::ok);
-    return true;
+    permissions_.revoke(read.shared, read.pieces);
+    return read.id;
 }
 
 // ---------------------------------------------------------------- the end
@@ -155,41 +157,10 @@ void HostReads::note_refused(const BufferKey &buffer) {
 /** The get goes through the ring. `refused`: the operating system does not copy for this process,
  * or for the helper. */
 void HostReads::give_up(size_t index, bool refused) {
-    const Read read = reads_[index];
-    reads_.erase(reads_.begin() + static_cast<ptrdiff_t>(index));
-    operations_.count_part(read.id, -1);
     if (refused) {
-        note_refused(operations_.at(read.id).remote.buffer);
+        note_refused(operations_.at(reads_[index].id).remote.buffer);
     }
-    permissions_.revoke(read.shared, read.pieces);
-    requests_.send(read.id, false);
-}
-
-void HostReads::take_back(uint64_t id) {
-    const auto read = std::find_if(reads_.begin(), reads_.end(),
-                                   [id](const Read &candidate) { return candidate.id == id; });
-    if (read != reads_.end()) {
-        permissions_.close(read->shared, read->pieces);
-        reads_.erase(read);
-    }
-}
-
-void HostReads::cancel(const Operations::Cancellation &cancellation) {
-    for (auto read = reads_.begin(); read != reads_.end();) {
-        if (cancellation.owns(read->id)) {
-            permissions_.close(read->shared, read->pieces);
-            read = reads_.erase(read);
-        } else {
-            ++read;
-        }
-    }
-}
-
-void HostReads::clear() {
-    for (const Read &read : reads_) {
-        permissions_.close(read.shared, read.pieces);
-    }
-    reads_.clear();
+    operations_.ask_peer(take_out(index), false);
 }
 
 }  // namespace gpushm

@@ -6,8 +6,8 @@
 // refuses, the staging ring is taken.
 #pragma once
 
+#include "core/base/drop_if.hpp"
 #include "core/base/immovable.hpp"
-#include "core/transport/data_requests.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
@@ -23,12 +23,8 @@ namespace gpushm {
 /** One thread at a time. */
 class HostReads : Immovable {
 public:
-    HostReads(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
-              DataRequests &requests)
-        : channel_(channel),
-          operations_(operations),
-          permissions_(permissions),
-          requests_(requests) {}
+    HostReads(PeerChannel &channel, Operations &operations, WritePermissions &permissions)
+        : channel_(channel), operations_(operations), permissions_(permissions) {}
 
     /** Whether read_now() is for it. To keep an account of a short get costs more than to copy it
      * within the call (doc/decisions/host-transfers.md). */
@@ -38,18 +34,25 @@ public:
     bool may_read(const RemoteMemory &remote, bool local_on_gpu) const;
     /** At once. True when the data is there. */
     bool read_now(void *local, size_t length, const RemoteMemory &remote);
-    /** False: the operating system has just refused. */
-    bool start(uint64_t id);
+    /** After may_read(). */
+    void start(uint64_t id);
 
     /** The number of pieces and ends. */
     unsigned progress();
     bool busy() const { return !reads_.empty(); }
 
-    /** Takes back what start() began. */
-    void take_back(uint64_t id);
-    void cancel(const Operations::Cancellation &cancellation);
-    /** Ends all of them; the peer may write until WritePermissions::await(). */
-    void clear();
+    /** Gives up the operations of which `condition` says so by their ids. The peer may write until
+     * WritePermissions::await(). */
+    template <typename Condition>
+    void drop_if(Condition condition) {
+        gpushm::drop_if(reads_, [&](const Read &read) {
+            const bool drops = condition(read.id);
+            if (drops) {
+                permissions_.close(read.shared, read.pieces);
+            }
+            return drops;
+        });
+    }
 
 private:
     // Bytes. The peer begins to help about a microsecond after it was asked, and the second half of
@@ -73,13 +76,13 @@ private:
     void ask_for_help(const Read &read);
     std::optional<uint32_t> next_piece(Read &read);
     bool finish(size_t index);
+    uint64_t take_out(size_t index);
     void give_up(size_t index, bool refused);
     void note_refused(const BufferKey &buffer);
 
     PeerChannel &channel_;
     Operations &operations_;
     WritePermissions &permissions_;
-    DataRequests &requests_;
     bool refused_ = false;  // the operating system does not copy between the two processes
     std::deque<Read> reads_;
 };

@@ -20,6 +20,27 @@ void Operations::take_back(uint64_t id) {
     permissions_.await();
 }
 
+void Operations::ask_peer(uint64_t id, bool may_be_pushed) {
+    Operation &operation = at(id);
+    GetRequest request = {};
+    request.transfer_id = id;
+    request.address = operation.remote.address;
+    request.length = operation.length;
+    request.registration = operation.remote.registration;
+    request.speculative_copy = operation.remote.speculative_copy;
+    request.buffer = make_buffer_key(operation.local_info, operation.local_on_gpu);
+    if (may_be_pushed && request.buffer.can_be_mapped()) {
+        permissions_.prepare();
+        operation.shared = channel_.port.take_shared_transfer();
+        request.shared = operation.shared;
+    }
+    if (request.shared.exists()) {
+        channel_.port.shared_transfer(request.shared.index).open(request.shared.id, 1);
+        request.destination = reinterpret_cast<uint64_t>(operation.local);
+    }
+    channel_.send(CellKind::get_request, request);
+}
+
 void Operations::count_part(uint64_t id, int change) {
     if (Operation *operation = find(id)) {
         operation->parts += static_cast<unsigned>(change);

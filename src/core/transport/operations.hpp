@@ -66,6 +66,9 @@ public:
     bool all_ended_before(uint64_t id) const {
         return operations_.empty() || operations_.begin()->first >= id;
     }
+    /** Asks the peer for what the get `id` reads: it sends the data, or writes it by itself.
+     * `may_be_pushed`: it may do so through a mapping of its own. */
+    void ask_peer(uint64_t id, bool may_be_pushed);
     /** Something begins (1) or ends (-1) that reads or writes the memory of an operation, if that
      * has not been cancelled. */
     void count_part(uint64_t id, int change);

@@ -30,8 +30,9 @@ ChunkedTransfer describe_reply(const GetRequest &request, std::optional<bool> by
             request.registration};
 }
 
-PathChoice choose_for_get(PathParts &parts, const PathQuery &query) {
-    const Operation &get = *query.get;
+}  // namespace
+
+PathChoice choose_path(PathParts &parts, const Operation &get, const PathQuery &query) {
     if (is_left(query, TransferPath::host_read) && query.is_new) {
         if (parts.host_reads.may_read(get.remote, get.local_on_gpu)) {
             return {HostReads::is_short(get.length) ? TransferPath::read_now
@@ -49,8 +50,7 @@ PathChoice choose_for_get(PathParts &parts, const PathQuery &query) {
     return {waits ? TransferPath::wait : TransferPath::request};
 }
 
-PathChoice choose_for_put(PathParts &parts, const PathQuery &query) {
-    const ChunkedTransfer &put = *query.put;
+PathChoice choose_path(PathParts &parts, const ChunkedTransfer &put, const PathQuery &query) {
     if (is_left(query, TransferPath::direct)) {
         if (auto plan = parts.direct.plan_put(put, query.is_new)) {
             return {TransferPath::direct, std::move(plan)};
@@ -64,8 +64,7 @@ PathChoice choose_for_put(PathParts &parts, const PathQuery &query) {
 
 /** A copy that has begun is not used where a GPU of this process is quicker than the CPU that made
  * it, nor where the peer's copy out of the ring would wait for a time slice of the shared GPU. */
-PathChoice choose_for_reply(PathParts &parts, const PathQuery &query) {
-    const GetRequest &request = *query.request;
+PathChoice choose_path(PathParts &parts, const GetRequest &request) {
     PathChoice choice = {TransferPath::ring};
     choice.copied = parts.sender.find_copy(request);
     const bool by_gpu = choice.copied != nullptr && choice.copied->by_gpu;
@@ -84,15 +83,6 @@ PathChoice choose_for_reply(PathParts &parts, const PathQuery &query) {
         choice.copied != nullptr && !for_both ? TransferPath::copied : TransferPath::ring;
     choice.path = choice.plan ? TransferPath::direct : choice.path_without_plan;
     return choice;
-}
-
-}  // namespace
-
-PathChoice choose_path(PathParts &parts, const PathQuery &query) {
-    if (query.get != nullptr) {
-        return choose_for_get(parts, query);
-    }
-    return query.put != nullptr ? choose_for_put(parts, query) : choose_for_reply(parts, query);
 }
 
 }  // namespace gpushm

@@ -45,13 +45,10 @@ namespace gpushm {
 /** In the order in which they are tried. */
 enum class TransferPath : uint8_t { read_now, host_read, copied, direct, wait, request, ring };
 
-/** What a path needs to know of a transfer. One of the three is not null. */
+/** What a choice depends on, beside the transfer. */
 struct PathQuery {
-    const Operation *get = nullptr;
-    const ChunkedTransfer *put = nullptr;
-    const GetRequest *request = nullptr;  // of the peer, which is to be answered
-    bool is_new = true;                   // it has not waited for a mapping
-    bool awaited = false;                 // other transfers wait for the mapping of its buffer
+    bool is_new;           // the transfer has not waited for a mapping
+    bool awaited = false;  // other transfers wait for the mapping of its buffer
     /** The path that was chosen before and could not be taken: only later ones are tried. */
     std::optional<TransferPath> failed = std::nullopt;
 };
@@ -74,7 +71,10 @@ struct PathParts {
     RingReceiver &receiver;
 };
 
-/** Asks the peer for a mapping, and page-locks host memory, where that pays. */
-PathChoice choose_path(PathParts &parts, const PathQuery &query);
+// Ask the peer for a mapping, and page-lock host memory, where that pays.
+PathChoice choose_path(PathParts &parts, const Operation &get, const PathQuery &query);
+PathChoice choose_path(PathParts &parts, const ChunkedTransfer &put, const PathQuery &query);
+/** Of the answer to the peer. */
+PathChoice choose_path(PathParts &parts, const GetRequest &request);
 
 }  // namespace gpushm

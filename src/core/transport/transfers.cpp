@@ -15,7 +15,7 @@ namespace gpushm {
 struct Transfers::TakeBack {
     uint64_t id;
     void operator()(Transfers *transfers) const {
-        transfers->host_reads_.take_back(id);
+        transfers->host_reads_.drop_if([this](uint64_t read) { return read == id; });
         transfers->operations_.take_back(id);
     }
 };
@@ -25,8 +25,7 @@ Transfers::Transfers(PeerChannel &channel, Operations &operations, WritePermissi
     : channel_(channel),
       operations_(operations),
       sender_(sender),
-      requests_(channel, operations, permissions),
-      host_reads_(channel, operations, permissions, requests_),
+      host_reads_(channel, operations, permissions),
       memory_(channel, operations),
       direct_(channel, operations, memory_),
       parts_{host_reads_, direct_, memory_, sender, receiver} {}
@@ -75,63 +74,52 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     operation.length = length;
     operation.remote = remote;
     memory_.begin_transfer();
-    PathQuery query;
-    query.get = &operation;
-    query.awaited = is_awaited(remote.buffer.buffer_id);
-    PathChoice choice = choose_path(parts_, query);
+    PathQuery query = {true, is_awaited(remote.buffer.buffer_id)};
+    PathChoice choice = choose_path(parts_, operation, query);
     if (choice.path == TransferPath::read_now) {
         if (host_reads_.read_now(local, length, remote)) {
             return operations_.end_get_soon(owner, completion);
         }
         query.failed = TransferPath::host_read;
-        choice = choose_path(parts_, query);
+        choice = choose_path(parts_, operation, query);
     }
     operation.held = operations_.read().hold(remote.address, length);
     const uint64_t id = operations_.start(std::move(operation));
     Start start(this, {id});
-    start_get(id, std::move(choice), true);
+    start_get(id, std::move(choice), query);
     start.release();
     return Status::in_progress;
 }
 
 /** Along the path, or the next one when that cannot be taken. */
-void Transfers::start_get(uint64_t id, PathChoice choice, bool is_new) {
+void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
     const Operation &operation = operations_.at(id);
-    PathQuery query;
-    query.get = &operation;
-    query.is_new = is_new;
-    query.awaited = is_awaited(operation.remote.buffer.buffer_id);
-    if (choice.path == TransferPath::host_read && !host_reads_.start(id)) {
-        query.failed = choice.path;
-        choice = choose_path(parts_, query);
-    }
     if (choice.path == TransferPath::direct) {
         choice.plan->copy.transfer.id = id;
         if (!direct_.start(std::move(*choice.plan))) {
             query.failed = choice.path;
-            choice = choose_path(parts_, query);
+            choice = choose_path(parts_, operation, query);
         }
     }
-    if (choice.path == TransferPath::wait) {
-        hold({id, operation.remote.buffer.buffer_id, std::nullopt});
+    if (choice.path == TransferPath::host_read) {
+        host_reads_.start(id);
+    } else if (choice.path == TransferPath::wait) {
+        held_.push_back({id, operation.remote.buffer.buffer_id, std::nullopt});
     } else if (choice.path == TransferPath::request) {
-        requests_.send(id, channel_.port.config().peer_mapping);
+        operations_.ask_peer(id, channel_.port.config().peer_mapping);
     }
 }
 
 void Transfers::start_put(const ChunkedTransfer &transfer, bool is_new) {
     const uint64_t buffer_id = transfer.remote.buffer.buffer_id;
-    PathQuery query;
-    query.put = &transfer;
-    query.is_new = is_new;
-    query.awaited = is_awaited(buffer_id);
-    PathChoice choice = choose_path(parts_, query);
+    PathQuery query = {is_new, is_awaited(buffer_id)};
+    PathChoice choice = choose_path(parts_, transfer, query);
     if (choice.path == TransferPath::direct && !direct_.start(std::move(*choice.plan))) {
         query.failed = choice.path;
-        choice = choose_path(parts_, query);
+        choice = choose_path(parts_, transfer, query);
     }
     if (choice.path == TransferPath::wait) {
-        hold({transfer.id, buffer_id, transfer});
+        held_.push_back({transfer.id, buffer_id, transfer});
         operations_.count_part(transfer.id, 1);
     } else if (choice.path == TransferPath::ring) {
         sender_.add_put(transfer);
@@ -151,9 +139,7 @@ void Transfers::receive_get_request(const GetRequest &request) {
         return;
     }
     sender_.speculation().note_request(!request.buffer.cpu_copies());
-    PathQuery query;
-    query.request = &request;
-    PathChoice choice = choose_path(parts_, query);
+    PathChoice choice = choose_path(parts_, request);
     if (choice.path == TransferPath::direct && !direct_.start(std::move(*choice.plan))) {
         choice.path = choice.path_without_plan;
     }
@@ -198,10 +184,6 @@ bool Transfers::is_awaited(uint64_t buffer_id) const {
                        [&](const Held &held) { return held.buffer_id == buffer_id; });
 }
 
-void Transfers::hold(const Held &held) {
-    held_.push_back(held);
-}
-
 /** The peer has answered. */
 void Transfers::release_held(uint64_t buffer_id) {
     const auto first = std::stable_partition(
@@ -209,22 +191,18 @@ void Transfers::release_held(uint64_t buffer_id) {
     const std::vector<Held> ended(first, held_.end());
     held_.erase(first, held_.end());
     for (const Held &held : ended) {
-        if (operations_.find(held.id) != nullptr) {  // else it was given up
-            release(held);
+        const Operation *operation = operations_.find(held.id);
+        if (operation == nullptr) {
+            continue;  // it was given up
+        }
+        if (held.put) {
+            operations_.count_part(held.id, -1);
+            start_put(*held.put, false);
+        } else {
+            const PathQuery query = {false};
+            start_get(held.id, choose_path(parts_, *operation, query), query);
         }
     }
-}
-
-void Transfers::release(const Held &held) {
-    if (held.put) {
-        operations_.count_part(held.id, -1);
-        start_put(*held.put, false);
-        return;
-    }
-    PathQuery query;
-    query.get = &operations_.at(held.id);
-    query.is_new = false;
-    start_get(held.id, choose_path(parts_, query), false);
 }
 
 unsigned Transfers::open_handles() {
@@ -238,16 +216,11 @@ unsigned Transfers::open_handles() {
 // ---------------------------------------------------------------- progress and end
 
 unsigned Transfers::progress() {
-    const unsigned count = finish_direct_copies();
-    return count + host_reads_.progress();
-}
-
-unsigned Transfers::finish_direct_copies() {
     std::list<DirectCopy> ended = direct_.take_ended();
     for (DirectCopy &copy : ended) {
         end_direct_copy(copy);
     }
-    return static_cast<unsigned>(ended.size());
+    return static_cast<unsigned>(ended.size()) + host_reads_.progress();
 }
 
 /** Whatever this calls may start copies or cancel some, also the operation of `copy`. */
@@ -282,7 +255,7 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
 void Transfers::take_other_path(DirectCopy &copy) {
     switch (copy.purpose) {
         case DirectCopy::Purpose::get:
-            requests_.send(copy.transfer.id, false);
+            operations_.ask_peer(copy.transfer.id, false);
             break;
         case DirectCopy::Purpose::put:
             sender_.add_put(copy.transfer);
@@ -300,7 +273,7 @@ void Transfers::cancel(Operations::Cancellation &cancellation) {
             cancellation.erase(held.id);
         }
     }
-    host_reads_.cancel(cancellation);
+    host_reads_.drop_if([&](uint64_t id) { return cancellation.owns(id); });
 }
 
 void Transfers::forget_mappings() {

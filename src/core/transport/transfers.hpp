@@ -4,7 +4,6 @@
 #pragma once
 
 #include "core/base/immovable.hpp"
-#include "core/transport/data_requests.hpp"
 #include "core/transport/direct_transfers.hpp"
 #include "core/transport/host_reads.hpp"
 #include "core/transport/operations.hpp"
@@ -69,19 +68,15 @@ private:
     using Start = std::unique_ptr<Transfers, TakeBack>;
 
     bool is_awaited(uint64_t buffer_id) const;
-    void start_get(uint64_t id, PathChoice choice, bool is_new);
+    void start_get(uint64_t id, PathChoice choice, PathQuery query);
     void start_put(const ChunkedTransfer &transfer, bool is_new);
-    void hold(const Held &held);
     void release_held(uint64_t buffer_id);
-    void release(const Held &held);
-    unsigned finish_direct_copies();
     void end_direct_copy(DirectCopy &copy);
     void take_other_path(DirectCopy &copy);
 
     PeerChannel &channel_;
     Operations &operations_;
     RingSender &sender_;
-    DataRequests requests_;
     HostReads host_reads_;
     PeerMemory memory_;
     DirectTransfers direct_;
