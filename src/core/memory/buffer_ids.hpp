@@ -13,7 +13,7 @@ namespace gpushm {
  * no other memory. */
 class BufferIds {
 public:
-    bool contains(unsigned long long id) const {
+    bool contains(unsigned long long id) {
         return id != 0 && slot(id).load(std::memory_order_relaxed) == id;
     }
     void insert(unsigned long long id) { slot(id).store(id, std::memory_order_relaxed); }
@@ -27,7 +27,6 @@ private:
     static constexpr size_t kSlots = 4096;
     using Slot = std::atomic<unsigned long long>;
     Slot &slot(unsigned long long id) { return slots_[id % kSlots]; }
-    const Slot &slot(unsigned long long id) const { return slots_[id % kSlots]; }
     Slot slots_[kSlots] = {};
 };
 

@@ -20,7 +20,7 @@ public:
     void trust() { trusted_.store(true, std::memory_order_release); }
     bool trusted() const { return trusted_.load(std::memory_order_acquire); }
 
-    bool contains(const void *address) const {
+    bool contains(const void *address) {
         return slot(address).load(std::memory_order_relaxed) == page(address);
     }
     /** The page is mapped: the CPU can read it. */
@@ -49,7 +49,6 @@ private:
         return static_cast<size_t>(page * 0x9e3779b97f4a7c15 >> (64 - kSlotBits));
     }
     Slot &slot(const void *address) { return slots_[index(page(address))]; }
-    const Slot &slot(const void *address) const { return slots_[index(page(address))]; }
     static void clear(Slot &slot, uintptr_t first, uintptr_t last);
 
     std::atomic<bool> trusted_{false};
