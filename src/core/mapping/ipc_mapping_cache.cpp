@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <optional>
 
 namespace gpushm {
 namespace {
@@ -170,26 +171,34 @@ void IpcMappingCache::erase_if(uint64_t owner, Condition condition) {
     }
 }
 
+/** The entries of a buffer, one for each context; the action may erase its entry. */
+template <typename Action>
+void IpcMappingCache::for_each(uint64_t owner, uint64_t buffer_id, Action action) {
+    auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
+    while (entry != entries_.end() && std::get<0>(entry->first) == owner &&
+           std::get<1>(entry->first) == buffer_id) {
+        action(entry++);
+    }
+}
+
 void IpcMappingCache::receive(uint64_t owner, uint64_t buffer_id, const MappingHandle *handle) {
     if (handle != nullptr) {
         free_place_of(owner, buffer_id);
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    for (auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
-         entry != entries_.end() && std::get<0>(entry->first) == owner &&
-         std::get<1>(entry->first) == buffer_id;
-         ++entry) {
-        if (entry->second.state != State::requested) {
-            continue;
+    for_each(owner, buffer_id, [&](Entries::iterator found) {
+        Entry &entry = found->second;
+        if (entry.state != State::requested) {
+            return;
         }
-        entry->second.state = State::refused;
+        entry.state = State::refused;
         if (handle != nullptr) {
-            open(entry->first, entry->second, *handle);
+            open(found->first, entry, *handle);
         }
-        if (entry->second.state != State::counted) {
-            note_outcome(owner, entry->second.state == State::mapped);
+        if (entry.state != State::counted) {
+            note_outcome(owner, entry.state == State::mapped);
         }
-    }
+    });
     bound();
 }
 
@@ -198,10 +207,10 @@ void IpcMappingCache::receive(uint64_t owner, uint64_t buffer_id, const MappingH
 void IpcMappingCache::free_place_of(uint64_t owner, uint64_t buffer_id) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        const auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
-        if (entry != entries_.end() && std::get<0>(entry->first) == owner &&
-            std::get<1>(entry->first) == buffer_id) {
-            forget_replaced(BufferKey(entry->second.name));
+        std::optional<BufferKey> name;
+        for_each(owner, buffer_id, [&](Entries::iterator entry) { name = entry->second.name; });
+        if (name) {
+            forget_replaced(*name);
         }
     }
     if (deferred_free_count() != 0) {
@@ -277,11 +286,7 @@ void IpcMappingCache::bound() {
 
 void IpcMappingCache::forget_buffer(uint64_t owner, uint64_t buffer_id) {
     std::lock_guard<std::mutex> lock(mutex_);
-    auto entry = entries_.lower_bound({owner, buffer_id, nullptr});
-    while (entry != entries_.end() && std::get<0>(entry->first) == owner &&
-           std::get<1>(entry->first) == buffer_id) {
-        erase(entry++);
-    }
+    for_each(owner, buffer_id, [this](Entries::iterator entry) { erase(entry); });
 }
 
 bool IpcMappingCache::belongs_to(uint64_t owner, pid_t pid) {

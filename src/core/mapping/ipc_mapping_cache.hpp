@@ -106,6 +106,8 @@ private:
     void erase(Entries::iterator entry);
     template <typename Condition>
     void erase_if(uint64_t owner, Condition condition);
+    template <typename Action>
+    void for_each(uint64_t owner, uint64_t buffer_id, Action action);
     void bound();
 
     std::atomic<uint64_t> generation_{0};  // written with mutex_ held
