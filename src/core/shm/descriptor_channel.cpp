@@ -91,15 +91,6 @@ UniqueFd DescriptorReceiver::take_kept(const DescriptorTag &tag) {
     return descriptor;
 }
 
-/** Drops the oldest descriptor when there are too many: its sender may have died before it said
- * that it has sent. */
-void DescriptorReceiver::keep(const DescriptorTag &tag, UniqueFd descriptor) {
-    if (kept_.size() == kMaxKept) {
-        kept_.pop_front();
-    }
-    kept_.push_back({tag, std::move(descriptor)});
-}
-
 UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
     if (UniqueFd kept = take_kept(tag)) {
         return kept;
@@ -124,7 +115,10 @@ UniqueFd DescriptorReceiver::receive(const DescriptorTag &tag) {
         if (received_tag == tag) {
             return std::move(attached.descriptor);
         }
-        keep(received_tag, std::move(attached.descriptor));
+        if (kept_.size() == kMaxKept) {  // its sender may have died before it said that it has sent
+            kept_.pop_front();
+        }
+        kept_.push_back({received_tag, std::move(attached.descriptor)});
     }
     GPUSHM_LOG_ONCE(warn,
                     "the socket for descriptors of GPU memory of this process never becomes empty: "

@@ -46,7 +46,6 @@ private:
     };
 
     UniqueFd take_kept(const DescriptorTag &tag);
-    void keep(const DescriptorTag &tag, UniqueFd descriptor);
 
     UniqueFd socket_;
     std::deque<Kept> kept_;  // the oldest first
