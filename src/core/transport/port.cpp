@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/port.hpp"
 
+#include "core/base/drop_if.hpp"
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/base/spare_descriptor.hpp"
@@ -45,7 +46,7 @@ Port::~Port() {
     }
     RegistrationTable::instance().cancel(mailbox_.registrations(), this);
     mailbox_.close();
-    for (const std::unique_ptr<Connection> &connection : connections_) {
+    for (const auto &connection : connections_) {
         connection->send_close();
     }
     // One by one, because each ends what peers still write by a SharedTransfer, and asks the others
@@ -59,7 +60,7 @@ Port::~Port() {
 }
 
 Connection *Port::find_connection(const MailboxAddress &peer) const {
-    for (const std::unique_ptr<Connection> &connection : connections_) {
+    for (const auto &connection : connections_) {
         if (connection->peer().cookie == peer.cookie) {
             return connection.get();
         }
@@ -88,7 +89,7 @@ Connection *Port::connect(const MailboxAddress &peer, const char **why) {
 }
 
 void Port::end_own_pushes() {
-    for (const std::unique_ptr<Connection> &connection : connections_) {
+    for (const auto &connection : connections_) {
         connection->end_own_pushes();
     }
 }
@@ -117,7 +118,7 @@ bool Port::is_written(uint64_t registration) {
 
 void Port::end_copies(uint64_t registration) {
     thread_.act_if_own([&] {
-        for (const std::unique_ptr<Connection> &connection : connections_) {
+        for (const auto &connection : connections_) {
             as_possible([&] { connection->end_copies(registration); });
         }
     });
@@ -163,12 +164,11 @@ inline void Port::deliver(uint8_t am_id, void *data, size_t length) {
 
 /** A standby kernel that copies a message to a GPU may read the next one ahead. */
 inline void Port::deliver_slot(const ReceivedCell &message) {
+    std::optional<MessageInHand> in_hand;
     if (standby_kernels_.wanted()) {
-        const MessageInHand in_hand(mailbox_);
-        deliver(message.am_id, message.slot, message.length);
-    } else {
-        deliver(message.am_id, message.slot, message.length);
+        in_hand.emplace(mailbox_);
     }
+    deliver(message.am_id, message.slot, message.length);
 }
 
 void Port::report_impossible_id(uint8_t am_id) {
@@ -342,9 +342,7 @@ unsigned Port::progress_connections() {
             report_failure(connection);
         }
     }
-    active_.erase(std::remove_if(active_.begin(), active_.end(),
-                                 [](const Connection *connection) { return !connection->busy(); }),
-                  active_.end());
+    drop_if(active_, [](const Connection *connection) { return !connection->busy(); });
     return count;
 }
 
@@ -421,13 +419,13 @@ void Port::map_early() {
         return;  // later
     }
     const std::optional<BufferKey> own = is_awaited ? announced_memory() : std::nullopt;
-    for (const std::unique_ptr<Connection> &connection : connections_) {
+    for (const auto &connection : connections_) {
         as_possible([&] { connection->map_early(own); });
     }
 }
 
 void Port::check_exports() {
-    for (const std::unique_ptr<Connection> &connection : connections_) {
+    for (const auto &connection : connections_) {
         connection->check_exports();
     }
 }
