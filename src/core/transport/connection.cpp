@@ -28,7 +28,7 @@ std::unique_ptr<Connection> Connection::connect(PortServices &port, const Mailbo
 }
 
 Connection::Connection(PortServices &port, const MailboxAddress &peer, MailboxSender mailbox)
-    : channel_(port, *this, *this, peer, std::move(mailbox)),
+    : channel_(port, *this, peer, std::move(mailbox)),
       permissions_(channel_),
       operations_(channel_, permissions_),
       ring_sender_(channel_, operations_),
@@ -47,7 +47,6 @@ Connection::~Connection() {
     transfers_.direct().drop_pushes();
     close_permissions();
     transfers_.forget_mappings();
-    exports_.forget_requests();
     ring_sender_.drop();
 }
 
@@ -119,7 +118,7 @@ void Connection::check_peer() {
         check_requested_ = false;
         check_mailbox();
     }
-    if (last_words_ && channel_.port.has_received(*last_words_)) {
+    if (last_words_ && channel_.port.mailbox().head() >= *last_words_) {
         GPUSHM_LOG(debug, "process %d is gone", peer().pid);
         fail();
     }
@@ -129,7 +128,7 @@ void Connection::check_peer() {
  * notes where what it sent ends. */
 void Connection::check_mailbox() {
     if (channel_.peer_gone()) {
-        last_words_ = channel_.port.reserved_tickets();
+        last_words_ = channel_.port.mailbox().reserved_tickets();
         channel_.activate();
     } else if (channel_.mailbox.is_given_up()) {
         GPUSHM_LOG(error, "process %d has closed the connection after an error: see its log",
@@ -198,6 +197,11 @@ void Connection::cancel(const void *owner, std::vector<Completion> *ended) {
     cancellation.finish();
 }
 
+/** Here, because the parts of a connection do not know the connection. */
+void PeerChannel::fail() {
+    connection_.fail();
+}
+
 void Connection::fail() {
     if (failed()) {
         return;
@@ -210,9 +214,9 @@ void Connection::fail() {
     transfers_.direct().clear();
     close_permissions();
     helper_.clear();
-    channel_.control.close();
+    channel_.control.clear();
     transfers_.forget_mappings();
-    exports_.forget_requests();
+    exports_.forget();
     operations_.fail_all();
     channel_.activate();
 }

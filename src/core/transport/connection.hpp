@@ -49,7 +49,7 @@ namespace gpushm {
  * several users of one connection apart, see cancel(). Active messages of one connection arrive in
  * the order in which they were sent; transfers are ordered by flush() and
  * fence(), and as put() says. */
-class Connection final : private PeerFailure {
+class Connection final {
 public:
     /** Null, with the reason in `*why`, when the peer cannot be reached. */
     static std::unique_ptr<Connection> connect(PortServices &port, const MailboxAddress &peer,
@@ -157,7 +157,7 @@ public:
     // ---------------------------------------------------------------- end
 
     /** The peer is dead or broken: everything ends with peer_failed. */
-    void fail() override;
+    void fail();
     /** Fails the connection, because memory is too short for what the peer needs; logged. */
     void fail_for_want_of_memory();
     /** True once after the connection has failed: for the port, which tells its user. */

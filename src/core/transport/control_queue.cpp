@@ -19,9 +19,6 @@ unsigned ControlQueue::flush() {
 }
 
 void ControlQueue::queue(CellKind kind, const void *payload, size_t length) {
-    if (closed_) {
-        return;
-    }
     Message message;
     message.kind = kind;
     message.length = static_cast<uint32_t>(length);

@@ -30,11 +30,6 @@ public:
     bool empty() const { return messages_.empty(); }
 
     void clear() { messages_.clear(); }
-    /** Clears it for good: the peer is gone. */
-    void close() {
-        closed_ = true;
-        clear();
-    }
 
 private:
     struct Message {
@@ -47,7 +42,6 @@ private:
 
     MailboxSender &mailbox_;
     std::deque<Message> messages_;
-    bool closed_ = false;
 };
 
 }  // namespace gpushm

@@ -116,14 +116,6 @@ bool DirectTransfers::may_copy(const RemoteMemory &remote, const MemoryInfo &loc
            RegistrationTable::instance().covers(remote.registration, remote.address, length);
 }
 
-/** The context whose GPU copies between local memory and `buffer`. A process with host memory may
- * have none: then null, because none is made for it. */
-CUcontext DirectTransfers::context_of_copy(const BufferKey &buffer, const MemoryInfo &local_info) {
-    CopyEngine &engine = channel_.port.engine();
-    return local_info.needs_gpu() ? engine.context_of(local_info)
-                                  : engine.context_near(buffer.device);
-}
-
 /** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or
  * to `local`. */
 DirectTransfers::View DirectTransfers::view_remote(const BufferKey &buffer, uint64_t address,
@@ -137,7 +129,10 @@ DirectTransfers::View DirectTransfers::view_remote(const BufferKey &buffer, uint
         (from_host && length < kSmallestHostCopy) || !memory_.owns(buffer)) {
         return view;
     }
-    CUcontext context = context_of_copy(buffer, local.info);
+    CopyEngine &engine = channel_.port.engine();
+    // None is made for a process with host memory.
+    CUcontext context =
+        local.info.needs_gpu() ? engine.context_of(local.info) : engine.context_near(buffer.device);
     if (context == nullptr) {
         return view;
     }

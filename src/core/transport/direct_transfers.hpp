@@ -110,7 +110,6 @@ public:
 private:
     bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
-    CUcontext context_of_copy(const BufferKey &buffer, const MemoryInfo &local_info);
     View view_remote(const BufferKey &buffer, uint64_t address, uint64_t extent,
                      const LocalMemory &local, uint64_t length, bool is_new);
     void describe_reach(View *view, const BufferKey &buffer, const LocalMemory &local,

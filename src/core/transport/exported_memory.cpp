@@ -92,7 +92,7 @@ void ExportedMemory::offer(const BufferKey &buffer) {
 }
 
 void ExportedMemory::check() {
-    for (auto buffer = exported_.begin(); buffer != exported_.end() && !channel_.failed;) {
+    for (auto buffer = exported_.begin(); buffer != exported_.end();) {
         buffer = still_allocated(*buffer) ? std::next(buffer) : take_back(buffer);
     }
 }

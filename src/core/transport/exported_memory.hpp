@@ -33,11 +33,9 @@ public:
     /** Tells the peer of buffers that were freed. Looks each one up. */
     void check();
 
-    /** The peer asks for nothing any more. */
-    void forget_requests() { requests_.clear(); }
-    /** The peer has nothing mapped any more. */
+    /** The peer asks for nothing and has nothing mapped any more. */
     void forget() {
-        forget_requests();
+        requests_.clear();
         exported_.clear();
     }
 

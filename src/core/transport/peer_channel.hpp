@@ -16,28 +16,16 @@
 
 namespace gpushm {
 
-/** A connection as its parts see it. */
-class PeerFailure {
-public:
-    /** The peer is dead or broken: everything ends with peer_failed. The parts are empty on
-     * return. */
-    virtual void fail() = 0;
-
-protected:
-    ~PeerFailure() = default;
-};
-
 /** One thread at a time. */
 class PeerChannel : Immovable {
 public:
-    PeerChannel(PortServices &services, Connection &connection, PeerFailure &failure,
-                const MailboxAddress &address, MailboxSender sender)
+    PeerChannel(PortServices &services, Connection &connection, const MailboxAddress &address,
+                MailboxSender sender)
         : port(services),
           peer(address),
           mailbox(std::move(sender)),
           control(mailbox),
           connection_(connection),
-          failure_(failure),
           watch_(ProcessWatch(address.pid)) {}
 
     /** Asks the operating system; a few hundred nanoseconds. */
@@ -55,9 +43,12 @@ public:
     /** The connection has work. */
     void activate() { port.activate(connection_); }
 
-    /** Sends a control message, now or in a later progress(). */
+    /** Sends a control message, now or in a later progress(). None after a failure. */
     template <typename Payload>
     void send(CellKind kind, const Payload &payload) {
+        if (failed) {
+            return;
+        }
         control.send(kind, payload);
         if (!control.empty()) {
             activate();
@@ -72,8 +63,9 @@ public:
 
     /** Logs that the peer broke a transfer, and fails the connection. */
     void give_up_broken_transfer();
-    /** PeerFailure::fail(). */
-    void fail() { failure_.fail(); }
+    /** The peer is dead or broken: everything ends with peer_failed. The parts of the connection
+     * are empty on return. */
+    void fail();
 
     PortServices &port;
     const MailboxAddress peer;
@@ -84,7 +76,6 @@ public:
 
 private:
     Connection &connection_;
-    PeerFailure &failure_;
     std::optional<ProcessWatch> watch_;
 };
 

@@ -63,7 +63,7 @@ std::shared_ptr<PeerMapping> PeerMemory::find(const BufferKey &buffer, const Use
 
 void PeerMemory::ask_for(const BufferKey &buffer) {
     if (buffer.sharing == BufferKey::Sharing::file_descriptor &&
-        !channel_.port.open_descriptor_receiver()) {
+        !channel_.port.descriptors().open(channel_.port.address().cookie)) {
         IpcMappingCache::instance().receive(buffer.owner, buffer.buffer_id, nullptr);
         return;
     }
@@ -118,7 +118,7 @@ void PeerMemory::receive_answer(const MapAnswer &answer) {
     memcpy(&given.handle.ipc, answer.ipc_handle, sizeof(given.handle.ipc));
     if (answer.sharing == BufferKey::Sharing::file_descriptor) {
         given.handle.descriptor =
-            channel_.port.receive_descriptor({answer.owner, answer.buffer_id});
+            channel_.port.descriptors().receive({answer.owner, answer.buffer_id});
     }
     given.usable = answer.sharing == BufferKey::Sharing::ipc_handle || given.handle.descriptor;
     handles_.push_back(std::move(given));

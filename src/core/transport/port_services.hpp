@@ -50,10 +50,7 @@ public:
     /** The next progress() gives back what belongs to peers that are gone. */
     void look_for_finished_connections() { connections_may_be_finished_ = true; }
 
-    /** Messages with tickets below it may be in the mailbox or on their way there. */
-    uint64_t reserved_tickets() const { return mailbox_.reserved_tickets(); }
-    /** Whether every message with a ticket below `ticket` was received. */
-    bool has_received(uint64_t ticket) const { return mailbox_.head() >= ticket; }
+    const MailboxReceiver &mailbox() const { return mailbox_; }
 
     /** Bytes that the next staging ring may have: a quarter of what is left of the limit, so that
      * many peers get smaller ones; 0 when that is too little for one. */
@@ -76,10 +73,8 @@ public:
      * wait for that while this process waits. */
     virtual void end_own_pushes() = 0;
 
-    /** Makes what receive_descriptor() needs; false when that fails. */
-    bool open_descriptor_receiver() { return descriptors_.open(address().cookie); }
-    /** The descriptor that a peer has sent to this port with `tag`. */
-    UniqueFd receive_descriptor(const DescriptorTag &tag) { return descriptors_.receive(tag); }
+    /** What peers send to this port. */
+    DescriptorReceiver &descriptors() { return descriptors_; }
 
 protected:
     PortServices(const PortConfig &config, MailboxReceiver mailbox)
