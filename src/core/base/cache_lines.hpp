@@ -2,6 +2,8 @@
 // Prefetching cache lines.
 #pragma once
 
+#include "core/base/addresses.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +17,7 @@ inline constexpr size_t kLine = 64;  // bytes
 inline constexpr size_t kPrefetchBytes = 4096;
 
 inline const unsigned char *begin_of_line(const unsigned char *address) {
-    return address - reinterpret_cast<uintptr_t>(address) % kLine;
+    return address - to_number(address) % kLine;
 }
 
 /** Prefetches the line in a state in which it may be written. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/base/cma.hpp"
 
+#include "core/base/addresses.hpp"
+
 #include <sys/uio.h>
 
 namespace gpushm {
@@ -12,7 +14,7 @@ using Function = ssize_t (*)(pid_t, const iovec *, unsigned long, const iovec *,
 bool copy(Function function, pid_t pid, void *local, uint64_t remote, size_t length) {
     while (length != 0) {
         const iovec mine = {local, length};
-        const iovec theirs = {reinterpret_cast<void *>(remote), length};
+        const iovec theirs = {to_pointer(remote), length};
         const ssize_t copied = function(pid, &mine, 1, &theirs, 1, 0);
         if (copied <= 0) {
             return false;

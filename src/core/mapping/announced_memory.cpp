@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/mapping/announced_memory.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/process.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/memory_query.hpp"
@@ -38,7 +39,7 @@ std::optional<BufferKey> allocate(const ContextInUse &in_use) {
     if (current.result() != CUDA_SUCCESS || driver->mem_alloc(&address, kBytes) != CUDA_SUCCESS) {
         return std::nullopt;
     }
-    const BufferKey name = make_buffer_key(look_up_memory(reinterpret_cast<const void *>(address)));
+    const BufferKey name = make_buffer_key(look_up_memory(to_pointer(address)));
     if (!name.can_be_mapped()) {
         free_later(in_use, address);
         return std::nullopt;

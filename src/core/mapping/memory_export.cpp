@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/mapping/memory_export.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/log.hpp"
 #include "core/base/process.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -37,8 +38,7 @@ std::optional<MappingHandle> export_by_descriptor(const BufferKey &name) {
         return std::nullopt;
     }
     CUmemGenericAllocationHandle memory = 0;
-    CUresult result =
-        driver->mem_retain_allocation_handle(&memory, reinterpret_cast<void *>(name.base));
+    CUresult result = driver->mem_retain_allocation_handle(&memory, to_pointer(name.base));
     if (result != CUDA_SUCCESS) {
         return refused(name, result);
     }
@@ -59,7 +59,7 @@ std::optional<MappingHandle> export_by_descriptor(const BufferKey &name) {
 bool still_allocated(const BufferKey &name) {
     MemoryInfo known;
     if (driver_hooks_installed() &&
-        AllocationTable::instance().find(reinterpret_cast<const void *>(name.base), &known)) {
+        AllocationTable::instance().find(to_pointer(name.base), &known)) {
         return known.buffer_id == name.buffer_id;
     }
     unsigned long long id = 0;
@@ -75,7 +75,7 @@ std::optional<MappingHandle> export_memory(const BufferKey &name) {
         return std::nullopt;
     }
     // A peer sent the key: only the answer of the driver counts.
-    const MemoryInfo info = look_up_memory(reinterpret_cast<const void *>(name.base));
+    const MemoryInfo info = look_up_memory(to_pointer(name.base));
     const BufferKey mine = make_buffer_key(info);
     if (mine.buffer_id != name.buffer_id || mine.base != name.base || mine.length != name.length) {
         return std::nullopt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/mapping/peer_mapping.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/memory_query.hpp"
@@ -10,10 +11,6 @@
 
 namespace gpushm {
 namespace {
-
-unsigned char *pointer(CUdeviceptr address) {
-    return reinterpret_cast<unsigned char *>(address);
-}
 
 /** A mapping by CUDA IPC. */
 class IpcMapping : public PeerMapping {
@@ -41,7 +38,7 @@ public:
             defer_free(last->context_, last->context_id_, [last] { delete last; });
         });
         // The owner states the length; a copy beyond the end would be a fault of the GPU.
-        return look_up_memory(pointer(address)).length >= name.length ? mapping : nullptr;
+        return look_up_memory(to_pointer(address)).length >= name.length ? mapping : nullptr;
     }
     ~IpcMapping() override {
         const RelaxedCapture relaxed(CudaDriver::get());
@@ -58,7 +55,7 @@ public:
 
 private:
     IpcMapping(CUdeviceptr address, size_t length, CUcontext context)
-        : PeerMapping(pointer(address), length),
+        : PeerMapping(to_pointer(address), length),
           context_(context),
           context_id_(CudaDriver::get()->context_id(context)) {}
     CUcontext context_;
@@ -101,7 +98,8 @@ public:
     }
 
 private:
-    DescriptorMapping(CUdeviceptr address, size_t length) : PeerMapping(pointer(address), length) {}
+    DescriptorMapping(CUdeviceptr address, size_t length)
+        : PeerMapping(to_pointer(address), length) {}
 
     static void unmap(CUdeviceptr address, size_t length) {
         CudaDriver::get()->mem_unmap(address, length);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/allocation_history.hpp"
 
+#include "core/base/addresses.hpp"
+
 namespace gpushm {
 namespace {
 
@@ -25,7 +27,7 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
     if (info.needs_gpu() && ids_.contains(info.buffer_id)) {
         return false;  // the usual case, without a lock
     }
-    const auto byte = reinterpret_cast<uintptr_t>(address);
+    const auto byte = to_number(address);
     std::lock_guard<std::mutex> lock(mutex_);
     if (!info.needs_gpu()) {
         remove(byte, byte + 1, gone);
@@ -35,7 +37,7 @@ bool AllocationHistory::observe(const void *address, const MemoryInfo &info,
     if (known != allocations_.end() && known->second.buffer_id == info.buffer_id) {
         return false;
     }
-    const auto base = reinterpret_cast<uintptr_t>(info.base);
+    const auto base = to_number(info.base);
     remove(base, info.range_end(), gone);
     if (allocations_.size() >= kMaxAllocations) {
         remove(0, UINTPTR_MAX, gone);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/allocation_table.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/fork_safe.hpp"
 #include "core/base/no_throw.hpp"
 
@@ -10,10 +11,6 @@
 
 namespace gpushm {
 namespace {
-
-uintptr_t number(const void *address) {
-    return reinterpret_cast<uintptr_t>(address);
-}
 
 /** The last allocations that this thread has met; valid for one generation of the table. */
 struct RecentAllocations {
@@ -42,13 +39,13 @@ bool AllocationTable::find(const void *address, MemoryInfo *info) {
         recent.generation = now;
     }
     for (const MemoryInfo &entry : recent.entries) {
-        if (number(address) - number(entry.base) < entry.length) {
+        if (entry.contains(address)) {
             *info = entry;
             return true;
         }
     }
     const std::shared_lock<std::shared_mutex> lock(mutex_);
-    const auto found = allocations_.containing(number(address));
+    const auto found = allocations_.containing(to_number(address));
     if (found == allocations_.end()) {
         return false;
     }
@@ -61,15 +58,15 @@ void AllocationTable::add(const MemoryInfo &info, uint64_t generation) {
     const std::lock_guard<std::shared_mutex> lock(mutex_);
     if (generation_.load(std::memory_order_relaxed) == generation) {
         // Another thread may have added it meanwhile.
-        allocations_.take_overlapping(number(info.base), info.range_end());
-        as_possible([&] { allocations_[number(info.base)] = info; });
+        allocations_.take_overlapping(to_number(info.base), info.range_end());
+        as_possible([&] { allocations_[to_number(info.base)] = info; });
     }
 }
 
 AllocationTable::Allocations AllocationTable::forget(const void *begin, size_t length) {
-    const uintptr_t end = number(begin) + std::min(length, UINTPTR_MAX - number(begin));
+    const uintptr_t end = to_number(begin) + std::min(length, UINTPTR_MAX - to_number(begin));
     const std::lock_guard<std::shared_mutex> lock(mutex_);
-    Allocations gone = allocations_.take_overlapping(number(begin), end);
+    Allocations gone = allocations_.take_overlapping(to_number(begin), end);
     generation_.fetch_add(1, std::memory_order_release);
     return gone;
 }

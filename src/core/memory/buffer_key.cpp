@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/buffer_key.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/process.hpp"
 #include "core/cuda/cuda_driver.hpp"
 
@@ -56,7 +57,7 @@ BufferKey make_buffer_key(const MemoryInfo &info) {
         return name;
     }
     name.buffer_id = info.buffer_id;
-    name.base = reinterpret_cast<uint64_t>(info.base);
+    name.base = to_number(info.base);
     name.length = info.length;
     name.device = device_identity(info.device);
     name.sharing = sharing_of(info);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/known_host_pages.hpp"
 
+#include "core/base/addresses.hpp"
+
 namespace gpushm {
 
 KnownHostPages &KnownHostPages::instance() {
@@ -13,7 +15,7 @@ void KnownHostPages::forget(const void *begin, size_t length) {
         return;
     }
     const uintptr_t first = page(begin);
-    const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + length - 1) >> kPageShift;
+    const uintptr_t last = (to_number(begin) + length - 1) >> kPageShift;
     if (last - first < kFewPages) {
         for (uintptr_t number = first; number <= last; ++number) {
             clear(slots_[index(number)], number, number);

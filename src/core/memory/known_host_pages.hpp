@@ -2,6 +2,8 @@
 // Pages of which the driver knows nothing, so that it is not asked about host buffers again.
 #pragma once
 
+#include "core/base/addresses.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -40,9 +42,7 @@ private:
     using Slot = std::atomic<uintptr_t>;
 
     /** Never 0, which marks an empty slot: no buffer is at address 0. */
-    static uintptr_t page(const void *address) {
-        return reinterpret_cast<uintptr_t>(address) >> kPageShift;
-    }
+    static uintptr_t page(const void *address) { return to_number(address) >> kPageShift; }
     /** Buffers lie at regular distances: the number is spread by a multiplication (Knuth, The Art
      * of Computer Programming, vol. 3, 6.4). */
     static size_t index(uintptr_t page) {

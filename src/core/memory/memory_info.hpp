@@ -2,6 +2,8 @@
 // What is known of the memory at a pointer.
 #pragma once
 
+#include "core/base/addresses.hpp"
+
 #include <cuda.h>
 
 #include <cstddef>
@@ -24,7 +26,10 @@ struct MemoryInfo {
     bool exportable_by_fd = false;  // cuMemExportToShareableHandle can, as a file descriptor
 
     /** The address behind the last byte. */
-    uintptr_t range_end() const { return reinterpret_cast<uintptr_t>(base) + length; }
+    uintptr_t range_end() const { return to_number(base) + length; }
+    bool contains(const void *address) const {
+        return to_number(address) - to_number(base) < length;
+    }
 
     /** Whether the CPU must not touch it, or should not: a GPU copies it. */
     bool needs_gpu() const { return kind == MemoryKind::device || kind == MemoryKind::managed; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/memory_query.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
@@ -27,7 +28,7 @@ BufferIds synced_buffers;
 /** Asks the operating system, which reads a set of signals there before it refuses the invalid
  * operation -1 (rt_sigprocmask(2)). */
 bool cpu_can_read(const void *address) {
-    const uintptr_t word = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
+    const uintptr_t word = to_number(address) & ~uintptr_t{7};
     return syscall(SYS_rt_sigprocmask, -1, word, nullptr, 8) == 0 || errno != EFAULT;
 }
 

@@ -11,11 +11,6 @@ namespace {
 std::mutex mutex;
 const MeetingMemory *first;  // a list, with the mutex held
 
-bool contains(const MemoryInfo &info, const void *address) {
-    return reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(info.base) <
-           info.length;
-}
-
 }  // namespace
 
 MeetingMemory::MeetingMemory(const MemoryInfo &info) : info_(info) {
@@ -41,7 +36,7 @@ const void *base_of_met(const void *address) {
     {
         const std::lock_guard<std::mutex> lock(mutex);
         for (const MeetingMemory *meeting = first; meeting != nullptr; meeting = meeting->next_) {
-            if (contains(meeting->info_, address)) {
+            if (meeting->info_.contains(address)) {
                 return meeting->info_.base;
             }
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/page_residency.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/unique_fd.hpp"
 #include "core/cuda/cuda_driver.hpp"
 
@@ -77,7 +78,7 @@ bool has_concurrent_access(CUdevice device) {
 
 bool resides_on_cpu(const void *address, size_t length) {
     static const uintptr_t page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(address);
+    const auto begin = to_number(address);
     const uintptr_t first = begin / page_bytes;
     const uintptr_t last = (begin + std::max<size_t>(length, 1) - 1) / page_bytes;
     const size_t count = last - first + 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/memory/registration_table.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/log.hpp"
 
 #include <pthread.h>
@@ -49,7 +50,7 @@ uint64_t RegistrationTable::add(const void *address, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
     const size_t place = take_place();
     const uint64_t id = ++added_ * RegistrationList::kPlaces + place;
-    ranges_[id] = {reinterpret_cast<uint64_t>(address), length};
+    ranges_[id] = {to_number(address), length};
     set(place, id);
     return id;
 }
@@ -184,7 +185,7 @@ bool RegistrationTable::find(uint64_t id, const void **address, size_t *length) 
     if (found == ranges_.end()) {
         return false;
     }
-    *address = reinterpret_cast<const void *>(found->second.begin);
+    *address = to_pointer(found->second.begin);
     *length = found->second.length;
     return true;
 }

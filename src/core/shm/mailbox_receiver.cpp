@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/shm/mailbox_receiver.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/log.hpp"
 #include "core/base/process.hpp"
 
@@ -67,8 +68,8 @@ MailboxAddress MailboxReceiver::address() const {
 }
 
 MessagePayload MailboxReceiver::payload_at(const void *source, size_t length) const {
-    const auto begin = reinterpret_cast<uintptr_t>(slot_of(head_));
-    const auto from = reinterpret_cast<uintptr_t>(source);
+    const auto begin = to_number(slot_of(head_));
+    const auto from = to_number(source);
     if (from < begin || from - begin > geometry_.slot_bytes ||
         length > geometry_.slot_bytes - (from - begin)) {
         return {};

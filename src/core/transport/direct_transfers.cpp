@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/direct_transfers.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/copy/reachability.hpp"
 #include "core/copy/standby_policy.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -27,14 +28,6 @@ constexpr double kTimeSlice = 140e-6;
 // Bytes. The CPU copies shorter host memory from or to the ring before a copy through the mapping
 // begins (doc/decisions/direct-copies.md).
 constexpr uint64_t kSmallestHostCopy = 64u << 10;
-
-unsigned char *pointer(uint64_t address) {
-    return reinterpret_cast<unsigned char *>(address);
-}
-
-uint64_t number(const void *address) {
-    return reinterpret_cast<uint64_t>(address);
-}
 
 double seconds_by_ring(bool host, bool one_gpu, uint64_t length) {
     const auto bytes = static_cast<double>(length);
@@ -63,7 +56,7 @@ StridedRows destination_of(const Operation &operation, const StridedRows &source
         RowViews::instance().destination(operation.local, operation.length);
     const bool alike =
         rows && (source.count == 1 || rows->count == 1 || source.length == rows->length);
-    return alike ? *rows : in_one_row(number(operation.local), operation.length);
+    return alike ? *rows : in_one_row(to_number(operation.local), operation.length);
 }
 
 /** Whether this process copies in both directions for a pair that shares a GPU. */
@@ -148,7 +141,7 @@ DirectTransfers::View DirectTransfers::view_remote(const BufferKey &buffer, uint
     }
     const bool ready = !from_host || view.pin != nullptr;
     if (own) {
-        view.address = ready ? pointer(address) : nullptr;
+        view.address = ready ? to_pointer(address) : nullptr;
     } else {
         view.mapping = memory_.find(buffer, {context, seconds, ready, is_new});
         view.saved_seconds = seconds;
@@ -199,17 +192,17 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_get(const Operation &
     StridedRows source =
         remote.rows.length != 0 ? remote.rows : in_one_row(remote.address, operation.length);
     StridedRows destination = destination_of(operation, source);
-    const bool to_rows = pointer(destination.address) != operation.local;
+    const bool to_rows = to_pointer(destination.address) != operation.local;
     const LocalMemory local = {
-        pointer(destination.address),
-        to_rows ? query_memory(pointer(destination.address)) : operation.local_info,
+        to_pointer(destination.address),
+        to_rows ? query_memory(to_pointer(destination.address)) : operation.local_info,
         operation.local_on_gpu, destination.extent()};
     View view = view_remote(remote.buffer, source.address, source.extent(), local, operation.length,
                             is_new);
     if (view.address == nullptr) {
         return std::nullopt;
     }
-    source.address = number(view.address);
+    source.address = to_number(view.address);
     split_alike(&source, &destination);
     DirectCopy copy = {DirectCopy::Purpose::get, {}};
     copy.filled = to_rows ? operation.local : nullptr;
@@ -233,8 +226,8 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_put(const ChunkedTran
     if (copy.write == nullptr) {
         return std::nullopt;
     }
-    return Plan{std::move(copy), in_one_row(number(view.address), transfer.total),
-                in_one_row(number(transfer.source), transfer.total), std::move(view)};
+    return Plan{std::move(copy), in_one_row(to_number(view.address), transfer.total),
+                in_one_row(to_number(transfer.source), transfer.total), std::move(view)};
 }
 
 std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTransfer &transfer,
@@ -261,8 +254,8 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
     DirectCopy copy = {DirectCopy::Purpose::push, transfer};
     copy.shared = &channel_.mailbox.shared_transfer(request.shared.index);
     copy.shared_id = request.shared.id;
-    return Plan{std::move(copy), in_one_row(number(view.address), transfer.total),
-                in_one_row(number(transfer.source), transfer.total), std::move(view)};
+    return Plan{std::move(copy), in_one_row(to_number(view.address), transfer.total),
+                in_one_row(to_number(transfer.source), transfer.total), std::move(view)};
 }
 
 // ---------------------------------------------------------------- start
@@ -281,8 +274,8 @@ CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
     const bool is_get = plan.copy.purpose == DirectCopy::Purpose::get;
     const bool with_host = plan.view.pin != nullptr;
     const StridedRows &destination = plan.destination;
-    CopyJob job = {pointer(destination.address),
-                   pointer(plan.source.address),
+    CopyJob job = {to_pointer(destination.address),
+                   to_pointer(plan.source.address),
                    destination.length,
                    plan.view.gpu_side,
                    is_get && with_host ? CopyDirection::from_gpu : CopyDirection::to_gpu,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/host_read_helper.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/cma.hpp"
 #include "core/base/drop_if.hpp"
 #include "core/base/log.hpp"
@@ -66,11 +67,10 @@ bool HostReadHelper::copy_piece(const HelpRequest &request) {
         return false;
     }
     const uint64_t offset = *piece * request.piece_bytes;
-    const bool written =
-        is_registered(request) &&
-        write_memory(channel_.peer.pid, reinterpret_cast<const void *>(request.address + offset),
-                     request.destination + offset,
-                     length_of_piece(offset, request.piece_bytes, request.length));
+    const bool written = is_registered(request) &&
+                         write_memory(channel_.peer.pid, to_pointer(request.address + offset),
+                                      request.destination + offset,
+                                      length_of_piece(offset, request.piece_bytes, request.length));
     transfer.finish(id, written);
     return written;
 }

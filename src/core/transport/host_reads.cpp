@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/host_reads.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/cma.hpp"
 #include "core/base/log.hpp"
 #include "core/base/monotonic_clock.hpp"
@@ -65,11 +66,10 @@ void HostReads::start(uint64_t id) {
 void HostReads::ask_for_help(const Read &read) {
     const Operation &operation = operations_.at(read.id);
     channel_.port.shared_transfer(read.shared.index).open(read.shared.id, read.pieces);
-    channel_.send(
-        CellKind::help_request,
-        HelpRequest{operation.remote.address, operation.length, operation.remote.registration,
-                    reinterpret_cast<uint64_t>(operation.local), read.piece_bytes, read.shared,
-                    monotonic_nanoseconds()});
+    channel_.send(CellKind::help_request,
+                  HelpRequest{operation.remote.address, operation.length,
+                              operation.remote.registration, to_number(operation.local),
+                              read.piece_bytes, read.shared, monotonic_nanoseconds()});
 }
 
 // ---------------------------------------------------------------- progress

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/operations.hpp"
 
+#include "core/base/addresses.hpp"
+
 #include <algorithm>
 
 namespace gpushm {
@@ -36,7 +38,7 @@ void Operations::ask_peer(uint64_t id, bool may_be_pushed) {
     }
     if (request.shared.exists()) {
         channel_.port.shared_transfer(request.shared.index).open(request.shared.id, 1);
-        request.destination = reinterpret_cast<uint64_t>(operation.local);
+        request.destination = to_number(operation.local);
     }
     channel_.send(CellKind::get_request, request);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/peer_channel.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/registration_table.hpp"
 
@@ -16,8 +17,8 @@ void PeerChannel::give_up_broken_transfer() {
 
 bool source_is_gone(ChunkedTransfer &transfer, const PeerChannel &channel) {
     if (transfer.is_reply && !transfer.source_gone &&
-        !RegistrationTable::instance().covers(
-            transfer.registration, reinterpret_cast<uint64_t>(transfer.source), transfer.total)) {
+        !RegistrationTable::instance().covers(transfer.registration, to_number(transfer.source),
+                                              transfer.total)) {
         GPUSHM_LOG(debug,
                    "process %d reads %llu bytes that are not registered for it any more: refused",
                    channel.peer.pid, static_cast<unsigned long long>(transfer.total));

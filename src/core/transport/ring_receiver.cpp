@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/ring_receiver.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/memory_query.hpp"
@@ -115,7 +116,7 @@ RingReceiver::Destination RingReceiver::destination_of_put(const TransferChunk &
         }
         return result;
     }
-    result.address = reinterpret_cast<unsigned char *>(chunk.address + chunk.offset);
+    result.address = to_pointer(chunk.address + chunk.offset);
     result.info = query_memory(result.address);
     result.on_gpu = gpu_copies(result.info, result.address, length);
     return result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/ring_sender.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/drop_if.hpp"
 #include "core/copy/copy_any.hpp"
 #include "core/memory/memory_query.hpp"
@@ -52,7 +53,7 @@ void note_source(OutgoingSpan &out, uint64_t registration) {
 bool lost_source(const OutgoingSpan &out) {
     const RegistrationTable &table = RegistrationTable::instance();
     return out.registration != 0 && out.removals != table.removals() &&
-           !table.covers(out.registration, reinterpret_cast<uint64_t>(out.source), out.span.length);
+           !table.covers(out.registration, to_number(out.source), out.span.length);
 }
 
 }  // namespace
@@ -258,7 +259,7 @@ OutgoingSpan *RingSender::find_copy(const GetRequest &request) {
     });
     const bool has_it = out != spans_.end() && !out->copy_failed &&
                         out->span.length == request.length &&
-                        reinterpret_cast<uint64_t>(out->source) == request.address;
+                        to_number(out->source) == request.address;
     return has_it ? &*out : nullptr;
 }
 

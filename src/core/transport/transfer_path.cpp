@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/transfer_path.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/memory_query.hpp"
 
@@ -16,7 +17,7 @@ bool is_left(const PathQuery &query, TransferPath path) {
 
 /** `by_gpu`: whether a GPU copies it, where that is known. */
 ChunkedTransfer describe_reply(const GetRequest &request, std::optional<bool> by_gpu) {
-    const auto *source = reinterpret_cast<const unsigned char *>(request.address);
+    const unsigned char *source = to_pointer(request.address);
     const MemoryInfo info = query_memory(source);
     return {request.transfer_id,
             true,
