@@ -18,7 +18,7 @@ unsigned ControlQueue::flush() {
     return count;
 }
 
-void ControlQueue::queue(CellKind kind, const void *payload, size_t length) {
+void ControlQueue::send(CellKind kind, const void *payload, size_t length) {
     Message message;
     message.kind = kind;
     message.length = static_cast<uint32_t>(length);

@@ -16,12 +16,8 @@ class ControlQueue {
 public:
     explicit ControlQueue(MailboxSender &mailbox) : mailbox_(mailbox) {}
 
-    /** Sends a message of protocol.hpp, or keeps it for flush(). */
-    template <typename Payload>
-    void send(CellKind kind, const Payload &payload) {
-        static_assert(sizeof(payload) <= Cell::kInlineBytes, "a control message fits a cell");
-        queue(kind, &payload, sizeof(payload));
-    }
+    /** Sends a message of protocol.hpp, at most Cell::kInlineBytes, or keeps it for flush(). */
+    void send(CellKind kind, const void *payload, size_t length);
 
     /** Sends what is kept, as far as there is room; the number of messages. */
     unsigned flush();
@@ -37,8 +33,6 @@ private:
         unsigned char payload[Cell::kInlineBytes];
         uint32_t length;
     };
-
-    void queue(CellKind kind, const void *payload, size_t length);
 
     MailboxSender &mailbox_;
     std::deque<Message> messages_;

@@ -46,10 +46,11 @@ public:
     /** Sends a control message, now or in a later progress(). None after a failure. */
     template <typename Payload>
     void send(CellKind kind, const Payload &payload) {
+        static_assert(sizeof(payload) <= Cell::kInlineBytes, "a control message fits a cell");
         if (failed) {
             return;
         }
-        control.send(kind, payload);
+        control.send(kind, &payload, sizeof(payload));
         if (!control.empty()) {
             activate();
         }
