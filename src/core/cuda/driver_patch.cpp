@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstring>
+#include <string>
 
 namespace gpushm {
 namespace {
@@ -12,18 +14,20 @@ void *loaded_driver() {
     return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/** Whether the CUDA runtime gets only hooked functions by this name. */
-bool runtime_meets_hook(const Hook &wanted, const std::vector<void *> &hooked, void *library) {
+/** Whether the CUDA runtime gets only hooked functions by the name of the symbol, which it gives
+ * without a suffix such as _v2_ptsz. */
+bool runtime_meets_hook(const char *symbol, const std::vector<void *> &hooked, void *library) {
     using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t);
     const auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress"));
     int version = 0;
     if (get == nullptr || CudaDriver::get()->driver_get_version(&version) != CUDA_SUCCESS) {
         return get == nullptr;  // before CUDA 11.3 there is dlsym alone
     }
+    const std::string name(symbol, strcspn(symbol, "_"));
     for (const cuuint64_t flags :
          {CU_GET_PROC_ADDRESS_LEGACY_STREAM, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) {
         void *address = nullptr;
-        if (get(wanted.name, &address, version, flags) == CUDA_SUCCESS && address != nullptr &&
+        if (get(name.c_str(), &address, version, flags) == CUDA_SUCCESS && address != nullptr &&
             std::find(hooked.begin(), hooked.end(), address) == hooked.end()) {
             return false;
         }
@@ -33,36 +37,41 @@ bool runtime_meets_hook(const Hook &wanted, const std::vector<void *> &hooked, v
 
 }  // namespace
 
-const Hook *install_hooks(PatchFunction patch, const std::vector<Hook> &hooks) {
+Hooks joined(std::initializer_list<Hooks> lists) {
+    Hooks all;
+    for (const Hooks &list : lists) {
+        all.insert(all.end(), list.begin(), list.end());
+    }
+    return all;
+}
+
+const char *install_hooks(PatchFunction patch, const Hooks &hooks) {
     void *const library = loaded_driver();
     if (library == nullptr) {
-        return hooks.data();
+        return hooks.front().symbol;
     }
-    const Hook *missed = nullptr;
+    const char *missed = nullptr;
     for (const Hook &wanted : hooks) {
         void *const function = dlsym(library, wanted.symbol);
         if (function != nullptr &&
             !patch(function, wanted.replacement, wanted.symbol, wanted.original)) {
-            missed = &wanted;
+            missed = wanted.symbol;
         }
     }
     return missed;
 }
 
-const Hook *install_all_hooks(PatchFunction patch, const std::vector<Hook> &hooks) {
+const char *install_all_hooks(PatchFunction patch, const Hooks &hooks) {
     void *const library = loaded_driver();
     std::vector<void *> hooked;
-    hooked.reserve(hooks.size());
     for (const Hook &wanted : hooks) {
         hooked.push_back(dlsym(library, wanted.symbol));
     }
-    if (const Hook *missed = install_hooks(patch, hooks)) {
-        return missed;
+    const char *missed = install_hooks(patch, hooks);
+    for (size_t i = 0; i < hooks.size() && missed == nullptr; ++i) {
+        missed = runtime_meets_hook(hooks[i].symbol, hooked, library) ? nullptr : hooks[i].symbol;
     }
-    const auto missed = std::find_if(hooks.begin(), hooks.end(), [&](const Hook &wanted) {
-        return !runtime_meets_hook(wanted, hooked, library);
-    });
-    return missed == hooks.end() ? nullptr : &*missed;
+    return missed;
 }
 
 }  // namespace gpushm

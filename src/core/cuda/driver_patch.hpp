@@ -5,6 +5,8 @@
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
 
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 namespace gpushm {
@@ -16,10 +18,10 @@ using PatchFunction = bool (*)(void *function, void *hook, const char *name, voi
 /** A function of libcuda.so.1 and what is called in its place. */
 struct Hook {
     const char *symbol;
-    const char *name;  // for cuGetProcAddress
     void *replacement;
     void **original;
 };
+using Hooks = std::vector<Hook>;
 
 /** The result of a hooked call for which gpushm runs out of memory. Hooks leave undone what they
  * can and call the driver all the same (as_possible()), so the application should never see it. */
@@ -33,17 +35,34 @@ struct DriverFailure {
 /** `HookType` has a static function `call` and a static pointer `original`, of the driver's type.
  */
 template <typename HookType>
-Hook hook(const char *symbol, const char *name) {
-    return {symbol, name, reinterpret_cast<void *>(&NoThrow<&HookType::call, DriverFailure>::call),
+Hook hook(const char *symbol) {
+    return {symbol, reinterpret_cast<void *>(&NoThrow<&HookType::call, DriverFailure>::call),
             reinterpret_cast<void **>(&HookType::original)};
 }
 
+template <template <int, typename...> typename HookType, typename... Arguments, int... which>
+Hooks numbered_hooks(std::initializer_list<const char *> symbols,
+                     std::integer_sequence<int, which...> /*numbers*/) {
+    return {hook<HookType<which, Arguments...>>(symbols.begin()[which])...};
+}
+
+/** HookType<0, Arguments...> for the first symbol, HookType<1, Arguments...> for the second one,
+ * and so on. */
+template <template <int, typename...> typename HookType, typename... Arguments, typename... Symbols>
+Hooks hooks_of(Symbols... symbols) {
+    return numbered_hooks<HookType, Arguments...>(
+        {symbols...}, std::make_integer_sequence<int, sizeof...(symbols)>());
+}
+
+/** All hooks of several lists. */
+Hooks joined(std::initializer_list<Hooks> lists);
+
 /** Installs those hooks whose function this driver has. Returns null when all of them could be
- * installed, else one that could not. The driver must be loaded. */
-const Hook *install_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
+ * installed, else the symbol of one that could not. The driver must be loaded. */
+const char *install_hooks(PatchFunction patch, const Hooks &hooks);
 
 /** As install_hooks(), for functions of which no call may be missed: a hook also counts as not
  * installed if the CUDA runtime gets another function by its name. */
-const Hook *install_all_hooks(PatchFunction patch, const std::vector<Hook> &hooks);
+const char *install_all_hooks(PatchFunction patch, const Hooks &hooks);
 
 }  // namespace gpushm

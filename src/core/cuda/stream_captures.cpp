@@ -108,27 +108,17 @@ struct DestroyHook {
     static inline CUresult (*original)(CUstream);
 };
 
-template <int which>
-using BeginToGraphHook =
-    BeginHook<which, CUgraph, const CUgraphNode *, const void *, size_t, CUstreamCaptureMode>;
-
-const std::vector<Hook> &capture_hooks() {
-    static const char *const kBegin = "cuStreamBeginCapture";
-    static const char *const kToGraph = "cuStreamBeginCaptureToGraph";
-    static const char *const kEnd = "cuStreamEndCapture";
-    static const std::vector<Hook> hooks = {
-        hook<BeginHook<0>>("cuStreamBeginCapture", kBegin),
-        hook<BeginHook<1>>("cuStreamBeginCapture_ptsz", kBegin),
-        hook<BeginHook<0, CUstreamCaptureMode>>("cuStreamBeginCapture_v2", kBegin),
-        hook<BeginHook<1, CUstreamCaptureMode>>("cuStreamBeginCapture_v2_ptsz", kBegin),
-        hook<BeginToGraphHook<0>>("cuStreamBeginCaptureToGraph", kToGraph),
-        hook<BeginToGraphHook<1>>("cuStreamBeginCaptureToGraph_ptsz", kToGraph),
-        hook<EndHook<0>>("cuStreamEndCapture", kEnd),
-        hook<EndHook<1>>("cuStreamEndCapture_ptsz", kEnd),
-        hook<DestroyHook<0>>("cuStreamDestroy", "cuStreamDestroy"),
-        hook<DestroyHook<1>>("cuStreamDestroy_v2", "cuStreamDestroy"),
-    };
-    return hooks;
+Hooks capture_hooks() {
+    return joined({
+        hooks_of<BeginHook>("cuStreamBeginCapture", "cuStreamBeginCapture_ptsz"),
+        hooks_of<BeginHook, CUstreamCaptureMode>("cuStreamBeginCapture_v2",
+                                                 "cuStreamBeginCapture_v2_ptsz"),
+        hooks_of<BeginHook, CUgraph, const CUgraphNode *, const void *, size_t,
+                 CUstreamCaptureMode>("cuStreamBeginCaptureToGraph",
+                                      "cuStreamBeginCaptureToGraph_ptsz"),
+        hooks_of<EndHook>("cuStreamEndCapture", "cuStreamEndCapture_ptsz"),
+        hooks_of<DestroyHook>("cuStreamDestroy", "cuStreamDestroy_v2"),
+    });
 }
 
 }  // namespace
@@ -140,12 +130,12 @@ void watch_stream_captures(PatchFunction patch) {
             return;
         }
         captures->running.reserve(kMaxAtOnce);  // without hooks no other thread uses it
-        const Hook *missed = install_all_hooks(patch, capture_hooks());
+        const char *missed = install_all_hooks(patch, capture_hooks());
         if (missed != nullptr) {
             GPUSHM_LOG(debug,
                        "%s cannot be hooked: memory that waits for the GPU is given back at "
                        "any time",
-                       missed->symbol);
+                       missed);
         }
         known.store(missed == nullptr, std::memory_order_release);
     });

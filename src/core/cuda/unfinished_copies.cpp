@@ -217,15 +217,12 @@ void UnfinishedCopies::update(Place *place) {
 
 // ---------------------------------------------------------------- what the application does
 
-void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses,
-                            BaseOf base_of) {
-    if (const CUcontext context = current_context()) {
-        note(stream, addresses, base_of, context);
+void UnfinishedCopies::note(Stream stream, const TouchedBytes &touched, BaseOf base_of,
+                            CUcontext context) {
+    context = context != nullptr ? context : current_context();
+    if (context == nullptr) {
+        return;
     }
-}
-
-void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> addresses,
-                            BaseOf base_of, CUcontext context) {
     std::unique_lock<std::mutex> lock;
     Place *const place = lock_place(context, thread_of(stream), &lock);
     const CUstream handle = stream == Stream::of_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -237,9 +234,9 @@ void UnfinishedCopies::note(Stream stream, std::initializer_list<const void *> a
     update(place);
     // Looked up after the count has grown: a message that meets the allocation now either is seen
     // here or sees the count.
-    for (auto address = addresses.begin(); address != addresses.end(); address += 2) {
-        const void *const first = address[0] != nullptr ? base_of(address[0]) : nullptr;
-        const void *const last = address[1] != nullptr ? base_of(address[1]) : nullptr;
+    for (const ByteRange &bytes : {touched.destination, touched.source}) {
+        const void *const first = bytes.begin != nullptr ? base_of(bytes.begin) : nullptr;
+        const void *const last = bytes.begin != nullptr ? base_of(bytes.last()) : nullptr;
         if (first != last) {  // others may lie between
             place->met_of_any = place->noted;
         } else if (first != nullptr) {

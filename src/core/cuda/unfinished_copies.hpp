@@ -2,6 +2,7 @@
 // Copies and memsets of the application that return before they are done.
 #pragma once
 
+#include "core/base/byte_range.hpp"
 #include "core/base/fork_safe.hpp"
 
 #include <cuda.h>
@@ -10,7 +11,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,13 +41,11 @@ public:
      * else null. */
     using BaseOf = const void *(*)(const void *address);
 
-    /** A call has returned in this thread, in its current context or in `context`. `addresses` are
-     * the first and the last byte of each range that it touches, in pairs; null: none. A range over
+    /** A call has returned in this thread, in `context`; null: in its current one. A range over
      * several allocations counts for all memory. If there is no room to note the call, this waits
      * for it. */
-    void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of);
-    void note(Stream stream, std::initializer_list<const void *> addresses, BaseOf base_of,
-              CUcontext context);
+    void note(Stream stream, const TouchedBytes &touched, BaseOf base_of,
+              CUcontext context = nullptr);
 
     /** The application is about to start other work in the current context. */
     void separate() {

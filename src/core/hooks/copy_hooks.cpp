@@ -44,26 +44,8 @@ bool is_captured(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-using Side = HostRegistrationCache::ApplicationCopy::Side;
-
-struct CopySides {
-    ByteRange destination;
-    ByteRange source;
-};
-
-Side host_side(const ByteRange &bytes) {
-    return {bytes.begin, bytes.length};
-}
-
-void note_early_return(CUresult result, const CopySides &sides, bool of_thread) {
-    gpushm::note_early_return(result,
-                              {sides.destination.begin, sides.destination.last(),
-                               sides.source.begin, sides.source.last()},
-                              of_thread);
-}
-
 /** Whether we have page-locked some of either side. */
-bool touches_locked(const CopySides &sides) {
+bool touches_locked(const TouchedBytes &sides) {
     const auto has_locked = [](const ByteRange &side) {
         return HostRegistrationCache::instance().has_locked(side.begin, side.length);
     };
@@ -74,7 +56,7 @@ bool touches_locked(const CopySides &sides) {
  * returns its source has been read, or all of it is done (CUDA driver API manual, "API
  * synchronization behavior"). The driver does not do so for memory that is page-locked, which the
  * application does not know. */
-CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
+CUresult end_copy(const TouchedBytes &sides, CUstream stream, bool of_thread) {
     const CUstream copied_by = stream_of_copy(stream, of_thread);
     if (is_captured(copied_by)) {
         HostRegistrationCache::instance().keep(sides.destination.begin, sides.destination.length);
@@ -86,7 +68,7 @@ CUresult end_copy(const CopySides &sides, CUstream stream, bool of_thread) {
 }
 
 /** A synchronous copy is complete. */
-CUresult end_copy(const CopySides & /*sides*/, bool /*of_thread*/) {
+CUresult end_copy(const TouchedBytes & /*sides*/, bool /*of_thread*/) {
     return CUDA_SUCCESS;
 }
 
@@ -128,10 +110,10 @@ struct CopyHook {
         if (!taken.empty()) {
             source = (Source)taken.data();
         }
-        const CopySides sides = {{pointer_to(destination), length}, {pointer_to(source), length}};
+        const TouchedBytes sides = {{pointer_to(destination), length},
+                                    {pointer_to(source), length}};
         const HostRegistrationCache::ApplicationCopy under_way(HostRegistrationCache::instance(),
-                                                               host_side(sides.destination),
-                                                               host_side(sides.source));
+                                                               sides);
         const CUresult result = copy(destination, source, length, stream...);
         if constexpr (sizeof...(Stream) == 0 && std::is_same_v<Destination, CUdeviceptr>) {
             note_early_return(result, sides, which == 1);
@@ -164,37 +146,6 @@ struct CopyHook {
     }
     static inline CUresult (*original)(Destination, Source, size_t, Stream...);
 };
-
-/** One side of a copy of rows, as CUDA_MEMCPY2D and 3D say it, if it may be host memory. */
-const void *base_of_rows(CUmemorytype type, const void *host, CUdeviceptr unified) {
-    return type == CU_MEMORYTYPE_HOST      ? host
-           : type == CU_MEMORYTYPE_UNIFIED ? pointer_to(unified)
-                                           : nullptr;
-}
-
-CopySides sides_of(const CUDA_MEMCPY2D &rows) {
-    const size_t last = rows.Height - 1;
-    const size_t width = rows.Height == 0 ? 0 : rows.WidthInBytes;
-    return {range_of_rows(base_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice),
-                          rows.dstPitch, rows.dstY, rows.dstY + last, rows.dstXInBytes, width),
-            range_of_rows(base_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice),
-                          rows.srcPitch, rows.srcY, rows.srcY + last, rows.srcXInBytes, width)};
-}
-
-CopySides sides_of(const CUDA_MEMCPY3D &rows) {
-    const auto row = [](size_t z, size_t height, size_t y) { return z * height + y; };
-    const size_t last_z = rows.Depth - 1;
-    const size_t last_y = rows.Height - 1;
-    const size_t width = rows.Height == 0 || rows.Depth == 0 ? 0 : rows.WidthInBytes;
-    return {range_of_rows(base_of_rows(rows.dstMemoryType, rows.dstHost, rows.dstDevice),
-                          rows.dstPitch, row(rows.dstZ, rows.dstHeight, rows.dstY),
-                          row(rows.dstZ + last_z, rows.dstHeight, rows.dstY + last_y),
-                          rows.dstXInBytes, width),
-            range_of_rows(base_of_rows(rows.srcMemoryType, rows.srcHost, rows.srcDevice),
-                          rows.srcPitch, row(rows.srcZ, rows.srcHeight, rows.srcY),
-                          row(rows.srcZ + last_z, rows.srcHeight, rows.srcY + last_y),
-                          rows.srcXInBytes, width)};
-}
 
 /** The size of the first of two parts: a power of two, which divides a row of an array between its
  * elements. */
@@ -237,15 +188,6 @@ bool divide(Rows *rows, Rows *rest) {
     return rest->WidthInBytes != 0;
 }
 
-/** For sides_of(), which leaves out a side that cannot be host memory. */
-template <typename Rows>
-Rows with_device_pointers(Rows rows) {
-    for (CUmemorytype *type : {&rows.srcMemoryType, &rows.dstMemoryType}) {
-        *type = *type == CU_MEMORYTYPE_DEVICE ? CU_MEMORYTYPE_UNIFIED : *type;
-    }
-    return rows;
-}
-
 /** A copy of rows; see CopyHook. */
 template <int which, typename Rows, typename... Stream>
 struct RowsHook {
@@ -253,13 +195,12 @@ struct RowsHook {
         if (rows == nullptr || OwnCopies::under_way()) {
             return original(rows, stream...);
         }
-        const CopySides sides = sides_of(*rows);
+        const TouchedBytes sides = touched_bytes(*rows, Sides::that_may_be_host_memory);
         const HostRegistrationCache::ApplicationCopy under_way(HostRegistrationCache::instance(),
-                                                               host_side(sides.destination),
-                                                               host_side(sides.source));
+                                                               sides);
         const CUresult result = copy(*rows, stream...);
         if constexpr (sizeof...(Stream) == 0) {
-            note_early_return(result, sides_of(with_device_pointers(*rows)), which % 2 == 1);
+            note_early_return(result, touched_bytes(*rows, Sides::of_any_memory), which % 2 == 1);
         }
         return result == CUDA_SUCCESS && touches_locked(sides)
                    ? end_copy(sides, stream..., which == 1)
@@ -270,7 +211,8 @@ struct RowsHook {
     static CUresult copy(Rows rows, Stream... stream) {
         const CUresult result = original(&rows, stream...);
         Rows rest = {};
-        if (result != CUDA_ERROR_INVALID_VALUE || !touches_locked(sides_of(rows)) ||
+        if (result != CUDA_ERROR_INVALID_VALUE ||
+            !touches_locked(touched_bytes(rows, Sides::that_may_be_host_memory)) ||
             !divide(&rows, &rest)) {
             return result;
         }
@@ -282,37 +224,25 @@ struct RowsHook {
 
 }  // namespace
 
-const std::vector<Hook> &copy_hooks() {
-    static const std::vector<Hook> hooks = {
-        hook<CopyHook<0, CUdeviceptr, const void *>>("cuMemcpyHtoD_v2", "cuMemcpyHtoD"),
-        hook<CopyHook<1, CUdeviceptr, const void *>>("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
-        hook<CopyHook<0, CUdeviceptr, const void *, CUstream>>("cuMemcpyHtoDAsync_v2",
-                                                               "cuMemcpyHtoDAsync"),
-        hook<CopyHook<1, CUdeviceptr, const void *, CUstream>>("cuMemcpyHtoDAsync_v2_ptsz",
-                                                               "cuMemcpyHtoDAsync"),
-        hook<CopyHook<0, void *, CUdeviceptr>>("cuMemcpyDtoH_v2", "cuMemcpyDtoH"),
-        hook<CopyHook<1, void *, CUdeviceptr>>("cuMemcpyDtoH_v2_ptds", "cuMemcpyDtoH"),
-        hook<CopyHook<0, void *, CUdeviceptr, CUstream>>("cuMemcpyDtoHAsync_v2",
-                                                         "cuMemcpyDtoHAsync"),
-        hook<CopyHook<1, void *, CUdeviceptr, CUstream>>("cuMemcpyDtoHAsync_v2_ptsz",
-                                                         "cuMemcpyDtoHAsync"),
-        hook<CopyHook<0, CUdeviceptr, CUdeviceptr>>("cuMemcpy", "cuMemcpy"),
-        hook<CopyHook<1, CUdeviceptr, CUdeviceptr>>("cuMemcpy_ptds", "cuMemcpy"),
-        hook<CopyHook<0, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync", "cuMemcpyAsync"),
-        hook<CopyHook<1, CUdeviceptr, CUdeviceptr, CUstream>>("cuMemcpyAsync_ptsz",
-                                                              "cuMemcpyAsync"),
-        hook<RowsHook<0, CUDA_MEMCPY2D>>("cuMemcpy2D_v2", "cuMemcpy2D"),
-        hook<RowsHook<1, CUDA_MEMCPY2D>>("cuMemcpy2D_v2_ptds", "cuMemcpy2D"),
-        hook<RowsHook<2, CUDA_MEMCPY2D>>("cuMemcpy2DUnaligned_v2", "cuMemcpy2DUnaligned"),
-        hook<RowsHook<3, CUDA_MEMCPY2D>>("cuMemcpy2DUnaligned_v2_ptds", "cuMemcpy2DUnaligned"),
-        hook<RowsHook<0, CUDA_MEMCPY2D, CUstream>>("cuMemcpy2DAsync_v2", "cuMemcpy2DAsync"),
-        hook<RowsHook<1, CUDA_MEMCPY2D, CUstream>>("cuMemcpy2DAsync_v2_ptsz", "cuMemcpy2DAsync"),
-        hook<RowsHook<0, CUDA_MEMCPY3D>>("cuMemcpy3D_v2", "cuMemcpy3D"),
-        hook<RowsHook<1, CUDA_MEMCPY3D>>("cuMemcpy3D_v2_ptds", "cuMemcpy3D"),
-        hook<RowsHook<0, CUDA_MEMCPY3D, CUstream>>("cuMemcpy3DAsync_v2", "cuMemcpy3DAsync"),
-        hook<RowsHook<1, CUDA_MEMCPY3D, CUstream>>("cuMemcpy3DAsync_v2_ptsz", "cuMemcpy3DAsync"),
-    };
-    return hooks;
+Hooks copy_hooks() {
+    return joined({
+        hooks_of<CopyHook, CUdeviceptr, const void *>("cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"),
+        hooks_of<CopyHook, CUdeviceptr, const void *, CUstream>("cuMemcpyHtoDAsync_v2",
+                                                                "cuMemcpyHtoDAsync_v2_ptsz"),
+        hooks_of<CopyHook, void *, CUdeviceptr>("cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds"),
+        hooks_of<CopyHook, void *, CUdeviceptr, CUstream>("cuMemcpyDtoHAsync_v2",
+                                                          "cuMemcpyDtoHAsync_v2_ptsz"),
+        hooks_of<CopyHook, CUdeviceptr, CUdeviceptr>("cuMemcpy", "cuMemcpy_ptds"),
+        hooks_of<CopyHook, CUdeviceptr, CUdeviceptr, CUstream>("cuMemcpyAsync",
+                                                               "cuMemcpyAsync_ptsz"),
+        hooks_of<RowsHook, CUDA_MEMCPY2D>("cuMemcpy2D_v2", "cuMemcpy2D_v2_ptds",
+                                          "cuMemcpy2DUnaligned_v2", "cuMemcpy2DUnaligned_v2_ptds"),
+        hooks_of<RowsHook, CUDA_MEMCPY2D, CUstream>("cuMemcpy2DAsync_v2",
+                                                    "cuMemcpy2DAsync_v2_ptsz"),
+        hooks_of<RowsHook, CUDA_MEMCPY3D>("cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds"),
+        hooks_of<RowsHook, CUDA_MEMCPY3D, CUstream>("cuMemcpy3DAsync_v2",
+                                                    "cuMemcpy3DAsync_v2_ptsz"),
+    });
 }
 
 }  // namespace gpushm

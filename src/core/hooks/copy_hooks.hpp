@@ -4,12 +4,10 @@
 
 #include "core/cuda/driver_patch.hpp"
 
-#include <vector>
-
 namespace gpushm {
 
 /** The application finds what it finds with pageable memory, also where HostRegistrationCache has
  * page-locked a part of it. Copies that may return early are noted (early_returns.hpp). */
-const std::vector<Hook> &copy_hooks();
+Hooks copy_hooks();
 
 }  // namespace gpushm

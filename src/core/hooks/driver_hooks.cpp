@@ -76,10 +76,6 @@ Allocations forget_contexts() {
     return AllocationTable::instance().forget_all();
 }
 
-Allocations forget_all() {
-    return AllocationTable::instance().forget_all();
-}
-
 /** A function of the driver that ends the allocation at its argument. */
 template <int which, typename Address>
 struct FreeHook {
@@ -115,15 +111,14 @@ struct FreeAsyncHook {
     static inline CUresult (*original)(CUdeviceptr, CUstream);
 };
 
-/** A function that may end any number of allocations: the memory of a context, the variables of a
- * module. */
-template <int which, typename Handle, Allocations (*forget)()>
-struct OwnerHook {
-    static CUresult call(Handle handle) {
-        const Ending ending(forget);
-        return original(handle);
+/** A function that may end any number of allocations: the variables of a module. */
+template <typename Module>
+struct UnloadHook {
+    static CUresult call(Module module) {
+        const Ending ending([] { return AllocationTable::instance().forget_all(); });
+        return original(module);
     }
-    static inline CUresult (*original)(Handle);
+    static inline CUresult (*original)(Module);
 };
 
 /** The context that a call names to end it; null if there is none. */
@@ -169,7 +164,11 @@ struct ContextHook {
             CudaDriver::get()->ctx_get_id == nullptr ? named_context(handle) : nullptr;
         const ContextLifetimeLock end(ContextLifetimeLock::Mode::ending);
         const StandbyKernels::Absence no_kernel(kKernelPatienceNs);
-        const CUresult result = Owner::call(handle);
+        CUresult result = CUDA_SUCCESS;
+        {
+            const Ending ending(forget_contexts);
+            result = original(handle);
+        }
         if (unnumbered != nullptr && result == CUDA_SUCCESS && is_over(handle)) {
             as_possible([unnumbered] { note_end_of_context(unnumbered); });
             // A thread that asked in between has seen it alive.
@@ -177,8 +176,7 @@ struct ContextHook {
         }
         return result;
     }
-    using Owner = OwnerHook<which, Handle, forget_contexts>;
-    static inline CUresult (*&original)(Handle) = Owner::original;
+    static inline CUresult (*original)(Handle);
 };
 
 struct UnmapHook {
@@ -261,56 +259,35 @@ struct RetainHook {
 };
 
 /** What ends a context, and with it its memory. */
-const std::vector<Hook> &context_hooks() {
-    static const std::vector<Hook> hooks = {
-        hook<ContextHook<2, CUcontext>>("cuCtxDestroy", "cuCtxDestroy"),
-        hook<ContextHook<3, CUcontext>>("cuCtxDestroy_v2", "cuCtxDestroy"),
-        hook<ContextHook<4, CUcontext>>("cuCtxDetach", "cuCtxDetach"),
-        hook<ContextHook<5, void *>>("cuGreenCtxDestroy", "cuGreenCtxDestroy"),
-        hook<ContextHook<6, CUdevice>>("cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease"),
-        hook<ContextHook<7, CUdevice>>("cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease"),
-        hook<ContextHook<8, CUdevice>>("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset"),
-        hook<ContextHook<9, CUdevice>>("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset"),
-    };
-    return hooks;
+Hooks context_hooks() {
+    return joined({
+        hooks_of<ContextHook, CUcontext>("cuCtxDestroy", "cuCtxDestroy_v2", "cuCtxDetach"),
+        hooks_of<ContextHook, void *>("cuGreenCtxDestroy"),
+        hooks_of<ContextHook, CUdevice>("cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2",
+                                        "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"),
+    });
 }
 
 /** Memory of pools is never remembered (query_memory()), but cuMemFreeAsync also frees other
  * memory. */
-const std::vector<Hook> &memory_hooks() {
-    static const std::vector<Hook> hooks = {
-        hook<FreeHook<0, CUdeviceptr>>("cuMemFree_v2", "cuMemFree"),
-        hook<FreeHook<1, CUdeviceptr>>("cuIpcCloseMemHandle", "cuIpcCloseMemHandle"),
-        hook<FreeHook<2, void *>>("cuMemFreeHost", "cuMemFreeHost"),
-        hook<FreeHook<3, void *>>("cuMemHostUnregister", "cuMemHostUnregister"),
-        hook<FreeAsyncHook<0>>("cuMemFreeAsync", "cuMemFreeAsync"),
-        hook<FreeAsyncHook<1>>("cuMemFreeAsync_ptsz", "cuMemFreeAsync"),
-        hook<UnmapHook>("cuMemUnmap", "cuMemUnmap"),
-        hook<OwnerHook<0, CUmodule, forget_all>>("cuModuleUnload", "cuModuleUnload"),
-        hook<OwnerHook<1, void *, forget_all>>("cuLibraryUnload", "cuLibraryUnload"),
-    };
-    return hooks;
-}
-
-const std::vector<Hook> &registration_hooks() {
-    static const std::vector<Hook> hooks = {
-        hook<RegisterHook<0>>("cuMemHostRegister", "cuMemHostRegister"),
-        hook<RegisterHook<1>>("cuMemHostRegister_v2", "cuMemHostRegister"),
-    };
-    return hooks;
+Hooks memory_hooks() {
+    return joined({
+        hooks_of<FreeHook, CUdeviceptr>("cuMemFree_v2", "cuIpcCloseMemHandle"),
+        hooks_of<FreeHook, void *>("cuMemFreeHost", "cuMemHostUnregister"),
+        hooks_of<FreeAsyncHook>("cuMemFreeAsync", "cuMemFreeAsync_ptsz"),
+        {hook<UnmapHook>("cuMemUnmap"), hook<UnloadHook<CUmodule>>("cuModuleUnload"),
+         hook<UnloadHook<void *>>("cuLibraryUnload")},
+    });
 }
 
 /** For the standby kernel. Without these hooks nothing goes wrong. */
-const std::vector<Hook> &standby_hooks() {
-    static const std::vector<Hook> hooks = {
-        hook<RetainHook>("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain"),
-        hook<WaitHook<>>("cuCtxSynchronize", "cuCtxSynchronize"),
-        hook<WaitHook<CUcontext>>("cuCtxSynchronize_v2", "cuCtxSynchronize"),  // CUDA 13
-        hook<AllocHook>("cuMemAlloc_v2", "cuMemAlloc"),
-        hook<CooperativeHook<0>>("cuLaunchCooperativeKernel", "cuLaunchCooperativeKernel"),
-        hook<CooperativeHook<1>>("cuLaunchCooperativeKernel_ptsz", "cuLaunchCooperativeKernel"),
-    };
-    return hooks;
+Hooks standby_hooks() {
+    return joined({
+        {hook<RetainHook>("cuDevicePrimaryCtxRetain"), hook<WaitHook<>>("cuCtxSynchronize"),
+         hook<WaitHook<CUcontext>>("cuCtxSynchronize_v2"),  // CUDA 13
+         hook<AllocHook>("cuMemAlloc_v2")},
+        hooks_of<CooperativeHook>("cuLaunchCooperativeKernel", "cuLaunchCooperativeKernel_ptsz"),
+    });
 }
 
 /** Gives up. Functions that are hooked already only pass their calls on. */
@@ -332,9 +309,9 @@ bool install(PatchFunction patch) {
     if (CudaDriver::get() == nullptr) {
         return false;
     }
-    const Hook *missed = install_all_hooks(patch, memory_hooks());
+    const char *missed = install_all_hooks(patch, memory_hooks());
     if (missed != nullptr) {
-        return give_up(missed->symbol, "cannot be hooked, or not all versions of it");
+        return give_up(missed, "cannot be hooked, or not all versions of it");
     }
     if (!watch_contexts(patch)) {
         return give_up("cuCtxDestroy", "cannot be hooked, or not all of its kin");
@@ -364,8 +341,9 @@ bool watch_host_memory(PatchFunction patch) {
         if (CudaDriver::get() == nullptr) {
             return;
         }
-        const Hook *registration = install_all_hooks(patch, registration_hooks());
-        const Hook *copy = install_all_hooks(patch, copy_hooks());
+        const char *registration = install_all_hooks(
+            patch, hooks_of<RegisterHook>("cuMemHostRegister", "cuMemHostRegister_v2"));
+        const char *copy = install_all_hooks(patch, copy_hooks());
         DriverWatch::instance().registrations.store(registration == nullptr,
                                                     std::memory_order_release);
         DriverWatch::instance().copies.store(copy == nullptr, std::memory_order_release);
@@ -374,7 +352,7 @@ bool watch_host_memory(PatchFunction patch) {
                        "%s cannot be hooked: the application's host memory is not page-locked, "
                        "large copies from "
                        "and to it are slower",
-                       (registration != nullptr ? registration : copy)->symbol);
+                       registration != nullptr ? registration : copy);
         }
     });
     return host_memory_is_watched();
@@ -387,14 +365,14 @@ bool watch_early_returns(PatchFunction patch) {
             !DriverWatch::instance().copies.load(std::memory_order_acquire)) {
             return;
         }
-        const Hook *missed = install_all_hooks(patch, early_return_hooks());
+        const char *missed = install_all_hooks(patch, early_return_hooks());
         missed = missed == nullptr ? install_hooks(patch, launch_hooks()) : missed;
         if (missed != nullptr || !stream_captures_are_known()) {
             GPUSHM_LOG(debug,
                        "%s cannot be hooked, or not all versions of it: copies and memsets of the "
                        "application on "
                        "GPU memory that messages have met wait until they are done",
-                       missed != nullptr ? missed->symbol : "cuStreamBeginCapture");
+                       missed != nullptr ? missed : "cuStreamBeginCapture");
             return;
         }
         install_hooks(patch, other_separating_hooks());

@@ -306,13 +306,13 @@ bool HostRegistrationCache::may_erase(const Range &range) {
 }
 
 HostRegistrationCache::ApplicationCopy::ApplicationCopy(HostRegistrationCache &pins,
-                                                        const Side &destination, const Side &source)
+                                                        const TouchedBytes &sides)
     : pins_(pins) {
     // Also where nothing is locked: another thread may lock it before the driver looks.
     pins_.application_copies_.fetch_add(1);
-    for (const Side &side : {destination, source}) {
-        const auto begin = reinterpret_cast<uintptr_t>(side.address);
-        while (pins_.has_locked(side.address, side.length) &&
+    for (const ByteRange &side : {sides.destination, sides.source}) {
+        const auto begin = reinterpret_cast<uintptr_t>(side.begin);
+        while (pins_.has_locked(side.begin, side.length) &&
                pins_.is_being_unlocked(begin, begin + side.length)) {
             std::this_thread::yield();
         }

@@ -2,6 +2,7 @@
 // A cache of host memory of the application that gpushm has page-locked for the GPU.
 #pragma once
 
+#include "core/base/byte_range.hpp"
 #include "core/base/interval_map.hpp"
 #include "core/memory/memory_info.hpp"
 
@@ -78,11 +79,7 @@ public:
      * something of its sides is being unlocked. */
     class ApplicationCopy {
     public:
-        struct Side {
-            const void *address;
-            size_t length;  // 0: no host memory
-        };
-        ApplicationCopy(HostRegistrationCache &pins, const Side &destination, const Side &source);
+        ApplicationCopy(HostRegistrationCache &pins, const TouchedBytes &sides);
         ~ApplicationCopy();
         ApplicationCopy(const ApplicationCopy &) = delete;
         ApplicationCopy &operator=(const ApplicationCopy &) = delete;

@@ -251,7 +251,7 @@ TEST_F(HookedPins, AreNotNoticedByCopiesInTheDefaultStreamOfTheThread) {
 
 /** It was locked by another thread after the copy had looked, and before the driver did. */
 TEST_F(HookedPins, AreKeptForACopyThatIsOlder) {
-    const HostRegistrationCache::ApplicationCopy older(pins_, {nullptr, 0}, {host_.data(), kBytes});
+    const HostRegistrationCache::ApplicationCopy older(pins_, {{}, {host_.data(), kBytes}});
     ASSERT_TRUE(lock(0, kBytes, context_));
     EXPECT_EQ(acquire(kBytes / 2, kBytes, context_), nullptr) << "of both one range would be made";
     EXPECT_TRUE(pins_.has_locked(host_.data(), 1));
