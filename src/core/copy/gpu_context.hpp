@@ -7,6 +7,7 @@
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/copy_types.hpp"
 #include "core/copy/event_pool.hpp"
+#include "core/copy/stream_calls.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/standby/standby_registry.hpp"
 
@@ -40,6 +41,12 @@ public:
     CUcontext handle() const { return handle_; }
     /** CudaDriver::context_id(). */
     unsigned long long id() const { return life.id(); }
+
+    /** in_context() for this one. */
+    template <typename Function>
+    CUresult call(Function function) const {
+        return in_context(handle_, id(), function);
+    }
 
     /** The stream for copies of so many bytes. Null, logged: the driver refuses it. */
     CopyStream *stream_for(size_t bytes, CopyDirection direction);
@@ -79,7 +86,7 @@ void GpuContext::fail_all(End end) {
         end(batch);
     };
     for (const std::shared_ptr<CopyBatch> &batch : given) {
-        standby->abandon(batch->standby);
+        standby->abandon();
         fail(*batch);
     }
     given.clear();

@@ -16,6 +16,14 @@ namespace gpushm {
 template <typename Object>
 using ByContext = std::map<std::pair<CUcontext, unsigned long long>, std::shared_ptr<Object>>;
 
+/** Null: there is none. */
+template <typename Object>
+std::shared_ptr<Object> find_object(const ByContext<Object> &objects, CUcontext context,
+                                    unsigned long long id) {
+    const auto found = objects.find({context, id});
+    return found != objects.end() ? found->second : nullptr;
+}
+
 /** Takes out the objects of contexts that have ended. Asks the driver for each context; allocates
  * nothing. */
 template <typename Object>

@@ -113,9 +113,10 @@ std::shared_ptr<const KernelCode> KernelCodes::load(CUcontext context, unsigned 
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         take_ended(codes_);
-        const auto known = codes_.find({context, id});
-        code = known != codes_.end() ? known->second : std::make_shared<KernelCode>();
-        codes_[{context, id}] = code;
+        code = find_object(codes_, context, id);
+        if (code == nullptr) {
+            code = codes_[{context, id}] = std::make_shared<KernelCode>();
+        }
     }
     code->load(context);
     return code;
@@ -123,8 +124,7 @@ std::shared_ptr<const KernelCode> KernelCodes::load(CUcontext context, unsigned 
 
 std::shared_ptr<const KernelCode> KernelCodes::find(CUcontext context, unsigned long long id) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = codes_.find({context, id});
-    return found != codes_.end() ? found->second : nullptr;
+    return find_object(codes_, context, id);
 }
 
 bool launches_are_synchronous() {

@@ -31,16 +31,6 @@ constexpr uint64_t kClaimIntervalNs = 10'000'000;
 // A kernel that was killed does not say so. Its stream is asked after so many polls, about 0.1 ms.
 constexpr uint32_t kPollsPerQuery = 4096;
 
-template <typename Word>
-Word load_acquire(const Word &word) {
-    return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
-}
-
-/** Whether the numbers, which wrap, are in this order. */
-bool reached(uint32_t number, uint32_t end) {
-    return static_cast<int32_t>(number - end) >= 0;
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------- code
@@ -320,10 +310,6 @@ StandbyKernel::State StandbyKernel::await(StandbyTicket ticket) {
         now = state(&ticket);
     }
     return now;
-}
-
-void StandbyKernel::abandon(const StandbyTicket & /*ticket*/) {
-    queue_.end_command();
 }
 
 void StandbyKernel::log_use() {

@@ -53,7 +53,7 @@ public:
     void load();
 
     /** Gives it a copy. False: no kernel takes it. Else the caller asks state() with `*ticket`
-     * until that is not `waiting`, or abandons the ticket. */
+     * until that is not `waiting`, or calls abandon(). */
     bool give(const StandbyJob &copy, StandbyTicket *ticket);
 
     enum class State { waiting, served, not_served };
@@ -64,7 +64,7 @@ public:
     /** Asks for the state until it is not `waiting`. */
     State await(StandbyTicket ticket);
     /** Nobody asks for the state of a command that was given any more. It may be served. */
-    void abandon(const StandbyTicket &ticket);
+    void abandon() { queue_.end_command(); }
 
     /** Logs what it did so far, at level debug. */
     void log_use();

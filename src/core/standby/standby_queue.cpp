@@ -15,16 +15,6 @@ namespace {
 // the process waits that copies the bytes further. See doc/decisions/standby-batches.md.
 constexpr size_t kMaxBatchBytes = 2u << 20;
 
-template <typename Word>
-Word load_acquire(const Word &word) {
-    return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
-}
-
-/** Whether unit numbers, which wrap, are in this order. */
-bool reached(uint32_t unit, uint32_t end) {
-    return static_cast<int32_t>(unit - end) >= 0;
-}
-
 /** An answer pays up to some hundred bytes: the CPU would wait for more units as long as for the
  * end of a plain copy. */
 bool can_be_answer(const StandbyJob &copy) {

@@ -33,6 +33,16 @@ struct StandbyJob {
     MessagePayload next = {};
 };
 
+/** Whether numbers of units or of launches, which wrap, are in this order. */
+inline bool reached(uint32_t number, uint32_t end) {
+    return static_cast<int32_t>(number - end) >= 0;
+}
+
+template <typename Word>
+Word load_acquire(const Word &word) {
+    return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
+}
+
 /** A copy that a kernel was given. */
 struct StandbyTicket {
     uint32_t end = 0;  // the first unit behind its command

@@ -69,8 +69,7 @@ void StandbyKernels::prepare(CUcontext context) {
 
 std::shared_ptr<StandbyKernel> StandbyKernels::find(CUcontext context, unsigned long long id) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = kernels_.find({context, id});
-    return found != kernels_.end() ? found->second : nullptr;
+    return find_object(kernels_, context, id);
 }
 
 void StandbyKernels::tend_all(StandbyKernel::Moment moment) {
@@ -82,9 +81,8 @@ void StandbyKernels::tend_all(StandbyKernel::Moment moment) {
     const bool may_launch = !StandbyDemand::instance().has_absence();
     bool wanted = false;
     tending = true;
-    for (const auto &[key, kernel] : kernels_) {
-        (void)key;
-        wanted |= kernel->tend(moment, may_launch, now);
+    for (const auto &entry : kernels_) {
+        wanted |= entry.second->tend(moment, may_launch, now);
     }
     tending = false;
     StandbyDemand::instance().set_wanted(wanted);
@@ -114,31 +112,28 @@ bool StandbyKernels::begin_absence(uint64_t patience_ns) {
     if (!tending) {
         lock.lock();
     }
-    for (const auto &[key, kernel] : kernels_) {
-        (void)key;
-        kernel->dismiss();
+    for (const auto &entry : kernels_) {
+        entry.second->dismiss();
     }
     // Some calls of the driver take longer beside a kernel that is leaving than this wait:
     // doc/decisions/standby-device-code.md.
     const uint64_t end = monotonic_nanoseconds() + patience_ns;
     bool complete = true;
-    for (const auto &[key, kernel] : kernels_) {
-        (void)key;
-        while (kernel->is_there() && monotonic_nanoseconds() < end) {
+    for (const auto &entry : kernels_) {
+        while (entry.second->is_there() && monotonic_nanoseconds() < end) {
         }
-        if (kernel->is_there()) {
-            kernel->look_whether_killed();
+        if (entry.second->is_there()) {
+            entry.second->look_whether_killed();
         }
-        complete &= !kernel->is_there();
+        complete &= !entry.second->is_there();
     }
     return complete;
 }
 
 void StandbyKernels::log_use() {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto &[key, kernel] : kernels_) {
-        (void)key;
-        kernel->log_use();
+    for (const auto &entry : kernels_) {
+        entry.second->log_use();
     }
 }
 
