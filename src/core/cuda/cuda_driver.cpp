@@ -10,104 +10,21 @@ namespace gpushm {
 namespace {
 
 template <typename Function>
-bool find(void *library, const char *symbol, Function &function) {
+bool find_optional_in(void *library, const char *symbol, Function &function) {
     function = reinterpret_cast<Function>(dlsym(library, symbol));
-    if (function == nullptr) {
+    return function != nullptr;
+}
+
+template <typename Function>
+bool find_in(void *library, const char *symbol, Function &function) {
+    const bool found = find_optional_in(library, symbol, function);
+    if (!found) {
         GPUSHM_LOG(warn,
                    "libcuda.so.1 has no %s: GPU memory is not served; update the NVIDIA driver "
                    "(CUDA 11.4 or newer)",
                    symbol);
     }
-    return function != nullptr;
-}
-
-bool find_all(void *library, CudaDriver &driver) {
-    return find(library, "cuInit", driver.init) &&
-           find(library, "cuDriverGetVersion", driver.driver_get_version) &&
-           find(library, "cuGetErrorName", driver.get_error_name) &&
-           find(library, "cuDeviceGet", driver.device_get) &&
-           find(library, "cuDeviceGetCount", driver.device_get_count) &&
-           find(library, "cuDeviceGetName", driver.device_get_name) &&
-           find(library, "cuDeviceGetUuid_v2", driver.device_get_uuid) &&
-           find(library, "cuDeviceGetAttribute", driver.device_get_attribute) &&
-           find(library, "cuDeviceGetPCIBusId", driver.device_get_pci_bus_id) &&
-           find(library, "cuDeviceTotalMem_v2", driver.device_total_mem) &&
-           find(library, "cuDeviceCanAccessPeer", driver.device_can_access_peer) &&
-           find(library, "cuDevicePrimaryCtxRetain", driver.device_primary_ctx_retain) &&
-           find(library, "cuDevicePrimaryCtxRelease_v2", driver.device_primary_ctx_release) &&
-           find(library, "cuCtxGetCurrent", driver.ctx_get_current) &&
-           find(library, "cuCtxGetDevice", driver.ctx_get_device) &&
-           find(library, "cuCtxPushCurrent_v2", driver.ctx_push_current) &&
-           find(library, "cuCtxPopCurrent_v2", driver.ctx_pop_current) &&
-           find(library, "cuStreamCreate", driver.stream_create) &&
-           find(library, "cuStreamDestroy_v2", driver.stream_destroy) &&
-           find(library, "cuStreamSynchronize", driver.stream_synchronize) &&
-           find(library, "cuStreamQuery", driver.stream_query) &&
-           find(library, "cuEventCreate", driver.event_create) &&
-           find(library, "cuEventDestroy_v2", driver.event_destroy) &&
-           find(library, "cuEventRecord", driver.event_record) &&
-           find(library, "cuEventQuery", driver.event_query) &&
-           find(library, "cuMemAlloc_v2", driver.mem_alloc) &&
-           find(library, "cuMemAllocManaged", driver.mem_alloc_managed) &&
-           find(library, "cuMemFree_v2", driver.mem_free) &&
-           find(library, "cuMemHostRegister_v2", driver.mem_host_register) &&
-           find(library, "cuMemHostUnregister", driver.mem_host_unregister) &&
-           find(library, "cuMemcpy", driver.memcpy_sync) &&
-           find(library, "cuMemcpy2DAsync_v2", driver.memcpy_2d_async) &&
-           find(library, "cuMemcpyAsync", driver.memcpy_async) &&
-           find(library, "cuMemsetD8_v2", driver.memset_d8) &&
-           find(library, "cuPointerGetAttributes", driver.pointer_get_attributes) &&
-           find(library, "cuPointerSetAttribute", driver.pointer_set_attribute) &&
-           find(library, "cuIpcGetMemHandle", driver.ipc_get_mem_handle) &&
-           find(library, "cuIpcOpenMemHandle_v2", driver.ipc_open_mem_handle) &&
-           find(library, "cuIpcCloseMemHandle", driver.ipc_close_mem_handle);
-}
-
-template <typename Function>
-bool find_optional(void *library, const char *symbol, Function &function) {
-    function = reinterpret_cast<Function>(dlsym(library, symbol));
-    return function != nullptr;
-}
-
-/** What gpushm can do without. */
-void find_newer(void *library, CudaDriver &driver) {
-    find_optional(library, "cuCtxGetId", driver.ctx_get_id);
-    find_optional(library, "cuThreadExchangeStreamCaptureMode",
-                  driver.thread_exchange_capture_mode);
-    find_optional(library, "cuDevicePrimaryCtxGetState", driver.primary_ctx_get_state);
-    find_optional(library, "cuCtxRecordEvent", driver.ctx_record_event);
-    find_optional(library, "cuStreamIsCapturing", driver.stream_is_capturing);
-    find_optional(library, "cuMemcpyBatchAsync_v2", driver.memcpy_batch_plain);
-    find_optional(library, "cuMemcpyBatchAsync", driver.memcpy_batch_with_index);
-    const bool virtual_memory =
-        find_optional(library, "cuMemExportToShareableHandle",
-                      driver.mem_export_to_shareable_handle) &&
-        find_optional(library, "cuMemImportFromShareableHandle",
-                      driver.mem_import_from_shareable_handle) &&
-        find_optional(library, "cuMemAddressReserve", driver.mem_address_reserve) &&
-        find_optional(library, "cuMemAddressFree", driver.mem_address_free) &&
-        find_optional(library, "cuMemMap", driver.mem_map) &&
-        find_optional(library, "cuMemUnmap", driver.mem_unmap) &&
-        find_optional(library, "cuMemSetAccess", driver.mem_set_access) &&
-        find_optional(library, "cuMemRelease", driver.mem_release) &&
-        find_optional(library, "cuMemRetainAllocationHandle", driver.mem_retain_allocation_handle);
-    if (!virtual_memory) {
-        driver.mem_retain_allocation_handle = nullptr;
-    }
-    const bool kernels =
-        find_optional(library, "cuModuleLoadData", driver.module_load_data) &&
-        find_optional(library, "cuModuleUnload", driver.module_unload) &&
-        find_optional(library, "cuModuleGetFunction", driver.module_get_function) &&
-        find_optional(library, "cuModuleGetGlobal_v2", driver.module_get_global) &&
-        find_optional(library, "cuCtxGetStreamPriorityRange",
-                      driver.ctx_get_stream_priority_range) &&
-        find_optional(library, "cuStreamCreateWithPriority", driver.stream_create_with_priority) &&
-        find_optional(library, "cuMemHostGetDevicePointer_v2",
-                      driver.mem_host_get_device_pointer) &&
-        find_optional(library, "cuLaunchKernel", driver.launch_kernel);
-    if (!kernels) {
-        driver.launch_kernel = nullptr;
-    }
+    return found;
 }
 
 const CudaDriver *open_driver() {
@@ -117,11 +34,79 @@ const CudaDriver *open_driver() {
         return nullptr;
     }
     static CudaDriver driver;
-    find_newer(library, driver);
-    return find_all(library, driver) ? &driver : nullptr;
+    driver.find_newer(library);
+    return driver.find_needed(library) ? &driver : nullptr;
 }
 
 }  // namespace
+
+bool CudaDriver::find_needed(void *library) {
+    const auto find = [library](const char *symbol, auto &function) {
+        return find_in(library, symbol, function);
+    };
+    return find("cuInit", init) && find("cuDriverGetVersion", driver_get_version) &&
+           find("cuGetErrorName", get_error_name) && find("cuDeviceGet", device_get) &&
+           find("cuDeviceGetCount", device_get_count) && find("cuDeviceGetName", device_get_name) &&
+           find("cuDeviceGetUuid_v2", device_get_uuid) &&
+           find("cuDeviceGetAttribute", device_get_attribute) &&
+           find("cuDeviceGetPCIBusId", device_get_pci_bus_id) &&
+           find("cuDeviceTotalMem_v2", device_total_mem) &&
+           find("cuDeviceCanAccessPeer", device_can_access_peer) &&
+           find("cuDevicePrimaryCtxRetain", device_primary_ctx_retain) &&
+           find("cuDevicePrimaryCtxRelease_v2", device_primary_ctx_release) &&
+           find("cuCtxGetCurrent", ctx_get_current) && find("cuCtxGetDevice", ctx_get_device) &&
+           find("cuCtxPushCurrent_v2", ctx_push_current) &&
+           find("cuCtxPopCurrent_v2", ctx_pop_current) && find("cuStreamCreate", stream_create) &&
+           find("cuStreamDestroy_v2", stream_destroy) &&
+           find("cuStreamSynchronize", stream_synchronize) && find("cuStreamQuery", stream_query) &&
+           find("cuEventCreate", event_create) && find("cuEventDestroy_v2", event_destroy) &&
+           find("cuEventRecord", event_record) && find("cuEventQuery", event_query) &&
+           find("cuMemAlloc_v2", mem_alloc) && find("cuMemAllocManaged", mem_alloc_managed) &&
+           find("cuMemFree_v2", mem_free) && find("cuMemHostRegister_v2", mem_host_register) &&
+           find("cuMemHostUnregister", mem_host_unregister) && find("cuMemcpy", memcpy_sync) &&
+           find("cuMemcpy2DAsync_v2", memcpy_2d_async) && find("cuMemcpyAsync", memcpy_async) &&
+           find("cuMemsetD8_v2", memset_d8) &&
+           find("cuPointerGetAttributes", pointer_get_attributes) &&
+           find("cuPointerSetAttribute", pointer_set_attribute) &&
+           find("cuIpcGetMemHandle", ipc_get_mem_handle) &&
+           find("cuIpcOpenMemHandle_v2", ipc_open_mem_handle) &&
+           find("cuIpcCloseMemHandle", ipc_close_mem_handle);
+}
+
+void CudaDriver::find_newer(void *library) {
+    const auto find = [library](const char *symbol, auto &function) {
+        return find_optional_in(library, symbol, function);
+    };
+    find("cuCtxGetId", ctx_get_id);
+    find("cuThreadExchangeStreamCaptureMode", thread_exchange_capture_mode);
+    find("cuDevicePrimaryCtxGetState", primary_ctx_get_state);
+    find("cuCtxRecordEvent", ctx_record_event);
+    find("cuStreamIsCapturing", stream_is_capturing);
+    find("cuMemcpyBatchAsync_v2", memcpy_batch_plain);
+    find("cuMemcpyBatchAsync", memcpy_batch_with_index);
+    const bool virtual_memory =
+        find("cuMemExportToShareableHandle", mem_export_to_shareable_handle) &&
+        find("cuMemImportFromShareableHandle", mem_import_from_shareable_handle) &&
+        find("cuMemAddressReserve", mem_address_reserve) &&
+        find("cuMemAddressFree", mem_address_free) && find("cuMemMap", mem_map) &&
+        find("cuMemUnmap", mem_unmap) && find("cuMemSetAccess", mem_set_access) &&
+        find("cuMemRelease", mem_release) &&
+        find("cuMemRetainAllocationHandle", mem_retain_allocation_handle);
+    if (!virtual_memory) {
+        mem_retain_allocation_handle = nullptr;
+    }
+    const bool kernels = find("cuModuleLoadData", module_load_data) &&
+                         find("cuModuleUnload", module_unload) &&
+                         find("cuModuleGetFunction", module_get_function) &&
+                         find("cuModuleGetGlobal_v2", module_get_global) &&
+                         find("cuCtxGetStreamPriorityRange", ctx_get_stream_priority_range) &&
+                         find("cuStreamCreateWithPriority", stream_create_with_priority) &&
+                         find("cuMemHostGetDevicePointer_v2", mem_host_get_device_pointer) &&
+                         find("cuLaunchKernel", launch_kernel);
+    if (!kernels) {
+        launch_kernel = nullptr;
+    }
+}
 
 const CudaDriver *CudaDriver::get() {
     static const CudaDriver *const driver = open_driver();

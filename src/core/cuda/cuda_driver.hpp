@@ -29,11 +29,17 @@ auto retry_once(Call call) -> decltype(call()) {
 }
 
 /** Functions of libcuda.so.1, in the versions that cuda.h of CUDA 11.4 and later maps their names
- * to. Thread safe, as the driver is. */
+ * to; cuda.h of CUDA 11.4 declares all of them for which nothing else is said. Thread safe, as the
+ * driver is. */
 struct CudaDriver {
     /** The driver, or null on a machine without one. The first call opens the library; it makes no
      * context and does not call cuInit. Later calls cost a load. */
     static const CudaDriver *get();
+
+    /** Looks up the functions that gpushm needs. False, logged: the library is too old. */
+    bool find_needed(void *library);
+    /** Looks up those that gpushm can do without. */
+    void find_newer(void *library);
 
     /** "CUDA_ERROR_..." */
     const char *error_name(CUresult result) const;
@@ -53,91 +59,78 @@ struct CudaDriver {
     /** Whether the primary context of a device exists; nothing when the driver does not tell. */
     std::optional<bool> primary_context_is_active(CUdevice device) const;
 
-    CUresult (*init)(unsigned flags);
-    CUresult (*driver_get_version)(int *version);
-    CUresult (*get_error_name)(CUresult error, const char **name);
+    decltype(&cuInit) init;
+    decltype(&cuDriverGetVersion) driver_get_version;
+    decltype(&cuGetErrorName) get_error_name;
 
-    CUresult (*device_get)(CUdevice *device, int ordinal);
-    CUresult (*device_get_count)(int *count);
-    CUresult (*device_get_name)(char *name, int length, CUdevice device);
-    CUresult (*device_get_uuid)(CUuuid *uuid, CUdevice device);
-    CUresult (*device_get_attribute)(int *value, CUdevice_attribute attribute, CUdevice device);
-    CUresult (*device_get_pci_bus_id)(char *id, int length, CUdevice device);
-    CUresult (*device_total_mem)(size_t *bytes, CUdevice device);
-    CUresult (*device_can_access_peer)(int *can_access, CUdevice device, CUdevice peer);
-    CUresult (*device_primary_ctx_retain)(CUcontext *context, CUdevice device);
-    CUresult (*device_primary_ctx_release)(CUdevice device);
+    decltype(&cuDeviceGet) device_get;
+    decltype(&cuDeviceGetCount) device_get_count;
+    decltype(&cuDeviceGetName) device_get_name;
+    decltype(&cuDeviceGetUuid) device_get_uuid;
+    decltype(&cuDeviceGetAttribute) device_get_attribute;
+    decltype(&cuDeviceGetPCIBusId) device_get_pci_bus_id;
+    decltype(&cuDeviceTotalMem) device_total_mem;
+    decltype(&cuDeviceCanAccessPeer) device_can_access_peer;
+    decltype(&cuDevicePrimaryCtxRetain) device_primary_ctx_retain;
+    decltype(&cuDevicePrimaryCtxRelease) device_primary_ctx_release;
 
-    CUresult (*ctx_get_current)(CUcontext *context);
-    CUresult (*ctx_get_device)(CUdevice *device);
-    CUresult (*ctx_push_current)(CUcontext context);
-    CUresult (*ctx_pop_current)(CUcontext *context);
+    decltype(&cuCtxGetCurrent) ctx_get_current;
+    decltype(&cuCtxGetDevice) ctx_get_device;
+    decltype(&cuCtxPushCurrent) ctx_push_current;
+    decltype(&cuCtxPopCurrent) ctx_pop_current;
     CUresult (*ctx_get_id)(CUcontext context, unsigned long long *id);  // null before CUDA 12.0
 
-    CUresult (*stream_create)(CUstream *stream, unsigned flags);
-    CUresult (*stream_destroy)(CUstream stream);
-    CUresult (*stream_synchronize)(CUstream stream);
-    CUresult (*stream_query)(CUstream stream);
-    CUresult (*event_create)(CUevent *event, unsigned flags);
-    CUresult (*event_destroy)(CUevent event);
-    CUresult (*event_record)(CUevent event, CUstream stream);
-    CUresult (*event_query)(CUevent event);
+    decltype(&cuStreamCreate) stream_create;
+    decltype(&cuStreamDestroy) stream_destroy;
+    decltype(&cuStreamSynchronize) stream_synchronize;
+    decltype(&cuStreamQuery) stream_query;
+    decltype(&cuEventCreate) event_create;
+    decltype(&cuEventDestroy) event_destroy;
+    decltype(&cuEventRecord) event_record;
+    decltype(&cuEventQuery) event_query;
 
-    CUresult (*mem_alloc)(CUdeviceptr *address, size_t bytes);
-    CUresult (*mem_alloc_managed)(CUdeviceptr *address, size_t bytes, unsigned flags);
-    CUresult (*mem_free)(CUdeviceptr address);
-    CUresult (*mem_host_register)(void *address, size_t bytes, unsigned flags);
-    CUresult (*mem_host_unregister)(void *address);
-    CUresult (*memcpy_sync)(CUdeviceptr destination, CUdeviceptr source, size_t bytes);
-    CUresult (*memcpy_async)(CUdeviceptr destination, CUdeviceptr source, size_t bytes,
-                             CUstream stream);
-    CUresult (*memcpy_2d_async)(const CUDA_MEMCPY2D *copy, CUstream stream);
-    CUresult (*memset_d8)(CUdeviceptr address, unsigned char value, size_t count);
-    CUresult (*pointer_get_attributes)(unsigned count, CUpointer_attribute *attributes, void **data,
-                                       CUdeviceptr address);
-    CUresult (*pointer_set_attribute)(const void *value, CUpointer_attribute attribute,
-                                      CUdeviceptr address);
+    decltype(&cuMemAlloc) mem_alloc;
+    decltype(&cuMemAllocManaged) mem_alloc_managed;
+    decltype(&cuMemFree) mem_free;
+    decltype(&cuMemHostRegister) mem_host_register;
+    decltype(&cuMemHostUnregister) mem_host_unregister;
+    decltype(&cuMemcpy) memcpy_sync;
+    decltype(&cuMemcpyAsync) memcpy_async;
+    decltype(&cuMemcpy2DAsync) memcpy_2d_async;
+    decltype(&cuMemsetD8) memset_d8;
+    decltype(&cuPointerGetAttributes) pointer_get_attributes;
+    decltype(&cuPointerSetAttribute) pointer_set_attribute;
 
-    CUresult (*ipc_get_mem_handle)(CUipcMemHandle *handle, CUdeviceptr address);
-    CUresult (*ipc_open_mem_handle)(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
-    CUresult (*ipc_close_mem_handle)(CUdeviceptr address);
+    decltype(&cuIpcGetMemHandle) ipc_get_mem_handle;
+    decltype(&cuIpcOpenMemHandle) ipc_open_mem_handle;
+    decltype(&cuIpcCloseMemHandle) ipc_close_mem_handle;
 
     // ---- null where the driver is older than the function
-    CUresult (*thread_exchange_capture_mode)(CUstreamCaptureMode *mode);
-    CUresult (*primary_ctx_get_state)(CUdevice device, unsigned *flags, int *active);
+    decltype(&cuThreadExchangeStreamCaptureMode) thread_exchange_capture_mode;
+    decltype(&cuDevicePrimaryCtxGetState) primary_ctx_get_state;
     CUresult (*ctx_record_event)(CUcontext context, CUevent event);  // CUDA 12.5
-    CUresult (*stream_is_capturing)(CUstream stream, CUstreamCaptureStatus *status);
+    decltype(&cuStreamIsCapturing) stream_is_capturing;
 
     // Virtual memory management, all of CUDA 11.2; null together.
-    CUresult (*mem_retain_allocation_handle)(CUmemGenericAllocationHandle *handle, void *address);
-    CUresult (*mem_export_to_shareable_handle)(void *shareable, CUmemGenericAllocationHandle handle,
-                                               CUmemAllocationHandleType type,
-                                               unsigned long long flags);
-    CUresult (*mem_import_from_shareable_handle)(CUmemGenericAllocationHandle *handle,
-                                                 void *shareable, CUmemAllocationHandleType type);
-    CUresult (*mem_address_reserve)(CUdeviceptr *address, size_t bytes, size_t alignment,
-                                    CUdeviceptr fixed, unsigned long long flags);
-    CUresult (*mem_address_free)(CUdeviceptr address, size_t bytes);
-    CUresult (*mem_map)(CUdeviceptr address, size_t bytes, size_t offset,
-                        CUmemGenericAllocationHandle handle, unsigned long long flags);
-    CUresult (*mem_unmap)(CUdeviceptr address, size_t bytes);
-    CUresult (*mem_set_access)(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
-                               size_t count);
-    CUresult (*mem_release)(CUmemGenericAllocationHandle handle);
+    decltype(&cuMemRetainAllocationHandle) mem_retain_allocation_handle;
+    decltype(&cuMemExportToShareableHandle) mem_export_to_shareable_handle;
+    decltype(&cuMemImportFromShareableHandle) mem_import_from_shareable_handle;
+    decltype(&cuMemAddressReserve) mem_address_reserve;
+    decltype(&cuMemAddressFree) mem_address_free;
+    decltype(&cuMemMap) mem_map;
+    decltype(&cuMemUnmap) mem_unmap;
+    decltype(&cuMemSetAccess) mem_set_access;
+    decltype(&cuMemRelease) mem_release;
 
     // Kernels of our own; null together.
-    CUresult (*module_load_data)(CUmodule *module, const void *image);
-    CUresult (*module_unload)(CUmodule module);
-    CUresult (*module_get_function)(CUfunction *function, CUmodule module, const char *name);
-    CUresult (*module_get_global)(CUdeviceptr *address, size_t *bytes, CUmodule module,
-                                  const char *name);
-    CUresult (*ctx_get_stream_priority_range)(int *least, int *greatest);
-    CUresult (*stream_create_with_priority)(CUstream *stream, unsigned flags, int priority);
-    CUresult (*launch_kernel)(CUfunction function, unsigned grid_x, unsigned grid_y,
-                              unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                              unsigned shared_bytes, CUstream stream, void **parameters,
-                              void **extra);
-    CUresult (*mem_host_get_device_pointer)(CUdeviceptr *device, void *host, unsigned flags);
+    decltype(&cuModuleLoadData) module_load_data;
+    decltype(&cuModuleUnload) module_unload;
+    decltype(&cuModuleGetFunction) module_get_function;
+    decltype(&cuModuleGetGlobal) module_get_global;
+    decltype(&cuCtxGetStreamPriorityRange) ctx_get_stream_priority_range;
+    decltype(&cuStreamCreateWithPriority) stream_create_with_priority;
+    decltype(&cuLaunchKernel) launch_kernel;
+    decltype(&cuMemHostGetDevicePointer) mem_host_get_device_pointer;
     bool has_kernels() const { return launch_kernel != nullptr; }
 
     /** Whether memcpy_batch works (CUDA 12.8 and later). */
