@@ -99,18 +99,10 @@ UnfinishedCopies &UnfinishedCopies::instance() {
 
 // ---------------------------------------------------------------- places
 
-uint64_t UnfinishedCopies::Place::last_of(const void *base) const {
+uint64_t UnfinishedCopies::Place::last_met(const void *base) const {
     uint64_t last = met_of_any;
     for (const MetCall &call : met) {
-        last = call.base == base ? std::max(last, call.number) : last;
-    }
-    return last;
-}
-
-uint64_t UnfinishedCopies::Place::last_met() const {
-    uint64_t last = met_of_any;
-    for (const MetCall &call : met) {
-        last = std::max(last, call.number);
+        last = base == nullptr || call.base == base ? std::max(last, call.number) : last;
     }
     return last;
 }
@@ -276,7 +268,7 @@ bool UnfinishedCopies::record(Place *place) {
         return false;
     }
     place->behind_all = {event, place->noted};
-    if (place->last_met() > place->behind_met.number) {
+    if (place->last_met(nullptr) > place->behind_met.number) {
         place->behind_met = place->behind_all;
     }
     return true;
@@ -328,7 +320,7 @@ void UnfinishedCopies::wait(const void *base) {
 
 void UnfinishedCopies::wait(Place *place, const void *base) {
     std::unique_lock<std::mutex> lock(place->mutex);
-    const uint64_t last = base == nullptr ? place->noted : place->last_of(base);
+    const uint64_t last = base == nullptr ? place->noted : place->last_met(base);
     if (last <= place->done) {
         return;
     }
@@ -348,22 +340,19 @@ void UnfinishedCopies::wait(Place *place, const void *base) {
     finish(place, mark.number);
 }
 
-UnfinishedCopies::Wait::Wait()
-    : Wait(UnfinishedCopies::instance().open_.load() != 0 ? current_context() : nullptr) {}
-
-UnfinishedCopies::Wait::Wait(Stream stream)
-    : Wait(UnfinishedCopies::instance().open_.load() != 0 ? current_context() : nullptr, stream) {}
-
 UnfinishedCopies::Wait::Wait(CUcontext context, std::optional<Stream> stream) {
     UnfinishedCopies &copies = UnfinishedCopies::instance();
-    if (context == nullptr || copies.open_.load() == 0) {
+    if (copies.open_.load() == 0) {
         return;
     }
-    context_ = context;
+    context_ = context != nullptr ? context : current_context();
+    if (context_ == nullptr) {
+        return;
+    }
     for (size_t i = 0; i < kPlaces; ++i) {
         Place &place = copies.places_[i];
         covered_[i] = 0;
-        if (place.context.load(std::memory_order_acquire) == context) {
+        if (place.context.load(std::memory_order_acquire) == context_) {
             const std::lock_guard<std::mutex> lock(place.mutex);
             covered_[i] = !stream || place.thread.load() == thread_of(*stream) ? place.noted : 0;
         }

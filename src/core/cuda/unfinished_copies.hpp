@@ -111,8 +111,8 @@ private:
         bool is_open = false;                        // counts in open_
         bool is_uncovered = false;                   // counts in uncovered_
 
-        uint64_t last_of(const void *base) const;
-        uint64_t last_met() const;
+        /** The last call on that allocation; null: on any that messages have met. */
+        uint64_t last_met(const void *base) const;
         void note_met(const void *base);
     };
 
@@ -145,10 +145,8 @@ private:
  * while the call is made. */
 class UnfinishedCopies::Wait {
 public:
-    explicit Wait(CUcontext context) : Wait(context, std::nullopt) {}
-    /** Of the current context. */
-    Wait();
-    explicit Wait(Stream stream);
+    /** Null: of the current context. No stream: for all work. */
+    explicit Wait(CUcontext context = nullptr, std::optional<Stream> stream = std::nullopt);
     Wait(const Wait &) = delete;
     Wait &operator=(const Wait &) = delete;
 
@@ -156,8 +154,6 @@ public:
     void end();
 
 private:
-    Wait(CUcontext context, std::optional<Stream> stream);
-
     CUcontext context_ = nullptr;  // null: nothing is noted
     std::array<uint64_t, kPlaces> covered_;
 };

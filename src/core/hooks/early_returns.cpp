@@ -124,7 +124,7 @@ struct StreamWaitHook {
                                                          : original(stream);
     }
     static CUresult wait(CUstream stream, Stream meant) {
-        UnfinishedCopies::Wait wait(meant);
+        UnfinishedCopies::Wait wait(nullptr, meant);
         const CUresult result = original(stream);
         if (result == CUDA_SUCCESS) {
             wait.end();
