@@ -8,9 +8,8 @@
 namespace gpushm {
 
 ContextChoice::~ContextChoice() {
-    for (const auto &[device, context] : primary_contexts_) {
-        (void)context;
-        CudaDriver::get()->device_primary_ctx_release(device);
+    for (const auto &primary : primary_contexts_) {
+        CudaDriver::get()->device_primary_ctx_release(primary.first);
     }
 }
 

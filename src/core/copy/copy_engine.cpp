@@ -176,7 +176,7 @@ void CopyEngine::collect(const CopyJob &job, Means &means, CopyStream &stream, C
     // A copy outside of a scope of the caller starts at once: the caller may not come back soon.
     const size_t joint_bytes = scopes_ > 1 ? job.joint_bytes : 0;
     if (stream.collected && (stream.collected->joint_bytes != 0) != (joint_bytes != 0)) {
-        submit_collected(context, stream);
+        submit(context, stream, stream.collected);
     }
     const std::shared_ptr<CopyBatch> batch =
         stream.collected ? stream.collected : new_batch(stream.last_done);
@@ -192,7 +192,7 @@ void CopyEngine::collect(const CopyJob &job, Means &means, CopyStream &stream, C
     if (batch->bytes >= std::max(kCollectBytes, joint_bytes) ||
         stream.submitted.size() < kBatchesInFlight || batch->copies.size() >= kCopiesPerBatch) {
         // Where memory is short it waits for the next progress().
-        as_possible([&] { submit_collected(context, stream); });
+        as_possible([&] { submit(context, stream, stream.collected); });
     }
 }
 
@@ -241,42 +241,34 @@ Status CopyEngine::copy_by_driver(const CopyJob &job, Means &means, const CopySt
 
 // ---------------------------------------------------------------- batches for the driver
 
-void CopyEngine::submit_collected(GpuContext &context, CopyStream &stream) {
-    const std::shared_ptr<CopyBatch> batch = stream.collected;
-    batch->drop_gone();
-    submit(context, stream, batch);
-}
-
 /** Gives copies to the driver, and an event behind them. If this throws, nothing has changed; where
  * memory is short later, the copies fail. */
-void CopyEngine::submit(GpuContext &context, CopyStream &stream,
-                        const std::shared_ptr<CopyBatch> &batch) {
-    stream.submitted.push_back(batch);
-    if (stream.collected == batch) {
+void CopyEngine::submit(GpuContext &context, CopyStream &stream, std::shared_ptr<CopyBatch> given) {
+    given->drop_gone();
+    stream.submitted.push_back(std::move(given));
+    CopyBatch &batch = *stream.submitted.back();
+    if (stream.collected.get() == &batch) {
         stream.collected = nullptr;
     }
-    batch->event = context.events.take();
+    batch.event = context.events.take();
     bool runs = false;
     bool is_whole = true;
-    if (batch->event != nullptr) {
-        is_whole = as_possible([&] { runs = submit_copies(context, stream, *batch); });
+    if (batch.event != nullptr) {
+        is_whole = as_possible([&] { runs = submit_copies(context, stream, batch); });
         runs |= !is_whole;  // some may
     } else {
-        log_copy_failure("cuEventCreate", batch->copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
-        batch->fail();
+        log_copy_failure("cuEventCreate", batch.copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
+        batch.fail();
     }
-    const bool has_event =
-        runs && is_whole && in_context(context.handle(), context.id(), [&] {
-                                return CudaDriver::get()->event_record(batch->event, stream.handle);
-                            }) == CUDA_SUCCESS;
-    if (has_event) {
+    const auto record = [&] { return CudaDriver::get()->event_record(batch.event, stream.handle); };
+    if (runs && is_whole && context.call(record) == CUDA_SUCCESS) {
         return;
     }
     if (!is_whole) {
-        batch->fail();
+        batch.fail();
     }
+    end_unsubmitted(context, stream, batch, runs);
     stream.submitted.pop_back();
-    end_unsubmitted(context, stream, *batch, runs);
 }
 
 /** Ends a batch that has no event. If copies of it run, nobody may touch their buffers before they
@@ -284,9 +276,8 @@ void CopyEngine::submit(GpuContext &context, CopyStream &stream,
 void CopyEngine::end_unsubmitted(GpuContext &context, CopyStream &stream, CopyBatch &batch,
                                  bool runs) {
     if (runs) {
-        const CUresult result = in_context(context.handle(), context.id(), [&] {
-            return CudaDriver::get()->stream_synchronize(stream.handle);
-        });
+        const CUresult result =
+            context.call([&] { return CudaDriver::get()->stream_synchronize(stream.handle); });
         if (result != CUDA_SUCCESS) {
             log_copy_failure("cuEventRecord", batch.copies.front().length, result);
             batch.lose();
@@ -304,7 +295,7 @@ void CopyEngine::submit_joint() {
         for (CopyStream &stream : context.streams) {
             if (stream.collected && stream.collected->joint_bytes != 0) {
                 // Where memory is short it waits for the next progress().
-                as_possible([&] { submit_collected(context, stream); });
+                as_possible([&] { submit(context, stream, stream.collected); });
             }
         }
     }
@@ -351,15 +342,13 @@ unsigned CopyEngine::advance(GpuContext &context, CopyStream &stream) {
     unsigned count = 0;
     while (!stream.submitted.empty()) {
         const std::shared_ptr<CopyBatch> &batch = stream.submitted.front();
-        CUresult result = in_context(context.handle(), context.id(),
-                                     [&] { return driver->event_query(batch->event); });
+        CUresult result = context.call([&] { return driver->event_query(batch->event); });
         if (result == CUDA_ERROR_NOT_READY) {
             break;
         }
         if (result != CUDA_SUCCESS) {
             // The end of the copies is not known. Behind this call they do not run any more.
-            result = in_context(context.handle(), context.id(),
-                                [&] { return driver->stream_synchronize(stream.handle); });
+            result = context.call([&] { return driver->stream_synchronize(stream.handle); });
         }
         if (result != CUDA_SUCCESS) {
             log_copy_failure("cuEventQuery", batch->copies.front().length, result);
@@ -372,7 +361,7 @@ unsigned CopyEngine::advance(GpuContext &context, CopyStream &stream) {
         ++count;
     }
     if (stream.collected && stream.submitted.size() < kBatchesInFlight) {
-        submit_collected(context, stream);
+        submit(context, stream, stream.collected);
         ++count;
     }
     return count;

@@ -126,8 +126,7 @@ private:
     unsigned advance_cancellable(GpuContext &context);
 
     // By the driver.
-    void submit_collected(GpuContext &context, CopyStream &stream);
-    void submit(GpuContext &context, CopyStream &stream, const std::shared_ptr<CopyBatch> &batch);
+    void submit(GpuContext &context, CopyStream &stream, std::shared_ptr<CopyBatch> given);
     void end_unsubmitted(GpuContext &context, CopyStream &stream, CopyBatch &batch, bool runs);
     void submit_joint();
     void end_scope();

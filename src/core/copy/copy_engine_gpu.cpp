@@ -113,7 +113,6 @@ void CopyEngine::submit_unserved(GpuContext &context, const std::shared_ptr<Copy
         }
     }
     if (CopyStream *stream = find_stream(context, batch->bytes, batch->direction)) {
-        batch->drop_gone();
         submit(context, *stream, batch);
     } else {
         batch->fail();

@@ -73,6 +73,9 @@ void append_joined(std::vector<CopyPiece> *pieces, const CopyPiece &piece) {
     }
 }
 
+namespace {
+
+/** The same copies in fewer pieces, in the same order. */
 std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces) {
     std::vector<CopyPiece> joined;
     for (const CopyPiece &piece : pieces) {
@@ -80,8 +83,6 @@ std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces) {
     }
     return joined;
 }
-
-namespace {
 
 /** Whether rows at `address` are in one allocation, or all in memory that the driver does not know.
  * Elements of absolute addresses may lie at equal distances by chance. */

@@ -22,9 +22,6 @@ struct CopyPiece {
  * its next row. */
 void append_joined(std::vector<CopyPiece> *pieces, const CopyPiece &piece);
 
-/** The same copies in fewer pieces, in the same order. */
-std::vector<CopyPiece> join_pieces(const std::vector<CopyPiece> &pieces);
-
 /** Copies all pieces and waits, in any order, and together where the driver permits. No destination
  * may overlap another one or a source. Returns ok or gpu_error, logged. Thread safe. */
 Status copy_pieces(const std::vector<CopyPiece> &pieces);

@@ -68,13 +68,12 @@ bool submit_by_one_call(const GpuContext &context, const CopyStream &stream,
         sources[i] = device_pointer(batch.copies[i].source);
         lengths[i] = batch.copies[i].length;
     }
-    const CUresult result = in_context(context.handle(), context.id(), [&] {
+    const CUresult result = context.call([&] {
         return driver->memcpy_batch(destinations, sources, lengths, batch.copies.size(),
                                     stream.handle);
     });
     if (result != CUDA_SUCCESS) {
-        in_context(context.handle(), context.id(),
-                   [&] { return driver->stream_synchronize(stream.handle); });
+        context.call([&] { return driver->stream_synchronize(stream.handle); });
     }
     return result == CUDA_SUCCESS;
 }
@@ -84,7 +83,7 @@ bool submit_by_one_call(const GpuContext &context, const CopyStream &stream,
 CUresult submit_copy(const GpuContext &context, const CopyStream &stream, const BatchedCopy &copy) {
     const OwnCopies own;
     return retry_once([&] {
-        return in_context(context.handle(), context.id(), [&] {
+        return context.call([&] {
             return copy.rows.count > 1
                        ? copy_rows(copy, stream.handle)
                        : CudaDriver::get()->memcpy_async(device_pointer(copy.destination),
@@ -128,7 +127,7 @@ CUresult launch_kernel(const GpuContext &context, const CopyStream &stream,
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     void *parameters[] = {launch.parameters};
-    return in_context(context.handle(), context.id(), [&] {
+    return context.call([&] {
         return CudaDriver::get()->launch_kernel(function, launch.blocks, launch.blocks_y, 1,
                                                 launch.threads, 1, 1, 0, stream.handle, parameters,
                                                 nullptr);
