@@ -41,10 +41,9 @@ thread_local bool releases_own;  // a primary context that this thread has just 
 using Allocations = AllocationTable::Allocations;
 
 void report(const Allocations &gone) {
-    for (const auto &[base, allocation] : gone) {
-        (void)base;
+    for (const auto &one : gone) {
         if (freed_listener != nullptr) {
-            as_possible([&told = allocation] { freed_listener(told); });
+            as_possible([&] { freed_listener(one.second); });
         }
     }
 }
@@ -141,10 +140,8 @@ CUcontext named_context(CUdevice device) {
 }
 
 /** Whether it has ended, after a call that did not fail. */
-bool is_over(CUcontext /*context*/) {
-    return true;
-}
-bool is_over(void * /*green*/) {
+template <typename Context>
+bool is_over(Context /*context*/) {
     return true;
 }
 bool is_over(CUdevice device) {

@@ -128,12 +128,11 @@ void DeviceBufferPool::free(const Block &block) {
 
 bool DeviceBufferPool::give_back(void *address) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto found = taken_.find(address);
-    if (found == taken_.end()) {
+    const auto taken = taken_.extract(address);
+    if (taken.empty()) {
         return false;
     }
-    const Block block = found->second;
-    taken_.erase(found);
+    const Block block = taken.mapped();
     taken_bytes_ -= block.length;
     taken_count_.store(taken_.size(), std::memory_order_release);
     if (block.is_gone()) {

@@ -78,28 +78,20 @@ void SegmentTable::add(unsigned char *base, size_t length) {
     highest_ = std::max<uintptr_t>(highest_, begin + length);
 }
 
-/** Forgets a segment; returns what was known of it. */
-std::optional<SegmentTable::Region> SegmentTable::take(unsigned char *base) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = regions_.find(number(base));
-    if (found == regions_.end()) {
-        return std::nullopt;
-    }
-    const Region region = found->second;
-    regions_.erase(found);
-    return region;
-}
-
 void SegmentTable::unmap(unsigned char *base, size_t length) {
-    const std::optional<Region> region = take(base);
-    if (!region || region->state != State::pinned) {
+    Regions::node_type taken;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        taken = regions_.extract(number(base));
+    }
+    if (taken.empty() || taken.mapped().state != State::pinned) {
         munmap(base, length);
         return;
     }
-    defer_free(region->context, region->context_id,
-               [base, length, context = region->context, id = region->context_id] {
-                   unlock_and_unmap(base, length, context, id, 0);
-               });
+    const Region region = taken.mapped();
+    defer_free(region.context, region.context_id, [base, length, region] {
+        unlock_and_unmap(base, length, region.context, region.context_id, 0);
+    });
 }
 
 void SegmentTable::set_pinning_enabled(bool enabled) {

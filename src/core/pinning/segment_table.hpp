@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 
 namespace gpushm {
 
@@ -55,7 +54,6 @@ private:
 
     using Regions = IntervalMap<Region>;
 
-    std::optional<Region> take(unsigned char *base);
     static bool still_pinned(Region &region, CUcontext alive, unsigned long long alive_id);
 
     std::mutex mutex_;

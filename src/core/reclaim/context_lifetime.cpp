@@ -43,16 +43,14 @@ struct Contexts {
 
 bool take(Mode mode) {
     Contexts &contexts = ForkSafe<Contexts>::instance();
-    switch (mode) {
-        case Mode::ending:
-            contexts.lock_to_end();
-            return true;
-        case Mode::alive_exclusive:
-            return contexts.mutex.try_lock();
-        case Mode::alive_shared:
-            return contexts.share();
+    if (mode == Mode::alive_shared) {
+        return contexts.share();
     }
-    return false;
+    if (mode == Mode::alive_exclusive) {
+        return contexts.mutex.try_lock();
+    }
+    contexts.lock_to_end();
+    return true;
 }
 
 }  // namespace
@@ -64,18 +62,14 @@ ContextLifetimeLock::~ContextLifetimeLock() {
     if (!taken_) {
         return;
     }
-    switch (mode_) {
-        case Mode::ending:
-            contexts.ending.fetch_sub(1);
-            contexts.mutex.unlock();
-            break;
-        case Mode::alive_exclusive:
-            contexts.mutex.unlock();
-            break;
-        case Mode::alive_shared:
-            contexts.shared.fetch_sub(1);
-            break;
+    if (mode_ == Mode::alive_shared) {
+        contexts.shared.fetch_sub(1);
+        return;
     }
+    if (mode_ == Mode::ending) {
+        contexts.ending.fetch_sub(1);
+    }
+    contexts.mutex.unlock();
 }
 
 }  // namespace gpushm

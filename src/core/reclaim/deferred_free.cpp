@@ -155,11 +155,19 @@ private:
     /** A few tasks; whether any ran. The caller has a ContextLifetimeLock. */
     bool run_waiting() {
         std::vector<Context> busy;
+        const auto is_next = [&busy](const Waiting &one) {
+            return std::find(busy.begin(), busy.end(), one.context) == busy.end();
+        };
         bool any = false;
         for (size_t i = 0; i < kMaxAtOnce; ++i) {
             Context context;
-            if (!next_context(busy, &context)) {
-                break;
+            {
+                std::lock_guard<std::mutex> lock(mutex_);
+                const auto next = std::find_if(waiting_.begin(), waiting_.end(), is_next);
+                if (next == waiting_.end()) {
+                    break;
+                }
+                context = next->context;
             }
             if (is_quiescent(context.first, context.second)) {
                 run_first(context);
@@ -170,25 +178,10 @@ private:
         }
         std::lock_guard<std::mutex> lock(mutex_);
         // The next round begins with other contexts.
-        std::stable_partition(waiting_.begin(), waiting_.end(), [&](const Waiting &one) {
-            return std::find(busy.begin(), busy.end(), one.context) == busy.end();
-        });
+        std::stable_partition(waiting_.begin(), waiting_.end(), is_next);
         pause_ns_ = any ? kMinPauseNs : std::min(2 * pause_ns_, kMaxPauseNs);
         next_look_ = monotonic_nanoseconds() + pause_ns_;
         return any;
-    }
-
-    /** The context of the first task whose context is not in `busy`. */
-    bool next_context(const std::vector<Context> &busy, Context *context) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting &one) {
-            return std::find(busy.begin(), busy.end(), one.context) == busy.end();
-        });
-        if (found == waiting_.end()) {
-            return false;
-        }
-        *context = found->context;
-        return true;
     }
 
     void run_first(const Context &context) {
