@@ -47,7 +47,7 @@ Hooks numbered_hooks(std::initializer_list<const char *> symbols,
 }
 
 /** HookType<0, Arguments...> for the first symbol, HookType<1, Arguments...> for the second one,
- * and so on. */
+ * and so on. One call names all functions of these types: each needs an `original` of its own. */
 template <template <int, typename...> typename HookType, typename... Arguments, typename... Symbols>
 Hooks hooks_of(Symbols... symbols) {
     return numbered_hooks<HookType, Arguments...>(
