@@ -315,6 +315,21 @@ void CallRedirection::add(const char *symbol, void *replacement,
     done_.clear();  // not for this one
 }
 
+bool CallRedirection::add_all(const std::vector<ReplacedCall> &calls,
+                              const std::function<void *(const char *symbol)> &find,
+                              const std::vector<std::string> &only_in) {
+    for (const ReplacedCall &call : calls) {
+        *call.original = find(call.symbol);
+        if (*call.original == nullptr) {
+            return false;
+        }
+    }
+    for (const ReplacedCall &call : calls) {
+        add(call.symbol, call.replacement, only_in);
+    }
+    return true;
+}
+
 void CallRedirection::add_function(const char *symbol, const void *original, void *replacement) {
     targets_[symbol] = {original, replacement, {}};
     done_.clear();

@@ -3,11 +3,19 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 namespace gpushm::openmpi {
+
+/** A function whose calls are redirected. */
+struct ReplacedCall {
+    const char *symbol;
+    void *replacement;
+    void **original;  // gets the address of the function
+};
 
 /** Changes addresses that the loader has resolved: entries of global offset tables (System V ABI,
  * AMD64 supplement, "Global Offset Table") for functions of other libraries, and pointers to such
@@ -19,6 +27,12 @@ public:
     /** Redirects calls of `symbol` to `replacement`. `only_in`: in libraries whose file name begins
      * with one of these; empty: in all. */
     void add(const char *symbol, void *replacement, const std::vector<std::string> &only_in = {});
+
+    /** add() for functions that exist all: `find` looks an original up by its name. False, and
+     * nothing is redirected, if one is missing. */
+    bool add_all(const std::vector<ReplacedCall> &calls,
+                 const std::function<void *(const char *symbol)> &find,
+                 const std::vector<std::string> &only_in);
 
     /** Redirects calls of `symbol` in all libraries, and calls by pointers in initialised data that
      * still are `original`. */

@@ -7,6 +7,7 @@
 #include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/mpi_world.hpp"
 
 namespace gpushm::openmpi {
 namespace {
@@ -19,18 +20,6 @@ bool process_uses_cuda() {
 }
 
 int (*call_errhandler)(void *communicator, int code) = nullptr;
-int (*is_initialized)(int *flag) = nullptr;
-int (*is_finalized)(int *flag) = nullptr;
-void *comm_world = nullptr;
-
-/** Open MPI 6.0 creates MPI_COMM_WORLD in MPI_Init. A program may use sessions only. */
-bool has_comm_world() {
-    int initialized = 0;
-    int finalized = 0;
-    return call_errhandler != nullptr && is_initialized(&initialized) == kMpiSuccess &&
-           is_finalized(&finalized) == kMpiSuccess && initialized != 0 && finalized == 0;
-}
-
 }  // namespace
 
 bool is_gpu_memory(const void *address) {
@@ -50,8 +39,8 @@ namespace {
 
 void call_error_handler(int code) {
     FailureWatch::note();
-    if (has_comm_world()) {
-        call_errhandler(comm_world, code);
+    if (call_errhandler != nullptr && has_world()) {
+        call_errhandler(comm_world(), code);
     }
 }
 
@@ -89,9 +78,7 @@ bool copy_or_report(const std::vector<CopyPiece> &pieces, const char *operation)
 }
 
 void set_error_reporting(const OpenMpiLibrary &library) {
-    comm_world = library.as_bound("ompi_mpi_comm_world");
-    if (comm_world != nullptr && library.mpi("PMPI_Initialized", &is_initialized) &&
-        library.mpi("PMPI_Finalized", &is_finalized)) {
+    if (find_world(library)) {
         library.mpi("PMPI_Comm_call_errhandler", &call_errhandler);
     }
 }

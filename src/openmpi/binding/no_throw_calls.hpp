@@ -70,6 +70,10 @@ struct NoThrowCall<function, Failure> {
 template <auto function, typename Failure>
 constexpr auto no_throw_call = &NoThrowCall<function, Failure>::call;
 
+/** The function whose calls reach `replacement` instead. Null until it is redirected. */
+template <auto replacement>
+inline decltype(replacement) replaced_by = nullptr;
+
 /** CallRedirection::add() with a wrapper of `replacement`. */
 template <auto replacement, typename Failure>
 void redirect_call(CallRedirection *redirection, const char *symbol,
@@ -78,16 +82,11 @@ void redirect_call(CallRedirection *redirection, const char *symbol,
                      only_in);
 }
 
-/** redirect_mpi_function() with a wrapper of `replacement`, whose result is an error class. */
-template <auto replacement, typename Function>
-bool redirect_mpi_call(const OpenMpiLibrary &library, CallRedirection *redirection,
-                       const std::string &name, Function *original) {
-    static_assert(
-        std::is_same_v<Function,
-                       std::remove_const_t<decltype(no_throw_call<replacement, MpiFailure>)>>,
-        "the replacement has the type of the original");
-    return redirect_mpi_function(library, redirection, name, reinterpret_cast<void **>(original),
-                                 reinterpret_cast<void *>(no_throw_call<replacement, MpiFailure>));
+/** A call of `symbol` for CallRedirection::add_all(), with a wrapper of `replacement`. */
+template <auto replacement, typename Failure = UcpFailure>
+ReplacedCall replaced_call(const char *symbol) {
+    return {symbol, reinterpret_cast<void *>(no_throw_call<replacement, Failure>),
+            reinterpret_cast<void **>(&replaced_by<replacement>)};
 }
 
 /** An Open MPI whose calls are redirected. */
@@ -95,10 +94,12 @@ struct MpiTarget {
     const OpenMpiLibrary &library;
     CallRedirection *redirection;
 
-    /** Call::call replaces MPI_<name>. Call::original becomes the function that it replaces. */
-    template <typename Call>
-    void redirect(const std::string &name) const {
-        redirect_mpi_call<&Call::call>(library, redirection, name, &Call::original);
+    /** redirect_mpi_function() with a wrapper of `replacement`, whose result is an error class. */
+    template <auto replacement>
+    bool redirect(const std::string &name) const {
+        return redirect_mpi_function(
+            library, redirection, name, reinterpret_cast<void **>(&replaced_by<replacement>),
+            reinterpret_cast<void *>(no_throw_call<replacement, MpiFailure>));
     }
 };
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/binding/ucp_functions.hpp"
 
-#include "core/base/log.hpp"
-
 #include <link.h>
 
 #include <cstring>
-#include <string>
 
 namespace gpushm::openmpi {
 namespace {
@@ -23,6 +20,21 @@ int note_path(dl_phdr_info *object, size_t, void *argument) {
     return 0;
 }
 
+bool find_functions(void *library) {
+    return find_function(library, "ucp_tag_send_nbx", &functions.tag_send_nbx) &&
+           find_function(library, "ucp_tag_send_sync_nbx", &functions.tag_send_sync_nbx) &&
+           find_function(library, "ucp_tag_msg_recv_nbx", &functions.tag_msg_recv_nbx) &&
+           find_function(library, "ucp_get_nbx", &functions.get_nbx) &&
+           find_function(library, "ucp_request_check_status", &functions.request_check_status) &&
+           find_function(library, "ucp_request_free", &functions.request_free) &&
+           find_function(library, "ucp_mem_map", &functions.mem_map) &&
+           find_function(library, "ucp_mem_unmap", &functions.mem_unmap) &&
+           find_function(library, "ucp_rkey_pack", &functions.rkey_pack) &&
+           find_function(library, "ucp_rkey_buffer_release", &functions.rkey_buffer_release) &&
+           find_function(library, "ucp_ep_rkey_unpack", &functions.ep_rkey_unpack) &&
+           find_function(library, "ucp_rkey_destroy", &functions.rkey_destroy);
+}
+
 }  // namespace
 
 void *open_loaded_libucp() {
@@ -31,31 +43,15 @@ void *open_loaded_libucp() {
     return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
 
-bool find_ucp_functions() {
-    void *const library = open_loaded_libucp();
-    const bool found =
-        find_function(library, "ucp_tag_send_nbx", &functions.tag_send_nbx) &&
-        find_function(library, "ucp_tag_send_sync_nbx", &functions.tag_send_sync_nbx) &&
-        find_function(library, "ucp_tag_recv_nbx", &functions.tag_recv_nbx) &&
-        find_function(library, "ucp_tag_msg_recv_nbx", &functions.tag_msg_recv_nbx) &&
-        find_function(library, "ucp_tag_send_nb", &functions.tag_send_nb) &&
-        find_function(library, "ucp_tag_send_sync_nb", &functions.tag_send_sync_nb) &&
-        find_function(library, "ucp_tag_recv_nb", &functions.tag_recv_nb) &&
-        find_function(library, "ucp_tag_msg_recv_nb", &functions.tag_msg_recv_nb) &&
-        find_function(library, "ucp_request_test", &functions.request_test) &&
-        find_function(library, "ucp_request_free", &functions.request_free) &&
-        find_function(library, "ucp_dt_create_generic", &functions.dt_create_generic) &&
-        find_function(library, "ucp_dt_destroy", &functions.dt_destroy);
-    if (!found) {
-        GPUSHM_LOG(debug,
-                   "libucp lacks a function that gpushm needs: derived datatypes are packed in "
-                   "pieces, in host memory");
-    }
-    return found;
-}
-
 const UcpFunctions &ucp() {
     return functions;
+}
+
+bool redirect_ucp_calls(const std::vector<ReplacedCall> &calls, CallRedirection *redirection,
+                        const std::vector<std::string> &only_in) {
+    void *const library = open_loaded_libucp();
+    const auto find = [library](const char *symbol) { return dlsym(library, symbol); };
+    return find_functions(library) && redirection->add_all(calls, find, only_in);
 }
 
 }  // namespace gpushm::openmpi

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of UCP with which Open MPI sends and receives.
+// The functions of UCP with which Open MPI communicates.
 #pragma once
+
+#include "openmpi/binding/call_redirection.hpp"
 
 #include <ucp/api/ucp.h>
 
 #include <dlfcn.h>
+#include <string>
+#include <vector>
 
 namespace gpushm::openmpi {
 
@@ -23,21 +27,24 @@ bool find_function(void *library, const char *name, Function *function) {
 struct UcpFunctions {
     decltype(&ucp_tag_send_nbx) tag_send_nbx;
     decltype(&ucp_tag_send_sync_nbx) tag_send_sync_nbx;
-    decltype(&ucp_tag_recv_nbx) tag_recv_nbx;
     decltype(&ucp_tag_msg_recv_nbx) tag_msg_recv_nbx;
-    decltype(&ucp_tag_send_nb) tag_send_nb;
-    decltype(&ucp_tag_send_sync_nb) tag_send_sync_nb;
-    decltype(&ucp_tag_recv_nb) tag_recv_nb;
-    decltype(&ucp_tag_msg_recv_nb) tag_msg_recv_nb;
-    decltype(&ucp_request_test) request_test;
+    decltype(&ucp_get_nbx) get_nbx;
+    decltype(&ucp_request_check_status) request_check_status;
     decltype(&ucp_request_free) request_free;
-    decltype(&ucp_dt_create_generic) dt_create_generic;
-    decltype(&ucp_dt_destroy) dt_destroy;
+    decltype(&ucp_mem_map) mem_map;
+    decltype(&ucp_mem_unmap) mem_unmap;
+    decltype(&ucp_rkey_pack) rkey_pack;
+    decltype(&ucp_rkey_buffer_release) rkey_buffer_release;
+    decltype(&ucp_ep_rkey_unpack) ep_rkey_unpack;
+    decltype(&ucp_rkey_destroy) rkey_destroy;
 };
 
-/** Call once, before ucp(). False, logged as debug: no loaded libucp has all functions. */
-bool find_ucp_functions();
-
+/** Valid after redirect_ucp_calls(). */
 const UcpFunctions &ucp();
+
+/** CallRedirection::add_all() for functions of UCP. False also if no libucp is loaded that has
+ * those of ucp(). */
+bool redirect_ucp_calls(const std::vector<ReplacedCall> &calls, CallRedirection *redirection,
+                        const std::vector<std::string> &only_in);
 
 }  // namespace gpushm::openmpi

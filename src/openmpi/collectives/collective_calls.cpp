@@ -9,8 +9,6 @@
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
-#include "openmpi/binding/mpi_call.hpp"
-#include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/collectives/predefined_operations.hpp"
 #include "openmpi/collectives/small_collectives.hpp"
 #include "openmpi/settings/settings.hpp"
@@ -183,14 +181,13 @@ bool is_small_reduction(const void *send, void *receive, Count count, Handle dat
 /** Replaces a reduction of MPI. */
 template <Name kName, typename Count, typename... Last>
 struct Reduction {
-    using Function = int (*)(const void *, void *, Count, Handle, Handle, Last...);
-    static inline Function original;
-
     static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
                     Last... last) {
         const auto run = [&](const void *from, void *to) {
             const CurrentReduction current(from, to, datatype, operation, communicator_of(last...));
-            return checked([&] { return original(from, to, count, datatype, operation, last...); });
+            return checked([&] {
+                return replaced_by<&Reduction::call>(from, to, count, datatype, operation, last...);
+            });
         };
         if constexpr (std::is_constructible_v<LastParameters, Last...>) {
             const LastParameters parameters(last...);
@@ -208,15 +205,12 @@ struct Reduction {
 /** Replaces MPI_Allgather or MPI_Alltoall, of which only small ones change. */
 template <Name kName, typename Count>
 struct Exchange {
-    using Function = int (*)(const void *, Count, Handle, void *, Count, Handle, Handle);
-    static inline Function original;
-
     static int call(const void *send, Count send_count, Handle send_type, void *receive,
                     Count receive_count, Handle receive_type, Handle communicator) {
         const auto run = [&](const void *from, void *to) {
             return checked([&] {
-                return original(from, send_count, send_type, to, receive_count, receive_type,
-                                communicator);
+                return replaced_by<&Exchange::call>(from, send_count, send_type, to, receive_count,
+                                                    receive_type, communicator);
             });
         };
         Group group;
@@ -260,26 +254,26 @@ struct Target : MpiTarget {
     void redirect_reductions(const std::string &name) const {
         const std::string nonblocking =
             std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
-        redirect<Reduction<kName, Count, Last...>>(name);
-        redirect<Reduction<kName, Count, Last..., Requests>>(nonblocking);
-        redirect<Reduction<kName, LargeCount, Last...>>(name + "_c");
-        redirect<Reduction<kName, LargeCount, Last..., Requests>>(nonblocking + "_c");
+        redirect<&Reduction<kName, Count, Last...>::call>(name);
+        redirect<&Reduction<kName, Count, Last..., Requests>::call>(nonblocking);
+        redirect<&Reduction<kName, LargeCount, Last...>::call>(name + "_c");
+        redirect<&Reduction<kName, LargeCount, Last..., Requests>::call>(nonblocking + "_c");
     }
 
     template <Name kName>
     void redirect_exchanges(const std::string &name) const {
-        redirect<Exchange<kName, int>>(name);
-        redirect<Exchange<kName, Large>>(name + "_c");
+        redirect<&Exchange<kName, int>::call>(name);
+        redirect<&Exchange<kName, Large>::call>(name + "_c");
     }
 };
 
 }  // namespace
 
-void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
-    if (!prepare_small_collectives(library)) {
+void redirect_collective_calls(const MpiTarget &given) {
+    if (!prepare_small_collectives(given.library)) {
         return;
     }
-    const Target target = {{library, redirection}};
+    const Target target = {given};
     target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
     target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");
     target.redirect_reductions<Name::reduce_scatter, const int *, const Large *, Handle>(
@@ -292,8 +286,8 @@ void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *r
     target.redirect_exchanges<Name::alltoall>("Alltoall");
     // Open MPI 6.0 has its collectives in libopen_mpi; some are components in files of their own.
     const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
-    redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);
-    redirection->add("free", reinterpret_cast<void *>(&release), collectives);
+    given.redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);
+    given.redirection->add("free", reinterpret_cast<void *>(&release), collectives);
 }
 
 }  // namespace gpushm::openmpi

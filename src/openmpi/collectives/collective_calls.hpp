@@ -3,8 +3,7 @@
 // exchanges.
 #pragma once
 
-#include "openmpi/binding/call_redirection.hpp"
-#include "openmpi/binding/open_mpi_library.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
 
 namespace gpushm::openmpi {
 
@@ -13,6 +12,6 @@ namespace gpushm::openmpi {
  * more that Open MPI allocates are in GPU memory as well, so that parts of the result never pass
  * through the host. The messages that are sent do not change in either case, so each rank decides
  * for itself. */
-void redirect_collective_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
+void redirect_collective_calls(const MpiTarget &target);
 
 }  // namespace gpushm::openmpi

@@ -4,8 +4,6 @@
 
 #include "core/base/log.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
-#include "openmpi/binding/mpi_call.hpp"
-#include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/ompi_operation.hpp"
 #include "openmpi/datatypes/host_mirror.hpp"
 
@@ -20,8 +18,6 @@ namespace {
 
 /** MPI_User_function. The types of `count` and `datatype` depend on the operation's flags. */
 using UserFunction = void (*)(void *in, void *inout, void *count, void *datatype);
-using CreateFunction = int (*)(UserFunction function, int commutes, void **operation);
-using FreeFunction = int (*)(void **operation);
 
 constexpr size_t kSlots = 256;  // operations of the application at the same time
 
@@ -37,9 +33,6 @@ struct Slot {
 struct State {
     std::mutex mutex;  // for taking and freeing slots
     std::array<Slot, kSlots> slots;
-    CreateFunction create = nullptr;
-    CreateFunction create_big = nullptr;
-    FreeFunction free = nullptr;
     void *(*type_from_fortran)(int32_t handle) = nullptr;
 };
 
@@ -107,11 +100,13 @@ void *take_ended() {
     return nullptr;
 }
 
+int free_operation(void **operation);
+
 /** Without the mutex, because MPI may call an error handler of the application, which may call MPI.
  */
 void free_ended() {
     while (void *operation = take_ended()) {
-        state().free(&operation);
+        replaced_by<free_operation>(&operation);
     }
 }
 
@@ -145,11 +140,11 @@ int created(int result, void **handle) {
 }
 
 int create(UserFunction function, int commutes, void **operation) {
-    return created(state().create(function, commutes, operation), operation);
+    return created(replaced_by<create>(function, commutes, operation), operation);
 }
 
 int create_big(UserFunction function, int commutes, void **operation) {
-    return created(state().create_big(function, commutes, operation), operation);
+    return created(replaced_by<create_big>(function, commutes, operation), operation);
 }
 
 /** An operation that a nonblocking reduction still uses lives on (coll_base_util.c,
@@ -166,19 +161,18 @@ int free_operation(void **operation) {
     if (operation != nullptr) {
         keep_until_ended(*operation);
     }
-    const int result = state().free(operation);
+    const int result = replaced_by<free_operation>(operation);
     free_ended();
     return result;
 }
 
 }  // namespace
 
-void redirect_user_operations(const OpenMpiLibrary &library, CallRedirection *redirection) {
-    State &known = state();
-    if (library.mpi("PMPI_Type_f2c", &known.type_from_fortran) &&
-        redirect_mpi_call<free_operation>(library, redirection, "Op_free", &known.free)) {
-        redirect_mpi_call<create>(library, redirection, "Op_create", &known.create);
-        redirect_mpi_call<create_big>(library, redirection, "Op_create_c", &known.create_big);
+void redirect_user_operations(const MpiTarget &target) {
+    if (target.library.mpi("PMPI_Type_f2c", &state().type_from_fortran) &&
+        target.redirect<free_operation>("Op_free")) {
+        target.redirect<create>("Op_create");
+        target.redirect<create_big>("Op_create_c");
     }
 }
 

@@ -2,8 +2,6 @@
 #include "openmpi/datatypes/matched_receives.hpp"
 
 #include "openmpi/binding/foreign_struct.hpp"
-#include "openmpi/binding/mpi_call.hpp"
-#include "openmpi/binding/no_throw_calls.hpp"
 
 namespace gpushm::openmpi {
 namespace {
@@ -30,7 +28,6 @@ public:
 };
 
 struct State {
-    int (*imrecv)(void *buffer, int count, void *type, void **message, void **request);
     int (*recv_init)(void *buffer, int count, void *type, int source, int tag, void *comm,
                      void **request);
     int (*request_free)(void **request);
@@ -55,7 +52,7 @@ int imrecv(void *buffer, int count, void *type, void **message, void **request) 
     static const bool is_known = knows_requests();
     const bool has_message = is_known && message != nullptr && *message != nullptr;
     void *const comm = has_message ? Message(*message).communicator() : nullptr;
-    const int result = known.imrecv(buffer, count, type, message, request);
+    const int result = replaced_by<imrecv>(buffer, count, type, message, request);
     if (comm != nullptr && result == kMpiSuccess) {
         Request(*request).set_communicator(comm);
     }
@@ -64,13 +61,14 @@ int imrecv(void *buffer, int count, void *type, void **message, void **request) 
 
 }  // namespace
 
-void redirect_matched_receives(const OpenMpiLibrary &library, CallRedirection *redirection) {
+void redirect_matched_receives(const MpiTarget &target) {
+    const OpenMpiLibrary &library = target.library;
     known.comm_self = library.as_bound("ompi_mpi_comm_self");
     known.byte = library.as_bound("ompi_mpi_byte");
     if (known.comm_self != nullptr && known.byte != nullptr &&
         library.mpi("PMPI_Recv_init", &known.recv_init) &&
         library.mpi("PMPI_Request_free", &known.request_free)) {
-        redirect_mpi_call<imrecv>(library, redirection, "Imrecv", &known.imrecv);
+        target.redirect<imrecv>("Imrecv");
     }
 }
 

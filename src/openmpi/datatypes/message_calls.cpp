@@ -4,6 +4,7 @@
 // contiguous sends from device memory that are to complete fast. All others are forwarded.
 #include "openmpi/datatypes/message_calls.hpp"
 
+#include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_any.hpp"
 #include "core/memory/memory_query.hpp"
@@ -197,23 +198,21 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
                 });
 }
 
-/** ucp_tag_send_nb and ucp_tag_send_sync_nb. `kOriginal` sends a message as it is, and `kSend` one
- * that was packed. */
-template <auto kOriginal, auto kSend>
+/** ucp_tag_send_nb and ucp_tag_send_sync_nb. */
+template <bool kSynchronous>
 ucs_status_ptr_t send_or_pack(ucp_ep_h ep, const void *buffer, size_t count,
                               ucp_datatype_t datatype, ucp_tag_t tag,
                               ucp_send_callback_t callback) {
     auto message = pack(buffer, count, datatype);
     if (message == nullptr) {
-        return (ucp().*kOriginal)(ep, buffer, count, datatype, tag, callback);
+        return replaced_by<send_or_pack<kSynchronous>>(ep, buffer, count, datatype, tag, callback);
     }
+    const auto post = kSynchronous ? ucp().tag_send_sync_nbx : ucp().tag_send_nbx;
     return send(std::move(message), {}, completion_of(callback),
                 [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
-                    return (ucp().*kSend)(ep, block, bytes, tag, ours);
+                    return post(ep, block, bytes, tag, ours);
                 });
 }
-
-// ---------------------------------------------------------------- receives
 
 void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                  void *argument) {
@@ -261,11 +260,11 @@ ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, u
                               ucp_tag_t mask, const ucp_request_param_t *parameters) {
     auto message = make_room(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
-        return ucp().tag_recv_nbx(worker, buffer, count, tag, mask, parameters);
+        return replaced_by<tag_recv_nbx>(worker, buffer, count, tag, mask, parameters);
     }
     return receive(std::move(message), parameters_of(parameters), completion_of_receive(parameters),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
-                       return ucp().tag_recv_nbx(worker, block, bytes, tag, mask, ours);
+                       return replaced_by<tag_recv_nbx>(worker, block, bytes, tag, mask, ours);
                    });
 }
 
@@ -274,11 +273,11 @@ ucs_status_ptr_t tag_recv_nb(ucp_worker_h worker, void *buffer, size_t count,
                              ucp_tag_recv_callback_t callback) {
     auto message = make_room(buffer, count, datatype);
     if (message == nullptr) {
-        return ucp().tag_recv_nb(worker, buffer, count, datatype, tag, mask, callback);
+        return replaced_by<tag_recv_nb>(worker, buffer, count, datatype, tag, mask, callback);
     }
     return receive(std::move(message), {}, completion_of(callback),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
-                       return ucp().tag_recv_nbx(worker, block, bytes, tag, mask, ours);
+                       return replaced_by<tag_recv_nbx>(worker, block, bytes, tag, mask, ours);
                    });
 }
 
@@ -287,7 +286,7 @@ ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count
                                  ucp_tag_recv_callback_t callback) {
     auto message = make_room(buffer, count, datatype);
     if (message == nullptr) {
-        return ucp().tag_msg_recv_nb(worker, buffer, count, datatype, matched, callback);
+        return replaced_by<tag_msg_recv_nb>(worker, buffer, count, datatype, matched, callback);
     }
     return receive(std::move(message), {}, completion_of(callback),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
@@ -300,7 +299,7 @@ ucs_status_ptr_t tag_msg_recv_nb(ucp_worker_h worker, void *buffer, size_t count
  * the request is in progress until the callback ends. */
 ucs_status_t request_test(void *request, ucp_tag_recv_info_t *info) {
     return StagedMessage::is_under_way(request) ? UCS_INPROGRESS
-                                                : ucp().request_test(request, info);
+                                                : replaced_by<request_test>(request, info);
 }
 
 /** UCP would forget the callback of a request that is freed while its message is in progress. */
@@ -314,7 +313,7 @@ void request_free(void *request) {
 
 ucs_status_t dt_create_generic(const ucp_generic_dt_ops_t *operations, void *datatype,
                                ucp_datatype_t *generic) {
-    const ucs_status_t status = ucp().dt_create_generic(operations, datatype, generic);
+    const ucs_status_t status = replaced_by<dt_create_generic>(operations, datatype, generic);
     if (status == UCS_OK) {
         as_possible([&] {
             GenericDatatypes::instance().add(*generic, datatype);
@@ -325,30 +324,29 @@ ucs_status_t dt_create_generic(const ucp_generic_dt_ops_t *operations, void *dat
 
 void dt_destroy(ucp_datatype_t datatype) {
     GenericDatatypes::instance().remove(datatype);
-    ucp().dt_destroy(datatype);
+    replaced_by<dt_destroy>(datatype);
 }
 
 }  // namespace
 
 void redirect_message_calls(CallRedirection *redirection) {
-    if (!find_ucp_functions()) {
-        return;
+    const bool redirected =
+        redirect_ucp_calls({replaced_call<tag_send_nbx>("ucp_tag_send_nbx"),
+                            replaced_call<send_or_pack<false>>("ucp_tag_send_nb"),
+                            replaced_call<send_or_pack<true>>("ucp_tag_send_sync_nb"),
+                            replaced_call<tag_recv_nbx>("ucp_tag_recv_nbx"),
+                            replaced_call<tag_recv_nb>("ucp_tag_recv_nb"),
+                            replaced_call<tag_msg_recv_nb>("ucp_tag_msg_recv_nb"),
+                            replaced_call<request_test>("ucp_request_test"),
+                            replaced_call<request_free>("ucp_request_free"),
+                            replaced_call<dt_create_generic>("ucp_dt_create_generic"),
+                            replaced_call<dt_destroy>("ucp_dt_destroy")},
+                           redirection, {"mca_pml_ucx.so", "libmpi.so", "libopen_mpi.so"});
+    if (!redirected) {
+        GPUSHM_LOG(debug,
+                   "libucp lacks a function that gpushm needs: derived datatypes are packed in "
+                   "pieces, in host memory");
     }
-    // pml/ucx is a component, or built into the library of Open MPI.
-    const std::vector<std::string> senders = {"mca_pml_ucx.so", "libmpi.so", "libopen_mpi.so"};
-    redirect_call<tag_send_nbx, UcpFailure>(redirection, "ucp_tag_send_nbx", senders);
-    using Ucp = UcpFunctions;
-    redirect_call<send_or_pack<&Ucp::tag_send_nb, &Ucp::tag_send_nbx>, UcpFailure>(
-        redirection, "ucp_tag_send_nb", senders);
-    redirect_call<send_or_pack<&Ucp::tag_send_sync_nb, &Ucp::tag_send_sync_nbx>, UcpFailure>(
-        redirection, "ucp_tag_send_sync_nb", senders);
-    redirect_call<tag_recv_nbx, UcpFailure>(redirection, "ucp_tag_recv_nbx", senders);
-    redirect_call<tag_recv_nb, UcpFailure>(redirection, "ucp_tag_recv_nb", senders);
-    redirect_call<tag_msg_recv_nb, UcpFailure>(redirection, "ucp_tag_msg_recv_nb", senders);
-    redirect_call<request_test, UcpFailure>(redirection, "ucp_request_test", senders);
-    redirect_call<request_free, UcpFailure>(redirection, "ucp_request_free", senders);
-    redirect_call<dt_create_generic, UcpFailure>(redirection, "ucp_dt_create_generic", senders);
-    redirect_call<dt_destroy, UcpFailure>(redirection, "ucp_dt_destroy", senders);
 }
 
 }  // namespace gpushm::openmpi

@@ -4,8 +4,6 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
-#include "openmpi/binding/mpi_call.hpp"
-#include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/datatypes/host_mirror.hpp"
 
 #include <cstddef>
@@ -131,14 +129,13 @@ struct Blocking {
     static int call(File file, Place... place, void *buffer, Count count, Datatype datatype,
                     MpiStatus *status) {
         const auto run = [&](void *memory) {
-            return original(file, place..., memory, count, datatype, status);
+            return replaced_by<&Blocking::call>(file, place..., memory, count, datatype, status);
         };
         return concerns_gpu(buffer, count, datatype)
                    ? run_in_host_memory(kTable[kIndex], file, buffer, static_cast<size_t>(count),
                                         datatype, run)
                    : run(buffer);
     }
-    static inline int (*original)(File, Place..., void *, Count, Datatype, MpiStatus *);
 };
 
 // ---------------------------------------------------------------- nonblocking
@@ -177,14 +174,14 @@ struct Nonblocking {
     static int call(File file, Place... place, void *buffer, Count count, Datatype datatype,
                     Request *request) {
         const auto start = [&](void *memory, Request *started) {
-            return original(file, place..., memory, count, datatype, started);
+            return replaced_by<&Nonblocking::call>(file, place..., memory, count, datatype,
+                                                   started);
         };
         return concerns_gpu(buffer, count, datatype)
                    ? run_to_its_end(kTable[kIndex], file, buffer, static_cast<size_t>(count),
                                     datatype, request, start)
                    : start(buffer, request);
     }
-    static inline int (*original)(File, Place..., void *, Count, Datatype, Request *);
 };
 
 // ---------------------------------------------------------------- split collective
@@ -237,14 +234,13 @@ template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
 struct Begin {
     static int call(File file, Place... place, void *buffer, Count count, Datatype datatype) {
         const auto begin = [&](void *memory) {
-            return original(file, place..., memory, count, datatype);
+            return replaced_by<&Begin::call>(file, place..., memory, count, datatype);
         };
         return concerns_gpu(buffer, count, datatype)
                    ? begin_in_host_memory(kTable[kIndex], file, buffer, static_cast<size_t>(count),
                                           datatype, begin)
                    : begin(buffer);
     }
-    static inline int (*original)(File, Place..., void *, Count, Datatype);
 };
 
 template <size_t kIndex>
@@ -259,12 +255,11 @@ struct End {
                 begun().mirrors.erase(found);
             }
         }
-        const int result = original(file, mirror ? mirror->base() : buffer, status);
+        const int result = replaced_by<&End::call>(file, mirror ? mirror->base() : buffer, status);
         const bool reads = kEnd[kIndex].access == Access::read;
         return mirror && reads && !mirror->store(kEnd[kIndex].name) ? fail(file, kMpiErrorOther)
                                                                     : result;
     }
-    static inline int (*original)(File, void *, MpiStatus *);
 };
 
 // ---------------------------------------------------------------- redirection
@@ -279,29 +274,31 @@ struct Target : MpiTarget {
 
     template <size_t... kIndex>
     void redirect_ends(std::index_sequence<kIndex...>) const {
-        (redirect<End<kIndex>>(kEnd[kIndex].name), ...);
+        (redirect<&End<kIndex>::call>(kEnd[kIndex].name), ...);
     }
 
 private:
     template <template <const auto &, size_t, typename, typename...> class Call, const auto &kTable,
               typename... Place, size_t... kIndex>
     void redirect_all(std::index_sequence<kIndex...>) const {
-        (redirect<Call<kTable, kIndex, int, Place...>>(kTable[kIndex].name), ...);
-        (redirect<Call<kTable, kIndex, Large, Place...>>(std::string(kTable[kIndex].name) + "_c"),
+        (redirect<&Call<kTable, kIndex, int, Place...>::call>(kTable[kIndex].name), ...);
+        (redirect<&Call<kTable, kIndex, Large, Place...>::call>(std::string(kTable[kIndex].name) +
+                                                                "_c"),
          ...);
     }
 };
 
 }  // namespace
 
-void redirect_file_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+void redirect_file_calls(const MpiTarget &given) {
+    const OpenMpiLibrary &library = given.library;
     if (!library.mpi("PMPI_File_call_errhandler", &mpi.call_errhandler) ||
         !library.mpi("PMPI_Grequest_start", &mpi.start) ||
         !library.mpi("PMPI_Grequest_complete", &mpi.complete) ||
         !library.mpi("PMPI_Wait", &mpi.wait)) {
         return;
     }
-    const Target target = {{library, redirection}};
+    const Target target = {given};
     target.redirect_table<Blocking, kAtPointer>();
     target.redirect_table<Blocking, kAtOffset, Offset>();
     target.redirect_table<Nonblocking, kStartAtPointer>();

@@ -17,30 +17,30 @@ ucs_status_t Registration::create(ucp_context_h context, void *address, size_t l
     params.address = address;
     params.length = length;
     ucp_mem_h memory = nullptr;
-    const ucs_status_t status = rma().mem_map(context, &params, &memory);
+    const ucs_status_t status = ucp().mem_map(context, &params, &memory);
     if (status != UCS_OK) {
         return status;
     }
     registration->reset(new (std::nothrow) Registration(context, memory));
     if (*registration == nullptr) {
-        rma().mem_unmap(context, memory);
+        ucp().mem_unmap(context, memory);
         return UCS_ERR_NO_MEMORY;
     }
     return (*registration)->pack();
 }
 
 Registration::~Registration() {
-    rma().mem_unmap(context_, memory_);
+    ucp().mem_unmap(context_, memory_);
 }
 
 ucs_status_t Registration::pack() {
     void *buffer = nullptr;
     size_t bytes = 0;
-    const ucs_status_t status = rma().rkey_pack(context_, memory_, &buffer, &bytes);
+    const ucs_status_t status = ucp().rkey_pack(context_, memory_, &buffer, &bytes);
     if (status == UCS_OK) {
         const auto *key = static_cast<const unsigned char *>(buffer);
         key_.assign(key, key + bytes);
-        rma().rkey_buffer_release(buffer);
+        ucp().rkey_buffer_release(buffer);
     }
     return status;
 }

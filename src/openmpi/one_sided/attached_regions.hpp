@@ -3,8 +3,8 @@
 // log that the other processes read.
 #pragma once
 
+#include "openmpi/binding/ucp_functions.hpp"
 #include "openmpi/one_sided/region_log.hpp"
-#include "openmpi/one_sided/rma_functions.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -4,8 +4,6 @@
 
 #include "core/base/log.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
-#include "openmpi/binding/mpi_call.hpp"
-#include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/open_mpi_progress.hpp"
 #include "openmpi/one_sided/whole_region.hpp"
 #include "openmpi/one_sided/window_selection.hpp"
@@ -24,9 +22,6 @@ constexpr int kMpiErrorBase = 24;
 constexpr int kMpiErrorRmaAttach = 69;
 
 struct Functions {
-    int (*create_dynamic)(void *info, void *communicator, void **window);
-    int (*attach)(void *window, void *base, Size size);
-    int (*detach)(void *window, const void *base);
     int (*comm_size)(void *communicator, int *size);
     int (*allgather)(const void *send, int send_count, void *send_type, void *receive,
                      int receive_count, void *receive_type, void *communicator);
@@ -75,9 +70,11 @@ int exchange_indexes(WholeRegion *own, void *communicator) {
     return result;
 }
 
+int attach(void *window, void *base, Size size);
+
 /** Makes osc/ucx attach all addresses as one region, the only one that it sees. */
 int attach_everything(void *communicator, void *window) {
-    const int attached = state().mpi.attach(window, WholeRegion::base(), WholeRegion::kLength);
+    const int attached = replaced_by<attach>(window, WholeRegion::base(), WholeRegion::kLength);
     WholeRegion *const whole = attached == kMpiSuccess ? WholeRegion::take_new() : nullptr;
     if (whole != nullptr) {
         const std::lock_guard<std::mutex> lock(state().mutex);
@@ -90,7 +87,7 @@ int attach_everything(void *communicator, void *window) {
 
 int create_dynamic(void *info, void *communicator, void **window) {
     const WholeRegion::Watch watch;
-    const int result = state().mpi.create_dynamic(info, communicator, window);
+    const int result = replaced_by<create_dynamic>(info, communicator, window);
     // Only osc/ucx maps memory with UCP.
     if (result != kMpiSuccess || !watch.has_mapped()) {
         return result;
@@ -114,7 +111,7 @@ int attach(void *window, void *base, Size size) {
         return fail(window, kMpiErrorRmaAttach);
     }
     if (whole == nullptr || base == nullptr) {
-        return state().mpi.attach(window, base, size);
+        return replaced_by<attach>(window, base, size);
     }
     const ucs_status_t status =
         size >= 0 ? whole->attach(base, static_cast<size_t>(size)) : UCS_ERR_INVALID_PARAM;
@@ -131,7 +128,7 @@ int attach(void *window, void *base, Size size) {
 int detach(void *window, const void *base) {
     WholeRegion *const whole = find_window(window);
     if (whole == nullptr) {
-        return state().mpi.detach(window, base);
+        return replaced_by<detach>(window, base);
     }
     const ucs_status_t status = whole->detach(base);
     if (status != UCS_OK) {
@@ -150,26 +147,24 @@ bool find_functions(const OpenMpiLibrary &library, Functions *mpi) {
     return mpi->byte != nullptr && library.mpi("PMPI_Comm_size", &mpi->comm_size) &&
            library.mpi("PMPI_Allgather", &mpi->allgather) &&
            library.mpi("PMPI_Win_call_errhandler", &mpi->call_errhandler) &&
-           library.mpi("PMPI_Win_attach", &mpi->attach) &&
-           library.mpi("PMPI_Win_detach", &mpi->detach);
+           library.mpi("PMPI_Win_attach") != nullptr && library.mpi("PMPI_Win_detach") != nullptr;
 }
 
 }  // namespace
 
-void redirect_dynamic_windows(const OpenMpiLibrary &library, CallRedirection *redirection) {
-    Functions &mpi = state().mpi;
-    if (!find_progress(library) || !find_functions(library, &mpi) ||
-        !redirect_window_memory(redirection)) {
+void redirect_dynamic_windows(const MpiTarget &target) {
+    const OpenMpiLibrary &library = target.library;
+    if (!find_progress(library) || !find_functions(library, &state().mpi) ||
+        !redirect_window_memory(target.redirection)) {
         GPUSHM_LOG(debug,
                    "dynamic windows of Open MPI %s stay as they are: a function that gpushm needs "
                    "is missing",
                    library.version());
         return;
     }
-    redirect_mpi_call<create_dynamic>(library, redirection, "Win_create_dynamic",
-                                      &mpi.create_dynamic);
-    redirect_mpi_call<attach>(library, redirection, "Win_attach", &mpi.attach);
-    redirect_mpi_call<detach>(library, redirection, "Win_detach", &mpi.detach);
+    target.redirect<create_dynamic>("Win_create_dynamic");
+    target.redirect<attach>("Win_attach");
+    target.redirect<detach>("Win_detach");
 }
 
 }  // namespace gpushm::openmpi

@@ -3,8 +3,6 @@
 
 #include "openmpi/binding/element_types.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
-#include "openmpi/binding/mpi_call.hpp"
-#include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/binding/open_mpi_progress.hpp"
 #include "openmpi/binding/ucp_functions.hpp"
@@ -25,28 +23,6 @@ namespace {
 using Rank = int;
 using Displacement = ptrdiff_t;  // MPI_Aint
 
-struct Functions {
-    int (*fetch_and_op)(const void *origin, void *result, void *datatype, Rank target,
-                        Displacement displacement, void *operation, void *window);
-    int (*get_accumulate)(const void *origin, int origin_count, void *origin_type, void *result,
-                          int result_count, void *result_type, Rank target,
-                          Displacement displacement, int target_count, void *target_type,
-                          void *operation, void *window);
-    void *sum;
-    int (*compare_and_swap)(const void *origin, const void *compare, void *result, void *datatype,
-                            Rank target, Displacement displacement, void *window);
-    int (*fence)(int assertion, void *window);
-    int (*complete)(void *window);
-    int (*unlock)(Rank target, void *window);
-    int (*unlock_all)(void *window);
-    int (*flush)(Rank target, void *window);
-    int (*flush_all)(void *window);
-    int (*flush_local)(Rank target, void *window);
-    int (*flush_local_all)(void *window);
-    int (*free)(void **window);
-    int (*sync)(void *window);
-};
-
 constexpr size_t kMaxElementBytes = 64;
 
 /** An operation in progress. Open MPI reads and writes these elements until it is complete. */
@@ -62,7 +38,11 @@ struct Pending {
 };
 
 struct State {
-    Functions mpi;
+    int (*get_accumulate)(const void *origin, int origin_count, void *origin_type, void *result,
+                          int result_count, void *result_type, Rank target,
+                          Displacement displacement, int target_count, void *target_type,
+                          void *operation, void *window);
+    void *sum;         // MPI_SUM
     std::mutex mutex;  // also held while results are copied, so that MPI_Win_flush of another
                        // thread returns after that
     std::list<Pending> pending;
@@ -162,19 +142,22 @@ bool is_atomic_of_ucx(void *datatype, void *operation) {
         return false;
     }
     const auto numbers = numbers_to_reduce(ReductionOperation::sum, datatype);
-    return operation != state().mpi.sum || !numbers ||
+    return operation != state().sum || !numbers ||
            (numbers->type != ElementType::float32 && numbers->type != ElementType::float64);
 }
+
+int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
+                 Displacement displacement, void *operation, void *window);
 
 /** Uses MPI_Get_accumulate for other elements, which osc/ucx of Open MPI 4.1 takes for integers in
  * MPI_Fetch_and_op. */
 int fetch(const void *origin, void *result, void *datatype, Rank target, Displacement displacement,
           void *operation, void *window) {
-    const Functions &mpi = state().mpi;
     return is_left_to_others(window) || is_atomic_of_ucx(datatype, operation)
-               ? mpi.fetch_and_op(origin, result, datatype, target, displacement, operation, window)
-               : mpi.get_accumulate(origin, 1, datatype, result, 1, datatype, target, displacement,
-                                    1, datatype, operation, window);
+               ? replaced_by<fetch_and_op>(origin, result, datatype, target, displacement,
+                                           operation, window)
+               : state().get_accumulate(origin, 1, datatype, result, 1, datatype, target,
+                                        displacement, 1, datatype, operation, window);
 }
 
 int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
@@ -196,11 +179,10 @@ int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
 
 int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
                      Rank target, Displacement displacement, void *window) {
-    const Functions &mpi = state().mpi;
     if ((!is_gpu_memory(origin) && !is_gpu_memory(compare) && !is_gpu_memory(result)) ||
         !can_serve(target, datatype)) {
-        return mpi.compare_and_swap(origin, compare, result, datatype, target, displacement,
-                                    window);
+        return replaced_by<compare_and_swap>(origin, compare, result, datatype, target,
+                                             displacement, window);
     }
     Starting starting(window, target, datatype, result);
     Pending &pending = *starting;
@@ -209,7 +191,7 @@ int compare_and_swap(const void *origin, const void *compare, void *result, void
     if (element == nullptr || expected == nullptr) {
         return kMpiErrorOther;
     }
-    return starting.posted(mpi.compare_and_swap(
+    return starting.posted(replaced_by<compare_and_swap>(
         element, expected, pending.result != nullptr ? pending.fetched : result, datatype, target,
         displacement, window));
 }
@@ -238,36 +220,32 @@ int completing(void *window, Rank target, Function function, Arguments... argume
 }
 
 int fence(int assertion, void *window) {
-    return completing(window, kEveryTarget, state().mpi.fence, assertion, window);
+    return completing(window, kEveryTarget, replaced_by<fence>, assertion, window);
 }
-int complete(void *window) {
-    return completing(window, kEveryTarget, state().mpi.complete, window);
+
+/** The calls that complete the operations on one target. */
+enum class OnTarget { unlock, flush, flush_local };
+
+template <OnTarget kCall>
+int complete_on_target(Rank target, void *window) {
+    return completing(window, target, replaced_by<complete_on_target<kCall>>, target, window);
 }
-int unlock(Rank target, void *window) {
-    return completing(window, target, state().mpi.unlock, target, window);
+
+/** The calls that complete the operations on all targets. */
+enum class OnAll { complete, unlock, flush, flush_local };
+
+template <OnAll kCall>
+int complete_on_all(void *window) {
+    return completing(window, kEveryTarget, replaced_by<complete_on_all<kCall>>, window);
 }
-int unlock_all(void *window) {
-    return completing(window, kEveryTarget, state().mpi.unlock_all, window);
-}
-int flush(Rank target, void *window) {
-    return completing(window, target, state().mpi.flush, target, window);
-}
-int flush_all(void *window) {
-    return completing(window, kEveryTarget, state().mpi.flush_all, window);
-}
-int flush_local(Rank target, void *window) {
-    return completing(window, target, state().mpi.flush_local, target, window);
-}
-int flush_local_all(void *window) {
-    return completing(window, kEveryTarget, state().mpi.flush_local_all, window);
-}
+
 int free_window(void **window) {
     forget_window(*window);  // before another window gets this handle
-    return completing(*window, kEveryTarget, state().mpi.free, window);
+    return completing(*window, kEveryTarget, replaced_by<free_window>, window);
 }
 int sync_window(void *window) {
     make_progress();
-    return state().mpi.sync(window);
+    return replaced_by<sync_window>(window);
 }
 
 // ---------------------------------------------------------------- UCP's protocols for windows
@@ -310,28 +288,24 @@ void redirect_config_of_windows(CallRedirection *redirection) {
 
 }  // namespace
 
-void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
-    Functions &mpi = state().mpi;
+void redirect_one_sided_calls(const MpiTarget &target) {
     const bool completions =
-        find_progress(library) &&
-        redirect_mpi_call<sync_window>(library, redirection, "Win_sync", &mpi.sync) &&
-        redirect_mpi_call<fence>(library, redirection, "Win_fence", &mpi.fence) &&
-        redirect_mpi_call<complete>(library, redirection, "Win_complete", &mpi.complete) &&
-        redirect_mpi_call<unlock>(library, redirection, "Win_unlock", &mpi.unlock) &&
-        redirect_mpi_call<unlock_all>(library, redirection, "Win_unlock_all", &mpi.unlock_all) &&
-        redirect_mpi_call<flush>(library, redirection, "Win_flush", &mpi.flush) &&
-        redirect_mpi_call<flush_all>(library, redirection, "Win_flush_all", &mpi.flush_all) &&
-        redirect_mpi_call<flush_local>(library, redirection, "Win_flush_local", &mpi.flush_local) &&
-        redirect_mpi_call<flush_local_all>(library, redirection, "Win_flush_local_all",
-                                           &mpi.flush_local_all) &&
-        redirect_mpi_call<free_window>(library, redirection, "Win_free", &mpi.free);
-    redirect_config_of_windows(redirection);
-    mpi.sum = library.as_bound("ompi_mpi_op_sum");
-    if (completions && library.mpi("PMPI_Get_accumulate", &mpi.get_accumulate)) {
-        redirect_mpi_call<fetch_and_op>(library, redirection, "Fetch_and_op", &mpi.fetch_and_op);
-        redirect_mpi_call<compare_and_swap>(library, redirection, "Compare_and_swap",
-                                            &mpi.compare_and_swap);
-        redirect_one_sided_transfers(library, redirection);
+        find_progress(target.library) && target.redirect<sync_window>("Win_sync") &&
+        target.redirect<fence>("Win_fence") &&
+        target.redirect<complete_on_all<OnAll::complete>>("Win_complete") &&
+        target.redirect<complete_on_target<OnTarget::unlock>>("Win_unlock") &&
+        target.redirect<complete_on_all<OnAll::unlock>>("Win_unlock_all") &&
+        target.redirect<complete_on_target<OnTarget::flush>>("Win_flush") &&
+        target.redirect<complete_on_all<OnAll::flush>>("Win_flush_all") &&
+        target.redirect<complete_on_target<OnTarget::flush_local>>("Win_flush_local") &&
+        target.redirect<complete_on_all<OnAll::flush_local>>("Win_flush_local_all") &&
+        target.redirect<free_window>("Win_free");
+    redirect_config_of_windows(target.redirection);
+    state().sum = target.library.as_bound("ompi_mpi_op_sum");
+    if (completions && target.library.mpi("PMPI_Get_accumulate", &state().get_accumulate)) {
+        target.redirect<fetch_and_op>("Fetch_and_op");
+        target.redirect<compare_and_swap>("Compare_and_swap");
+        redirect_one_sided_transfers(target);
     }
 }
 

@@ -3,13 +3,12 @@
 // calls that complete one-sided operations.
 #pragma once
 
-#include "openmpi/binding/call_redirection.hpp"
-#include "openmpi/binding/open_mpi_library.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
 
 namespace gpushm::openmpi {
 
 /** Open MPI reads and writes the elements of these operations with the CPU. The replacements pass
  * elements in host memory, and copy results to the GPU in the call that completes the operation. */
-void redirect_one_sided_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
+void redirect_one_sided_calls(const MpiTarget &target);
 
 }  // namespace gpushm::openmpi

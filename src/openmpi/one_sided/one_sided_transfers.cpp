@@ -2,8 +2,6 @@
 #include "openmpi/one_sided/one_sided_transfers.hpp"
 
 #include "openmpi/binding/gpu_memory.hpp"
-#include "openmpi/binding/mpi_call.hpp"
-#include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/binding/open_mpi_progress.hpp"
 #include "openmpi/datatypes/type_walk.hpp"
@@ -20,28 +18,6 @@ namespace {
 
 using Rank = int;
 using Displacement = ptrdiff_t;  // MPI_Aint
-
-/** Functions of Open MPI. `Count` is int, or long long in the forms with MPI_Count. `Request` is
- * void ** or nothing. */
-template <typename Count, typename... Request>
-struct Functions {
-    using Transfer = int(const void *, Count, void *, Rank, Displacement, Count, void *, void *,
-                         Request...);
-    using Accumulate = int(const void *, Count, void *, Rank, Displacement, Count, void *,
-                           void *operation, void *window, Request...);
-    using GetAccumulate = int(const void *, Count, void *, void *, Count, void *, Rank,
-                              Displacement, Count, void *, void *operation, void *window,
-                              Request...);
-    Transfer *put;
-    Transfer *get;  // writes to the first argument
-    Accumulate *accumulate;
-    GetAccumulate *get_accumulate;
-
-    static Functions &mpi() {
-        static Functions instance = {};
-        return instance;
-    }
-};
 
 struct Common {
     int (*wait)(void **request, void *status);
@@ -104,15 +80,22 @@ int end_call(StagedTransfer &&transfer, Requested, Rank, Displacement, void *, i
     return result;
 }
 
+enum class Direction { put, get };
+
+template <Direction kDirection, typename Count, typename... Request>
+int transfer(const void *origin, Count origin_count, void *origin_type, Rank target,
+             Displacement displacement, Count target_count, void *target_type, void *window,
+             Request... request);
+
 /** Ends a call with a request. The results have to be in GPU memory when MPI_Wait returns, which
  * gpushm does not see. So an operation with copies completes here, and the program gets the request
  * of an operation that does nothing. MPI_PROC_NULL must not be flushed: Open MPI crashes. */
-int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displacement displacement,
+int end_call(StagedTransfer &&staged, Requested requested, Rank target, Displacement displacement,
              void *window, int result, void **request) {
     // Operations on the process's own memory are complete at once. A program that polls its memory
     // with them makes no other progress.
     make_progress();
-    const bool is_over = target < 0 || (!transfer.has_copies() && requested == Requested::started);
+    const bool is_over = target < 0 || (!staged.has_copies() && requested == Requested::started);
     if (result != kMpiSuccess || is_over) {
         return result;
     }
@@ -121,10 +104,10 @@ int end_call(StagedTransfer &&transfer, Requested requested, Rank target, Displa
     if (result != kMpiSuccess) {
         return result;
     }
-    transfer.deliver();
+    staged.deliver();
     // In a dynamic window osc/ucx looks the displacement up even for no elements.
-    return Functions<int, void **>::mpi().get(nullptr, 0, common.int_type, target, displacement, 0,
-                                              common.int_type, window, request);
+    return replaced_by<transfer<Direction::get, int, void **>>(
+        nullptr, 0, common.int_type, target, displacement, 0, common.int_type, window, request);
 }
 
 /** In Open MPI 4.1 the request of osc/ucx may be complete before the put or get of MPI_REPLACE or
@@ -133,9 +116,8 @@ Requested requested_of_accumulate(void *window) {
     return is_left_to_others(window) ? Requested::started : Requested::complete;
 }
 
-enum class Direction { put, get };
-
-/** MPI_Put and MPI_Get, and their forms with a request. */
+/** MPI_Put and MPI_Get, and their forms with a request. `Count` is int, or long long in the forms
+ * with MPI_Count. `Request` is void ** or nothing. A get writes to `origin`. */
 template <Direction kDirection, typename Count, typename... Request>
 int transfer(const void *origin, Count origin_count, void *origin_type, Rank target,
              Displacement displacement, Count target_count, void *target_type, void *window,
@@ -151,8 +133,7 @@ int transfer(const void *origin, Count origin_count, void *origin_type, Rank tar
             return kMpiErrorOther;
         }
     }
-    const auto &mpi = Functions<Count, Request...>::mpi();
-    const int result = (kDirection == Direction::put ? mpi.put : mpi.get)(
+    const int result = replaced_by<transfer<kDirection, Count, Request...>>(
         local.address, origin_count, origin_type, target, displacement, target_count, target_type,
         window, request...);
     return end_call(std::move(staged), Requested::started, target, displacement, window, result,
@@ -214,7 +195,7 @@ int accumulate(const void *origin, Count origin_count, void *origin_type, Rank t
     }
     const Operand &local = operands.origin();
     const Operand &remote = operands.remote();
-    const int result = Functions<Count, Request...>::mpi().accumulate(
+    const int result = replaced_by<accumulate<Count, Request...>>(
         local.address, static_cast<Count>(local.count), local.type, target, displacement,
         static_cast<Count>(remote.count), remote.type, operation, window, request...);
     return end_call(std::move(transfer), requested_of_accumulate(window), target, displacement,
@@ -243,7 +224,7 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
     }
     const Operand &local = operands.origin();
     const Operand &remote = operands.remote();
-    const int result = Functions<Count, Request...>::mpi().get_accumulate(
+    const int result = replaced_by<get_accumulate<Count, Request...>>(
         local.address, static_cast<Count>(local.count), local.type,
         const_cast<void *>(fetched.address), result_count, result_type, target, displacement,
         static_cast<Count>(remote.count), remote.type, operation, window, request...);
@@ -254,28 +235,23 @@ int get_accumulate(const void *origin, Count origin_count, void *origin_type, vo
 /** `prefix` and `suffix` of the names: "R" of those with a request, "_c" of those with MPI_Count.
  */
 template <typename Count, typename... Request>
-void redirect_all(const OpenMpiLibrary &library, CallRedirection *redirection, const char *prefix,
-                  const char *suffix) {
-    auto &mpi = Functions<Count, Request...>::mpi();
+void redirect_all(const MpiTarget &target, const char *prefix, const char *suffix) {
     const auto full = [&](std::string name) {
         if (*prefix == '\0') {
             name[0] = static_cast<char>(name[0] - 'a' + 'A');
         }
         return prefix + name + suffix;
     };
-    redirect_mpi_call<transfer<Direction::put, Count, Request...>>(library, redirection,
-                                                                   full("put"), &mpi.put);
-    redirect_mpi_call<transfer<Direction::get, Count, Request...>>(library, redirection,
-                                                                   full("get"), &mpi.get);
-    redirect_mpi_call<accumulate<Count, Request...>>(library, redirection, full("accumulate"),
-                                                     &mpi.accumulate);
-    redirect_mpi_call<get_accumulate<Count, Request...>>(
-        library, redirection, full("get_accumulate"), &mpi.get_accumulate);
+    target.redirect<transfer<Direction::put, Count, Request...>>(full("put"));
+    target.redirect<transfer<Direction::get, Count, Request...>>(full("get"));
+    target.redirect<accumulate<Count, Request...>>(full("accumulate"));
+    target.redirect<get_accumulate<Count, Request...>>(full("get_accumulate"));
 }
 
 }  // namespace
 
-void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection *redirection) {
+void redirect_one_sided_transfers(const MpiTarget &target) {
+    const OpenMpiLibrary &library = target.library;
     common.int_type = library.as_bound("ompi_mpi_int");
     common.replace = library.as_bound("ompi_mpi_op_replace");
     if (common.int_type == nullptr || !find_type_functions(library) ||
@@ -283,10 +259,10 @@ void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection
         !library.mpi("PMPI_Win_flush_local", &common.flush_local) || !find_progress(library)) {
         return;
     }
-    redirect_all<int, void **>(library, redirection, "R", "");
-    redirect_all<int>(library, redirection, "", "");
-    redirect_all<long long, void **>(library, redirection, "R", "_c");
-    redirect_all<long long>(library, redirection, "", "_c");
+    redirect_all<int, void **>(target, "R", "");
+    redirect_all<int>(target, "", "");
+    redirect_all<long long, void **>(target, "R", "_c");
+    redirect_all<long long>(target, "", "_c");
 }
 
 }  // namespace gpushm::openmpi

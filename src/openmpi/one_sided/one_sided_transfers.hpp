@@ -3,12 +3,11 @@
 // request (doc/design/one-sided.md).
 #pragma once
 
-#include "openmpi/binding/call_redirection.hpp"
-#include "openmpi/binding/open_mpi_library.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
 
 namespace gpushm::openmpi {
 
 /** The calls that complete operations must call deliver_staged(). */
-void redirect_one_sided_transfers(const OpenMpiLibrary &library, CallRedirection *redirection);
+void redirect_one_sided_transfers(const MpiTarget &target);
 
 }  // namespace gpushm::openmpi

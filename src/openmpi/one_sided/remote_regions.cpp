@@ -18,13 +18,13 @@ bool are_equal(const LogHeader &a, const LogHeader &b) {
 ucs_status_t RemoteKey::unpack(ucp_ep_h endpoint, const void *packed,
                                std::unique_ptr<RemoteKey> *key) {
     ucp_rkey_h unpacked = nullptr;
-    const ucs_status_t status = rma().ep_rkey_unpack(endpoint, packed, &unpacked);
+    const ucs_status_t status = ucp().ep_rkey_unpack(endpoint, packed, &unpacked);
     if (status != UCS_OK) {
         return status;
     }
     key->reset(new (std::nothrow) RemoteKey(unpacked));
     if (*key == nullptr) {
-        rma().rkey_destroy(unpacked);
+        ucp().rkey_destroy(unpacked);
         return UCS_ERR_NO_MEMORY;
     }
     return UCS_OK;
@@ -35,15 +35,15 @@ ucs_status_t RemoteKey::unpack(ucp_ep_h endpoint, const void *packed,
 ucs_status_t RemoteRegions::get(void *buffer, size_t bytes, uint64_t address,
                                 const RemoteKey &key) const {
     const ucp_request_param_t param = {};
-    void *const request = rma().get_nbx(endpoint_, buffer, bytes, address, key.get(), &param);
+    void *const request = ucp().get_nbx(endpoint_, buffer, bytes, address, key.get(), &param);
     if (!UCS_PTR_IS_PTR(request)) {
         return UCS_PTR_STATUS(request);
     }
     ucs_status_t status = UCS_INPROGRESS;
-    while ((status = rma().request_check_status(request)) == UCS_INPROGRESS) {
+    while ((status = ucp().request_check_status(request)) == UCS_INPROGRESS) {
         make_progress();
     }
-    rma().request_free(request);
+    ucp().request_free(request);
     return status;
 }
 

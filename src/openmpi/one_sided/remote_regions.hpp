@@ -2,8 +2,8 @@
 // The memory that another process has attached to a dynamic window, read from its log.
 #pragma once
 
+#include "openmpi/binding/ucp_functions.hpp"
 #include "openmpi/one_sided/region_log.hpp"
-#include "openmpi/one_sided/rma_functions.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ class RemoteKey {
 public:
     static ucs_status_t unpack(ucp_ep_h endpoint, const void *packed,
                                std::unique_ptr<RemoteKey> *key);
-    ~RemoteKey() { rma().rkey_destroy(key_); }
+    ~RemoteKey() { ucp().rkey_destroy(key_); }
     RemoteKey(const RemoteKey &) = delete;
     RemoteKey &operator=(const RemoteKey &) = delete;
 

@@ -4,13 +4,13 @@
 #include "core/base/log.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/one_sided/remote_regions.hpp"
-#include "openmpi/one_sided/rma_functions.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -64,7 +64,7 @@ ucs_status_t ep_rkey_unpack(ucp_ep_h endpoint, const void *packed, ucp_rkey_h *k
     WholeKey whole;
     memcpy(&whole.mark, packed, sizeof(whole.mark));
     if (whole.mark != WholeKey::kMark) {
-        return rma().ep_rkey_unpack(endpoint, packed, key);
+        return replaced_by<ep_rkey_unpack>(endpoint, packed, key);
     }
     memcpy(&whole, packed, sizeof(whole));
     return unpack_whole(endpoint, whole.id, key);
@@ -72,12 +72,12 @@ ucs_status_t ep_rkey_unpack(ucp_ep_h endpoint, const void *packed, ucp_rkey_h *k
 
 void rkey_destroy(ucp_rkey_h key) {
     if (!is_ours(key)) {
-        rma().rkey_destroy(key);
+        replaced_by<rkey_destroy>(key);
     }
 }
 
 ucs_status_t rkey_ptr(ucp_rkey_h key, uint64_t address, void **local) {
-    return is_ours(key) ? UCS_ERR_UNREACHABLE : rma().rkey_ptr(key, address, local);
+    return is_ours(key) ? UCS_ERR_UNREACHABLE : replaced_by<rkey_ptr>(key, address, local);
 }
 
 /** Forgets the endpoint, because a later one may have its address. */
@@ -92,7 +92,7 @@ void ep_destroy(ucp_ep_h endpoint) {
             }
         }
     }
-    rma().ep_destroy(endpoint);
+    replaced_by<ep_destroy>(endpoint);
 }
 
 // ---------------------------------------------------------------- operations
@@ -132,6 +132,9 @@ ucs_status_t find_key(ucp_rkey_h whole, uint64_t address, size_t length, ucp_rke
 template <typename Byte, typename Operate>
 ucs_status_t for_each_part(Byte *buffer, size_t length, uint64_t address, ucp_rkey_h whole,
                            Operate operate) {
+    if (!is_ours(whole)) {
+        return operate(buffer, length, address, whole);
+    }
     ucs_status_t result = UCS_OK;
     while (length > 0) {
         ucp_rkey_h key = nullptr;
@@ -152,64 +155,70 @@ ucs_status_t for_each_part(Byte *buffer, size_t length, uint64_t address, ucp_rk
 
 ucs_status_t put_nbi(ucp_ep_h endpoint, const void *buffer, size_t length, uint64_t address,
                      ucp_rkey_h key) {
-    if (!is_ours(key)) {
-        return rma().put_nbi(endpoint, buffer, length, address, key);
-    }
     return for_each_part(
         static_cast<const char *>(buffer), length, address, key,
         [endpoint](const char *part, size_t bytes, uint64_t at, ucp_rkey_h its_key) {
-            return rma().put_nbi(endpoint, part, bytes, at, its_key);
+            return replaced_by<put_nbi>(endpoint, part, bytes, at, its_key);
         });
 }
 
 ucs_status_t get_nbi(ucp_ep_h endpoint, void *buffer, size_t length, uint64_t address,
                      ucp_rkey_h key) {
-    if (!is_ours(key)) {
-        return rma().get_nbi(endpoint, buffer, length, address, key);
-    }
     return for_each_part(static_cast<char *>(buffer), length, address, key,
                          [endpoint](char *part, size_t bytes, uint64_t at, ucp_rkey_h its_key) {
-                             return rma().get_nbi(endpoint, part, bytes, at, its_key);
+                             return replaced_by<get_nbi>(endpoint, part, bytes, at, its_key);
                          });
+}
+
+/** Runs `operate`, which accesses `length` bytes at `address`, with the key of the memory there in
+ * place of `*key`. Returns what it returns, or the status of a failure. */
+template <typename Operate>
+auto with_key(ucp_rkey_h *key, uint64_t address, size_t length, Operate operate) {
+    using Result = decltype(operate());
+    const ucs_status_t status = is_ours(*key) ? find_key(*key, address, length, key) : UCS_OK;
+    if constexpr (std::is_pointer_v<Result>) {
+        return status == UCS_OK ? operate() : Result(UCS_STATUS_PTR(status));
+    } else {
+        return status == UCS_OK ? operate() : status;
+    }
 }
 
 ucs_status_ptr_t put_nbx(ucp_ep_h endpoint, const void *buffer, size_t count, uint64_t address,
                          ucp_rkey_h key, const ucp_request_param_t *param) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
-    return status == UCS_OK ? rma().put_nbx(endpoint, buffer, count, address, key, param)
-                            : UCS_STATUS_PTR(status);
+    return with_key(&key, address, count, [&] {
+        return replaced_by<put_nbx>(endpoint, buffer, count, address, key, param);
+    });
 }
 
 ucs_status_ptr_t get_nbx(ucp_ep_h endpoint, void *buffer, size_t count, uint64_t address,
                          ucp_rkey_h key, const ucp_request_param_t *param) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
-    return status == UCS_OK ? rma().get_nbx(endpoint, buffer, count, address, key, param)
-                            : UCS_STATUS_PTR(status);
+    return with_key(&key, address, count, [&] {
+        return replaced_by<get_nbx>(endpoint, buffer, count, address, key, param);
+    });
 }
 
 ucs_status_t atomic_post(ucp_ep_h endpoint, ucp_atomic_post_op_t operation, uint64_t value,
                          size_t size, uint64_t address, ucp_rkey_h key) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
-    return status == UCS_OK ? rma().atomic_post(endpoint, operation, value, size, address, key)
-                            : status;
+    return with_key(&key, address, size, [&] {
+        return replaced_by<atomic_post>(endpoint, operation, value, size, address, key);
+    });
 }
 
 ucs_status_ptr_t atomic_fetch_nb(ucp_ep_h endpoint, ucp_atomic_fetch_op_t operation, uint64_t value,
                                  void *result, size_t size, uint64_t address, ucp_rkey_h key,
                                  ucp_send_callback_t callback) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, size, &key) : UCS_OK;
-    return status == UCS_OK ? rma().atomic_fetch_nb(endpoint, operation, value, result, size,
-                                                    address, key, callback)
-                            : UCS_STATUS_PTR(status);
+    return with_key(&key, address, size, [&] {
+        return replaced_by<atomic_fetch_nb>(endpoint, operation, value, result, size, address, key,
+                                            callback);
+    });
 }
 
 ucs_status_ptr_t atomic_op_nbx(ucp_ep_h endpoint, ucp_atomic_op_t operation, const void *buffer,
                                size_t count, uint64_t address, ucp_rkey_h key,
                                const ucp_request_param_t *param) {
-    const ucs_status_t status = is_ours(key) ? find_key(key, address, count, &key) : UCS_OK;
-    return status == UCS_OK
-               ? rma().atomic_op_nbx(endpoint, operation, buffer, count, address, key, param)
-               : UCS_STATUS_PTR(status);
+    return with_key(&key, address, count, [&] {
+        return replaced_by<atomic_op_nbx>(endpoint, operation, buffer, count, address, key, param);
+    });
 }
 
 }  // namespace
@@ -235,19 +244,18 @@ void remove_indexes(const std::vector<uint64_t> &ids) {
     }
 }
 
-void redirect_whole_keys(CallRedirection *redirection) {
-    const auto &windows = libraries_of_windows();
-    redirect_call<ep_rkey_unpack, UcpFailure>(redirection, "ucp_ep_rkey_unpack", windows);
-    redirect_call<rkey_destroy, UcpFailure>(redirection, "ucp_rkey_destroy", windows);
-    redirect_call<rkey_ptr, UcpFailure>(redirection, "ucp_rkey_ptr", windows);
-    redirect_call<ep_destroy, UcpFailure>(redirection, "ucp_ep_destroy", windows);
-    redirect_call<put_nbi, UcpFailure>(redirection, "ucp_put_nbi", windows);
-    redirect_call<get_nbi, UcpFailure>(redirection, "ucp_get_nbi", windows);
-    redirect_call<put_nbx, UcpFailure>(redirection, "ucp_put_nbx", windows);
-    redirect_call<get_nbx, UcpFailure>(redirection, "ucp_get_nbx", windows);
-    redirect_call<atomic_post, UcpFailure>(redirection, "ucp_atomic_post", windows);
-    redirect_call<atomic_fetch_nb, UcpFailure>(redirection, "ucp_atomic_fetch_nb", windows);
-    redirect_call<atomic_op_nbx, UcpFailure>(redirection, "ucp_atomic_op_nbx", windows);
+std::vector<ReplacedCall> whole_key_calls() {
+    return {replaced_call<ep_rkey_unpack>("ucp_ep_rkey_unpack"),
+            replaced_call<rkey_destroy>("ucp_rkey_destroy"),
+            replaced_call<rkey_ptr>("ucp_rkey_ptr"),
+            replaced_call<ep_destroy>("ucp_ep_destroy"),
+            replaced_call<put_nbi>("ucp_put_nbi"),
+            replaced_call<get_nbi>("ucp_get_nbi"),
+            replaced_call<put_nbx>("ucp_put_nbx"),
+            replaced_call<get_nbx>("ucp_get_nbx"),
+            replaced_call<atomic_post>("ucp_atomic_post"),
+            replaced_call<atomic_fetch_nb>("ucp_atomic_fetch_nb"),
+            replaced_call<atomic_op_nbx>("ucp_atomic_op_nbx")};
 }
 
 }  // namespace gpushm::openmpi

@@ -17,7 +17,7 @@ void add_indexes(const std::vector<RemoteIndex> &indexes);
 /** Releases their unpacked keys, which are no longer used. Thread safe. */
 void remove_indexes(const std::vector<uint64_t> &ids);
 
-/** After find_rma_functions(). */
-void redirect_whole_keys(CallRedirection *redirection);
+/** The functions of UCP to replace in osc/ucx. */
+std::vector<ReplacedCall> whole_key_calls();
 
 }  // namespace gpushm::openmpi

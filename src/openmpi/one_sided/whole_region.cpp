@@ -3,8 +3,9 @@
 
 #include "core/base/process.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
-#include "openmpi/one_sided/rma_functions.hpp"
+#include "openmpi/binding/ucp_functions.hpp"
 #include "openmpi/one_sided/whole_keys.hpp"
+#include "openmpi/one_sided/window_libraries.hpp"
 
 #include <cstring>
 #include <utility>
@@ -65,7 +66,7 @@ bool is_everything(const ucp_mem_map_params_t &params) {
 ucs_status_t mem_map(ucp_context_h context, const ucp_mem_map_params_t *params, ucp_mem_h *memory) {
     WholeRegion::Watch::note();
     if (!is_everything(*params)) {
-        return rma().mem_map(context, params, memory);
+        return replaced_by<mem_map>(context, params, memory);
     }
     WholeRegion *region = nullptr;
     const ucs_status_t status = WholeRegion::create(context, &region);
@@ -77,7 +78,7 @@ ucs_status_t mem_map(ucp_context_h context, const ucp_mem_map_params_t *params, 
 
 ucs_status_t mem_query(const ucp_mem_h memory, ucp_mem_attr_t *attributes) {
     if (!is_ours(memory)) {
-        return rma().mem_query(memory, attributes);
+        return replaced_by<mem_query>(memory, attributes);
     }
     if ((attributes->field_mask & UCP_MEM_ATTR_FIELD_ADDRESS) != 0) {
         attributes->address = WholeRegion::base();
@@ -93,7 +94,7 @@ ucs_status_t mem_query(const ucp_mem_h memory, ucp_mem_attr_t *attributes) {
 
 ucs_status_t mem_unmap(ucp_context_h context, ucp_mem_h memory) {
     if (!is_ours(memory)) {
-        return rma().mem_unmap(context, memory);
+        return replaced_by<mem_unmap>(context, memory);
     }
     delete from_handle<WholeRegion>(memory);
     return UCS_OK;
@@ -101,7 +102,7 @@ ucs_status_t mem_unmap(ucp_context_h context, ucp_mem_h memory) {
 
 ucs_status_t rkey_pack(ucp_context_h context, ucp_mem_h memory, void **buffer, size_t *size) {
     if (!is_ours(memory)) {
-        return rma().rkey_pack(context, memory, buffer, size);
+        return replaced_by<rkey_pack>(context, memory, buffer, size);
     }
     *buffer = const_cast<WholeKey *>(&from_handle<WholeRegion>(memory)->key());
     *size = sizeof(WholeKey);
@@ -112,24 +113,20 @@ void rkey_buffer_release(void *buffer) {
     uint64_t mark = 0;
     memcpy(&mark, buffer, sizeof(mark));
     if (mark != WholeKey::kMark) {  // else it is in the region
-        rma().rkey_buffer_release(buffer);
+        replaced_by<rkey_buffer_release>(buffer);
     }
 }
 
 }  // namespace
 
 bool redirect_window_memory(CallRedirection *redirection) {
-    if (!find_rma_functions()) {
-        return false;
-    }
-    const auto &windows = libraries_of_windows();
-    redirect_call<mem_map, UcpFailure>(redirection, "ucp_mem_map", windows);
-    redirect_call<mem_query, UcpFailure>(redirection, "ucp_mem_query", windows);
-    redirect_call<mem_unmap, UcpFailure>(redirection, "ucp_mem_unmap", windows);
-    redirect_call<rkey_pack, UcpFailure>(redirection, "ucp_rkey_pack", windows);
-    redirect_call<rkey_buffer_release, UcpFailure>(redirection, "ucp_rkey_buffer_release", windows);
-    redirect_whole_keys(redirection);
-    return true;
+    std::vector<ReplacedCall> calls = whole_key_calls();
+    calls.insert(
+        calls.end(),
+        {replaced_call<mem_map>("ucp_mem_map"), replaced_call<mem_query>("ucp_mem_query"),
+         replaced_call<mem_unmap>("ucp_mem_unmap"), replaced_call<rkey_pack>("ucp_rkey_pack"),
+         replaced_call<rkey_buffer_release>("ucp_rkey_buffer_release")});
+    return redirect_ucp_calls(calls, redirection, libraries_of_windows());
 }
 
 }  // namespace gpushm::openmpi

@@ -3,8 +3,7 @@
 // MPI_Comm_accept), in Open MPI 5.0 and later.
 #pragma once
 
-#include "openmpi/binding/call_redirection.hpp"
-#include "openmpi/binding/open_mpi_library.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
 
 namespace gpushm::openmpi {
 
@@ -12,6 +11,6 @@ namespace gpushm::openmpi {
  * endpoints, by the rank of a process in its MPI_COMM_WORLD: processes of several worlds with one
  * rank would share an entry, and a high rank would be behind the end. Does nothing in Open MPI 4.1,
  * which keeps the endpoint in each process's structure. */
-void redirect_endpoints_of_worlds(const OpenMpiLibrary &library, CallRedirection *redirection);
+void redirect_endpoints_of_worlds(const MpiTarget &target);
 
 }  // namespace gpushm::openmpi

@@ -83,13 +83,13 @@ int query_cuda_support() {
     return 1;
 }
 
-void redirect_query(const OpenMpiLibrary &library, CallRedirection *redirection) {
+void redirect_query(const MpiTarget &target) {
     constexpr char kName[] = "MPIX_Query_cuda_support";
-    void *const query = library.mpi(kName);
+    void *const query = target.library.mpi(kName);
     void *const replacement = reinterpret_cast<void *>(&query_cuda_support);
     void *original = nullptr;
     if (query != nullptr && !redirect_function(query, replacement, &original)) {
-        redirection->add(kName, replacement);
+        target.redirection->add(kName, replacement);
     }
 }
 
@@ -102,13 +102,13 @@ bool is_switched_off() {
     return switches_off(getenv("UCX_GPUSHM_OPENMPI"));
 }
 
-void redirect_for_gpu_memory(const OpenMpiLibrary &library, State &attached) {
-    redirect_convertor_calls(&attached.redirection);
-    redirect_message_calls(&attached.redirection);
-    redirect_collective_calls(library, &attached.redirection);
-    redirect_user_operations(library, &attached.redirection);
-    redirect_file_calls(library, &attached.redirection);
-    redirect_query(library, &attached.redirection);
+void redirect_for_gpu_memory(const MpiTarget &target) {
+    redirect_convertor_calls(target.redirection);
+    redirect_message_calls(target.redirection);
+    redirect_collective_calls(target);
+    redirect_user_operations(target);
+    redirect_file_calls(target);
+    redirect_query(target);
 }
 
 /** Changes Open MPI's functions, if their structures are known. Without a CUDA driver, which other
@@ -130,18 +130,19 @@ void attach_to(const OpenMpiLibrary &library, State &attached) {
         prefer_ucx_for_windows(library);
         return;
     }
+    const MpiTarget target = {library, &attached.redirection};
     attached.stage = Stage::attached;
     prepare_window_components(library);
     decide_for_windows(library, nullptr);
     set_error_reporting(library);
     find_element_types(library);
-    redirect_one_sided_calls(library, &attached.redirection);
-    redirect_dynamic_windows(library, &attached.redirection);
-    redirect_endpoints_of_worlds(library, &attached.redirection);
-    redirect_matched_receives(library, &attached.redirection);
+    redirect_one_sided_calls(target);
+    redirect_dynamic_windows(target);
+    redirect_endpoints_of_worlds(target);
+    redirect_matched_receives(target);
     watch_components(attached);
     if (CudaDriver::get() != nullptr) {
-        redirect_for_gpu_memory(library, attached);
+        redirect_for_gpu_memory(target);
     }
 }
 
@@ -183,7 +184,7 @@ void prepare_without_ucx(const OpenMpiLibrary &library, State &attached) {
         attached.redirection.add("PMIx_Commit", reinterpret_cast<void *>(&commit_then_attach),
                                  {"libmpi.so", "libopen_mpi.so"});  // the second one in 6.0
         if (!std::exchange(attached.window_calls_redirected, true)) {
-            explain_refused_windows(library, &attached.redirection);
+            explain_refused_windows({library, &attached.redirection});
         }
     }
 }
@@ -216,7 +217,7 @@ void choose_components(const OpenMpiLibrary &library, State &attached) {
     if (query_components != nullptr) {
         set_defaults();
         if (!std::exchange(attached.session_calls_redirected, true)) {
-            redirect_session_calls(library, &attached.redirection);
+            redirect_session_calls({library, &attached.redirection});
         }
         attached.redirection.add("uct_query_components", query_components, {"libucp"});
         watch_components(attached);

@@ -4,7 +4,7 @@
 // a process.
 #pragma once
 
-#include "openmpi/binding/call_redirection.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/open_mpi_library.hpp"
 
 namespace gpushm::openmpi {
@@ -19,10 +19,10 @@ bool tolerates_faults(const OpenMpiLibrary &library);
 
 /** From now on, if MPI_Init has selected UCX, MPI_Comm_create_from_group and
  * MPI_Intercomm_create_from_groups create their communicators from MPI_COMM_WORLD. Call once. */
-void redirect_session_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
+void redirect_session_calls(const MpiTarget &target);
 
 /** From now on, if Open MPI has not selected UCX, logs why it refuses windows in GPU memory. Call
  * once. */
-void explain_refused_windows(const OpenMpiLibrary &library, CallRedirection *redirection);
+void explain_refused_windows(const MpiTarget &target);
 
 }  // namespace gpushm::openmpi
