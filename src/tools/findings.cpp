@@ -80,31 +80,32 @@ std::string advice_on_refusal(const GpuSurvey &survey) {
     }
 }
 
-void check_driver(const GpuSurvey &survey, Advice &advice) {
-    constexpr const char *kContainer = "in a container, start it with its GPUs (e.g. --gpus all)";
-    if (survey.driver == GpuSurvey::Driver::unusable) {
-        advice.push_back(advice_on_refusal(survey));
-    } else if (survey.driver == GpuSurvey::Driver::too_old) {
-        advice.push_back(survey.library +
-                         " lacks functions that gpushm needs: update the NVIDIA driver to one of "
-                         "CUDA 11.4 or newer");
-    } else if (survey.driver == GpuSurvey::Driver::not_loadable) {
-        advice.push_back(
-            "the CUDA driver cannot be loaded (" + survey.driver_error +
-            "): remove the wrong folder from LD_LIBRARY_PATH, or reinstall the NVIDIA driver");
-    } else if (survey.driver == GpuSurvey::Driver::usable && survey.gpus.empty()) {
-        advice.push_back(
-            std::string("the CUDA driver sees no GPU: look at CUDA_VISIBLE_DEVICES; ") +
-            kContainer);
-    } else if (survey.driver == GpuSurvey::Driver::absent && survey.has_nvidia_device) {
-        advice.push_back(std::string("there is an NVIDIA device, but no CUDA driver "
-                                     "(libcuda.so.1): install the NVIDIA driver; ") +
-                         kContainer);
-    } else if (survey.driver == GpuSurvey::Driver::absent) {
-        advice.push_back(
-            std::string("no CUDA driver (libcuda.so.1) and no NVIDIA device is visible: ") +
-            kContainer);
+/** What is wrong with the driver, or that it sees no GPU. Empty: nothing. */
+std::string driver_problem(const GpuSurvey &survey) {
+    const std::string in_container = "in a container, start it with its GPUs (e.g. --gpus all)";
+    switch (survey.driver) {
+        case GpuSurvey::Driver::unusable:
+            return advice_on_refusal(survey);
+        case GpuSurvey::Driver::too_old:
+            return survey.library +
+                   " lacks functions that gpushm needs: update the NVIDIA driver to one of "
+                   "CUDA 11.4 or newer";
+        case GpuSurvey::Driver::not_loadable:
+            return "the CUDA driver cannot be loaded (" + survey.driver_error +
+                   "): remove the wrong folder from LD_LIBRARY_PATH, or reinstall the NVIDIA "
+                   "driver";
+        case GpuSurvey::Driver::absent:
+            return (survey.has_nvidia_device
+                        ? "there is an NVIDIA device, but no CUDA driver "
+                          "(libcuda.so.1): install the NVIDIA driver; "
+                        : "no CUDA driver (libcuda.so.1) and no NVIDIA device is visible: ") +
+                   in_container;
+        case GpuSurvey::Driver::usable:
+            break;
     }
+    return survey.gpus.empty()
+               ? "the CUDA driver sees no GPU: look at CUDA_VISIBLE_DEVICES; " + in_container
+               : "";
 }
 
 /** The GPUs in that mode, as nvidia-smi takes them: "0,2". Empty: none. */
@@ -148,7 +149,10 @@ void check_peer_access(const std::vector<Gpu> &gpus, Advice &advice) {
 }
 
 void check_gpus(const GpuSurvey &survey, Advice &advice) {
-    check_driver(survey, advice);
+    const std::string problem = driver_problem(survey);
+    if (!problem.empty()) {
+        advice.push_back(problem);
+    }
     check_compute_mode(survey, CU_COMPUTEMODE_EXCLUSIVE_PROCESS,
                        "one process at a time can use it: fine with one rank for each GPU, else ",
                        advice);

@@ -3,6 +3,7 @@
 #include "tools/gpu_survey.hpp"
 
 #include "core/cuda/cuda_driver.hpp"
+#include "tools/paths.hpp"
 
 #include <dlfcn.h>
 #include <hwloc.h>
@@ -10,8 +11,6 @@
 #include <link.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <memory>
 
 namespace gpushm::tools {
 
@@ -123,8 +122,7 @@ std::string path_of(void *library) {
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) {
         return {};
     }
-    const std::unique_ptr<char, void (*)(void *)> path(realpath(map->l_name, nullptr), free);
-    return path != nullptr ? path.get() : map->l_name;
+    return resolved(map->l_name);
 }
 
 void note_missing_library(GpuSurvey &survey, const std::string &error) {

@@ -2,9 +2,8 @@
 // Where gpushm's own libraries lie: see gpushm_files.hpp.
 #include "tools/gpushm_files.hpp"
 
-#include <glob.h>
-#include <limits.h>
-#include <stdlib.h>
+#include "tools/paths.hpp"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,16 +13,6 @@
 namespace gpushm::tools {
 
 namespace {
-
-std::vector<std::string> matches_of(const std::string &pattern) {
-    std::vector<std::string> paths;
-    glob_t matches{};
-    if (glob(pattern.c_str(), 0, nullptr, &matches) == 0) {
-        paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
-    }
-    globfree(&matches);
-    return paths;
-}
 
 /** 0, or the errno of a file that cannot be read. */
 int reading_error(const std::string &path) {
@@ -51,11 +40,6 @@ bool look_into(const std::string &directory, GpushmFiles &files) {
         files.directory = obstacle.empty() ? directory : "";
     }
     return has_one;
-}
-
-std::string resolved(const std::string &path) {
-    char buffer[PATH_MAX];
-    return realpath(path.c_str(), buffer) != nullptr ? buffer : path;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "tools/launch_plan.hpp"
 #include "tools/openmpi_installation.hpp"
+#include "tools/subprocess.hpp"
 
 #include <unistd.h>
 
@@ -131,17 +132,8 @@ void print_exports(const LaunchPlan &plan) {
 
 /** Returns only when the program cannot be run: the exit status. */
 int execute(const std::vector<std::string> &command, const Environment &environment) {
-    std::vector<char *> arguments;
-    std::vector<char *> entries;
-    arguments.reserve(command.size() + 1);
-    for (const std::string &argument : command) {
-        arguments.push_back(const_cast<char *>(argument.c_str()));
-    }
-    for (const std::string &entry : environment.entries()) {
-        entries.push_back(const_cast<char *>(entry.c_str()));
-    }
-    arguments.push_back(nullptr);
-    entries.push_back(nullptr);
+    const std::vector<char *> arguments = pointers_to(command);
+    const std::vector<char *> entries = pointers_to(environment.entries());
     execvpe(arguments[0], arguments.data(), entries.data());
     const int error = errno;
     say("cannot run " + command[0] + ": " + std::strerror(error));

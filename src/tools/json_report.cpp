@@ -125,7 +125,7 @@ std::string json_report(const Findings &findings, const Verdict &verdict) {
     json.begin_object("gpushm");
     json.text("version", PACKAGE_VERSION);
     text_or_null(json, "directory", findings.files.directory);
-    json.text("serves_ucx", served_versions());
+    json.text("serves_ucx", abi::served_versions());
     json.end_object();
     add_ucx(json, "ucx", findings.ucx);
     add_open_mpi(json, findings.open_mpi);

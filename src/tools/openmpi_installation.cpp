@@ -3,6 +3,7 @@
 #include "tools/openmpi_installation.hpp"
 
 #include "tools/environment.hpp"
+#include "tools/paths.hpp"
 #include "tools/subprocess.hpp"
 
 #include <stdlib.h>
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <memory>
 #include <sstream>
 
 namespace gpushm::tools {
@@ -101,13 +101,10 @@ std::string other_mpi_of(const ProgramFile &program) {
             return "MPICH or one of its kin (" + library->name + ")";
         }
     }
-    const std::unique_ptr<char, void (*)(void *)> path(realpath(program.path.c_str(), nullptr),
-                                                       free);
-    const std::string file = path != nullptr ? path.get() : program.path;
-    const std::string name = file.substr(file.find_last_of('/') + 1);
+    const std::string file = resolved(program.path);
     for (const char *launcher :
          {"mpiexec.hydra", "mpirun.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec.gforker"}) {
-        if (name == launcher) {
+        if (file_name(file) == launcher) {
             return "MPICH or one of its kin (" + file + ")";
         }
     }

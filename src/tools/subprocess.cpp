@@ -95,6 +95,16 @@ bool write_all(int fd, const std::string &text) {
 
 }  // namespace
 
+std::vector<char *> pointers_to(const std::vector<std::string> &texts) {
+    std::vector<char *> pointers;
+    pointers.reserve(texts.size() + 1);
+    for (const std::string &text : texts) {
+        pointers.push_back(const_cast<char *>(text.c_str()));
+    }
+    pointers.push_back(nullptr);
+    return pointers;
+}
+
 std::optional<std::string> output_of(const std::vector<std::string> &argv,
                                      const std::vector<std::string> &extra_entries) {
     return collect([&](int output) {
@@ -102,12 +112,7 @@ std::optional<std::string> output_of(const std::vector<std::string> &argv,
             const size_t equals = entry.find('=');
             setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
         }
-        std::vector<char *> pointers;
-        pointers.reserve(argv.size() + 1);
-        for (const std::string &argument : argv) {
-            pointers.push_back(const_cast<char *>(argument.c_str()));
-        }
-        pointers.push_back(nullptr);
+        const std::vector<char *> pointers = pointers_to(argv);
         dup2(output, STDOUT_FILENO);
         execvp(pointers[0], pointers.data());
         return 127;

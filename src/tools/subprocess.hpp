@@ -20,6 +20,9 @@ inline constexpr std::chrono::seconds kSubprocessTimeout{10};
 std::optional<std::string> output_of(const std::vector<std::string> &argv,
                                      const std::vector<std::string> &extra_entries = {});
 
+/** The addresses of `texts` and null, for execve(2). Valid as long as the texts. */
+std::vector<char *> pointers_to(const std::vector<std::string> &texts);
+
 /** The result of `function` in a child process whose output is dropped. Empty: the child died or
  * took longer than kSubprocessTimeout. The caller must have one thread only. */
 std::optional<std::string> call_in_child(const std::function<std::string()> &function);

@@ -162,7 +162,7 @@ std::string text_report(const Findings &findings, const Verdict &verdict) {
         page.line("transport", findings.files.plugin());
         page.line("preload library", findings.files.preload());
     }
-    page.line("serves", "UCX " + served_versions());
+    page.line("serves", "UCX " + abi::served_versions());
     if (findings.ucx) {
         add_ucx(page, "UCX", *findings.ucx);
     } else {

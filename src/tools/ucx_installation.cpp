@@ -3,14 +3,12 @@
 #include "tools/ucx_installation.hpp"
 
 #include "tools/environment.hpp"
+#include "tools/paths.hpp"
 #include "tools/subprocess.hpp"
-#include "uct_gpushm/abi/served_versions.hpp"
 
 #include <dlfcn.h>
-#include <glob.h>
 #include <stdlib.h>
 
-#include <memory>
 #include <vector>
 
 namespace gpushm::tools {
@@ -22,23 +20,15 @@ std::string path_of_symbol(void *symbol) {
     if (dladdr(symbol, &info) == 0 || info.dli_fname == nullptr) {
         return {};
     }
-    const std::unique_ptr<char, void (*)(void *)> resolved(realpath(info.dli_fname, nullptr), free);
-    return resolved != nullptr ? resolved.get() : info.dli_fname;
-}
-
-bool exists(const std::string &pattern) {
-    glob_t matches{};
-    const bool found = glob(pattern.c_str(), 0, nullptr, &matches) == 0;
-    globfree(&matches);
-    return found;
+    return resolved(info.dli_fname);
 }
 
 bool has_cuda_module(const std::string &libucs_path) {
     const std::string directory = libucs_path.substr(0, libucs_path.find_last_of('/'));
     const char *module_directory = getenv("UCX_MODULE_DIR");
-    return exists(directory + "/ucx/libuct_cuda.so*") ||
+    return !matches_of(directory + "/ucx/libuct_cuda.so*").empty() ||
            (module_directory != nullptr &&
-            exists(std::string(module_directory) + "/libuct_cuda.so*"));
+            !matches_of(std::string(module_directory) + "/libuct_cuda.so*").empty());
 }
 
 /** Runs in a child: loads the libraries and describes them in lines. Nothing on failure. */
@@ -90,12 +80,7 @@ Loading loading_of(const Version &ucx) {
 }
 
 std::string why_not_served(const UcxInstallation &ucx) {
-    return abi::why_not_served(ucx.version.major, ucx.version.minor, ucx.statistics,
-                               "UCX " + to_string(ucx.version) + " (" + ucx.libucp_path + ")");
-}
-
-std::string served_versions() {
-    return abi::served_versions();
+    return abi::why_not_served(ucx.version, ucx.statistics, ucx.libucp_path);
 }
 
 std::optional<UcxInstallation> find_linked_ucx(const ProgramFile &program) {

@@ -30,9 +30,6 @@ Loading loading_of(const Version &ucx);
 /** Why gpushm cannot serve this UCX and what to do, without a final full stop. Empty: it can. */
 std::string why_not_served(const UcxInstallation &ucx);
 
-/** The range of releases that gpushm serves, "1.13 to 1.23". */
-std::string served_versions();
-
 /** The UCX that `program` is linked to, directly or through other libraries. Empty: none, or it
  * cannot be loaded. */
 std::optional<UcxInstallation> find_linked_ucx(const ProgramFile &program);

@@ -2,6 +2,7 @@
 #include "tools/user_settings.hpp"
 
 #include "openmpi/settings/settings.hpp"
+#include "tools/paths.hpp"
 
 #include <fnmatch.h>
 
@@ -104,7 +105,7 @@ std::optional<Exclusion> excluding_pml(const UserSettings &user, bool ucx_has_cu
 }
 
 bool is_mpirun(const std::string &program) {
-    const std::string name = program.substr(program.find_last_of('/') + 1);
+    const std::string name = file_name(program);
     const auto names = {"mpirun", "mpiexec",        "orterun",        "prterun",
                         "oshrun", "mpirun.openmpi", "mpiexec.openmpi"};
     return std::find(names.begin(), names.end(), name) != names.end();

@@ -25,11 +25,6 @@ std::optional<Version> parse_version(const std::string &text) {
     return std::nullopt;
 }
 
-std::string to_string(const Version &version) {
-    return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-           std::to_string(version.release);
-}
-
 bool older_than(const Version &version, unsigned major, unsigned minor) {
     return version.major != major ? version.major < major : version.minor < minor;
 }

@@ -27,13 +27,10 @@ std::string why_not_served(const Lookup &find) {
                "use "
                "one with shared libraries";
     }
-    unsigned major = 0;
-    unsigned minor = 0;
-    unsigned release = 0;
-    reinterpret_cast<GetVersion>(get_version)(&major, &minor, &release);
-    return abi::why_not_served(major, minor, find("ucs_stats_node_alloc") != nullptr,
-                               "UCX " + std::to_string(major) + "." + std::to_string(minor) + "." +
-                                   std::to_string(release) + " (" + file_of(get_version) + ")");
+    abi::Version version;
+    reinterpret_cast<GetVersion>(get_version)(&version.major, &version.minor, &version.release);
+    return abi::why_not_served(version, find("ucs_stats_node_alloc") != nullptr,
+                               file_of(get_version));
 }
 
 /** The component stays open, because Open MPI loads it next. */

@@ -6,6 +6,7 @@
 #include "uct_gpushm/abi/neutral_component.hpp"
 #include "uct_gpushm/abi/neutral_domain.hpp"
 #include "uct_gpushm/abi/neutral_iface.hpp"
+#include "uct_gpushm/abi/served_versions.hpp"
 
 #include <uct/api/uct.h>
 
@@ -13,13 +14,6 @@
 #include <cstdint>
 
 namespace gpushm::abi {
-
-/** A UCX release; compared exactly, an unknown minor has no layout. */
-struct Version {
-    unsigned major;
-    unsigned minor;
-    unsigned release;
-};
 
 /** Functions that libuct, libucs and libucm export but that some version's public headers lack.
  * They are looked up with dlsym in the libraries that load the plugin. So the plugin has no

@@ -283,13 +283,13 @@ std::string served_versions() {
            std::to_string(kLayouts.back().minor);
 }
 
-std::string why_not_served(unsigned major, unsigned minor, bool statistics,
-                           const std::string &name) {
-    if (major < 1 || (major == 1 && minor < oldest_layout().minor)) {
+std::string why_not_served(const Version &version, bool statistics, const std::string &path) {
+    const std::string name = "UCX " + to_string(version) + " (" + path + ")";
+    if (version.major < 1 || (version.major == 1 && version.minor < oldest_layout().minor)) {
         return name + " is too old, gpushm serves UCX " + served_versions() +
                ": install a newer UCX";
     }
-    if (find_layout(major, minor) == nullptr) {
+    if (find_layout(version.major, version.minor) == nullptr) {
         return name + " is not known, gpushm serves UCX " + served_versions() +
                ": install a newer gpushm";
     }

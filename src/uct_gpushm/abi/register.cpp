@@ -3,7 +3,6 @@
 #include "config.h"
 #include "uct_gpushm/abi/component.hpp"
 #include "uct_gpushm/abi/posix_component.hpp"
-#include "uct_gpushm/abi/served_versions.hpp"
 #include "uct_gpushm/abi/ucx_objects.hpp"
 
 #include <algorithm>
@@ -13,11 +12,6 @@ namespace gpushm::abi {
 namespace {
 
 Running the_running;
-
-std::string text(const Version &version) {
-    return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-           std::to_string(version.release);
-}
 
 /** Why a registration failed, as a line for the log; empty: it succeeded. */
 using Refusal = std::string;
@@ -35,9 +29,8 @@ Refusal choose_layout(const UcxLibrary &ucx, Running &target) {
     }
     target.version = *version;
     target.layout = find_layout(version->major, version->minor);
-    const std::string obstacle = why_not_served(version->major, version->minor,
-                                                ucx.symbol("ucs_stats_node_alloc") != nullptr,
-                                                "UCX " + text(*version) + " (" + ucx.path() + ")");
+    const std::string obstacle =
+        why_not_served(*version, ucx.symbol("ucs_stats_node_alloc") != nullptr, ucx.path());
     return obstacle.empty() ? Refusal{} : "cannot be used: " + obstacle;
 }
 
@@ -98,7 +91,7 @@ Refusal register_in(const UcxLibrary &ucx, Running &target, Registry &known) {
     register_objects(option_table->data());
     leave_out_posix();
     log_line(UCS_LOG_LEVEL_DEBUG, "gpushm " PACKAGE_VERSION " is registered in UCX %s at %s",
-             text(target.version).c_str(), ucx.path().c_str());
+             to_string(target.version).c_str(), ucx.path().c_str());
     return {};
 }
 

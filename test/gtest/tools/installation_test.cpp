@@ -56,7 +56,7 @@ TEST(ToolsUcx, every_release_with_a_layout_is_served_and_no_other) {
     EXPECT_NE(why_not_served(ucx).find("newer gpushm"), std::string::npos);
     ucx.version = {2, 13, 0};
     EXPECT_NE(why_not_served(ucx).find("newer gpushm"), std::string::npos);
-    EXPECT_EQ(served_versions(), "1.13 to 1.23");
+    EXPECT_EQ(abi::served_versions(), "1.13 to 1.23");
 }
 
 TEST(ToolsLoaderTrace, names_and_paths_are_read) {
