@@ -62,6 +62,10 @@ bool is_traced(const Endpoint *ep) {
     return __builtin_expect(abi::traces_messages(&interface_of(ep)->super), false);
 }
 
+void trace_sent(const Endpoint *ep, uint8_t id, const void *data, size_t length, size_t total) {
+    abi::trace_am(&interface_of(ep)->super, UCT_AM_TRACE_TYPE_SEND, id, data, length, total);
+}
+
 /** The bytes of a short message, for its line in the trace. */
 struct ShortMessage {
     unsigned char bytes[Cell::kInlineBytes];
@@ -73,9 +77,7 @@ struct ShortMessage {
             length += count;
         }
     }
-    void trace(const Endpoint *ep, uint8_t id) const {
-        abi::trace_sent_am(&interface_of(ep)->super, id, bytes, length, length);
-    }
+    void trace(const Endpoint *ep, uint8_t id) const { trace_sent(ep, id, bytes, length, length); }
 };
 
 size_t total_length(const Piece *pieces, size_t count) {
@@ -157,7 +159,7 @@ struct TracedPack {
 size_t pack_and_trace(void *destination, void *argument) {
     const auto &traced = *static_cast<TracedPack *>(argument);
     const size_t length = traced.pack(destination, traced.argument);
-    abi::trace_sent_am(&interface_of(traced.ep)->super, traced.id, destination, length, length);
+    trace_sent(traced.ep, traced.id, destination, length, length);
     return length;
 }
 
@@ -199,7 +201,7 @@ ucs_status_t am_zcopy(uct_ep_h handle, uint8_t id, const void *header, unsigned 
     const size_t length = header_length + total_length(pieces, iovcnt);
     if (is_traced(ep) && (status == Status::ok || status == Status::in_progress)) {
         // The rest may be in GPU memory.
-        abi::trace_sent_am(&interface_of(ep)->super, id, header, header_length, length);
+        trace_sent(ep, id, header, header_length, length);
     }
     return report_length("am_zcopy", status, length, kSlotBytes);
 }

@@ -14,20 +14,20 @@
 namespace gpushm::uct {
 namespace {
 
-bool is_gpu_memory(const abi::AtomicRequest &request) {
-    return query_memory(request.address).kind == MemoryKind::device;
-}
-
-void serve(const abi::AtomicRequest &request, abi::AtomicHandler &handler) {
+/** False: the request is for other memory. */
+bool serve(const abi::AtomicRequest &request, const abi::RunAtomicAt &run_at) {
+    if (query_memory(request.address).kind != MemoryKind::device) {
+        return false;
+    }
     // One mutex for all words, because several workers may serve requests at the same time.
     static std::mutex mutex;
     const std::lock_guard<std::mutex> lock(mutex);
     alignas(8) uint64_t word = 0;
     const bool has_room = request.length <= sizeof(word);
     if (has_room && copy_any(&word, request.address, request.length) == Status::ok) {
-        handler.run_at(&word);
+        run_at(&word);
         if (copy_any(request.address, &word, request.length) == Status::ok) {
-            return;
+            return true;
         }
     }
     GPUSHM_LOG(
@@ -35,12 +35,13 @@ void serve(const abi::AtomicRequest &request, abi::AtomicHandler &handler) {
         "an atomic operation of a peer on %zu bytes of GPU memory at %p failed, and the peer "
         "may wait for ever: see the message before this one",
         request.length, request.address);
+    return true;
 }
 
 }  // namespace
 
 void serve_atomics_on_gpu_memory() {
-    if (!abi::intercept_atomics(is_gpu_memory, serve)) {
+    if (!abi::intercept_atomics(serve)) {
         GPUSHM_LOG(debug, "atomic operations on GPU memory are not available with this UCX");
     }
 }

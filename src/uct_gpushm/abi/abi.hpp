@@ -12,7 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
-
+#include <functional>
 namespace gpushm::abi {
 
 /** Functions that libuct, libucs and libucm export but that some version's public headers lack.
@@ -50,20 +50,13 @@ struct AtomicRequest {
     size_t length;  // bytes of the operand: 4 or 8
 };
 
-/** Runs UCP's own handler of the request, with `address` in place of the requested one. */
-class AtomicHandler {
-public:
-    virtual void run_at(void *address) = 0;
+/** Runs UCP's own handler of a request, with `address` in place of the requested one. */
+using RunAtomicAt = std::function<void(void *address)>;
 
-protected:
-    ~AtomicHandler() = default;
-};
-
-/** Makes UCP call `is_foreign` before it does an atomic operation with the CPU, and `serve` instead
- * if that returns true. Both are called in threads that progress a worker. Call it before workers
+/** Makes UCP call `serve` before it does an atomic operation with the CPU, which it then does only
+ * if that returns false. It is called in threads that progress a worker. Call this before workers
  * are created. False if this UCP does not export its handlers. */
-bool intercept_atomics(bool (*is_foreign)(const AtomicRequest &request),
-                       void (*serve)(const AtomicRequest &request, AtomicHandler &handler));
+bool intercept_atomics(bool (*serve)(const AtomicRequest &request, const RunAtomicAt &run_at));
 
 /** Notices from now on when UCP packs a remote key for the program (ucp_rkey_pack, ucp_memh_pack).
  * With such a key peers access memory without a message of this process; UCP sends its own keys
@@ -102,7 +95,8 @@ void look_for_cuda_copy();
  * it when an interface is used, not when it is opened. */
 bool has_cuda_copy(uct_worker_h worker);
 
-/** Where a device is on the PCI bus. */
+/** Where a device is on the PCI bus: ucs_sys_bus_id_t (src/ucs/sys/topo/base/topo.h, UCX 1.13
+ * to 1.23). */
 struct PciAddress {
     uint16_t domain;
     uint8_t bus;

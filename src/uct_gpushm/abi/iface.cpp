@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // uct_base_iface_t: its construction, its internal operations, and the dispatch of active messages.
 #include "uct_gpushm/abi/callbacks.hpp"
-#include "uct_gpushm/abi/message_trace.hpp"
 #include "uct_gpushm/abi/running.hpp"
 
 #include <cstdio>
@@ -32,30 +31,20 @@ int is_reachable_v1(const uct_iface_h iface, const uct_device_addr_t *device_add
     return is_reachable(iface, device_addr, 0, iface_addr, 0);
 }
 
-/** A field of uct_iface_is_reachable_params_t; zero if the caller did not set it. */
-template <typename T>
-T reachable_param(const void *params, ReachableField field) {
-    const StructLayout<ReachableField> &fields = running().layout->reachable;
-    if (!(load<uint64_t>(params, 0) & fields.mask_bit(field))) {
-        return T{};
-    }
-    return load<T>(params, fields[field]);
-}
-
 int is_reachable_v2(const uct_iface_h iface, const void *params) {
     using F = ReachableField;
-    const void *device_addr = reachable_param<const void *>(params, F::device_addr);
+    const StructLayout<F> &fields = running().layout->reachable;
+    const auto *device_addr = load_if_set<const void *>(params, fields, F::device_addr);
     if (device_addr == nullptr) {
         return 0;
     }
-    if (is_reachable(iface, device_addr, reachable_param<size_t>(params, F::device_addr_length),
-                     reachable_param<const void *>(params, F::iface_addr),
-                     reachable_param<size_t>(params, F::iface_addr_length))) {
+    if (is_reachable(iface, device_addr, load_if_set<size_t>(params, fields, F::device_addr_length),
+                     load_if_set<const void *>(params, fields, F::iface_addr),
+                     load_if_set<size_t>(params, fields, F::iface_addr_length))) {
         return 1;
     }
-    char *reason = reachable_param<char *>(params, F::info_string);
-    if (reason != nullptr) {
-        std::snprintf(reason, reachable_param<size_t>(params, F::info_string_length),
+    if (auto *reason = load_if_set<char *>(params, fields, F::info_string)) {
+        std::snprintf(reason, load_if_set<size_t>(params, fields, F::info_string_length),
                       "another node, user, or version of gpushm");
     }
     return 0;
@@ -84,15 +73,6 @@ ucs_memory_type_t neutral_memory_type(unsigned type) {
 Operation neutral_operation(unsigned operation) {
     return operation < static_cast<unsigned>(Operation::other) ? static_cast<Operation>(operation)
                                                                : Operation::other;
-}
-
-/** A field of uct_perf_attr_t; `otherwise` if the caller did not set it. */
-template <typename T>
-T perf_input(const void *perf_attr, PerfAttrField field, T otherwise) {
-    const StructLayout<PerfAttrField> &fields = running().layout->perf_attr;
-    return (load<uint64_t>(perf_attr, 0) & fields.mask_bit(field))
-               ? load<T>(perf_attr, fields[field])
-               : otherwise;
 }
 
 struct PerfOutput {
@@ -151,11 +131,11 @@ PerfEstimate read_estimate(const FullPerfAttr &full, const void *perf_attr) {
     using F = PerfAttrField;
     const auto bandwidth = full.get<uct_ppn_bandwidth_t>(F::bandwidth);
     PerfEstimate estimate{};
-    estimate.operation = neutral_operation(perf_input(perf_attr, F::operation, ~0u));
+    estimate.operation = neutral_operation(load_if_set(perf_attr, full.fields, F::operation, ~0u));
     estimate.local_memory_type =
-        neutral_memory_type(perf_input(perf_attr, F::local_memory_type, ~0u));
+        neutral_memory_type(load_if_set(perf_attr, full.fields, F::local_memory_type, ~0u));
     estimate.remote_memory_type =
-        neutral_memory_type(perf_input(perf_attr, F::remote_memory_type, ~0u));
+        neutral_memory_type(load_if_set(perf_attr, full.fields, F::remote_memory_type, ~0u));
     estimate.send_pre_overhead = full.get<double>(F::send_pre_overhead);
     estimate.send_post_overhead = full.get<double>(F::send_post_overhead);
     estimate.recv_overhead = full.get<double>(F::recv_overhead);
@@ -273,7 +253,7 @@ void iface_cleanup(Iface *iface) {
 
 ucs_status_t invoke_am(Iface *iface, uint8_t id, void *data, size_t length, unsigned flags) {
     if (__builtin_expect(traces_messages(iface), false)) {
-        trace_received_am(iface, id, data, length);
+        trace_am(iface, UCT_AM_TRACE_TYPE_RECV, id, data, length, length);
     }
     const size_t handler = kBaseIfaceAm + id * kAmHandlerSize;
     const auto callback = load<uct_am_callback_t>(iface, handler);

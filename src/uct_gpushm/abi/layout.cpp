@@ -19,97 +19,60 @@ constexpr uint64_t bits_below(unsigned bit) {
     return (uint64_t{1} << bit) - 1;
 }
 
-/** The layout of a table of function pointers in this order. */
-template <typename Field, size_t count>
-constexpr StructLayout<Field> words(const Field (&fields)[count]) {
-    StructLayout<Field> layout;
-    for (Field field : fields) {
-        layout.append(field);
-    }
-    return layout;
-}
-
-constexpr StructLayout<ComponentField> component_1_13() {
-    using F = ComponentField;
-    StructLayout<F> layout;
-    layout.append(F::name, 16).append(F::query_md_resources).append(F::md_open);
-    layout.append(F::cm_open).append(F::rkey_unpack).append(F::rkey_ptr).append(F::rkey_release);
-    layout.append(F::md_config, 48).append(F::cm_config, 48);
-    layout.append(F::tl_list, 16).append(F::list, 16);
-    return layout.append(F::flags).append(F::md_vfs_init);
-}
-
-constexpr StructLayout<TlField> tl_1_13() {
-    using F = TlField;
-    StructLayout<F> layout;
-    layout.append(F::name, 16).append(F::query_devices).append(F::iface_open);
-    return layout.append(F::config, 48).append(F::list, 16);
-}
-
-constexpr StructLayout<ConfigEntryField> config_entry_1_13() {
-    using F = ConfigEntryField;
-    StructLayout<F> layout;
-    layout.append(F::name).append(F::prefix).append(F::table).append(F::size);
-    return layout.append(F::list, 16);
-}
-
-constexpr StructLayout<MdAttrField> md_attr_1_13() {
-    using F = MdAttrField;
-    StructLayout<F> layout;
-    layout.append(F::max_alloc).append(F::max_reg).append(F::flags).append(F::reg_mem_types);
-    layout.append(F::detect_mem_types).append(F::alloc_mem_types).append(F::access_mem_types);
-    layout.append(F::reg_cost, 16).append(F::component_name, 16).append(F::rkey_packed_size);
-    return layout.append(F::local_cpus, 128);
-}
-
-constexpr StructLayout<MemAttrField> mem_attr_1_13() {
-    using F = MemAttrField;
-    StructLayout<F> layout{kWord};  // the field mask
-    layout.append(F::mem_type, 4).append(F::sys_dev, 4);
-    return layout.append(F::base_address).append(F::alloc_length);
-}
-
-constexpr StructLayout<PerfAttrField> perf_attr_1_13() {
-    using F = PerfAttrField;
-    StructLayout<F> layout{kWord};  // the field mask
-    layout.append(F::operation, 4).append(F::local_memory_type, 4);
-    layout.append(F::remote_memory_type, 4);
-    layout.append(F::local_sys_device, 1).append(F::remote_sys_device, 3);
-    layout.append(F::send_pre_overhead).append(F::send_post_overhead).append(F::recv_overhead);
-    return layout.append(F::bandwidth, 16).append(F::latency, 16).append(F::max_inflight_eps);
-}
-
-constexpr StructLayout<ReachableField> reachable_1_13() {
-    using F = ReachableField;
-    StructLayout<F> layout{kWord};  // the field mask
-    layout.append(F::device_addr).append(F::iface_addr);
-    return layout.append(F::info_string).append(F::info_string_length);
-}
-
 // The first release that is served.
 constexpr Layout ucx_1_13() {
     Layout ucx{};
     ucx.minor = 13;
-    ucx.component = component_1_13();
-    ucx.config_entry = config_entry_1_13();
-    ucx.config_option = words<ConfigOptionField>(
-        {ConfigOptionField::name, ConfigOptionField::dfl_value, ConfigOptionField::doc,
-         ConfigOptionField::offset, ConfigOptionField::parser_read, ConfigOptionField::parser_write,
-         ConfigOptionField::parser_clone, ConfigOptionField::parser_release,
-         ConfigOptionField::parser_help, ConfigOptionField::parser_arg});
-    ucx.tl = tl_1_13();
-    ucx.md_ops =
-        words<MdOp>({MdOp::close, MdOp::query, MdOp::mem_alloc, MdOp::mem_free, MdOp::mem_advise,
-                     MdOp::mem_reg, MdOp::mem_dereg, MdOp::mem_query, MdOp::mkey_pack,
-                     MdOp::is_sockaddr_accessible, MdOp::detect_memory_type});
-    ucx.internal_ops =
-        words<InternalOp>({InternalOp::iface_estimate_perf, InternalOp::iface_vfs_refresh,
-                           InternalOp::ep_query, InternalOp::ep_invalidate});
-    ucx.md_attr = md_attr_1_13();
-    ucx.mem_attr = mem_attr_1_13();
-    ucx.perf_attr = perf_attr_1_13();
-    ucx.reachable = reachable_1_13();
-    ucx.signatures = {};
+
+    using Component = ComponentField;
+    ucx.component.append(Component::name, 16)
+        .append_words(Component::query_md_resources, Component::rkey_release)
+        .append(Component::md_config, 48)
+        .append(Component::cm_config, 48)
+        .append(Component::tl_list, 16)
+        .append(Component::list, 16)
+        .append_words(Component::flags, Component::md_vfs_init);
+    ucx.config_entry.append_words(ConfigEntryField::name, ConfigEntryField::size)
+        .append(ConfigEntryField::list, 16);
+    ucx.config_option.append_words(ConfigOptionField::name, ConfigOptionField::parser_help)
+        .append(ConfigOptionField::parser_arg);
+    ucx.tl.append(TlField::name, 16)
+        .append_words(TlField::query_devices, TlField::iface_open)
+        .append(TlField::config, 48)
+        .append(TlField::list, 16);
+    ucx.md_ops.append_words(MdOp::close, MdOp::mkey_pack)
+        .append_words(MdOp::is_sockaddr_accessible, MdOp::detect_memory_type);
+    ucx.internal_ops.append_words(InternalOp::iface_estimate_perf, InternalOp::iface_vfs_refresh)
+        .append_words(InternalOp::ep_query, InternalOp::ep_invalidate);
+
+    using Md = MdAttrField;
+    ucx.md_attr.append_words(Md::max_alloc, Md::reg_mem_types)
+        .append_words(Md::detect_mem_types, Md::access_mem_types)
+        .append(Md::reg_cost, 16)
+        .append(Md::component_name, 16)
+        .append(Md::rkey_packed_size)
+        .append(Md::local_cpus, 128);
+    ucx.mem_attr
+        .insert_gap(0, kWord)  // the field mask
+        .append(MemAttrField::mem_type, 4)
+        .append(MemAttrField::sys_dev, 4)
+        .append_words(MemAttrField::base_address, MemAttrField::alloc_length);
+    using Perf = PerfAttrField;
+    ucx.perf_attr
+        .insert_gap(0, kWord)  // the field mask
+        .append(Perf::operation, 4)
+        .append(Perf::local_memory_type, 4)
+        .append(Perf::remote_memory_type, 4)
+        .append(Perf::local_sys_device, 1)
+        .append(Perf::remote_sys_device, 3)  // with 2 bytes of padding
+        .append_words(Perf::send_pre_overhead, Perf::recv_overhead)
+        .append(Perf::bandwidth, 16)
+        .append(Perf::latency, 16)
+        .append(Perf::max_inflight_eps);
+    ucx.reachable
+        .insert_gap(0, kWord)  // the field mask
+        .append_words(ReachableField::device_addr, ReachableField::info_string_length);
+
     ucx.md_flags = bits_below(9);
     ucx.iface_ctl_device = kAbsent;
     return ucx;

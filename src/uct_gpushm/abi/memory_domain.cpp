@@ -11,18 +11,6 @@
 
 namespace gpushm::abi {
 
-ucs_status_t MemoryDomain::mem_alloc(size_t &, void *&, ucs_memory_type_t, uct_mem_h &) {
-    return UCS_ERR_UNSUPPORTED;
-}
-
-ucs_status_t MemoryDomain::mem_free(uct_mem_h) {
-    return UCS_ERR_UNSUPPORTED;
-}
-
-ucs_status_t MemoryDomain::mem_query(const void *, size_t, MemoryAttributes &) {
-    return UCS_ERR_UNSUPPORTED;
-}
-
 namespace {
 
 /** Begins with the members of struct uct_md (src/uct/base/uct_md.h, UCX 1.13 to 1.23). */
@@ -56,27 +44,26 @@ ucs_status_t query(uct_md_h md, void *md_attr) {
     const Layout &layout = *running().layout;
     const StructLayout<F> &fields = layout.md_attr;
     // UCX 1.13 does not clear the struct before. It sets field_mask and component_name itself.
+    const auto set = [&](F field, const auto &value) { store(md_attr, fields, field, value); };
     for (F field : {F::reg_nonblock_mem_types, F::gva_mem_types, F::dmabuf_mem_types}) {
-        store(md_attr, fields, field, uint64_t{0});
+        set(field, uint64_t{0});
     }
-    store(md_attr, fields, F::exported_mkey_packed_size, size_t{0});
-    store(md_attr, fields, F::required_mem_flags, uint8_t{0});
-    store(md_attr, fields, F::reg_alignment, size_t{1});
-    store(md_attr, fields, F::reg_cost, ucs_linear_func_t{attributes.reg_overhead, 0});
-    store(md_attr, fields, F::max_alloc,
-          attributes.alloc_mem_types != 0 ? UINT64_MAX : uint64_t{0});
-    store(md_attr, fields, F::max_reg, SIZE_MAX);
-    store(md_attr, fields, F::flags, md_flags(layout, attributes.flags));
-    store(md_attr, fields, F::reg_mem_types, attributes.reg_mem_types);
-    store(md_attr, fields, F::cache_mem_types, attributes.reg_mem_types);
-    store(md_attr, fields, F::access_mem_types, attributes.access_mem_types);
-    store(md_attr, fields, F::detect_mem_types, attributes.detect_mem_types);
-    store(md_attr, fields, F::alloc_mem_types, attributes.alloc_mem_types);
-    store(md_attr, fields, F::rkey_packed_size,
-          kRkeyHeaderSize + memory_domain(md).rkey_packed_size());
+    set(F::exported_mkey_packed_size, size_t{0});
+    set(F::required_mem_flags, uint8_t{0});
+    set(F::reg_alignment, size_t{1});
+    set(F::reg_cost, ucs_linear_func_t{attributes.reg_overhead, 0});
+    set(F::max_alloc, attributes.alloc_mem_types != 0 ? UINT64_MAX : uint64_t{0});
+    set(F::max_reg, SIZE_MAX);
+    set(F::flags, md_flags(layout, attributes.flags));
+    set(F::reg_mem_types, attributes.reg_mem_types);
+    set(F::cache_mem_types, attributes.reg_mem_types);
+    set(F::access_mem_types, attributes.access_mem_types);
+    set(F::detect_mem_types, attributes.detect_mem_types);
+    set(F::alloc_mem_types, attributes.alloc_mem_types);
+    set(F::rkey_packed_size, kRkeyHeaderSize + memory_domain(md).rkey_packed_size());
     std::array<unsigned char, 128> all_cpus;
     all_cpus.fill(0xff);
-    store(md_attr, fields, F::local_cpus, all_cpus);
+    set(F::local_cpus, all_cpus);
     return UCS_OK;
 }
 

@@ -38,16 +38,20 @@ public:
     virtual void query(MdAttributes &attributes) const = 0;
     /** Bytes of a key, at most 254; 0: the domain has no keys. Called for each message. */
     virtual size_t rkey_packed_size() const { return 0; }
-    virtual ucs_status_t mem_alloc(size_t &length, void *&address, ucs_memory_type_t mem_type,
-                                   uct_mem_h &memh);
-    virtual ucs_status_t mem_free(uct_mem_h memh);
+    virtual ucs_status_t mem_alloc(size_t & /*length*/, void *& /*address*/,
+                                   ucs_memory_type_t /*mem_type*/, uct_mem_h & /*memh*/) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    virtual ucs_status_t mem_free(uct_mem_h /*memh*/) { return UCS_ERR_UNSUPPORTED; }
     virtual ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) = 0;
     /** `invalidates`: peers may still use a key of the memory, and must not access it after this
      * call. The adapter then invokes the completion. */
     virtual ucs_status_t mem_dereg(uct_mem_h memh, bool invalidates) = 0;
     /** UCS_ERR_INVALID_ADDR if the domain does not know the memory. */
-    virtual ucs_status_t mem_query(const void *address, size_t length,
-                                   MemoryAttributes &attributes);
+    virtual ucs_status_t mem_query(const void * /*address*/, size_t /*length*/,
+                                   MemoryAttributes & /*attributes*/) {
+        return UCS_ERR_UNSUPPORTED;
+    }
     /** Writes exactly rkey_packed_size() bytes, to an unaligned address. Not called if that is 0.
      * The key is for [address, address + length), a part of the registered memory; null: UCX does
      * not say (before 1.16). */

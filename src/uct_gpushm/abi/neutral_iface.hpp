@@ -76,10 +76,11 @@ inline bool traces_messages(const Iface *iface) {
     return *iface->log_level >= static_cast<int>(UCS_LOG_LEVEL_TRACE_DATA);
 }
 
-/** Logs a message that is sent. The interface's tracer (uct_iface_set_am_tracer) gets the first
- * `length` of its `total` bytes, which the CPU must be able to read. invoke_am() logs messages that
- * are received. */
-void trace_sent_am(Iface *iface, uint8_t id, const void *data, size_t length, size_t total);
+/** Logs a message. The interface's tracer (uct_iface_set_am_tracer) gets the first `length` of its
+ * `total` bytes, which the CPU must be able to read. invoke_am() logs messages that are received.
+ */
+void trace_am(Iface *iface, uct_am_trace_type_t type, uint8_t id, const void *data, size_t length,
+              size_t total);
 
 /** Logs a transfer of `length` bytes. */
 void trace_transfer(const char *operation, size_t length);

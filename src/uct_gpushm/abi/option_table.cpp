@@ -56,20 +56,20 @@ public:
              const Parser &parser) {
         using F = ConfigOptionField;
         void *entry = bytes_.data() + count_++ * layout_.size();
-        store(entry, layout_, F::name, name);
-        store(entry, layout_, F::dfl_value, value);
-        store(entry, layout_, F::doc, documentation);
-        store(entry, layout_, F::offset, offset);
-        store(entry, layout_, F::parser_read, function(parser.read));
-        store(entry, layout_, F::parser_write,
-              parser.write != nullptr ? function(parser.write) : nullptr);
-        store(entry, layout_, F::parser_clone, function(parser.clone));
-        store(entry, layout_, F::parser_release, function(parser.release));
-        store(entry, layout_, F::parser_help, function(parser.help));
+        const auto set = [&](F field, const auto &value) { store(entry, layout_, field, value); };
+        set(F::name, name);
+        set(F::dfl_value, value);
+        set(F::doc, documentation);
+        set(F::offset, offset);
+        set(F::parser_read, function(parser.read));
+        set(F::parser_write, parser.write != nullptr ? function(parser.write) : nullptr);
+        set(F::parser_clone, function(parser.clone));
+        set(F::parser_release, function(parser.release));
+        set(F::parser_help, function(parser.help));
         if (layout_.has(F::parser_doc)) {
-            store(entry, layout_, F::parser_doc, function("ucs_config_doc_nop"));
+            set(F::parser_doc, function("ucs_config_doc_nop"));
         }
-        store(entry, layout_, F::parser_arg, parser.argument);
+        set(F::parser_arg, parser.argument);
     }
 
     std::vector<unsigned char> take() { return std::move(bytes_); }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 
 namespace gpushm::abi {
 namespace {
@@ -27,58 +28,40 @@ struct __attribute__((packed)) AtomicHeader {
 constexpr unsigned kAtomicRequest = 20;  // UCP_AM_ID_ATOMIC_REQ, src/ucp/core/ucp_types.h
 constexpr size_t kMaxOperands = 16;      // bytes: compare-and-swap of 8 has two
 
-struct Interception {
-    uct_am_callback_t original;
-    bool (*is_foreign)(const AtomicRequest &request);
-    void (*serve)(const AtomicRequest &request, AtomicHandler &handler);
-};
-
-/** Set before a worker copies the handler from UCP's table. */
-Interception interception;
-
-class UcpAtomicHandler final : public AtomicHandler {
-public:
-    UcpAtomicHandler(void *worker, const void *message, size_t length)
-        : worker_(worker), length_(length) {
-        memcpy(message_, message, length);
-    }
-    void run_at(void *address) override {
-        const auto value = reinterpret_cast<uint64_t>(address);
-        memcpy(message_ + offsetof(AtomicHeader, address), &value, sizeof(value));
-        interception.original(worker_, message_, length_, 0);
-    }
-
-private:
-    void *worker_;
-    size_t length_;
-    unsigned char message_[sizeof(AtomicHeader) + kMaxOperands];
-};
+uct_am_callback_t original;
+bool (*serve_request)(const AtomicRequest &request, const RunAtomicAt &run_at);
 
 ucs_status_t on_atomic_request(void *worker, void *message, size_t length, unsigned flags) {
     AtomicHeader header;
-    if (length >= sizeof(header) && length <= sizeof(header) + kMaxOperands) {
+    unsigned char changed[sizeof(header) + kMaxOperands];
+    if (length >= sizeof(header) && length <= sizeof(changed)) {
         memcpy(&header, message, sizeof(header));
-        const AtomicRequest request = {reinterpret_cast<void *>(header.address), header.length};
-        if (interception.is_foreign(request)) {
-            UcpAtomicHandler handler(worker, message, length);
-            interception.serve(request, handler);
+        const auto run_at = [&](void *address) {
+            const auto value = reinterpret_cast<uint64_t>(address);
+            memcpy(changed, message, length);
+            memcpy(changed + offsetof(AtomicHeader, address), &value, sizeof(value));
+            original(worker, changed, length, 0);
+        };
+        if (serve_request({reinterpret_cast<void *>(header.address), header.length},
+                          std::cref(run_at))) {
             return UCS_OK;  // like UCP's own handler: the message is not kept
         }
     }
-    return interception.original(worker, message, length, flags);
+    return original(worker, message, length, flags);
 }
 
 }  // namespace
 
-bool intercept_atomics(bool (*is_foreign)(const AtomicRequest &request),
-                       void (*serve)(const AtomicRequest &request, AtomicHandler &handler)) {
+bool intercept_atomics(bool (*serve)(const AtomicRequest &request, const RunAtomicAt &run_at)) {
     auto *handlers = static_cast<AmHandler **>(running().am_handlers);
     AmHandler *handler = handlers != nullptr ? handlers[kAtomicRequest] : nullptr;
     if (handler == nullptr || handler->callback == nullptr) {
         return false;
     }
     if (handler->callback != on_atomic_request) {
-        interception = {handler->callback, is_foreign, serve};
+        // A worker copies the handler from UCP's table.
+        original = handler->callback;
+        serve_request = serve;
         handler->callback = on_atomic_request;
     }
     return true;

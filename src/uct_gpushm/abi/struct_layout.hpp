@@ -20,9 +20,7 @@ class StructLayout {
 public:
     static constexpr size_t kFieldCount = static_cast<size_t>(Field::field_count);
 
-    constexpr StructLayout() : StructLayout(0) {}
-
-    constexpr explicit StructLayout(size_t size) : size_(size) {
+    constexpr StructLayout() {
         for (size_t i = 0; i < kFieldCount; ++i) {
             offsets_[i] = kAbsent;
         }
@@ -59,6 +57,13 @@ public:
         return insert(field, size_, width);
     }
 
+    /** Appends pointers or words from `first` to `last` in the order of the enum. */
+    constexpr StructLayout &append_words(Field first, Field last) {
+        for (auto i = static_cast<size_t>(first); i <= static_cast<size_t>(last); ++i) {
+            append(static_cast<Field>(i));
+        }
+        return *this;
+    }
     constexpr StructLayout &remove(Field field, size_t width = sizeof(void *)) {
         const size_t removed = (*this)[field];
         offsets_[static_cast<size_t>(field)] = kAbsent;
@@ -84,7 +89,7 @@ public:
     }
 
 private:
-    size_t size_;
+    size_t size_ = 0;
     std::array<size_t, kFieldCount> offsets_{};
 };
 
@@ -113,6 +118,15 @@ T load(const void *object, size_t offset) {
 template <typename T>
 void store(void *object, size_t offset, const T &value) {
     std::memcpy(static_cast<unsigned char *>(object) + offset, &value, sizeof(value));
+}
+
+/** A field of a struct with a field_mask; `otherwise` if its bit is not set. */
+template <typename T, typename Field>
+T load_if_set(const void *object, const StructLayout<Field> &layout, Field field,
+              T otherwise = T()) {
+    return (load<uint64_t>(object, 0) & layout.mask_bit(field)) != 0
+               ? load<T>(object, layout[field])
+               : otherwise;
 }
 
 /** Stores a field unless the running layout lacks it. */
