@@ -6,7 +6,7 @@
 #include "core/base/unique_fd.hpp"
 #include "core/copy/copy_any.hpp"
 #include "uct_gpushm/abi/abi.hpp"
-#include "uct_gpushm/addresses.hpp"
+#include "uct_gpushm/common_ops.hpp"
 #include "uct_gpushm/status.hpp"
 #include "uct_gpushm/ucx_callback.hpp"
 
@@ -155,9 +155,7 @@ ucs_status_t ep_check(uct_ep_h, unsigned, uct_completion_t *) {
 // ---------------------------------------------------------------- interface
 
 ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
-    abi::iface_query_defaults(&self(iface)->super, attr);
-    attr->iface_addr_len = sizeof(InterfaceAddress);
-    attr->device_addr_len = sizeof(DeviceAddress);
+    query_common(&self(iface)->super, attr);
     attr->cap.flags = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_PUT_SHORT |
                       UCT_IFACE_FLAG_GET_SHORT | UCT_IFACE_FLAG_PUT_ZCOPY |
                       UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING |
@@ -167,17 +165,10 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
         UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
     attr->cap.put.max_short = UINT_MAX;
     attr->cap.get.max_short = UINT_MAX;
-    attr->cap.put.max_zcopy = SIZE_MAX;
-    attr->cap.get.max_zcopy = SIZE_MAX;
-    attr->cap.put.max_iov = attr->cap.get.max_iov = 1;
-    attr->cap.put.opt_zcopy_align = attr->cap.get.opt_zcopy_align = 1;
-    attr->cap.put.align_mtu = attr->cap.get.align_mtu = 1;
     // One copy between pinned memory and a GPU: doc/decisions/uct_gpushm-cost-model.md.
     attr->latency.c = 2e-6;
-    attr->latency.m = 0;
     attr->overhead = 4e-6;
     attr->bandwidth.dedicated = 50e9;
-    attr->bandwidth.shared = 0;
     return UCS_OK;
 }
 
@@ -194,12 +185,6 @@ void estimate_perf(uct_iface_h, abi::PerfEstimate &estimate) {
         estimate.operation == abi::Operation::get_zcopy) {
         estimate.bandwidth_dedicated = kBounceBandwidth;
     }
-}
-
-ucs_status_t get_device_address(uct_iface_h, uct_device_addr_t *addr) {
-    const DeviceAddress address = local_device_address(InterfaceKind::memory_copy);
-    memcpy(addr, &address, sizeof(address));
-    return UCS_OK;
 }
 
 ucs_status_t get_address(uct_iface_h, uct_iface_addr_t *addr) {
@@ -283,7 +268,7 @@ uct_iface_ops_t make_ops() {
     ops.iface_event_arm = ucx_callback<event_arm>;
     ops.iface_close = ucx_callback<close>;
     ops.iface_query = ucx_callback<iface_query>;
-    ops.iface_get_device_address = ucx_callback<get_device_address>;
+    ops.iface_get_device_address = ucx_callback<get_device_address<InterfaceKind::memory_copy>>;
     ops.iface_get_address = ucx_callback<get_address>;
     return ops;
 }

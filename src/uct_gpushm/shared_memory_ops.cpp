@@ -10,7 +10,7 @@
 #include "core/reclaim/kernel_preload.hpp"
 #include "core/standby/standby_registry.hpp"
 #include "openmpi/settings/settings.hpp"
-#include "uct_gpushm/addresses.hpp"
+#include "uct_gpushm/common_ops.hpp"
 #include "uct_gpushm/config.hpp"
 #include "uct_gpushm/cost_model.hpp"
 #include "uct_gpushm/endpoint_ops.hpp"
@@ -34,9 +34,7 @@ SharedMemoryInterface *self(uct_iface_h iface) {
 // ---------------------------------------------------------------- properties
 
 ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
-    abi::iface_query_defaults(&self(iface)->super, attr);
-    attr->iface_addr_len = sizeof(InterfaceAddress);
-    attr->device_addr_len = sizeof(DeviceAddress);
+    query_common(&self(iface)->super, attr);
     attr->cap.flags = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_AM_SHORT |
                       UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY | UCT_IFACE_FLAG_PUT_ZCOPY |
                       UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_PENDING |
@@ -53,17 +51,11 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
     attr->cap.am.max_hdr = kMaxHeader;
     attr->cap.am.max_iov = kMaxPieces;
     attr->cap.am.opt_zcopy_align = attr->cap.am.align_mtu = 1;
-    attr->cap.put.max_zcopy = attr->cap.get.max_zcopy = SIZE_MAX;
-    attr->cap.put.max_iov = attr->cap.get.max_iov = 1;
-    attr->cap.put.opt_zcopy_align = attr->cap.get.opt_zcopy_align = 1;
-    attr->cap.put.align_mtu = attr->cap.get.align_mtu = 1;
     // The latency and overhead of UCX's own shared memory (src/uct/sm/mm/base/mm_iface.c). A higher
     // bandwidth than its 12179 MB/s, and the priority, make UCP prefer this interface.
     attr->latency.c = 80e-9;
-    attr->latency.m = 0;
     attr->overhead = 10e-9;
     attr->bandwidth.dedicated = interface_bandwidth();
-    attr->bandwidth.shared = 0;
     attr->priority = 1;
     attr->dev_num_paths = device_paths();
     return UCS_OK;
@@ -71,12 +63,6 @@ ucs_status_t iface_query(uct_iface_h iface, uct_iface_attr_t *attr) {
 
 void estimate_perf(uct_iface_h, abi::PerfEstimate &estimate) {
     estimate_shared_memory_cost(estimate);
-}
-
-ucs_status_t get_device_address(uct_iface_h, uct_device_addr_t *addr) {
-    const DeviceAddress address = local_device_address(InterfaceKind::shared_memory);
-    memcpy(addr, &address, sizeof(address));
-    return UCS_OK;
 }
 
 ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t *addr) {
@@ -220,7 +206,7 @@ uct_iface_ops_t make_ops() {
     ops.iface_event_arm = ucx_callback<event_arm>;
     ops.iface_close = ucx_callback<close>;
     ops.iface_query = ucx_callback<iface_query>;
-    ops.iface_get_device_address = ucx_callback<get_device_address>;
+    ops.iface_get_device_address = ucx_callback<get_device_address<InterfaceKind::shared_memory>>;
     ops.iface_get_address = ucx_callback<get_address>;
     return ops;
 }

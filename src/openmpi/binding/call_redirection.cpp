@@ -105,12 +105,12 @@ bool is_read_only(const dl_phdr_info &object, const void *place) {
                        });
 }
 
-/** False: the loader has changed code there (DT_TEXTREL). */
-bool is_in_data(const dl_phdr_info &object, const void *place) {
-    const auto offset = reinterpret_cast<ElfW(Addr)>(place) - object.dlpi_addr;
+/** Whether the address is in memory of the object that has these rights (PF_W), or any. */
+bool contains(const dl_phdr_info &object, const void *address, uint32_t rights = 0) {
+    const auto offset = reinterpret_cast<ElfW(Addr)>(address) - object.dlpi_addr;
     return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
-                       [offset](const ElfW(Phdr) & header) {
-                           return header.p_type == PT_LOAD && (header.p_flags & PF_W) != 0 &&
+                       [&](const ElfW(Phdr) & header) {
+                           return header.p_type == PT_LOAD && (header.p_flags & rights) == rights &&
                                   offset - header.p_vaddr < header.p_memsz;
                        });
 }
@@ -139,15 +139,6 @@ const ElfW(Dyn) * dynamic_section(const dl_phdr_info &object) {
         }
     }
     return nullptr;
-}
-
-bool contains(const dl_phdr_info &object, const void *address) {
-    const auto offset = reinterpret_cast<ElfW(Addr)>(address) - object.dlpi_addr;
-    return std::any_of(object.dlpi_phdr, object.dlpi_phdr + object.dlpi_phnum,
-                       [offset](const ElfW(Phdr) & header) {
-                           return header.p_type == PT_LOAD &&
-                                  offset - header.p_vaddr < header.p_memsz;
-                       });
 }
 
 const char *file_name(const dl_phdr_info &object) {
@@ -304,7 +295,8 @@ private:
 
     /** False: the program has changed the pointer, which then stays. */
     static bool points_to(const void *original, const dl_phdr_info &object, void *const *place) {
-        return original != nullptr && is_in_data(object, place) &&
+        // A place outside of writable data is in code that the loader has changed (DT_TEXTREL).
+        return original != nullptr && contains(object, place, PF_W) &&
                __atomic_load_n(place, __ATOMIC_RELAXED) == original;
     }
 };

@@ -10,28 +10,20 @@
 namespace gpushm::openmpi {
 namespace {
 
-struct Paths {
-    std::string opal;
-    std::string mpi;
+struct Search {
+    std::initializer_list<const char *> names;
+    std::string path;
 };
 
-bool begins_with(const char *text, const char *beginning) {
-    return strncmp(text, beginning, strlen(beginning)) == 0;
-}
-
 int note_path(dl_phdr_info *object, size_t, void *argument) {
-    auto *paths = static_cast<Paths *>(argument);
+    auto &search = *static_cast<Search *>(argument);
     const char *slash = strrchr(object->dlpi_name, '/');
-    if (slash != nullptr && begins_with(slash, "/libopen-pal.so")) {
-        paths->opal = object->dlpi_name;
-    } else if (slash != nullptr && begins_with(slash, "/libmpi.so")) {
-        paths->mpi = object->dlpi_name;
+    for (const char *name : search.names) {
+        if (slash != nullptr && strncmp(slash + 1, name, strlen(name)) == 0) {
+            search.path = object->dlpi_name;
+        }
     }
     return 0;
-}
-
-void *open_loaded(const std::string &path) {
-    return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
 
 /** Whether an address of a function is that of a stub in a program without PIE, which calls the
@@ -64,7 +56,7 @@ void *find_behind_program(void *library, const char *name) {
     }
     void *found = nullptr;
     while (found == nullptr && (object = object->l_next) != nullptr) {
-        if (void *const handle = open_loaded(object->l_name)) {
+        if (void *const handle = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD)) {
             void *const symbol = dlsym(handle, name);
             found = is_defined_in(object, symbol) ? symbol : nullptr;
             dlclose(handle);
@@ -75,11 +67,15 @@ void *find_behind_program(void *library, const char *name) {
 
 }  // namespace
 
+void *open_loaded_library(std::initializer_list<const char *> names) {
+    Search search = {names, {}};
+    dl_iterate_phdr(note_path, &search);
+    return search.path.empty() ? nullptr : dlopen(search.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+}
+
 bool OpenMpiLibrary::find(OpenMpiLibrary *library) {
-    Paths paths;
-    dl_iterate_phdr(note_path, &paths);
-    library->opal_ = open_loaded(paths.opal);
-    library->mpi_ = open_loaded(paths.mpi);
+    library->opal_ = open_loaded_library({"libopen-pal.so"});
+    library->mpi_ = open_loaded_library({"libmpi.so"});
     return library->opal_ != nullptr && library->mpi_ != nullptr;
 }
 

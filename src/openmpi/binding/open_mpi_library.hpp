@@ -6,8 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 namespace gpushm::openmpi {
+
+/** A dlopen() handle of a loaded library whose file name begins with one of `names`; null: there is
+ * none. */
+void *open_loaded_library(std::initializer_list<const char *> names);
 
 /** The libraries of the Open MPI that is loaded. */
 class OpenMpiLibrary {

@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/binding/ucp_functions.hpp"
 
-#include <link.h>
-
-#include <cstring>
+#include "openmpi/binding/open_mpi_library.hpp"
 
 namespace gpushm::openmpi {
 namespace {
 
 UcpFunctions functions;
-
-/** Also finds libucp-<number>.so.0, the name in packages of Python's index. */
-int note_path(dl_phdr_info *object, size_t, void *argument) {
-    const char *slash = strrchr(object->dlpi_name, '/');
-    if (slash != nullptr &&
-        (strncmp(slash, "/libucp.so", 10) == 0 || strncmp(slash, "/libucp-", 8) == 0)) {
-        *static_cast<std::string *>(argument) = object->dlpi_name;
-    }
-    return 0;
-}
 
 bool find_functions(void *library) {
     return find_function(library, "ucp_tag_send_nbx", &functions.tag_send_nbx) &&
@@ -38,9 +26,8 @@ bool find_functions(void *library) {
 }  // namespace
 
 void *open_loaded_libucp() {
-    std::string path;
-    dl_iterate_phdr(note_path, &path);
-    return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    // libucp-<number>.so.0 is the name in packages of Python's index.
+    return open_loaded_library({"libucp.so", "libucp-"});
 }
 
 const UcpFunctions &ucp() {

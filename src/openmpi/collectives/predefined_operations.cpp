@@ -32,13 +32,13 @@ constexpr std::array<const char *, 12> kSymbols = {
 constexpr std::array<size_t, 3> kTypes = {41, 43, 44};
 constexpr size_t kMaxTypes = 44;
 
-/** The functions of Open MPI that were replaced. */
-struct Originals {
+/** The functions of an operation, by the number of the type. */
+struct Functions {
     TwoBuffers two[kMaxTypes];
     ThreeBuffers three[kMaxTypes];
 };
 
-Originals originals[kSymbols.size()];
+Functions originals[kSymbols.size()];  // of Open MPI, which were replaced
 
 char *bytes(const void *address) {
     return static_cast<char *>(const_cast<void *>(address));
@@ -134,26 +134,17 @@ void reduce_three(const void *first, const void *second, void *out, int *count, 
 
 /** A function for each operation and type, because Open MPI does not pass them. */
 template <size_t Operation, size_t... Type>
-constexpr std::array<TwoBuffers, sizeof...(Type)> two_of(std::index_sequence<Type...>) {
-    return {no_throw_call<reduce_two<Operation, Type>, OpalFailure>...};
+constexpr Functions functions_of(std::index_sequence<Type...>) {
+    return {{no_throw_call<reduce_two<Operation, Type>, OpalFailure>...},
+            {no_throw_call<reduce_three<Operation, Type>, OpalFailure>...}};
 }
-template <size_t Operation, size_t... Type>
-constexpr std::array<ThreeBuffers, sizeof...(Type)> three_of(std::index_sequence<Type...>) {
-    return {no_throw_call<reduce_three<Operation, Type>, OpalFailure>...};
-}
-using AllTypes = std::make_index_sequence<kMaxTypes>;
 
 template <size_t... Operation>
-constexpr auto all_two(std::index_sequence<Operation...>) {
-    return std::array{two_of<Operation>(AllTypes())...};
+constexpr auto functions_of_all(std::index_sequence<Operation...>) {
+    return std::array{functions_of<Operation>(std::make_index_sequence<kMaxTypes>())...};
 }
-template <size_t... Operation>
-constexpr auto all_three(std::index_sequence<Operation...>) {
-    return std::array{three_of<Operation>(AllTypes())...};
-}
-using AllOperations = std::make_index_sequence<kSymbols.size()>;
-constexpr auto kTwo = all_two(AllOperations());
-constexpr auto kThree = all_three(AllOperations());
+
+constexpr auto kReplacements = functions_of_all(std::make_index_sequence<kSymbols.size()>());
 
 bool all_there(void *const *modules, size_t types) {
     return std::find(modules, modules + types, nullptr) == modules + types;
@@ -197,8 +188,8 @@ void replace_all(const OmpiOperation &operation, size_t index, size_t types) {
     void **two = operation.functions();
     void **three = operation.three_buffer_functions(types);
     for (size_t type = 0; type < types; ++type) {
-        replace(&two[type], kTwo[index][type], &originals[index].two[type]);
-        replace(&three[type], kThree[index][type], &originals[index].three[type]);
+        replace(&two[type], kReplacements[index].two[type], &originals[index].two[type]);
+        replace(&three[type], kReplacements[index].three[type], &originals[index].three[type]);
     }
 }
 

@@ -122,9 +122,7 @@ ucs_status_t AttachedRegions::detach(const void *address) {
         return UCS_ERR_NO_ELEM;
     }
     auto gone = regions_.extract(region);  // a new log begins with regions_
-    const ucs_status_t status =
-        gone.mapped().length > 0 ? tell({gone.key(), std::move(gone.mapped())}, false) : UCS_OK;
-    return status;
+    return gone.mapped().length > 0 ? tell({gone.key(), std::move(gone.mapped())}, false) : UCS_OK;
 }
 
 /** Logs a region that was attached and is in regions_, or that was detached and is not. */

@@ -24,30 +24,25 @@ Kept &kept() {
     return *instance;
 }
 
-HostMirror mirror_of(Operand *operand) {
+/** False: the operand is in host memory. Otherwise it becomes a mirror at the end of `mirrors`. */
+bool replace(Operand *operand, std::vector<HostMirror> *mirrors) {
     HostMirror mirror(operand->type, operand->count, const_cast<void *>(operand->address));
+    if (mirror.base() == operand->address) {
+        return false;
+    }
     operand->address = mirror.base();
-    return mirror;
+    mirrors->push_back(std::move(mirror));
+    return true;
 }
 
 }  // namespace
 
 bool StagedTransfer::copy_source(Operand *operand) {
-    const void *const original = operand->address;
-    HostMirror mirror = mirror_of(operand);
-    if (operand->address == original) {
-        return true;
-    }
-    sources_.push_back(std::move(mirror));
-    return sources_.back().load(kOperation);
+    return !replace(operand, &sources_) || sources_.back().load(kOperation);
 }
 
 void StagedTransfer::copy_destination(Operand *operand) {
-    const void *const original = operand->address;
-    HostMirror mirror = mirror_of(operand);
-    if (operand->address != original) {
-        destinations_.push_back(std::move(mirror));
-    }
+    replace(operand, &destinations_);
 }
 
 void StagedTransfer::deliver() const {

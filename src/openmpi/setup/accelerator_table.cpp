@@ -67,25 +67,22 @@ int check_address(const void *address, int *device, uint64_t *flags) {
     return 1;
 }
 
-int copy(int, int, void *destination, const void *source, size_t length, int) {
-    return copy_any(destination, source, length) == Status::ok ? 0 : kError;
-}
+// `Stream` is void * in the forms that are asynchronous, which return when they are complete, or
+// nothing.
 
-int copy_async(int, int, void *destination, const void *source, size_t length, void *, int) {
+template <typename... Stream>
+int copy(int, int, void *destination, const void *source, size_t length, Stream..., int) {
     return copy_any(destination, source, length) == Status::ok ? 0 : kError;
 }
 
 /** The ranges may overlap. */
-int move(int, int, void *destination, const void *source, size_t length, int) {
+template <typename... Stream>
+int move(int, int, void *destination, const void *source, size_t length, Stream..., int) {
     std::vector<char> between(length);
     return copy_any(between.data(), source, length) == Status::ok &&
                    copy_any(destination, between.data(), length) == Status::ok
                ? 0
                : kError;
-}
-
-int move_async(int, int, void *destination, const void *source, size_t length, void *, int) {
-    return move(0, 0, destination, source, length, 0);
 }
 
 size_t bytes_of_variable(void *variable) {
@@ -138,12 +135,12 @@ void fill_accelerator_table(const OpenMpiLibrary &library) {
     if (table[kCheckAddress] == entry<check_address>()) {
         return;
     }
-    table[layout->mem_copy_async] = entry<copy_async>();
-    table[layout->mem_copy] = entry<copy>();
+    table[layout->mem_copy_async] = entry<copy<void *>>();
+    table[layout->mem_copy] = entry<copy<>>();
     if (layout->mem_move_async != 0) {
-        table[layout->mem_move_async] = entry<move_async>();
+        table[layout->mem_move_async] = entry<move<void *>>();
     }
-    table[layout->mem_move] = entry<move>();
+    table[layout->mem_move] = entry<move<>>();
     table[kCheckAddress] = entry<check_address>();
     memcpy(name, "cuda", sizeof("cuda"));
 }

@@ -6,6 +6,7 @@
 
 #include "uct_gpushm/abi/ucx_objects.hpp"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -42,12 +43,8 @@ public:
     }
     bool has(uct_worker_h worker) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        for (const auto &entry : open_) {
-            if (entry.second.worker == worker) {
-                return true;
-            }
-        }
-        return false;
+        return std::any_of(open_.begin(), open_.end(),
+                           [worker](const auto &entry) { return entry.second.worker == worker; });
     }
 
 private:
@@ -111,10 +108,7 @@ uct_md_h open_first_domain(uct_component_h component) {
     return status == UCS_OK ? md : nullptr;
 }
 
-}  // namespace
-
-CudaCopy *CudaCopy::open() {
-    const Layout &layout = *running().layout;
+const CudaCopy *open_cuda_copy() {
     unsigned char *component = find_component(running(), kComponentName);
     uct_md_h md = component != nullptr
                       ? open_first_domain(reinterpret_cast<uct_component_h>(component))
@@ -122,26 +116,21 @@ CudaCopy *CudaCopy::open() {
     if (md == nullptr) {
         return nullptr;
     }
-    auto *cuda_copy = new CudaCopy;
-    cuda_copy->md_ = md;
-    const auto *ops = load<const unsigned char *>(md, 0);  // struct uct_md, src/uct/base/uct_md.h
-    cuda_copy->mem_query_ =
-        load<decltype(cuda_copy->mem_query_)>(ops, layout.md_ops[MdOp::mem_query]);
     watch_interfaces(component);
-    return cuda_copy;
+    const auto *ops = load<const unsigned char *>(md, 0);  // struct uct_md, src/uct/base/uct_md.h
+    const size_t mem_query = running().layout->md_ops[MdOp::mem_query];
+    return new CudaCopy{md, load<decltype(CudaCopy::mem_query)>(ops, mem_query)};
 }
 
-CudaCopy *CudaCopy::get() {
-    static CudaCopy *const cuda_copy = open();
-    return cuda_copy;
-}
+}  // namespace
 
-ucs_status_t CudaCopy::mem_query(const void *address, size_t length, void *mem_attr) {
-    return mem_query_(md_, address, length, mem_attr);
+const CudaCopy *cuda_copy() {
+    static const CudaCopy *const opened = open_cuda_copy();
+    return opened;
 }
 
 void look_for_cuda_copy() {
-    CudaCopy::get();
+    cuda_copy();
 }
 
 bool has_cuda_copy(uct_worker_h worker) {

@@ -138,8 +138,8 @@ constexpr int kNoDmabuf = -1;           // UCT_DMABUF_FD_INVALID, src/uct/api/uc
 constexpr uint8_t kMemRegistrable = 1;  // UCS_MEM_FLAG_REGISTRABLE, since 1.22
 
 ucs_status_t mem_query(uct_md_h md, const void *address, size_t length, void *mem_attr) {
-    if (CudaCopy *cuda_copy = CudaCopy::get()) {
-        return cuda_copy->mem_query(address, length, mem_attr);
+    if (const CudaCopy *found = cuda_copy()) {
+        return found->mem_query(found->md, address, length, mem_attr);
     }
     MemoryAttributes attributes;
     const ucs_status_t status =
