@@ -5,60 +5,13 @@
 #include "openmpi/binding/opal_datatype.hpp"
 
 #include <array>
+#include <initializer_list>
 #include <unordered_map>
 
 namespace gpushm::openmpi {
 namespace {
 
 enum class Numbers { with_sign, without_sign, floating, complex };
-
-struct Known {
-    const char *symbol;
-    Numbers numbers;
-};
-
-// Without MPI_UNSIGNED_LONG, which Open MPI compares as signed, and MPI_OFFSET, which it compares
-// as unsigned (ompi/op/op.c of 4.1 and 5.0).
-constexpr Known kKnown[] = {{"ompi_mpi_signed_char", Numbers::with_sign},
-                            {"ompi_mpi_unsigned_char", Numbers::without_sign},
-                            {"ompi_mpi_byte", Numbers::without_sign},
-                            {"ompi_mpi_short", Numbers::with_sign},
-                            {"ompi_mpi_unsigned_short", Numbers::without_sign},
-                            {"ompi_mpi_int", Numbers::with_sign},
-                            {"ompi_mpi_unsigned", Numbers::without_sign},
-                            {"ompi_mpi_long", Numbers::with_sign},
-                            {"ompi_mpi_long_long_int", Numbers::with_sign},
-                            {"ompi_mpi_unsigned_long_long", Numbers::without_sign},
-                            {"ompi_mpi_int8_t", Numbers::with_sign},
-                            {"ompi_mpi_uint8_t", Numbers::without_sign},
-                            {"ompi_mpi_int16_t", Numbers::with_sign},
-                            {"ompi_mpi_uint16_t", Numbers::without_sign},
-                            {"ompi_mpi_int32_t", Numbers::with_sign},
-                            {"ompi_mpi_uint32_t", Numbers::without_sign},
-                            {"ompi_mpi_int64_t", Numbers::with_sign},
-                            {"ompi_mpi_uint64_t", Numbers::without_sign},
-                            {"ompi_mpi_aint", Numbers::with_sign},
-                            {"ompi_mpi_count", Numbers::with_sign},
-                            {"ompi_mpi_float", Numbers::floating},
-                            {"ompi_mpi_double", Numbers::floating},
-                            {"ompi_mpi_integer", Numbers::with_sign},
-                            {"ompi_mpi_integer1", Numbers::with_sign},
-                            {"ompi_mpi_integer2", Numbers::with_sign},
-                            {"ompi_mpi_integer4", Numbers::with_sign},
-                            {"ompi_mpi_integer8", Numbers::with_sign},
-                            {"ompi_mpi_real", Numbers::floating},
-                            {"ompi_mpi_real4", Numbers::floating},
-                            {"ompi_mpi_real8", Numbers::floating},
-                            {"ompi_mpi_dblprec", Numbers::floating},
-                            {"ompi_mpi_c_complex", Numbers::complex},
-                            {"ompi_mpi_c_float_complex", Numbers::complex},
-                            {"ompi_mpi_c_double_complex", Numbers::complex},
-                            {"ompi_mpi_cxx_cplex", Numbers::complex},
-                            {"ompi_mpi_cxx_dblcplex", Numbers::complex},
-                            {"ompi_mpi_cplex", Numbers::complex},
-                            {"ompi_mpi_dblcplex", Numbers::complex},
-                            {"ompi_mpi_complex8", Numbers::complex},
-                            {"ompi_mpi_complex16", Numbers::complex}};
 
 using Types = std::unordered_map<const void *, ElementNumbers>;
 
@@ -89,19 +42,40 @@ std::optional<ElementType> with_size(Numbers numbers, size_t bytes) {
     }
 }
 
-}  // namespace
-
-void find_element_types(const OpenMpiLibrary &library) {
-    for (const Known &known : kKnown) {
-        const void *datatype = library.as_bound(known.symbol);
-        const size_t count = known.numbers == Numbers::complex ? 2 : 1;
+/** Leaves out what this Open MPI does not have. */
+void add_types(const OpenMpiLibrary &library, Numbers numbers,
+               std::initializer_list<const char *> symbols) {
+    const size_t count = numbers == Numbers::complex ? 2 : 1;
+    for (const char *symbol : symbols) {
+        const void *datatype = library.as_bound(symbol);
         const std::optional<ElementType> type =
-            datatype != nullptr ? with_size(known.numbers, OpalDatatype(datatype).size() / count)
+            datatype != nullptr ? with_size(numbers, OpalDatatype(datatype).size() / count)
                                 : std::nullopt;
         if (type) {
             types()[datatype] = {*type, count};
         }
     }
+}
+
+}  // namespace
+
+void find_element_types(const OpenMpiLibrary &library) {
+    add_types(library, Numbers::with_sign,
+              {"ompi_mpi_signed_char", "ompi_mpi_short", "ompi_mpi_int", "ompi_mpi_long",
+               "ompi_mpi_long_long_int", "ompi_mpi_int8_t", "ompi_mpi_int16_t", "ompi_mpi_int32_t",
+               "ompi_mpi_int64_t", "ompi_mpi_aint", "ompi_mpi_count", "ompi_mpi_integer",
+               "ompi_mpi_integer1", "ompi_mpi_integer2", "ompi_mpi_integer4", "ompi_mpi_integer8"});
+    add_types(library, Numbers::without_sign,
+              {"ompi_mpi_unsigned_char", "ompi_mpi_byte", "ompi_mpi_unsigned_short",
+               "ompi_mpi_unsigned", "ompi_mpi_unsigned_long_long", "ompi_mpi_uint8_t",
+               "ompi_mpi_uint16_t", "ompi_mpi_uint32_t", "ompi_mpi_uint64_t"});
+    add_types(library, Numbers::floating,
+              {"ompi_mpi_float", "ompi_mpi_double", "ompi_mpi_real", "ompi_mpi_real4",
+               "ompi_mpi_real8", "ompi_mpi_dblprec"});
+    add_types(library, Numbers::complex,
+              {"ompi_mpi_c_complex", "ompi_mpi_c_float_complex", "ompi_mpi_c_double_complex",
+               "ompi_mpi_cxx_cplex", "ompi_mpi_cxx_dblcplex", "ompi_mpi_cplex", "ompi_mpi_dblcplex",
+               "ompi_mpi_complex8", "ompi_mpi_complex16"});
 }
 
 std::optional<ElementNumbers> numbers_to_reduce(ReductionOperation operation,

@@ -1,31 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/datatypes/matched_receives.hpp"
 
-#include "openmpi/binding/foreign_struct.hpp"
+#include "uct_gpushm/abi/struct_layout.hpp"
 
+#include <cstddef>
 namespace gpushm::openmpi {
 namespace {
 
-/** An ompi_request_t (ompi/request/request.h of Open MPI 4.1, 5.0 and 6.0). */
-class Request : public ForeignStruct {
-public:
-    using ForeignStruct::ForeignStruct;
-
-    void *communicator() const { return get<void *>(kCommunicator); }
-    void set_communicator(void *comm) { set(kCommunicator, comm); }
-
-private:
-    static constexpr size_t kCommunicator = 152;
-};
-
-/** An ompi_message_t (ompi/message/message.h of Open MPI 4.1, 5.0 and 6.0). */
-class Message : public ForeignStruct {
-public:
-    using ForeignStruct::ForeignStruct;
-
-    /** Null for MPI_MESSAGE_NO_PROC. */
-    void *communicator() const { return get<void *>(64); }
-};
+/** The communicators in an ompi_request_t (ompi/request/request.h of Open MPI 4.1, 5.0 and 6.0) and
+ * in an ompi_message_t (ompi/message/message.h), where it is null for MPI_MESSAGE_NO_PROC. */
+constexpr size_t kOfRequest = 152;
+constexpr size_t kOfMessage = 64;
 
 struct State {
     int (*recv_init)(void *buffer, int count, void *type, int source, int tag, void *comm,
@@ -43,7 +28,7 @@ bool knows_requests() {
     if (known.recv_init(nullptr, 0, known.byte, 0, 0, known.comm_self, &request) != kMpiSuccess) {
         return false;
     }
-    const bool is_known = Request(request).communicator() == known.comm_self;
+    const bool is_known = abi::load<void *>(request, kOfRequest) == known.comm_self;
     known.request_free(&request);
     return is_known;
 }
@@ -51,10 +36,10 @@ bool knows_requests() {
 int imrecv(void *buffer, int count, void *type, void **message, void **request) {
     static const bool is_known = knows_requests();
     const bool has_message = is_known && message != nullptr && *message != nullptr;
-    void *const comm = has_message ? Message(*message).communicator() : nullptr;
+    void *const comm = has_message ? abi::load<void *>(*message, kOfMessage) : nullptr;
     const int result = replaced_by<imrecv>(buffer, count, type, message, request);
     if (comm != nullptr && result == kMpiSuccess) {
-        Request(*request).set_communicator(comm);
+        abi::store(*request, kOfRequest, comm);
     }
     return result;
 }

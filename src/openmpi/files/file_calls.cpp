@@ -7,6 +7,7 @@
 #include "openmpi/datatypes/host_mirror.hpp"
 
 #include <cstddef>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -31,39 +32,36 @@ struct MpiStatus {
     size_t bytes;
 };
 
-enum class Access { read, write };
-
-/** A function of MPI by its name and what it does. */
-struct Operation {
-    const char *name;  // without MPI_
-    Access access;
-};
+/** Whether a function of MPI, by its name without MPI_, fills the buffer. */
+bool reads(const char *operation) {
+    return strstr(operation, "read") != nullptr;
+}
 
 // ---------------------------------------------------------------- common to all operations
 
 int fail(File file, int code);
 
-int fail_for_memory(const Operation &operation, File file, size_t count) {
+int fail_for_memory(const char *operation, File file, size_t count) {
     GPUSHM_LOG(error,
                "cannot allocate host memory for MPI_%s of %zu elements in GPU memory: use fewer "
                "elements at a time",
-               operation.name, count);
+               operation, count);
     return fail(file, kMpiErrorNoMemory);
 }
 
 /** Runs `with_memory` on a copy of the buffer in host memory. */
 template <typename Run>
-int run_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
+int run_in_host_memory(const char *operation, File file, void *buffer, size_t count,
                        Datatype datatype, Run with_memory) {
     const auto run = [&] {
         const HostMirror mirror(datatype, count, buffer);
         // Loaded for a read as well: it may end before the last element and leave the others as
         // they are.
-        if (!mirror.load(operation.name)) {
+        if (!mirror.load(operation)) {
             return fail(file, kMpiErrorOther);
         }
         const int result = with_memory(mirror.base());
-        const bool stored = operation.access == Access::write || mirror.store(operation.name);
+        const bool stored = !reads(operation) || mirror.store(operation);
         return stored ? result : fail(file, kMpiErrorOther);
     };
     return unless_short(run, [&] { return fail_for_memory(operation, file, count); });
@@ -113,15 +111,11 @@ int complete_at_once(std::unique_ptr<MpiStatus> status, Request *request) {
 
 // ---------------------------------------------------------------- blocking
 
-constexpr Operation kAtPointer[] = {
-    {"File_read", Access::read},         {"File_write", Access::write},
-    {"File_read_all", Access::read},     {"File_write_all", Access::write},
-    {"File_read_shared", Access::read},  {"File_write_shared", Access::write},
-    {"File_read_ordered", Access::read}, {"File_write_ordered", Access::write}};
-constexpr Operation kAtOffset[] = {{"File_read_at", Access::read},
-                                   {"File_write_at", Access::write},
-                                   {"File_read_at_all", Access::read},
-                                   {"File_write_at_all", Access::write}};
+constexpr const char *kAtPointer[] = {"File_read",         "File_write",        "File_read_all",
+                                      "File_write_all",    "File_read_shared",  "File_write_shared",
+                                      "File_read_ordered", "File_write_ordered"};
+constexpr const char *kAtOffset[] = {"File_read_at", "File_write_at", "File_read_at_all",
+                                     "File_write_at_all"};
 
 /** Replaces the operation kTable[kIndex] of MPI. `Place` is nothing, or an Offset. */
 template <const auto &kTable, size_t kIndex, typename Count, typename... Place>
@@ -143,19 +137,16 @@ struct Blocking {
 // Nonblocking operations on GPU memory complete before they return. Open MPI's collective ones
 // serve each rank without waiting for the others (common_ompio_file_read.c,
 // mca_common_ompio_file_iread_all), so no rank waits for a rank that waits here.
-constexpr Operation kStartAtPointer[] = {
-    {"File_iread", Access::read},        {"File_iwrite", Access::write},
-    {"File_iread_all", Access::read},    {"File_iwrite_all", Access::write},
-    {"File_iread_shared", Access::read}, {"File_iwrite_shared", Access::write}};
-constexpr Operation kStartAtOffset[] = {{"File_iread_at", Access::read},
-                                        {"File_iwrite_at", Access::write},
-                                        {"File_iread_at_all", Access::read},
-                                        {"File_iwrite_at_all", Access::write}};
+constexpr const char *kStartAtPointer[] = {"File_iread",        "File_iwrite",
+                                           "File_iread_all",    "File_iwrite_all",
+                                           "File_iread_shared", "File_iwrite_shared"};
+constexpr const char *kStartAtOffset[] = {"File_iread_at", "File_iwrite_at", "File_iread_at_all",
+                                          "File_iwrite_at_all"};
 
 /** Runs a nonblocking operation to its end. `start` starts it on the given memory. */
 template <typename Start>
-int run_to_its_end(const Operation &operation, File file, void *buffer, size_t count,
-                   Datatype datatype, Request *request, Start start) {
+int run_to_its_end(const char *operation, File file, void *buffer, size_t count, Datatype datatype,
+                   Request *request, Start start) {
     std::unique_ptr<MpiStatus> status(new (std::nothrow) MpiStatus());
     if (status == nullptr) {
         return fail_for_memory(operation, file, count);
@@ -186,16 +177,12 @@ struct Nonblocking {
 
 // ---------------------------------------------------------------- split collective
 
-constexpr Operation kBeginAtPointer[] = {{"File_read_all_begin", Access::read},
-                                         {"File_write_all_begin", Access::write},
-                                         {"File_read_ordered_begin", Access::read},
-                                         {"File_write_ordered_begin", Access::write}};
-constexpr Operation kBeginAtOffset[] = {{"File_read_at_all_begin", Access::read},
-                                        {"File_write_at_all_begin", Access::write}};
-constexpr Operation kEnd[] = {
-    {"File_read_all_end", Access::read},     {"File_write_all_end", Access::write},
-    {"File_read_ordered_end", Access::read}, {"File_write_ordered_end", Access::write},
-    {"File_read_at_all_end", Access::read},  {"File_write_at_all_end", Access::write}};
+constexpr const char *kBeginAtPointer[] = {"File_read_all_begin", "File_write_all_begin",
+                                           "File_read_ordered_begin", "File_write_ordered_begin"};
+constexpr const char *kBeginAtOffset[] = {"File_read_at_all_begin", "File_write_at_all_begin"};
+constexpr const char *kEnd[] = {"File_read_all_end",     "File_write_all_end",
+                                "File_read_ordered_end", "File_write_ordered_end",
+                                "File_read_at_all_end",  "File_write_at_all_end"};
 
 /** The mirrors of operations that have begun. A file has one at a time (MPI 3.1, section 13.4.5).
  */
@@ -210,11 +197,11 @@ Begun &begun() {
 }
 
 template <typename Begin>
-int begin_in_host_memory(const Operation &operation, File file, void *buffer, size_t count,
+int begin_in_host_memory(const char *operation, File file, void *buffer, size_t count,
                          Datatype datatype, Begin begin) {
     const auto run = [&] {
         HostMirror mirror(datatype, count, buffer);
-        if (!mirror.load(operation.name)) {
+        if (!mirror.load(operation)) {
             return fail(file, kMpiErrorOther);
         }
         std::map<File, HostMirror> node;  // allocated before: no failure after the begin
@@ -256,9 +243,9 @@ struct End {
             }
         }
         const int result = replaced_by<&End::call>(file, mirror ? mirror->base() : buffer, status);
-        const bool reads = kEnd[kIndex].access == Access::read;
-        return mirror && reads && !mirror->store(kEnd[kIndex].name) ? fail(file, kMpiErrorOther)
-                                                                    : result;
+        const char *const operation = kEnd[kIndex];
+        return mirror && reads(operation) && !mirror->store(operation) ? fail(file, kMpiErrorOther)
+                                                                       : result;
     }
 };
 
@@ -274,16 +261,15 @@ struct Target : MpiTarget {
 
     template <size_t... kIndex>
     void redirect_ends(std::index_sequence<kIndex...>) const {
-        (redirect<&End<kIndex>::call>(kEnd[kIndex].name), ...);
+        (redirect<&End<kIndex>::call>(kEnd[kIndex]), ...);
     }
 
 private:
     template <template <const auto &, size_t, typename, typename...> class Call, const auto &kTable,
               typename... Place, size_t... kIndex>
     void redirect_all(std::index_sequence<kIndex...>) const {
-        (redirect<&Call<kTable, kIndex, int, Place...>::call>(kTable[kIndex].name), ...);
-        (redirect<&Call<kTable, kIndex, Large, Place...>::call>(std::string(kTable[kIndex].name) +
-                                                                "_c"),
+        (redirect<&Call<kTable, kIndex, int, Place...>::call>(kTable[kIndex]), ...);
+        (redirect<&Call<kTable, kIndex, Large, Place...>::call>(std::string(kTable[kIndex]) + "_c"),
          ...);
     }
 };

@@ -119,16 +119,14 @@ ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &
     return {all_seen ? Kind::nowhere : Kind::unknown, {}};
 }
 
-UserParameters::UserParameters() {
+std::set<std::string> parameters_in_users_file() {
+    std::set<std::string> found;
     const char *home = getenv("HOME");
     std::ifstream file(std::string(home != nullptr ? home : "") + "/.openmpi/mca-params.conf");
     for (std::string line; std::getline(file, line);) {
-        in_file_.insert(name_in(line));
+        found.insert(name_in(line));
     }
-}
-
-bool UserParameters::set(const std::string &parameter) const {
-    return getenv(("OMPI_MCA_" + parameter).c_str()) != nullptr || in_file_.count(parameter) != 0;
+    return found;
 }
 
 }  // namespace gpushm::openmpi

@@ -37,16 +37,8 @@ std::optional<std::string> value_in_files(const OpenMpiLibrary &library,
  * `component`. */
 std::string allowing(const std::string &list, const std::string &component);
 
-/** The parameters in the environment (also by mpirun --mca) and in ~/.openmpi/mca-params.conf.
- * Without the file of the installation, in which distributions exclude UCX. */
-class UserParameters {
-public:
-    /** Reads the user's file. */
-    UserParameters();
-    bool set(const std::string &parameter) const;
-
-private:
-    std::set<std::string> in_file_;
-};
+/** The parameters in ~/.openmpi/mca-params.conf. The file of the installation does not count as the
+ * user's, because distributions exclude UCX there. */
+std::set<std::string> parameters_in_users_file();
 
 }  // namespace gpushm::openmpi

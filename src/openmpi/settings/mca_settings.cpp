@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -39,12 +40,15 @@ bool is_ours(const McaDefault &parameter) {
 }  // namespace
 
 bool is_the_users(const McaDefault &parameter) {
-    const UserParameters user;
-    bool is_set = user.set(parameter.name) && !is_ours(parameter);
+    const std::set<std::string> in_file = parameters_in_users_file();
+    const auto is_set = [&in_file](const char *name) {
+        return getenv(variable_of(name).c_str()) != nullptr || in_file.count(name) != 0;
+    };
+    bool found = is_set(parameter.name) && !is_ours(parameter);
     for (const char *synonym : parameter.synonyms) {
-        is_set |= synonym != nullptr && user.set(synonym);
+        found |= synonym != nullptr && is_set(synonym);
     }
-    return is_set;
+    return found;
 }
 
 void set_default(const McaDefault &parameter) {
@@ -71,10 +75,6 @@ void cancel_defaults() {
     }
     unsetenv(kSetByGpushm);
     unsetenv(kSetByProcess);
-}
-
-bool user_chooses_pml() {
-    return is_the_users(kPml);
 }
 
 }  // namespace gpushm::openmpi

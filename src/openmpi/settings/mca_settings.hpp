@@ -6,22 +6,20 @@
 
 namespace gpushm::openmpi {
 
-/** Whether the user has set the parameter. A value that gpushm has set, perhaps in the process that
- * started this one, does not count. */
+/** Whether the user has set the parameter, in the environment (also by mpirun --mca) or in a file
+ * of the user. A value that gpushm has set, perhaps in the process that started this one, does not
+ * count. */
 bool is_the_users(const McaDefault &parameter);
 
 /** Sets the parameter if it is not set. */
 void set_default(const McaDefault &parameter);
 
-/** Sets the parameters for messages that the user has not set (UserParameters). Windows are decided
- * later (window_selection.hpp). */
+/** Sets the parameters for messages that the user has not set. Windows are decided later
+ * (window_selection.hpp). */
 void set_defaults();
 
 /** Removes the parameters that set_defaults() or gpushm-run has set: Open MPI then selects its
  * components as without gpushm. */
 void cancel_defaults();
-
-/** Whether the user has set the component through which Open MPI sends messages. */
-bool user_chooses_pml();
 
 }  // namespace gpushm::openmpi

@@ -207,7 +207,7 @@ void choose_components(const OpenMpiLibrary &library, State &attached) {
     if (!was_told && (is_switched_off() || !has_component(library, "pml", "ucx"))) {
         return;  // without UCX there is nothing to do
     }
-    const std::string obstacle = user_chooses_pml() ? "" : why_not_through_ucx(library);
+    const std::string obstacle = is_the_users(kPml) ? "" : why_not_through_ucx(library);
     if (!obstacle.empty()) {
         cancel_defaults();
         say_why_not(obstacle);
