@@ -5,12 +5,10 @@
 #include "core/memory/registration_list.hpp"
 #include "core/shm/direct_writes.hpp"
 #include "core/shm/mailbox_layout.hpp"
-#include "core/shm/segment.hpp"
 #include "core/shm/shared_transfer.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace gpushm {
 
@@ -72,36 +70,6 @@ private:
         return reinterpret_cast<Object *>(base + offset);
     }
 };
-/** A mailbox that is mapped into this process. */
-class MailboxMemory {
-public:
-    size_t slot_bytes() const { return geometry_.slot_bytes; }
-    /** `index` < kSharedTransfers. */
-    SharedTransfer &shared_transfer(uint32_t index) const {
-        return MailboxGeometry::shared_transfers(segment_.data())[index];
-    }
-    RegistrationList *registrations() const {
-        return MailboxGeometry::registrations(segment_.data());
-    }
-    /** Frees the memory, which others may still map. */
-    void discard() { segment_.discard(); }
-
-protected:
-    MailboxMemory(Segment segment, const MailboxGeometry &geometry)
-        : segment_(std::move(segment)), geometry_(geometry) {}
-    MailboxHeader *header() const { return MailboxGeometry::header(segment_.data()); }
-    SenderRecord *sender_records() const {
-        return MailboxGeometry::sender_records(segment_.data());
-    }
-    Cell *cell_of(uint64_t ticket) const { return geometry_.cell(segment_.data(), ticket); }
-    unsigned char *slot_of(uint64_t ticket) const {
-        return geometry_.slot(segment_.data(), ticket);
-    }
-
-    Segment segment_;
-    MailboxGeometry geometry_;
-};
-
 static_assert(MailboxGeometry::kTransfersOffset <= 4096,
               "Segment::discard() leaves the header as it is");
 static_assert(MailboxGeometry::kRecordsOffset % alignof(SenderRecord) == 0,

@@ -4,8 +4,8 @@
 
 #include "core/base/cache_lines.hpp"
 #include "core/base/message_payload.hpp"
-#include "core/shm/mailbox_geometry.hpp"
 #include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_memory.hpp"
 #include "core/shm/wake_socket.hpp"
 
 #include <sys/types.h>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "core/base/cache_lines.hpp"
-#include "core/shm/mailbox_geometry.hpp"
 #include "core/shm/mailbox_layout.hpp"
+#include "core/shm/mailbox_memory.hpp"
 
 #include <atomic>
 #include <cstddef>
