@@ -14,7 +14,7 @@ struct Kept {
     // Held while data are copied, so that MPI_Win_flush of another thread returns after that.
     // Recursive, because a failed copy calls MPI's error handler, which may call MPI.
     std::recursive_mutex mutex;
-    std::list<StagedTransfer> transfers;
+    std::list<StagedTransfer::Copies> transfers;
     uint64_t count = 0;
 };
 
@@ -24,38 +24,47 @@ Kept &kept() {
     return *instance;
 }
 
+}  // namespace
+
 /** False: the operand is in host memory. Otherwise it becomes a mirror at the end of `mirrors`. */
-bool replace(Operand *operand, std::vector<HostMirror> *mirrors) {
+bool StagedTransfer::replace(Operand *operand, std::vector<HostMirror> Copies::*mirrors) {
     HostMirror mirror(operand->type, operand->count, const_cast<void *>(operand->address));
     if (mirror.base() == operand->address) {
         return false;
     }
+    if (copies_.empty()) {
+        copies_.push_back({window_, target_, 0, {}, {}});
+    }
     operand->address = mirror.base();
-    mirrors->push_back(std::move(mirror));
+    (copies_.front().*mirrors).push_back(std::move(mirror));
     return true;
 }
 
-}  // namespace
-
 bool StagedTransfer::copy_source(Operand *operand) {
-    return !replace(operand, &sources_) || sources_.back().load(kOperation);
+    return !replace(operand, &Copies::sources) || copies_.front().sources.back().load(kOperation);
 }
 
 void StagedTransfer::copy_destination(Operand *operand) {
-    replace(operand, &destinations_);
+    replace(operand, &Copies::destinations);
+}
+
+void StagedTransfer::Copies::deliver() const {
+    for (const HostMirror &mirror : destinations) {
+        mirror.store(kOperation);
+    }
 }
 
 void StagedTransfer::deliver() const {
-    for (const HostMirror &mirror : destinations_) {
-        mirror.store(kOperation);
+    for (const Copies &copies : copies_) {
+        copies.deliver();
     }
 }
 
 void StagedTransfer::keep(StagedTransfer &&transfer) {
     Kept &known = kept();
     const std::lock_guard<std::recursive_mutex> lock(known.mutex);
-    known.transfers.push_back(std::move(transfer));
-    known.transfers.back().number_ = ++known.count;
+    known.transfers.splice(known.transfers.end(), transfer.copies_);
+    known.transfers.back().number = ++known.count;
 }
 
 uint64_t staged_transfers() {
@@ -66,15 +75,15 @@ uint64_t staged_transfers() {
 void deliver_staged(void *window, int target, uint64_t count) {
     Kept &known = kept();
     const std::lock_guard<std::recursive_mutex> lock(known.mutex);
-    std::list<StagedTransfer> complete;
+    std::list<StagedTransfer::Copies> complete;
     for (auto next = known.transfers.begin(); next != known.transfers.end();) {
         const auto transfer = next++;
-        if (transfer->window_ == window && transfer->number_ <= count &&
-            (target == kEveryTarget || transfer->target_ == target)) {
+        if (transfer->window == window && transfer->number <= count &&
+            (target == kEveryTarget || transfer->target == target)) {
             complete.splice(complete.end(), known.transfers, transfer);
         }
     }
-    for (const StagedTransfer &transfer : complete) {
+    for (const StagedTransfer::Copies &transfer : complete) {
         transfer.deliver();
     }
 }

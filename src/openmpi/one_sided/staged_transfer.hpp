@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <vector>
 
 namespace gpushm::openmpi {
@@ -31,22 +32,31 @@ public:
     bool copy_source(Operand *operand);
     void copy_destination(Operand *operand);
 
-    bool has_copies() const { return !sources_.empty() || !destinations_.empty(); }
+    bool has_copies() const { return !copies_.empty(); }
 
-    /** The operation has started: keeps the copies until deliver_staged(). */
+    /** The operation has started: keeps the copies until deliver_staged(). Allocates nothing, for
+     * Open MPI uses the copies. */
     static void keep(StagedTransfer &&transfer);
 
     /** The operation is complete: copies its results to GPU memory. */
     void deliver() const;
 
+    struct Copies {
+        void *window;
+        int target;
+        uint64_t number;  // counts calls of keep(), from 1 on
+        std::vector<HostMirror> sources;
+        std::vector<HostMirror> destinations;
+
+        void deliver() const;
+    };
+
 private:
-    friend void deliver_staged(void *window, int target, uint64_t count);
+    bool replace(Operand *operand, std::vector<HostMirror> Copies::*mirrors);
 
     void *window_;
     int target_;
-    uint64_t number_ = 0;  // counts calls of keep(), from 1 on
-    std::vector<HostMirror> sources_;
-    std::vector<HostMirror> destinations_;
+    std::list<Copies> copies_;  // at most one
 };
 
 constexpr int kEveryTarget = -1;
