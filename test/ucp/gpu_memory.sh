@@ -168,7 +168,7 @@ for proto in $protos; do
     standby y "all sizes and alignments, one device" 0 standby-messages --same-device
     standby y "other kinds of memory" 200 standby-messages --from=device,host,pool \
         --to=device,registered,vmm_shared,pool,managed_gpu
-    standby auto "visible at once" 200 standby-visibility --count=$standby_messages
+    standby y "visible at once" 200 standby-visibility --count=$standby_messages
     for warm in 0 1 8 64; do
         for word in pinned device; do
             standby y "GPU is full after $warm messages, $word memory" 0 standby-full-gpu \
