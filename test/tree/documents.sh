@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Every page of doc/design is in the table of doc/overview.md, every page of doc/decisions in its
-# index. The overview has at most 200 lines, the glossary at most 40 words. Of the tree at $1, or of
-# this one.
+# index. The classes that the overview and the pages of doc/design name are in the source. The
+# overview has at most 200 lines, the glossary at most 40 words. Of the tree at $1, or of this one.
 here=$(cd "$(dirname "$0")" && pwd)
 cd "${1:-$here/../..}/doc" || exit 1
 
@@ -23,6 +23,12 @@ done
 for page in decisions/*.md; do
     [ "$page" = decisions/README.md ] ||
         expect_linked "$page" decisions/README.md "${page#decisions/}"
+done
+
+# Names of several words in backquotes, such as `CopyEngine`.
+for class in $(grep -ohE '`[A-Z][a-z]+([A-Z][a-z]+)+' overview.md design/*.md | tr -d '`' | sort -u); do
+    grep -rqw "$class" ../src ../test ||
+        fail "doc/overview.md or doc/design names $class, which is not in the source"
 done
 
 lines=$(wc -l <overview.md)
