@@ -313,7 +313,7 @@ bool DirectTransfers::start(Plan plan) {
     } else if (engine.start(job, &copy.ticket) == Status::gpu_error) {
         return false;
     }
-    claim.release();
+    (void)claim.release();
     if (!is_push) {
         operations_.count_part(copy.transfer.id, 1);
     }

@@ -54,7 +54,7 @@ Status Transfers::put(const void *local, size_t length, const RemoteMemory &remo
     start_put({id, false, owner, static_cast<const unsigned char *>(local), info,
                gpu_copies(info, local, length), length, 0, remote},
               true);
-    start.release();
+    (void)start.release();
     return Status::in_progress;
 }
 
@@ -87,7 +87,7 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     const uint64_t id = operations_.start(std::move(operation));
     Start start(this, {id});
     start_get(id, std::move(choice), query);
-    start.release();
+    (void)start.release();
     return Status::in_progress;
 }
 
