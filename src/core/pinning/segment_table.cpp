@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/pinning/segment_table.hpp"
 
+#include "core/base/addresses.hpp"
 #include "core/base/fork_safe.hpp"
 #include "core/base/log.hpp"
 #include "core/cuda/cuda_driver.hpp"
@@ -23,10 +24,6 @@ constexpr size_t kMaxWaiting = 256;
 // none is launched.
 constexpr uint64_t kKernelPatienceNs = 100'000'000;
 constexpr unsigned kMaxAttempts = 600;
-
-uintptr_t number(const void *address) {
-    return reinterpret_cast<uintptr_t>(address);
-}
 
 /** Unlocks memory that nothing uses any more, and unmaps it. A standby kernel of any GPU may still
  * read it, for which the driver does not wait: then it is tried again. */
@@ -72,7 +69,7 @@ void SegmentTable::begin_in_child() {
 
 void SegmentTable::add(unsigned char *base, size_t length) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const uintptr_t begin = number(base);
+    const uintptr_t begin = to_number(base);
     regions_[begin] = {begin + length, State::pageable, nullptr, 0, 0};
     lowest_ = std::min<uintptr_t>(lowest_, begin);
     highest_ = std::max<uintptr_t>(highest_, begin + length);
@@ -82,7 +79,7 @@ void SegmentTable::unmap(unsigned char *base, size_t length) {
     Regions::node_type taken;
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        taken = regions_.extract(number(base));
+        taken = regions_.extract(to_number(base));
     }
     if (taken.empty() || taken.mapped().state != State::pinned) {
         munmap(base, length);
@@ -104,7 +101,7 @@ bool SegmentTable::contains(const void *address) {
         return false;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    return regions_.containing(number(address)) != regions_.end();
+    return regions_.containing(to_number(address)) != regions_.end();
 }
 
 /** Page-locking ends with the context (cudaDeviceReset). */
@@ -127,7 +124,7 @@ bool SegmentTable::ensure_pinned(const void *address, CUcontext context,
         return false;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = regions_.containing(number(address));
+    const auto found = regions_.containing(to_number(address));
     if (found == regions_.end()) {
         return false;
     }

@@ -20,6 +20,7 @@ bool process_uses_cuda() {
 }
 
 int (*call_errhandler)(void *communicator, int code) = nullptr;
+
 }  // namespace
 
 bool is_gpu_memory(const void *address) {

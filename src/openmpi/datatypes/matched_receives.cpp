@@ -4,6 +4,7 @@
 #include "uct_gpushm/abi/struct_layout.hpp"
 
 #include <cstddef>
+
 namespace gpushm::openmpi {
 namespace {
 
