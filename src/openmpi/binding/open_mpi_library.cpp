@@ -79,6 +79,11 @@ bool OpenMpiLibrary::find(OpenMpiLibrary *library) {
     return library->opal_ != nullptr && library->mpi_ != nullptr;
 }
 
+bool OpenMpiLibrary::is_in_use() const {
+    const auto *const initialized = static_cast<const bool *>(opal("mca_base_var_initialized"));
+    return initialized == nullptr || *initialized;
+}
+
 void *OpenMpiLibrary::opal(const char *name) const {
     return dlsym(opal_, name);
 }

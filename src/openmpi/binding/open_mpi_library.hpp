@@ -20,6 +20,10 @@ public:
     /** Finds the loaded Open MPI; false: there is none. Loads no library. */
     static bool find(OpenMpiLibrary *library);
 
+    /** Whether Open MPI has begun to initialise, and has not been finalised: only then its MCA
+     * parameters can be read (mca_base_var_initialized, opal/mca/base/mca_base_var.c). */
+    bool is_in_use() const;
+
     /** A function of libopen-pal or of libmpi; null: it is not exported. */
     void *opal(const char *name) const;
     void *mpi(const char *name) const;
