@@ -2,6 +2,7 @@
 #include "uct_gpushm/cost_model.hpp"
 
 #include "core/cuda/cuda_driver.hpp"
+#include "openmpi/binding/open_mpi_library.hpp"
 
 #include <strings.h>
 
@@ -51,6 +52,10 @@ constexpr double kMessageBehindTransfer = 0.2e-6;
 // from which UCP uses rendezvous (UCX 1.13.1 src/ucp/core/ucp_ep.c,
 // ucp_ep_config_get_zcopy_auto_thresh()).
 constexpr double kFirstProtocolsRegistration = 6.8e-6;
+
+// UCP takes a limit below zero for none, so it copies all host memory; nothing else changes. This
+// is less than any time that UCP adds it to can show.
+constexpr double kNoZeroCopy = -1e-12;
 
 // One DMA between a GPU and pinned memory.
 constexpr double kGpuCopyStart = 4e-6;
@@ -135,7 +140,14 @@ unsigned device_paths() {
 }
 
 double registration_overhead() {
-    return first_protocols() && CudaDriver::get() == nullptr ? kFirstProtocolsRegistration : 0;
+    if (!first_protocols()) {
+        return 0;
+    }
+    if (CudaDriver::get() == nullptr) {
+        return kFirstProtocolsRegistration;
+    }
+    openmpi::OpenMpiLibrary library;
+    return openmpi::OpenMpiLibrary::find(&library) ? kNoZeroCopy : 0;
 }
 
 void estimate_shared_memory_cost(abi::PerfEstimate &estimate) {

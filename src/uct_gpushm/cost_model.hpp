@@ -15,11 +15,13 @@ void estimate_shared_memory_cost(abi::PerfEstimate &estimate);
  * divides a transfer between transports by it. */
 double interface_bandwidth();
 
-/** The seconds that a registration is reported to take, with which the first generation of
- * protocols copies host memory of up to a slot's size. 0 if the process may use a GPU: UCX
- * before 1.16 takes lists of buffers (UCP_DATATYPE_IOV) for host memory and copies them by memcpy
- * unless it sends them zero-copy (1.13.1 src/ucp/tag/tag_send.c, ucp_tag_send_req_init(), and
- * src/ucp/proto/proto_am.inl). */
+/** The seconds that a registration is reported to take. With the first generation of protocols UCP
+ * then copies host memory of up to a slot's size instead of sending it "zero-copy", which registers
+ * the buffer and copies it as well (doc/decisions/uct_gpushm-host-messages.md). 0 if the process
+ * may use a GPU and may send lists of buffers (UCP_DATATYPE_IOV): UCX before 1.16 takes them for
+ * host memory and copies them by memcpy unless it sends them zero-copy (1.13.1
+ * src/ucp/tag/tag_send.c, ucp_tag_send_req_init(), and src/ucp/proto/proto_am.inl). Open MPI sends
+ * no lists. */
 double registration_overhead();
 
 /** Into how many paths the device is reported to be divided. One, unless the first generation of

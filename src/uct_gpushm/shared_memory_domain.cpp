@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/shared_memory_domain.hpp"
 
+#include "core/base/immovable.hpp"
 #include "core/copy/row_views.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_query.hpp"
@@ -10,17 +11,40 @@
 #include "uct_gpushm/memory_types.hpp"
 
 #include <cstring>
+#include <mutex>
 #include <optional>
 
 namespace gpushm::uct {
 namespace {
 
-uct_mem_h memh_of(uint64_t registration) {
-    return reinterpret_cast<uct_mem_h>(registration);
-}
-uint64_t registration_of(uct_mem_h memh) {
-    return reinterpret_cast<uint64_t>(memh);
-}
+/** Memory that UCP has registered. It has no id before its key is packed: until then no peer can
+ * name it, and UCP packs no key of most buffers that it sends. So the table, which all peers read,
+ * need not know of it (doc/decisions/uct_gpushm-host-messages.md). */
+class Registration : Immovable {
+public:
+    Registration(const void *address, size_t length) : address_(address), length_(length) {}
+    ~Registration() {
+        if (id_ != 0) {
+            RegistrationTable::instance().remove(id_);
+        }
+    }
+    static Registration &of(uct_mem_h memh) { return *static_cast<Registration *>(memh); }
+
+    const void *address() const { return address_; }
+    size_t length() const { return length_; }
+    /** The same for all threads, and for all keys. */
+    uint64_t id() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        id_ = id_ != 0 ? id_ : RegistrationTable::instance().add(address_, length_);
+        return id_;
+    }
+
+private:
+    const void *const address_;
+    const size_t length_;
+    std::mutex mutex_;
+    uint64_t id_ = 0;  // 0: none yet
+};
 
 /** A remote key as UCP sends it to the peer. */
 struct PackedKey {
@@ -61,38 +85,36 @@ public:
     /** Notes the range only. Each operation looks the allocation up, because UCP's registration
      * cache keeps handles of memory that was freed. */
     ucs_status_t mem_reg(void *address, size_t length, uct_mem_h &memh) override {
-        memh = memh_of(RegistrationTable::instance().add(address, length));
+        memh = new Registration(address, length);
         return UCS_OK;
     }
     /** Tells peers in any case, not only if UCP asks to invalidate: without a registration cache
      * UCP also deregisters memory of requests that it has given up. */
     ucs_status_t mem_dereg(uct_mem_h memh, bool) override {
-        RegistrationTable::instance().remove(registration_of(memh));
+        delete &Registration::of(memh);
         return UCS_OK;
     }
     ucs_status_t mkey_pack(uct_mem_h memh, const void *announced, size_t announced_length,
                            void *rkey_buffer) override {
         // The allocation may be newer than the handle.
+        Registration &registration = Registration::of(memh);
+        const void *const address = registration.address();
+        const size_t length = registration.length();
         PackedKey key = {};
-        key.registration = registration_of(memh);
-        const void *address = nullptr;
-        size_t length = 0;
-        if (RegistrationTable::instance().find(key.registration, &address, &length)) {
-            const bool in_rows = name_rows(address, length, &key);
-            const void *source =
-                in_rows ? reinterpret_cast<const void *>(key.rows.address) : address;
-            const MemoryInfo info = query_memory(source);
-            if (info.needs_gpu() && abi::packs_for_program()) {
-                be_synchronous(info, source);
-            }
-            const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
-                                                     : gpu_copies(info, address, length);
-            key.buffer = make_buffer_key(info, by_gpu);
-            const bool may_start = announced != nullptr && !in_rows;
-            if (MessageSender *sender = may_start ? MessageSender::packing() : nullptr) {
-                key.speculative_copy =
-                    sender->plan_speculative_copy(announced, announced_length, by_gpu);
-            }
+        key.registration = registration.id();
+        const bool in_rows = name_rows(address, length, &key);
+        const void *source = in_rows ? reinterpret_cast<const void *>(key.rows.address) : address;
+        const MemoryInfo info = query_memory(source);
+        if (info.needs_gpu() && abi::packs_for_program()) {
+            be_synchronous(info, source);
+        }
+        const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
+                                                 : gpu_copies(info, address, length);
+        key.buffer = make_buffer_key(info, by_gpu);
+        const bool may_start = announced != nullptr && !in_rows;
+        if (MessageSender *sender = may_start ? MessageSender::packing() : nullptr) {
+            key.speculative_copy =
+                sender->plan_speculative_copy(announced, announced_length, by_gpu);
         }
         memcpy(rkey_buffer, &key, sizeof(key));
         return UCS_OK;
