@@ -72,11 +72,42 @@ void test_short_message(Trial &trial) {
     }
 }
 
+// The root copies its buffer once for all ranks, and each rank its part.
+void test_short_scatter(Trial &trial) {
+    constexpr int kElements = 10;
+    const LayoutPtr type = make_int();
+    const Group &group = trial.group();
+    const bool is_root = group.rank == 0;
+    unsigned long copies = 0;
+    for (const char *what : {"first", "second"}) {
+        Exchange exchange(trial, what);
+        const Items out = is_root ? exchange.source(*type, kElements * group.size) : Items();
+        const Items in = exchange.destination(*type, kElements);
+        const Bytes all = exchange.sent(0, *type, kElements * group.size);
+        const auto part = static_cast<ptrdiff_t>(kElements * sizeof(int));
+        in.expect(0, Bytes(all.begin() + part * group.rank, all.begin() + part * (group.rank + 1)));
+        exchange.run([&] {
+            const unsigned long before = copies_so_far();
+            exchange.require(MPI_Scatter(out.address(), kElements, type->type(), in.address(),
+                                         kElements, type->type(), 0, group.comm),
+                             "MPI_Scatter");
+            copies = copies_so_far() - before;
+        });
+    }
+    const bool in_device_memory = trial.kind(Role::source) == MemoryKind::device &&
+                                  trial.kind(Role::destination) == MemoryKind::device;
+    const unsigned long most = is_root ? 2 : 1;
+    if (in_device_memory && copies > most) {
+        trial.fail(text("%lu copies instead of %lu", copies, most));
+    }
+}
+
 }  // namespace
 
 void add_driver_calls(Registry &registry) {
     if (counter() != nullptr) {
         registry.add("short scattered elements, calls of the driver", test_short_message);
+        registry.add("short scatter, calls of the driver", test_short_scatter);
     }
 }
 

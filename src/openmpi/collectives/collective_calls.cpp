@@ -245,6 +245,34 @@ private:
     }
 };
 
+/** Replaces MPI_Scatter, of which only a small one changes. */
+template <typename Count>
+struct Scatter {
+    static int call(const void *send, Count send_count, Handle send_type, void *receive,
+                    Count receive_count, Handle receive_type, int root, Handle communicator) {
+        const auto run = [&](const void *from, void *to) {
+            return checked([&] {
+                return replaced_by<&Scatter::call>(from, send_count, send_type, to, receive_count,
+                                                   receive_type, root, communicator);
+            });
+        };
+        Group group;
+        if (!concern_gpu(send, receive) || !find_group(communicator, &group)) {
+            return run(send, receive);
+        }
+        OwnBuffers own = {send, receive, 0, 0, 0, 0};
+        if (group.rank == root) {  // elsewhere the first buffer, count and type have no meaning
+            own.send_bytes = small_count(send_count) * small_element(send_type) *
+                             static_cast<size_t>(group.size);
+        }
+        if (!is_in_place(receive)) {
+            own.result_bytes = small_count(receive_count) * small_element(receive_type);
+        }
+        return is_small_scatter(own) ? run_by_host_memory(own, communicator, run)
+                                     : run(send, receive);
+    }
+};
+
 // ---------------------------------------------------------------- redirection
 
 struct Target : MpiTarget {
@@ -284,6 +312,8 @@ void redirect_collective_calls(const MpiTarget &given) {
     target.redirect_reductions<Name::exscan, int, Large, Handle>("Exscan");
     target.redirect_exchanges<Name::allgather>("Allgather");
     target.redirect_exchanges<Name::alltoall>("Alltoall");
+    target.redirect<&Scatter<int>::call>("Scatter");
+    target.redirect<&Scatter<Large>::call>("Scatter_c");
     // Open MPI 6.0 has its collectives in libopen_mpi; some are components in files of their own.
     const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
     given.redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);

@@ -79,8 +79,8 @@ bool find_group(Handle communicator, Group *group) {
 }
 
 /** MPI_IN_PLACE (ompi/include/mpi.h.in of Open MPI 4.1, 5.0 and 6.0). */
-bool is_in_place(const void *send) {
-    return reinterpret_cast<uintptr_t>(send) == 1;
+bool is_in_place(const void *buffer) {
+    return reinterpret_cast<uintptr_t>(buffer) == 1;
 }
 
 bool concern_gpu(const void *send, const void *receive) {
@@ -113,6 +113,10 @@ bool is_small_allgather(const OwnBuffers &own, const Group &group) {
 }
 
 bool is_small_alltoall(const OwnBuffers &own) {
+    return is_at_most(limit() / 8, own);
+}
+
+bool is_small_scatter(const OwnBuffers &own) {
     return is_at_most(limit() / 8, own);
 }
 

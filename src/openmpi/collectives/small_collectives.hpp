@@ -28,7 +28,8 @@ struct Group {
 /** False for an intercommunicator, for MPI_COMM_NULL and for null. */
 bool find_group(Handle communicator, Group *group);
 
-bool is_in_place(const void *send);
+/** `buffer`: of either parameter for which MPI takes MPI_IN_PLACE. */
+bool is_in_place(const void *buffer);
 
 /** Whether one of the buffers is in GPU memory, even one that the call does not use. Ask this
  * first, so that calls on host memory stay cheap. */
@@ -63,6 +64,7 @@ struct OwnBuffers {
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
 bool is_small_alltoall(const OwnBuffers &own);
+bool is_small_scatter(const OwnBuffers &own);
 
 /** One of a rank's buffers, replaced by host memory if a GPU has to copy it. */
 class HostSide {
