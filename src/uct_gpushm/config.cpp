@@ -105,10 +105,9 @@ std::vector<abi::Option> options() {
         {"OPENMPI_HOST_COLLECTIVES", "64k",
          "Tuning constant: scale of the sizes up to which collective operations on GPU buffers "
          "run\n"
-         "in host memory. For two ranks, blocking reductions do so up to 3/4 of this size, "
-         "Allgather\n"
-         "up to 1/16, Alltoall up to 1/8; the first two to larger sizes with more ranks, none of\n"
-         "them beyond 128 KiB.\n"
+         "in host memory. For two ranks, reductions do so up to 3/4 of this size, Allgather up to\n"
+         "1/16, Alltoall and Scatter up to 1/8; the first two to larger sizes with more ranks.\n"
+         "None does beyond 128 KiB.\n"
          "0: none. inf: all up to 128 KiB, and reductions keep temporary data in host memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_host_collectives)},
         {"OPENMPI_BUFFERED", "4k",

@@ -98,6 +98,13 @@ void add_up(const Buffers &buffers, int count) {
     MPI_Allreduce(buffers.source, buffers.destination, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+void add_up_later(const Buffers &buffers, int count) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallreduce(buffers.source, buffers.destination, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
+                   &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 float sum(int round, int index) {
     return value(0, round, index) + value(1, round, index);
 }
@@ -119,6 +126,8 @@ const Operation kOperations[] = {
      }},
     {"allreduce", [](const Buffers &buffers) { add_up(buffers, kFloats); }, sum},
     {"short-allreduce", [](const Buffers &buffers) { add_up(buffers, kShort); },
+     [](int round, int index) { return index < kShort ? sum(round, index) : kUntouched; }},
+    {"short-iallreduce", [](const Buffers &buffers) { add_up_later(buffers, kShort); },
      [](int round, int index) { return index < kShort ? sum(round, index) : kUntouched; }},
     {"alltoall",
      [](const Buffers &buffers) {
@@ -400,6 +409,35 @@ bool errors_are_returned(CudaDriver &driver, const Controls &controls) {
     return pack != MPI_SUCCESS && send != MPI_SUCCESS;
 }
 
+// Returns whether MPI_Wait returns an error when the result of a nonblocking reduction cannot be
+// copied to its place. It is not there before rank 1 takes part, after rank 0 has begun.
+bool wait_returns_the_error(CudaDriver &driver, const Controls &controls) {
+    const Setup setup(driver, controls);
+    setup.prepare(0);
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto begin = [&] {
+        MPI_Iallreduce(setup.buffers().source, setup.buffers().destination, kShort, MPI_FLOAT,
+                       MPI_SUM, MPI_COMM_WORLD, &request);
+    };
+    int token = 0;
+    if (rank == 1) {
+        MPI_Recv(&token, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        begin();
+        return MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+    }
+    begin();
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int wait;
+    {
+        const NothingCopied nothing_copied(controls, 20);
+        MPI_Send(&token, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);
+        wait = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    std::printf("rank %d, nothing can be copied: MPI_Wait returned %d\n", rank, wait);
+    return wait != MPI_SUCCESS;
+}
+
 int errors = 0;  // of MPI_COMM_WORLD, that did not end the job
 
 void count_error(MPI_Comm *, int *, ...) {
@@ -471,7 +509,9 @@ int run_command(const std::vector<std::string> &arguments) {
     } else if (arguments.size() == 4 && arguments[0] == "run") {
         run(*driver, controls, arguments[1], std::stoi(arguments[2]), arguments[3]);
     } else if (arguments == std::vector<std::string>{"returned"}) {
-        passed = errors_are_returned(*driver, controls) && sends_come_to_an_end(*driver, controls);
+        passed = errors_are_returned(*driver, controls) &&
+                 wait_returns_the_error(*driver, controls) &&
+                 sends_come_to_an_end(*driver, controls);
     } else {
         throw std::runtime_error(
             "arguments: list FUNCTION..., run TRIALS FIRST REPORT, or returned");

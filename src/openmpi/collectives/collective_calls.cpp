@@ -9,6 +9,7 @@
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/collectives/nonblocking_collectives.hpp"
 #include "openmpi/collectives/predefined_operations.hpp"
 #include "openmpi/collectives/small_collectives.hpp"
 #include "openmpi/settings/settings.hpp"
@@ -18,7 +19,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace gpushm::openmpi {
@@ -144,22 +144,27 @@ Share share_of(const Group &group, Count count, int root) {
     }
 }
 
-/** The parameters behind the operation of a blocking reduction. */
+/** The parameters behind the operation of a reduction. */
 struct LastParameters {
-    explicit LastParameters(Handle of_communicator) : communicator(of_communicator) {}
-    LastParameters(int root_rank, Handle of_communicator)
-        : root(root_rank), communicator(of_communicator) {}
+    explicit LastParameters(Handle of_communicator, Requests of_call = nullptr)
+        : communicator(of_communicator), request(of_call) {}
+    LastParameters(int root_rank, Handle of_communicator, Requests of_call = nullptr)
+        : root(root_rank), communicator(of_communicator), request(of_call) {}
     int root = 0;
     Handle communicator;
+    Requests request;  // null: the call is a blocking one
 };
 
-template <typename... Rest>
-Handle communicator_of(Handle communicator, Rest...) {
-    return communicator;
+/** Whether the call may run in host memory. */
+bool can_replace(Requests request) {
+    return request == nullptr || can_watch_requests();
 }
-template <typename... Rest>
-Handle communicator_of(int, Handle communicator, Rest...) {
-    return communicator;
+
+/** `run(send, receive)` is MPI's function. */
+template <typename Run>
+int replace_buffers(const OwnBuffers &own, Handle communicator, Requests request, Run run) {
+    return request == nullptr ? run_by_host_memory(own, communicator, run)
+                              : start_by_host_memory(own, communicator, request, run);
 }
 
 /** Whether the reduction runs in host memory; `*own` then describes its buffers. */
@@ -183,34 +188,35 @@ template <Name kName, typename Count, typename... Last>
 struct Reduction {
     static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
                     Last... last) {
+        const LastParameters parameters(last...);
         const auto run = [&](const void *from, void *to) {
-            const CurrentReduction current(from, to, datatype, operation, communicator_of(last...));
+            const CurrentReduction current(from, to, datatype, operation, parameters.communicator);
             return checked([&] {
                 return replaced_by<&Reduction::call>(from, to, count, datatype, operation, last...);
             });
         };
-        if constexpr (std::is_constructible_v<LastParameters, Last...>) {
-            const LastParameters parameters(last...);
-            OwnBuffers own;
-            if (is_small_reduction<kName>(send, receive, count, datatype, parameters, &own)) {
-                return run_by_host_memory(own, parameters.communicator, run);
-            }
-        }
-        return run(send, receive);
+        OwnBuffers own;
+        return is_small_reduction<kName>(send, receive, count, datatype, parameters, &own) &&
+                       can_replace(parameters.request)
+                   ? replace_buffers(own, parameters.communicator, parameters.request, run)
+                   : run(send, receive);
     }
 };
 
 // ---------------------------------------------------------------- exchanges
 
-/** Replaces MPI_Allgather or MPI_Alltoall, of which only small ones change. */
-template <Name kName, typename Count>
+/** Replaces MPI_Allgather or MPI_Alltoall, of which only small ones change. `Request`: nothing, or
+ * Requests for the nonblocking one. */
+template <Name kName, typename Count, typename... Request>
 struct Exchange {
     static int call(const void *send, Count send_count, Handle send_type, void *receive,
-                    Count receive_count, Handle receive_type, Handle communicator) {
+                    Count receive_count, Handle receive_type, Handle communicator,
+                    Request... request) {
+        const LastParameters last(communicator, request...);
         const auto run = [&](const void *from, void *to) {
             return checked([&] {
                 return replaced_by<&Exchange::call>(from, send_count, send_type, to, receive_count,
-                                                    receive_type, communicator);
+                                                    receive_type, communicator, request...);
             });
         };
         Group group;
@@ -222,8 +228,9 @@ struct Exchange {
             is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
         const size_t from_rank = small_count(receive_count) * small_element(receive_type);
         const OwnBuffers own = own_buffers(group, send, to_rank, receive, from_rank);
-        return is_small(own, group) ? run_by_host_memory(own, communicator, run)
-                                    : run(send, receive);
+        return is_small(own, group) && can_replace(last.request)
+                   ? replace_buffers(own, communicator, last.request, run)
+                   : run(send, receive);
     }
 
 private:
@@ -246,14 +253,16 @@ private:
 };
 
 /** Replaces MPI_Scatter, of which only a small one changes. */
-template <typename Count>
+template <typename Count, typename... Request>
 struct Scatter {
     static int call(const void *send, Count send_count, Handle send_type, void *receive,
-                    Count receive_count, Handle receive_type, int root, Handle communicator) {
+                    Count receive_count, Handle receive_type, int root, Handle communicator,
+                    Request... request) {
+        const LastParameters last(communicator, request...);
         const auto run = [&](const void *from, void *to) {
             return checked([&] {
                 return replaced_by<&Scatter::call>(from, send_count, send_type, to, receive_count,
-                                                   receive_type, root, communicator);
+                                                   receive_type, root, communicator, request...);
             });
         };
         Group group;
@@ -268,30 +277,35 @@ struct Scatter {
         if (!is_in_place(receive)) {
             own.result_bytes = small_count(receive_count) * small_element(receive_type);
         }
-        return is_small_scatter(own) ? run_by_host_memory(own, communicator, run)
-                                     : run(send, receive);
+        return is_small_scatter(own) && can_replace(last.request)
+                   ? replace_buffers(own, communicator, last.request, run)
+                   : run(send, receive);
     }
 };
 
 // ---------------------------------------------------------------- redirection
+
+std::string nonblocking(const std::string &name) {
+    return std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
+}
 
 struct Target : MpiTarget {
     /** Redirects a function, its nonblocking form, and the forms of both with large counts (MPI 4).
      */
     template <Name kName, typename Count, typename LargeCount, typename... Last>
     void redirect_reductions(const std::string &name) const {
-        const std::string nonblocking =
-            std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
         redirect<&Reduction<kName, Count, Last...>::call>(name);
-        redirect<&Reduction<kName, Count, Last..., Requests>::call>(nonblocking);
+        redirect<&Reduction<kName, Count, Last..., Requests>::call>(nonblocking(name));
         redirect<&Reduction<kName, LargeCount, Last...>::call>(name + "_c");
-        redirect<&Reduction<kName, LargeCount, Last..., Requests>::call>(nonblocking + "_c");
+        redirect<&Reduction<kName, LargeCount, Last..., Requests>::call>(nonblocking(name) + "_c");
     }
 
     template <Name kName>
     void redirect_exchanges(const std::string &name) const {
         redirect<&Exchange<kName, int>::call>(name);
+        redirect<&Exchange<kName, int, Requests>::call>(nonblocking(name));
         redirect<&Exchange<kName, Large>::call>(name + "_c");
+        redirect<&Exchange<kName, Large, Requests>::call>(nonblocking(name) + "_c");
     }
 };
 
@@ -301,6 +315,7 @@ void redirect_collective_calls(const MpiTarget &given) {
     if (!prepare_small_collectives(given.library)) {
         return;
     }
+    prepare_nonblocking_collectives(given.library);
     const Target target = {given};
     target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
     target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");
@@ -313,7 +328,9 @@ void redirect_collective_calls(const MpiTarget &given) {
     target.redirect_exchanges<Name::allgather>("Allgather");
     target.redirect_exchanges<Name::alltoall>("Alltoall");
     target.redirect<&Scatter<int>::call>("Scatter");
+    target.redirect<&Scatter<int, Requests>::call>("Iscatter");
     target.redirect<&Scatter<Large>::call>("Scatter_c");
+    target.redirect<&Scatter<Large, Requests>::call>("Iscatter_c");
     // Open MPI 6.0 has its collectives in libopen_mpi; some are components in files of their own.
     const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
     given.redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);

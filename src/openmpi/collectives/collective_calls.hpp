@@ -7,7 +7,7 @@
 
 namespace gpushm::openmpi {
 
-/** Runs small blocking reductions, MPI_Allgather and MPI_Alltoall in host memory
+/** Runs small reductions, MPI_Allgather, MPI_Alltoall and MPI_Scatter in host memory
  * (small_collectives.hpp). During other reductions of GPU memory, temporary buffers of 8 KiB and
  * more that Open MPI allocates are in GPU memory as well, so that parts of the result never pass
  * through the host. The messages that are sent do not change in either case, so each rank decides

@@ -149,10 +149,14 @@ bool HostSide::store(size_t bytes) const {
     return !block_ || bytes == 0 || copy(buffer_, address_, bytes, info_, CopyDirection::to_gpu);
 }
 
-int report_gpu_failure(Handle communicator) {
+void log_gpu_failure() {
     GPUSHM_LOG(error,
                "a collective operation of Open MPI on a buffer in GPU memory failed: see the "
                "message before this one");
+}
+
+int report_gpu_failure(Handle communicator) {
+    log_gpu_failure();
     mpi.call_errhandler(communicator, kMpiErrorOther);
     return kMpiErrorOther;
 }

@@ -87,7 +87,30 @@ private:
     std::optional<HostBlock> block_;  // empty: the buffer is not replaced
 };
 
-/** Calls the error handler of `communicator` and returns the error class. */
+/** Both buffers of a rank. */
+class HostSides {
+public:
+    explicit HostSides(const OwnBuffers &own)
+        : own_(own), send_(own.send, own.send_bytes), receive_(own.receive, own.receive_bytes()) {}
+
+    void *send() const { return send_.address(); }
+    void *receive() const { return receive_.address(); }
+
+    /** Copies what the call reads, and what it has written. False, logged: the GPU failed. */
+    bool load() const {
+        return send_.load(0, own_.send_bytes) && receive_.load(own_.input_begin, own_.input_bytes);
+    }
+    bool store() const { return receive_.store(own_.result_bytes); }
+
+private:
+    const OwnBuffers own_;
+    const HostSide send_;
+    const HostSide receive_;
+};
+
+void log_gpu_failure();
+
+/** Logs it, calls the error handler of `communicator`, and returns the error class. */
 int report_gpu_failure(Handle communicator);
 
 /** Calls MPI's function `run(send, receive)` with host memory in place of buffers that a GPU has to
@@ -102,13 +125,12 @@ int report_gpu_failure(Handle communicator);
  * han between nodes with xpmem (coll_han_alltoall.c). */
 template <typename Run>
 int run_by_host_memory(const OwnBuffers &own, Handle communicator, Run run) {
-    const HostSide send(own.send, own.send_bytes);
-    const HostSide receive(own.receive, own.receive_bytes());
-    if (!send.load(0, own.send_bytes) || !receive.load(own.input_begin, own.input_bytes)) {
+    const HostSides sides(own);
+    if (!sides.load()) {
         return report_gpu_failure(communicator);
     }
-    const int result = run(send.address(), receive.address());
-    const bool stored = result != kMpiSuccess || receive.store(own.result_bytes);
+    const int result = run(sides.send(), sides.receive());
+    const bool stored = result != kMpiSuccess || sides.store();
     return stored ? result : report_gpu_failure(communicator);
 }
 
