@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How many copies of the driver a message costs. Counted by the simulated driver.
+#include "operations_mpi_version.hpp"
 #include "operations_registry.hpp"
 #include "operations_types.hpp"
 
@@ -102,12 +103,75 @@ void test_short_scatter(Trial &trial) {
     }
 }
 
+#if GPUSHM_TEST_MPI4
+
+using Copy = int (*)(void *destination, const void *source, size_t bytes);
+
+Copy copy_function(const char *name) {
+    return reinterpret_cast<Copy>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), name));
+}
+
+// A persistent operation is started right behind copies that return before they are done, without
+// any wait. In the last round the source has what the exchange expects.
+void test_persistent_start(Trial &trial) {
+    constexpr int kElements = 10;
+    constexpr int kRounds = 50;
+    const Copy to_gpu = copy_function("cuMemcpyHtoD_v2");
+    const Copy from_gpu = copy_function("cuMemcpyDtoH_v2");
+    const Group &group = trial.group();
+    const LayoutPtr type = make_int();
+    Exchange exchange(trial, "50 rounds");
+    const Items own = exchange.source(*type, kElements);
+    const Items all = exchange.destination(*type, kElements * group.size);
+    for (int rank = 0; rank < group.size; ++rank) {
+        all.expect(rank * kElements, exchange.sent(rank, *type, kElements));
+    }
+    const bool in_device_memory = trial.kind(Role::source) == MemoryKind::device &&
+                                  trial.kind(Role::destination) == MemoryKind::device;
+    if (!in_device_memory) {
+        return;
+    }
+    exchange.run([&] {
+        MPI_Request request = MPI_REQUEST_NULL;
+        exchange.require(
+            MPI_Allgather_init(own.address(), kElements, type->type(), all.address(), kElements,
+                               type->type(), group.comm, MPI_INFO_NULL, &request),
+            "MPI_Allgather_init");
+        for (int round = 0; round < kRounds; ++round) {
+            std::vector<int> values(kElements, 1000 * group.rank + round);
+            const Bytes last = exchange.sent(group.rank, *type, kElements);
+            const void *const source = round == kRounds - 1
+                                           ? static_cast<const void *>(last.data())
+                                           : static_cast<const void *>(values.data());
+            to_gpu(own.address(), source, kElements * sizeof(int));
+            exchange.require(MPI_Start(&request), "MPI_Start");
+            exchange.wait(request);
+            std::vector<int> got(static_cast<size_t>(kElements * group.size));
+            from_gpu(got.data(), all.address(), got.size() * sizeof(int));
+            for (size_t i = 0; round != kRounds - 1 && i < got.size(); ++i) {
+                const int expected = 1000 * static_cast<int>(i / kElements) + round;
+                if (got[i] != expected) {
+                    trial.fail(text("round %d: element %zu is %d instead of %d", round, i, got[i],
+                                    expected));
+                    break;
+                }
+            }
+        }
+        MPI_Request_free(&request);
+    });
+}
+
+#endif
+
 }  // namespace
 
 void add_driver_calls(Registry &registry) {
     if (counter() != nullptr) {
         registry.add("short scattered elements, calls of the driver", test_short_message);
         registry.add("short scatter, calls of the driver", test_short_scatter);
+#if GPUSHM_TEST_MPI4
+        registry.add("short Allgather_init behind copies", test_persistent_start);
+#endif
     }
 }
 

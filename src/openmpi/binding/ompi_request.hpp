@@ -24,6 +24,14 @@ public:
         set(kCallbackData, data);
     }
 
+    /** What MPI_Start and MPI_Startall call, and MPI_Request_free. */
+    using Start = int (*)(size_t count, void **requests);
+    using Free = int (*)(void **request);
+    Start start() const { return get<Start>(kStart); }
+    void set_start(Start start) { set(kStart, start); }
+    Free free() const { return get<Free>(kFree); }
+    void set_free(Free free) { set(kFree, free); }
+
     /** MPI_ERROR of the status that MPI_Wait and its kin return. */
     int error() const { return get<int>(kError); }
     void set_error(int error) { set(kError, error); }
@@ -35,8 +43,8 @@ public:
         constexpr int kActive = 2;  // OMPI_REQUEST_ACTIVE
         return get<int>(kSource) == kAny && get<int>(kTag) == kAny && error() == 0 &&
                get<void *>(kComplete) == nullptr && get<int>(kState) == kActive &&
-               get<void *>(kFree) != nullptr && get<void *>(kCancel) != nullptr &&
-               callback() == nullptr && callback_data() == nullptr;
+               free() != nullptr && get<void *>(kCancel) != nullptr && callback() == nullptr &&
+               callback_data() == nullptr;
     }
 
 private:
@@ -45,6 +53,7 @@ private:
     static constexpr size_t kError = 72;
     static constexpr size_t kComplete = 88;
     static constexpr size_t kState = 96;
+    static constexpr size_t kStart = 112;
     static constexpr size_t kFree = 120;
     static constexpr size_t kCancel = 128;
     static constexpr size_t kCallback = 136;

@@ -144,27 +144,37 @@ Share share_of(const Group &group, Count count, int root) {
     }
 }
 
-/** The parameters behind the operation of a reduction. */
+/** The parameters at the end of a call, from the root or the communicator on. */
 struct LastParameters {
-    explicit LastParameters(Handle of_communicator, Requests of_call = nullptr)
+    explicit LastParameters(Handle of_communicator) : communicator(of_communicator) {}
+    LastParameters(Handle of_communicator, Requests of_call)
         : communicator(of_communicator), request(of_call) {}
-    LastParameters(int root_rank, Handle of_communicator, Requests of_call = nullptr)
-        : root(root_rank), communicator(of_communicator), request(of_call) {}
+    LastParameters(Handle of_communicator, Handle /*info*/, Requests of_call)
+        : communicator(of_communicator), request(of_call), is_persistent(true) {}
+    template <typename... Others>
+    explicit LastParameters(int root_rank, Others... others) : LastParameters(others...) {
+        root = root_rank;
+    }
     int root = 0;
     Handle communicator;
-    Requests request;  // null: the call is a blocking one
+    Requests request = nullptr;  // null: the call is a blocking one
+    bool is_persistent = false;
 };
 
 /** Whether the call may run in host memory. */
-bool can_replace(Requests request) {
-    return request == nullptr || can_watch_requests();
+bool can_replace(const LastParameters &last) {
+    return last.request == nullptr || can_watch_requests();
 }
 
 /** `run(send, receive)` is MPI's function. */
 template <typename Run>
-int replace_buffers(const OwnBuffers &own, Handle communicator, Requests request, Run run) {
-    return request == nullptr ? run_by_host_memory(own, communicator, run)
-                              : start_by_host_memory(own, communicator, request, run);
+int replace_buffers(const OwnBuffers &own, const LastParameters &last, Run run) {
+    if (last.is_persistent) {
+        return prepare_in_host_memory(own, last.request, run);
+    }
+    return last.request == nullptr
+               ? run_by_host_memory(own, last.communicator, run)
+               : start_by_host_memory(own, last.communicator, last.request, run);
 }
 
 /** Whether the reduction runs in host memory; `*own` then describes its buffers. */
@@ -197,26 +207,25 @@ struct Reduction {
         };
         OwnBuffers own;
         return is_small_reduction<kName>(send, receive, count, datatype, parameters, &own) &&
-                       can_replace(parameters.request)
-                   ? replace_buffers(own, parameters.communicator, parameters.request, run)
+                       can_replace(parameters)
+                   ? replace_buffers(own, parameters, run)
                    : run(send, receive);
     }
 };
 
 // ---------------------------------------------------------------- exchanges
 
-/** Replaces MPI_Allgather or MPI_Alltoall, of which only small ones change. `Request`: nothing, or
- * Requests for the nonblocking one. */
-template <Name kName, typename Count, typename... Request>
+/** Replaces MPI_Allgather or MPI_Alltoall, of which only small ones change. `Last`: the parameters
+ * behind the communicator, none in a blocking one. */
+template <Name kName, typename Count, typename... Last>
 struct Exchange {
     static int call(const void *send, Count send_count, Handle send_type, void *receive,
-                    Count receive_count, Handle receive_type, Handle communicator,
-                    Request... request) {
-        const LastParameters last(communicator, request...);
+                    Count receive_count, Handle receive_type, Handle communicator, Last... others) {
+        const LastParameters last(communicator, others...);
         const auto run = [&](const void *from, void *to) {
             return checked([&] {
                 return replaced_by<&Exchange::call>(from, send_count, send_type, to, receive_count,
-                                                    receive_type, communicator, request...);
+                                                    receive_type, communicator, others...);
             });
         };
         Group group;
@@ -228,9 +237,8 @@ struct Exchange {
             is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
         const size_t from_rank = small_count(receive_count) * small_element(receive_type);
         const OwnBuffers own = own_buffers(group, send, to_rank, receive, from_rank);
-        return is_small(own, group) && can_replace(last.request)
-                   ? replace_buffers(own, communicator, last.request, run)
-                   : run(send, receive);
+        return is_small(own, group) && can_replace(last) ? replace_buffers(own, last, run)
+                                                         : run(send, receive);
     }
 
 private:
@@ -253,16 +261,16 @@ private:
 };
 
 /** Replaces MPI_Scatter, of which only a small one changes. */
-template <typename Count, typename... Request>
+template <typename Count, typename... Last>
 struct Scatter {
     static int call(const void *send, Count send_count, Handle send_type, void *receive,
                     Count receive_count, Handle receive_type, int root, Handle communicator,
-                    Request... request) {
-        const LastParameters last(communicator, request...);
+                    Last... others) {
+        const LastParameters last(communicator, others...);
         const auto run = [&](const void *from, void *to) {
             return checked([&] {
                 return replaced_by<&Scatter::call>(from, send_count, send_type, to, receive_count,
-                                                   receive_type, root, communicator, request...);
+                                                   receive_type, root, communicator, others...);
             });
         };
         Group group;
@@ -277,9 +285,8 @@ struct Scatter {
         if (!is_in_place(receive)) {
             own.result_bytes = small_count(receive_count) * small_element(receive_type);
         }
-        return is_small_scatter(own) && can_replace(last.request)
-                   ? replace_buffers(own, communicator, last.request, run)
-                   : run(send, receive);
+        return is_small_scatter(own) && can_replace(last) ? replace_buffers(own, last, run)
+                                                          : run(send, receive);
     }
 };
 
@@ -289,23 +296,45 @@ std::string nonblocking(const std::string &name) {
     return std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
 }
 
+/** Redirects a function in its forms: blocking, nonblocking and, in MPI 4, persistent; the same
+ * three with large counts are MPI 4's as well. */
 struct Target : MpiTarget {
-    /** Redirects a function, its nonblocking form, and the forms of both with large counts (MPI 4).
-     */
     template <Name kName, typename Count, typename LargeCount, typename... Last>
     void redirect_reductions(const std::string &name) const {
-        redirect<&Reduction<kName, Count, Last...>::call>(name);
-        redirect<&Reduction<kName, Count, Last..., Requests>::call>(nonblocking(name));
-        redirect<&Reduction<kName, LargeCount, Last...>::call>(name + "_c");
-        redirect<&Reduction<kName, LargeCount, Last..., Requests>::call>(nonblocking(name) + "_c");
+        redirect_forms_of_reduction<kName, Count, Last...>(name, "");
+        redirect_forms_of_reduction<kName, LargeCount, Last...>(name, "_c");
     }
 
     template <Name kName>
     void redirect_exchanges(const std::string &name) const {
-        redirect<&Exchange<kName, int>::call>(name);
-        redirect<&Exchange<kName, int, Requests>::call>(nonblocking(name));
-        redirect<&Exchange<kName, Large>::call>(name + "_c");
-        redirect<&Exchange<kName, Large, Requests>::call>(nonblocking(name) + "_c");
+        redirect_forms_of_exchange<kName, int>(name, "");
+        redirect_forms_of_exchange<kName, Large>(name, "_c");
+    }
+
+    void redirect_scatter() const {
+        redirect_forms_of_scatter<int>("");
+        redirect_forms_of_scatter<Large>("_c");
+    }
+
+private:
+    template <Name kName, typename Count, typename... Last>
+    void redirect_forms_of_reduction(const std::string &name, const std::string &suffix) const {
+        redirect<&Reduction<kName, Count, Last...>::call>(name + suffix);
+        redirect<&Reduction<kName, Count, Last..., Requests>::call>(nonblocking(name) + suffix);
+        redirect<&Reduction<kName, Count, Last..., Handle, Requests>::call>(name + "_init" +
+                                                                            suffix);
+    }
+    template <Name kName, typename Count>
+    void redirect_forms_of_exchange(const std::string &name, const std::string &suffix) const {
+        redirect<&Exchange<kName, Count>::call>(name + suffix);
+        redirect<&Exchange<kName, Count, Requests>::call>(nonblocking(name) + suffix);
+        redirect<&Exchange<kName, Count, Handle, Requests>::call>(name + "_init" + suffix);
+    }
+    template <typename Count>
+    void redirect_forms_of_scatter(const std::string &suffix) const {
+        redirect<&Scatter<Count>::call>("Scatter" + suffix);
+        redirect<&Scatter<Count, Requests>::call>("Iscatter" + suffix);
+        redirect<&Scatter<Count, Handle, Requests>::call>("Scatter_init" + suffix);
     }
 };
 
@@ -327,10 +356,7 @@ void redirect_collective_calls(const MpiTarget &given) {
     target.redirect_reductions<Name::exscan, int, Large, Handle>("Exscan");
     target.redirect_exchanges<Name::allgather>("Allgather");
     target.redirect_exchanges<Name::alltoall>("Alltoall");
-    target.redirect<&Scatter<int>::call>("Scatter");
-    target.redirect<&Scatter<int, Requests>::call>("Iscatter");
-    target.redirect<&Scatter<Large>::call>("Scatter_c");
-    target.redirect<&Scatter<Large, Requests>::call>("Iscatter_c");
+    target.redirect_scatter();
     // Open MPI 6.0 has its collectives in libopen_mpi; some are components in files of their own.
     const std::vector<std::string> collectives = {"libmpi.so", "libopen_mpi.so", "mca_coll_"};
     given.redirection->add("malloc", reinterpret_cast<void *>(&allocate), collectives);

@@ -3,6 +3,8 @@
 
 #include "core/base/log.hpp"
 
+#include <mutex>
+
 namespace gpushm::openmpi {
 namespace {
 
@@ -58,12 +60,89 @@ void deliver(const HostSides &sides, OmpiRequest request) {
     }
 }
 
-int complete(void *handle) {
+int deliver_and_go_on(const Delivery &delivery, void *handle) {
     OmpiRequest request(handle);
-    const std::unique_ptr<Delivery> delivery(static_cast<Delivery *>(request.callback_data()));
-    deliver(delivery->sides, request);
-    request.set_callback(nullptr, delivery->next_data);
-    return delivery->next != nullptr ? delivery->next(handle) : 0;
+    deliver(delivery.sides, request);
+    request.set_callback(nullptr, delivery.next_data);
+    return delivery.next != nullptr ? delivery.next(handle) : 0;
+}
+
+void watch(OmpiRequest request, OmpiRequest::Callback callback, Delivery *delivery) {
+    delivery->next = request.callback();
+    delivery->next_data = request.callback_data();
+    request.set_callback(callback, delivery);
+}
+
+int complete(void *handle) {
+    const std::unique_ptr<Delivery> delivery(
+        static_cast<Delivery *>(OmpiRequest(handle).callback_data()));
+    return deliver_and_go_on(*delivery, handle);
+}
+
+// ---------------------------------------------------------------- persistent requests
+
+/** Those that gpushm has changed. Never destroyed. */
+struct Persistent {
+    std::mutex mutex;
+    Deliveries deliveries;
+
+    static Persistent &instance() {
+        static Persistent *const made = new Persistent;
+        return *made;
+    }
+    /** Null: not one of them. */
+    Delivery *find(Handle request) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        const auto found = deliveries.find(request);
+        return found != deliveries.end() ? found->second.get() : nullptr;
+    }
+};
+
+int complete_persistent(void *handle) {
+    return deliver_and_go_on(*static_cast<Delivery *>(OmpiRequest(handle).callback_data()), handle);
+}
+
+/** Replaces the function of changed requests, of which MPI_Startall gives several at a time. */
+int start_persistent(size_t count, void **requests) {
+    for (size_t i = 0; i < count; ++i) {
+        Delivery *const delivery = Persistent::instance().find(requests[i]);
+        if (delivery == nullptr) {
+            return kMpiErrorOther;
+        }
+        delivery->sides.meet_again();
+        if (!delivery->sides.load()) {
+            log_gpu_failure();
+            return kMpiErrorOther;
+        }
+        // A request that needs no messages does not call the function: its result is its input.
+        if (OmpiRequest(requests[i]).callback() != complete_persistent) {
+            watch(OmpiRequest(requests[i]), complete_persistent, delivery);
+        }
+        const int result = delivery->start(1, &requests[i]);
+        if (result != kMpiSuccess) {
+            return result;
+        }
+    }
+    return kMpiSuccess;
+}
+
+/** Replaces the function of changed requests. Open MPI uses the memory of a request again, as it
+ * is. */
+int free_persistent(void **handle) {
+    void *const request = *handle;
+    Delivery *const delivery = Persistent::instance().find(request);
+    OmpiRequest freed(request);
+    freed.set_start(delivery->start);
+    freed.set_free(delivery->free);
+    const int result = delivery->free(handle);
+    if (result != kMpiSuccess) {  // it is not complete
+        freed.set_start(start_persistent);
+        freed.set_free(free_persistent);
+        return result;
+    }
+    const std::lock_guard<std::mutex> lock(Persistent::instance().mutex);
+    Persistent::instance().deliveries.erase(request);
+    return kMpiSuccess;
 }
 
 }  // namespace
@@ -89,11 +168,21 @@ int deliver_at_completion(std::unique_ptr<Delivery> delivery, Handle communicato
         const bool stored = result != kMpiSuccess || delivery->sides.store();
         return stored ? result : report_gpu_failure(communicator);
     }
-    OmpiRequest watched(request);
-    delivery->next = watched.callback();
-    delivery->next_data = watched.callback_data();
-    watched.set_callback(complete, delivery.release());
+    watch(OmpiRequest(request), complete, delivery.release());
     return kMpiSuccess;
+}
+
+void deliver_at_completions(Deliveries::node_type delivery, Handle request) {
+    OmpiRequest changed(request);
+    delivery.mapped()->start = changed.start();
+    delivery.mapped()->free = changed.free();
+    delivery.key() = request;
+    {
+        const std::lock_guard<std::mutex> lock(Persistent::instance().mutex);
+        Persistent::instance().deliveries.insert(std::move(delivery));
+    }
+    changed.set_start(start_persistent);
+    changed.set_free(free_persistent);
 }
 
 }  // namespace gpushm::openmpi

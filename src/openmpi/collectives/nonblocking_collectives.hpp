@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small nonblocking collective operations on GPU memory, which run in host memory.
+// Small nonblocking and persistent collective operations on GPU memory, which run in host memory.
 #pragma once
 
 #include "openmpi/binding/mpi_call.hpp"
@@ -7,6 +7,7 @@
 #include "openmpi/binding/open_mpi_library.hpp"
 #include "openmpi/collectives/small_collectives.hpp"
 
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -28,6 +29,9 @@ struct Delivery {
     const HostSides sides;
     OmpiRequest::Callback next = nullptr;
     void *next_data = nullptr;
+    // Of a persistent request:
+    OmpiRequest::Start start = nullptr;
+    OmpiRequest::Free free = nullptr;
 };
 
 /** Keeps the host memory until `request` completes, and then copies the result to GPU memory,
@@ -48,6 +52,27 @@ int start_by_host_memory(const OwnBuffers &own, Handle communicator, Handle *req
     return result == kMpiSuccess
                ? deliver_at_completion(std::move(delivery), communicator, *request)
                : result;
+}
+
+/** Of persistent requests. */
+using Deliveries = std::map<Handle, std::unique_ptr<Delivery>>;
+
+/** Keeps the host memory until `request`, a persistent one, is freed. Whenever it is started, the
+ * host memory is loaded first; whenever it completes, the result is copied to GPU memory. Allocates
+ * nothing, because the request names the host memory. */
+void deliver_at_completions(Deliveries::node_type delivery, Handle request);
+
+/** start_by_host_memory() for a function `run(send, receive)` that makes a persistent request. */
+template <typename Run>
+int prepare_in_host_memory(const OwnBuffers &own, Handle *request, Run run) {
+    Deliveries made;
+    const auto delivery = made.emplace(nullptr, std::make_unique<Delivery>(own)).first;
+    const HostSides &sides = delivery->second->sides;
+    const int result = run(sides.send(), sides.receive());
+    if (result == kMpiSuccess) {
+        deliver_at_completions(made.extract(delivery), *request);
+    }
+    return result;
 }
 
 }  // namespace gpushm::openmpi

@@ -139,6 +139,12 @@ HostSide::HostSide(const void *buffer, size_t bytes)
                     "small collective operations of Open MPI on GPU memory run in host memory");
 }
 
+void HostSide::meet_again() const {
+    if (block_) {
+        query_memory(buffer_);
+    }
+}
+
 bool HostSide::load(size_t begin, size_t bytes) const {
     return !block_ || bytes == 0 ||
            copy(static_cast<char *>(address_) + begin, static_cast<const char *>(buffer_) + begin,

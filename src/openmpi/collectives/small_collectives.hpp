@@ -76,6 +76,9 @@ public:
     /** The address to use instead of the buffer. */
     void *address() const { return address_; }
 
+    /** For a buffer that the program has used since this object was made: waits for its copies. */
+    void meet_again() const;
+
     /** Copies from the buffer, and back to it. False, logged: the GPU failed. */
     bool load(size_t begin, size_t bytes) const;
     bool store(size_t bytes) const;
@@ -96,6 +99,10 @@ public:
     void *send() const { return send_.address(); }
     void *receive() const { return receive_.address(); }
 
+    void meet_again() const {
+        send_.meet_again();
+        receive_.meet_again();
+    }
     /** Copies what the call reads, and what it has written. False, logged: the GPU failed. */
     bool load() const {
         return send_.load(0, own_.send_bytes) && receive_.load(own_.input_begin, own_.input_bytes);
