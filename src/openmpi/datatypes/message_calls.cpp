@@ -7,6 +7,7 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_any.hpp"
+#include "core/memory/known_host_pages.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
@@ -41,6 +42,10 @@ ucp_datatype_t datatype_of(const ucp_request_param_t *parameters) {
                                                                         : ucp_dt_make_contig(1);
 }
 
+bool is_contiguous(ucp_datatype_t datatype) {
+    return (datatype & UCP_DATATYPE_CLASS_MASK) == UCP_DATATYPE_CONTIG;
+}
+
 /** `datatype` is contiguous. */
 size_t bytes_of(ucp_datatype_t datatype, size_t count) {
     return (datatype >> UCP_DATATYPE_SHIFT) * count;
@@ -53,6 +58,29 @@ void *user_data_of(const ucp_request_param_t *parameters) {
 
 bool has_callback(const ucp_request_param_t *parameters) {
     return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0;
+}
+
+/** Calls `post` for a message that is not changed. Where its buffer is known to be host memory, the
+ * parameters say so, and UCP asks no memory domain about it: each question takes a look at UCX's
+ * memory type cache and two calls. */
+template <typename Post>
+ucs_status_ptr_t forward(const void *buffer, const ucp_request_param_t *parameters, Post post) {
+    constexpr uint32_t kFields = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK |
+                                 UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
+    constexpr uint32_t kFlags = UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FLAG_FAST_CMPL |
+                                UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL | UCP_OP_ATTR_FLAG_MULTI_SEND;
+    if ((parameters->op_attr_mask & ~(kFields | kFlags)) != 0 ||
+        !is_contiguous(datatype_of(parameters)) || !KnownHostPages::instance().contains(buffer)) {
+        return post(parameters);
+    }
+    ucp_request_param_t told;
+    told.op_attr_mask = parameters->op_attr_mask | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    told.request = parameters->request;
+    told.cb = parameters->cb;
+    told.datatype = parameters->datatype;
+    told.user_data = parameters->user_data;
+    told.memory_type = UCS_MEMORY_TYPE_HOST;
+    return post(&told);
 }
 
 /** Hands a message to UCX by calling `post`. The caller has set the callback in `parameters`. */
@@ -85,6 +113,9 @@ size_t limit_of_sends() {
 
 /** Null: the message is sent as it is. */
 std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_datatype_t datatype) {
+    if (is_contiguous(datatype)) {
+        return nullptr;
+    }
     std::unique_ptr<StagedMessage> message =
         StagedMessage::create(const_cast<void *>(buffer), count, datatype, limit_of_sends());
     return message != nullptr && message->pack() ? std::move(message) : nullptr;
@@ -134,8 +165,7 @@ FastSend choose_fast_send(const void *buffer, size_t count, ucp_tag_t tag,
     constexpr ucp_tag_t kNegative = ucp_tag_t{1} << 63;
     const ucp_datatype_t datatype = datatype_of(parameters);
     if ((parameters->op_attr_mask & UCP_OP_ATTR_FLAG_FAST_CMPL) == 0 ||
-        (parameters->op_attr_mask & ~kUnderstood) != 0 ||
-        (datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || count == 0 ||
+        (parameters->op_attr_mask & ~kUnderstood) != 0 || !is_contiguous(datatype) || count == 0 ||
         query_memory(buffer).kind != MemoryKind::device) {
         return FastSend::as_it_is;
     }
@@ -190,7 +220,9 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
     }
     auto message = pack(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
-        return ucp().tag_send_nbx(ep, buffer, count, tag, parameters);
+        return forward(buffer, parameters, [&](const ucp_request_param_t *told) {
+            return ucp().tag_send_nbx(ep, buffer, count, tag, told);
+        });
     }
     return send(std::move(message), parameters_of(parameters), completion_of_send(parameters),
                 [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
@@ -224,7 +256,7 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
 /** None are staged where derived datatypes may fail between hosts: the sender may be a host buffer,
  * whose derived datatype then arrives for a contiguous receive. */
 std::unique_ptr<StagedMessage> make_room(void *buffer, size_t count, ucp_datatype_t datatype) {
-    return first_protocols_between_hosts()
+    return is_contiguous(datatype) || first_protocols_between_hosts()
                ? nullptr
                : StagedMessage::create(buffer, count, datatype, limits().staging);
 }
@@ -260,7 +292,9 @@ ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, u
                               ucp_tag_t mask, const ucp_request_param_t *parameters) {
     auto message = make_room(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
-        return replaced_by<tag_recv_nbx>(worker, buffer, count, tag, mask, parameters);
+        return forward(buffer, parameters, [&](const ucp_request_param_t *told) {
+            return replaced_by<tag_recv_nbx>(worker, buffer, count, tag, mask, told);
+        });
     }
     return receive(std::move(message), parameters_of(parameters), completion_of_receive(parameters),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
