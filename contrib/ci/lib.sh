@@ -99,6 +99,7 @@ is_there() {
     openmpi-bin) [[ $(mpirun --version) == *"Open MPI"* ]] ;;
     libhwloc-dev) pkg-config --exists 'hwloc >= 2.0' ;;
     libgtest-dev) pkg-config --exists gtest_main ;;
+    libbenchmark-dev) pkg-config --exists benchmark ;;
     python3-pip) python3 -m pip --version ;;
     iproute2) command -v ip ;;
     ca-certificates) [ -r /etc/ssl/certs/ca-certificates.crt ] ;;

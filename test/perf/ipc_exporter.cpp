@@ -3,6 +3,7 @@
 
 #include "../mpi/pattern.hpp"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -40,7 +41,7 @@ ImportedMemory::ImportedMemory(const Driver &driver, int owner_device, size_t by
     if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) {
         throw std::runtime_error("cannot make a pipe");
     }
-    std::vector<std::string> words = {"raw_copies",
+    std::vector<std::string> words = {program_invocation_name,
                                       "--role=exporter",
                                       "--devices=" + std::to_string(owner_device),
                                       "--bytes=" + std::to_string(bytes),
@@ -61,15 +62,23 @@ ImportedMemory::ImportedMemory(const Driver &driver, int owner_device, size_t by
     close(down[0]);
     close(up[1]);
     to_exporter_ = down[1];
-    CUipcMemHandle handle;
-    const bool told = failed == 0 && read(up[0], &handle, sizeof(handle)) == sizeof(handle);
+    const bool told = failed == 0 && read(up[0], &handle_, sizeof(handle_)) == sizeof(handle_);
     close(up[0]);
     if (!told) {
         throw std::runtime_error("the exporting process failed");
     }
+    map();
+}
+
+void ImportedMemory::map() {
     driver_.require(
-        driver_.cuIpcOpenMemHandle(&mapping_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+        driver_.cuIpcOpenMemHandle(&mapping_, handle_, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
         "cuIpcOpenMemHandle");
+}
+
+void ImportedMemory::map_again() {
+    driver_.require(driver_.cuIpcCloseMemHandle(mapping_), "cuIpcCloseMemHandle");
+    map();
 }
 
 ImportedMemory::~ImportedMemory() {

@@ -26,8 +26,14 @@ public:
 
     char *address() const { return reinterpret_cast<char *>(mapping_); }
 
+    /** Closes the mapping and opens it again. */
+    void map_again();
+
 private:
+    void map();
+
     const Driver &driver_;
+    CUipcMemHandle handle_ = {};
     pid_t process_ = -1;
     int to_exporter_ = -1;
     CUdeviceptr mapping_ = 0;

@@ -84,6 +84,25 @@ END
         fail "an unknown cell is not refused"
 fi
 
+# One of each micro-benchmark, which checks its data where there are any. Not every GPU has the standby kernel.
+micro=$programs/micro/micro_benchmarks
+if [ -x "$micro" ]; then
+    "$micro" --benchmark_min_time=0.0001 --benchmark_format=json --benchmark_filter='/(cell/8|slot/128|ring/128)$|cached/8$|pack/.*:4/bytes:4096|^copy/.*/1/|^driver/cu[ES]|Free/4096$|^operation/.*/8/|Unregister/4096/|Handle/65536/|_table|^kind' \
+        >"$work/json" 2>"$work/out" || fail "micro_benchmarks ends with status $?"
+    python3 - "$work/json" "$has_driver" "$standby" >>"$work/out" 2>&1 <<'END' || fail "the micro-benchmarks are not complete"
+import json, sys
+found = {one["name"]: one for one in json.load(open(sys.argv[1]))["benchmarks"]}
+assert len(found) == (44 if sys.argv[2] else 8), sorted(found)
+for name, one in found.items():
+    if "standby" in name and not sys.argv[3]:
+        continue
+    assert "error_occurred" not in one, one
+    assert one["real_time"] > 0, one
+END
+else
+    echo "built without Google Benchmark (Debian package: libbenchmark-dev): the micro-benchmarks are left out"
+fi
+
 "$programs/ucp_latency" --seconds=30 --limit=0.3 >"$work/out" 2>&1
 [ $? -eq 124 ] && grep -q '"error": "not ready after' "$work/out" || fail "a time limit is not kept"
 
