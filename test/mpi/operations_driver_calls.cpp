@@ -103,6 +103,42 @@ void test_short_scatter(Trial &trial) {
     }
 }
 
+// Whether requests can be watched, and both buffers of a test are device memory.
+bool runs_in_host_memory(const Trial &trial) {
+    int threads = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&threads);
+    return threads != MPI_THREAD_MULTIPLE && trial.kind(Role::source) == MemoryKind::device &&
+           trial.kind(Role::destination) == MemoryKind::device;
+}
+
+// The input is copied to host memory, and the result back, whatever the algorithm does.
+void test_short_allgather(Trial &trial) {
+    constexpr int kElements = 10;
+    const LayoutPtr type = make_int();
+    const Group &group = trial.group();
+    unsigned long copies = 0;
+    for (const char *what : {"first", "second"}) {
+        Exchange exchange(trial, what);
+        const Items own = exchange.source(*type, kElements);
+        const Items all = exchange.destination(*type, kElements * group.size);
+        for (int rank = 0; rank < group.size; ++rank) {
+            all.expect(rank * kElements, exchange.sent(rank, *type, kElements));
+        }
+        exchange.run([&] {
+            const unsigned long before = copies_so_far();
+            MPI_Request request = MPI_REQUEST_NULL;
+            exchange.require(MPI_Iallgather(own.address(), kElements, type->type(), all.address(),
+                                            kElements, type->type(), group.comm, &request),
+                             "MPI_Iallgather");
+            exchange.wait(request);
+            copies = copies_so_far() - before;
+        });
+    }
+    if (runs_in_host_memory(trial) && copies > 2) {
+        trial.fail(text("%lu copies instead of 2", copies));
+    }
+}
+
 #if GPUSHM_TEST_MPI4
 
 using Copy = int (*)(void *destination, const void *source, size_t bytes);
@@ -111,53 +147,119 @@ Copy copy_function(const char *name) {
     return reinterpret_cast<Copy>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), name));
 }
 
-// A persistent operation is started right behind copies that return before they are done, without
-// any wait. In the last round the source has what the exchange expects.
-void test_persistent_start(Trial &trial) {
-    constexpr int kElements = 10;
-    constexpr int kRounds = 50;
-    const Copy to_gpu = copy_function("cuMemcpyHtoD_v2");
-    const Copy from_gpu = copy_function("cuMemcpyDtoH_v2");
-    const Group &group = trial.group();
-    const LayoutPtr type = make_int();
-    Exchange exchange(trial, "50 rounds");
-    const Items own = exchange.source(*type, kElements);
-    const Items all = exchange.destination(*type, kElements * group.size);
-    for (int rank = 0; rank < group.size; ++rank) {
-        all.expect(rank * kElements, exchange.sent(rank, *type, kElements));
+// Persistent operations are started right behind copies that return before they are done, without
+// any wait, together with one that needs no messages. In the last round the source has what the
+// exchange expects.
+class PersistentRounds {
+public:
+    explicit PersistentRounds(Trial &trial)
+        : trial_(trial),
+          exchange_(trial, "50 rounds"),
+          own_(exchange_.source(*type_, kElements)),
+          all_(exchange_.destination(*type_, kElements * trial.group().size)) {
+        for (int rank = 0; rank < trial.group().size; ++rank) {
+            all_.expect(rank * kElements, exchange_.sent(rank, *type_, kElements));
+        }
     }
-    const bool in_device_memory = trial.kind(Role::source) == MemoryKind::device &&
-                                  trial.kind(Role::destination) == MemoryKind::device;
-    if (!in_device_memory) {
-        return;
-    }
-    exchange.run([&] {
-        MPI_Request request = MPI_REQUEST_NULL;
-        exchange.require(
-            MPI_Allgather_init(own.address(), kElements, type->type(), all.address(), kElements,
-                               type->type(), group.comm, MPI_INFO_NULL, &request),
-            "MPI_Allgather_init");
-        for (int round = 0; round < kRounds; ++round) {
-            std::vector<int> values(kElements, 1000 * group.rank + round);
-            const Bytes last = exchange.sent(group.rank, *type, kElements);
-            const void *const source = round == kRounds - 1
-                                           ? static_cast<const void *>(last.data())
-                                           : static_cast<const void *>(values.data());
-            to_gpu(own.address(), source, kElements * sizeof(int));
-            exchange.require(MPI_Start(&request), "MPI_Start");
-            exchange.wait(request);
-            std::vector<int> got(static_cast<size_t>(kElements * group.size));
-            from_gpu(got.data(), all.address(), got.size() * sizeof(int));
-            for (size_t i = 0; round != kRounds - 1 && i < got.size(); ++i) {
-                const int expected = 1000 * static_cast<int>(i / kElements) + round;
-                if (got[i] != expected) {
-                    trial.fail(text("round %d: element %zu is %d instead of %d", round, i, got[i],
-                                    expected));
-                    break;
+
+    void run() {
+        exchange_.run([&] {
+            const Group &group = trial_.group();
+            MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+            exchange_.require(
+                MPI_Allgather_init(own_.address(), kElements, type_->type(), all_.address(),
+                                   kElements, type_->type(), group.comm, MPI_INFO_NULL, requests),
+                "MPI_Allgather_init");
+            exchange_.require(
+                MPI_Allreduce_init(MPI_IN_PLACE, own_.address(), kElements, type_->type(), MPI_SUM,
+                                   MPI_COMM_SELF, MPI_INFO_NULL, requests + 1),
+                "MPI_Allreduce_init");
+            for (int round = 0; round < kRounds; ++round) {
+                write_source(round);
+                const unsigned long before = copies_so_far();
+                exchange_.require(MPI_Startall(2, requests), "MPI_Startall");
+                exchange_.require(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
+                copies_ = copies_so_far() - before;
+                if (round < kRounds - 1) {
+                    check(round);
                 }
             }
+            MPI_Request_free(requests);
+            MPI_Request_free(requests + 1);
+        });
+        if (runs_in_host_memory(trial_) && copies_ > 2) {
+            trial_.fail(text("%lu copies instead of 2", copies_));
         }
-        MPI_Request_free(&request);
+    }
+
+private:
+    static constexpr int kElements = 10;
+    static constexpr int kRounds = 50;
+
+    void write_source(int round) {
+        const std::vector<int> values(kElements, 1000 * trial_.group().rank + round);
+        const Bytes last = exchange_.sent(trial_.group().rank, *type_, kElements);
+        const void *const source = round == kRounds - 1 ? static_cast<const void *>(last.data())
+                                                        : static_cast<const void *>(values.data());
+        to_gpu_(own_.address(), source, kElements * sizeof(int));
+    }
+
+    void check(int round) {
+        std::vector<int> got(static_cast<size_t>(kElements * trial_.group().size));
+        from_gpu_(got.data(), all_.address(), got.size() * sizeof(int));
+        for (size_t i = 0; i < got.size(); ++i) {
+            const int expected = 1000 * static_cast<int>(i / kElements) + round;
+            if (got[i] != expected) {
+                trial_.fail(
+                    text("round %d: element %zu is %d instead of %d", round, i, got[i], expected));
+                return;
+            }
+        }
+    }
+
+    const Copy to_gpu_ = copy_function("cuMemcpyHtoD_v2");
+    const Copy from_gpu_ = copy_function("cuMemcpyDtoH_v2");
+    Trial &trial_;
+    const LayoutPtr type_ = make_int();
+    Exchange exchange_;
+    const Items own_;
+    const Items all_;
+    unsigned long copies_ = 0;
+};
+
+void test_persistent_start(Trial &trial) {
+    if (trial.kind(Role::source) == MemoryKind::device &&
+        trial.kind(Role::destination) == MemoryKind::device) {
+        PersistentRounds(trial).run();
+    }
+}
+
+// Temporary buffers of persistent reductions, which libnbc never frees, are not GPU memory: so many
+// would use up what gpushm gives out.
+void test_many_persistent(Trial &trial) {
+    constexpr int kElements = 30000;  // 120 KB, more than goes through host memory
+    constexpr int kRequests = 600;
+    const LayoutPtr type = make_int();
+    if (trial.kind(Role::source) != MemoryKind::device) {
+        return;
+    }
+    Exchange exchange(trial, "600 requests");
+    const Items own = exchange.source(*type, kElements);
+    const Items unused = exchange.blank(Role::destination, *type, kElements);
+    exchange.run([&] {
+        const auto allocations = counter()("cuMemAlloc");
+        for (int i = 0; i < kRequests; ++i) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            exchange.require(
+                MPI_Allreduce_init(own.address(), unused.address(), kElements, type->type(),
+                                   MPI_MAX, trial.group().comm, MPI_INFO_NULL, &request),
+                "MPI_Allreduce_init");
+            MPI_Request_free(&request);
+        }
+        if (counter()("cuMemAlloc") > allocations + 2) {
+            trial.fail(text("%lu allocations of GPU memory for %d requests",
+                            counter()("cuMemAlloc") - allocations, kRequests));
+        }
     });
 }
 
@@ -169,8 +271,10 @@ void add_driver_calls(Registry &registry) {
     if (counter() != nullptr) {
         registry.add("short scattered elements, calls of the driver", test_short_message);
         registry.add("short scatter, calls of the driver", test_short_scatter);
+        registry.add("short Iallgather, calls of the driver", test_short_allgather);
 #if GPUSHM_TEST_MPI4
         registry.add("short Allgather_init behind copies", test_persistent_start);
+        registry.add("many Allreduce_init, GPU memory", test_many_persistent);
 #endif
     }
 }

@@ -20,7 +20,7 @@ public:
     /** Finds the loaded Open MPI; false: there is none. Loads no library. */
     static bool find(OpenMpiLibrary *library);
 
-    /** Whether Open MPI has begun to initialise, and has not been finalised: only then its MCA
+    /** Whether MPI or MPI_T has begun to initialise, and has not been finalised: only then the MCA
      * parameters can be read (mca_base_var_initialized, opal/mca/base/mca_base_var.c). */
     bool is_in_use() const;
 

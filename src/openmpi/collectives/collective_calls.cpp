@@ -155,6 +155,10 @@ struct LastParameters {
     explicit LastParameters(int root_rank, Others... others) : LastParameters(others...) {
         root = root_rank;
     }
+    /** Null: temporary buffers stay in host memory. libnbc never frees those of persistent
+     * operations. */
+    Handle group_of_temporaries() const { return is_persistent ? nullptr : communicator; }
+
     int root = 0;
     Handle communicator;
     Requests request = nullptr;  // null: the call is a blocking one
@@ -170,7 +174,7 @@ bool can_replace(const LastParameters &last) {
 template <typename Run>
 int replace_buffers(const OwnBuffers &own, const LastParameters &last, Run run) {
     if (last.is_persistent) {
-        return prepare_in_host_memory(own, last.request, run);
+        return prepare_in_host_memory(own, last.communicator, last.request, run);
     }
     return last.request == nullptr
                ? run_by_host_memory(own, last.communicator, run)
@@ -200,16 +204,16 @@ struct Reduction {
                     Last... last) {
         const LastParameters parameters(last...);
         const auto run = [&](const void *from, void *to) {
-            const CurrentReduction current(from, to, datatype, operation, parameters.communicator);
-            return checked([&] {
-                return replaced_by<&Reduction::call>(from, to, count, datatype, operation, last...);
-            });
+            const CurrentReduction current(from, to, datatype, operation,
+                                           parameters.group_of_temporaries());
+            return replaced_by<&Reduction::call>(from, to, count, datatype, operation, last...);
         };
         OwnBuffers own;
-        return is_small_reduction<kName>(send, receive, count, datatype, parameters, &own) &&
-                       can_replace(parameters)
-                   ? replace_buffers(own, parameters, run)
-                   : run(send, receive);
+        const bool replaced =
+            is_small_reduction<kName>(send, receive, count, datatype, parameters, &own) &&
+            can_replace(parameters);
+        return checked(
+            [&] { return replaced ? replace_buffers(own, parameters, run) : run(send, receive); });
     }
 };
 
@@ -223,22 +227,21 @@ struct Exchange {
                     Count receive_count, Handle receive_type, Handle communicator, Last... others) {
         const LastParameters last(communicator, others...);
         const auto run = [&](const void *from, void *to) {
-            return checked([&] {
-                return replaced_by<&Exchange::call>(from, send_count, send_type, to, receive_count,
-                                                    receive_type, communicator, others...);
-            });
+            return replaced_by<&Exchange::call>(from, send_count, send_type, to, receive_count,
+                                                receive_type, communicator, others...);
         };
         Group group;
         if (!concern_gpu(send, receive) || !find_group(communicator, &group)) {
-            return run(send, receive);
+            return checked([&] { return run(send, receive); });
         }
         // In place, the first count and type have no meaning. Elements with gaps run in GPU memory.
         const size_t to_rank =
             is_in_place(send) ? 0 : small_count(send_count) * small_element(send_type);
         const size_t from_rank = small_count(receive_count) * small_element(receive_type);
         const OwnBuffers own = own_buffers(group, send, to_rank, receive, from_rank);
-        return is_small(own, group) && can_replace(last) ? replace_buffers(own, last, run)
-                                                         : run(send, receive);
+        const bool replaced = is_small(own, group) && can_replace(last);
+        return checked(
+            [&] { return replaced ? replace_buffers(own, last, run) : run(send, receive); });
     }
 
 private:
@@ -268,25 +271,26 @@ struct Scatter {
                     Last... others) {
         const LastParameters last(communicator, others...);
         const auto run = [&](const void *from, void *to) {
-            return checked([&] {
-                return replaced_by<&Scatter::call>(from, send_count, send_type, to, receive_count,
-                                                   receive_type, root, communicator, others...);
-            });
+            return replaced_by<&Scatter::call>(from, send_count, send_type, to, receive_count,
+                                               receive_type, root, communicator, others...);
         };
         Group group;
         if (!concern_gpu(send, receive) || !find_group(communicator, &group)) {
-            return run(send, receive);
+            return checked([&] { return run(send, receive); });
         }
         OwnBuffers own = {send, receive, 0, 0, 0, 0};
-        if (group.rank == root) {  // elsewhere the first buffer, count and type have no meaning
-            own.send_bytes = small_count(send_count) * small_element(send_type) *
-                             static_cast<size_t>(group.size);
-        }
         if (!is_in_place(receive)) {
             own.result_bytes = small_count(receive_count) * small_element(receive_type);
         }
-        return is_small_scatter(own) && can_replace(last) ? replace_buffers(own, last, run)
-                                                          : run(send, receive);
+        size_t all = own.result_bytes * static_cast<size_t>(group.size);
+        if (group.rank == root) {  // elsewhere the first buffer, count and type have no meaning
+            all = small_count(send_count) * small_element(send_type) *
+                  static_cast<size_t>(group.size);
+            own.send_bytes = all;
+        }
+        const bool replaced = is_small_scatter(own, all) && can_replace(last);
+        return checked(
+            [&] { return replaced ? replace_buffers(own, last, run) : run(send, receive); });
     }
 };
 

@@ -8,19 +8,23 @@
 namespace gpushm::openmpi {
 namespace {
 
-constexpr int kThreadMultiple = 3;  // MPI_THREAD_MULTIPLE
-
-/** Functions of MPI. */
+/** Functions of MPI, and a variable. */
 struct Mpi {
-    int (*query_thread)(int *provided);
     int (*get_status)(Handle request, int *is_complete, void *status);
     int (*grequest_start)(int (*query)(void *, void *), int (*free)(void *),
                           int (*cancel)(void *, int), void *state, Handle *request);
     int (*grequest_complete)(Handle request);
     int (*wait)(Handle *request, void *status);
+    /** opal_uses_threads: whether MPI_THREAD_MULTIPLE was granted, also to a session. */
+    const bool *uses_threads;
     bool found;
 };
 Mpi mpi;
+
+// Persistent requests keep blocks of PinnedBufferPool, which others need as well: at most half of
+// those of each size.
+constexpr size_t kMaxPersistentShort = 16;
+constexpr size_t kMaxPersistentLong = 4;
 
 int nothing_to_tell(void *, void *) {
     return kMpiSuccess;
@@ -44,27 +48,28 @@ bool has_expected_requests() {
 }
 
 bool find_out() {
-    int provided = kThreadMultiple;
-    const bool possible = mpi.found && mpi.query_thread(&provided) == kMpiSuccess &&
-                          provided != kThreadMultiple && has_expected_requests();
+    const bool expected = mpi.found && has_expected_requests();
     GPUSHM_LOG(debug, "small nonblocking collective operations on GPU memory run in %s memory",
-               possible ? "host" : "GPU");
-    return possible;
+               expected ? "host" : "GPU");
+    return expected;
 }
 
-/** Copies no result of an operation that has failed. */
-void deliver(const HostSides &sides, OmpiRequest request) {
-    if (request.error() == kMpiSuccess && !sides.store()) {
+/** Delivers the result of a request. Messages of an operation that has failed may still come: their
+ * memory is never used again. */
+void deliver(Delivery *delivery, OmpiRequest request) {
+    if (request.error() != kMpiSuccess) {
+        delivery->sides.leave();
+    } else if (!delivery->sides.store()) {
         log_gpu_failure();
         request.set_error(kMpiErrorOther);
     }
 }
 
-int deliver_and_go_on(const Delivery &delivery, void *handle) {
+int deliver_and_go_on(Delivery *delivery, void *handle) {
     OmpiRequest request(handle);
-    deliver(delivery.sides, request);
-    request.set_callback(nullptr, delivery.next_data);
-    return delivery.next != nullptr ? delivery.next(handle) : 0;
+    deliver(delivery, request);
+    request.set_callback(nullptr, delivery->next_data);
+    return delivery->next != nullptr ? delivery->next(handle) : 0;
 }
 
 void watch(OmpiRequest request, OmpiRequest::Callback callback, Delivery *delivery) {
@@ -76,7 +81,7 @@ void watch(OmpiRequest request, OmpiRequest::Callback callback, Delivery *delive
 int complete(void *handle) {
     const std::unique_ptr<Delivery> delivery(
         static_cast<Delivery *>(OmpiRequest(handle).callback_data()));
-    return deliver_and_go_on(*delivery, handle);
+    return deliver_and_go_on(delivery.get(), handle);
 }
 
 // ---------------------------------------------------------------- persistent requests
@@ -85,6 +90,7 @@ int complete(void *handle) {
 struct Persistent {
     std::mutex mutex;
     Deliveries deliveries;
+    size_t counts[2] = {0, 0};  // with short blocks, with long ones
 
     static Persistent &instance() {
         static Persistent *const made = new Persistent;
@@ -96,34 +102,51 @@ struct Persistent {
         const auto found = deliveries.find(request);
         return found != deliveries.end() ? found->second.get() : nullptr;
     }
+    /** Open MPI may have made a request where another one was that nobody has freed, with the
+     * functions of that one. */
+    void add(Deliveries::node_type delivery) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        const auto former = deliveries.find(delivery.key());
+        if (former != deliveries.end()) {
+            delivery.mapped()->start = former->second->start;
+            delivery.mapped()->free = former->second->free;
+            remove(former);
+        }
+        ++counts[delivery.mapped()->is_long];
+        deliveries.insert(std::move(delivery));
+    }
+    void remove(Deliveries::iterator delivery) {
+        --counts[delivery->second->is_long];
+        deliveries.erase(delivery);
+    }
 };
 
 int complete_persistent(void *handle) {
-    return deliver_and_go_on(*static_cast<Delivery *>(OmpiRequest(handle).callback_data()), handle);
+    return deliver_and_go_on(static_cast<Delivery *>(OmpiRequest(handle).callback_data()), handle);
 }
 
-/** Replaces the function of changed requests, of which MPI_Startall gives several at a time. */
-int start_persistent(size_t count, void **requests) {
-    for (size_t i = 0; i < count; ++i) {
-        Delivery *const delivery = Persistent::instance().find(requests[i]);
-        if (delivery == nullptr) {
-            return kMpiErrorOther;
-        }
-        delivery->sides.meet_again();
-        if (!delivery->sides.load()) {
-            log_gpu_failure();
-            return kMpiErrorOther;
-        }
-        // A request that needs no messages does not call the function: its result is its input.
-        if (OmpiRequest(requests[i]).callback() != complete_persistent) {
-            watch(OmpiRequest(requests[i]), complete_persistent, delivery);
-        }
-        const int result = delivery->start(1, &requests[i]);
-        if (result != kMpiSuccess) {
-            return result;
-        }
+int start_one(Handle request) {
+    Delivery *const delivery = Persistent::instance().find(request);
+    if (delivery == nullptr) {
+        return kMpiErrorOther;
     }
-    return kMpiSuccess;
+    delivery->sides.meet_again();
+    if (!delivery->sides.load()) {
+        return report_gpu_failure(delivery->communicator);
+    }
+    watch(OmpiRequest(request), complete_persistent, delivery);
+    return delivery->start(1, &request);
+}
+
+/** Replaces the function of changed requests, of which MPI_Startall gives several at a time; it
+ * ignores the result. */
+int start_persistent(size_t count, void **requests) {
+    int result = kMpiSuccess;
+    for (size_t i = 0; i < count; ++i) {
+        const int started = start_one(requests[i]);
+        result = result != kMpiSuccess ? result : started;
+    }
+    return result;
 }
 
 /** Replaces the function of changed requests. Open MPI uses the memory of a request again, as it
@@ -140,15 +163,17 @@ int free_persistent(void **handle) {
         freed.set_free(free_persistent);
         return result;
     }
-    const std::lock_guard<std::mutex> lock(Persistent::instance().mutex);
-    Persistent::instance().deliveries.erase(request);
+    Persistent &persistent = Persistent::instance();
+    const std::lock_guard<std::mutex> lock(persistent.mutex);
+    persistent.remove(persistent.deliveries.find(request));
     return kMpiSuccess;
 }
 
 }  // namespace
 
 void prepare_nonblocking_collectives(const OpenMpiLibrary &library) {
-    mpi.found = library.mpi("PMPI_Query_thread", &mpi.query_thread) &&
+    mpi.uses_threads = static_cast<const bool *>(library.as_bound("opal_uses_threads"));
+    mpi.found = mpi.uses_threads != nullptr &&
                 library.mpi("PMPI_Request_get_status", &mpi.get_status) &&
                 library.mpi("PMPI_Grequest_start", &mpi.grequest_start) &&
                 library.mpi("PMPI_Grequest_complete", &mpi.grequest_complete) &&
@@ -156,31 +181,40 @@ void prepare_nonblocking_collectives(const OpenMpiLibrary &library) {
 }
 
 bool can_watch_requests() {
-    static const bool possible = find_out();
-    return possible;
+    static const bool has_expected = find_out();
+    return has_expected && !*mpi.uses_threads;
 }
 
-int deliver_at_completion(std::unique_ptr<Delivery> delivery, Handle communicator, Handle request) {
+bool may_keep(const Delivery &delivery) {
+    Persistent &persistent = Persistent::instance();
+    const std::lock_guard<std::mutex> lock(persistent.mutex);
+    return persistent.counts[delivery.is_long] <
+           (delivery.is_long ? kMaxPersistentLong : kMaxPersistentShort);
+}
+
+int deliver_at_completion(std::unique_ptr<Delivery> delivery, Handle request) {
     int is_complete = 0;
-    // May be one that all operations without messages share (ompi_request_empty).
-    const int result = mpi.get_status(request, &is_complete, nullptr);
-    if (result != kMpiSuccess || is_complete != 0) {
-        const bool stored = result != kMpiSuccess || delivery->sides.store();
-        return stored ? result : report_gpu_failure(communicator);
+    if (mpi.get_status(request, &is_complete, nullptr) != kMpiSuccess || is_complete == 0) {
+        watch(OmpiRequest(request), complete, delivery.release());
+        return kMpiSuccess;
     }
-    watch(OmpiRequest(request), complete, delivery.release());
-    return kMpiSuccess;
+    // It may be one that all operations without messages share (ompi_request_empty).
+    if (OmpiRequest(request).error() != kMpiSuccess) {
+        delivery->sides.leave();
+        return kMpiSuccess;  // MPI_Wait returns the error
+    }
+    return delivery->sides.store() ? kMpiSuccess : report_gpu_failure(delivery->communicator);
 }
 
 void deliver_at_completions(Deliveries::node_type delivery, Handle request) {
     OmpiRequest changed(request);
+    if (changed.start() == nullptr) {
+        return;  // an operation without messages, whose result is its input
+    }
     delivery.mapped()->start = changed.start();
     delivery.mapped()->free = changed.free();
     delivery.key() = request;
-    {
-        const std::lock_guard<std::mutex> lock(Persistent::instance().mutex);
-        Persistent::instance().deliveries.insert(std::move(delivery));
-    }
+    Persistent::instance().add(std::move(delivery));
     changed.set_start(start_persistent);
     changed.set_free(free_persistent);
 }

@@ -7,6 +7,7 @@
 #include "openmpi/binding/open_mpi_library.hpp"
 #include "openmpi/collectives/small_collectives.hpp"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -22,11 +23,16 @@ void prepare_nonblocking_collectives(const OpenMpiLibrary &library);
  * (MPI_THREAD_MULTIPLE). Only the first call takes time. */
 bool can_watch_requests();
 
-/** The host memory of an operation that has begun, and what its request is to do when it is
- * complete. */
+/** The host memory of an operation, and what its request is to do when it is complete. */
 struct Delivery {
-    explicit Delivery(const OwnBuffers &own) : sides(own) {}
-    const HostSides sides;
+    Delivery(const OwnBuffers &own, Handle of_communicator)
+        : sides(own),
+          communicator(of_communicator),
+          is_long(std::max(own.send_bytes, own.receive_bytes()) >
+                  PinnedBufferPool::kSmallBlockBytes) {}
+    HostSides sides;
+    const Handle communicator;
+    const bool is_long;  // with a block of PinnedBufferPool::instance()
     OmpiRequest::Callback next = nullptr;
     void *next_data = nullptr;
     // Of a persistent request:
@@ -38,36 +44,46 @@ struct Delivery {
  * before MPI reports that. A failure of the GPU becomes the error of the request. Returns MPI's
  * result: that of the copy, if the request is complete already. Allocates nothing, because MPI uses
  * the host memory. */
-int deliver_at_completion(std::unique_ptr<Delivery> delivery, Handle communicator, Handle request);
+int deliver_at_completion(std::unique_ptr<Delivery> delivery, Handle request);
 
 /** As run_by_host_memory(), for a nonblocking function `run(send, receive)` that sets `*request`.
  * Call it only if can_watch_requests(). Throws std::bad_alloc before the operation begins. */
 template <typename Run>
 int start_by_host_memory(const OwnBuffers &own, Handle communicator, Handle *request, Run run) {
-    auto delivery = std::make_unique<Delivery>(own);
+    auto delivery = std::make_unique<Delivery>(own, communicator);
     if (!delivery->sides.load()) {
         return report_gpu_failure(communicator);
     }
     const int result = run(delivery->sides.send(), delivery->sides.receive());
-    return result == kMpiSuccess
-               ? deliver_at_completion(std::move(delivery), communicator, *request)
-               : result;
+    if (result == kMpiSuccess) {
+        return deliver_at_completion(std::move(delivery), *request);
+    }
+    delivery->sides.leave();  // receives may be posted
+    return result;
 }
 
 /** Of persistent requests. */
 using Deliveries = std::map<Handle, std::unique_ptr<Delivery>>;
+
+/** Whether not too many persistent requests have host memory like this one's. */
+bool may_keep(const Delivery &delivery);
 
 /** Keeps the host memory until `request`, a persistent one, is freed. Whenever it is started, the
  * host memory is loaded first; whenever it completes, the result is copied to GPU memory. Allocates
  * nothing, because the request names the host memory. */
 void deliver_at_completions(Deliveries::node_type delivery, Handle request);
 
-/** start_by_host_memory() for a function `run(send, receive)` that makes a persistent request. */
+/** start_by_host_memory() for a function `run(send, receive)` that makes a persistent request. In
+ * GPU memory if may_keep() says so. */
 template <typename Run>
-int prepare_in_host_memory(const OwnBuffers &own, Handle *request, Run run) {
+int prepare_in_host_memory(const OwnBuffers &own, Handle communicator, Handle *request, Run run) {
     Deliveries made;
-    const auto delivery = made.emplace(nullptr, std::make_unique<Delivery>(own)).first;
+    const auto delivery =
+        made.emplace(nullptr, std::make_unique<Delivery>(own, communicator)).first;
     const HostSides &sides = delivery->second->sides;
+    if (!may_keep(*delivery->second)) {
+        return run(own.send, own.receive);
+    }
     const int result = run(sides.send(), sides.receive());
     if (result == kMpiSuccess) {
         deliver_at_completions(made.extract(delivery), *request);

@@ -116,8 +116,8 @@ bool is_small_alltoall(const OwnBuffers &own) {
     return is_at_most(limit() / 8, own);
 }
 
-bool is_small_scatter(const OwnBuffers &own) {
-    return is_at_most(limit() / 8, own);
+bool is_small_scatter(const OwnBuffers &own, size_t all_bytes) {
+    return all_bytes <= limit() / 8 && is_at_most(limit() / 8, own);
 }
 
 HostSide::HostSide(const void *buffer, size_t bytes)

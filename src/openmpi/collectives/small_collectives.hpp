@@ -64,7 +64,8 @@ struct OwnBuffers {
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
 bool is_small_alltoall(const OwnBuffers &own);
-bool is_small_scatter(const OwnBuffers &own);
+/** `all_bytes`: at the root and elsewhere, what the root sends. */
+bool is_small_scatter(const OwnBuffers &own, size_t all_bytes);
 
 /** One of a rank's buffers, replaced by host memory if a GPU has to copy it. */
 class HostSide {
@@ -76,6 +77,12 @@ public:
     /** The address to use instead of the buffer. */
     void *address() const { return address_; }
 
+    /** The host memory is never used for anything else: somebody may write to it still. */
+    void leave() {
+        if (block_) {
+            block_->leave();
+        }
+    }
     /** For a buffer that the program has used since this object was made: waits for its copies. */
     void meet_again() const;
 
@@ -99,6 +106,10 @@ public:
     void *send() const { return send_.address(); }
     void *receive() const { return receive_.address(); }
 
+    void leave() {
+        send_.leave();
+        receive_.leave();
+    }
     void meet_again() const {
         send_.meet_again();
         receive_.meet_again();
@@ -111,8 +122,8 @@ public:
 
 private:
     const OwnBuffers own_;
-    const HostSide send_;
-    const HostSide receive_;
+    HostSide send_;
+    HostSide receive_;
 };
 
 void log_gpu_failure();
@@ -129,7 +140,7 @@ int report_gpu_failure(Handle communicator);
  * (coll/cuda of 4.1 and 5.0, coll_cuda_allreduce.c; coll/accelerator of 6.0,
  * coll_accelerator_allreduce.c). Two algorithms of 6.0 depend on addresses, and expect GPU buffers
  * on all ranks or on none: acoll, which the user has to select (priority 0), and MPI_Alltoall of
- * han between nodes with xpmem (coll_han_alltoall.c). */
+ * han between nodes with xpmem (coll_han_alltoall.c). So may those of UCC, which coll/ucc calls. */
 template <typename Run>
 int run_by_host_memory(const OwnBuffers &own, Handle communicator, Run run) {
     const HostSides sides(own);
