@@ -72,6 +72,12 @@ mpi_sessions() {
     [[ $output == *'sessions: skipped'* ]] || [[ $status = 0 && $output == *'refuses a window in GPU memory'* ]]
 }
 
+# mpi_tools BUILD_DIR: MPI_T begins before MPI_Init, and gpushm is used all the same.
+mpi_tools() {
+    local output
+    output=$(ranks 2 "$1/test/mpi/sessions" tools 2>&1) && [[ $output != *'without gpushm'* ]] || { say "$output"; return 1; }
+}
+
 # quiet_component PREFIX CMD...: CMD, which must succeed, prints nothing of the component when that is enabled for all
 # users; needs the right to do that.
 quiet_component() {

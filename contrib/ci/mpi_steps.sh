@@ -33,9 +33,10 @@ looked_up() {
 
 step_operations() {
     simulated
-    made test/mpi/operations
+    made test/mpi/{operations,sessions}
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"
+    mpi_tools "$plain"
 }
 
 step_operations_all() {

@@ -94,6 +94,7 @@ smoke_release() {
         mpi_reduction_on_gpu 2 "$plain"
         mpi_windows "$plain"
         mpi_sessions "$plain"
+        mpi_tools "$plain"
         quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/operations" --quick --kinds=device --only=Allreduce
         quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/sessions" alone' "$source_dir" "$plain" "$prefix"
 }

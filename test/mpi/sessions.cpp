@@ -6,6 +6,7 @@
 //   sessions alone    no MPI_Init at all, so that there is no MPI_COMM_WORLD
 //   sessions beside   MPI_Init, and communicators of a session's groups beside MPI_COMM_WORLD
 //   sessions window   as alone: a window in device memory is an error of MPI_Win_create
+//   sessions tools    no session: MPI_T begins before MPI_Init, and opens Open MPI's components
 //
 // Exit status 77 where this MPI cannot do that. The functions are found at run time, for the
 // program is built with an Open MPI that may have none of them.
@@ -283,12 +284,25 @@ void run_beside(CudaDriver *driver) {
     MPI_Finalize();
 }
 
+// Without MPI_T_finalize(), with which Open MPI 4.1.4 crashes after MPI_Finalize().
+void run_tools(CudaDriver *driver) {
+    int provided = 0;
+    MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    MPI_Init(nullptr, nullptr);
+    test_messages(driver, MPI_COMM_WORLD);
+    test_reductions(driver, MPI_COMM_WORLD);
+    MPI_Finalize();
+}
+
 struct Mode {
     const char *name;
     void (*run)(CudaDriver *driver);
 };
-constexpr Mode kModes[] = {
-    {"again", run_again}, {"alone", run_alone}, {"beside", run_beside}, {"window", run_window}};
+constexpr Mode kModes[] = {{"again", run_again},
+                           {"alone", run_alone},
+                           {"beside", run_beside},
+                           {"window", run_window},
+                           {"tools", run_tools}};
 
 const Mode *find_mode(const std::string &name) {
     for (const Mode &mode : kModes) {
@@ -306,7 +320,7 @@ int main(int argc, char **argv) try {
     using namespace gpushm::mpi_test;
     const Mode *const mode = find_mode(argc == 2 ? argv[1] : "");
     if (mode == nullptr) {
-        fail("usage: sessions again|alone|beside|window");
+        fail("usage: sessions again|alone|beside|window|tools");
     }
     std::string reason;
     const std::unique_ptr<CudaDriver> driver = CudaDriver::open(&reason);

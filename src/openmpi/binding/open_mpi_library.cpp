@@ -80,8 +80,8 @@ bool OpenMpiLibrary::find(OpenMpiLibrary *library) {
 }
 
 bool OpenMpiLibrary::is_in_use() const {
-    const auto *const initialized = static_cast<const bool *>(opal("mca_base_var_initialized"));
-    return initialized == nullptr || *initialized;
+    const auto *const initialized = static_cast<const int *>(opal("opal_initialized"));
+    return initialized == nullptr || *initialized > 0;
 }
 
 void *OpenMpiLibrary::opal(const char *name) const {

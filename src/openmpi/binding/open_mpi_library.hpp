@@ -20,8 +20,9 @@ public:
     /** Finds the loaded Open MPI; false: there is none. Loads no library. */
     static bool find(OpenMpiLibrary *library);
 
-    /** Whether MPI or MPI_T has begun to initialise, and has not been finalised: only then the MCA
-     * parameters can be read (mca_base_var_initialized, opal/mca/base/mca_base_var.c). */
+    /** Whether Open MPI is initialised, or has come so far that it opens UCX (opal_initialized of
+     * opal/runtime/opal_init.c; equal in 4.1, 5.0 and 6.0). MPI_T alone does not count: before, the
+     * MCA parameters may not be there, and Open MPI has not selected what it has for GPUs. */
     bool is_in_use() const;
 
     /** A function of libopen-pal or of libmpi; null: it is not exported. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/settings/mca_parameters.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -34,6 +35,12 @@ std::string meant_folder(const OpenMpiLibrary &library, const std::string &folde
         library.opal(is_system ? "mca_base_system_default_path" : "mca_base_user_default_path"));
     const bool is_word = is_system || folder == "USR_DEFAULT" || folder == "USER_DEFAULT";
     return is_word && meant != nullptr && *meant != nullptr ? *meant : "";
+}
+
+/** The library that has `symbol`. "": none. */
+std::string file_of(void *symbol) {
+    Dl_info info;
+    return dladdr(symbol, &info) != 0 ? info.dli_fname : "";
 }
 
 std::string value_in(const std::string &line) {
@@ -99,8 +106,11 @@ ComponentPlace find_component(const OpenMpiLibrary &library, const std::string &
     using Kind = ComponentPlace::Kind;
     const std::string component = "mca_" + framework + "_" + name;
     const auto *path = static_cast<char *const *>(library.opal("mca_base_component_path"));
-    if (library.as_bound((component + "_component").c_str()) != nullptr) {
-        return {Kind::built_in, {}};
+    if (void *const known = library.as_bound((component + "_component").c_str())) {
+        // MPI_T, before MPI_Init, has opened the files of all components.
+        const std::string file = file_of(known);
+        const bool is_own_file = file.find("/" + component + ".so") != std::string::npos;
+        return is_own_file ? ComponentPlace{Kind::file, file} : ComponentPlace{Kind::built_in, {}};
     }
     if (path == nullptr || *path == nullptr) {
         return {Kind::unknown, {}};

@@ -114,11 +114,6 @@ const TableLayout *find_layout(void *table) {
 
 }  // namespace
 
-bool accelerator_is_selected(const OpenMpiLibrary &library) {
-    const char *name = selected_component(library);
-    return name == nullptr || *name != '\0';
-}
-
 bool has_own_accelerator(const OpenMpiLibrary &library) {
     if (const char *name = selected_component(library)) {
         return strncmp(name, "null", kComponentNameBytes) != 0;

@@ -6,9 +6,6 @@
 
 namespace gpushm::openmpi {
 
-/** Whether the next function can tell: not before MPI_Init, where MPI_T may have begun. */
-bool accelerator_is_selected(const OpenMpiLibrary &library);
-
 /** Whether this Open MPI handles GPU memory itself, because it was built with CUDA or ROCm. */
 bool has_own_accelerator(const OpenMpiLibrary &library);
 

@@ -242,8 +242,7 @@ void attach() {
     const std::lock_guard<std::mutex> lock(attached.mutex);
     OpenMpiLibrary library;
     if (attached.stage == Stage::left_alone || is_switched_off() ||
-        !OpenMpiLibrary::find(&library) || !library.is_in_use() ||
-        !accelerator_is_selected(library)) {
+        !OpenMpiLibrary::find(&library) || !library.is_in_use()) {
         return;
     }
     if (attached.stage == Stage::none) {

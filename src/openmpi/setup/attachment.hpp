@@ -7,10 +7,9 @@ namespace gpushm::openmpi {
 /** If the process runs an Open MPI without CUDA, makes its functions that access buffers with the
  * CPU work on GPU memory: derived datatypes, reductions, files, windows. Without a CUDA driver it
  * changes windows only, in which processes with a GPU may take part. Does nothing in other
- * processes, nor outside of MPI_Init to MPI_Finalize (in 4.1: where MPI_T has not begun either).
- * Call it when UCX opens a memory domain, which is before Open MPI loads its collectives, and when
- * UCX opens an interface, which is after Open MPI has set up its operations. UCX_GPUSHM_OPENMPI=n
- * in the environment prevents it. Thread safe.
+ * processes, nor outside of MPI_Init to MPI_Finalize. Call it when UCX opens a memory domain, which
+ * is before Open MPI loads its collectives, and when UCX opens an interface, which is after Open
+ * MPI has set up its operations. UCX_GPUSHM_OPENMPI=n in the environment prevents it. Thread safe.
  */
 void attach();
 
