@@ -75,7 +75,9 @@ mpi_sessions() {
 # mpi_tools BUILD_DIR: MPI_T begins before MPI_Init, and gpushm is used all the same.
 mpi_tools() {
     local output
-    output=$(ranks 2 "$1/test/mpi/sessions" tools 2>&1) && [[ $output != *'without gpushm'* ]] || { say "$output"; return 1; }
+    output=$(ranks 2 "$1/test/mpi/sessions" tools 2>&1) || { say "$output"; return 1; }
+    say "$output"
+    [[ $output != *'without gpushm'* ]]
 }
 
 # quiet_component PREFIX CMD...: CMD, which must succeed, prints nothing of the component when that is enabled for all
