@@ -134,8 +134,13 @@ int start_one(Handle request) {
     if (!delivery->sides.load()) {
         return report_gpu_failure(delivery->communicator);
     }
-    watch(OmpiRequest(request), complete_persistent, delivery);
-    return delivery->start(1, &request);
+    OmpiRequest started(request);
+    watch(started, complete_persistent, delivery);
+    const int result = delivery->start(1, &request);
+    if (result != kMpiSuccess && started.callback() == complete_persistent) {
+        started.set_callback(delivery->next, delivery->next_data);
+    }
+    return result;
 }
 
 /** Replaces the function of changed requests, of which MPI_Startall gives several at a time; it
