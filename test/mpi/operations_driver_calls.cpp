@@ -22,13 +22,17 @@ CallCount counter() {
     return count;
 }
 
-unsigned long copies_so_far() {
+// Without those of kernels.
+unsigned long plain_copies_so_far() {
     unsigned long sum = 0;
-    for (const char *function :
-         {"cuMemcpy2DAsync", "cuMemcpyAsync", "cuMemcpyBatchAsync", "cuLaunchKernel"}) {
+    for (const char *function : {"cuMemcpy2DAsync", "cuMemcpyAsync", "cuMemcpyBatchAsync"}) {
         sum += counter()(function);
     }
     return sum;
+}
+
+unsigned long copies_so_far() {
+    return plain_copies_so_far() + counter()("cuLaunchKernel");
 }
 
 // Single elements at unequal distances.
@@ -73,6 +77,17 @@ void test_short_message(Trial &trial) {
     }
 }
 
+// Whether small collectives run in host memory: both buffers of a test are device memory, the user
+// has set no limit, and requests can be watched.
+bool runs_in_host_memory(const Trial &trial) {
+    int threads = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&threads);
+    return threads != MPI_THREAD_MULTIPLE &&
+           getenv("UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES") == nullptr &&
+           trial.kind(Role::source) == MemoryKind::device &&
+           trial.kind(Role::destination) == MemoryKind::device;
+}
+
 // The root copies its buffer once for all ranks, and each rank its part.
 void test_short_scatter(Trial &trial) {
     constexpr int kElements = 10;
@@ -88,27 +103,17 @@ void test_short_scatter(Trial &trial) {
         const auto part = static_cast<ptrdiff_t>(kElements * sizeof(int));
         in.expect(0, Bytes(all.begin() + part * group.rank, all.begin() + part * (group.rank + 1)));
         exchange.run([&] {
-            const unsigned long before = copies_so_far();
+            const unsigned long before = plain_copies_so_far();
             exchange.require(MPI_Scatter(out.address(), kElements, type->type(), in.address(),
                                          kElements, type->type(), 0, group.comm),
                              "MPI_Scatter");
-            copies = copies_so_far() - before;
+            copies = plain_copies_so_far() - before;
         });
     }
-    const bool in_device_memory = trial.kind(Role::source) == MemoryKind::device &&
-                                  trial.kind(Role::destination) == MemoryKind::device;
     const unsigned long most = is_root ? 2 : 1;
-    if (in_device_memory && copies > most) {
+    if (runs_in_host_memory(trial) && copies > most) {
         trial.fail(text("%lu copies instead of %lu", copies, most));
     }
-}
-
-// Whether requests can be watched, and both buffers of a test are device memory.
-bool runs_in_host_memory(const Trial &trial) {
-    int threads = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&threads);
-    return threads != MPI_THREAD_MULTIPLE && trial.kind(Role::source) == MemoryKind::device &&
-           trial.kind(Role::destination) == MemoryKind::device;
 }
 
 // The input is copied to host memory, and the result back, whatever the algorithm does.
@@ -125,13 +130,13 @@ void test_short_allgather(Trial &trial) {
             all.expect(rank * kElements, exchange.sent(rank, *type, kElements));
         }
         exchange.run([&] {
-            const unsigned long before = copies_so_far();
+            const unsigned long before = plain_copies_so_far();
             MPI_Request request = MPI_REQUEST_NULL;
             exchange.require(MPI_Iallgather(own.address(), kElements, type->type(), all.address(),
                                             kElements, type->type(), group.comm, &request),
                              "MPI_Iallgather");
             exchange.wait(request);
-            copies = copies_so_far() - before;
+            copies = plain_copies_so_far() - before;
         });
     }
     if (runs_in_host_memory(trial) && copies > 2) {
@@ -176,10 +181,10 @@ public:
                 "MPI_Allreduce_init");
             for (int round = 0; round < kRounds; ++round) {
                 write_source(round);
-                const unsigned long before = copies_so_far();
+                const unsigned long before = plain_copies_so_far();
                 exchange_.require(MPI_Startall(2, requests), "MPI_Startall");
                 exchange_.require(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
-                copies_ = copies_so_far() - before;
+                copies_ = plain_copies_so_far() - before;
                 if (round < kRounds - 1) {
                     check(round);
                 }
