@@ -14,11 +14,15 @@ namespace {
 
 using CallCount = unsigned long (*)(const char *);
 
+// Null: there is no driver, or it has no such function.
+void *driver_function(const char *name) {
+    static void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return driver != nullptr ? dlsym(driver, name) : nullptr;
+}
+
 // Null: the driver does not count.
 CallCount counter() {
-    static void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    static const auto count = reinterpret_cast<CallCount>(
-        driver != nullptr ? dlsym(driver, "simcuda_call_count") : nullptr);
+    static const auto count = reinterpret_cast<CallCount>(driver_function("simcuda_call_count"));
     return count;
 }
 
@@ -148,10 +152,6 @@ void test_short_allgather(Trial &trial) {
 
 using Copy = int (*)(void *destination, const void *source, size_t bytes);
 
-Copy copy_function(const char *name) {
-    return reinterpret_cast<Copy>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), name));
-}
-
 // Persistent operations are started right behind copies that return before they are done, without
 // any wait, together with one that needs no messages. In the last round the source has what the
 // exchange expects.
@@ -222,8 +222,8 @@ private:
         }
     }
 
-    const Copy to_gpu_ = copy_function("cuMemcpyHtoD_v2");
-    const Copy from_gpu_ = copy_function("cuMemcpyDtoH_v2");
+    const Copy to_gpu_ = reinterpret_cast<Copy>(driver_function("cuMemcpyHtoD_v2"));
+    const Copy from_gpu_ = reinterpret_cast<Copy>(driver_function("cuMemcpyDtoH_v2"));
     Trial &trial_;
     const LayoutPtr type_ = make_int();
     Exchange exchange_;

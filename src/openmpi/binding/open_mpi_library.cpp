@@ -73,6 +73,11 @@ void *open_loaded_library(std::initializer_list<const char *> names) {
     return search.path.empty() ? nullptr : dlopen(search.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
 
+std::string file_of(void *symbol) {
+    Dl_info info;
+    return dladdr(symbol, &info) != 0 ? info.dli_fname : "";
+}
+
 bool OpenMpiLibrary::find(OpenMpiLibrary *library) {
     library->opal_ = open_loaded_library({"libopen-pal.so"});
     library->mpi_ = open_loaded_library({"libmpi.so"});

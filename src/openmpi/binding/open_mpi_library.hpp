@@ -7,12 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 
 namespace gpushm::openmpi {
 
 /** A dlopen() handle of a loaded library whose file name begins with one of `names`; null: there is
  * none. */
 void *open_loaded_library(std::initializer_list<const char *> names);
+
+/** The file of the library that has `symbol`. "": none has. */
+std::string file_of(void *symbol);
 
 /** The libraries of the Open MPI that is loaded. */
 class OpenMpiLibrary {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/settings/mca_parameters.hpp"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -35,12 +34,6 @@ std::string meant_folder(const OpenMpiLibrary &library, const std::string &folde
         library.opal(is_system ? "mca_base_system_default_path" : "mca_base_user_default_path"));
     const bool is_word = is_system || folder == "USR_DEFAULT" || folder == "USER_DEFAULT";
     return is_word && meant != nullptr && *meant != nullptr ? *meant : "";
-}
-
-/** The library that has `symbol`. "": none. */
-std::string file_of(void *symbol) {
-    Dl_info info;
-    return dladdr(symbol, &info) != 0 ? info.dli_fname : "";
 }
 
 std::string value_in(const std::string &line) {

@@ -14,11 +14,6 @@ namespace {
 using GetVersion = void (*)(unsigned *major, unsigned *minor, unsigned *release);
 using Lookup = std::function<void *(const char *symbol)>;
 
-std::string file_of(void *code) {
-    Dl_info info;
-    return dladdr(code, &info) != 0 ? info.dli_fname : "";
-}
-
 /** `find` looks a symbol up in the libraries that pml/ucx is linked to. */
 std::string why_not_served(const Lookup &find) {
     void *const get_version = find("ucp_get_version");

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 
 namespace gpushm::perf {
 namespace {
@@ -60,25 +61,45 @@ private:
     size_t at_ = 0;
 };
 
-/** `cached`: the same buffers each time; else each copy reads and writes other ones. */
-void copy_by_memcpy(benchmark::State &state, bool cached) {
-    const auto length = static_cast<size_t>(state.range(0));
-    Places places(length, cached ? 0 : kBeyondCaches / 2);
-    const Pages source(places.memory()), destination(places.memory());
-    if (!source.exist() || !destination.exist()) {
-        state.SkipWithError("not enough memory");
-        return;
-    }
-    for (auto _ : state) {
-        const size_t place = places.next();
-        memcpy(destination.at(place), source.at(place), length);
+class Memcpy {
+public:
+    bool copy(char *destination, const char *source, size_t length) const {
+        memcpy(destination, source, length);
         benchmark::ClobberMemory();
+        return true;
     }
-    count_bytes(state, length);
-}
+};
 
 /** From a forked process, whose pages are at the same addresses. */
-void copy_by_cma(benchmark::State &state, bool cached) {
+class ProcessVmReadv {
+public:
+    ProcessVmReadv() : owner_(fork()) {
+        if (owner_ == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            pause();
+            _exit(0);
+        }
+    }
+    ~ProcessVmReadv() {
+        kill(owner_, SIGKILL);
+        waitpid(owner_, nullptr, 0);
+    }
+    ProcessVmReadv(const ProcessVmReadv &) = delete;
+    ProcessVmReadv &operator=(const ProcessVmReadv &) = delete;
+
+    bool copy(char *destination, char *source, size_t length) const {
+        const iovec here = {destination, length};
+        const iovec there = {source, length};
+        return process_vm_readv(owner_, &here, 1, &there, 1, 0) == static_cast<ssize_t>(length);
+    }
+
+private:
+    const pid_t owner_;
+};
+
+/** `cached`: the same buffers each time; else each copy reads and writes other ones. */
+template <typename Copier>
+void copy_between_hosts(benchmark::State &state, bool cached) {
     const auto length = static_cast<size_t>(state.range(0));
     Places places(length, cached ? 0 : kBeyondCaches / 2);
     const Pages source(places.memory()), destination(places.memory());
@@ -86,39 +107,31 @@ void copy_by_cma(benchmark::State &state, bool cached) {
         state.SkipWithError("not enough memory");
         return;
     }
-    const pid_t owner = fork();
-    if (owner == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        pause();
-        _exit(0);
-    }
+    const Copier copier;
     for (auto _ : state) {
         const size_t place = places.next();
-        const iovec here = {destination.at(place), length};
-        const iovec there = {source.at(place), length};
-        if (process_vm_readv(owner, &here, 1, &there, 1, 0) != static_cast<ssize_t>(length)) {
+        if (!copier.copy(destination.at(place), source.at(place), length)) {
             state.SkipWithError(strerror(errno));
             break;
         }
     }
-    kill(owner, SIGKILL);
-    waitpid(owner, nullptr, 0);
     count_bytes(state, length);
+}
+
+template <typename Copier>
+void register_copies(const std::string &name, bool cached) {
+    benchmark::RegisterBenchmark((name + (cached ? "/cached" : "/in_memory")).c_str(),
+                                 copy_between_hosts<Copier>, cached)
+        ->RangeMultiplier(8)
+        ->Range(8, kLargest);
 }
 
 }  // namespace
 
 void register_host_copies() {
     for (const bool cached : {true, false}) {
-        const char *const where = cached ? "cached" : "in_memory";
-        benchmark::RegisterBenchmark((std::string("memcpy/") + where).c_str(), copy_by_memcpy,
-                                     cached)
-            ->RangeMultiplier(8)
-            ->Range(8, kLargest);
-        benchmark::RegisterBenchmark((std::string("process_vm_readv/") + where).c_str(),
-                                     copy_by_cma, cached)
-            ->RangeMultiplier(8)
-            ->Range(8, kLargest);
+        register_copies<Memcpy>("memcpy", cached);
+        register_copies<ProcessVmReadv>("process_vm_readv", cached);
     }
 }
 
