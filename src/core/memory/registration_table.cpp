@@ -179,17 +179,6 @@ void RegistrationTable::cancel(RegistrationList *list, RegistrationUser *user) {
     }
 }
 
-bool RegistrationTable::find(uint64_t id, const void **address, size_t *length) const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = ranges_.find(id);
-    if (found == ranges_.end()) {
-        return false;
-    }
-    *address = to_pointer(found->second.begin);
-    *length = found->second.length;
-    return true;
-}
-
 bool RegistrationTable::covers(uint64_t id, uint64_t address, uint64_t length) const {
     std::lock_guard<std::mutex> lock(mutex_);
     return covers_locked(id, address, length);

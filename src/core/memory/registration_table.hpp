@@ -46,9 +46,6 @@ public:
      * write may go on: a GPU copies on by itself, for as long as the copy takes. */
     void remove(uint64_t id);
 
-    /** Tells what a registration covers; false when it does not exist. */
-    bool find(uint64_t id, const void **address, size_t *length) const;
-
     /** Whether all of [address, address + length) lies in the registration. */
     bool covers(uint64_t id, uint64_t address, uint64_t length) const;
 

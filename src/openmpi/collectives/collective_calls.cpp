@@ -157,7 +157,7 @@ struct LastParameters {
     }
     /** Null: temporary buffers stay in host memory. libnbc never frees those of persistent
      * operations. */
-    Handle group_of_temporaries() const { return is_persistent ? nullptr : communicator; }
+    Handle communicator_of_temporaries() const { return is_persistent ? nullptr : communicator; }
 
     int root = 0;
     Handle communicator;
@@ -205,7 +205,7 @@ struct Reduction {
         const LastParameters parameters(last...);
         const auto run = [&](const void *from, void *to) {
             const CurrentReduction current(from, to, datatype, operation,
-                                           parameters.group_of_temporaries());
+                                           parameters.communicator_of_temporaries());
             return replaced_by<&Reduction::call>(from, to, count, datatype, operation, last...);
         };
         OwnBuffers own;
