@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace gpushm {
@@ -21,29 +22,54 @@ size_t page_bytes() {
     return static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/** Maps a page of code into a gap between two mappings that is near enough, or returns MAP_FAILED.
- * CUDA takes address space by the gigabyte, so there may be only small gaps. */
-void *map_code_near(uintptr_t function, int file) {
+/** Space between two mappings. */
+struct Gap {
+    uintptr_t begin;
+    uintptr_t end;
+    bool is_above_heap;  // which grows upwards
+
+    /** `stack_bytes` are left to a stack above the gap, which grows downwards. */
+    void leave_to_stack(uintptr_t stack_bytes) { end -= std::min(stack_bytes, end - begin); }
+    bool has_room(size_t bytes) const { return end - begin > 2 * bytes; }
+};
+
+/** The page at `place`, if it is near enough and free; else MAP_FAILED. */
+void *map_code_at(uintptr_t place, uintptr_t function, int file) {
+    if (distance(place, function) >= kReach) {
+        return MAP_FAILED;
+    }
     const size_t page = page_bytes();
-    uintptr_t last_end = 0;
-    void *found = MAP_FAILED;
-    for_each_mapping([&](const MemoryMapping &mapping) {
-        // At the end of the gap: mappings that grow upwards are left alone, and a stack grows
-        // downwards.
-        const uintptr_t place = mapping.begin - page;
-        const bool may_grow = strncmp(mapping.path, "[stack", 6) == 0;
-        if (last_end != 0 && mapping.begin - last_end > 2 * page && !may_grow &&
-            distance(place, function) < kReach) {
-            found = mmap(reinterpret_cast<void *>(place), page, PROT_READ | PROT_EXEC,
-                         MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
-        }
-        last_end = mapping.end;
-        return found == MAP_FAILED;
-    });
+    void *const found = mmap(reinterpret_cast<void *>(place), page, PROT_READ | PROT_EXEC,
+                             MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
     if (found != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(found), function) >= kReach) {
         munmap(found, page);  // Linux before 4.17 takes the place for a hint
         return MAP_FAILED;
     }
+    return found;
+}
+
+/** Maps a page of code into a gap between two mappings that is near enough, or returns MAP_FAILED.
+ * CUDA takes address space by the gigabyte below the libraries, so there may be small gaps only, or
+ * none but the one between the libraries and the stack, whose end is far away. */
+void *map_code_near(uintptr_t function, int file) {
+    constexpr uintptr_t kStackBytes = uintptr_t{64} << 20;
+    const size_t page = page_bytes();
+    Gap gap = {};
+    void *found = MAP_FAILED;
+    for_each_mapping([&](const MemoryMapping &mapping) {
+        gap.end = std::max(gap.begin, mapping.begin);
+        if (strncmp(mapping.path, "[stack", 6) == 0) {
+            gap.leave_to_stack(kStackBytes);
+        }
+        if (gap.begin != 0 && gap.has_room(page)) {
+            found = map_code_at(gap.end - page, function, file);
+            if (found == MAP_FAILED && !gap.is_above_heap) {
+                found = map_code_at(gap.begin, function, file);
+            }
+        }
+        gap = {mapping.end, 0, strcmp(mapping.path, "[heap]") == 0};
+        return found == MAP_FAILED;
+    });
     return found;
 }
 
