@@ -135,6 +135,7 @@ step_install() {
         lib/gpushm/libucx_perftest_gpushm.so.0 lib/gpushm/libgpushm_preload.so; do
         [ -x "$stage$prefix/$file" ]
     done
+    "$prefix/bin/gpushm-report" --help >"$root/tmp/help"
     for file in LICENSE README NEWS; do
         [ -r "$stage$prefix/share/doc/gpushm/$file" ]
     done

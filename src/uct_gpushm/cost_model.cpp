@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "uct_gpushm/cost_model.hpp"
 
+#include "core/copy/cost_table.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "openmpi/binding/open_mpi_library.hpp"
 
@@ -13,22 +14,9 @@
 namespace gpushm::uct {
 namespace {
 
-// The figures behind these constants are in doc/decisions/uct_gpushm-cost-model.md. Bandwidths are
+// What a machine decides is in core/copy/cost_table.hpp; these constants follow from how UCP
+// compares. doc/decisions/uct_gpushm-cost-model.md has the figures behind both. Bandwidths are
 // bytes per second, times are seconds.
-
-// One memcpy into or out of shared memory that is in the cache of the other process.
-constexpr double kHostCopyBandwidth = 7e9;
-
-// One memcpy into shared memory and one out of it, which overlap.
-constexpr double kMessageBandwidth = 20e9;
-
-// Between host buffers. UCP underestimates eager messages, so it takes a transfer from 23 to 31 KiB
-// on.
-constexpr double kHostTransferStart = 8.5e-6;
-
-// Where the receive buffer may be in GPU memory, which the sender does not know: UCP takes a
-// transfer from 16 KiB on.
-constexpr double kHostTransferStartBesideGpu = 5e-6;
 
 // More than four times that of cma and knem: UCP divides a transfer between all transports that
 // have a fourth (UCX_MULTI_LANE_MAX_RATIO) or more of the best bandwidth.
@@ -57,30 +45,24 @@ constexpr double kFirstProtocolsRegistration = 6.8e-6;
 // is less than any time that UCP adds it to can show.
 constexpr double kNoZeroCopy = -1e-12;
 
-// One DMA between a GPU and pinned memory.
-constexpr double kGpuCopyStart = 4e-6;
-
-// An eager message from a GPU needs a second copy if the receive buffer is in GPU memory. A
-// rendezvous does not.
-constexpr double kGpuEagerBandwidth = 2e9;
-
 bool is_gpu_memory(ucs_memory_type_t type) {
     return type == UCS_MEMORY_TYPE_CUDA || type == UCS_MEMORY_TYPE_CUDA_MANAGED;
 }
 
 double host_transfer_start() {
-    return CudaDriver::get() != nullptr ? kHostTransferStartBesideGpu : kHostTransferStart;
+    return CudaDriver::get() != nullptr ? kTransferCosts.host_transfer_beside_gpu
+                                        : kTransferCosts.host_transfer_start;
 }
 
 void estimate_message(abi::PerfEstimate &estimate) {
     if (is_gpu_memory(estimate.local_memory_type)) {
-        estimate.send_pre_overhead += kGpuCopyStart;
-        estimate.bandwidth_dedicated = kGpuEagerBandwidth;
+        estimate.send_pre_overhead += kTransferCosts.gpu_copy_start;
+        estimate.bandwidth_dedicated = kTransferCosts.gpu_eager_bandwidth;
     } else if (estimate.operation == abi::Operation::am_zcopy) {
-        estimate.bandwidth_dedicated = kHostCopyBandwidth;
+        estimate.bandwidth_dedicated = kTransferCosts.host_copy_bandwidth;
         estimate.send_pre_overhead += host_transfer_start() + kMessageBehindTransfer;
     } else {
-        estimate.bandwidth_dedicated = kMessageBandwidth;  // UCP adds the copies
+        estimate.bandwidth_dedicated = kTransferCosts.message_bandwidth;  // UCP adds the copies
     }
 }
 
@@ -91,7 +73,8 @@ void estimate_transfer(abi::PerfEstimate &estimate) {
     // as in UCP. UCX before 1.20 mostly does not report the local one either: it counts as host
     // memory.
     const bool remote_known = estimate.remote_memory_type == UCS_MEMORY_TYPE_HOST || remote_gpu;
-    estimate.send_pre_overhead += local_gpu || remote_gpu ? kGpuCopyStart : host_transfer_start();
+    estimate.send_pre_overhead +=
+        local_gpu || remote_gpu ? kTransferCosts.gpu_copy_start : host_transfer_start();
     if (local_gpu && (remote_gpu || !remote_known)) {
         estimate.bandwidth_dedicated = kGpuTransferBandwidth;
     } else {
@@ -127,7 +110,7 @@ unsigned long wanted_eager_lanes() {
 }  // namespace
 
 double interface_bandwidth() {
-    return first_protocols() ? kHostTransferBandwidth : kMessageBandwidth;
+    return first_protocols() ? kHostTransferBandwidth : kTransferCosts.message_bandwidth;
 }
 
 unsigned device_paths() {

@@ -12,7 +12,6 @@ another UCX that has CUDA (the peer), in one run, row by row as they are measure
 README in this folder says what the columns mean.
 """
 import argparse
-import os
 import sys
 import time
 
@@ -20,32 +19,18 @@ sys.dont_write_bytecode = True  # the tree may not be ours to write to
 
 from gpu_rows import ROWS, select_rows
 from launches import (LAUNCH_LIMIT, Launch, add_common_options, alternate, look_at_driver,
-                      placement_arguments, print_versions, write_json)
+                      print_versions, write_json)
 from measured_row import TESTS, MeasuredRow
+from message_sides import FIXED_SIDES, MessageSides, add_message_options
 from perftest import Perftest
 from sides import Side, parse_size
-
-FIXED_SIDES = ["raw", "standby", "gpushm", "peer"]
-RAW_SIDES = FIXED_SIDES[:2]
-
-
-def library_path(peer):
-    """LD_LIBRARY_PATH for the libraries beside .../bin/ucx_perftest."""
-    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(peer))), "lib")
-    if not os.path.exists(os.path.join(folder, "libucp.so.0")):
-        sys.exit(f"gpu_table.py: --peer {peer}: there is no libucp.so.0 in {folder}")
-    return ":".join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
 
 
 class Table:
     def __init__(self, options):
         self.options = options
         self.deadline = time.monotonic() + options.budget
-        self.started = {side.name: side for side in
-                        map(Side, [f"gpushm={options.gpushm}"] + options.also)}
-        self.peer_library_path = library_path(options.peer) if options.peer else None
-        self.sides = (["raw"] + (["standby"] if options.standby else []) + list(self.started) +
-                      (["peer"] if options.peer else []))
+        self.sides = MessageSides(options)
         self.perftest = Perftest(options.cpus if len(options.cpus) == 2 else None,
                                  timeout=LAUNCH_LIMIT, port=23600)
         self.facts = {}
@@ -54,49 +39,17 @@ class Table:
     def remaining(self):
         return self.deadline - time.monotonic()
 
-    def devices_of(self, row):
-        first, second = self.options.devices
-        return [first, first] if row.one_device else [first, second]
-
-    def common_arguments(self, row, side):
-        # Bound to one CPU, the threads of a simulated driver would share it with the polling one.
-        unbound = side == "standby" and self.facts["gpu"].get("simulated")
-        return [f"--sizes={self.options.sizes}", f"--tests={','.join(self.options.tests)}",
-                f"--seconds={self.options.seconds}",
-                *placement_arguments(self.devices_of(row), [] if unbound else self.options.cpus)]
-
-    def environment(self, side, row):
-        environment = {}
-        if side in self.started:
-            environment.update(self.started[side].environment)
-        if side == "peer":
-            environment["LD_LIBRARY_PATH"] = self.peer_library_path
-        if row.unmapped and side not in RAW_SIDES:
-            option = (self.options.peer_unmapped_env if side == "peer" else
-                      self.options.unmapped_env)
-            environment.update([option.split("=", 1)])
-        return environment
-
     def launch(self, side, row):
         limit = max(5, min(LAUNCH_LIMIT, self.remaining()))
-        program = lambda name: os.path.join(self.options.programs, name)
-        if side in RAW_SIDES:
-            operation = row.raw if side == "raw" else row.standby
-            command = [program("raw_copies"), f"--operations={operation}"]
-        else:
-            command = self.started[side].command if side in self.started else []
-            command = command + [program("ucp_latency"), f"--from={row.source}",
-                                 f"--to={row.destination}", f"--limit={limit:.0f}",
-                                 f"--warm-up={self.options.warm_up}"]
-        return Launch(command + self.common_arguments(row, side), self.environment(side, row), limit)
+        return Launch(self.sides.command(side, row, limit), self.sides.environment(side, row), limit)
 
     def has_devices_for(self, row):
         known = self.facts["gpu"].get("devices", 0)
-        return row.between_hosts or known > max(self.devices_of(row))
+        return row.between_hosts or known > max(self.sides.devices_of(row))
 
     def measure_row(self, row, share):
         """As many rounds as fit into `share` seconds, one at least."""
-        sides = [side for side in self.sides if side != "standby" or row.standby]
+        sides = self.sides.of_row(row)
         measured = MeasuredRow(row, sides)
 
         def launch(side):
@@ -136,8 +89,8 @@ class Table:
     def add_perftest(self, measured, side, test, size):
         row = measured.row
         client, server = (
-            {**self.environment(side.name, row), "CUDA_VISIBLE_DEVICES": str(device)}
-            for device in self.devices_of(row))
+            {**self.sides.environment(side.name, row), "CUDA_VISIBLE_DEVICES": str(device)}
+            for device in self.sides.devices_of(row))
         self.perftest.client_env, self.perftest.server_env = client, server
         figures, why = self.perftest.measure(
             side, "tag_lat" if test == "latency" else "tag_bw", size, row.perftest)
@@ -157,6 +110,7 @@ class Table:
 
     def run(self, rows):
         self.facts["gpu"] = look_at_driver(self.options.programs)
+        self.sides.simulated = self.facts["gpu"].get("simulated", False)
         for i, row in enumerate(rows):
             if not self.has_devices_for(row):
                 print(f"{row.title}: left out, the machine has not the devices that --devices "
@@ -183,8 +137,7 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--peer", metavar="PATH",
-        help="ucx_perftest of the UCX with CUDA; its libraries are in ../lib")
+    add_message_options(parser)
     add_common_options(parser, seconds=0.05, cpus=2)
     add("--rows", type=lambda s: s.split(","), default=[],
         help="of " + ",".join(row.name for row in ROWS) + ", or all (default: the first nine)")
@@ -193,10 +146,6 @@ def parse_options():
     add("--standby", action="store_true",
         help="what gpushm's standby kernel takes for the bytes alone, in a column beside raw")
     add("--warm-up", type=float, default=0.3, help="seconds a launch (default: %(default)s)")
-    add("--unmapped-env", default="UCX_GPUSHM_PEER_MAPPING=n", metavar="VAR=VALUE",
-        help="keeps gpushm from mapping GPU memory (default: %(default)s)")
-    add("--peer-unmapped-env", default="UCX_TLS=^cuda_ipc", metavar="VAR=VALUE",
-        help="and the peer (default: %(default)s)")
     add("--perftest", metavar="COMMAND",
         help="measure with ucx_perftest too; gpushm's side starts this one, the peer's its own")
     options = parser.parse_args()

@@ -27,14 +27,14 @@ def default_programs():
 
 
 class Launch:
-    """What one start of a program of ours printed."""
+    """What one start of a program of ours printed. `run`: like subprocess.run()."""
 
-    def __init__(self, command, environment, limit):
+    def __init__(self, command, environment, limit, run=subprocess.run):
         self.cells, self.facts, self.notes, self.failure = [], {}, [], None
         try:
-            done = subprocess.run(command, env=dict(os.environ, **environment), text=True,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, timeout=limit + 10)
+            done = run(command, env=dict(os.environ, **environment), text=True,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       timeout=limit + 10)
         except (subprocess.TimeoutExpired, OSError) as error:
             self.failure = str(error)
             return
@@ -75,15 +75,19 @@ def alternate(sides, launches, seconds, launch):
     return rounds
 
 
+def ask_driver(programs):
+    """The quickest launch that tells which driver and devices there are."""
+    return Launch([os.path.join(programs, "raw_copies"), "--operations=d2h", "--sizes=8",
+                   "--tests=latency", "--seconds=0.001"], {}, LAUNCH_LIMIT)
+
+
 def look_at_driver(programs):
-    """Which driver and devices there are, from the quickest launch that tells; said, too. Ends the program
-    where there is nothing to launch."""
+    """Which driver and devices there are; said, too. Ends the program where there is nothing to launch."""
     program = os.path.join(programs, "raw_copies")
     if not os.path.exists(program):
         sys.exit(f"{os.path.basename(sys.argv[0])}: {program} is not there: run this in the build folder, after "
                  "'make check TESTS=', or name the folder of the programs by --programs")
-    launch = Launch([program, "--operations=d2h", "--sizes=8",
-                     "--tests=latency", "--seconds=0.001"], {}, LAUNCH_LIMIT)
+    launch = ask_driver(programs)
     if launch.failure:
         print(f"No CUDA driver to measure with: {launch.failure}")
     else:
@@ -114,7 +118,8 @@ def write_json(path, content):
     os.replace(path + ".part", path)
 
 
-def add_common_options(parser, seconds, cpus):
+def add_side_options(parser, cpus):
+    """What is started, and where."""
     add = parser.add_argument
     add("--gpushm", default="gpushm-run", metavar="'VAR=VALUE ... COMMAND'",
         help="how gpushm's side is started (default: %(default)s)")
@@ -122,14 +127,19 @@ def add_common_options(parser, seconds, cpus):
         help="one more side that is started like that")
     add("--programs", default=default_programs(), metavar="DIR",
         help="where the programs were built (default: %(default)s)")
+    add("--devices", type=parse_cpus, default=[0, 1],
+        help="ordinals of the two GPUs (default: 0,1)")
+    add("--cpus", type=parse_cpus, default=default_cpus(cpus),
+        help="for the two processes (default: %(default)s)")
+
+
+def add_common_options(parser, seconds, cpus):
+    add_side_options(parser, cpus)
+    add = parser.add_argument
     add("--launches", type=int, default=3, help="of each side (default: %(default)s)")
     add("--budget", type=float, default=330,
         help="seconds; there are fewer launches when they do not fit (default: %(default)s)")
     add("--seconds", type=float, default=seconds,
         help="for each cell of a launch (default: %(default)s)")
-    add("--devices", type=parse_cpus, default=[0, 1],
-        help="ordinals of the two GPUs (default: 0,1)")
-    add("--cpus", type=parse_cpus, default=default_cpus(cpus),
-        help="for the two processes (default: %(default)s)")
     add("--json", metavar="FILE", help="all figures, after each row")
     add("--markdown", action="store_true", help="tables for a web page")

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tables of a report, for the page and for text alike."""
+import dataclasses
+import math
+
+from gpu_rows import ROWS
+from measured_row import number_text
+from sides import size_text
+
+from . import limits
+from .cells import mark, ratio
+from .model import crossing, fit
+from .paths import cause, explain
+from .protocols import FORCED, chosen, takes_rendezvous_from, worse_choices
+
+RAW = ("raw", "standby")
+CAPTIONS = {"latency": "latency, us one way", "window": "many in flight, us a message"}
+
+
+@dataclasses.dataclass
+class Table:
+    caption: str
+    header: list
+    rows: list
+    note: str = ""
+    words: int = 1  # columns of words, from the left; the others hold numbers
+
+
+def spread(cell):
+    if cell is None:
+        return "-"
+    low, high = cell.spread
+    if len(cell.values) == 1 or number_text(low) == number_text(high):
+        return number_text(cell.median)
+    return f"{number_text(cell.median)} ({number_text(low)}..{number_text(high)})"
+
+
+def ratio_text(cell, other):
+    if not cell or not other:
+        return "-"
+    value = ratio(cell, other)
+    return (f"{value:.2f}" if value < 9.995 else f"{value:.0f}") + mark(cell, other)
+
+
+def compared_side(results):
+    """What gpushm is compared with: the peer, where there is one."""
+    return "peer" if results.cells.select(side="peer") else None
+
+
+def pairs(results, other):
+    """(gpushm's cell, the other's) of every cell that both have."""
+    for cell in results.cells.select(side="gpushm"):
+        beside = results.cells.beside(cell, other)
+        if beside and cell.source != "protocol":
+            yield cell, beside
+
+
+def losses(results):
+    """Cells in which gpushm is slower than what it is compared with, the worst first."""
+    found = []
+    for other in ("peer", "staged", "by host memory", "NCCL"):
+        found += [(ratio(cell, beside), cell, beside) for cell, beside in pairs(results, other)
+                  if ratio(cell, beside) > 1]
+    return sorted(found, key=lambda one: (mark(one[1], one[2]) != "!", -one[0]))
+
+
+def losses_table(results):
+    rows = [[cell.title, cell.test, size_text(cell.size) if cell.size else "-", ratio_text(cell, beside), spread(cell),
+             spread(beside), beside.side, cause(results.cells, cell)] for _, cell, beside in losses(results)]
+    return Table("Where gpushm is slower", ["what", "test", "size", "ratio", "gpushm", "the other", "than", "why"],
+                 rows, "Ratio: time by time: above 1 gpushm is slower. \"!\": its best launch is slower than the other's "
+                 "worst one. \"~\": the launches of both overlap.", 3)
+
+
+def message_tables(results):
+    cells = results.cells
+    for row in cells.names("row", source="messages"):
+        for test in cells.names("test", source="messages", row=row):
+            of_test = cells.select(source="messages", row=row, test=test)
+            sides = list(dict.fromkeys(cell.side for cell in of_test))
+            sides.sort(key=lambda side: (side not in RAW, side != "gpushm"))
+            others = [side for side in sides if side not in RAW + ("gpushm",)]
+            rows = []
+            for size in sorted({cell.size for cell in of_test}):
+                at = {side: cells.get("messages", row, side, test, size) for side in sides}
+                mine = at.get("gpushm")
+                line = [size_text(size)] + [spread(at[side]) for side in sides]
+                line += [ratio_text(mine, at[side]) for side in others]
+                line += [f"{mine.median / at['raw'].median:.2f}" if mine and at.get("raw") else "-"]
+                line += [number_text(size / mine.median / 1e3) if mine and size >= 1024 else "-"]
+                rows.append(line)
+            yield Table(f"{of_test[0].title}: {CAPTIONS.get(test, test)}",
+                        ["size"] + sides + [f"gpushm/{side}" for side in others] + ["gpushm/raw", "GB/s"], rows)
+
+
+def side_tables(results, source, caption):
+    """Rows of other programs: a column for each side."""
+    cells = results.cells
+    for test in cells.names("test", source=source):
+        sides = cells.names("side", source=source, test=test)
+        sides.sort(key=lambda side: side != "gpushm")
+        keys = dict.fromkeys((cell.row, cell.size) for cell in cells.select(source=source, test=test))
+        rows = []
+        for row, size in keys:
+            at = {side: cells.get(source, row, side, test, size) for side in sides}
+            mine = at.get("gpushm")
+            rows.append([row, size_text(size) if size else "-"] + [spread(at[side]) for side in sides] +
+                        [ratio_text(mine, at[side]) for side in sides if side not in ("gpushm", "none")])
+        yield Table(f"{caption}: {test}, us", ["what", "size"] + sides +
+                    [f"gpushm/{side}" for side in sides if side not in ("gpushm", "none")], rows)
+
+
+def perf_tables(results):
+    """What gpushm-perf measures: a line for each row, a column for each size."""
+    cells = results.cells
+    for test in cells.names("test", source="perf"):
+        of_test = cells.select(source="perf", test=test)
+        sizes = sorted({cell.size for cell in of_test})
+        rows = []
+        for row in cells.names("row", source="perf", test=test):
+            found = [cells.get("perf", row, "gpushm", test, size) for size in sizes]
+            notes = [cell.note for cell in found if cell and cell.note]
+            rows.append([row] + [number_text(cell.median) if cell else "-" for cell in found] + notes[-1:])
+        header = ["what"] + [size_text(size) for size in sizes]
+        if any(len(row) > len(header) for row in rows):
+            header.append("at the largest")
+            rows = [row + [""] * (len(header) - len(row)) for row in rows]
+        yield Table(f"gpushm-perf: {test}, {of_test[0].unit}", header, rows)
+
+
+def micro_table(results, prefix, caption):
+    """Benchmarks whose names begin so: a column for each."""
+    cells = [cell for cell in results.cells.select(source="micro") if cell.row.startswith(prefix)]
+    names = list(dict.fromkeys(cell.row for cell in cells))
+    sizes = sorted({cell.size for cell in cells if cell.size is not None})
+    by_key = {(cell.row, cell.size): cell for cell in cells}
+    if sizes and len(names) <= 4:
+        rows = [[size_text(size)] + [spread(by_key.get((name, size))) for name in names] for size in sizes]
+        return Table(f"{caption}, us", ["size"] + [name.removeprefix(prefix) for name in names], rows)
+    rows = [[cell.row, size_text(cell.size) if cell.size is not None else "-", spread(cell), cell.note] for cell in cells]
+    return Table(f"{caption}, us", ["what", "size", "us", "notes"], rows)
+
+
+def micro_tables(results):
+    rows = results.cells.names("row", source="micro")
+    for direction in ("host_to_host", "host_to_device", "device_to_host"):
+        if any(row.startswith(f"copy/{direction}") for row in rows):
+            yield micro_table(results, f"copy/{direction}/", f"Three ways to copy, {direction.replace('_', ' ')}")
+    for first in dict.fromkeys(row.split("/")[0] for row in rows):
+        if first != "copy":
+            yield micro_table(results, first, first.replace("_", " "))
+
+
+def line_text(line):
+    bandwidth = line.bandwidth()
+    rate = f" ({number_text(bandwidth)} GB/s)" if math.isfinite(bandwidth) else ""
+    return f"{number_text(line.alpha)} us + {line.beta * 1e3:.3g} ns/B{rate}"
+
+
+def model_curves(results):
+    """(row, test, side, points) of everything that a line is fitted to."""
+    for source in ("messages", "micro"):
+        for row in results.cells.names("row", source=source):
+            for test in results.cells.names("test", source=source, row=row):
+                for side in results.cells.names("side", source=source, row=row, test=test):
+                    points = results.cells.points(source, row, side, test) if all(
+                        cell.size is not None for cell in results.cells.select(source=source, row=row)) else []
+                    yield row, test, side, points
+
+
+def model_table(results):
+    rows = []
+    for row, test, side, points in model_curves(results):
+        for line in fit(points):
+            rows.append([row, test, side, f"{size_text(line.first)}..{size_text(line.last)}", line_text(line),
+                         f"{100 * line.residual:.1f} %", f"{100 * line.worst:.0f} %", str(line.points)])
+    return Table("What each operation and path takes: alpha + beta n",
+                 ["what", "test", "side", "range", "fit", "residual", "worst", "points"], rows,
+                 "Least squares of relative errors. Residual: root of the mean square of the relative errors; worst: "
+                 "the largest one. A range is divided, at most twice, until no point is missed by more than 10 %.", 5)
+
+
+def parts_table(results):
+    rows = [[part.title, size_text(part.size), number_text(part.whole), number_text(part.hops), number_text(part.copy),
+             part.engine, number_text(part.unexplained), f"{100 * part.unexplained / part.whole:.0f} %"]
+            for part in explain(results.cells)]
+    return Table("A message and the sum of its parts, us",
+                 ["what", "size", "measured", "messages", "copy", "by", "unexplained", "of it"], rows,
+                 "Messages: one of 8 bytes between hosts, as often as the path needs one. Copy: the raw operation or the "
+                 "standby kernel's, whichever is quicker. Below 0: parts overlap.")
+
+
+def limit_text(limit):
+    if limit is None:
+        return "never"
+    return "above what was measured" if math.isinf(limit) else size_text(limits.round_down(limit))
+
+
+def thresholds_table(results):
+    table = limits.generation(results.node)
+    measured, used = limits.measured(results.cells), limits.used(table)
+    rows = [[name.replace("_", " "), traffic.replace("_", " "), limit_text(measured[traffic, name]),
+             size_text(used[traffic, name])] for traffic, name in used if (traffic, name) in measured]
+    return Table("Up to which size the standby kernel is the quicker one", ["copy", "traffic", "measured", "gpushm uses"],
+                 rows, f"gpushm uses {table} of core/copy/cost_table.hpp; 'gpushm-report limits' prints it as measured.", 2)
+
+
+def rendezvous_table(results):
+    kinds = {row.name: row.source for row in ROWS}
+    rows = []
+    for row in results.cells.names("row", source="protocol"):
+        eager, rendezvous = (results.cells.points("protocol", row, side, "latency") for side in FORCED)
+        says = takes_rendezvous_from(results.protocols, row, kinds[row])
+        if eager and rendezvous:
+            rows.append([results.cells.select(source="protocol", row=row)[0].title,
+                         limit_text(crossing(eager, rendezvous)), "not said" if says is None else size_text(says)])
+    return Table("Up to which size an eager message is the quicker one",
+                 ["messages", "measured", "UCP takes a rendezvous from"], rows)
+
+
+def choices_table(results):
+    kinds = {row.name: row.source for row in ROWS}
+    rows = []
+    for cell, best in worse_choices(results.cells):
+        says = chosen(results.protocols, cell.row, kinds.get(cell.row, "host"), cell.size) or "not said"
+        rows.append([cell.title, size_text(cell.size), says, spread(cell), best.side, spread(best), ratio_text(cell, best)])
+    note = ("Each message was sent as UCP chooses, and with " + " and with ".join(FORCED.values()) + ". Cells are listed in "
+            "which one of the latter is quicker by more than 5 % and beyond the spread.")
+    if not results.protocols:
+        note += " This UCX does not say what it chooses (UCX_PROTO_INFO, from 1.15 on)."
+    return Table("Where UCP does not choose the quickest protocol",
+                 ["what", "size", "UCP chooses", "us", "quicker", "us", "ratio"], rows, note, 3)
+
+
+def protocol_tables(results):
+    for one in results.protocols:
+        if one["operation"].startswith(("tagged message by ucp_tag_send* from", "rendezvous data fetch")):
+            rows = [["{}..{}".format(size_text(part["first"]), "inf" if part["last"] is None else size_text(part["last"])),
+                     part["what"], part["by"]] for part in one["ranges"]]
+            yield Table(f"{one['row']}: {one['operation']}", ["bytes", "UCP chooses", "transport"], rows, words=3)
+
+
+def commands_table(results):
+    """One command for all cells of a row and a side."""
+    found = dict.fromkeys((cell.source, cell.row if cell.source in ("messages", "protocol") else cell.test, cell.side,
+                           cell.command)
+                          for cell in results.cells)
+    unique = {}
+    for source, row, side, command in found:
+        unique.setdefault(command, [f"{source}: {row}", side, command])
+    variables = " ".join(f"{name}={value}" for name, value in results.node["variables"].items())
+    return Table("How to measure a cell again", ["what", "side", "command"], list(unique.values()),
+                 f"In the environment: {variables or 'nothing'}", 3)
+
+
+def problems_table(results):
+    rows = [[error["task"], error["text"]] for error in results.errors]
+    rows += [[one["what"], one["why"]] for one in results.left_out]
+    return Table("What was not measured", ["what", "why"], rows, words=2)
