@@ -96,7 +96,7 @@ quiet_component() {
 # gpushm, even where Open MPI gets it wrong.
 mpi_windows() {
     local mode with without program=$1/test/mpi/windows
-    for mode in bounds polling blocks late 'polling --no-cuda'; do
+    for mode in bounds polling blocks swaps late 'polling --no-cuda'; do
         # shellcheck disable=SC2086 # words
         ranks 2 "$program" $mode || return
     done

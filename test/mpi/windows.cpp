@@ -3,8 +3,10 @@
 // each kind of memory, and without CUDA at all:
 //
 //   windows bounds     accumulates of types with bounds, at MPI_BOTTOM, of several elements, of
-//   nothing windows polling    a rank that looks at its own memory until another one has changed it
+//                      nothing
+//   windows polling    a rank that looks at its own memory until another one has changed it
 //   windows blocks     types of many blocks
+//   windows swaps      MPI_Compare_and_swap of 1 and 2 bytes
 //   windows late       buffers in GPU memory, which is used only after the window was made
 //
 // Each for two ranks or more; --no-cuda: host memory only, and nothing of CUDA is opened.
@@ -152,6 +154,43 @@ void test_blocks(const Place &place) {
     }
 }
 
+// ---------------------------------------------------------------- small elements
+
+// `number` with the first bytes of `other`.
+int with_bytes_of(int number, int other, size_t bytes) {
+    memcpy(&number, &other, bytes);
+    return number;
+}
+
+// What cannot be done is an error, and changes nothing.
+void test_swap(const Place &place, MPI_Datatype type, size_t bytes) {
+    const std::string what =
+        "MPI_Compare_and_swap of " + std::to_string(bytes) + " bytes, " + place.name();
+    note("%s", what.c_str());
+    constexpr int kOld = 0x01020304;
+    constexpr int kNew = 0x11121314;
+    Ints memory(place.driver, place.window, {kOld});
+    Ints number(place.driver, place.origin, {kNew});
+    Ints expected(place.driver, place.origin, {kOld});
+    Ints result(place.driver, place.origin, {kPad});
+    const Window window(memory);
+    MPI_Win_lock_all(0, window);
+    const bool is_done = MPI_Compare_and_swap(number.data(), expected.data(), result.data(), type,
+                                              right_neighbor(), 0, window) == MPI_SUCCESS;
+    MPI_Win_unlock_all(window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const int swapped = with_bytes_of(kOld, kNew, bytes);
+    const int fetched = with_bytes_of(kPad, kOld, bytes);
+    check(memory.values()[0] == (is_done ? swapped : kOld), what + ", window");
+    check(result.values()[0] == (is_done ? fetched : kPad), what + ", result");
+}
+
+void test_swaps(const Place &place) {
+    test_swap(place, MPI_BYTE, 1);
+    test_swap(place, MPI_SHORT, 2);
+    test_swap(place, MPI_INT, 4);
+}
+
 // ---------------------------------------------------------------- GPU memory after all
 
 // Puts and gets of `local`, which is GPU memory, in a window of host memory.
@@ -268,10 +307,13 @@ int run(const std::string &mode, bool with_cuda) {
     if (mode == "blocks") {
         return test_everywhere(test_blocks, with_cuda);
     }
+    if (mode == "swaps") {
+        return test_everywhere(test_swaps, with_cuda);
+    }
     if (mode == "late") {
         return test_late();
     }
-    std::fprintf(stderr, "usage: windows bounds|polling|blocks|late [--no-cuda]\n");
+    std::fprintf(stderr, "usage: windows bounds|polling|blocks|swaps|late [--no-cuda]\n");
     return 2;
 }
 

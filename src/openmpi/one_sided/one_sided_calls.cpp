@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/one_sided/one_sided_calls.hpp"
 
+#include "core/base/log.hpp"
 #include "openmpi/binding/element_types.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
@@ -42,9 +43,10 @@ struct State {
                           int result_count, void *result_type, Rank target,
                           Displacement displacement, int target_count, void *target_type,
                           void *operation, void *window);
-    void *sum;         // MPI_SUM
-    std::mutex mutex;  // also held while results are copied, so that MPI_Win_flush of another
-                       // thread returns after that
+    void *sum;               // MPI_SUM
+    bool loses_small_swaps;  // osc/ucx does, of Open MPI 4.1
+    std::mutex mutex;        // also held while results are copied, so that MPI_Win_flush of another
+                             // thread returns after that
     std::list<Pending> pending;
     uint64_t posts = 0;
 };
@@ -177,8 +179,26 @@ int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
                                  datatype, target, displacement, operation, window));
 }
 
+/** Open MPI 4.1 does not notice that UCX refuses elements of other sizes than 4 and 8 bytes. The
+ * result is then wrong, and the window is not changed. */
+bool is_lost_by_open_mpi(void *datatype, Rank target, void *window) {
+    const OpalDatatype type(datatype);
+    if (!state().loses_small_swaps || target < 0 || is_left_to_others(window) ||
+        !type.is_committed() || type.size() == 4 || type.size() == 8) {
+        return false;
+    }
+    GPUSHM_LOG(error,
+               "MPI_Compare_and_swap of %zu bytes: with windows of GPU memory, Open MPI 4.1 swaps "
+               "elements of 4 and 8 bytes only: use a type such as MPI_INT, or Open MPI 5.0",
+               type.size());
+    return true;
+}
+
 int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
                      Rank target, Displacement displacement, void *window) {
+    if (is_lost_by_open_mpi(datatype, target, window)) {
+        return kMpiErrorOther;
+    }
     if ((!is_gpu_memory(origin) && !is_gpu_memory(compare) && !is_gpu_memory(result)) ||
         !can_serve(target, datatype)) {
         return replaced_by<compare_and_swap>(origin, compare, result, datatype, target,
@@ -302,6 +322,7 @@ void redirect_one_sided_calls(const MpiTarget &target) {
         target.redirect<free_window>("Win_free");
     redirect_config_of_windows(target.redirection);
     state().sum = target.library.as_bound("ompi_mpi_op_sum");
+    state().loses_small_swaps = target.library.version()[0] == '4';
     if (completions && target.library.mpi("PMPI_Get_accumulate", &state().get_accumulate)) {
         target.redirect<fetch_and_op>("Fetch_and_op");
         target.redirect<compare_and_swap>("Compare_and_swap");
