@@ -12,7 +12,7 @@ namespace {
 
 // doc/decisions/block-messages.md
 constexpr size_t kLongestBlock = 1024;   // bytes
-constexpr size_t kManyOperations = 4;   // fewer are quicker each by itself
+constexpr size_t kManyOperations = 4;  // fewer are quicker each by itself
 
 /** Whether one more block fits into the slot. */
 bool has_room(size_t blocks, size_t bytes, size_t length) {
@@ -111,7 +111,7 @@ void BlockTransfers::add(const JoinedTransfer &transfer, const RemoteMemory &rem
 }
 
 unsigned BlockTransfers::progress() {
-    const bool sends = open_ && (!are_under_way() || operations_.are_awaited());
+    const bool sends = open_ && (!are_under_way() || operations_.is_awaited(open_->message.transfer_id));
     if (sends) {
         publish();
     }

@@ -40,8 +40,8 @@ public:
         return overlap(CellKind::put_blocks, address, length);
     }
 
-    /** Sends what is collected, unless more may follow: while a message of blocks is under way and
-     * nobody waits for the rest; the number of messages. */
+    /** Sends what is collected, unless a message of blocks is under way and neither flush nor fence
+     * waits for the rest: more may follow. The number of messages. */
     unsigned progress();
     /** The peer's answer. `slot`: the data. */
     void receive_data(const BlockData &answer, const unsigned char *slot, size_t slot_length);

@@ -97,8 +97,10 @@ public:
     /** What starts later waits until all that was started has ended. */
     void fence() { fence_id_ = next_id_; }
     bool fence_pending() const { return !all_ended_before(fence_id_); }
-    /** Whether a flush or a fence waits for what was started. */
-    bool are_awaited() const { return !flushes_.empty() || fence_pending(); }
+    /** Whether a flush or a fence waits for the operation `id`, which has not ended. */
+    bool is_awaited(uint64_t id) const {
+        return id < fence_id_ || (!flushes_.empty() && id <= flushes_.back().last_id);
+    }
     /** Whether anything may be started: not behind a failure, nor past a fence. */
     Status check_startable() const {
         if (channel_.failed) {
