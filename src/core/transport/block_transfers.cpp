@@ -93,7 +93,7 @@ Status BlockTransfers::open_for(CellKind kind, size_t length, const RemoteMemory
     }
     Open open = {kind, {0, remote.registration, 0}, UINT64_MAX, 0, {}, {}, 0};
     Operation operation = {owner, Completion()};
-    operation.awaits_blocks = kind == CellKind::get_blocks;
+    operation.parts = 1;  // the peer cannot end what it does not know
     operation.joined.reserve(kMaxBlocks);
     open.blocks.reserve(kMaxBlocks);
     open.data.reserve(kind == CellKind::put_blocks ? kSlotBytes : 0);
@@ -128,7 +128,10 @@ void BlockTransfers::publish() {
     std::copy(open.data.begin(), open.data.end(), slot.begin() + static_cast<ptrdiff_t>(table_bytes));
     WrittenRanges &ranges = open.kind == CellKind::put_blocks ? operations_.put_blocks()
                                                               : operations_.get_blocks();
-    operations_.at(message.transfer_id).held = ranges.hold(open.begin, open.end - open.begin);
+    Operation &operation = operations_.at(message.transfer_id);
+    operation.held = ranges.hold(open.begin, open.end - open.begin);
+    operation.parts = 0;
+    operation.awaits_blocks = open.kind == CellKind::get_blocks;
     channel_.send(open.kind, message, std::move(slot));
     open_.reset();  // last, so that nothing is lost if memory is short
 }
