@@ -51,8 +51,8 @@ struct PackedKey {
     uint64_t registration;      // RegistrationTable id in the process that packed the key
     BufferKey buffer;           // the GPU allocation in which the registration, or `rows`, begins
     uint64_t speculative_copy;  // RemoteMemory::speculative_copy
-    StridedRows rows;  // where the data of `block` really are; length 0: in the registration
-    uint64_t block;    // address of the block that stands for `rows` (RowViews)
+    StridedRows rows;     // where the data of `block` really are; length 0: in the registration
+    uint64_t block;       // address of the block that stands for `rows` (RowViews)
     uint64_t of_program;  // 1: RemoteMemory::of_program
 };
 

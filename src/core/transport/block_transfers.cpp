@@ -11,8 +11,8 @@ namespace gpushm {
 namespace {
 
 // doc/decisions/block-messages.md
-constexpr size_t kLongestBlock = 1024;   // bytes
-constexpr size_t kManyOperations = 4;  // fewer are quicker each by itself
+constexpr size_t kLongestBlock = 1024;  // bytes
+constexpr size_t kManyOperations = 4;   // fewer are quicker each by itself
 
 /** Whether one more block fits into the slot. */
 bool has_room(size_t blocks, size_t bytes, size_t length) {
@@ -31,8 +31,8 @@ bool BlockTransfers::takes(const void *local, size_t length, const RemoteMemory 
 bool BlockTransfers::overlap(CellKind kind, uint64_t address, uint64_t length) const {
     const WrittenRanges &sent =
         kind == CellKind::put_blocks ? operations_.put_blocks() : operations_.get_blocks();
-    const bool overlaps_open = open_ && open_->kind == kind && address < open_->end &&
-                               open_->begin < address + length;
+    const bool overlaps_open =
+        open_ && open_->kind == kind && address < open_->end && open_->begin < address + length;
     return overlaps_open || sent.overlaps(address, length);
 }
 
@@ -86,8 +86,8 @@ Status BlockTransfers::open_for(CellKind kind, size_t length, const RemoteMemory
     if (open_) {
         publish();
     }
-    const bool too_many = kind == CellKind::get_blocks &&
-                          operations_.get_blocks().held() >= kMaxBlockRequests;
+    const bool too_many =
+        kind == CellKind::get_blocks && operations_.get_blocks().held() >= kMaxBlockRequests;
     if (too_many || !channel_.control.empty()) {
         return Status::no_resource;
     }
@@ -111,7 +111,8 @@ void BlockTransfers::add(const JoinedTransfer &transfer, const RemoteMemory &rem
 }
 
 unsigned BlockTransfers::progress() {
-    const bool sends = open_ && (!are_under_way() || operations_.is_awaited(open_->message.transfer_id));
+    const bool sends =
+        open_ && (!are_under_way() || operations_.is_awaited(open_->message.transfer_id));
     if (sends) {
         publish();
     }
@@ -125,9 +126,10 @@ void BlockTransfers::publish() {
     const size_t table_bytes = open.blocks.size() * sizeof(Block);
     std::vector<unsigned char> slot(table_bytes + open.data.size());
     memcpy(slot.data(), open.blocks.data(), table_bytes);
-    std::copy(open.data.begin(), open.data.end(), slot.begin() + static_cast<ptrdiff_t>(table_bytes));
-    WrittenRanges &ranges = open.kind == CellKind::put_blocks ? operations_.put_blocks()
-                                                              : operations_.get_blocks();
+    std::copy(open.data.begin(), open.data.end(),
+              slot.begin() + static_cast<ptrdiff_t>(table_bytes));
+    WrittenRanges &ranges =
+        open.kind == CellKind::put_blocks ? operations_.put_blocks() : operations_.get_blocks();
     Operation &operation = operations_.at(message.transfer_id);
     operation.held = ranges.hold(open.begin, open.end - open.begin);
     operation.parts = 0;

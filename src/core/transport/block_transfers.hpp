@@ -65,8 +65,7 @@ private:
         return operations_.put_blocks().held() != 0 || operations_.get_blocks().held() != 0;
     }
     void publish();
-    bool fits_open(CellKind kind, size_t length, const RemoteMemory &remote,
-                   const void *owner);
+    bool fits_open(CellKind kind, size_t length, const RemoteMemory &remote, const void *owner);
     bool overlap(CellKind kind, uint64_t address, uint64_t length) const;
     Status open_for(CellKind kind, size_t length, const RemoteMemory &remote, const void *owner);
     void add(const JoinedTransfer &transfer, const RemoteMemory &remote);

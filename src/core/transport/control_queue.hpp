@@ -19,8 +19,7 @@ public:
 
     /** Sends a message of protocol.hpp, at most Cell::kInlineBytes, or keeps it for flush().
      * `slot`: the data of a kind that carries_slot(). */
-    void send(CellKind kind, const void *payload, size_t length,
-              std::vector<unsigned char> slot);
+    void send(CellKind kind, const void *payload, size_t length, std::vector<unsigned char> slot);
 
     /** Sends what is kept, as far as there is room; the number of messages. */
     unsigned flush();

@@ -44,7 +44,7 @@ struct Operation {
     /** In the order in which they were started, for one owner. Empty: it is none of blocks, or was
      * cancelled. */
     std::vector<JoinedTransfer> joined = {};
-    size_t joined_ended = 0;      // from the front
+    size_t joined_ended = 0;     // from the front
     bool awaits_blocks = false;  // CellKind::block_data will come
 
     bool is_get() const { return local != nullptr; }

@@ -243,7 +243,7 @@ private:
         std::vector<Block> blocks;
         if (kind == CellKind::put_blocks || kind == CellKind::get_blocks) {
             stated = fill_blocks(kind, payload, &blocks);
-        } else if (kind == CellKind::block_data && random_.below(50) != 0) {
+        } else if (kind == CellKind::block_data && random_.below(300) != 0) {
             stated = blocks_bytes_;
         }
         if (random_.below(16) == 0) {
@@ -331,8 +331,7 @@ private:
                     payload, TransferDone{early ? value() : mutated(last_id_), refused ? 1u : 0u});
             }
             case CellKind::block_data:  // rarely for another one: the connection ends with that
-                return put_into(
-                    payload, BlockData{random_.below(50) == 0 ? value() : blocks_id_});
+                return put_into(payload, BlockData{random_.below(300) == 0 ? value() : blocks_id_});
             default:
                 return random_.below(Cell::kInlineBytes + 1);
         }
@@ -345,13 +344,13 @@ private:
         for (size_t left = 1 + random_.below(20); left != 0; --left) {
             const uint64_t length = 1 + random_.below(100);
             const uint64_t address = remote.address + random_.below(kRegistered - 100);
-            const bool is_wrong = random_.below(400) == 0;
+            const bool is_wrong = random_.below(4000) == 0;
             blocks->push_back({is_wrong ? value() : address, is_wrong ? value() : length});
             bytes += length;
         }
         const size_t table = blocks->size() * sizeof(Block);
         put_into(payload, BlockMessage{mutated(random_.below(9)), mutated(remote.registration),
-                                       random_.below(200) == 0 ? value() : blocks->size()});
+                                       random_.below(1000) == 0 ? value() : blocks->size()});
         return table + (kind == CellKind::put_blocks ? bytes : 0);
     }
 

@@ -142,8 +142,7 @@ TEST_F(PortGpuBlocks, OverlappingOnesTakeEffectInTheirOrder) {
         if (random.below(100) < 70) {
             fill_pattern(host_.data() + at, length, i);
             std::vector<unsigned char> source(host_.begin() + static_cast<ptrdiff_t>(at),
-                                              host_.begin() +
-                                                  static_cast<ptrdiff_t>(at + length));
+                                              host_.begin() + static_cast<ptrdiff_t>(at + length));
             outcomes_.emplace_back();
             reads.push_back({at, std::move(source), {}});
             start([&] {
@@ -153,9 +152,9 @@ TEST_F(PortGpuBlocks, OverlappingOnesTakeEffectInTheirOrder) {
             std::copy(reads.back().local.begin(), reads.back().local.end(), begin);
             reads.back().expected = reads.back().local;
         } else {
-            reads.push_back({at, std::vector<unsigned char>(length),
-                             std::vector<unsigned char>(begin,
-                                                        begin + static_cast<ptrdiff_t>(length))});
+            reads.push_back(
+                {at, std::vector<unsigned char>(length),
+                 std::vector<unsigned char>(begin, begin + static_cast<ptrdiff_t>(length))});
             get(at, length, reads.back().local.data());
         }
         if (random.below(300) == 0) {
@@ -191,13 +190,13 @@ TEST_F(PortGpuBlocks, NothingPassesAFence) {
     connection_.fence();
     unsigned char late = 0;
     Outcome outcome;
-    EXPECT_EQ(connection_.put(&late, 1, memory_.of_program(kBytes - 1), &kOwner,
-                              outcome.completion()),
-              Status::no_resource);
+    EXPECT_EQ(
+        connection_.put(&late, 1, memory_.of_program(kBytes - 1), &kOwner, outcome.completion()),
+        Status::no_resource);
     expect_all(Status::ok);
-    EXPECT_EQ(connection_.put(&late, 1, memory_.of_program(kBytes - 1), &kOwner,
-                              outcome.completion()),
-              Status::in_progress);
+    EXPECT_EQ(
+        connection_.put(&late, 1, memory_.of_program(kBytes - 1), &kOwner, outcome.completion()),
+        Status::in_progress);
     ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
 }
 
