@@ -51,8 +51,9 @@ struct PackedKey {
     uint64_t registration;      // RegistrationTable id in the process that packed the key
     BufferKey buffer;           // the GPU allocation in which the registration, or `rows`, begins
     uint64_t speculative_copy;  // RemoteMemory::speculative_copy
-    StridedRows rows;  // where the data of `block` really are; length 0: in the registration
-    uint64_t block;    // address of the block that stands for `rows` (RowViews)
+    StridedRows rows;     // where the data of `block` really are; length 0: in the registration
+    uint64_t block;       // address of the block that stands for `rows` (RowViews)
+    uint64_t of_program;  // 1: RemoteMemory::of_program
 };
 
 /** Writes the rows that a block stands for into its key. False: it stands for none. */
@@ -111,6 +112,7 @@ public:
         const bool by_gpu = announced != nullptr ? gpu_copies(info, announced, announced_length)
                                                  : gpu_copies(info, address, length);
         key.buffer = make_buffer_key(info, by_gpu);
+        key.of_program = abi::packs_for_program() ? 1 : 0;
         const bool may_start = announced != nullptr && !in_rows;
         if (MessageSender *sender = may_start ? MessageSender::packing() : nullptr) {
             key.speculative_copy =
@@ -146,7 +148,8 @@ RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address) {
     if (in_rows && key->block != address) {
         return {address, key->registration};  // `buffer` describes the rows
     }
-    return {address, key->registration, key->buffer, key->speculative_copy, key->rows};
+    return {address,   key->registration,   key->buffer, key->speculative_copy,
+            key->rows, key->of_program != 0};
 }
 
 }  // namespace gpushm::uct

@@ -44,7 +44,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 18;
+constexpr uint32_t kProtocolVersion = 19;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -74,15 +74,19 @@ enum class CellKind : uint8_t {
     unmap_notice = 13,  // UnmapNotice in the cell
     help_request = 14,  // HelpRequest in the cell
     map_offer = 15,     // MapOffer in the cell
+    put_blocks = 16,    // BlockMessage in the cell, blocks and their data in the slot
+    get_blocks = 17,    // BlockMessage in the cell, blocks in the slot
+    block_data = 18,    // the answer to it: BlockData in the cell, data in the slot
 };
 
 /** Whether the payload lies in the slot that belongs to the cell. */
 constexpr bool carries_slot(CellKind kind) {
-    return kind == CellKind::am_slot || kind == CellKind::chunk_slot;
+    return kind == CellKind::am_slot || kind == CellKind::chunk_slot ||
+           kind >= CellKind::put_blocks;
 }
 
 constexpr bool known_kind(CellKind kind) {
-    return kind >= CellKind::am_inline && kind <= CellKind::map_offer;
+    return kind >= CellKind::am_inline && kind <= CellKind::block_data;
 }
 
 /** What a cell says of its message. One word, so that the owner uses exactly what it has checked.

@@ -36,7 +36,8 @@ Connection::Connection(PortServices &port, const MailboxAddress &peer, MailboxSe
       transfers_(channel_, operations_, permissions_, ring_sender_, ring_receiver_),
       messages_(channel_, operations_, ring_sender_, transfers_.direct()),
       exports_(channel_),
-      helper_(channel_) {}
+      helper_(channel_),
+      peer_blocks_(channel_) {}
 
 Connection::~Connection() {
     if (channel_.port.is_inherited()) {
@@ -87,6 +88,7 @@ unsigned Connection::progress() {
     }
     unsigned count = operations_.complete_ended_gets();
     operations_.complete_flushes(Status::ok);
+    count += transfers_.blocks().progress();
     count += channel_.control.flush();
     // A free or full chunk is served before completions are polled (Ji et al., IPDPSW 2012).
     count += ring_sender_.issue_chunks();
@@ -212,6 +214,7 @@ void Connection::fail() {
     ring_receiver_.forget();
     transfers_.direct().drop_pushes();
     transfers_.direct().clear();
+    transfers_.blocks().clear();
     close_permissions();
     helper_.clear();
     channel_.control.clear();

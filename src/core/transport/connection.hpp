@@ -6,11 +6,11 @@
 //   Operations         what this process started: order, completions, flush and fence
 //   SpeculativeCopies, RingSender, RingReceiver
 //                      both directions of the staging ring
-//   HostReads, PeerMemory, DirectTransfers
+//   HostReads, PeerMemory, DirectTransfers, BlockTransfers
 //                      paths of puts and gets
 //   Transfers          puts and gets, by the path that choose_path() names
 //   MessageSender      active messages
-//   ExportedMemory, HostReadHelper
+//   ExportedMemory, HostReadHelper, PeerBlocks
 //                      what this process does for transfers of the peer
 //
 // Each part includes only parts above it in this list.
@@ -25,6 +25,7 @@
 #include "core/transport/host_read_helper.hpp"
 #include "core/transport/message_sender.hpp"
 #include "core/transport/operations.hpp"
+#include "core/transport/peer_blocks.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/port_services.hpp"
 #include "core/transport/protocol.hpp"
@@ -188,6 +189,7 @@ public:
     Transfers &transfers() { return transfers_; }
     ExportedMemory &exports() { return exports_; }
     HostReadHelper &helper() { return helper_; }
+    PeerBlocks &peer_blocks() { return peer_blocks_; }
 
 private:
     Connection(PortServices &port, const MailboxAddress &peer, MailboxSender mailbox);
@@ -205,6 +207,7 @@ private:
     MessageSender messages_;
     ExportedMemory exports_;
     HostReadHelper helper_;
+    PeerBlocks peer_blocks_;
 
     bool failure_taken_ = false;
     unsigned users_ = 0;

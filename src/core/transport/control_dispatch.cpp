@@ -47,6 +47,15 @@ void hand_to(Connection &connection, const ReceivedCell &message) {
             return give(UnmapNotice(), transfers.memory(), &PeerMemory::receive_notice);
         case CellKind::help_request:
             return give(HelpRequest(), connection.helper(), &HostReadHelper::receive_request);
+        case CellKind::put_blocks:
+            return give(BlockMessage(), connection.peer_blocks(), &PeerBlocks::receive_puts,
+                        message.slot, message.length);
+        case CellKind::get_blocks:
+            return give(BlockMessage(), connection.peer_blocks(), &PeerBlocks::receive_gets,
+                        message.slot, message.length);
+        case CellKind::block_data:
+            return give(BlockData(), transfers.blocks(), &BlockTransfers::receive_data,
+                        message.slot, message.length);
         case CellKind::am_inline:
         case CellKind::am_slot:
         case CellKind::am_ring:

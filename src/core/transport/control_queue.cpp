@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/control_queue.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace gpushm {
 
@@ -11,20 +13,31 @@ unsigned ControlQueue::flush() {
     while (!messages_.empty() && mailbox_.reserve(&reserved)) {
         const Message &message = messages_.front();
         memcpy(reserved.cell->payload, message.payload, message.length);
-        mailbox_.publish(reserved, message.kind, 0, message.length);
+        std::copy(message.slot.begin(), message.slot.end(), mailbox_.slot(reserved));
+        mailbox_.publish(reserved, message.kind, 0,
+                         carries_slot(message.kind) ? static_cast<uint32_t>(message.slot.size())
+                                                    : message.length);
         messages_.pop_front();
         ++count;
     }
     return count;
 }
 
-void ControlQueue::send(CellKind kind, const void *payload, size_t length) {
+void ControlQueue::send(CellKind kind, const void *payload, size_t length,
+                        std::vector<unsigned char> slot) {
     Message message;
     message.kind = kind;
     message.length = static_cast<uint32_t>(length);
     memcpy(message.payload, payload, length);
-    messages_.push_back(message);  // nothing that follows can fail
+    message.slot = std::move(slot);
+    messages_.push_back(std::move(message));  // nothing that follows can fail
     flush();
+}
+
+size_t ControlQueue::count(CellKind kind) const {
+    return static_cast<size_t>(
+        std::count_if(messages_.begin(), messages_.end(),
+                      [kind](const Message &message) { return message.kind == kind; }));
 }
 
 }  // namespace gpushm

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 namespace gpushm {
 
@@ -16,14 +17,17 @@ class ControlQueue {
 public:
     explicit ControlQueue(MailboxSender &mailbox) : mailbox_(mailbox) {}
 
-    /** Sends a message of protocol.hpp, at most Cell::kInlineBytes, or keeps it for flush(). */
-    void send(CellKind kind, const void *payload, size_t length);
+    /** Sends a message of protocol.hpp, at most Cell::kInlineBytes, or keeps it for flush().
+     * `slot`: the data of a kind that carries_slot(). */
+    void send(CellKind kind, const void *payload, size_t length, std::vector<unsigned char> slot);
 
     /** Sends what is kept, as far as there is room; the number of messages. */
     unsigned flush();
 
     /** Whether nothing is kept. */
     bool empty() const { return messages_.empty(); }
+    /** How many messages of a kind are kept. */
+    size_t count(CellKind kind) const;
 
     void clear() { messages_.clear(); }
 
@@ -31,7 +35,8 @@ private:
     struct Message {
         CellKind kind;
         unsigned char payload[Cell::kInlineBytes];
-        uint32_t length;
+        uint32_t length;  // of the payload
+        std::vector<unsigned char> slot;
     };
 
     MailboxSender &mailbox_;

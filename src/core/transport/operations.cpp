@@ -58,9 +58,20 @@ void Operations::end(uint64_t id, Status status) {
     channel_.mailbox.expect_two_messages();
     const Completion completion = found->second.completion;
     permissions_.revoke(found->second.shared, 1);
-    operations_.erase(found);
+    complete_joined(id, status);
+    operations_.erase(id);
     completion.call(status);
     complete_flushes(Status::ok);
+}
+
+/** One by one: a completion may cancel the others. */
+void Operations::complete_joined(uint64_t id, Status status) {
+    for (Operation *operation = find(id);
+         operation != nullptr && operation->joined_ended < operation->joined.size();
+         operation = find(id)) {
+        const Completion completion = operation->joined[operation->joined_ended++].completion;
+        completion.call(status);
+    }
 }
 
 Status Operations::end_get_soon(const void *owner, const Completion &completion) {
@@ -113,8 +124,10 @@ void Operations::fail_all() {
     }
     // One by one: a completion may cancel others.
     while (!operations_.empty()) {
+        const uint64_t id = operations_.begin()->first;
         const Completion completion = operations_.begin()->second.completion;
-        operations_.erase(operations_.begin());
+        complete_joined(id, Status::peer_failed);
+        operations_.erase(id);
         completion.call(Status::peer_failed);
     }
     complete_flushes(Status::peer_failed);
@@ -126,7 +139,11 @@ Operations::Cancellation::Cancellation(Operations &operations, const void *owner
                                        std::vector<Completion> *ended)
     : operations_(operations), owner_(owner), ended_(ended) {
     if (ended_ != nullptr) {  // now, because nothing may fail later
-        ended_->reserve(ended_->size() + operations_.operations_.size() +
+        size_t joined = 0;
+        for (const auto &[id, operation] : operations_.operations_) {
+            joined += operation.joined.size();
+        }
+        ended_->reserve(ended_->size() + operations_.operations_.size() + joined +
                         operations_.ended_gets_.size() + operations_.flushes_.size());
     }
 }
@@ -159,6 +176,11 @@ void Operations::Cancellation::finish() {
             continue;
         }
         hand_out(operation.completion);
+        std::for_each(operation.joined.begin() + static_cast<ptrdiff_t>(operation.joined_ended),
+                      operation.joined.end(),
+                      [&](const JoinedTransfer &one) { hand_out(one.completion); });
+        operation.joined.clear();
+        operation.joined_ended = 0;
         if (operation.is_get()) {
             operations_.permissions_.close(operation.shared, 1);
             entry = all.erase(entry);

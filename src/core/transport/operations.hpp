@@ -17,6 +17,13 @@
 
 namespace gpushm {
 
+/** One of the small puts or gets that are one operation (BlockTransfers). */
+struct JoinedTransfer {
+    Completion completion;
+    unsigned char *local;  // of a get; null for a put
+    size_t length;         // bytes
+};
+
 /** An operation that this process started and that has not ended. */
 struct Operation {
     const void *owner;  // tells the users of one connection apart
@@ -34,6 +41,11 @@ struct Operation {
     /** Chunked transfers, spans and copies of it. While there are some, its memory is read or
      * written. */
     unsigned parts = 0;
+    /** In the order in which they were started, for one owner. Empty: it is none of blocks, or was
+     * cancelled. */
+    std::vector<JoinedTransfer> joined = {};
+    size_t joined_ended = 0;     // from the front
+    bool awaits_blocks = false;  // CellKind::block_data will come
 
     bool is_get() const { return local != nullptr; }
 };
@@ -85,6 +97,10 @@ public:
     /** What starts later waits until all that was started has ended. */
     void fence() { fence_id_ = next_id_; }
     bool fence_pending() const { return !all_ended_before(fence_id_); }
+    /** Whether a flush or a fence waits for the operation `id`, which has not ended. */
+    bool is_awaited(uint64_t id) const {
+        return id < fence_id_ || (!flushes_.empty() && id <= flushes_.back().last_id);
+    }
     /** Whether anything may be started: not behind a failure, nor past a fence. */
     Status check_startable() const {
         if (channel_.failed) {
@@ -122,6 +138,9 @@ public:
 
     WrittenRanges &written() { return written_; }  // by puts that have not ended
     WrittenRanges &read() { return read_; }        // by gets that have not ended
+    // From the first to the last block of each message of blocks that has not ended, gaps included.
+    WrittenRanges &put_blocks() { return put_blocks_; }
+    WrittenRanges &get_blocks() { return get_blocks_; }
 
 private:
     /** A get that has read all of its data; its user is not told yet. */
@@ -136,12 +155,16 @@ private:
         Completion completion;
     };
 
+    void complete_joined(uint64_t id, Status status);
+
     PeerChannel &channel_;
     WritePermissions &permissions_;
     uint64_t next_id_ = 1;
     uint64_t fence_id_ = 0;  // operations below it end before anything is sent
     WrittenRanges written_;
     WrittenRanges read_;
+    WrittenRanges put_blocks_;
+    WrittenRanges get_blocks_;
     std::map<uint64_t, Operation> operations_;
     std::deque<EndedGet> ended_gets_;
     std::deque<PendingFlush> flushes_;

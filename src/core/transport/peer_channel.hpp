@@ -13,6 +13,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace gpushm {
 
@@ -43,14 +44,15 @@ public:
     /** The connection has work. */
     void activate() { port.activate(connection_); }
 
-    /** Sends a control message, now or in a later progress(). None after a failure. */
+    /** Sends a control message, now or in a later progress(). None after a failure. `slot`: of a
+     * kind that carries_slot(). */
     template <typename Payload>
-    void send(CellKind kind, const Payload &payload) {
+    void send(CellKind kind, const Payload &payload, std::vector<unsigned char> slot = {}) {
         static_assert(sizeof(payload) <= Cell::kInlineBytes, "a control message fits a cell");
         if (failed) {
             return;
         }
-        control.send(kind, &payload, sizeof(payload));
+        control.send(kind, &payload, sizeof(payload), std::move(slot));
         if (!control.empty()) {
             activate();
         }

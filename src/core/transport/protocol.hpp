@@ -9,6 +9,9 @@
 //                                                    or <- transfer_done, when the owner has
 //                                                       copied the data into the memory that the
 //                                                       request names
+//   many small puts        put_blocks                                       <- transfer_done
+//   many small gets        get_blocks                                       <- block_data
+//                                                              or, refused: <- transfer_done
 //   get between hosts      help_request       both copy by CMA, see SharedTransfer
 //   the first copy that    map_request                                      <- map_answer
 //   is worth a mapping                                       later, perhaps <- unmap_notice
@@ -111,6 +114,34 @@ static_assert(sizeof(MapAnswer) <= Cell::kInlineBytes, "an answer fits its cell"
 struct UnmapNotice {
     uint64_t owner;
     uint64_t buffer_id;
+};
+
+/** Blocks of one message of put_blocks or get_blocks, at most: as many as one launch of a kernel
+ * copies. */
+constexpr size_t kMaxBlocks = 1024;
+
+/** Messages of get_blocks that a process may have under way on a connection. The owner keeps
+ * answers that find no room in the mailbox; a peer that asks for more is broken. */
+constexpr size_t kMaxBlockRequests = 8;
+
+/** Small puts (put_blocks) or small gets (get_blocks) of one registration. The slot has a Block for
+ * each. Behind them it has the data of puts, one block after the other. A later put prevails where
+ * they overlap. */
+struct BlockMessage {
+    uint64_t transfer_id;   // of all together
+    uint64_t registration;  // RegistrationTable id in the receiver
+    uint64_t count;         // at most kMaxBlocks
+};
+
+struct Block {
+    uint64_t address;  // in the receiver's memory
+    uint64_t length;   // bytes, > 0; of all blocks together at most kSlotBytes
+};
+static_assert(kMaxBlocks * sizeof(Block) < kSlotBytes, "the slot has room for all blocks");
+
+/** The slot has what get_blocks asked for, one block after the other. */
+struct BlockData {
+    uint64_t transfer_id;
 };
 
 struct TransferDone {

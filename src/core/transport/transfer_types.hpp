@@ -44,6 +44,9 @@ struct RemoteMemory {
     /** The strided rows that the peer's RowViews has behind the block; `buffer` then holds the
      * rows. Length 0: the memory is where `address` says. */
     StridedRows rows = {};
+    /** The program gave the key to its peers, which put and get as they like. Otherwise the memory
+     * is that of one message. */
+    bool of_program = false;
 };
 
 /** Local memory of a transfer. */

@@ -28,6 +28,7 @@ Transfers::Transfers(PeerChannel &channel, Operations &operations, WritePermissi
       host_reads_(channel, operations, permissions),
       memory_(channel, operations),
       direct_(channel, operations, memory_),
+      blocks_(channel, operations),
       parts_{host_reads_, direct_, memory_, sender, receiver} {}
 
 // ---------------------------------------------------------------- start
@@ -38,11 +39,14 @@ Status Transfers::put(const void *local, size_t length, const RemoteMemory &remo
     if (status != Status::ok || length == 0) {
         return status;
     }
+    if (blocks_.takes(local, length, remote)) {
+        return blocks_.put(local, length, remote, owner, completion);
+    }
     // A CPU copies to host memory, in the order of the ring.
     const bool in_order = remote.buffer.is_host_memory();
     if (operations_.read().overlaps(remote.address, length) ||
         (!in_order && operations_.written().overlaps(remote.address, length)) ||
-        !direct_.has_room(remote.registration)) {
+        blocks_.delay_put(remote.address, length) || !direct_.has_room(remote.registration)) {
         return Status::no_resource;
     }
     Operation operation = {owner, completion};
@@ -64,7 +68,11 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     if (status != Status::ok || length == 0) {
         return status;
     }
-    if (operations_.written().overlaps(remote.address, length)) {
+    if (blocks_.takes(local, length, remote)) {
+        return blocks_.get(local, length, remote, owner, completion);
+    }
+    if (operations_.written().overlaps(remote.address, length) ||
+        blocks_.delay_get(remote.address, length)) {
         return Status::no_resource;
     }
     Operation operation = {owner, completion};
@@ -164,7 +172,8 @@ void Transfers::receive_done(const TransferDone &done) {
     }
     const bool pushed = operation->shared.exists() && operation->arrived == 0;
     if (operation->is_message || operation->parts != 0 ||
-        (operation->is_get() && done.failed == 0 && !pushed)) {
+        (operation->is_get() && done.failed == 0 && !pushed) ||
+        (operation->awaits_blocks && done.failed == 0)) {
         channel_.give_up_broken_transfer();
         return;
     }

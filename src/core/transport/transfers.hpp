@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/base/immovable.hpp"
+#include "core/transport/block_transfers.hpp"
 #include "core/transport/direct_transfers.hpp"
 #include "core/transport/host_reads.hpp"
 #include "core/transport/operations.hpp"
@@ -39,6 +40,7 @@ public:
     void receive_get_request(const GetRequest &request);
     void receive_done(const TransferDone &done);
 
+    BlockTransfers &blocks() { return blocks_; }
     DirectTransfers &direct() { return direct_; }
     PeerMemory &memory() { return memory_; }
     HostReads &host_reads() { return host_reads_; }
@@ -80,6 +82,7 @@ private:
     HostReads host_reads_;
     PeerMemory memory_;
     DirectTransfers direct_;
+    BlockTransfers blocks_;
     PathParts parts_;
     std::vector<Held> held_;
 };

@@ -33,6 +33,7 @@ public:
     struct Release {
         Counts::iterator range;
         void operator()(WrittenRanges *ranges) const {
+            --ranges->held_;
             if (--range->second == 0) {
                 ranges->counts_.erase(range);
             }
@@ -60,11 +61,15 @@ public:
         return false;
     }
 
+    /** How many holds there are. */
+    size_t held() const { return held_; }
+
     /** `length` is not 0. */
     Hold hold(uint64_t address, uint64_t length) {
         const unsigned order = kOrders - static_cast<unsigned>(__builtin_clzll(length));
         const auto range = counts_.emplace(Range{order, address, end_of(address, length)}, 0).first;
         ++range->second;
+        ++held_;
         return Hold(this, {range});
     }
 
@@ -80,6 +85,7 @@ private:
     }
 
     Counts counts_;
+    size_t held_ = 0;
 };
 
 }  // namespace gpushm

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <thread>
 
@@ -220,6 +221,55 @@ TEST_F(PortDeath, AtEveryMomentOfTransfers) {
             EXPECT_EQ(outcome.calls, 1u);
             EXPECT_EQ(outcome.status, Status::peer_failed);
         }
+    }
+}
+
+/** Small puts and gets that are collected, on their way and answered in part. */
+TEST_F(PortDeath, AtEveryMomentOfBlocks) {
+    constexpr size_t kBlocks = 1500;
+    const LogCapture log;
+    for (int moment = 0; moment < 6; ++moment) {
+        SCOPED_TRACE(moment);
+        Child peer(obey);
+        PeerAddress address;
+        ASSERT_TRUE(peer.channel().receive(&address));
+        Connection &connection = port_->connection(address.mailbox);
+        RemoteMemory remote = address.memory;
+        remote.buffer.kind = MemoryKind::device;
+        remote.of_program = true;
+        std::deque<Outcome> outcomes;
+        for (size_t i = 0; i < kBlocks; ++i) {
+            for (const bool is_put : {true, false}) {
+                remote.address = address.memory.address + i * 100 + (is_put ? 0 : kBytes / 2);
+                outcomes.emplace_back();
+                const Completion completion = outcomes.back().completion();
+                const Status status =
+                    is_put ? connection.put(&local_[i], 1, remote, nullptr, completion)
+                           : connection.get(&local_[i], 1, remote, nullptr, completion);
+                if (status == Status::no_resource) {
+                    outcomes.pop_back();
+                }
+            }
+        }
+        Outcome flush;
+        ASSERT_EQ(connection.flush(nullptr, flush.completion()), Status::in_progress);
+        for (int i = 0; i < moment; ++i) {
+            (*port_)->progress();
+            peer.channel().send('1');
+            char done;
+            ASSERT_TRUE(peer.channel().receive(&done));
+        }
+        peer.kill_hard();
+        ASSERT_TRUE(
+            progress_until({port_.get()}, [&] { return !port_->failed_connections.empty(); }));
+        settle({port_.get()});
+        port_->failed_connections.clear();
+        for (const Outcome &outcome : outcomes) {
+            ASSERT_EQ(outcome.calls, 1u);
+        }
+        EXPECT_EQ(flush.calls, 1u);
+        EXPECT_GT(outcomes.size(), 10u);
+        EXPECT_TRUE((*port_)->idle());
     }
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 namespace gpushm {
 namespace {
@@ -111,12 +112,17 @@ private:
         transfers_.erase(std::remove_if(transfers_.begin(), transfers_.end(),
                                         [](const auto &transfer) { return transfer->calls != 0; }),
                          transfers_.end());
-        if (transfers_.size() >= 4) {
+        if (transfers_.size() >= 12) {
             return;
         }
-        const size_t length = 1 + random_.below(20000);
+        RemoteMemory remote = {1, 1};
+        const bool may_be_block = random_.below(4) != 0;
+        if (may_be_block) {
+            remote.buffer.kind = MemoryKind::device;
+            remote.of_program = true;
+        }
+        const size_t length = 1 + random_.below(may_be_block ? 100 : 20000);
         auto transfer = std::make_unique<LocalTransfer>(length, effects);
-        const RemoteMemory remote = {1, 1};
         const Completion completion = transfer->completion();
         const bool put = random_.below(2) == 0;
         const Status status =
@@ -138,6 +144,8 @@ private:
                 victim_ring_ = Segment::attach(getpid(), offer.segment_fd, 0, &why);
                 const RingAnswer answer = {random_.below(4) != 0};
                 send(CellKind::ring_answer, &answer, sizeof(answer), sizeof(answer), ~0u);
+            } else if (cell.kind == CellKind::get_blocks) {
+                note_blocks(cell);
             } else if (cell.kind == CellKind::get_request) {
                 GetRequest request;
                 memcpy(&request, cell.payload, sizeof(request));
@@ -207,6 +215,18 @@ private:
         }
     }
 
+    void note_blocks(const ReceivedCell &cell) {
+        BlockMessage message;
+        memcpy(&message, cell.payload, sizeof(message));
+        blocks_id_ = message.transfer_id;
+        blocks_bytes_ = 0;
+        for (size_t i = 0; i < message.count; ++i) {
+            Block block;
+            memcpy(&block, cell.slot + i * sizeof(block), sizeof(block));
+            blocks_bytes_ += block.length;
+        }
+    }
+
     void send_mutated() {
         unsigned char payload[Cell::kInlineBytes];
         for (unsigned char &byte : payload) {
@@ -214,17 +234,23 @@ private:
         }
         // Beyond the last kind now and then; rarely the one that ends it all.
         auto kind =
-            static_cast<CellKind>(1 + random_.below(static_cast<size_t>(CellKind::map_offer) + 1));
+            static_cast<CellKind>(1 + random_.below(static_cast<size_t>(CellKind::block_data) + 1));
         if (kind == CellKind::close && random_.below(20) != 0) {
             kind = CellKind::chunk_ring;
         }
         const size_t length = fill(kind, payload);
         size_t stated = carries_slot(kind) ? random_.below(kSlotBytes + 1) : length;
+        std::vector<Block> blocks;
+        if (kind == CellKind::put_blocks || kind == CellKind::get_blocks) {
+            stated = fill_blocks(kind, payload, &blocks);
+        } else if (kind == CellKind::block_data && random_.below(300) != 0) {
+            stated = blocks_bytes_;
+        }
         if (random_.below(16) == 0) {
             stated = value();
         }
         const unsigned sender = random_.below(16) == 0 ? random_.below(1 << 16) : ~0u;
-        send(kind, payload, length, stated, sender);
+        send(kind, payload, length, stated, sender, blocks);
     }
 
     template <typename Payload>
@@ -304,9 +330,28 @@ private:
                 return put_into(
                     payload, TransferDone{early ? value() : mutated(last_id_), refused ? 1u : 0u});
             }
+            case CellKind::block_data:  // rarely for another one: the connection ends with that
+                return put_into(payload, BlockData{random_.below(300) == 0 ? value() : blocks_id_});
             default:
                 return random_.below(Cell::kInlineBytes + 1);
         }
+    }
+
+    /** Blocks that make sense most of the time; the length of the slot. */
+    size_t fill_blocks(CellKind kind, unsigned char *payload, std::vector<Block> *blocks) {
+        const RemoteMemory remote = area_->remote();
+        size_t bytes = 0;
+        for (size_t left = 1 + random_.below(20); left != 0; --left) {
+            const uint64_t length = 1 + random_.below(100);
+            const uint64_t address = remote.address + random_.below(kRegistered - 100);
+            const bool is_wrong = random_.below(4000) == 0;
+            blocks->push_back({is_wrong ? value() : address, is_wrong ? value() : length});
+            bytes += length;
+        }
+        const size_t table = blocks->size() * sizeof(Block);
+        put_into(payload, BlockMessage{mutated(random_.below(9)), mutated(remote.registration),
+                                       random_.below(1000) == 0 ? value() : blocks->size()});
+        return table + (kind == CellKind::put_blocks ? bytes : 0);
     }
 
     /** Of memory that is not there, not shared, of this process or of another. */
@@ -341,7 +386,8 @@ private:
     }
 
     /** Publishes by hand: with any stated length, sender and, now and then, a broken state. */
-    void send(CellKind kind, const void *payload, size_t length, size_t stated, unsigned sender) {
+    void send(CellKind kind, const void *payload, size_t length, size_t stated, unsigned sender,
+              const std::vector<Block> &blocks = {}) {
         ReservedCell cell;
         if (!sender_->reserve(&cell)) {
             victim_->progress();
@@ -351,6 +397,7 @@ private:
             }
         }
         memcpy(cell.cell->payload, payload, length);
+        memcpy(sender_->slot(cell), blocks.data(), blocks.size() * sizeof(Block));
         cell.cell->label.store({static_cast<CellKind>(kind), static_cast<uint8_t>(mutated(1)),
                                 static_cast<uint16_t>(sender != ~0u ? sender : 0),
                                 static_cast<uint32_t>(stated)});
@@ -362,6 +409,8 @@ private:
     }
 
     Random &random_;
+    uint64_t blocks_id_ = 0;  // the last message of get_blocks, and what it asks for
+    size_t blocks_bytes_ = 0;
     TestPort victim_;
     Connection *connection_;
     std::unique_ptr<SharedArea> area_ = std::make_unique<SharedArea>();

@@ -2,7 +2,9 @@
 // Single lies of a peer: what it says makes no sense, and nothing comes of it.
 #include "test/gtest/core/transport/port_support.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -24,6 +26,35 @@ protected:
         ASSERT_TRUE(sender_->reserve(&cell));
         memcpy(cell.cell->payload, &payload, sizeof(payload));
         sender_->publish(cell, kind, am_id, sizeof(payload));
+    }
+
+    /** The slot begins with `blocks`, and the cell says that it is `slot_length` bytes long. */
+    void send_blocks(CellKind kind, const BlockMessage &message, const std::vector<Block> &blocks,
+                     size_t slot_length) {
+        ReservedCell cell;
+        ASSERT_TRUE(sender_->reserve(&cell));
+        memcpy(cell.cell->payload, &message, sizeof(message));
+        memcpy(sender_->slot(cell), blocks.data(), blocks.size() * sizeof(Block));
+        sender_->publish(cell, kind, 0, static_cast<uint32_t>(slot_length));
+    }
+    /** Starts gets until one is among blocks; none is answered. */
+    void collect_gets(unsigned char *local, std::deque<Outcome> *gets) {
+        RemoteMemory remote = {1, 1};
+        remote.buffer.kind = MemoryKind::device;
+        remote.of_program = true;
+        for (size_t i = 0; i < 10; ++i) {
+            gets->emplace_back();
+            ASSERT_EQ(connection_.get(local + i, 1, remote, nullptr, gets->back().completion()),
+                      Status::in_progress);
+        }
+        victim_->progress();
+        ReceivedCell cell;
+        bool collected = false;
+        while (mailbox_->receive(&cell)) {
+            collected |= cell.kind == CellKind::get_blocks;
+            mailbox_->release();
+        }
+        ASSERT_TRUE(collected);
     }
 
     TestPort victim_;
@@ -96,6 +127,172 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     EXPECT_EQ(get.calls, 1u);
     EXPECT_EQ(get.status, Status::peer_failed);
     EXPECT_EQ(log.count("a transfer that has not ended"), 1u);
+}
+
+TEST_F(PortLies, BlocksThatMakeNoSenseEndTheConnection) {
+    constexpr size_t kBlock = sizeof(Block);
+    struct Lie {
+        const char *name;
+        CellKind kind;
+        uint64_t count;
+        std::vector<Block> blocks;
+        size_t slot_length;
+    };
+    unsigned char bytes[8] = {};
+    const auto at = reinterpret_cast<uint64_t>(bytes);
+    const std::vector<Lie> lies = {
+        {"none", CellKind::put_blocks, 0, {}, 0},
+        {"more than the slot has", CellKind::put_blocks, 2, {{at, 1}}, kBlock + 1},
+        {"more than there may be", CellKind::get_blocks, kMaxBlocks + 1, {}, kSlotBytes},
+        {"a count that overflows", CellKind::put_blocks, ~uint64_t{0} / kBlock + 2, {}, kBlock},
+        {"an empty block", CellKind::get_blocks, 1, {{at, 0}}, kBlock},
+        {"less data than the blocks say", CellKind::put_blocks, 1, {{at, 2}}, kBlock + 1},
+        {"more data than the blocks say", CellKind::put_blocks, 1, {{at, 1}}, kBlock + 2},
+        {"data of a get", CellKind::get_blocks, 1, {{at, 1}}, kBlock + 1},
+        {"lengths that overflow",
+         CellKind::get_blocks,
+         2,
+         {{at, 1}, {at, ~uint64_t{0}}},
+         2 * kBlock},
+        {"the end of the address space", CellKind::get_blocks, 1, {{~uint64_t{0}, 2}}, kBlock},
+        {"more than an answer has room for",
+         CellKind::get_blocks,
+         2,
+         {{at, kSlotBytes}, {at, 1}},
+         2 * kBlock},
+    };
+    for (const Lie &lie : lies) {
+        SCOPED_TRACE(lie.name);
+        const LogCapture log;
+        const Registration registration(bytes, sizeof(bytes));
+        TestPort victim;
+        std::optional<MailboxReceiver> mailbox = MailboxReceiver::create(16, kSlotBytes);
+        const char *why = "";
+        sender_ = MailboxSender::attach(victim->address(), mailbox->address(), &why);
+        Connection &connection = victim.connection(mailbox->address());
+        send_blocks(lie.kind, {1, registration.at().registration, lie.count}, lie.blocks,
+                    lie.slot_length);
+        settle({&victim});
+        EXPECT_TRUE(connection.failed());
+        EXPECT_TRUE(sender_->is_given_up());
+        EXPECT_EQ(log.count("blocks that makes no sense"), 1u);
+    }
+    EXPECT_EQ(std::count(bytes, bytes + sizeof(bytes), 0), 8);
+}
+
+TEST_F(PortLies, BlocksOutsideOfTheRegistrationAreRefused) {
+    const LogCapture log;
+    unsigned char bytes[8] = {};
+    const auto at = reinterpret_cast<uint64_t>(bytes);
+    const Registration registration(bytes + 1, 6);
+    for (const CellKind kind : {CellKind::put_blocks, CellKind::get_blocks}) {
+        for (const std::vector<Block> &blocks :
+             {std::vector<Block>{{at, 2}}, {{at + 1, 1}, {at + 6, 2}}, {{at + 3, 1}, {at, 1}}}) {
+            const size_t table = blocks.size() * sizeof(Block);
+            size_t data = 0;
+            for (const Block &block : blocks) {
+                data += kind == CellKind::put_blocks ? block.length : 0;
+            }
+            send_blocks(kind, {7, registration.at(0).registration, blocks.size()}, blocks,
+                        table + data);
+            settle({&victim_});
+            ReceivedCell cell;
+            ASSERT_TRUE(mailbox_->receive(&cell));
+            ASSERT_EQ(cell.kind, CellKind::transfer_done);
+            TransferDone done;
+            memcpy(&done, cell.payload, sizeof(done));
+            EXPECT_EQ(done.transfer_id, 7u);
+            EXPECT_EQ(done.failed, 1u);
+            mailbox_->release();
+        }
+    }
+    EXPECT_FALSE(connection_.failed());
+    EXPECT_EQ(std::count(bytes, bytes + sizeof(bytes), 0), 8);
+}
+
+TEST_F(PortLies, PeerThatTakesNoAnswersIsGivenUp) {
+    const LogCapture log;
+    unsigned char bytes[8] = {};
+    const Registration registration(bytes, sizeof(bytes));
+    const size_t accepted = 16 + kMaxBlockRequests;  // the mailbox has 16 cells
+    for (size_t i = 0; i <= accepted; ++i) {
+        ASSERT_FALSE(connection_.failed()) << i;
+        send_blocks(CellKind::get_blocks, {i + 1, registration.at().registration, 1},
+                    {{reinterpret_cast<uint64_t>(bytes), 8}}, sizeof(Block));
+        victim_->progress();
+    }
+    EXPECT_TRUE(connection_.failed());
+}
+
+/** Ten gets are under way, the last six of them as blocks of one message. */
+TEST_F(PortLies, BlocksAreNotThereWithoutTheirData) {
+    const LogCapture log;
+    unsigned char local[10] = {};
+    std::deque<Outcome> gets;
+    collect_gets(local, &gets);
+    send(CellKind::transfer_done, TransferDone{5, 0});
+    settle({&victim_});
+    EXPECT_TRUE(connection_.failed());
+    for (const Outcome &get : gets) {
+        EXPECT_EQ(get.calls, 1u);
+        EXPECT_EQ(get.status, Status::peer_failed);
+    }
+}
+
+/** The fifth operation is not even sent: gets are still collected. */
+TEST_F(PortLies, BlocksThatThePeerDoesNotKnowDoNotEnd) {
+    for (const CellKind kind : {CellKind::transfer_done, CellKind::block_data}) {
+        const LogCapture log;
+        TestPort victim;
+        const std::optional<MailboxReceiver> mailbox = MailboxReceiver::create(16, kSlotBytes);
+        const char *why = "";
+        sender_ = MailboxSender::attach(victim->address(), mailbox->address(), &why);
+        Connection &connection = victim.connection(mailbox->address());
+        unsigned char local[10] = {};
+        std::deque<Outcome> gets;
+        RemoteMemory remote = {1, 1};
+        remote.buffer.kind = MemoryKind::device;
+        remote.of_program = true;
+        for (unsigned char &byte : local) {
+            gets.emplace_back();
+            ASSERT_EQ(connection.get(&byte, 1, remote, nullptr, gets.back().completion()),
+                      Status::in_progress);
+        }
+        send(kind, TransferDone{5, 1});
+        settle({&victim});
+        EXPECT_TRUE(connection.failed());
+        for (const Outcome &get : gets) {
+            EXPECT_EQ(get.calls, 1u);
+            EXPECT_EQ(get.status, Status::peer_failed);
+        }
+    }
+}
+
+TEST_F(PortLies, DataOfAnotherLengthThanTheBlocksEndsTheConnection) {
+    const LogCapture log;
+    unsigned char local[10] = {};
+    std::deque<Outcome> gets;
+    collect_gets(local, &gets);
+    send_blocks(CellKind::block_data, {5, 0, 0}, {{~uint64_t{0}, ~uint64_t{0}}}, 7);
+    settle({&victim_});
+    EXPECT_TRUE(connection_.failed());
+    EXPECT_EQ(std::count(local, local + sizeof(local), 0), 10);
+    for (const Outcome &get : gets) {
+        EXPECT_EQ(get.calls, 1u);
+        EXPECT_EQ(get.status, Status::peer_failed);
+    }
+}
+
+TEST_F(PortLies, DataThatNobodyAskedForEndsTheConnection) {
+    const LogCapture log;
+    unsigned char local = 0;
+    Outcome get;
+    ASSERT_EQ(connection_.get(&local, 1, {1, 1}, nullptr, get.completion()), Status::in_progress);
+    send_blocks(CellKind::block_data, {1, 0, 0}, {{~uint64_t{0}, ~uint64_t{0}}}, 1);
+    settle({&victim_});
+    EXPECT_TRUE(connection_.failed());
+    EXPECT_EQ(local, 0);
+    EXPECT_EQ(get.status, Status::peer_failed);
 }
 
 TEST_F(PortLies, MessageLongerThanAnyMayBeIsDropped) {

@@ -74,6 +74,12 @@ RemoteMemory Registration::named(uint64_t offset) const {
     return memory;
 }
 
+RemoteMemory Registration::of_program(uint64_t offset) const {
+    RemoteMemory memory = named(offset);
+    memory.of_program = true;
+    return memory;
+}
+
 void Outcome::complete(void *self, Status status) {
     auto *outcome = static_cast<Outcome *>(self);
     ++outcome->calls;

@@ -132,6 +132,8 @@ public:
     /** With the name of the allocation, as in a remote key: so it can be mapped. Asks the driver.
      * */
     RemoteMemory named(uint64_t offset = 0) const;
+    /** As named(), with a key that the program has given to its peers. */
+    RemoteMemory of_program(uint64_t offset = 0) const;
 
 private:
     uint64_t address_;
