@@ -246,7 +246,8 @@ private:
         } else if (kind == CellKind::block_data && random_.below(300) != 0) {
             stated = blocks_bytes_;
         }
-        if (random_.below(16) == 0) {
+        // Blocks of another length end the connection.
+        if (random_.below(kind >= CellKind::put_blocks ? 400 : 16) == 0) {
             stated = value();
         }
         const unsigned sender = random_.below(16) == 0 ? random_.below(1 << 16) : ~0u;
@@ -447,7 +448,7 @@ TEST(PortFuzz, HostilePeerDoesNoHarm) {
         }
         ASSERT_TRUE(duel.canaries()) << "after mutation " << done;
     }
-    EXPECT_GT(done / duels, 50u) << "connections end before anything happens in them";
+    EXPECT_GT(done / duels, 30u) << "connections end before anything happens in them";
     effects.expect_at_least(done / 100, done / 1000, done / 1000);
 }
 
