@@ -24,6 +24,7 @@ bool has_room(size_t blocks, size_t bytes, size_t length) {
 bool BlockTransfers::takes(const void *local, size_t length, const RemoteMemory &remote) const {
     const bool are_many = open_ || are_under_way() || operations_.size() >= kManyOperations;
     return are_many && length <= kLongestBlock && remote.of_program &&
+           remote.address <= UINT64_MAX - length &&  // else the peer takes the message for broken
            !remote.buffer.cpu_copies() && remote.rows.length == 0 &&
            !query_memory(local).needs_gpu();
 }
