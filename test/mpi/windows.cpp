@@ -5,7 +5,7 @@
 //   windows bounds     accumulates of types with bounds, at MPI_BOTTOM, of several elements, of
 //                      nothing
 //   windows polling    a rank that looks at its own memory until another one has changed it
-//   windows blocks     types of many blocks
+//   windows blocks     types of many blocks, and random ones
 //   windows swaps      MPI_Compare_and_swap of 1 and 2 bytes
 //   windows late       buffers in GPU memory, which is used only after the window was made
 //
@@ -20,6 +20,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -143,7 +145,83 @@ void test_transfer(const Place &place, Direction direction, int blocks, bool ori
     check((is_get ? local : memory).values() == wanted, what);
 }
 
+// `count` different places among `ints`, in any order: runs of a few and single ones.
+std::vector<MPI_Aint> random_places(size_t count, size_t ints, std::mt19937 *random) {
+    std::vector<MPI_Aint> places(ints);
+    std::iota(places.begin(), places.end(), MPI_Aint{0});
+    for (size_t i = 0; i < ints; i += 1 + (*random)() % 7) {
+        std::swap(places[i], places[(*random)() % ints]);
+    }
+    const size_t first = (*random)() % (ints - count + 1);
+    return {places.begin() + static_cast<ptrdiff_t>(first),
+            places.begin() + static_cast<ptrdiff_t>(first + count)};
+}
+
+// Several operations in one epoch, each with types of its own, on the same elements. All ranks draw
+// the same numbers.
+void test_random_types(const Place &place) {
+    constexpr size_t kInts = 6000;
+    constexpr size_t kElements = 4000;
+    std::mt19937 random(5);
+    for (int round = 0; round < 4; ++round) {
+        note("random types, %s, round %d", place.name().c_str(), round);
+        Ints memory(place.driver, place.window, numbers(kInts, 100000 * own_rank));
+        std::vector<int> wanted = numbers(kInts, 100000 * own_rank);
+        std::vector<int> wanted_of_right = numbers(kInts, 100000 * right_neighbor());
+        const Window window(memory);
+        MPI_Win_lock_all(0, window);
+        MPI_Barrier(MPI_COMM_WORLD);
+        for (int operation = 0; operation < 4; ++operation) {
+            const std::vector<MPI_Aint> from = random_places(kElements, kInts, &random);
+            const std::vector<MPI_Aint> to = random_places(kElements, kInts, &random);
+            const auto in_bytes = [](std::vector<MPI_Aint> places) {
+                for (MPI_Aint &of : places) {
+                    of *= static_cast<MPI_Aint>(sizeof(int));
+                }
+                return places;
+            };
+            const Type local_type(in_bytes(from));
+            const Type remote_type(in_bytes(to));
+            const bool is_get = operation == 2;
+            const int base = 1000000 * (operation + 1);
+            Ints local(
+                place.driver, place.origin,
+                is_get ? std::vector<int>(kInts, kPad) : numbers(kInts, base + 10000 * own_rank));
+            std::vector<int> wanted_local(kInts, kPad);
+            if (is_get) {
+                MPI_Get(local.data(), 1, local_type, right_neighbor(), 0, 1, remote_type, window);
+            } else if (operation == 3) {
+                MPI_Accumulate(local.data(), 1, local_type, right_neighbor(), 0, 1, remote_type,
+                               MPI_SUM, window);
+            } else {
+                MPI_Put(local.data(), 1, local_type, right_neighbor(), 0, 1, remote_type, window);
+            }
+            MPI_Win_flush(right_neighbor(), window);
+            for (size_t i = 0; i < kElements; ++i) {
+                const auto here = static_cast<size_t>(from[i]);
+                const auto there = static_cast<size_t>(to[i]);
+                const auto given = [&](int rank) {
+                    return base + 10000 * rank + static_cast<int>(here);
+                };
+                if (is_get) {
+                    wanted_local[here] = wanted_of_right[there];
+                } else {
+                    const int sum = operation == 3 ? 1 : 0;
+                    wanted_of_right[there] = sum * wanted_of_right[there] + given(own_rank);
+                    wanted[there] = sum * wanted[there] + given(left_neighbor());
+                }
+            }
+            check(!is_get || local.values() == wanted_local, "random types: what was fetched");
+        }
+        MPI_Win_unlock_all(window);
+        MPI_Barrier(MPI_COMM_WORLD);
+        check(memory.values() == wanted, "random types, " + place.name());
+    }
+}
+
 void test_blocks(const Place &place) {
+    test_random_types(place);
+
     constexpr int kBlocks = 4096;
     constexpr int kMany = 65536;
     for (Direction direction : {Direction::put, Direction::get, Direction::accumulate}) {
