@@ -79,7 +79,7 @@ TEST(Mailbox, CarriesEveryKindWithItsId) {
     auto mailbox = MailboxReceiver::create(4, 128);
     ASSERT_TRUE(mailbox);
     MailboxSender sender = attach_sender(mailbox->address());
-    for (int kind = 1; kind <= static_cast<int>(CellKind::map_offer); ++kind) {
+    for (int kind = 1; kind <= static_cast<int>(CellKind::block_data); ++kind) {
         ReservedCell cell;
         ASSERT_TRUE(sender.reserve(&cell));
         sender.publish(cell, static_cast<CellKind>(kind), static_cast<uint8_t>(200 + kind), 8);
