@@ -111,11 +111,15 @@ def print_versions(facts):
                     if "ucx" in said))
 
 
-def write_json(path, content):
-    """Whoever looks meanwhile finds the old file or the new one."""
-    with open(path + ".part", "w") as file:
-        json.dump(content, file, indent=1)
+def write_whole(path, text):
+    """Who looks meanwhile finds the old file or the new one. OSError where it cannot be written."""
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        file.write(text)
     os.replace(path + ".part", path)
+
+
+def write_json(path, content):
+    write_whole(path, json.dumps(content, indent=1))
 
 
 def add_side_options(parser, cpus):

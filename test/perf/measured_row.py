@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The figures of one row, and their text."""
-from sides import size_text, summary
+from sides import loss_mark, size_text, summary
 
 TESTS = ("latency", "window")
 
@@ -49,11 +49,9 @@ class Cell:
         return summary(self.values[side]) if self.values.get(side) else None
 
     def slower(self, side="gpushm", other="peer"):
-        """Empty unless the side's median is above the other's; "!" if even its best is slower."""
-        mine, others = self.figure(side), self.figure(other)
-        if not mine or not others or mine["median"] <= others["median"]:
-            return ""
-        return "!" if mine["min"] > others["max"] else "~"
+        """Empty also where one of them was not measured."""
+        mine, others = self.values.get(side), self.values.get(other)
+        return loss_mark(mine, others) if mine and others else ""
 
     def ratio_text(self, side, other):
         mine, others = self.figure(side), self.figure(other)

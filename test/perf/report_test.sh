@@ -2,19 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # gpushm-report: fits and tables of known figures; a small run on the driver that the loader finds, whose page is
 # checked; runs that are cut off and go on; bad input. Times mean nothing here. Run in the build folder.
-build=$PWD
-here=$(cd "$(dirname "$0")" && pwd)
-programs=$build/test/perf
-run="$build/gpushm-run --plugin-dir=$build/test/ucp/plugins"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failures=0
-
-fail() {
-    echo "FAILED: $1"
-    tail -40 "$work/out" | sed 's/^/    /'
-    failures=$((failures + 1))
-}
+. "$(dirname "$0")/test_setup.sh"
 
 # one_line STATUS TEXT: what the last command, which ended with the status $?, has said in one line.
 one_line() {
@@ -23,9 +11,7 @@ one_line() {
         fail "status $status instead of $1, or not the one line: $2"
 }
 
-command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
-unset LD_PRELOAD UCX_PLUGIN_PATH UCX_MODULES UCX_TLS
-export UCX_WARN_UNUSED_ENV_VARS=n PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
 for test in model_test tables_test; do

@@ -30,6 +30,14 @@ def summary(values):
             "launches": len(values)}
 
 
+def loss_mark(times, others):
+    """Empty where the median is no longer than the others'; "!" where even the shortest time is longer than all of the
+    others, "~" otherwise. One launch counts as a spread of nothing."""
+    if statistics.median(times) <= statistics.median(others):
+        return ""
+    return "!" if min(times) > max(others) else "~"
+
+
 class Side:
     """NAME=COMMAND, where the command is VAR=VALUE words, then the program with its arguments."""
 

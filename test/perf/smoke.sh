@@ -2,23 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The benchmarks run and print figures that are well formed; how good they are is not looked at.
 # Run in the build directory, with or without a CUDA driver.
-build=$PWD
-here=$(cd "$(dirname "$0")" && pwd)
-programs=$build/test/perf
-run="$build/gpushm-run --plugin-dir=$build/test/ucp/plugins"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failures=0
-
-fail() {
-    echo "FAILED: $1"
-    sed 's/^/    /' "$work/out" | tail -150  # a row tells why it failed
-    failures=$((failures + 1))
-}
-
-command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
-unset LD_PRELOAD UCX_PLUGIN_PATH UCX_MODULES
-export UCX_WARN_UNUSED_ENV_VARS=n
+. "$(dirname "$0")/test_setup.sh"
 
 rows=host,dd,dd-unmapped,hd,managed-cpu-gpu,dd-new
 standby=

@@ -29,12 +29,14 @@ bool BlockTransfers::takes(const void *local, size_t length, const RemoteMemory 
            !query_memory(local).needs_gpu();
 }
 
+WrittenRanges &BlockTransfers::sent(CellKind kind) const {
+    return kind == CellKind::put_blocks ? operations_.put_blocks() : operations_.get_blocks();
+}
+
 bool BlockTransfers::overlap(CellKind kind, uint64_t address, uint64_t length) const {
-    const WrittenRanges &sent =
-        kind == CellKind::put_blocks ? operations_.put_blocks() : operations_.get_blocks();
     const bool overlaps_open =
         open_ && open_->kind == kind && address < open_->end && open_->begin < address + length;
-    return overlaps_open || sent.overlaps(address, length);
+    return overlaps_open || sent(kind).overlaps(address, length);
 }
 
 // The peer serves messages of blocks in their order. So one waits for no other, and only for
@@ -129,10 +131,8 @@ void BlockTransfers::publish() {
     memcpy(slot.data(), open.blocks.data(), table_bytes);
     std::copy(open.data.begin(), open.data.end(),
               slot.begin() + static_cast<ptrdiff_t>(table_bytes));
-    WrittenRanges &ranges =
-        open.kind == CellKind::put_blocks ? operations_.put_blocks() : operations_.get_blocks();
     Operation &operation = operations_.at(message.transfer_id);
-    operation.held = ranges.hold(open.begin, open.end - open.begin);
+    operation.held = sent(open.kind).hold(open.begin, open.end - open.begin);
     operation.parts = 0;
     operation.awaits_blocks = open.kind == CellKind::get_blocks;
     channel_.send(open.kind, message, std::move(slot));

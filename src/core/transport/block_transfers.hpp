@@ -66,6 +66,7 @@ private:
     }
     void publish();
     bool fits_open(CellKind kind, size_t length, const RemoteMemory &remote, const void *owner);
+    WrittenRanges &sent(CellKind kind) const;  // messages of blocks that are under way
     bool overlap(CellKind kind, uint64_t address, uint64_t length) const;
     Status open_for(CellKind kind, size_t length, const RemoteMemory &remote, const void *owner);
     void add(const JoinedTransfer &transfer, const RemoteMemory &remote);

@@ -137,10 +137,14 @@ bool can_serve(Rank target, void *datatype) {
            static_cast<size_t>(type.extent()) <= kMaxElementBytes;
 }
 
-/** Whether UCX's atomic operations can do it: they are for integers of 4 and 8 bytes. */
+/** UCX's atomic operations are for integers of 4 and 8 bytes. False if nothing is known of it. */
+bool has_size_unknown_to_ucx(OpalDatatype type) {
+    return type.is_committed() && type.size() != 4 && type.size() != 8;
+}
+
+/** Whether UCX's atomic operations can do it. */
 bool is_atomic_of_ucx(void *datatype, void *operation) {
-    const OpalDatatype type(datatype);
-    if (type.is_committed() && type.size() != 4 && type.size() != 8) {
+    if (has_size_unknown_to_ucx(OpalDatatype(datatype))) {
         return false;
     }
     const auto numbers = numbers_to_reduce(ReductionOperation::sum, datatype);
@@ -179,24 +183,21 @@ int fetch_and_op(const void *origin, void *result, void *datatype, Rank target,
                                  datatype, target, displacement, operation, window));
 }
 
-/** Open MPI 4.1 does not notice that UCX refuses elements of other sizes than 4 and 8 bytes. The
- * result is then wrong, and the window is not changed. */
+/** Open MPI 4.1 does not notice that UCX refuses a swap. The result is then wrong, and the window
+ * is not changed. */
 bool is_lost_by_open_mpi(void *datatype, Rank target, void *window) {
-    const OpalDatatype type(datatype);
-    if (!state().loses_small_swaps || target < 0 || is_left_to_others(window) ||
-        !type.is_committed() || type.size() == 4 || type.size() == 8) {
-        return false;
-    }
-    GPUSHM_LOG(error,
-               "MPI_Compare_and_swap of %zu bytes: with windows of GPU memory, Open MPI 4.1 swaps "
-               "elements of 4 and 8 bytes only: use a type such as MPI_INT, or Open MPI 5.0",
-               type.size());
-    return true;
+    return state().loses_small_swaps && target >= 0 && !is_left_to_others(window) &&
+           has_size_unknown_to_ucx(OpalDatatype(datatype));
 }
 
 int compare_and_swap(const void *origin, const void *compare, void *result, void *datatype,
                      Rank target, Displacement displacement, void *window) {
     if (is_lost_by_open_mpi(datatype, target, window)) {
+        GPUSHM_LOG(error,
+                   "MPI_Compare_and_swap of %zu bytes: with windows of GPU memory, Open MPI 4.1 "
+                   "swaps elements of 4 and 8 bytes only: use a type such as MPI_INT, or Open MPI "
+                   "5.0",
+                   OpalDatatype(datatype).size());
         return kMpiErrorOther;
     }
     if ((!is_gpu_memory(origin) && !is_gpu_memory(compare) && !is_gpu_memory(result)) ||

@@ -4,6 +4,8 @@ import dataclasses
 import math
 import statistics
 
+from sides import loss_mark
+
 
 @dataclasses.dataclass
 class Cell:
@@ -59,11 +61,7 @@ def chance_apart(count, other_count):
 
 
 def mark(cell, other):
-    """"!": slower beyond the spread, "~": slower, but within it; as in gpu_table.py, where one launch
-    counts as a spread of nothing."""
-    if ratio(cell, other) <= 1:
-        return ""
-    return "!" if min(cell.times()) > max(other.times()) else "~"
+    return loss_mark(cell.times(), other.times())
 
 
 class Cells:

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from launches import ask_driver
+from launches import ask_driver, write_whole
 from sides import Side
 
 from . import comparison, documents, exploration, limits, page, results, text
@@ -106,9 +106,7 @@ def run(arguments, installed):
 
 def write_page(path, content):
     try:
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            file.write(content)
-        os.replace(path + ".part", path)
+        write_whole(path, content)
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}") from error
     print(f"written: {path}", file=sys.stderr)

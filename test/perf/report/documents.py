@@ -8,10 +8,10 @@
 
 The first word is one of WHAT. Options may be left out: then everything that was measured is in the table.
 """
-import os
 import re
 
 from gpu_rows import ROWS
+from launches import write_whole
 from sides import parse_size, size_text
 
 from .errors import ReportError
@@ -175,9 +175,7 @@ def update(path, results):
             text = file.read()
         content, count = updated(text, path, results)
         if content != text:
-            with open(path + ".part", "w", encoding="utf-8") as file:
-                file.write(content)
-            os.replace(path + ".part", path)
+            write_whole(path, content)
     except OSError as error:
         raise ReportError(f"{path} cannot be updated: {error.strerror}") from error
     return count

@@ -12,9 +12,9 @@ from .cells import is_apart, ratio
 from .messages import MessageSource
 from .plan import with_options
 from .programs import MpiSource, can_start_ranks, has_mpi4py
-from .report_tables import Table, spread
+from .report_tables import Table, problems_table, spread
 from .tasks import Task
-from .text import MEANINGLESS, node_lines, table_text
+from .text import node_lines, reservations, table_text
 
 DESCRIPTION = """Measures messages with each value of a setting, beside the default, and draws what comes of it."""
 
@@ -163,11 +163,11 @@ def fill_page(page, results):
         page.text(f"{SWEEPS[name].variable}" + (f", with {SWEEPS[name].more}" if SWEEPS[name].more else ""), "soft")
         page.figures(figures(results, name))
         page.hidden("Figures", [table for table in tables(results) if table.caption.startswith(SWEEPS[name].variable)])
-    problems = [[one["what"], one["why"]] for one in results.left_out] + [[e["task"], e["text"]] for e in results.errors]
-    page.section("left-out", "What was not measured")
-    page.table(Table("Left out", ["what", "why"], problems, words=2))
+    table = problems_table(results)
+    page.section("left-out", table.caption)
+    page.table(dataclasses.replace(table, caption=""))
 
 
 def as_text(results):
-    lines = list(node_lines(results.node)) + ([MEANINGLESS] if results.node["simulated"] else []) + [""]
+    lines = [*node_lines(results.node), *reservations(results), ""]
     return "\n".join(lines + [table_text(table) for table in tables(results)])

@@ -5,9 +5,8 @@ import os
 import subprocess
 
 from .cells import Cell
-from .processes import run
 from .programs import has_program
-from .tasks import Outcome, Task, command_text
+from .tasks import Outcome, Task, command_text, finished
 
 TO_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 LIMIT = 300  # seconds a launch
@@ -36,14 +35,8 @@ class MicroSource:
         command = [os.path.join(self.options.programs, self.program),
                    f"--benchmark_filter={pattern}", f"--benchmark_min_time={self.seconds}",
                    "--benchmark_format=json"]
-        try:
-            done = run(command, min(limit, LIMIT), text=True, stdin=subprocess.DEVNULL,
-                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        except subprocess.TimeoutExpired:
-            return Outcome(failure=f"not ready after {min(limit, LIMIT):.0f} s")
-        except OSError as error:
-            return Outcome(failure=str(error))
-        return read_benchmarks(done, command_text(command, {}))
+        done, failure = finished(command, {}, min(limit, LIMIT), subprocess.PIPE)
+        return read_benchmarks(done, command_text(command, {})) if done else Outcome(failure=failure)
 
 
 def read_benchmarks(done, command):

@@ -5,7 +5,7 @@ import re
 
 from . import comparison, exploration, sections
 from .plots import as_svg, embedded, escape, is_wide
-from .text import MEANINGLESS, head_lines, node_lines, verdict
+from .text import head_lines, node_lines, reservations, verdict
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RATIO = re.compile(r"^\d+(\.\d+)?[!~]?$")
@@ -116,14 +116,9 @@ def cell_html(header, is_word, word):
 
 def head_of(results):
     head = ['<p class="soft">' + "<br/>".join(map(escape, head_lines(results))) + "</p>"]
-    if results.node["simulated"]:
-        head.append(f'<p class="warn">{MEANINGLESS}</p>')
-    if not results.finished:
-        head.append('<p class="warn">The run was cut off: these are the results so far.</p>')
-    for error in results.errors:
-        if "WRONG DATA" in error["text"]:
-            head.append(f'<p class="warn">{escape(error["task"])}: {escape(error["text"])}</p>')
-    return head
+    warnings = list(reservations(results))
+    warnings += [f"{error['task']}: {error['text']}" for error in results.errors if "WRONG DATA" in error["text"]]
+    return head + [f'<p class="warn">{escape(words)}</p>' for words in warnings]
 
 
 def report_page(results):

@@ -10,8 +10,7 @@ import tempfile
 from sides import Side
 
 from .cells import Cell
-from .processes import run
-from .tasks import Outcome, Task, command_text, launched, missing_programs, needs_gpus
+from .tasks import Outcome, Task, command_text, finished, launched, missing_programs, needs_gpus
 
 STEP_SECONDS = 0.55  # a cell, with its check
 ALL_STEPS = 46       # about as many cells as there are
@@ -94,16 +93,10 @@ def mpi_cells(table, command):
 
 def run_to_file(command, environment, more, limit):
     """A program that writes its figures to a file."""
-    try:
-        done = run(command + more, limit, env=dict(os.environ, **environment), text=True,
-                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    except subprocess.TimeoutExpired:
-        return Outcome(failure=f"not ready after {limit:.0f} s")
-    except OSError as error:
-        return Outcome(failure=str(error))
-    if done.returncode != 0:
-        return Outcome(failure=f"status {done.returncode} {reason(done.stdout, command)}".strip())
-    return Outcome()
+    done, failure = finished(command + more, environment, limit, subprocess.STDOUT)
+    if done and done.returncode != 0:
+        failure = f"status {done.returncode} {reason(done.stdout, command)}".strip()
+    return Outcome(failure=failure)
 
 
 def reason(output, command):

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shlex
+import subprocess
 
 from launches import Launch
 
@@ -41,6 +42,18 @@ def command_text(command, environment):
 def launched(command, environment, limit):
     """A Launch whose program ends with this one."""
     return Launch(command, environment, limit, run)
+
+
+def finished(command, environment, limit, problems):
+    """(the program once it has ended, None) or (None, why there is none). `limit`: seconds; `problems`: where its
+    standard error goes, as subprocess says it."""
+    try:
+        return run(command, limit, env=dict(os.environ, **environment), text=True, stdin=subprocess.DEVNULL,
+                   stdout=subprocess.PIPE, stderr=problems), None
+    except subprocess.TimeoutExpired:
+        return None, f"not ready after {limit:.0f} s"
+    except OSError as error:
+        return None, str(error)
 
 
 def needs_gpus(count, devices):

@@ -6,6 +6,15 @@ from . import report_tables
 from .cells import mark, ratio
 
 MEANINGLESS = "The driver is the simulated one: its times say nothing about speed."
+CUT_OFF = "The run was cut off: these are the results so far."
+
+
+def reservations(results):
+    """What a reader has to know before any figure."""
+    if results.node["simulated"]:
+        yield MEANINGLESS
+    if not results.finished:
+        yield CUT_OFF
 
 
 def verdict(results):
@@ -71,10 +80,5 @@ def aligned_left(header, rows):
 
 
 def report_text(results):
-    lines = list(head_lines(results))
-    if results.node["simulated"]:
-        lines.append(MEANINGLESS)
-    if not results.finished:
-        lines.append("The run was cut off: these are the results so far.")
-    lines += [verdict(results), ""]
+    lines = [*head_lines(results), *reservations(results), verdict(results), ""]
     return "\n".join(lines + [table_text(table) for table in all_tables(results)])

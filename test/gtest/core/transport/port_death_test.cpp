@@ -89,8 +89,7 @@ protected:
         EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
         settle({port_.get()});
         for (Outcome *outcome : outcomes) {
-            EXPECT_EQ(outcome->calls, 1u);
-            EXPECT_EQ(outcome->status, Status::peer_failed);
+            expect_peer_failed(*outcome);
         }
         EXPECT_EQ(port_->failed_connections, std::vector<Connection *>{connection_});
         EXPECT_TRUE((*port_)->idle());
@@ -218,8 +217,7 @@ TEST_F(PortDeath, AtEveryMomentOfTransfers) {
         EXPECT_EQ(port_->failed_connections, std::vector<Connection *>{&connection});
         port_->failed_connections.clear();
         for (const Outcome &outcome : outcomes) {
-            EXPECT_EQ(outcome.calls, 1u);
-            EXPECT_EQ(outcome.status, Status::peer_failed);
+            expect_peer_failed(outcome);
         }
     }
 }

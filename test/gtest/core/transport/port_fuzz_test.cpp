@@ -246,8 +246,7 @@ private:
         } else if (kind == CellKind::block_data && random_.below(300) != 0) {
             stated = blocks_bytes_;
         }
-        // Blocks of another length end the connection.
-        if (random_.below(kind >= CellKind::put_blocks ? 400 : 16) == 0) {
+        if (random_.below(16) == 0) {
             stated = value();
         }
         const unsigned sender = random_.below(16) == 0 ? random_.below(1 << 16) : ~0u;

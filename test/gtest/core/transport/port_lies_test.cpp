@@ -95,8 +95,7 @@ TEST_F(PortLies, GetIsNotOverBeforeItsDataCame) {
               Status::in_progress);
     send(CellKind::transfer_done, TransferDone{1, 0});
     settle({&victim_});
-    EXPECT_EQ(get.calls, 1u);
-    EXPECT_EQ(get.status, Status::peer_failed) << "the data is not there";
+    expect_peer_failed(get);
 }
 
 TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
@@ -124,8 +123,7 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     }
     settle({&victim});
     EXPECT_TRUE(connection.failed());
-    EXPECT_EQ(get.calls, 1u);
-    EXPECT_EQ(get.status, Status::peer_failed);
+    expect_peer_failed(get);
     EXPECT_EQ(log.count("a transfer that has not ended"), 1u);
 }
 
@@ -234,8 +232,7 @@ TEST_F(PortLies, BlocksAreNotThereWithoutTheirData) {
     settle({&victim_});
     EXPECT_TRUE(connection_.failed());
     for (const Outcome &get : gets) {
-        EXPECT_EQ(get.calls, 1u);
-        EXPECT_EQ(get.status, Status::peer_failed);
+        expect_peer_failed(get);
     }
 }
 
@@ -262,8 +259,7 @@ TEST_F(PortLies, BlocksThatThePeerDoesNotKnowDoNotEnd) {
         settle({&victim});
         EXPECT_TRUE(connection.failed());
         for (const Outcome &get : gets) {
-            EXPECT_EQ(get.calls, 1u);
-            EXPECT_EQ(get.status, Status::peer_failed);
+            expect_peer_failed(get);
         }
     }
 }
@@ -278,8 +274,7 @@ TEST_F(PortLies, DataOfAnotherLengthThanTheBlocksEndsTheConnection) {
     EXPECT_TRUE(connection_.failed());
     EXPECT_EQ(std::count(local, local + sizeof(local), 0), 10);
     for (const Outcome &get : gets) {
-        EXPECT_EQ(get.calls, 1u);
-        EXPECT_EQ(get.status, Status::peer_failed);
+        expect_peer_failed(get);
     }
 }
 

@@ -86,6 +86,11 @@ void Outcome::complete(void *self, Status status) {
     outcome->status = status;
 }
 
+void expect_peer_failed(const Outcome &outcome) {
+    EXPECT_EQ(outcome.calls, 1u);
+    EXPECT_EQ(outcome.status, Status::peer_failed);
+}
+
 // ---------------------------------------------------------------- messages
 
 size_t PatternMessage::pack(void *destination, void *self) {

@@ -91,6 +91,9 @@ private:
     static void complete(void *self, Status status);
 };
 
+/** It has ended once, because the peer failed. */
+void expect_peer_failed(const Outcome &outcome);
+
 /** Progresses the ports until the condition holds; false after so long that only a fault explains
  * it. */
 template <typename Condition>
