@@ -47,7 +47,7 @@ public:
     /** Sends a control message, now or in a later progress(). None after a failure. `slot`: of a
      * kind that carries_slot(). */
     template <typename Payload>
-    void send(CellKind kind, const Payload &payload, std::vector<unsigned char> slot = {}) {
+    void send(CellKind kind, const Payload &payload, std::vector<unsigned char> &&slot = {}) {
         static_assert(sizeof(payload) <= Cell::kInlineBytes, "a control message fits a cell");
         if (failed) {
             return;
