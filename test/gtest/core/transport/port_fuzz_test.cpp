@@ -400,7 +400,7 @@ private:
             }
         }
         memcpy(cell.cell->payload, payload, length);
-        memcpy(sender_->slot(cell), blocks.data(), blocks.size() * sizeof(Block));
+        std::copy(blocks.begin(), blocks.end(), reinterpret_cast<Block *>(sender_->slot(cell)));
         cell.cell->label.store({static_cast<CellKind>(kind), static_cast<uint8_t>(mutated(1)),
                                 static_cast<uint16_t>(sender != ~0u ? sender : 0),
                                 static_cast<uint32_t>(stated)});

@@ -34,7 +34,7 @@ protected:
         ReservedCell cell;
         ASSERT_TRUE(sender_->reserve(&cell));
         memcpy(cell.cell->payload, &message, sizeof(message));
-        memcpy(sender_->slot(cell), blocks.data(), blocks.size() * sizeof(Block));
+        std::copy(blocks.begin(), blocks.end(), reinterpret_cast<Block *>(sender_->slot(cell)));
         sender_->publish(cell, kind, 0, static_cast<uint32_t>(slot_length));
     }
     /** Starts gets until one is among blocks; none is answered. */
