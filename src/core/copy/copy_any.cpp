@@ -5,6 +5,8 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/row_views.hpp"
 #include "core/copy/stream_calls.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
+#include "core/pinning/segment_table.hpp"
 #include "core/shm/message_in_hand.hpp"
 
 #include <cstring>
@@ -35,13 +37,51 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
 namespace {
 
 /** With an engine of the pool. */
-Status copy_once(void *destination, const void *source, size_t length, const CopySides &sides) {
+Status copy_directly(void *destination, const void *source, size_t length, const CopySides &sides) {
     BorrowedEngine engine;
     const Status status = engine->copy(job_between(destination, source, length, sides));
     if (status != Status::ok) {
         engine.discard();
     }
     return status;
+}
+
+/** Through page-locked memory, which the standby kernel reaches, unlike pageable host memory:
+ * doc/decisions/copy-pageable-memory.md. */
+Status copy_through(void *block, void *destination, const void *source, size_t length,
+                    const CopySides &sides) {
+    if (sides.direction == CopyDirection::to_gpu) {
+        memcpy(block, source, length);
+        return copy_directly(destination, block, length, sides);
+    }
+    const Status status = copy_directly(block, source, length, sides);
+    if (status == Status::ok) {
+        memcpy(destination, block, length);
+    }
+    return status;
+}
+
+/** Whether the side that is not the GPU's is host memory that the driver does not know and so has
+ * to stage. Notes in `sides` what it is. */
+bool is_pageable(const void *other, CopySides *sides) {
+    if (SegmentTable::instance().contains(other)) {
+        return false;
+    }
+    if (!sides->other_side) {
+        sides->other_side = query_memory(other);
+    }
+    return sides->other_side->base == nullptr;
+}
+
+Status copy_once(void *destination, const void *source, size_t length, CopySides sides) {
+    const void *other = sides.direction == CopyDirection::to_gpu ? source : destination;
+    if (length <= PinnedBufferPool::kSmallBlockBytes && is_pageable(other, &sides)) {
+        const HostBlock block(length);
+        if (block.is_of_pool()) {
+            return copy_through(block.address(), destination, source, length, sides);
+        }
+    }
+    return copy_directly(destination, source, length, sides);
 }
 
 /** The driver's synchronous copy, which needs no stream or event of ours. It waits for the

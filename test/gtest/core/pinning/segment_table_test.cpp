@@ -79,7 +79,10 @@ TEST_F(SegmentTableTest, OtherMemoryIsNeverPinned) {
     expect_copies(1);
     EXPECT_EQ(query_memory(host.data()).kind, MemoryKind::host);
     EXPECT_EQ(query_memory(neighbour->data()).kind, MemoryKind::host);
-    EXPECT_EQ(query_memory(segment_->data() + kBytes).kind, MemoryKind::host) << "one past the end";
+    const unsigned char *const end = segment_->data() + kBytes;
+    if (!SegmentTable::instance().contains(end)) {  // another one of ours may lie there
+        EXPECT_EQ(query_memory(end).kind, MemoryKind::host);
+    }
 }
 
 TEST_F(SegmentTableTest, MemoryAboveAndBelowASegmentDoesNotCountAsIt) {

@@ -7,6 +7,7 @@
 #include "core/copy/copy_batch.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/kernels/kernel_image.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/shm/segment.hpp"
 #include "core/standby/gpu_claims.hpp"
 #include "core/standby/standby_demand.hpp"
@@ -1350,6 +1351,31 @@ FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     const auto no_call = [] { return calls_of_all() == calls("cuCtxGetId"); };
     if (!copied_by_kernel(source, 64, 64, 1, no_call)) {
         return 2;
+    }
+    // Also from and to memory that it does not reach, where the caller waits.
+    const auto only_asks = [] {
+        return calls_of_all() == calls("cuCtxGetId") + calls("cuPointerGetAttributes");
+    };
+    std::vector<unsigned char> pageable(PinnedBufferPool::kSmallBlockBytes);
+    for (const size_t length : {size_t{8}, pageable.size()}) {
+        bool by_kernel[2] = {};  // to the host, to the GPU
+        while ((!by_kernel[0] || !by_kernel[1]) && in_time()) {
+            await_kernel();
+            reset_calls();
+            by_kernel[0] |=
+                copy_any(pageable.data(), source.data(), length) == Status::ok && only_asks();
+            await_kernel();
+            reset_calls();
+            by_kernel[1] |=
+                copy_any(destination.data() + 64, pageable.data(), length) == Status::ok &&
+                only_asks();
+            if (destination.check(64, length, 1, 2) != "") {
+                return 9;
+            }
+        }
+        if (!by_kernel[0] || !by_kernel[1]) {
+            return 10;
+        }
     }
     if (!copied_by_kernel(source, 0, kRoom, 1, no_copy) ||
         (kernel->is_cluster() && (!copied_by_kernel(source, 0, kLongOne, 1, no_copy) ||
