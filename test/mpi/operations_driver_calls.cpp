@@ -53,6 +53,14 @@ LayoutPtr make_scattered() {
     return derive("scattered", type, pieces);
 }
 
+// Whether the GPU copies the elements of derived datatypes, by kernels, and the limits are
+// gpushm's.
+bool copies_elements_by_kernel(const Trial &trial) {
+    return trial.kind(Role::source) == MemoryKind::device &&
+           trial.kind(Role::destination) == MemoryKind::device &&
+           counter()("cuModuleLoadData") != 0 && getenv("UCX_GPUSHM_OPENMPI_STAGING") == nullptr;
+}
+
 // Each side of a short message copies its elements by one launch, once memory is page-locked. A
 // build without kernels has no such launch, and a user's limit may be below the message.
 void test_short_message(Trial &trial) {
@@ -72,12 +80,42 @@ void test_short_message(Trial &trial) {
             copies = copies_so_far() - before;
         });
     }
-    const bool in_device_memory = trial.kind(Role::source) == MemoryKind::device &&
-                                  trial.kind(Role::destination) == MemoryKind::device;
-    const bool has_kernels = counter()("cuModuleLoadData") != 0;
-    if (in_device_memory && has_kernels && copies != 2 &&
-        getenv("UCX_GPUSHM_OPENMPI_STAGING") == nullptr) {
+    if (copies_elements_by_kernel(trial) && copies != 2) {
         trial.fail(text("%lu copies instead of 2", copies));
+    }
+}
+
+// Each message of an exchange with many neighbours keeps its elements in memory of its own until it
+// is complete.
+void test_many_short_messages(Trial &trial) {
+    constexpr int kMessages = 150;
+    const LayoutPtr scattered = make_scattered();
+    Exchange exchange(trial, "150 messages each way");
+    const Items from = exchange.source(*scattered, kMessages);
+    const Items to = exchange.destination(*scattered, kMessages);
+    to.expect(0, exchange.sent(trial.left(), *scattered, kMessages));
+    unsigned long copies = 0;
+    exchange.run([&] {
+        const unsigned long before = copies_so_far();
+        std::vector<MPI_Request> requests;
+        for (int i = 0; i < kMessages; ++i) {
+            requests.push_back(MPI_REQUEST_NULL);
+            exchange.require(MPI_Irecv(to.address(i), 1, scattered->type(), trial.left(), i,
+                                       trial.group().comm, &requests.back()),
+                             "MPI_Irecv");
+        }
+        for (int i = 0; i < kMessages; ++i) {
+            requests.push_back(MPI_REQUEST_NULL);
+            exchange.require(MPI_Isend(from.address(i), 1, scattered->type(), trial.right(), i,
+                                       trial.group().comm, &requests.back()),
+                             "MPI_Isend");
+        }
+        exchange.wait_all(requests);
+        copies = copies_so_far() - before;
+    });
+    // The first copies page-lock memory, and may be plain ones.
+    if (copies_elements_by_kernel(trial) && copies > 2 * kMessages) {
+        trial.fail(text("%lu copies of %d messages", copies, 2 * kMessages));
     }
 }
 
@@ -275,6 +313,7 @@ void test_many_persistent(Trial &trial) {
 void add_driver_calls(Registry &registry) {
     if (counter() != nullptr) {
         registry.add("short scattered elements, calls of the driver", test_short_message);
+        registry.add("many short messages, calls of the driver", test_many_short_messages);
         registry.add("short scatter, calls of the driver", test_short_scatter);
         registry.add("short Iallgather, calls of the driver", test_short_allgather);
 #if GPUSHM_TEST_MPI4

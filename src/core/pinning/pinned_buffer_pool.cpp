@@ -27,8 +27,10 @@ PinnedBufferPool &PinnedBufferPool::of_small_blocks() {
 
 /** In a child that was just forked, where the parent's memory is not mapped. */
 void PinnedBufferPool::forget_memory() {
-    memory_.store(nullptr, std::memory_order_relaxed);
-    taken_.store(0, std::memory_order_relaxed);
+    for (Mapping &mapping : mapping_) {
+        mapping.memory.store(nullptr, std::memory_order_relaxed);
+        mapping.taken.store(0, std::memory_order_relaxed);
+    }
 }
 
 /** Null when there is no memory. */
@@ -51,8 +53,9 @@ unsigned char *PinnedBufferPool::make_memory() const {
     return static_cast<unsigned char *>(made);
 }
 
-unsigned char *PinnedBufferPool::memory() {
-    unsigned char *known = memory_.load(std::memory_order_acquire);
+/** Null when there is no memory. */
+unsigned char *PinnedBufferPool::memory_of(Mapping &mapping) const {
+    unsigned char *known = mapping.memory.load(std::memory_order_acquire);
     if (known != nullptr) {
         return known;
     }
@@ -61,32 +64,44 @@ unsigned char *PinnedBufferPool::memory() {
         return nullptr;
     }
     SegmentTable::instance().add(made, bytes());
-    if (memory_.compare_exchange_strong(known, made, std::memory_order_acq_rel)) {
+    if (mapping.memory.compare_exchange_strong(known, made, std::memory_order_acq_rel)) {
         return made;
     }
     SegmentTable::instance().unmap(made, bytes());  // another thread was first
     return known;
 }
 
-void *PinnedBufferPool::take() {
-    unsigned char *const begin = memory();
+/** Null: all are taken, or there is no memory. */
+void *PinnedBufferPool::take_from(Mapping &mapping) const {
     const uint64_t all_taken = ~uint64_t{0} >> (64 - blocks_);
-    uint64_t taken = taken_.load(std::memory_order_relaxed);
+    uint64_t taken = mapping.taken.load(std::memory_order_relaxed);
+    unsigned char *const begin = taken != all_taken ? memory_of(mapping) : nullptr;
     while (begin != nullptr && taken != all_taken) {
         const uint64_t lowest_free = ~taken & (taken + 1);
-        if (taken_.compare_exchange_weak(taken, taken | lowest_free, std::memory_order_acquire,
-                                         std::memory_order_relaxed)) {
+        if (mapping.taken.compare_exchange_weak(
+                taken, taken | lowest_free, std::memory_order_acquire, std::memory_order_relaxed)) {
             return begin + static_cast<size_t>(__builtin_ctzll(lowest_free)) * block_bytes_;
         }
     }
     return nullptr;
 }
 
+void *PinnedBufferPool::take() {
+    void *block = nullptr;
+    for (size_t i = 0; block == nullptr && i < mappings_; ++i) {
+        block = take_from(mapping_[i]);
+    }
+    return block;
+}
+
 void PinnedBufferPool::give_back(void *block) {
-    const auto begin = reinterpret_cast<uintptr_t>(memory_.load(std::memory_order_relaxed));
-    const size_t index = (reinterpret_cast<uintptr_t>(block) - begin) / block_bytes_;
-    if (begin != 0 && index < blocks_) {
-        taken_.fetch_and(~(uint64_t{1} << index), std::memory_order_release);
+    for (Mapping &mapping : mapping_) {
+        const auto begin =
+            reinterpret_cast<uintptr_t>(mapping.memory.load(std::memory_order_relaxed));
+        const size_t index = (reinterpret_cast<uintptr_t>(block) - begin) / block_bytes_;
+        if (begin != 0 && index < blocks_) {
+            mapping.taken.fetch_and(~(uint64_t{1} << index), std::memory_order_release);
+        }
     }
 }
 

@@ -133,8 +133,10 @@ TEST_F(PinnedBufferPoolTest, SmallOnesAreMoreAndApart) {
         addresses.insert(static_cast<unsigned char *>(taken.back()->address()));
     }
     EXPECT_EQ(addresses.size(), taken.size());
-    EXPECT_EQ(*addresses.rbegin() - *addresses.begin(),
-              static_cast<ptrdiff_t>((taken.size() - 1) * kSmall));
+    for (auto block = addresses.begin(), next = std::next(block); next != addresses.end();
+         block = next++) {
+        EXPECT_GE(*next - *block, static_cast<ptrdiff_t>(kSmall));
+    }
     {
         const HostBlock one_more(kSmall);
         EXPECT_NE(one_more.address(), nullptr);
