@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Where managed memory is: the CPU's page table has a page, or not.
-#include "test_support.hpp"
+#include "kernel_support.hpp"
+#include "touch_kernel.hpp"
 
 #include <cstring>
 
@@ -53,6 +54,19 @@ TEST_F(ManagedTest, a_copy_from_device_memory_moves_what_it_writes) {
     ASSERT_CU(cu().cuCtxSynchronize());
     EXPECT_EQ(0u, present_pages(memory.data(), kBytes));
     EXPECT_EQ(data, Bytes(memory.data(), memory.data() + kBytes));
+}
+
+TEST_F(ManagedTest, what_a_kernel_has_read_is_not_present_until_the_cpu_touches_it) {
+    ManagedMemory memory(kBytes);
+    const Bytes data = fresh_bytes(kBytes);
+    std::memcpy(memory.data(), data.data(), kBytes);
+    LoadedKernel kernel("simcuda_touch", kTouchImage);
+    Stream stream;
+    ASSERT_CU(kernel.launch(stream, TouchedRange{memory.address(), kBytes}, 1, kTouchThreads));
+    ASSERT_CU(cu().cuStreamSynchronize(stream));
+    EXPECT_EQ(0u, present_pages(memory.data(), kBytes));
+    EXPECT_EQ(data, Bytes(memory.data(), memory.data() + kBytes));
+    EXPECT_EQ(kPages, present_pages(memory.data(), kBytes));
 }
 
 TEST_F(ManagedTest, memory_is_prefetched) {

@@ -7,6 +7,7 @@
 #include "core/kernels/standby_protocol.hpp"
 #include "core/kernels/cancellable_copy_kernel.hpp"
 #include "litmus.hpp"
+#include "touch_kernel.hpp"
 
 #include <chrono>
 #include <cstring>
@@ -40,6 +41,15 @@ CUresult run_spin(Lock &lock, Context &context, const void *parameter) {
     return CUDA_SUCCESS;
 }
 
+// Reads memory, so that managed pages come to the device.
+CUresult run_touch(Lock &, Context &context, const void *parameter) {
+    TouchedRange range;
+    std::memcpy(&range, parameter, sizeof(range));
+    Span span;
+    return range.bytes == 0 ? CUDA_SUCCESS
+                            : find_kernel_memory(range.address, range.bytes, false, context, &span);
+}
+
 // The reader of a litmus test, see litmus.hpp.
 CUresult run_litmus(Lock &lock, Context &context, const void *parameter) {
     constexpr int kPollsAtATime = 64;
@@ -70,6 +80,7 @@ constexpr Kernel kKernels[] = {
     {gpushm::kCancellableCopyKernelName, false, sizeof(gpushm::CancellableCopy),
      run_cancellable_copy},
     {kLitmusKernelName, false, sizeof(LitmusParameters), run_litmus},
+    {"simcuda_touch", false, sizeof(TouchedRange), run_touch},
     {"simcuda_spin", true, sizeof(CUdeviceptr), run_spin},
 };
 
