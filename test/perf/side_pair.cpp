@@ -18,6 +18,7 @@ namespace gpushm::perf {
 namespace {
 
 constexpr int kTimeLimit = 124;  // as timeout(1)
+constexpr int kSignalled = 128;  // and the number of the signal, as in a shell
 
 int make_page() {
     const int page = memfd_create("page", 0);
@@ -74,12 +75,14 @@ void Side::barrier(const Progress &progress) {
 
 std::string Side::exchange(const std::string &bytes, const Progress &progress) {
     if (bytes.size() > SharedPage::kMaxAddress) {
-        throw std::runtime_error("a worker's address is too long");
+        throw std::runtime_error("too much for one exchange between the sides");
     }
     std::memcpy(page_->address[number_], bytes.data(), bytes.size());
     page_->address_bytes[number_] = bytes.size();
     barrier(progress);
-    return std::string(page_->address[1 - number_], page_->address_bytes[1 - number_]);
+    const std::string other(page_->address[1 - number_], page_->address_bytes[1 - number_]);
+    barrier(progress);  // both have read before either writes again
+    return other;
 }
 
 uint64_t Side::agree(uint64_t samples, const Progress &progress) {
@@ -113,7 +116,9 @@ int run_sides(int argc, char **argv, double limit_seconds) {
         }
         const bool failed = ended > 0 && status != 0;
         if (result == 0 && (failed || late)) {
-            result = late ? kTimeLimit : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+            result = late                ? kTimeLimit
+                     : WIFEXITED(status) ? WEXITSTATUS(status)
+                                         : kSignalled + WTERMSIG(status);
             for (const pid_t side : sides) {
                 if (side > 0) {
                     kill(side, SIGKILL);

@@ -59,7 +59,8 @@ private:
 
 /** Starts this program twice more with its arguments and `--role=0` or `--role=1` and `--page=FD`,
  * waits for both and ends what is left when one fails or `limit_seconds` are over. 0 if both
- * succeeded, 124 after the limit, otherwise the status of the first that failed (1: a signal). */
+ * succeeded, 124 after the limit, otherwise the status of the first that failed: 128 and the number
+ * of a signal if one ended it. */
 int run_sides(int argc, char **argv, double limit_seconds);
 
 }  // namespace gpushm::perf

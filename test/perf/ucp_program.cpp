@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kSkipped = 77;
 constexpr int kTimeLimit = 124;
+constexpr int kSignalled = 128;
 constexpr uint64_t kProbes = 3;
 
 Options options_of(const UcpProgram &program, int argc, char **argv) {
@@ -77,6 +78,8 @@ int run(const UcpProgram &program, int argc, char **argv) {
     const int status = run_sides(argc, argv, options.number("limit"));
     if (status == kTimeLimit) {
         print_error("not ready after " + options.text("limit") + " s");
+    } else if (status > kSignalled) {
+        print_error("a process was ended by signal " + std::to_string(status - kSignalled));
     }
     return status;
 }
