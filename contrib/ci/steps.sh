@@ -131,7 +131,7 @@ step_install() {
     make install DESTDIR="$stage"
     absent grep 'Libraries have been installed in' "$root/logs/build.log"
     diff <(files_in "$stage$prefix") <(files_in "$prefix")
-    for file in bin/gpushm-run bin/gpushm-info lib/gpushm/libuct_gpushm.so.0 \
+    for file in bin/gpushm-run bin/gpushm-info bin/gpushm-perf lib/gpushm/libuct_gpushm.so.0 \
         lib/gpushm/libucx_perftest_gpushm.so.0 lib/gpushm/libgpushm_preload.so; do
         [ -x "$stage$prefix/$file" ]
     done

@@ -53,14 +53,14 @@ std::unique_ptr<Driver> Driver::open(std::string *reason) {
         return nullptr;
     }
     // Also behind a driver that passes calls on.
-    driver->simulated_ = driver->device_name().rfind("Simulated GPU", 0) == 0;
+    driver->simulated_ = driver->device_name(0).rfind("Simulated GPU", 0) == 0;
     return driver;
 }
 
-std::string Driver::device_name() const {
+std::string Driver::device_name(int ordinal) const {
     char name[256] = "?";
     CUdevice device;
-    if (cuDeviceGet(&device, 0) == CUDA_SUCCESS) {
+    if (cuDeviceGet(&device, ordinal) == CUDA_SUCCESS) {
         cuDeviceGetName(name, sizeof(name), device);
     }
     return name;
@@ -72,7 +72,7 @@ std::string Driver::description() const {
     // 1000 * major + 10 * minor (CUDA driver API, version management).
     return "CUDA driver " + std::to_string(version / 1000) + "." +
            std::to_string(version % 1000 / 10) + ", " + std::to_string(device_count_) +
-           (device_count_ == 1 ? " device, " : " devices, ") + device_name();
+           (device_count_ == 1 ? " device, " : " devices, ") + device_name(0);
 }
 
 void Driver::use_device(int ordinal) const {
@@ -91,8 +91,10 @@ void Driver::require(CUresult result, const char *what) const {
     }
     const char *name = nullptr;
     cuGetErrorName(result, &name);
-    throw std::runtime_error(std::string(what) +
-                             " failed: " + (name != nullptr ? name : std::to_string(result)));
+    throw std::runtime_error(
+        std::string(what) + " failed: " + (name != nullptr ? name : std::to_string(result)) +
+        (result == CUDA_ERROR_DEVICE_UNAVAILABLE ? ", another process has the GPU for itself"
+                                                 : ""));
 }
 
 }  // namespace gpushm::perf

@@ -40,6 +40,8 @@ namespace gpushm::perf {
 #define GPUSHM_PERF_OPTIONAL_FUNCTIONS(X)                                                          \
     X(cuMemPrefetchAsync) GPUSHM_PERF_NEWER_FUNCTIONS(X)                                           \
     X(cuMemAllocAsync) X(cuMemFreeAsync)                                                           \
+    X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve)         \
+    X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)                                \
     X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 // clang-format on
 
@@ -61,6 +63,7 @@ public:
     bool simulated() const { return simulated_; }
 
     int device_count() const { return device_count_; }
+    std::string device_name(int ordinal) const;
 
     /** Whether the driver counts the calls that this process makes, gpushm's and UCX's included;
      * the simulated one and test/ucp/failing do. */
@@ -86,7 +89,6 @@ public:
 private:
     Driver() = default;
     bool look_up(void *library, std::string *reason);
-    std::string device_name() const;  // of the first one
 
     bool simulated_ = false;
     int device_count_ = 0;

@@ -38,6 +38,7 @@ Figures figures_of(std::vector<double> samples, double divisor) {
     figures.min = samples.front() / divisor;
     figures.median = samples[samples.size() / 2] / divisor;
     figures.p99 = samples[samples.size() * 99 / 100] / divisor;
+    figures.max = samples.back() / divisor;
     return figures;
 }
 

@@ -28,6 +28,7 @@ struct Figures {
     double median = 0;
     double min = 0;
     double p99 = 0;
+    double max = 0;
     size_t count = 0;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "memory.hpp"
 
+#include "virtual_memory.hpp"
+
 #include "../mpi/pattern.hpp"
 
 #include <sys/mman.h>
@@ -71,6 +73,10 @@ void Memory::allocate() {
             driver_->require(driver_->cuMemAllocAsync(&device, bytes_, nullptr), "cuMemAllocAsync");
             driver_->require(driver_->cuStreamSynchronize(nullptr), "cuStreamSynchronize");
             break;
+        case MemoryKind::vmm:
+        case MemoryKind::unmappable:
+            device = allocate_virtual_memory(*driver_, bytes_, kind_ == MemoryKind::vmm);
+            break;
         case MemoryKind::managed:
             driver_->require(driver_->cuMemAllocManaged(&device, bytes_, CU_MEM_ATTACH_GLOBAL),
                              "cuMemAllocManaged");
@@ -99,6 +105,10 @@ Memory::~Memory() {
             break;
         case MemoryKind::pool:
             driver_->cuMemFreeAsync(device_pointer(address_), nullptr);
+            break;
+        case MemoryKind::vmm:
+        case MemoryKind::unmappable:
+            free_virtual_memory(*driver_, device_pointer(address_), bytes_);
             break;
         case MemoryKind::imported:
             break;
@@ -154,7 +164,7 @@ void Memory::place_on_gpu(size_t first, size_t bytes) {
 }
 
 void Memory::write(size_t first, const unsigned char *from, size_t bytes) {
-    if (!is_on_device()) {
+    if (!is_device_memory(kind_)) {
         std::memcpy(address_ + first, from, bytes);
         return;
     }
@@ -166,7 +176,7 @@ void Memory::write(size_t first, const unsigned char *from, size_t bytes) {
 }
 
 const unsigned char *Memory::read(size_t first, size_t bytes) const {
-    if (!is_on_device()) {
+    if (!is_device_memory(kind_)) {
         return reinterpret_cast<const unsigned char *>(address_ + first);
     }
     unsigned char *content = scratch(bytes);

@@ -3,16 +3,12 @@
 #pragma once
 
 #include "driver.hpp"
+#include "memory_kind.hpp"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace gpushm::perf {
-
-/** `registered`: shared memory, page-locked afterwards, as transports between processes have it.
- * `pool`: device memory of the default memory pool. `imported`: device memory of another process.
- */
-enum class MemoryKind { host, pinned, registered, device, pool, managed, imported };
 
 /** GPU memory belongs to the device that is current when it is made. */
 class Memory {
@@ -41,14 +37,12 @@ public:
     void place_on_cpu(size_t first, size_t bytes);
     void place_on_gpu(size_t first, size_t bytes);
 
-private:
-    void allocate();
-    bool is_on_device() const {
-        return kind_ == MemoryKind::device || kind_ == MemoryKind::pool ||
-               kind_ == MemoryKind::imported;
-    }
+    /** Contents of any other form. What is read stays there until the next call of any object. */
     void write(size_t first, const unsigned char *from, size_t bytes);
     const unsigned char *read(size_t first, size_t bytes) const;
+
+private:
+    void allocate();
 
     const Driver *driver_;
     MemoryKind kind_;

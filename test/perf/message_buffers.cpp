@@ -8,26 +8,6 @@
 namespace gpushm::perf {
 namespace {
 
-MemoryKind parse_kind(const std::string &text) {
-    if (text == "host") {
-        return MemoryKind::host;
-    }
-    if (text == "pinned") {
-        return MemoryKind::pinned;
-    }
-    if (text == "device") {
-        return MemoryKind::device;
-    }
-    if (text == "pool") {
-        return MemoryKind::pool;
-    }
-    if (text == "managed") {
-        return MemoryKind::managed;
-    }
-    throw std::runtime_error(text +
-                             ": the kinds of memory are host, pinned, device, pool and managed");
-}
-
 /** Cuts `suffix` off, if it is there. */
 bool cut(std::string *text, const std::string &suffix) {
     if (text->size() < suffix.size() ||
@@ -51,7 +31,7 @@ MemoryType parse_memory_type(const std::string &text) {
     } else if (cut(&rest, "@gpu")) {
         type.place = MemoryType::Place::gpu;
     }
-    type.kind = parse_kind(rest);
+    type.kind = parse_memory_kind(rest);
     if (type.place != MemoryType::Place::anywhere && type.kind != MemoryKind::managed) {
         throw std::runtime_error(text + ": only managed memory has a changing place");
     }
@@ -63,7 +43,7 @@ MemoryType parse_memory_type(const std::string &text) {
 
 MessageBuffers::MessageBuffers(const Driver *driver, MemoryType type, size_t pool)
     : driver_(driver), type_(type) {
-    if (!type.renewed) {
+    if (!type.has_allocation_per_slot()) {
         memories_.push_back(std::make_unique<Memory>(driver, type.kind, pool));
     }
 }
@@ -74,10 +54,15 @@ void MessageBuffers::prepare(size_t size, unsigned slots) {
     stride_ = stride_of(size);
     has_content_ = false;
     is_placed_ = false;
+    if (type_.separate) {
+        allocate_slots();
+    }
 }
 
 void MessageBuffers::prepare_source(uint64_t seed) {
-    renew();
+    if (type_.renewed) {
+        allocate_slots();
+    }
     for (unsigned slot = 0; slot < slots_ && !has_content_; ++slot) {
         memory(slot).fill(offset(slot), size_, seed + slot);
     }
@@ -86,7 +71,9 @@ void MessageBuffers::prepare_source(uint64_t seed) {
 }
 
 void MessageBuffers::prepare_destination() {
-    renew();
+    if (type_.renewed) {
+        allocate_slots();
+    }
     for (unsigned slot = 0; slot < slots_ && !has_content_; ++slot) {
         memory(slot).clear(offset(slot), size_);
     }
@@ -106,10 +93,7 @@ char *MessageBuffers::address(unsigned message) const {
     return memory(slot).address() + offset(slot);
 }
 
-void MessageBuffers::renew() {
-    if (!type_.renewed) {
-        return;
-    }
+void MessageBuffers::allocate_slots() {
     memories_.clear();
     for (unsigned slot = 0; slot < slots_; ++slot) {
         memories_.push_back(std::make_unique<Memory>(driver_, type_.kind, size_));

@@ -20,9 +20,11 @@ struct MemoryType {
     bool stays = false;             // and before the first message only
     bool renewed = false;           // each message has a buffer that was just allocated
     bool rewritten = false;         // a source is written anew before each message
+    bool separate = false;          // each slot is an allocation of its own
 
     /** Whether each message of such a source differs from the one before. */
     bool has_new_contents() const { return renewed || rewritten; }
+    bool has_allocation_per_slot() const { return renewed || separate; }
     /** Whether something is to be done before each message. */
     bool needs_preparation() const {
         return has_new_contents() || (place != Place::anywhere && !stays);
@@ -55,10 +57,14 @@ public:
     char *address(unsigned message) const;
 
 private:
-    void renew();
+    void allocate_slots();
     void place();
-    Memory &memory(unsigned slot) const { return *memories_[type_.renewed ? slot : 0]; }
-    size_t offset(unsigned slot) const { return type_.renewed ? 0 : slot * stride_; }
+    Memory &memory(unsigned slot) const {
+        return *memories_[type_.has_allocation_per_slot() ? slot : 0];
+    }
+    size_t offset(unsigned slot) const {
+        return type_.has_allocation_per_slot() ? 0 : slot * stride_;
+    }
 
     const Driver *driver_;
     MemoryType type_;

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <cctype>
+#include <cstdint>
 #include <sstream>
 #include <stdexcept>
 
@@ -57,9 +58,9 @@ Options::Options(int argc, char **argv, std::map<std::string, std::string> defau
     }
 }
 
-std::string Options::usage(const std::string &program) const {
+std::string Options::usage(const std::string &program, const std::string &manual) const {
     std::string text =
-        "usage: " + program + " [--KEY=VALUE]...; test/perf/README says what the keys mean:\n";
+        "usage: " + program + " [--KEY=VALUE]...; " + manual + " says what the keys mean:\n";
     for (const auto &[key, value] : values_) {
         text += "  --" + key + "=" + value + "\n";
     }
@@ -90,9 +91,15 @@ std::vector<int> Options::integers(const std::string &key) const {
 std::vector<size_t> Options::sizes(const std::string &key) const {
     std::vector<size_t> sizes;
     for (const std::string &item : list(key)) {
-        sizes.push_back(parse_size(key, item));
-        if (sizes.back() == 0) {
+        const size_t colon = item.find(':');
+        const size_t first = parse_size(key, item.substr(0, colon));
+        const size_t last =
+            colon == std::string::npos ? first : parse_size(key, item.substr(colon + 1));
+        if (first == 0 || last < first || last > SIZE_MAX / 2) {
             reject(key, item);
+        }
+        for (size_t size = first; size <= last; size *= 2) {
+            sizes.push_back(size);
         }
     }
     if (sizes.empty()) {

@@ -20,11 +20,13 @@ public:
     double number(const std::string &key) const;
     /** Whether help is wanted, and nothing else. */
     bool help() const { return help_; }
-    /** Every key with its value. */
-    std::string usage(const std::string &program) const;
+    /** Every key with its value. `manual`: what says what the keys mean. */
+    std::string usage(const std::string &program,
+                      const std::string &manual = "test/perf/README") const;
     bool is_given(const std::string &key) const { return !values_.at(key).empty(); }
 
-    /** Lists are separated by commas; sizes may end with k, m or g. */
+    /** Lists are separated by commas; sizes may end with k, m or g, and A:B is A, 2 A, 4 A ... up
+     * to B. */
     std::vector<std::string> list(const std::string &key) const;
     std::vector<int> integers(const std::string &key) const;
     std::vector<size_t> sizes(const std::string &key) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Measures the steps and passes of a program that computes on a GPU and exchanges halos by MPI, two
 // ranks. See README in this folder.
+#include "mpi_version.hpp"
 #include "options.hpp"
 #include "step_program.hpp"
 
@@ -13,14 +14,6 @@
 
 namespace gpushm::perf {
 namespace {
-
-std::string mpi_version() {
-    char text[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length;
-    MPI_Get_library_version(text, &length);
-    const std::string whole(text, static_cast<size_t>(length));
-    return whole.substr(0, whole.find(','));
-}
 
 void measure(const Options &options, int rank) {
     const std::vector<StepCell> cells = step_cells_named(options.list("cells"));

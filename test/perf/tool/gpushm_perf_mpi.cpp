@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gpushm-perf-mpi: how fast messages and collective operations of MPI are.
+#include "collectives.hpp"
+#include "mpi_ranks.hpp"
+#include "perf_program.hpp"
+
+#include "../mpi_version.hpp"
+#include "config.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+namespace gpushm::perf {
+namespace {
+
+constexpr const char *kProgram = "gpushm-perf-mpi";
+
+/** That which MPI has opened; empty if none. */
+std::string ucx_version() {
+    void *library = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    using VersionString = const char *(*)();
+    const auto function =
+        library != nullptr
+            ? reinterpret_cast<VersionString>(dlsym(library, "ucp_get_version_string"))
+            : nullptr;
+    return function != nullptr ? function() : "";
+}
+
+/** Of the ranks of its node, which one this process is. */
+int place_on_node() {
+    MPI_Comm node;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    int place;
+    MPI_Comm_rank(node, &place);
+    MPI_Comm_free(&node);
+    return place;
+}
+
+void require_ranks(const Plan &plan, int count) {
+    for (const Cell &cell : plan.cells) {
+        if (!cell.is_collective() && count < 2) {
+            throw std::runtime_error(name_of(cell.test) +
+                                     " needs two ranks, as by mpirun -n 2 gpushm-perf-mpi");
+        }
+        if (cell.test == Test::mbw_mr && count % 2 != 0) {
+            throw std::runtime_error("mbw_mr needs an even number of ranks");
+        }
+    }
+}
+
+int measure(const Options &options, MpiRanks &all, MpiRanks *pair) {
+    std::optional<Plan> plan;
+    std::optional<Gpus> gpus;
+    std::string note;
+    std::string error = error_of([&] {
+        plan.emplace(options, true);
+        require_ranks(*plan, all.count());
+    });
+    int status = kWrongOptions;
+    if (error.empty()) {
+        status = kFailed;
+        error = error_of([&] { gpus.emplace(&*plan, place_on_node(), &note); });
+    }
+    std::unique_ptr<Results> results;
+    if (error.empty() && all.rank() == 0) {
+        error = error_of([&] {
+            RunFacts facts = facts_of(kProgram, "MPI", *gpus);
+            facts.ucx = ucx_version();
+            facts.mpi = mpi_version();
+            facts.ranks = all.count();
+            results = std::make_unique<Results>(facts, plan->json_file, plan->cells.size(),
+                                                plan->sizes.size());
+        });
+    }
+    error = all.first_text(error);
+    if (all.rank() == 0 && !(error.empty() && note.empty())) {
+        say(kProgram, error.empty() ? note : error);
+    }
+    if (!error.empty()) {
+        return status;
+    }
+    const PerfRun run = {*plan,
+                         all,
+                         pair,
+                         gpus->driver.get(),
+                         gpus->device,
+                         gpus->first_device,
+                         results.get(),
+                         [&](const Cell &cell) {
+                             return measure_collective(cell, all, gpus->driver.get()); }};
+    return measure_all(run);
+}
+
+int run(const Options &options) {
+    MpiRanks all(MPI_COMM_WORLD);
+    MPI_Comm pair_communicator;
+    MPI_Comm_split(MPI_COMM_WORLD, all.rank() < 2 ? 0 : MPI_UNDEFINED, all.rank(),
+                   &pair_communicator);
+    std::optional<MpiRanks> pair;
+    if (pair_communicator != MPI_COMM_NULL) {
+        pair.emplace(pair_communicator);
+    }
+    int status = kFailed;
+    try {
+        status = measure(options, all, pair ? &*pair : nullptr);
+    } catch (const ToldEverywhere &) {
+        // Those who take part in a pair's test know it, others wait for the pair.
+        if (all.count() > 2) {
+            MPI_Abort(MPI_COMM_WORLD, kFailed);
+        }
+    } catch (const std::exception &error) {
+        say(kProgram, "rank " + std::to_string(all.rank()) + ": " + error.what());
+        MPI_Abort(MPI_COMM_WORLD, kFailed);
+    }
+    if (pair) {
+        MPI_Comm_free(&pair_communicator);
+    }
+    return status;
+}
+
+/** Whether MPI was not asked to start this process, or as the first one. */
+bool is_first() {
+    const char *rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    return rank == nullptr || std::strcmp(rank, "0") == 0;
+}
+
+/** Before MPI starts: -1 to go on, or the exit status. */
+int look_at(int argc, char **argv, std::optional<Options> *options) {
+    if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
+        if (is_first()) {
+            std::puts("gpushm-perf-mpi (gpushm) " PACKAGE_VERSION);
+        }
+        return 0;
+    }
+    try {
+        options->emplace(argc, argv, Plan::defaults());
+    } catch (const std::exception &error) {
+        if (is_first()) {
+            say(kProgram, error.what());
+        }
+        return kWrongOptions;
+    }
+    if ((*options)->help()) {
+        if (is_first()) {
+            std::fputs((*options)->usage(kProgram, "man gpushm-perf-mpi").c_str(), stdout);
+        }
+        return 0;
+    }
+    return -1;
+}
+
+}  // namespace
+}  // namespace gpushm::perf
+
+int main(int argc, char **argv) {
+    std::optional<gpushm::perf::Options> options;
+    const int told = gpushm::perf::look_at(argc, argv, &options);
+    if (told >= 0) {
+        return told;
+    }
+    MPI_Init(&argc, &argv);
+    const int status = gpushm::perf::run(*options);
+    MPI_Finalize();
+    return status;
+}
