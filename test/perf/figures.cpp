@@ -13,6 +13,7 @@ constexpr size_t kWindowBytes = size_t{64} << 20;
 constexpr unsigned kMaxWindow = 64;
 constexpr unsigned kMinWindow = 4;
 constexpr size_t kPage = 4096;
+constexpr size_t kProbes = 3;
 
 unsigned fitting(size_t size) {
     return static_cast<unsigned>(
@@ -29,6 +30,13 @@ size_t Effort::samples(double sample_us) const {
 size_t Effort::warm_ups(double sample_us) const {
     const double wanted = kWarmUpShare * seconds * 1e6 / std::max(sample_us, 1e-3);
     return static_cast<size_t>(std::clamp<double>(wanted, kMinWarmUps, kMaxSamples));
+}
+
+size_t agree_on_samples(const Effort &effort, const std::function<double(size_t)> &time_of,
+                        const std::function<size_t(size_t)> &agree) {
+    // The first, a few, tell how many make a warm-up, and that tells how many make the samples.
+    const size_t warm_ups = agree(effort.warm_ups(time_of(kProbes)));
+    return agree(effort.samples(time_of(warm_ups)));
 }
 
 Figures figures_of(std::vector<double> samples, double divisor) {

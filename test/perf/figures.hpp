@@ -23,6 +23,11 @@ struct Effort {
     size_t warm_ups(double sample_us) const;
 };
 
+/** How many samples several processes take together, after a warm-up. `time_of` makes n of them and
+ * returns us that one takes; `agree` gives each process what one of them says. */
+size_t agree_on_samples(const Effort &effort, const std::function<double(size_t n)> &time_of,
+                        const std::function<size_t(size_t own)> &agree);
+
 /** Of many samples; us. */
 struct Figures {
     double median = 0;

@@ -55,6 +55,10 @@ for row in rows:
 assert len(rows) == sum(len(table[1]) for table in tables), "not all rows are printed and written"
 def of(key):
     return {row[key] for row in rows}
+def gains(test):
+    staged, direct = ([row["value"] for row in rows if row["test"] == test and row["situation"] == situation]
+                      for situation in ("staged", "normal"))
+    return [100 * (1 - d / s) if test == "latency" else 100 * (d / s - 1) for s, d in zip(staged, direct)]
 assert eval(f"({sys.argv[3]})"), (len(rows), of("test"), of("situation"), of("from"), of("to"))
 END
 }
@@ -92,6 +96,13 @@ if [ "$driver" ]; then
         and {row["test"] for row in rows if row["situation"] in ("late", "cold")} == {"latency"}
         and all(row["from"] == row["to"] == "managed" for row in rows if "page_faults" in row)
         and len(rows) == 3 * (6 * 2 + 4) + 2 * 2'
+    measure "beside copies by hand" "$perf" --sizes=8,64k,128k --from=device --to=device --tests=latency,bw \
+        --situations=staged,normal
+    holds "beside copies by hand" '[[line.split()[i] for i in (1, 2, 3)] for line in tables[-1][0][2:]]
+            == [["latency", "device-device", "staged"], ["bw", "device-device", "staged"]]
+        and all(abs(float(line.split()[4 + i]) - sum(part) / len(part)) < 0.06
+            for line in tables[-1][0][2:] for percent in [gains(line.split()[1])]
+            for i, part in enumerate((percent[:2], percent[1:], percent)))'
 fi
 
 mpi=$build/gpushm-perf-mpi

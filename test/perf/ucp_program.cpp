@@ -15,7 +15,6 @@ namespace {
 constexpr int kSkipped = 77;
 constexpr int kTimeLimit = 124;
 constexpr int kSignalled = 128;
-constexpr uint64_t kProbes = 3;
 
 Options options_of(const UcpProgram &program, int argc, char **argv) {
     std::map<std::string, std::string> defaults = {{"devices", "0,0"},  {"cpus", ""},
@@ -98,14 +97,13 @@ int run_ucp_program(const UcpProgram &program, int argc, char **argv) {
 Figures measure_on_both_sides(const MeasuringSide &here, const Run &run, const Effort &effort,
                               double divisor) {
     const Side::Progress progress = here.connection.progress_function();
-    // The first, a few, tell how many make a warm-up, and that tells how many make the test.
-    const auto time_of = [&run](uint64_t count) {
+    const auto time_of = [&run](size_t count) {
         const double start = now_us();
         run(count);
         return (now_us() - start) / static_cast<double>(count);
     };
-    const uint64_t warm_ups = here.side.agree(effort.warm_ups(time_of(kProbes)), progress);
-    const uint64_t count = here.side.agree(effort.samples(time_of(warm_ups)), progress);
+    const size_t count = agree_on_samples(
+        effort, time_of, [&](size_t own) { return here.side.agree(own, progress); });
     const std::vector<double> samples = run(count);
     here.side.barrier(progress);
     return here.side.number() == 0 ? figures_of(samples, divisor) : Figures{};

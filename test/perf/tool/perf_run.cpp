@@ -158,6 +158,9 @@ int measure_all(const PerfRun &run) {
         // Those who do not take part wait for the others.
         run.all.barrier();
     }
+    if (run.results != nullptr) {
+        run.results->finish();
+    }
     return static_cast<int>(run.all.told_by(0, all_measured ? 0 : 1));
 }
 

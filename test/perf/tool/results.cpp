@@ -152,6 +152,7 @@ void Results::add(const Cell &cell, const Row &row) {
     }
     std::printf("\n");
     std::fflush(stdout);
+    measured_.push_back({cell, row});
     rows_.push_back(json_of(cell, row));
     write_json();
 }
@@ -163,6 +164,15 @@ void Results::fail(const Cell &cell, const std::string &text) {
                  name_of(cell.situation).c_str(), text.c_str());
     errors_.push_back(labels_of(cell) + ", \"text\": " + json_string(text) + "}");
     write_json();
+}
+
+void Results::finish() const {
+    clear_progress();
+    const std::vector<std::string> lines = improvement_table(measured_);
+    if (!lines.empty()) {
+        std::printf("\n%s\n", joined(lines, "\n").c_str());
+        std::fflush(stdout);
+    }
 }
 
 void Results::write_json() const {

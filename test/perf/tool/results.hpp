@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cell.hpp"
+#include "improvement.hpp"
 #include "row.hpp"
 
 #include <string>
@@ -42,7 +43,8 @@ public:
     /** A cell that could not be measured, or, with wrong data, the end of the run. */
     void fail(const Cell &cell, const std::string &text);
 
-    bool failed() const { return !errors_.empty(); }
+    /** All is measured. */
+    void finish() const;
 
 private:
     void clear_progress() const;
@@ -54,7 +56,8 @@ private:
     const size_t row_count_;
     const bool shows_progress_;
     size_t announced_ = 0;
-    std::vector<std::string> rows_;  // JSON objects
+    std::vector<MeasuredRow> measured_;
+    std::vector<std::string> rows_;  // the same as JSON objects
     std::vector<std::string> errors_;
 };
 

@@ -4,7 +4,6 @@
 namespace gpushm::perf {
 namespace {
 
-constexpr size_t kProbes = 3;
 constexpr int kValidations = 2;
 
 std::vector<double> repeat(Measurement &measurement, size_t count) {
@@ -22,16 +21,14 @@ double time_of(Measurement &measurement, size_t count) {
     return (now_us() - start) / static_cast<double>(count);
 }
 
-size_t agreed(Ranks &ranks, size_t count) {
-    return static_cast<size_t>(ranks.told_by(0, static_cast<double>(count)));
-}
-
 }  // namespace
 
 std::vector<double> take_samples(Ranks &ranks, Measurement &measurement, const Effort &effort) {
-    // The first, a few, tell how many make a warm-up, and that tells how many make the samples.
-    const size_t warm_ups = agreed(ranks, effort.warm_ups(time_of(measurement, kProbes)));
-    const size_t count = agreed(ranks, effort.samples(time_of(measurement, warm_ups)));
+    const size_t count = agree_on_samples(
+        effort, [&](size_t n) { return time_of(measurement, n); },
+        [&](size_t own) {
+            return static_cast<size_t>(ranks.told_by(0, static_cast<double>(own)));
+        });
     ranks.barrier();
     std::vector<double> samples = repeat(measurement, count);
     ranks.add_up(&samples);
