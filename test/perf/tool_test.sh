@@ -90,12 +90,12 @@ if [ "$driver" ]; then
     measure "kinds over UCP" "$perf" --sizes=9000 --from=host,pinned,device,pool,vmm,managed --to=device,managed,vmm \
         --tests=latency,bw
     holds "kinds over UCP" 'len(rows) == 6 * 3 * 2'
-    measure "situations over UCP" "$perf" --sizes=300000 --from=host,device --to=device --piece=64k \
+    measure "situations over UCP" "$perf" --sizes=70000 --from=device --to=device --piece=16k \
         --situations=one-gpu,unmapped,busy,late,cold,rotating,staged,staged-pipelined,MH-MH,MD-MH,MH-MD,MD-MD
     holds "situations over UCP" 'len(of("situation")) == 12
         and {row["test"] for row in rows if row["situation"] in ("late", "cold")} == {"latency"}
         and all(row["from"] == row["to"] == "managed" for row in rows if "page_faults" in row)
-        and len(rows) == 3 * (6 * 2 + 4) + 2 * 2'
+        and len(rows) == 3 * 10 + 2'
     measure "beside copies by hand" "$perf" --sizes=8,64k,128k --from=device --to=device --tests=latency,bw \
         --situations=staged,normal
     holds "beside copies by hand" '[[line.split()[i] for i in (1, 2, 3)] for line in tables[-1][0][2:]]
@@ -124,8 +124,8 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     measure "four ranks" mpirun -n 4 "$mpi" --sizes=8 $kinds --tests=mbw_mr,latency
     holds "four ranks" 'of("test") == {"mbw_mr", "latency"} and run["ranks"] == 4'
     if [ "$driver" ]; then
-        measure "situations over MPI" mpirun -n 2 "$mpi" --sizes=300000 --from=device --to=host,device \
-            --tests=latency,mbw_mr,bcast,allreduce --piece=64k \
+        measure "situations over MPI" mpirun -n 2 "$mpi" --sizes=70000 --from=device --to=host,device \
+            --tests=latency,mbw_mr,bcast,allreduce --piece=16k \
             --situations=one-gpu,unmapped,busy,late,cold,rotating,staged,staged-pipelined,MD-MH,MD-MD
         holds "situations over MPI" 'len(of("situation")) == 10 and len(of("test")) == 4
             and {row["situation"] for row in rows if row["test"] == "bcast"}

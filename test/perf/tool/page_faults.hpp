@@ -14,7 +14,7 @@ struct PageFaults {
     double gpu = 0;
 };
 
-/** libcupti is opened at run time. One object a process. */
+/** libcupti is opened at run time. One object at a time in a process. */
 class PageFaultCounter {
 public:
     explicit PageFaultCounter(const Driver &driver);

@@ -42,7 +42,8 @@ double Windows::send_window() {
     way_->start_sends(peer(), sent());
     way_->finish();
     ranks_.receive(peer(), &answer, 1);
-    return (now_us() - start) / (ranks_.count() / 2);
+    const int pairs = ranks_.count() / 2;
+    return (now_us() - start) / pairs;
 }
 
 double Windows::receive_window() {
